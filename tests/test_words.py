@@ -125,7 +125,7 @@ def test_every_command_that_prints_a_report_is_shown() -> None:
     assert shown == {"run", "demo", "collective", "what-if", "critical-path", "reorder",
                      "simulate", "info", "validate", "link", "convert", "systems", "generate",
                      "estimate", "search", "cxl", "loggp", "extract", "fold",
-                     "offload", "waits"}  # fmt: skip
+                     "offload", "scale", "waits"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:
@@ -150,6 +150,7 @@ def test_force_means_one_thing() -> None:
         "generate network",
         "fold",
         "unfold",
+        "scale",
         "record-fake",
         "replay",
         "collect",

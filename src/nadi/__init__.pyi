@@ -18,6 +18,7 @@ from . import (
     placement as placement,
     pricing as pricing,
     report as report,
+    scaling as scaling,
     simulator as simulator,
     waiting as waiting,
     whatif as whatif,
@@ -44,6 +45,7 @@ from .pipeline.generated_jobs import llm_job as llm_job
 from .pipeline.jobs_together import simulate_together as simulate_together
 from .pipeline.linking import link_files as link_files
 from .pipeline.recorded_jobs import run as run
+from .pipeline.scaled_up_jobs import scale as scale
 from .pipeline.simulated_jobs import simulate as simulate
 from .report.schedule_timeline import redraw as redraw
 from .version import __version__ as __version__

@@ -25,6 +25,7 @@ from nadi.cli import (
     reorder_command as reorder,
     replay_command as replay,
     run_command as run,
+    scale_command as scale,
     search_command as search,
     simulate_command as simulate,
     systems_command as systems,
@@ -62,6 +63,7 @@ app.command("waits", cls=QuickCommand, help=waits.HELP)(waits.command)
 app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
 app.command("fold", cls=QuickCommand, help=fold.HELP)(fold.command)
 app.command("unfold", cls=QuickCommand, help=unfold.HELP)(unfold.command)
+app.command("scale", cls=QuickCommand, help=scale.HELP)(scale.command)
 app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)

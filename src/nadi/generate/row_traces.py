@@ -20,7 +20,7 @@ from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.model.trace import Trace
 from nadi.version import __version__
 
-__all__ = ["StepOrder", "trace_of_rows"]
+__all__ = ["StepOrder", "shape_attributes", "trace_of_rows"]
 
 _KIND = {"send": "COMM_SEND", "recv": "COMM_RECV"}
 
@@ -236,19 +236,30 @@ def _attributes(pool: _Pool, program: _Program) -> Attributes:
 
 def _shapes(rows: Sequence[Row], node: Ints) -> Attributes:
     """Return the shapes of products and attention, each stored once."""
-    packed = [
-        pack_list("int64_list", row.work.shape) if row.work and row.work.shape else b""
-        for row in rows
-    ]
+    shapes = [row.work.shape if row.work else () for row in rows]
+    return shape_attributes(shapes, node)
+
+
+def shape_attributes(shapes: Sequence[Sequence[int]], number: Ints) -> Attributes:
+    """Return the attribute ``gemm_shape`` of nodes.
+
+    Parameters
+    ----------
+    shapes
+        The different ones, stored once each; an empty one is none.
+    number
+        int64, shape (nodes,): which of them each node has.
+    """
+    packed = [pack_list("int64_list", list(shape)) if shape else b"" for shape in shapes]
     length = np.array([len(content) for content in packed], dtype=np.int64)
     begin = np.cumsum(length) - length
-    chosen = np.flatnonzero(length[node])
+    chosen = np.flatnonzero(length[number])
     return Attributes(
         node=chosen.astype(np.int32),
         name=np.zeros(chosen.size, dtype=np.int32),
         type=np.full(chosen.size, CODES["int64_list"], dtype=np.uint8),
-        value=begin[node[chosen]],
-        length=length[node[chosen]].astype(np.int32),
+        value=begin[number[chosen]],
+        length=length[number[chosen]].astype(np.int32),
         names=("gemm_shape",),
         buffers=(np.frombuffer(b"".join(packed), dtype=np.uint8).copy(),),
     )

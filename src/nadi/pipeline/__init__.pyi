@@ -56,6 +56,7 @@ from .scaled_down_jobs import (
     scale_down as scale_down,
     write_scaled as write_scaled,
 )
+from .scaled_up_jobs import ScaledStep as ScaledStep, scale as scale, scaled_step as scaled_step
 from .second_tier_studies import (
     StudiedJob as StudiedJob,
     TierQuestion as TierQuestion,

@@ -1,0 +1,98 @@
+"""A job scaled up, and its step beside that of the job it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from nadi.folding.folded_job import FoldedJob
+from nadi.load.simulation_jobs import read_job
+from nadi.load.system_library import read_system_file
+from nadi.model.trace import Job, Trace
+from nadi.pipeline.folded_jobs import fold
+from nadi.pipeline.simulated_jobs import simulate
+from nadi.scaling.priced_bounds import with_prices
+from nadi.scaling.scaled_classes import ScaledJob, Wanted, scale_job
+from nadi.simulator.machine.system import System
+from nadi.simulator.time_bound import TimeBound
+
+__all__ = ["ScaledStep", "scale", "scaled_step"]
+
+
+class ScaledStep(NamedTuple):
+    """The step of a scaled job on a system.
+
+    Attributes
+    ----------
+    before_ns, step_ns
+        The simulated step of the job before, and of the scaled one.
+    bound
+        Between what the latter is: with the least and largest prices and times of its operations.
+    """
+
+    before_ns: int
+    step_ns: int
+    bound: TimeBound
+
+
+def scale(
+    job: Job | Sequence[Trace] | Path | str, *, dp: int = 0, tp: int = 0, pp: int = 0,
+    system: System | None = None, progress: Callable[[str], None] = lambda _: None,
+) -> ScaledJob:  # fmt: skip
+    """Scale a job up: to more replicas, and to other shares of layers and of their operations.
+
+    Replicas are copies of the ranks that there are, and groups that sum gradients get the members
+    of all. With another tensor parallel degree operations are split or merged by their shapes.
+    With another number of stages layers are spread anew, in the order of the same schedule.
+    Micro-batches of a rank stay as many as they are, so that the batch of a step grows with the
+    replicas.
+
+    Parameters
+    ----------
+    job
+        A trace per rank, a job, or the path of one as :func:`nadi.simulate` takes it.
+    dp, tp, pp
+        Data, tensor and pipeline parallel ranks; 0 for as many as the job has.
+    system
+        A system whose device prices operations, where measured times change with sizes.
+    progress
+        Called with a line of text before each longer stage.
+
+    Returns
+    -------
+    ScaledJob
+        ``job`` is a folded job; ``origin`` counts what was copied, resized, guessed and made.
+
+    Raises
+    ------
+    InputError, UsageError
+        If the job cannot be read, or cannot be scaled so.
+
+    Examples
+    --------
+    >>> scaled = nadi.scale("TRACES", dp=512)
+    >>> nadi.simulate(scaled.job, nadi.load_system("dgx-h100", 2048))
+    """
+    found = job
+    if isinstance(found, (str, Path)):
+        found = read_job(found, progress)
+    folded = fold(found, progress=progress)
+    progress("scaling")
+    device = system.compute.device if system else None
+    return scale_job(folded, Wanted(dp, tp, pp), device)
+
+
+def scaled_step(scaled: ScaledJob, before: FoldedJob, system: str) -> ScaledStep:
+    """Simulate a job before and after it was scaled, each on a system of its size.
+
+    Parameters
+    ----------
+    system
+        The name of a system, or the path of its file.
+    """
+    described = read_system_file(system)
+    small, large = described.fit(scaled.before.ranks), described.fit(scaled.after.ranks)
+    done = simulate(with_prices(scaled.job, large), large)
+    assert done.bound is not None
+    return ScaledStep(simulate(before, small).makespan, done.makespan, done.bound)

@@ -1,0 +1,257 @@
+"""A stage of a pipeline, read as blocks: the rows of each layer, forward and backward.
+
+A block is what a stage does for one layer of one micro-batch; the embedding is the block before the
+first layer, and the head the one after the last.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import UsageError
+from nadi.generate.job_rows import BEFORE, COMPUTE, Row, Work
+from nadi.model.arrays import Ints
+from nadi.pricing.operations import DTYPE_NAMES, OP_CLASSES
+from nadi.pricing.traced_operations import operations_of
+from nadi.scaling.class_rows import RankClass, columns_of
+
+__all__ = [
+    "BACKWARD", "EMBEDDING", "FORWARD", "HEAD", "LAST", "RECEIVED", "Block", "Stage", "TimedRow",
+    "Times", "Wait", "read_stage",
+]  # fmt: skip
+
+EMBEDDING, HEAD = -1, 1 << 30
+RECEIVED = -2
+FORWARD, BACKWARD, LAST = "forward", "backward", "last backward"
+_PLAIN = "layers, micro-batches and phases, which rows of nadi generate llm state"
+
+
+class Times(NamedTuple):
+    """The typical, least and largest time of a row in ns; -1 where none is known."""
+
+    typical: int
+    low: int
+    high: int
+
+
+class Wait(NamedTuple):
+    """What a row of a block waits for.
+
+    Attributes
+    ----------
+    block
+        How many blocks before its own; ``BEFORE`` for the computation before all blocks, and
+        ``RECEIVED`` for what the stage receives.
+    row
+        Of that block.
+    """
+
+    block: int
+    row: int
+
+
+class TimedRow(NamedTuple):
+    """A row of a block, its times and what it waits for; waits of ``row`` itself are empty."""
+
+    row: Row
+    times: Times
+    waits: tuple[Wait, ...] = ()
+
+
+Block = tuple[TimedRow, ...]
+
+
+class Stage(NamedTuple):
+    """What the ranks of a stage do.
+
+    Attributes
+    ----------
+    blocks
+        For each direction (``FORWARD``, ``BACKWARD``, ``LAST``, the backward of the last
+        micro-batch), the blocks in their order, by layer.
+    messages
+        Rows that send or receive, by name.
+    end
+        Rows after the last backward; their waits are not kept.
+    order
+        Direction and micro-batch of each part of the step.
+    """
+
+    blocks: dict[str, dict[int, Block]]
+    messages: dict[str, TimedRow]
+    end: tuple[TimedRow, ...]
+    order: tuple[tuple[str, int], ...]
+
+
+class _Rows:
+    """The rows of a trace, and what each waits for beside the order of its stream."""
+
+    def __init__(self, one: RankClass) -> None:
+        trace = one.trace
+        nodes = trace.nodes
+        self.nodes = nodes
+        self.work = operations_of(trace)
+        self.roles = [*trace.groups["name"].to_list(), ""]
+        self.times = columns_of(one.times)
+        text = {name: nodes[name].cast(pl.String).to_list() for name in ("name", "phase", "kind")}
+        self.name, self.phase, self.kind = text["name"], text["phase"], text["kind"]
+        self.comm_type = nodes["comm_type"].cast(pl.String).to_list()
+        self.column = {name: nodes[name].to_numpy() for name in (
+            "layer", "micro_batch", "stream", "group", "src", "dst", "tag", "comm_bytes",
+        )}  # fmt: skip
+        self.waits = _waits(one)
+
+    def row(self, k: int) -> Row:
+        """Return a node as a row without waits."""
+        column = {name: int(values[k]) for name, values in self.column.items()}
+        peer = max(column["src"], column["dst"])
+        return Row(
+            self.name[k], self.phase[k], column["layer"], self._work(k), self.comm_type[k],
+            column["comm_bytes"], self.roles[column["group"]], column["stream"], peer,
+            column["tag"],
+        )  # fmt: skip
+
+    def _work(self, k: int) -> Work | None:
+        if self.kind[k] != "COMP":
+            return None
+        work = self.work
+        shape = work.shape[k].tolist()
+        return Work(
+            OP_CLASSES[work.op_class[k]], int(work.flops[k]), int(work.bytes[k]),
+            tuple(shape) if min(shape) > 0 else (), DTYPE_NAMES[work.dtype[k]],
+        )  # fmt: skip
+
+    def times_of(self, rows: Ints) -> Times:
+        """Return the mean, least and largest time of rows that do the same."""
+        typical, low, high = (column[rows] for column in self.times)
+        return Times(round(float(typical.mean())), int(low.min()), int(high.max()))
+
+    def is_message(self, k: int) -> bool:
+        return self.comm_type[k] in ("send", "recv")
+
+
+def _waits(one: RankClass) -> dict[int, list[int]]:
+    """Return what rows wait for, but for the row before on the same stream."""
+    deps = one.trace.deps
+    stream = one.trace.column("stream")
+    src, dst = deps["src"].to_numpy(), deps["dst"].to_numpy()
+    found: dict[int, list[int]] = {}
+    for a, b in zip(src.tolist(), dst.tolist(), strict=True):
+        if stream[a] != stream[b]:
+            found.setdefault(b, []).append(a)
+    return found
+
+
+def read_stage(one: RankClass, number: int) -> Stage:
+    """Read a stage.
+
+    Raises
+    ------
+    UsageError
+        If its rows do not state layers, micro-batches and phases.
+    """
+    rows = _Rows(one)
+    micro_batch = rows.column["micro_batch"]
+    ends = np.flatnonzero(micro_batch < 0)
+    first_end = int(ends[0]) if ends.size else micro_batch.size
+    phases = set(rows.phase)
+    if (
+        (ends != np.arange(first_end, micro_batch.size)).any()
+        or not ends.size
+        or (
+            phases != {"forward", "backward", "optimizer"}
+            and phases != {"forward", "backward", "optimizer", "recompute"}
+        )
+    ):
+        raise UsageError(
+            "--pp", f"stage {number} is no training step by {_PLAIN}", "change --dp only"
+        )
+    directions = [FORWARD if phase == "forward" else BACKWARD for phase in rows.phase[:first_end]]
+    parts: list[tuple[str, int, int, int]] = []  # direction, micro-batch, first row, end
+    for k, direction in enumerate(directions):
+        key = direction, int(micro_batch[k])
+        if parts and parts[-1][:2] == key:
+            parts[-1] = (*key, parts[-1][2], k + 1)
+        else:
+            parts.append((*key, k, k + 1))
+    of_backward = [part for part in parts if part[0] == BACKWARD]
+    chosen = {
+        FORWARD: [part for part in parts if part[0] == FORWARD],
+        BACKWARD: of_backward[:-1], LAST: of_backward[-1:],
+    }  # fmt: skip
+    messages: dict[str, TimedRow] = {}
+    blocks = {
+        direction: _blocks(rows, [part[2:] for part in listed], number)
+        for direction, listed in chosen.items() if listed
+    }  # fmt: skip
+    for k in range(first_end):
+        if rows.is_message(k):
+            messages.setdefault(rows.name[k], TimedRow(rows.row(k), _NO_TIMES))
+    end = tuple(TimedRow(rows.row(k), rows.times_of(np.array([k]))) for k in ends.tolist())
+    order = [part[:2] for part in parts]
+    order[-1] = (LAST, order[-1][1])
+    return Stage(blocks, messages, end, tuple(order))
+
+
+_NO_TIMES = Times(-1, -1, -1)
+
+
+def _blocks(rows: _Rows, parts: list[tuple[int, int]], number: int) -> dict[int, Block]:
+    """Return the blocks of the last of some parts, with the times of all of them.
+
+    Before the first part nothing is computed for which rows could wait.
+    """
+    firsts = np.array([first for first, _ in parts])
+    begin, end = parts[-1]
+    if len({stop - start for start, stop in parts}) > 1:
+        raise UsageError(
+            "--pp", f"micro-batches of stage {number} differ in their operations",
+            "change --dp and --tp only",
+        )  # fmt: skip
+    layers = rows.column["layer"]
+    own = [k for k in range(begin, end) if not rows.is_message(k)]
+    known = [int(layers[k]) for k in own if layers[k] >= 0]
+    is_forward = rows.phase[own[0]] == "forward"
+    outer = [EMBEDDING, HEAD] if is_forward else [HEAD, EMBEDDING]
+    place: dict[int, tuple[int, int]] = {}  # of each row: its block, and its row there
+    found: dict[int, list[int]] = {}
+    seen = 0
+    for k in own:
+        layer = int(layers[k])
+        seen += layer >= 0
+        key = layer if layer >= 0 else outer[0] if seen == 0 else outer[1]
+        if not known:  # a stage without layers
+            key = EMBEDDING if "embedding" in rows.name[k] else HEAD
+        found.setdefault(key, [])
+        place[k] = len(found) - 1, len(found[key])
+        found[key].append(k)
+    return {
+        key: tuple(
+            TimedRow(
+                rows.row(k), rows.times_of(firsts + k - begin),
+                _within(k, rows, place, (begin, end)),
+            )
+            for k in listed
+        )
+        for key, listed in found.items()
+    }  # fmt: skip
+
+
+def _within(
+    k: int, rows: _Rows, place: dict[int, tuple[int, int]], part: tuple[int, int]
+) -> tuple[Wait, ...]:
+    """Return what a row waits for, in blocks."""
+    found = []
+    streams = rows.column["stream"]
+    for before in rows.waits.get(k, []):
+        if before in place:
+            block, row = place[before]
+            found.append(Wait(place[k][0] - block, row))
+        elif rows.is_message(before) and part[0] <= before < part[1]:
+            found.append(Wait(RECEIVED, 0))
+        elif not part[0] <= before < part[1] and streams[before] == COMPUTE:
+            found.append(Wait(BEFORE, 0))
+    return tuple(sorted(set(found)))

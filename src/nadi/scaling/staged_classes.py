@@ -1,0 +1,212 @@
+"""Layers spread over other stages of a pipeline, in the order of the same schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import UsageError
+from nadi.folding.folded_trace import NodeTimes, with_own_times
+from nadi.generate.job_rows import Link
+from nadi.generate.llm.pipeline_schedules import (
+    FORWARD as FORWARD_PHASE,
+    PipelineSchedule,
+    StageOrder,
+    pipeline_schedule,
+)
+from nadi.generate.row_operands import spread
+from nadi.generate.row_traces import StepOrder, trace_of_rows
+from nadi.model.rank_groups import RankGroups
+from nadi.model.trace import Trace
+from nadi.scaling.class_rows import Origin, RankClass
+from nadi.scaling.end_of_step import StepEnds
+from nadi.scaling.layer_chunks import LayerChunks, PlacedRow
+from nadi.scaling.rank_blocks import RoleNames, resized_axis
+from nadi.scaling.replicated_classes import Classes
+from nadi.scaling.stage_blocks import BACKWARD, EMBEDDING, FORWARD, HEAD, LAST, Stage, read_stage
+
+__all__ = ["with_stages"]
+
+_SCHEDULES: tuple[PipelineSchedule, ...] = ("1f1b", "gpipe")
+_COMPARED = ("name", "kind", "phase", "comm_type", "layer", "micro_batch", "stream", "flops",
+             "bytes", "comm_bytes", "src", "dst", "tag")  # fmt: skip
+
+
+def with_stages(job: Classes, names: RoleNames, wanted: int) -> Classes:
+    """Return a job of so many stages.
+
+    The job is first put together anew as it is; one for which that gives another job is refused.
+
+    Raises
+    ------
+    UsageError
+        If the job does not consist of layers in the order of a schedule that is known.
+    """
+    members = job.groups.members.get(names.pp)
+    if members is None:
+        _refuse("the job has one stage, so nothing says what stages pass on",
+                "scale a job with 2 stages")  # fmt: skip
+    before = members.shape[1]
+    if before == wanted:
+        return job
+    if wanted < 2:
+        _refuse("one stage, in which embedding and head may be one table, is not made of several",
+                "give 2 or more")  # fmt: skip
+    stride = job.groups.world_size // before
+    of_stage = job.of.reshape(before, stride)
+    if (members != np.arange(stride)[:, None] + stride * np.arange(before)).any():
+        _refuse("the stages are no blocks of neighbouring ranks", "number ranks so that stages "
+                "come last")  # fmt: skip
+    if (of_stage != of_stage[:, :1]).any() or np.unique(of_stage[:, 0]).size < before:
+        _refuse("ranks of a stage differ, or those of two stages do not", "change --dp only")
+    own = [job.listed[k] for k in of_stage[:, 0].tolist()]
+    pipeline = _Pipeline(own, job.groups, names)
+    for stage, (made, given) in enumerate(zip(pipeline.classes(before), own, strict=True)):
+        _check_same(made.trace, given.trace, stage)
+    listed = pipeline.classes(wanted)
+    groups = resized_axis(job.groups, stride, before, wanted, pipeline.ends).groups
+    used = {role for one in listed for role in one.trace.groups["name"].to_list()}
+    kept = {role: ranks for role, ranks in groups.members.items() if role in used}
+    world = groups.world_size
+    return Classes(tuple(listed), np.arange(world) // stride, RankGroups(kept, world))
+
+
+def _refuse(what: str, remedy: str) -> NoReturn:
+    raise UsageError("--pp", what, remedy)
+
+
+class _Pipeline:
+    """The layers of a job, and how stages of them are put together."""
+
+    def __init__(self, own: Sequence[RankClass], groups: RankGroups, names: RoleNames) -> None:
+        self.names, self.roles = names, list(groups.members)
+        self.stages = [read_stage(one, number) for number, one in enumerate(own)]
+        before = len(own)
+        stride = groups.world_size // before
+        self.ends = [
+            role for role, ranks in groups.members.items()
+            if role != names.pp and ranks.shape[1] == 2
+            and (ranks[:, 1] // stride - ranks[:, 0] // stride == before - 1).all()
+        ]  # fmt: skip
+        sizes = {role: ranks.shape[1] for role, ranks in groups.members.items()}
+        self.step_ends = StepEnds(self.stages, names, sizes, self.ends)
+        self.chunks = LayerChunks(self.stages)
+        self.micro_batches = 1 + max(number for _, number in self.stages[0].order)
+        self.schedule = _schedule_of(self.stages, self.micro_batches)
+        self.layers = sorted(key for key in self.step_ends.stage_of
+                             if key not in (EMBEDDING, HEAD))  # fmt: skip
+        if self.layers != list(range(len(self.layers))):
+            _refuse("its layers are not numbered from 0 without gaps", "change --dp only")
+
+    def classes(self, size: int) -> list[RankClass]:
+        """Return what the ranks of each of so many stages do.
+
+        Raises
+        ------
+        UsageError
+            If there are fewer layers.
+        """
+        if size > len(self.layers):
+            _refuse(f"{size} stages of {len(self.layers)} layers", f"at most {len(self.layers)}")
+        orders = pipeline_schedule(self.schedule, size, self.micro_batches)
+        cuts = np.array_split(np.array(self.layers), size)
+        return [
+            self._stage(number, size, order, cut.tolist())
+            for number, (order, cut) in enumerate(zip(orders, cuts, strict=True))
+        ]
+
+    def _stage(self, number: int, size: int, order: StageOrder, layers: list[int]) -> RankClass:
+        first, last = number == 0, number == size - 1
+        keys = [*([EMBEDDING] if first else []), *layers, *([HEAD] if last else [])]
+        earlier = None if first else Link(number - 1, 2 * number - 2)
+        later = None if last else Link(number + 1, 2 * number)
+        back = None if last else Link(number + 1, 2 * number + 1)
+        ahead = None if first else Link(number - 1, 2 * number - 1)
+        pieces: dict[str, list[PlacedRow]] = {
+            FORWARD: self.chunks.rows(FORWARD, keys, earlier, later)
+        }
+        if self.micro_batches > 1:
+            pieces[BACKWARD] = self.chunks.rows(BACKWARD, keys[::-1], back, ahead)
+        pieces[LAST] = self.chunks.rows(LAST, keys[::-1], back, ahead)
+        ends = [PlacedRow(*one) for one in self.step_ends.rows(keys)]
+        names = [*pieces, "end"]
+        step = [*_directions(order), ("end", -1)]
+        listed = [*pieces.values(), ends]
+        made = StepOrder(
+            [[one.row for one in rows] for rows in listed],
+            np.array([names.index(name) for name, _ in step]),
+            np.array([micro_batch for _, micro_batch in step]), 2 * size,
+        )  # fmt: skip
+        return _class(made, listed, self.roles)
+
+
+def _class(step: StepOrder, listed: Sequence[Sequence[PlacedRow]], roles: list[str]) -> RankClass:
+    """Return what ranks do, with the times of its rows."""
+    trace = trace_of_rows(step, roles, 0)
+    flat = [one for rows in listed for one in rows]
+    first = np.cumsum([0, *map(len, listed)])
+    row, _ = spread(first, step.piece)
+    columns = np.array([one.times for one in flat], dtype=np.int64).T[:, row]
+    times = NodeTimes(*columns)
+    trace = replace(trace, nodes=with_own_times(trace.nodes, times.typical))
+    origin = np.array([one.origin for one in flat], dtype=np.int64)[row]
+    return RankClass(trace, times, origin, (origin == Origin.RESIZED) & (times.typical > 0))
+
+
+def _directions(order: StageOrder) -> list[tuple[str, int]]:
+    """Return direction and micro-batch of each part of a step."""
+    found = [
+        (FORWARD if phase == FORWARD_PHASE else BACKWARD, micro_batch)
+        for phase, micro_batch in zip(
+            order.phase.tolist(), order.micro_batch.tolist(), strict=True
+        )
+    ]  # fmt: skip
+    found[-1] = (LAST, found[-1][1])
+    return found
+
+
+def _schedule_of(stages: Sequence[Stage], micro_batches: int) -> PipelineSchedule:
+    """Return the schedule whose order the stages keep."""
+    for name in _SCHEDULES:
+        orders = pipeline_schedule(name, len(stages), micro_batches)
+        if all(list(stage.order) == _directions(order)
+               for stage, order in zip(stages, orders, strict=True)):  # fmt: skip
+            return name
+    _refuse(f"the order of its stages is none of {', '.join(_SCHEDULES)}", "change --dp and --tp "
+            "only, or generate the job with these stages (nadi generate llm)")  # fmt: skip
+
+
+def _check_same(made: Trace, given: Trace, stage: int) -> None:
+    """Raise UsageError if a stage that was put together anew is not what it was."""
+    ours, theirs = (
+        one.nodes.select(pl.col(*_COMPARED)).with_columns(
+            pl.col("name", "phase").cast(pl.String), group=_role_of(one)
+        )
+        for one in (made, given)
+    )
+    row = min(ours.height, theirs.height)
+    if ours.height == theirs.height and ours.equals(theirs):
+        a, b = (
+            set(zip(one.deps["src"].to_list(), one.deps["dst"].to_list(), strict=True))
+            for one in (made, given)
+        )
+        if a == b:
+            return
+        row = min(max(pair) for pair in a ^ b)
+    else:
+        for k in range(row):
+            if ours.row(k) != theirs.row(k):
+                row = k
+                break
+    name = given.nodes["name"].cast(pl.String)[min(row, given.nodes.height - 1)]
+    _refuse(f"put together anew, stage {stage} differs from row {row} on ({name!r}), so its layers "
+            "are not understood", "change --dp and --tp only")  # fmt: skip
+
+
+def _role_of(trace: Trace) -> pl.Series:
+    names = [*trace.groups["name"].to_list(), ""]
+    return pl.Series([names[k] for k in trace.column("group").tolist()])

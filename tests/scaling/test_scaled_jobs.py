@@ -1,0 +1,235 @@
+"""Scaled jobs: equal to jobs generated at their size, the same by several ways, and refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import nadi
+from nadi.errors import UsageError
+from nadi.generate import write_job
+from nadi.model import Job
+from nadi.model.rank_groups import RankGroups
+from nadi.pipeline import scaled_step
+from nadi.pricing import price_job
+from nadi.scaling import ScaledJob
+from tests.amounts import examples
+
+PLAN: dict[str, Any] = {"tp": 2, "pp": 2, "dp": 2, "global_batch": 8, "sequence": 512}
+COLUMNS = ["name", "kind", "phase", "comm_type", "comm_bytes", "flops", "bytes", "layer",
+           "micro_batch", "stream", "src", "dst", "tag"]  # fmt: skip
+
+
+def generated(**changed: int) -> Job:
+    plan = PLAN | changed
+    plan["global_batch"] = 4 * plan["dp"]
+    return nadi.llm_job("gpt3-125m", **plan)
+
+
+@pytest.fixture(scope="module")
+def small() -> nadi.folding.FoldedJob:
+    return nadi.fold(generated())
+
+
+def rows_of(job: Job, rank: int) -> pl.DataFrame:
+    return job.own_trace(rank).nodes.select(pl.col(COLUMNS).cast(pl.String))
+
+
+def edges_of(job: Job, rank: int) -> set[tuple[int, int]]:
+    deps = job.traces[rank].deps
+    return set(zip(deps["src"].to_list(), deps["dst"].to_list(), strict=True))
+
+
+def counted(scaled: ScaledJob, origin: str) -> int:
+    return int(scaled.origin.filter(pl.col("origin") == origin)["nodes"].sum())
+
+
+def test_replicas_are_those_that_are_generated(small: nadi.folding.FoldedJob) -> None:
+    scaled, truth = nadi.scale(small, dp=6), generated(dp=6)
+    assert scaled.before == (8, 2, 2, 2)
+    assert scaled.after == (24, 6, 2, 2)
+    ours, theirs = scaled.job.rank_groups, truth.rank_groups
+    assert ours is not None
+    assert theirs is not None
+    assert {role: ranks.tolist() for role, ranks in ours.members.items()} == {
+        role: ranks.tolist() for role, ranks in theirs.members.items()
+    }
+    for rank in (0, 11, 23):
+        assert rows_of(scaled.job, rank).equals(rows_of(truth, rank))
+        assert edges_of(scaled.job, rank) == edges_of(truth, rank)
+        assert scaled.job.own_trace(rank).groups["ranks"].to_list() == (
+            truth.own_trace(rank).groups["ranks"].to_list()
+        )
+    assert counted(scaled, "guessed") == counted(scaled, "made") == 0
+    assert counted(scaled, "resized") > 0
+
+
+@pytest.mark.parametrize("stages", [3, 4])
+def test_stages_are_those_that_are_generated(small: nadi.folding.FoldedJob, stages: int) -> None:
+    scaled, truth = nadi.scale(small, pp=stages), generated(pp=stages)
+    assert len(scaled.job.traces) == len(truth.traces)
+    for rank in range(0, len(truth.traces), 4):
+        assert edges_of(scaled.job, rank) == edges_of(truth, rank)
+        ours, theirs = rows_of(scaled.job, rank), rows_of(truth, rank)
+        names = ["flops", "bytes", "comm_bytes"]
+        assert ours.drop(names).equals(theirs.drop(names))
+        for name in names:  # the optimizer's work is divided by parameters, and rounded
+            a, b = (one[name].cast(pl.Int64).to_numpy() for one in (ours, theirs))
+            assert np.abs(a - b).max() <= 1e-3 * b.max()
+    assert counted(scaled, "made") == scaled.job.num_nodes - counted(scaled, "copied") - (
+        counted(scaled, "resized") + counted(scaled, "guessed")
+    )
+    assert scaled.guesses
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_shares_are_those_that_are_generated(shared: bool) -> None:
+    plan = PLAN | {"sequence_parallel": shared}
+    truth = nadi.llm_job("gpt3-125m", **(plan | {"tp": 4}))
+    scaled = nadi.scale(nadi.llm_job("gpt3-125m", **plan), tp=4)
+    for rank in (0, 9, 15):
+        ours, theirs = rows_of(scaled.job, rank), rows_of(truth, rank)
+        names = ["flops", "bytes", "comm_bytes"]
+        assert ours.drop(names).equals(theirs.drop(names))
+        of_optimizer = (theirs["phase"] == "optimizer").to_numpy()
+        for name in ("flops", "bytes"):
+            a, b = (one[name].cast(pl.Int64).to_numpy() for one in (ours, theirs))
+            assert (np.abs(a - b)[~of_optimizer] <= 64 * 2048).all()
+            np.testing.assert_allclose(a, b, rtol=0.01)
+        a, b = (one["comm_bytes"].cast(pl.Int64).to_numpy() for one in (ours, theirs))
+        np.testing.assert_allclose(a, b, rtol=0.01)
+        mine, other = (one.own_trace(rank).attributes for one in (scaled.job, truth))
+        shapes = [
+            [value for _, name, _, value in one.items() if name == "gemm_shape"]
+            for one in (mine, other)
+        ]
+        assert shapes[0] == shapes[1]
+
+
+@given(st.data())
+@settings(max_examples=examples(12), deadline=None)
+def test_ways_to_a_size_agree(small: nadi.folding.FoldedJob, data: st.DataObject) -> None:
+    axis = data.draw(st.sampled_from(["dp", "tp", "pp"]))
+    between, last = data.draw(st.sampled_from([(4, 12), (6, 12), (4, 4), (12, 12)]))
+    at_once = nadi.scale(small, **{axis: last})
+    by_way = nadi.scale(nadi.scale(small, **{axis: between}).job, **{axis: last})
+    assert by_way.after == at_once.after
+    for rank in range(0, at_once.after.ranks, 5):
+        ours, theirs = rows_of(by_way.job, rank), rows_of(at_once.job, rank)
+        names = ["flops", "bytes", "comm_bytes"]
+        assert ours.drop(names).equals(theirs.drop(names))
+        for name in names:
+            a, b = (one[name].cast(pl.Int64).to_numpy() for one in (ours, theirs))
+            np.testing.assert_allclose(a, b, rtol=2e-3, atol=64)
+        assert edges_of(by_way.job, rank) == edges_of(at_once.job, rank)
+
+
+def test_files_and_the_step(small: nadi.folding.FoldedJob, tmp_path: Path) -> None:
+    scaled = nadi.scale(small, dp=4, tp=4)
+    write_job(scaled.job, tmp_path / "job")
+    system = nadi.load_system("dgx-h100", scaled.after.ranks)
+    step = scaled_step(scaled, small, "dgx-h100")
+    assert nadi.simulate(tmp_path / "job", system).makespan == step.step_ns
+    truth = nadi.simulate(generated(dp=4, tp=4), system).makespan
+    assert abs(step.step_ns / truth - 1) < 0.01
+    assert step.bound.low_ns < step.step_ns < step.bound.high_ns
+
+
+def test_measured_times_change_as_prices_do() -> None:
+    system = nadi.load_system("dgx-h100", 8)
+    priced, _ = price_job(generated(), system)
+    assert isinstance(priced, Job)
+    scaled = nadi.scale(priced, tp=4, system=system)
+    truth, _ = price_job(generated(tp=4), nadi.load_system("dgx-h100", 16))
+    assert isinstance(truth, Job)
+    a, b = (one.traces[0].column("duration") for one in (scaled.job, truth))
+    chosen = b > 0
+    np.testing.assert_allclose(a[chosen], b[chosen], rtol=0.01, atol=50)
+    known = [int((truth.traces[rank].column("duration") > 0).sum()) for rank in (0, -1)]
+    of_embedding = 2 * 4  # forward and backward of each micro-batch, which stay
+    assert scaled.repriced == 8 * (known[0] - of_embedding + known[1])
+    assert nadi.scale(priced, tp=4).guesses[-1].startswith("measured times")
+
+
+def test_a_rank_alone_becomes_several() -> None:
+    with nadi.JobBuilder(world_size=1) as made:
+        group = made.group("all", [0])
+        made.all_ranks.compute("work", duration="1 ms")
+        made.all_ranks.collective("all_reduce", bytes="1 MiB", group=group)
+    scaled = nadi.scale(made.job, dp=4)
+    groups = scaled.job.rank_groups
+    assert groups is not None
+    assert [ranks.tolist() for ranks in groups.members.values()] == [[[0, 1, 2, 3]]]
+    done = nadi.simulate(scaled.job, nadi.load_system("dgx-h100", 4))
+    alone = nadi.simulate(made.job, nadi.load_system("dgx-h100", 1))
+    assert done.makespan > alone.makespan >= 1_000_000
+
+
+def test_messages_stay_in_their_replica() -> None:
+    with nadi.JobBuilder(world_size=2) as made:
+        for rank in made.ranks:
+            rank.compute("work", duration="1 ms")
+        made.ranks[0].send(1, bytes="1 MiB")
+        made.ranks[1].recv(0, bytes="1 MiB")
+        whole = made.group("all", [0, 1])
+        for rank in made.ranks:
+            rank.collective("all_reduce", bytes="1 MiB", group=whole)
+    scaled = nadi.scale(made.job, dp=6)
+    sends = [scaled.job.own_trace(rank).nodes.filter(pl.col("kind") == "COMM_SEND")["dst"].to_list()
+             for rank in range(6)]  # fmt: skip
+    assert sends == [[1], [], [3], [], [5], []]
+
+
+def test_refusals(small: nadi.folding.FoldedJob) -> None:
+    experts = nadi.llm_job("mixtral-8x7b", dp=4, ep=4, sequence=512)
+    cases: list[tuple[Any, dict[str, int], str]] = [
+        (small, {"dp": 3}, "no multiple of the 2 replicas"),
+        (small, {"tp": 5}, "5 does not divide"),
+        (small, {"pp": 13}, "13 stages of 12 layers"),
+        (small, {"pp": 1}, "give 2 or more"),
+        (small, {"dp": -2}, "give 1 or more"),
+        (generated(tp=1), {"tp": 2}, "no tensor parallel groups"),
+        (generated(pp=1), {"pp": 2}, "one stage"),
+        (generated(dp=1), {"dp": 2}, "no process groups of the job are data parallel"),
+        (generated(dp=1), {"pp": 3}, "how many parameters a layer has"),
+        (experts, {"dp": 8}, "each expert is on one rank"),
+        (nadi.llm_job("gpt3-125m", **PLAN, schedule="zero-bubble"), {"pp": 3}, "--pp: "),
+        (replace(small, rank_groups=RankGroups({"a": np.arange(8).reshape(4, 2)}, 8)), {"dp": 4},
+         "are data parallel"),
+    ]  # fmt: skip
+    for job, wanted, words in cases:
+        with pytest.raises(UsageError) as met:
+            nadi.scale(job, **wanted)
+        assert words in str(met.value), str(met.value)
+        assert "\n" not in str(met.value)
+
+
+def test_a_changed_step_is_not_spread_anew(small: nadi.folding.FoldedJob) -> None:
+    first = small.traces[0]
+    names = first.nodes["comm_bytes"].to_numpy().copy()
+    names[np.flatnonzero(names > 0)[5]] += 8
+    changed = replace(first, nodes=first.nodes.with_columns(comm_bytes=pl.Series(names)))
+    traces = tuple(changed if trace is first else trace for trace in small.traces)
+    job = Job(traces, small.matches, small.issues, rank_groups=small.rank_groups)
+    with pytest.raises(UsageError, match="put together anew, stage 0 differs from row"):
+        nadi.scale(job, pp=3)
+
+
+def test_recorded_ranks_are_copied(demo_folder: Path) -> None:
+    scaled = nadi.scale(demo_folder, dp=8)
+    before = nadi.fold(demo_folder)
+    assert scaled.job.num_nodes == 2 * before.num_nodes
+    groups = scaled.job.rank_groups
+    assert groups is not None
+    assert groups.members["group-0"].tolist() == [list(range(8))]
+    assert groups.members["group-1"].tolist() == [[0, 1], [4, 5]]
+    with pytest.raises(UsageError, match="state no op_class"):
+        nadi.scale(before, tp=2)
+    with pytest.raises(UsageError, match="--pp: the job has one stage"):
+        nadi.scale(before, pp=2)

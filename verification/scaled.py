@@ -1,0 +1,139 @@
+"""Scaled jobs against jobs generated at their size, and predicted against recorded processes.
+
+Usage: python verification/scaled.py [PART ...] [--all]
+
+``generated``: jobs of 8 ranks scaled to 64, 512 and 4,096, with more replicas, other tensor
+parallel degrees and other stages; ``--all`` also has cases that simulate every rank. ``recorded``:
+data parallelism among 1, 2 and 4 processes, recorded here; each is scaled to the next, and its step
+printed beside the recorded one. It needs PyTorch, and one line says so where that is missing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from _report import Checks, run_parts
+
+import nadi
+from nadi.simulator import Collectives, Dimension, Network, System
+
+CLOSE = 0.01
+
+
+class Case(NamedTuple):
+    """A model, the plan of a small job, and what is different in the large one."""
+
+    model: str
+    small: dict[str, Any]
+    large: dict[str, Any]
+
+
+DENSE = {"tp": 2, "pp": 2, "dp": 2, "global_batch": 8}
+SHARDED = {"tp": 2, "dp": 4, "zero": 3, "global_batch": 4}
+EXPERTS = {"pp": 2, "dp": 4, "ep": 2, "global_batch": 8}
+PLAIN = {**DENSE, "sequence_parallel": False, "zero": 0}
+GPIPE = {**DENSE, "schedule": "gpipe", "recompute": "full"}
+CASES = (
+    Case("gpt3-1.3b", DENSE, {"dp": 16}),
+    Case("gpt3-1.3b", DENSE, {"tp": 4, "pp": 4, "dp": 4}),
+    Case("gpt3-1.3b", PLAIN, {"tp": 8, "pp": 4}),
+    Case("gpt3-1.3b", GPIPE, {"tp": 4, "pp": 8}),
+    Case("llama3-8b", SHARDED, {"tp": 8, "dp": 8}),
+    Case("mixtral-8x7b", EXPERTS, {"pp": 8, "dp": 8}),
+    Case("gpt3-1.3b", DENSE, {"tp": 8, "dp": 32}),
+    Case("gpt3-1.3b", DENSE, {"tp": 8, "pp": 8, "dp": 8}),
+    Case("llama3-8b", SHARDED, {"tp": 8, "dp": 64}),
+    Case("gpt3-1.3b", DENSE, {"tp": 8, "pp": 8, "dp": 64}),
+    Case("gpt3-1.3b", PLAIN, {"tp": 8, "pp": 2, "dp": 256}),
+    Case("llama3-8b", SHARDED, {"tp": 8, "dp": 512}),
+)
+EVERY_RANK = (
+    Case("gpt3-1.3b", DENSE, {"dp": 128}),
+    Case("gpt3-1.3b", DENSE, {"dp": 1024}),
+    Case("mixtral-8x7b", EXPERTS, {"dp": 256}),
+    Case("mixtral-8x7b", EXPERTS, {"pp": 4, "dp": 1024}),
+)
+
+
+def generated(checks: Checks) -> None:
+    for model, small, changed in (*CASES, *(EVERY_RANK if "--all" in ARGUMENTS else ())):
+        large = {**small, **changed}
+        large["global_batch"] = small["global_batch"] * large["dp"] // small["dp"]
+        truth = nadi.llm_job(model, **large)
+        ranks = len(truth.traces)
+        axes = {axis: changed[axis] for axis in ("tp", "pp", "dp") if axis in changed}
+        scaled = nadi.scale(nadi.llm_job(model, **small), **axes)
+        system = nadi.load_system("dgx-h100", ranks)
+        step = nadi.simulate(scaled.job, system).makespan
+        wanted = nadi.simulate(truth, system).makespan
+        what = ", ".join(f"{axis} {number}" for axis, number in axes.items())
+        error = step / wanted - 1
+        told = f"{step:,} ns, generated {wanted:,} ns, {error:+.4%}"
+        is_close = abs(error) <= (CLOSE if {"tp"} & set(axes) else 0)
+        checks.add(f"{model}, 8 to {ranks:,} ranks ({what})", is_close, told)
+        checks.add("  as many nodes", scaled.job.num_nodes == truth.num_nodes)
+
+
+def recorded(checks: Checks) -> None:
+    if importlib.util.find_spec("torch") is None:
+        print("PyTorch is not installed: NOTHING WAS RECORDED (pip install torch)")
+        return
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        programs = Path(__file__).with_name("_replay_programs.py")
+        ran = {n: int(_output(programs, f"ddp{n}", folder / str(n))) for n in (1, 2, 4)}
+        steps = {n: _step(folder / str(n)) for n in ran}
+        systems = {n: _gloo(n) for n in (2, 4)}
+        print(f"{os.cpu_count()} cores; a prediction has one for each process")
+        for few, many in ((1, 2), (2, 4), (1, 4)):
+            scaled = nadi.scale(folder / str(few), dp=many)
+            done = nadi.simulate(scaled.job, systems[many])
+            per_step = done.makespan / steps[few][1]
+            real = steps[many][0] / steps[many][1]
+            print(
+                f"{few} to {many} processes: predicted {per_step / 1e6:.1f} ms a step, recorded "
+                f"{real / 1e6:.1f} ms ({per_step / real - 1:+.0%}); without a recorder "
+                f"{ran[many] / 1e6:.1f} ms"
+            )
+            ranks = scaled.after.ranks == many and scaled.job.num_nodes > 0
+            checks.add(f"{few} to {many} processes: a job of all", ranks)
+
+
+def _step(folder: Path) -> tuple[int, int]:
+    """Return the time of a recording in ns, and how many steps it has."""
+    run = nadi.run(folder)
+    return run.measured_ns, max(run.num_steps, 1)
+
+
+def _output(program: Path, *arguments: object) -> str:
+    given = [str(one) for one in arguments]
+    ran = subprocess.run(
+        [sys.executable, program, *given], stdout=subprocess.PIPE, check=True, text=True
+    )
+    return ran.stdout.split()[-1]
+
+
+def _gloo(size: int) -> System:
+    """Return processes of one machine whose all-reduces take the times measured here."""
+    program = Path(__file__).with_name("_gloo_times.py")
+    small, large, few, many = map(int, _output(program, size).split(","))
+    moved = 2 * (size - 1) / size * (many - few)  # by each process of a ring
+    bandwidth = moved / max(large - small, 1)
+    latency = max(small / (2 * (size - 1)), 1.0)
+    network = Network((Dimension("switch", size, bandwidth, latency),))
+    print(f"gloo among {size}: {bandwidth:.3f} GB/s, {latency:,.0f} ns a message")
+    return System(network, collectives=Collectives(endpoint_delay=0))
+
+
+PARTS = {"generated": generated, "recorded": recorded}
+ARGUMENTS = sys.argv[1:]
+
+if __name__ == "__main__":
+    sys.argv = [sys.argv[0], *(one for one in ARGUMENTS if one != "--all")]
+    run_parts(PARTS)
