@@ -1,11 +1,17 @@
 """What ``nadi.analyze`` gives; each name is loaded when it is first used."""
 
+from .analysis_registry import (
+    ANALYSES as ANALYSES,
+    Analysis as Analysis,
+    analysis_named as analysis_named,
+)
 from .critical_path_rules import critical_path as critical_path
 from .explained_time import Explained as Explained, explain_time as explain_time
 from .exposed_communication import (
     RankCommunication as RankCommunication,
     communication_by_rank as communication_by_rank,
 )
+from .hta.hta_events import hta_events as hta_events
 from .hta.hta_path import HtaCriticalPath as HtaCriticalPath, hta_critical_path as hta_critical_path
 from .hta.overlay import hta_overlay as hta_overlay
 from .module_times import ModuleTimes as ModuleTimes, time_by_module as time_by_module
@@ -15,6 +21,13 @@ from .near_critical import (
     slack_histogram as slack_histogram,
 )
 from .rank_excess import Excess as Excess, largest_excess as largest_excess
+from .recorded.idle_times import idle_times as idle_times
+from .recorded.kernel_breakdown import kernel_types as kernel_types, top_kernels as top_kernels
+from .recorded.rank_events import RankEvents as RankEvents, events_of as events_of
+from .recorded.temporal_breakdown import (
+    communication_overlap as communication_overlap,
+    temporal_breakdown as temporal_breakdown,
+)
 from .stragglers import Stragglers as Stragglers, find_stragglers as find_stragglers
 from .unexplained_time import (
     UnexplainedPath as UnexplainedPath,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from nadi.cli import (
+    analyze_command as analyze,
     collective_command as collective,
     convert_command as convert,
     critical_path_command as critical_path,
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 app.command("run", cls=QuickCommand, help=run.HELP)(run.command)
 app.command("demo", cls=QuickCommand, help=demo.HELP)(demo.command)
+app.command("analyze", cls=QuickCommand, help=analyze.HELP)(analyze.command)
 app.command("critical-path", cls=QuickCommand, help=critical_path.HELP)(critical_path.command)
 app.command("simulate", cls=QuickCommand, help=simulate.HELP)(simulate.command)
 app.command("loggp", cls=QuickCommand, help=loggp.HELP)(loggp.command)

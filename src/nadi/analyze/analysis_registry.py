@@ -1,0 +1,88 @@
+"""Every analysis of recordings: its name, title and function.
+
+A new analysis is one file in ``recorded/`` and one line in :data:`ANALYSES`: a function with the
+decorator :func:`~nadi.analyze.recorded.per_rank.per_rank`, which says what it needs, from the
+events of one rank to a table. Then ``nadi analyze``, ``nadi.analyze`` and the documentation
+include it. Columns of times end in ``_ns``, of sizes in ``_bytes``, of shares in ``_percent``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import polars as pl
+
+from nadi.errors import Parameter, UsageError
+
+__all__ = ["ANALYSES", "Analysis", "analysis_named"]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One analysis of recordings.
+
+    Attributes
+    ----------
+    name
+        Name for ``nadi analyze``.
+    title
+        What its table says.
+    function
+        Module and function in :mod:`nadi.analyze.recorded`.
+    group
+        What it is about, for lists.
+    chart
+        How it is drawn: a kind (``bars``, ``parts``, ``lines``, ``flame``; empty for none), then
+        the columns: of labels or times, then of values.
+    of_job
+        Whether it needs all ranks at once; else ranks are analysed one after the other.
+    """
+
+    name: str
+    title: str
+    function: str
+    group: str
+    chart: tuple[str, ...] = ()
+    of_job: bool = False
+
+    def __call__(self, *arguments: Any, **options: Any) -> pl.DataFrame:
+        """Run it; its module is imported on first use."""
+        module, _, name = self.function.rpartition(".")
+        found = getattr(import_module(f"nadi.analyze.recorded.{module}"), name)
+        table: pl.DataFrame = found(*arguments, **options)
+        return table
+
+
+ANALYSES = (
+    Analysis("temporal", "what devices do over time", "temporal_breakdown.temporal_breakdown",
+             "devices", ("parts", "rank", "computation_ns", "exposed_communication_ns",
+                         "exposed_memory_ns", "idle_ns")),
+    Analysis("idle", "idle times of streams by cause", "idle_times.idle_times", "devices",
+             ("parts", "cause", "idle_ns")),
+    Analysis("kernel-types", "busy time by the types of work that run at once",
+             "kernel_breakdown.kernel_types", "devices", ("bars", "type", "time_ns")),
+    Analysis("kernels", "time of device work by name", "kernel_breakdown.top_kernels", "devices",
+             ("bars", "name", "sum_ns")),
+    Analysis("overlap", "communication while the device computes",
+             "temporal_breakdown.communication_overlap", "communication",
+             ("parts", "rank", "overlapped_ns", "exposed_ns")),
+)  # fmt: skip
+
+_BY_NAME = {one.name: one for one in ANALYSES}
+
+
+def analysis_named(name: str) -> Analysis:
+    """Return the analysis with a name.
+
+    Raises
+    ------
+    UsageError
+        If the name is unknown; the message lists all analyses.
+    """
+    if name not in _BY_NAME:
+        raise UsageError(
+            Parameter("name", name), "unknown analysis", f"there are {', '.join(_BY_NAME)}"
+        )
+    return _BY_NAME[name]
