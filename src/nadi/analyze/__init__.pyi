@@ -21,8 +21,26 @@ from .near_critical import (
     slack_histogram as slack_histogram,
 )
 from .rank_excess import Excess as Excess, largest_excess as largest_excess
+from .recorded.annotation_times import (
+    annotation_kernels as annotation_kernels,
+    annotation_times as annotation_times,
+)
 from .recorded.idle_times import idle_times as idle_times
 from .recorded.kernel_breakdown import kernel_types as kernel_types, top_kernels as top_kernels
+from .recorded.launch_statistics import launch_summary as launch_summary, launches as launches
+from .recorded.memory_bandwidth import (
+    memory_bandwidth as memory_bandwidth,
+    memory_bandwidth_series as memory_bandwidth_series,
+)
+from .recorded.operator_launches import (
+    kernel_sequences as kernel_sequences,
+    operator_delays as operator_delays,
+)
+from .recorded.queue_lengths import (
+    full_queues as full_queues,
+    queue_lengths as queue_lengths,
+    queue_summary as queue_summary,
+)
 from .recorded.rank_events import RankEvents as RankEvents, events_of as events_of
 from .recorded.temporal_breakdown import (
     communication_overlap as communication_overlap,

@@ -40,7 +40,8 @@ def print_analysis(one: Analysis, table: pl.DataFrame, console: Console, top: in
         return
     shown = [name for name in table.columns if not _is_idle(table, name)]
     layout = {
-        _heading(name): "right" if table[name].dtype.is_numeric() else "left" for name in shown
+        _heading(name, table.columns): "right" if table[name].dtype.is_numeric() else "left"
+        for name in shown
     }
     printed = make_table(one.title, **layout)
     for row in table.head(top).select(shown).iter_rows():
@@ -57,10 +58,12 @@ def _is_idle(table: pl.DataFrame, name: str) -> bool:
     return name in ("rank", "device") and table[name].n_unique() == 1
 
 
-def _heading(name: str) -> str:
-    for suffix, unit in (("_ns", ""), ("_bytes", ""), ("_percent", " %")):
+def _heading(name: str, names: Sequence[str]) -> str:
+    for suffix, unit in (("_ns", " time"), ("_bytes", " size"), ("_percent", " %")):
         if name.endswith(suffix):
-            return name.removesuffix(suffix).replace("_", " ") + unit
+            base = name.removesuffix(suffix)
+            is_told = suffix == "_percent" or base in names
+            return base.replace("_", " ") + (unit if is_told else "")
     return "%" if name == "percent" else name.replace("_", " ")
 
 

@@ -67,6 +67,16 @@ NEEDS: dict[str, tuple[_Has, str, str]] = {
         "no device work has the call that launched it",
         "record with ProfilerActivity.CPU too",
     ),
+    "annotations": (
+        lambda events: bool(events.is_of("annotation", "device_annotation").any()),
+        "the recording has no user annotations",
+        "mark parts of the program with torch.profiler.record_function",
+    ),
+    "copies": (
+        lambda events: events.of_type("memory").size > 0,
+        "the recording has no copies and no memory sets",
+        "",
+    ),
     "host events": (
         lambda events: events.work.size < events.table.height,
         "the recording has no host events",

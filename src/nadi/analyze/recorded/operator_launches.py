@@ -1,0 +1,158 @@
+"""What operators launch: sequences of kernels, how often, and after which delay."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nadi.analyze.recorded.per_rank import per_rank
+from nadi.analyze.recorded.rank_events import RankEvents
+from nadi.model.arrays import Ints
+
+__all__ = ["kernel_sequences", "operator_delays"]
+
+_ARROW = " -> "
+
+
+@per_rank("launches")
+def operator_delays(events: RankEvents) -> pl.DataFrame:
+    """Measure the delays between operators, launches and kernels.
+
+    An operator counts for the kernels that its own calls launch, without those of operators in it.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row per operator and sequence of kernels: ``operator``, ``sequence`` (names in order of
+        launch), ``kernels``, ``count``, ``call_delay_ns`` (mean, from the start of the operator to
+        its first launch), ``kernel_delay_ns`` (mean, from there to the first kernel's start),
+        ``work_ns`` (mean of the sum of kernels). O(work * depth).
+    """
+    rows = events.work[events.is_of("kernel")[events.work] & (events.launcher[events.work] >= 0)]
+    operator = events.around(events.launcher[rows], events.is_of("operator"))
+    rows, operator = rows[operator >= 0], operator[operator >= 0]
+    return (
+        _sequences(events, rows, operator)
+        .group_by("operator", "sequence", "kernels")
+        .agg(
+            count=pl.len().cast(pl.Int64), call_delay_ns=pl.mean("call_delay"),
+            kernel_delay_ns=pl.mean("kernel_delay"), work_ns=pl.mean("work"),
+        )
+        .sort("operator", "sequence")
+    )  # fmt: skip
+
+
+@per_rank("launches")
+def kernel_sequences(
+    events: RankEvents, operator: str = "", shortest: int = 3, most: int = 50
+) -> pl.DataFrame:
+    """Find the sequences of device work that operators launch most, with all that is in them.
+
+    Frequent sequences of short kernels are candidates for fusion.
+
+    Parameters
+    ----------
+    events
+        A job, a trace, or several.
+    operator
+        Only operators of this name; by default all.
+    shortest
+        The least number of pieces of work in a sequence.
+    most
+        So many sequences of each rank.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``operator``, ``sequence`` (names in order of launch), ``kernels`` (their number),
+        ``count``, ``work_ns`` (of the device, summed over all), ``operator_ns`` (durations of the
+        operators, summed); the most work first. O(work * depth).
+    """
+    is_operator = events.is_of("operator")
+    if operator:
+        is_operator &= (events.table["name"] == operator).to_numpy()
+    start = events.column("start")
+    rows = events.work[events.launcher[events.work] >= 0]
+    rows = rows[np.lexsort((rows, start[rows], start[events.launcher[rows]]))]
+    names = events.table["name"].cast(pl.Categorical).to_physical().cast(pl.UInt64).to_numpy()
+    # sums of hashes by position tell sequences apart without a text for each
+    at, around, work = np.arange(rows.size), events.launcher[rows], rows
+    found: list[tuple[Ints, Ints, Ints]] = []
+    while True:
+        around = events.around(around, is_operator)
+        kept = around >= 0
+        if not kept.any():
+            break
+        at, around, work = at[kept], around[kept], work[kept]
+        found.append((around, at, work))
+        around = events.parent[around]
+    if not found:
+        return _ranked(pl.DataFrame(schema=_SEQUENCE), most)
+    pairs = pl.DataFrame({
+        "row": np.concatenate([one for one, _, _ in found]),
+        "at": np.concatenate([one for _, one, _ in found]),
+        "work": np.concatenate([one for _, _, one in found]),
+    }).sort("row", "at")  # fmt: skip
+    row, work = pairs["row"].to_numpy(), pairs["work"].to_numpy()
+    first = np.flatnonzero(np.append(True, row[1:] != row[:-1]))
+    length = np.diff(np.append(first, row.size))
+    position = np.arange(row.size) - np.repeat(first, length)
+    mixed = _mix(names[work] + _mix(position.astype(np.uint64)))
+    instances = pl.DataFrame({
+        "name": events.table["name"].gather(row[first]).cast(pl.String),
+        "hash": np.add.reduceat(mixed, first), "kernels": length, "first": first,
+        "work": np.add.reduceat(events.column("duration")[work], first),
+        "duration": events.column("duration")[row[first]],
+    }).filter(pl.col("kernels") >= shortest)  # fmt: skip
+    table = instances.group_by("name", "hash", "kernels").agg(
+        count=pl.len().cast(pl.Int64), work_ns=pl.sum("work"), operator_ns=pl.sum("duration"),
+        first=pl.min("first"),
+    ).sort("work_ns", "name", "first", descending=[True, False, False]).head(most)  # fmt: skip
+    texts = events.table["name"]
+    sequences = [
+        _ARROW.join(texts.gather(work[begin : begin + size]).to_list())
+        for begin, size in table.select("first", "kernels").iter_rows()
+    ]
+    return _ranked(table.rename({"name": "operator"}).with_columns(
+        sequence=pl.Series(sequences, dtype=pl.String)), most)  # fmt: skip
+
+
+_SEQUENCE = {
+    "operator": pl.String, "sequence": pl.String, "kernels": pl.Int64, "count": pl.Int64,
+    "work_ns": pl.Int64, "operator_ns": pl.Int64,
+}  # fmt: skip
+
+
+def _ranked(table: pl.DataFrame, most: int) -> pl.DataFrame:
+    return table.select(list(_SEQUENCE)).head(most)
+
+
+def _mix(values: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Spread integers over 64 bits (the finalizer of SplitMix64)."""
+    mixed = values + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _sequences(events: RankEvents, rows: Ints, operator: Ints) -> pl.DataFrame:
+    """Return a row per operator that launches: the kernels in order, and its delays."""
+    start, call = events.column("start"), events.launcher[rows]
+    table = pl.DataFrame({
+        "row": operator, "name": events.table["name"].gather(rows),
+        "launched": start[call], "begun": start[rows],
+        "duration": events.column("duration")[rows],
+    }).sort("row", "launched", "begun", maintain_order=True)  # fmt: skip
+    grouped = table.group_by("row", maintain_order=True).agg(
+        pl.col("name"), pl.first("launched"), pl.first("begun"), work=pl.sum("duration"),
+        kernels=pl.len().cast(pl.Int64),
+    )  # fmt: skip
+    row = grouped["row"].to_numpy()
+    return grouped.select(
+        operator=events.table["name"].gather(row).cast(pl.String),
+        sequence=pl.col("name").cast(pl.List(pl.String)).list.join(_ARROW),
+        kernels="kernels",
+        call_delay=pl.col("launched") - pl.Series(start[row]),
+        kernel_delay=pl.col("begun") - pl.col("launched"),
+        work="work",
+    )

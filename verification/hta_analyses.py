@@ -1,0 +1,314 @@
+"""Compare Nadi's analyses of recordings with what HTA answered.
+
+    python verification/hta_analyses.py [GOLDEN_DIR=TRACE_FILE[,TRACE_FILE...] ...]
+
+HTA cuts times to whole microseconds and drops the last step. ``nadi.analyze.hta_events`` does the
+same, so that every figure can be compared: what is equal then differs by HTA's cut only. A
+difference that remains counts by a rule, and only if the rule, applied to Nadi's events, gives
+HTA's figure. Of the wild recordings, busy and total time to the nanosecond are compared
+with ``exact_busy.json.gz``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from _report import SHARED, Checks, Tally
+from hta_critical_path import DEFAULTS
+
+import nadi
+from nadi import analyze
+
+Rows = list[tuple[Any, ...]]
+_US = 1000
+_COMM = re.compile(r"^nccl.*|^hip|^hccl|.*ncclKernel.*")
+_MEMORY = re.compile(r"^(hip)?Memcpy|^(hip)?Memset|^dma")
+RULES = {
+    "names": "HTA takes names that begin with hip for communication, dma for memory; not DeepEP",
+}
+
+
+def main() -> None:
+    """Compare all analyses of all recordings."""
+    checks = Checks()
+    for folder, files in recordings():
+        compare(checks, folder, files)
+    if not sys.argv[1:]:
+        compare_exact_busy(checks)
+    checks.finish()
+
+
+def recordings() -> Iterator[tuple[Path, list[Path]]]:
+    """Give each folder of answers with the traces of all ranks."""
+    if sys.argv[1:]:
+        for argument in sys.argv[1:]:
+            folder, files = argument.split("=", 1)
+            yield Path(folder), [Path(file) for file in files.split(",")]
+        return
+    for name, files in (DEFAULTS | {"timeline_analysis": ["gpu_hta/timeline_analysis.json.gz"]}).items():
+        yield SHARED / "golden" / "hta" / name, [SHARED / "traces" / file for file in files]
+    for folder in sorted((SHARED / "golden" / "hta_wild").iterdir()):
+        if folder.is_dir():
+            yield folder, [SHARED / "wild" / f"{folder.name}.json.gz"]
+
+
+class Answers:
+    """What HTA answered on one recording, and Nadi's events by the same rules."""
+
+    def __init__(self, folder: Path, files: list[Path]) -> None:
+        self.folder = folder
+        self.calls = json.loads((folder / "meta.json").read_text())["calls"]
+        self.traces = [nadi.read(file) for file in files]
+        self._events: dict[tuple[int, bool, bool], analyze.RankEvents] = {}
+
+    def table(self, name: str) -> pl.DataFrame | None:
+        """Read a table; None if HTA gave none."""
+        for path in (self.folder / f"{name}.csv", self.folder / f"{name}.csv.gz"):
+            if path.exists():
+                return pl.read_csv(path, infer_schema_length=None)
+        return None
+
+    def events(self, rank: int = 0, *, last: bool = False, typed: bool = False) -> analyze.RankEvents:
+        """Give the events of a rank; ``typed``: with the types that HTA gives kernels."""
+        key = rank, last, typed
+        if key not in self._events:
+            found = analyze.hta_events(self.traces, rank, include_last_step=last)
+            self._events[key] = replace(found, rank=rank, type_codes=_types(found)) if typed else (
+                replace(found, rank=rank)
+            )
+        return self._events[key]
+
+
+def _types(events: analyze.RankEvents) -> Any:
+    names = events.table["name"].gather(events.work).cast(pl.String)
+    return np.array([1 if _COMM.match(n) else 2 if _MEMORY.match(n) else 0 for n in names],
+                    dtype=np.int64)  # fmt: skip
+
+
+def compare(checks: Checks, folder: Path, files: list[Path]) -> None:
+    """Compare the tables of one recording."""
+    try:
+        answers = Answers(folder, files)
+    except nadi.errors.NadiError as error:
+        checks.add(f"{folder.name} is read", False, str(error))
+        return
+    for name, function in COMPARED.items():
+        if (theirs := answers.table(name)) is None:
+            continue
+        tally = Tally()
+        try:
+            function(answers, theirs, tally)
+        except nadi.errors.InputError as error:
+            if theirs.height:
+                tally.add(detail=str(error))
+            else:
+                tally.add(exact=True)
+        checks.add_tally(f"{folder.name} {name}", tally)
+
+
+def rows_equal(tally: Tally, theirs: Rows, mine: Rows, **ruled: Rows) -> None:
+    """Count each row: equal, or different by a rule under which all rows are HTA's.
+
+    Parameters
+    ----------
+    ruled
+        Nadi's rows under each rule of ``RULES``.
+    """
+    golden, own = Counter(theirs), Counter(mine)
+    tally.exact += (golden & own).total()
+    differing = [("HTA", row) for row in (golden - own).elements()]
+    differing += [("Nadi", row) for row in (own - golden).elements()]
+    rule = next((name for name, rows in ruled.items() if Counter(rows) == golden), "")
+    for who, row in differing:
+        tally.add(rule=RULES.get(rule, ""), detail=f"{who}: {str(row)[:190]}")
+
+
+def us(nanoseconds: float | None) -> float | None:
+    """Convert ns to us; a figure that HTA rounds is compared to 9 digits."""
+    return None if nanoseconds is None else close(nanoseconds / _US)
+
+
+def close(value: Any) -> Any:
+    """Round to 9 significant digits."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return float(f"{float(value):.9g}")
+
+
+def of_ranks(answers: Answers, theirs: pl.DataFrame) -> list[int]:
+    """Give the ranks of a table."""
+    return theirs["rank"].unique(maintain_order=True).to_list() if "rank" in theirs.columns else [0]
+
+
+def both_types(
+    answers: Answers, theirs: Rows, ranks: list[int], rows: Callable[[analyze.RankEvents], Rows],
+    tally: Tally, *, last: bool = False,
+) -> None:  # fmt: skip
+    """Compare with Nadi's types of kernels, then with HTA's."""
+    mine = [row for rank in ranks for row in rows(answers.events(rank, last=last))]
+    theirs_typed = [row for rank in ranks for row in rows(answers.events(rank, last=last, typed=True))]
+    rows_equal(tally, theirs, mine, names=theirs_typed)
+
+
+def temporal(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, last: bool = False) -> None:
+    """Compare times and shares of a rank."""
+
+    def rows(events: analyze.RankEvents) -> Rows:
+        (one,) = analyze.temporal_breakdown(events).iter_rows(named=True)
+        times = [one["idle_ns"], one["computation_ns"], one["busy_ns"] - one["computation_ns"]]
+        total = one["total_ns"]
+        shares = [round(100 * time / total, 2) for time in times]
+        return [(events.rank, *(us(time) for time in (*times, total)), *shares)]
+
+    both_types(answers, theirs.select(pl.exclude("")).rows(), of_ranks(answers, theirs), rows, tally,
+               last=last)  # fmt: skip
+
+
+def overlap(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, last: bool = False) -> None:
+    """Compare the share of communication that is overlapped."""
+
+    def rows(events: analyze.RankEvents) -> Rows:
+        share = analyze.communication_overlap(events)["overlap_percent"][0]
+        return [(events.rank, None if share is None else round(share, 2))]
+
+    golden = [(rank, close(share)) for rank, share in theirs.select(pl.exclude("")).rows()]
+    both_types(answers, golden, of_ranks(answers, theirs), rows, tally, last=last)
+
+
+def types(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, memory: bool) -> None:
+    """Compare busy time by types; HTA adds ranks up."""
+
+    def rows(events: list[analyze.RankEvents]) -> Rows:
+        table = pl.concat(analyze.kernel_types(one, memory=memory) for one in events)
+        table = table.group_by("type").agg(pl.sum("time_ns"))
+        total = table["time_ns"].sum()
+        return [
+            (" overlapping ".join(name.upper().split(" + ")), us(time), round(100 * time / total, 1))
+            for name, time in table.iter_rows()
+        ]
+
+    ranks = range(len(answers.traces))
+    golden = [(name, close(time), share) for name, time, share in theirs.select(pl.exclude("")).rows()]
+    rows_equal(tally, golden, rows([answers.events(rank) for rank in ranks]),
+               names=rows([answers.events(rank, typed=True) for rank in ranks]))  # fmt: skip
+
+
+def kernels(answers: Answers, theirs: pl.DataFrame, tally: Tally) -> None:
+    """Compare the time of kernels by name."""
+
+    def rows(events: analyze.RankEvents) -> Rows:
+        table = analyze.top_kernels(events).filter(pl.col("type") != "memory")
+        return [
+            (row["name"], us(row["sum_ns"]), us(row["max_ns"]), us(row["min_ns"]),
+             us(row["std_ns"]) or 0.0, us(row["mean_ns"]), row["type"].upper(), row["rank"])
+            for row in table.iter_rows(named=True)
+        ]  # fmt: skip
+
+    golden = [(row[0], *map(close, row[1:6]), *row[6:]) for row in theirs.select(pl.exclude("")).rows()]
+    both_types(answers, golden, of_ranks(answers, theirs), rows, tally)
+
+
+def annotations(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, place: str) -> None:
+    """Compare the time of user annotations."""
+    mine = [
+        (row["name"], us(row["sum_ns"]), us(row["max_ns"]), us(row["min_ns"]),
+         us(row["std_ns"]) or 0.0, us(row["mean_ns"]), row["rank"])
+        for rank in of_ranks(answers, theirs)
+        for row in analyze.annotation_times(answers.events(rank)).iter_rows(named=True)
+        if row["place"] == place
+    ]  # fmt: skip
+    golden = [(row[0], *map(close, row[1:6]), *row[6:]) for row in theirs.select(pl.exclude("")).rows()]
+    rows_equal(tally, golden, mine)
+
+
+def idle(answers: Answers, theirs: pl.DataFrame, tally: Tally) -> None:
+    """Compare idle times by stream and cause; HTA lists causes that do not occur with 0."""
+    mine = [
+        (row["rank"], row["stream"], row["cause"].replace(" ", "_"), us(row["idle_ns"]),
+         round(row["idle_percent"] / 100, 2))
+        for rank in of_ranks(answers, theirs)
+        for row in analyze.idle_times(answers.events(rank)).iter_rows(named=True)
+    ]  # fmt: skip
+    golden = theirs.filter(pl.col("idle_time") != 0).select(pl.exclude("")).rows()
+    rows_equal(tally, [(*row[:3], close(row[3]), row[4]) for row in golden], mine)
+
+
+def idle_statistics(answers: Answers, theirs: pl.DataFrame, tally: Tally) -> None:
+    """Compare the gaps of streams."""
+    mine = [
+        (row["cause"].replace(" ", "_"), row["rank"], row["stream"], float(row["gaps"]),
+         round(row["mean_ns"] / _US, 2), us(row["min_ns"]), us(row["median_ns"]), us(row["max_ns"]))
+        for rank in of_ranks(answers, theirs)
+        for row in analyze.idle_times(answers.events(rank)).iter_rows(named=True)
+    ]  # fmt: skip
+    golden = theirs.filter(pl.col("count") > 0).select(
+        "idle_category", "rank", "stream", "count", "mean", "min", "50%", "max"
+    )
+    rows_equal(tally, golden.rows(), mine)
+
+
+def launch_stats(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, rank: int) -> None:
+    """Compare each launch."""
+    mine = analyze.launches(answers.events(rank))
+    rows = [(a, us(b), us(c), us(d)) for a, b, c, d in
+            mine.select("correlation", "call_ns", "work_ns", "delay_ns").rows()]  # fmt: skip
+    rows_equal(tally, theirs.select(pl.exclude("")).rows(), rows)
+
+
+def queue_series(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, rank: int) -> None:
+    """Compare the lengths of queues."""
+    mine = analyze.queue_lengths(answers.events(rank))
+    begin = int(answers.events(rank).column("start").min())
+    rows = [(us(time + begin), stream, length) for stream, time, length in
+            mine.select("stream", "time_ns", "length").rows()]  # fmt: skip
+    golden = [(close(a), b, c) for a, b, c in theirs.select("ts", "stream", "queue_length").rows()]
+    rows_equal(tally, golden, rows)
+
+
+COMPARED: dict[str, Callable[[Answers, pl.DataFrame, Tally], None]] = {
+    "temporal_breakdown": temporal,
+    "temporal_breakdown_include_last": lambda *args: temporal(*args, last=True),
+    "comm_comp_overlap": overlap,
+    "comm_comp_overlap_include_last": lambda *args: overlap(*args, last=True),
+    "gpu_kernel_breakdown_type": lambda *args: types(*args, memory=True),
+    "gpu_kernel_breakdown_nomem_type": lambda *args: types(*args, memory=False),
+    "gpu_kernel_breakdown_nomem_kernels": kernels,
+    "user_annotation_breakdown_cpu": lambda *args: annotations(*args, place="host"),
+    "user_annotation_breakdown_gpu": lambda *args: annotations(*args, place="device"),
+    "idle_time_breakdown": idle,
+    "idle_time_interval_stats": idle_statistics,
+    **{f"cuda_kernel_launch_stats_rank{n}": lambda *args, n=n: launch_stats(*args, rank=n)
+       for n in range(8)},
+    **{f"queue_length_time_series_rank{n}": lambda *args, n=n: queue_series(*args, rank=n)
+       for n in range(8)},
+}  # fmt: skip
+
+
+def compare_exact_busy(checks: Checks) -> None:
+    """Compare busy and total time of the wild recordings to the nanosecond."""
+    truth = json.loads(gzip.open(SHARED / "golden" / "tracelens" / "exact_busy.json.gz").read())
+    tally = Tally()
+    for name, one in truth.items():
+        trace = nadi.read(SHARED / "wild" / f"{name}.json.gz")
+        events = analyze.events_of(trace)
+        (found,) = analyze.temporal_breakdown(events).iter_rows(named=True)
+        mine = [events.work.size, found["busy_ns"], found["total_ns"]]
+        theirs = [one["gpu_events"], *(int(Decimal(one[key]) * _US) for key in ("busy_us", "total_us"))]
+        tally.add(exact=mine == theirs, detail=f"{name}: {mine}, exactly {theirs}")
+    checks.add_tally("wild recordings, to the nanosecond", tally)
+
+
+if __name__ == "__main__":
+    main()
