@@ -17,6 +17,7 @@ KERNEL_TYPES = ("computation", "communication", "memory")
 """Memory is copies and memory sets; computation is every other kernel that does not communicate."""
 
 # kernels that communicate without NCCL: of expert parallelism and of serving engines
+_COPIES = re.compile(r"^dma_")  # of devices without a category for copies
 _OTHER_LIBRARIES = re.compile(
     r"\bdeep_ep::|nvshmem|mscclpp|\bcross_device_reduce|allreduce_fusion_kernel|quick_?reduce",
     re.IGNORECASE,
@@ -47,5 +48,7 @@ def kernel_type_codes(name: pl.Series, category: pl.Series) -> Ints:
     distinct = names.unique()
     talks = distinct.filter(pl.Series([is_communication(one) for one in distinct], dtype=pl.Boolean))
     codes = np.where(names.is_in(talks.implode()).to_numpy(), _COMMUNICATION, _COMPUTATION)
-    codes[category.is_in(["memcpy", "memset"]).to_numpy()] = _MEMORY
+    copies = distinct.filter(distinct.str.contains(_COPIES.pattern))
+    is_copy = category.is_in(["memcpy", "memset"]) | names.is_in(copies.implode())
+    codes[is_copy.to_numpy()] = _MEMORY
     return codes.astype(np.int64)
