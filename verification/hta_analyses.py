@@ -30,6 +30,7 @@ from hta_critical_path import DEFAULTS
 
 import nadi
 from nadi import analyze
+from nadi.analyze.recorded.memory_bandwidth import bandwidth_of
 from nadi.model.runtime_calls import hta_calls
 
 Rows = list[tuple[Any, ...]]
@@ -46,6 +47,10 @@ RULES = {
     "calls_ties": "HTA knows few launch calls; their order at one time is not defined",
     "stated": "HTA leaves out device work whose arguments state no stream",
     "nothing": "HTA answers without device work: nothing of nothing",
+    "short": "HTA gives work that its cut makes 0 us long no annotation, and copies 1 us; "
+    "copies that its cut ends before they begin have negative bandwidth",
+    "unknown": "HTA gives copies whose bandwidth is not recorded 0 GB/s",
+    "cut": "by HTA's cut times operators that are in each other, and kernels, are the same",
     "touching": "HTA lists types that touch and do not overlap, with 0",
 }
 _CALLS = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMemcpyAsync", "cudaMemsetAsync",
@@ -307,7 +312,8 @@ def gaps_before(events: analyze.RankEvents) -> pl.DataFrame:
     absent = int(start[first[0]]) if first.size else -(2**62)
     work = pl.DataFrame({
         "stream": events.column("stream")[rows], "start": start[rows], "end": events.end[rows],
-        "launched": np.where(events.launcher[rows] >= 0, start[events.launcher[rows]], absent),
+        "launched": np.where(events.launcher[rows] >= 0, start[events.launcher[rows]],
+                             np.where(events.column("correlation")[rows] < 0, -(2**62), absent)),
     }).sort("stream", "start", maintain_order=True)  # fmt: skip
     before = pl.col("end").shift(1).over("stream")
     gaps = work.with_columns(before=before).drop_nulls().with_columns(
@@ -378,6 +384,119 @@ def queue_series(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, rank: 
     rows_equal(tally, golden, mine, calls=known, **is_tied)
 
 
+def queue_statistics(answers: Answers, theirs: pl.DataFrame, tally: Tally) -> None:
+    """Compare statistics of queues; the order at ties has no effect on the mean of few."""
+    theirs = pl.read_csv(answers.folder / "queue_length_summary.csv", skip_rows=3, has_header=False)
+    columns = ("changes", "mean", "std", "min", "p25", "median", "p75", "max")
+
+    def rows(rule: str) -> Rows:
+        found = []
+        for rank in range(len(answers.traces)):
+            events = answers.events(rank, rule=rule)
+            if (events.launcher >= 0).any():
+                table = analyze.queue_summary(events).select("rank", "stream", *columns)
+                found += [(*row[:2], *map(close, row[2:])) for row in table.rows()]
+        return found
+
+    golden = [(*row[:2], *map(close, row[2:])) for row in theirs.rows()]
+    mine, known = rows(""), rows("known")
+    same = {name: golden if [row[:3] for row in own] == [row[:3] for row in golden] else []
+            for name, own in (("ties", mine), ("calls_ties", known))}  # fmt: skip
+    rows_equal(tally, golden, mine, calls=known, **same)
+
+
+def bandwidth(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, rank: int) -> None:
+    """Compare the bandwidth of copies over time, to six digits: HTA adds doubles up."""
+    events = answers.events(rank)
+    begin = int(events.column("start").min())
+
+    def rows(events: analyze.RankEvents) -> Rows:
+        found = analyze.memory_bandwidth_series(events).select("kind", "time_ns", "gb_per_s")
+        return [(us(time + begin), kind, float(f"{rate:.5g}")) for kind, time, rate in found.rows()]
+
+    def settled(rows: Rows) -> Rows:
+        """Leave out the rates between changes at one time."""
+        changes = Counter(row[:2] for row in rows)
+        return [row if changes[row[:2]] == 1 else row[:2] for row in rows]
+
+    def by_cut() -> Rows:
+        """Sum rates up where some copies end before they begin: these become negative."""
+        copies = events.of_type("memory")
+        rates = bandwidth_of(events, copies)[0]
+        start, lasts = events.column("start")[copies], events.column("duration")[copies]
+        time = np.concatenate([start, start + np.where(lasts == 0, _US, lasts)])
+        kinds = events.table["name"].gather(copies).str.split(" (").list.first()
+        changes = pl.DataFrame({"kind": pl.concat([kinds, kinds]), "time": time,
+                                "rate": np.concatenate([rates, -rates])})  # fmt: skip
+        sums = changes.sort("kind", "time", maintain_order=True).with_columns(
+            pl.col("rate").cum_sum().over("kind")
+        )
+        return [(us(t), kind, float(f"{rate:.5g}") if abs(rate) > 1e-9 else 0.0)
+                for kind, t, rate in sums.rows()]  # fmt: skip
+
+    golden = [(close(a), b, float(f"{c:.5g}")) for a, b, c in
+              theirs.select("ts", "name", "memory_bw_gbps").rows()]  # fmt: skip
+    golden = [(*row[:2], row[2] if abs(row[2]) > 1e-9 else 0.0) for row in golden]
+    mine, long = rows(events), by_cut()
+    is_tied = {name: golden if Counter(settled(own)) == Counter(settled(golden)) else []
+               for name, own in (("ties", mine), ("short", long))}  # fmt: skip
+    unknown = golden if not mine and not any(row[2] for row in golden) else []
+    rows_equal(tally, golden, mine, unknown=unknown, **is_tied)
+
+
+def delays(answers: Answers, theirs: pl.DataFrame, tally: Tally) -> None:
+    """Compare what ATen operators launch, and after which delays."""
+    found = analyze.operator_delays(answers.events()).filter(
+        pl.col("operator").str.starts_with("aten::")
+    )
+    mine = [(name, sequence, count, round(first / _US, 3), round(then / _US, 3))
+            for name, sequence, count, first, then in found.select(
+                "operator", "sequence", "count", "call_delay_ns", "kernel_delay_ns").rows()]  # fmt: skip
+    golden = theirs.select(pl.exclude("")).rows()
+
+    def together(rows: Rows) -> Counter[str]:
+        """Count the kernels of all operators."""
+        return Counter(name for row in rows for name in row[1].split(" -> ") for _ in range(row[2]))
+
+    same = golden if together(golden) == together(mine) else []
+    rows_equal(tally, golden, mine, cut=same)
+
+
+def sequences(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, operator: str) -> None:
+    """Compare sequences of kernels; HTA's contain waits of streams, and are the first five."""
+    found = analyze.kernel_sequences(answers.events(), operator=operator, shortest=1)
+    mine = [(sequence, count, us(work), us(spent)) for sequence, count, work, spent in
+            found.select("sequence", "count", "work_ns", "operator_ns").rows()]  # fmt: skip
+    for pattern, count, work, spent in theirs.select(pl.exclude("")).rows():
+        row = (" -> ".join(pattern.split("|")[1:]), count, close(work), close(spent))
+        # HTA takes every operator whose name contains the one asked for
+        more = analyze.kernel_sequences(answers.events(), operator=pattern.split("|")[0], shortest=1)
+        wider = [(sequence, count, us(work), us(spent)) for sequence, count, work, spent in
+                 more.select("sequence", "count", "work_ns", "operator_ns").rows()]  # fmt: skip
+        tally.add(exact=row in mine or row in wider, detail=f"HTA: {row}",
+                  rule="HTA counts waits of streams as kernels" if "Wait Event" in pattern else "")  # fmt: skip
+
+
+def work_annotations(answers: Answers, theirs: pl.DataFrame, tally: Tally) -> None:
+    """Compare the annotation of all kernels of a name."""
+    if "user_annotation_breakdown_gpu" not in {path.name.split(".")[0] for path in answers.folder.iterdir()}:
+        return
+    found = analyze.annotation_kernels(answers.events())
+    mine = [(name, annotation, count) for name, annotation, count in
+            found.select("name", "annotation", "count").rows()]  # fmt: skip
+    golden = theirs.group_by("s_name", pl.col("s_user_annotation").fill_null("")).len().rows()
+    events = answers.events()
+    durations = events.column("duration")[events.work]
+    gone = np.isin(np.arange(events.table.height), events.work[durations <= 0])
+    category = pl.when(pl.Series(gone)).then(pl.lit("other")).otherwise("category")
+    shorter = replace(events, table=events.table.with_columns(category=category),
+                      type_codes=events.type_codes[durations > 0])  # fmt: skip
+    found = analyze.annotation_kernels(shorter).select("name", "annotation", "count")
+    counts = Counter({row[:2]: row[2] for row in found.rows()})
+    counts.update((name, "") for name in events.table.filter(pl.Series(gone))["name"])
+    rows_equal(tally, golden, mine, short=[(*key, count) for key, count in counts.items()])
+
+
 COMPARED: dict[str, Callable[[Answers, pl.DataFrame, Tally], None]] = {
     "temporal_breakdown": temporal,
     "temporal_breakdown_include_last": lambda *args: temporal(*args, last=True),
@@ -394,6 +513,13 @@ COMPARED: dict[str, Callable[[Answers, pl.DataFrame, Tally], None]] = {
        for n in range(8)},
     **{f"queue_length_time_series_rank{n}": lambda *args, n=n: queue_series(*args, rank=n)
        for n in range(8)},
+    **{f"memory_bw_time_series_rank{n}": lambda *args, n=n: bandwidth(*args, rank=n)
+       for n in range(8)},
+    "queue_length_summary": queue_statistics,
+    "aten_op_kernels_and_delay": delays,
+    "gpu_kernels_with_user_annotations": work_annotations,
+    **{f"frequent_cuda_sequences_aten_{name}": lambda *args, name=name:
+       sequences(*args, operator=f"aten::{name}") for name in ("linear", "add", "conv2d", "mm")},
 }  # fmt: skip
 
 

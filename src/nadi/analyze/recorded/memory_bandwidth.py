@@ -25,6 +25,8 @@ _decoder = msgspec.json.Decoder(_Args)
 def memory_bandwidth_series(events: RankEvents) -> pl.DataFrame:
     """Follow the bandwidth of copies and memory sets: the sum over those that run at once.
 
+    Copies whose bytes are not recorded are left out.
+
     Returns
     -------
     polars.DataFrame
@@ -32,6 +34,8 @@ def memory_bandwidth_series(events: RankEvents) -> pl.DataFrame:
         the rank's first event), ``gb_per_s`` from then on. O(copies log copies).
     """
     rows, kind, rate, _ = _copies(events)
+    known = ~np.isnan(rate)
+    rows, kind, rate = rows[known], kind.filter(pl.Series(known)), rate[known]
     start = events.column("start")
     time = np.concatenate([start[rows], events.end[rows]]) - int(start.min())
     series = pl.DataFrame({
@@ -60,7 +64,7 @@ def memory_bandwidth(events: RankEvents) -> pl.DataFrame:
     """
     rows, kind, rate, size = _copies(events)
     table = pl.DataFrame({
-        "kind": kind, "rate": rate, "duration": events.column("duration")[rows],
+        "kind": kind, "rate": pl.Series(rate).fill_nan(None), "duration": events.column("duration")[rows],
         "size": pl.Series(size).set(pl.Series(size < 0), None),
     })  # fmt: skip
     known = pl.col("size").null_count() == 0
@@ -87,13 +91,13 @@ def _copies(events: RankEvents) -> tuple[Ints, pl.Series, Floats, Ints]:
 def bandwidth_of(events: RankEvents, rows: Ints) -> tuple[Floats, Ints]:
     """Return the bandwidth of some copies in GB/s, as recorded, or bytes by time; and their bytes.
 
-    float64 and int64, shape (rows,); bytes are -1 where not recorded, and the bandwidth then 0.
+    float64 and int64, shape (rows,); where not recorded, bytes are -1 and the bandwidth is NaN.
     """
     trace = events.trace
     node = rows if events.node is None else events.node[rows]
     size = trace.column("bytes")[node].copy()
     duration = events.column("duration")[rows]
-    rate = np.where((size > 0) & (duration > 0), size / np.maximum(duration, 1), 0.0)
+    rate = np.where((size > 0) & (duration > 0), size / np.maximum(duration, 1), np.nan)
     attributes = trace.attributes
     place = np.full(trace.nodes.height, -1, dtype=np.int64)
     place[node] = np.arange(node.size)
