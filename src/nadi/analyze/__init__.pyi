@@ -36,6 +36,7 @@ from .recorded.operator_launches import (
     kernel_sequences as kernel_sequences,
     operator_delays as operator_delays,
 )
+from .recorded.operator_rates import operator_rates as operator_rates
 from .recorded.queue_lengths import (
     full_queues as full_queues,
     queue_lengths as queue_lengths,

@@ -91,6 +91,8 @@ ANALYSES = (
              "operator_launches.operator_delays", "launches"),
     Analysis("sequences", "sequences of kernels that operators launch",
              "operator_launches.kernel_sequences", "launches", ("bars", "operator", "work_ns")),
+    Analysis("rates", "FLOP/s and B/s of operators by shape", "operator_rates.operator_rates",
+             "operators", ("bars", "shape", "tflop_per_s")),
 )  # fmt: skip
 
 _BY_NAME = {one.name: one for one in ANALYSES}
