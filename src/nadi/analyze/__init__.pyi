@@ -25,12 +25,18 @@ from .recorded.annotation_times import (
     annotation_kernels as annotation_kernels,
     annotation_times as annotation_times,
 )
+from .recorded.call_stacks import call_stacks as call_stacks, flame_graph as flame_graph
+from .recorded.device_counters import device_counters as device_counters
 from .recorded.idle_times import idle_times as idle_times
 from .recorded.kernel_breakdown import kernel_types as kernel_types, top_kernels as top_kernels
 from .recorded.launch_statistics import launch_summary as launch_summary, launches as launches
 from .recorded.memory_bandwidth import (
     memory_bandwidth as memory_bandwidth,
     memory_bandwidth_series as memory_bandwidth_series,
+)
+from .recorded.memory_timeline import (
+    memory_peaks as memory_peaks,
+    memory_timeline as memory_timeline,
 )
 from .recorded.operator_launches import (
     kernel_sequences as kernel_sequences,

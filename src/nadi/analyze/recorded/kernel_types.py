@@ -19,7 +19,7 @@ KERNEL_TYPES = ("computation", "communication", "memory")
 # kernels that communicate without NCCL: of expert parallelism and of serving engines
 _COPIES = re.compile(r"^dma_")  # of devices without a category for copies
 _OTHER_LIBRARIES = re.compile(
-    r"\bdeep_ep::|nvshmem|mscclpp|\bcross_device_reduce|allreduce_fusion_kernel|quick_?reduce",
+    r"\bdeep_ep::|\bep::(?:internode|intranode)::|nvshmem|mscclpp|\bcross_device_reduce|allreduce_fusion_kernel|quick_?reduce",
     re.IGNORECASE,
 )
 _COMPUTATION, _COMMUNICATION, _MEMORY = range(len(KERNEL_TYPES))
