@@ -5,6 +5,11 @@ from .analysis_registry import (
     Analysis as Analysis,
     analysis_named as analysis_named,
 )
+from .compared_runs import (
+    ComparedRuns as ComparedRuns,
+    RunSide as RunSide,
+    compare_runs as compare_runs,
+)
 from .critical_path_rules import critical_path as critical_path
 from .explained_time import Explained as Explained, explain_time as explain_time
 from .exposed_communication import (

@@ -57,7 +57,9 @@ def _self_times(events: RankEvents, rows: Ints) -> Ints:
 
 
 @per_rank("host events")
-def flame_graph(events: RankEvents, deepest: int = 64) -> pl.DataFrame:
+def flame_graph(
+    events: RankEvents, deepest: int = 64, between: tuple[int, int] | None = None
+) -> pl.DataFrame:
     """Sum time by path of calls: the frames of a flame graph.
 
     Parameters
@@ -66,6 +68,8 @@ def flame_graph(events: RankEvents, deepest: int = 64) -> pl.DataFrame:
         A job, a trace, or several.
     deepest
         Calls in more others than this count for the one around them.
+    between
+        Only calls that start between two times in ns since the epoch.
 
     Returns
     -------
@@ -75,7 +79,10 @@ def flame_graph(events: RankEvents, deepest: int = 64) -> pl.DataFrame:
         of work launched in it, at any depth). O(events * depth).
     """
     table = call_stacks(events)
-    depth = table["depth"].to_numpy()
+    depth = table["depth"].to_numpy().copy()
+    if between is not None:
+        begun = events.column("start")[table["row"].to_numpy()]
+        depth[(begun < between[0]) | (begun > between[1])] = -1  # in no level
     position = np.full(events.table.height, -1, dtype=np.int64)
     position[table["row"].to_numpy()] = np.arange(table.height)
     parent = table["parent"].to_numpy()
@@ -85,6 +92,8 @@ def flame_graph(events: RankEvents, deepest: int = 64) -> pl.DataFrame:
     parts, number = [], 0
     for level in range(min(int(depth.max(initial=-1)) + 1, deepest)):
         mine = np.flatnonzero(depth == level)
+        if mine.size == 0:
+            continue
         below = frame[above[mine]]
         keys = np.stack([below, code[mine]])
         pairs, first, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)
