@@ -31,7 +31,17 @@ from .recorded.annotation_times import (
     annotation_times as annotation_times,
 )
 from .recorded.call_stacks import call_stacks as call_stacks, flame_graph as flame_graph
+from .recorded.collective_times import (
+    collective_list as collective_list,
+    collective_times as collective_times,
+)
 from .recorded.device_counters import device_counters as device_counters
+from .recorded.graph_analyses import (
+    late_collectives as late_collectives,
+    module_table as module_table,
+    step_table as step_table,
+    straggler_ranks as straggler_ranks,
+)
 from .recorded.idle_times import idle_times as idle_times
 from .recorded.kernel_breakdown import kernel_types as kernel_types, top_kernels as top_kernels
 from .recorded.launch_statistics import launch_summary as launch_summary, launches as launches

@@ -21,6 +21,7 @@ __all__ = ["ComparedRuns", "RunSide", "compare_runs"]
 _SAME = 0.02  # of a mean duration or a count: below, nothing changed
 _STEP = re.compile(rf"^{MARK}#\d+$")
 _LINE = r"\.py\(\d+\): "
+_ADDRESS = r" at 0x[0-9a-f]+"
 _RUNTIME = r"^(?:cuda|hip|cu)[A-Z]"
 _SEPARATOR = " > "
 
@@ -145,8 +146,10 @@ def _calls(side: RunSide) -> pl.DataFrame:
 
 
 def _aligned(names: pl.Series) -> pl.Series:
-    """Return names without what differs from run to run: numbers of steps and of lines."""
-    return names.str.replace(_STEP.pattern, MARK).str.replace(_LINE, ".py: ")
+    """Return names without what differs from run to run: numbers of steps, lines, addresses."""
+    return (
+        names.str.replace(_STEP.pattern, MARK).str.replace(_LINE, ".py: ").str.replace(_ADDRESS, "")
+    )
 
 
 def _compared(

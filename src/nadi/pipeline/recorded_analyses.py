@@ -15,10 +15,10 @@ import polars as pl
 
 from nadi.analyze.analysis_registry import ANALYSES, Analysis, analysis_named
 from nadi.analyze.recorded.rank_events import events_of
-from nadi.errors import InputError, UsageError
+from nadi.errors import InputError
 from nadi.formats.trace_files import read
 from nadi.load.discover import find_files, pair_recordings, peek
-from nadi.load.recordings import load_devices
+from nadi.load.recordings import load_devices, load_job
 from nadi.model.trace import Trace
 
 __all__ = ["analyze", "analyze_all"]
@@ -117,7 +117,14 @@ def _of_ranks(
             for number, part in enumerate(work):
                 progress(f"analysed {number + 1} of {len(files)} ranks")
                 parts.append(part)
-    return {one.name: _joined([part[one.name] for part in parts]) for one in chosen}
+    found = {one.name: _joined([part[one.name] for part in parts]) for one in single}
+    of_job = [one for one in chosen if one.of_job]
+    if of_job:
+        job = load_job(*paths, progress=progress)
+        where = ", ".join(map(str, paths))
+        for one in of_job:
+            found[one.name] = _answer(one, job, options, where)
+    return {one.name: found[one.name] for one in chosen}
 
 
 def _ranks_of(files: Sequence[Path]) -> list[int] | None:
@@ -141,15 +148,15 @@ def _of_file(file: Path, rank: int, names: Sequence[str], options: _Options) -> 
 
 def _of_trace(trace: Trace, chosen: Sequence[Analysis], options: _Options) -> _Found:
     events = events_of(trace)
-    found: _Found = {}
-    for one in chosen:
-        try:
-            found[one.name] = one(events, **options.get(one.name, {}))
-        except UsageError:
-            raise
-        except InputError as error:
-            found[one.name] = str(error)
-    return found
+    return {one.name: _answer(one, events, options) for one in chosen}
+
+
+def _answer(one: Analysis, source: Any, options: _Options, where: str = "") -> pl.DataFrame | str:
+    """Return the table of an analysis, or what the recording lacks."""
+    try:
+        return one(source, **options.get(one.name, {}))
+    except InputError as error:
+        return str(error) if error.where else f"{where}: {error}"
 
 
 def _joined(parts: Sequence[pl.DataFrame | str]) -> pl.DataFrame | str:

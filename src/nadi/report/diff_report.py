@@ -34,6 +34,9 @@ def print_diff(found: ComparedRuns, console: Console, top: int = TOP) -> None:
     change = found.after_ns - found.before_ns
     slower = "slower" if change > 0 else "faster"
     share = 100 * abs(change) / found.before_ns if found.before_ns else 0.0
+    if change == 0:
+        console.print(f"step: {_time(found.before_ns)} in both", style="bold", markup=False)
+        return
     console.print(
         f"step: {_time(found.before_ns)} -> {_time(found.after_ns)}, "
         f"{_time(abs(change))} ({share:.1f} %) {slower}",
@@ -83,7 +86,7 @@ def _print_rows(
         before="right", after="right", change="right",
     )  # fmt: skip
     for row in table.head(top).iter_rows(named=True):
-        sign = "+" if row["change_ns"] > 0 else "-"
+        sign = "+" if row["change_ns"] > 0 else "-" if row["change_ns"] < 0 else ""
         shown = [f"{row[f'count_{side}']:.4g}" for side in ("before", "after")] if has_counts else []
         printed.add_row(
             name_cell(row["name"], "(no operation)"), *(row[name] for name in more), *shown,
