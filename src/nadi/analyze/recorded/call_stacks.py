@@ -88,6 +88,7 @@ def flame_graph(
     parent = table["parent"].to_numpy()
     above = np.where(parent >= 0, position[parent], -1)
     code = table["name"].cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
+    num_names = int(code.max(initial=0)) + 1
     frame = np.full(table.height + 1, -1, dtype=np.int64)
     parts, number = [], 0
     for level in range(min(int(depth.max(initial=-1)) + 1, deepest)):
@@ -95,15 +96,16 @@ def flame_graph(
         if mine.size == 0:
             continue
         below = frame[above[mine]]
-        keys = np.stack([below, code[mine]])
-        pairs, first, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-        frame[mine] = number + which.ravel()
+        keys, first, which = np.unique(
+            (below + 1) * num_names + code[mine], return_index=True, return_inverse=True
+        )
+        frame[mine] = number + which
         sums = np.zeros((4, first.size), dtype=np.int64)
         for line, values in enumerate(("duration_ns", "self_ns", "device_ns")):
-            np.add.at(sums[line], which.ravel(), table[values].to_numpy()[mine])
-        np.add.at(sums[3], which.ravel(), 1)
+            np.add.at(sums[line], which, table[values].to_numpy()[mine])
+        np.add.at(sums[3], which, 1)
         parts.append(pl.DataFrame({
-            "frame": np.arange(number, number + first.size), "parent": pairs[0],
+            "frame": np.arange(number, number + first.size), "parent": keys // num_names - 1,
             "depth": np.full(first.size, level), "name": table["name"].gather(mine[first]),
             "count": sums[3], "total_ns": sums[0], "self_ns": sums[1], "device_ns": sums[2],
         }))  # fmt: skip

@@ -101,9 +101,10 @@ def bandwidth_of(events: RankEvents, rows: Ints) -> tuple[Floats, Ints]:
     attributes = trace.attributes
     place = np.full(trace.nodes.height, -1, dtype=np.int64)
     place[node] = np.arange(node.size)
-    for row in attributes.rows_named("args").tolist():
-        if (owner := int(attributes.node[row])) < 0 or (at := int(place[owner])) < 0:
-            continue
+    chosen = attributes.rows_named("args")
+    owner = attributes.node[chosen]
+    at_row = np.where(owner >= 0, place[owner], -1)
+    for row, at in zip(chosen[at_row >= 0].tolist(), at_row[at_row >= 0].tolist(), strict=True):
         try:
             args = _decoder.decode(attributes.span(row))
         except (msgspec.DecodeError, UnicodeDecodeError):
