@@ -8,8 +8,10 @@ include it. Columns of times end in ``_ns``, of sizes in ``_bytes``, of shares i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import polars as pl
@@ -49,10 +51,38 @@ class Analysis:
 
     def __call__(self, *arguments: Any, **options: Any) -> pl.DataFrame:
         """Run it; its module is imported on first use."""
-        module, _, name = self.function.rpartition(".")
-        found = getattr(import_module(f"nadi.analyze.recorded.{module}"), name)
-        table: pl.DataFrame = found(*arguments, **options)
+        table: pl.DataFrame = self._found(*arguments, **options)
         return table
+
+    @property
+    def _found(self) -> Callable[..., Any]:
+        module, _, name = self.function.rpartition(".")
+        found: Callable[..., Any] = getattr(
+            import_module(f"nadi.analyze.recorded.{module}"), name
+        )
+        return found
+
+    def options(self, settings: Sequence[str]) -> dict[str, Any]:
+        """Read its parameters from texts such as ``kernel_gap_ns=30000``.
+
+        Raises
+        ------
+        UsageError
+            If it has no such parameter, or the value is not of its type.
+        """
+        parameters = list(signature(self._found).parameters.values())[1:]
+        defaults = {one.name: one.default for one in parameters if one.default is not None}
+        found = {}
+        for text in settings:
+            name, _, value = text.partition("=")
+            if name not in defaults:
+                known = ", ".join(f"{key}={default}" for key, default in defaults.items()) or "none"
+                raise UsageError(
+                    Parameter("set", text), f"{self.name} has no parameter {name!r}",
+                    f"its parameters are: {known}",
+                )  # fmt: skip
+            found[name] = _read(value, defaults[name], text)
+        return found
 
 
 ANALYSES = (
@@ -122,6 +152,20 @@ ANALYSES = (
 _BY_NAME = {one.name: one for one in ANALYSES}
 
 
+def _read(value: str, default: Any, text: str) -> Any:
+    """Return a value of the type of the default."""
+    words = {"true": True, "yes": True, "false": False, "no": False}
+    try:
+        if isinstance(default, bool):
+            return words[value.lower()]
+        return type(default)(value)
+    except (KeyError, ValueError):
+        raise UsageError(
+            Parameter("set", text), f"{value!r} is no {type(default).__name__}",
+            f"the default is {default}",
+        ) from None  # fmt: skip
+
+
 def analysis_named(name: str) -> Analysis:
     """Return the analysis with a name.
 
@@ -131,7 +175,5 @@ def analysis_named(name: str) -> Analysis:
         If the name is unknown; the message lists all analyses.
     """
     if name not in _BY_NAME:
-        raise UsageError(
-            Parameter("name", name), "unknown analysis", f"there are {', '.join(_BY_NAME)}"
-        )
+        raise UsageError(name, "unknown analysis", f"there are all, {', '.join(_BY_NAME)}")
     return _BY_NAME[name]

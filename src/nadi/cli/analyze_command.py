@@ -25,6 +25,7 @@ enough. Ranks are read one after the other, and only their rows are kept.
   nadi analyze temporal TRACES
   nadi analyze kernels device.json.gz --top 5
   nadi analyze idle TRACES -o idle.csv
+  nadi analyze rates TRACES --set peak_tflops=989 --set peak_tb_per_s=3.35
   nadi analyze all TRACES -o results
 """
 
@@ -45,6 +46,13 @@ def command(
     top: Annotated[
         int, typer.Option("--top", metavar="ROWS", min=1, help="Print so many rows.")
     ] = 20,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="PARAMETER=VALUE", show_default=False,
+            help="A parameter of the analysis, such as kernel_gap_ns=10000 of idle; repeatable.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -57,7 +65,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Run an analysis, or all."""
-    from nadi.errors import Parameter, UsageError
+    from nadi.errors import InputError, Parameter, UsageError
     from nadi.report.analysis_report import (
         check_analysis_file,
         print_analyses,
@@ -77,7 +85,12 @@ def command(
 
         chosen = list(ANALYSES) if name == "all" else [analysis_named(name)]
         if not paths:
-            raise UsageError(Parameter("path"), "no recording is given", "name a file or a folder")
+            raise UsageError("PATH", "no recording is given", "name a file or a folder")
+        options = {}
+        if settings:
+            if name == "all":
+                raise UsageError(Parameter("set"), "all has no parameters", "name one analysis")
+            options = {name: chosen[0].options(settings)}
         files = {}
         if output is not None:
             many = name == "all"
@@ -86,10 +99,12 @@ def command(
                 output.mkdir(parents=True, exist_ok=True)
             for file in files.values():
                 check_analysis_file(file, overwrite=overwrite)
-        found = analyze_all(*paths, names=[one.name for one in chosen], progress=progress)
+        found = analyze_all(
+            *paths, names=[one.name for one in chosen], progress=progress, options=options
+        )
         tables = {key: one for key, one in found.items() if not isinstance(one, str)}
         if not tables:
-            raise UsageError("", next(iter(found.values())))  # type: ignore[arg-type]
+            raise InputError("", str(next(iter(found.values()))))
         for key, table in tables.items():
             if key in files:
                 write_analysis(files[key], table)

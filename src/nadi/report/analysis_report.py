@@ -62,7 +62,8 @@ def _heading(name: str, names: Sequence[str]) -> str:
     for suffix, unit in (("_ns", " time"), ("_bytes", " size"), ("_percent", " %")):
         if name.endswith(suffix):
             base = name.removesuffix(suffix)
-            is_told = suffix == "_percent" or base in names
+            alike = [one for one in names if one in (base, f"{base}_ns", f"{base}_bytes")]
+            is_told = suffix == "_percent" or len(alike) > 1
             return base.replace("_", " ") + (unit if is_told else "")
     return "%" if name == "percent" else name.replace("_", " ")
 

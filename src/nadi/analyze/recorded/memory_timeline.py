@@ -40,7 +40,8 @@ def memory_timeline(events: RankEvents) -> pl.DataFrame:
     -------
     polars.DataFrame
         ``device`` such as ``cuda:0``, ``time_ns`` (since the rank's first event), ``change_bytes``,
-        ``allocated_bytes`` and ``reserved_bytes`` after it, ``operator`` (the innermost on its
+        ``allocated_bytes`` and ``reserved_bytes`` after it (if the profiler does not state the
+        former: what was allocated since the recording began), ``operator`` (the innermost on its
         thread, empty if none). O(allocations log events).
 
     Raises
@@ -106,9 +107,14 @@ def _allocations(events: RankEvents) -> pl.DataFrame:
             trace_name(events.trace), "no allocations are recorded",
             "record with profile_memory=True",
         )  # fmt: skip
-    return pl.DataFrame(found, schema=_SCHEMA, orient="row").sort(
+    table = pl.DataFrame(found, schema=_SCHEMA, orient="row").sort(
         "device", "time", maintain_order=True
     )
+    if (table["allocated_bytes"] == 0).all():  # old profilers: since the begin of the recording
+        table = table.with_columns(
+            allocated_bytes=pl.col("change_bytes").cum_sum().over("device")
+        )
+    return table
 
 
 def _number(args: dict[str, Any], name: str) -> int:

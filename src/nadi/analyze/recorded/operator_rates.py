@@ -51,7 +51,7 @@ def operator_rates(
     -------
     polars.DataFrame
         A row per operator, shape and type of elements, the most time first: ``class``,
-        ``operator``, ``shape`` (M x N x K of multiplications), ``type``, ``count``, ``sum_ns``,
+        ``operator``, ``shape`` (M x N x K of multiplications), ``type`` such as BFloat16, ``count``, ``sum_ns``,
         ``mean_ns``, ``flops`` and ``size_bytes`` of one call, ``tflop_per_s``, ``tb_per_s``,
         ``flops_per_byte``; with peaks also ``bound`` (compute or memory) and ``roof_percent``
         (of the peak that bounds it). O(work * depth).
@@ -136,6 +136,7 @@ def _calls(events: RankEvents) -> pl.DataFrame:
             known[key] = work_of(key[0], Inputs(_shapes(args.dims), args.types, args.values))
         if (done := known[key]) is not None and done.size:
             kind = next((one for one in args.types if "Scalar" not in one), "")
+            kind = kind.removeprefix("c10::")
             found.append((OPERATORS[key[0]][0], key[0], done.shape, kind, row, *done[1:]))
     if not found:
         raise InputError(
