@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/analyses.py [COPIES]
 
-22 copies of a recording of a training step are a million events. HTA takes 31 s to read as many, and
-11.8 s for what operators launch in 216,000 (peers/hta.md).
+22 copies of a recording of a training step are a million events. HTA takes 31 s to read as many,
+and 11.8 s for what operators launch in 216,000 (peers/hta.md).
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ def main() -> None:
             _timed(lambda one=one: one(events_of(small)))
     path = _written(copies)
     trace, reading = _timed(lambda: nadi.read(path))
-    print(f"{trace.nodes.height:,} events: read in {reading:.2f} s, {peak_memory_mb():,.0f} MB at peak")
+    print(
+        f"{trace.nodes.height:,} events: read in {reading:.2f} s, "
+        f"{peak_memory_mb():,.0f} MB at peak"
+    )
     events, total = _timed(lambda: events_of(trace))
     _, nesting = _timed(lambda: events.parent)
     total += nesting
@@ -40,7 +43,9 @@ def main() -> None:
         print(f"{seconds:6.2f} s  {one.name}: {rows}")
         total += seconds
         slowest = max(slowest, seconds)
-    print(f"all in {total:.2f} s, the slowest in {slowest:.2f} s, {peak_memory_mb():,.0f} MB at peak")
+    print(
+        f"all in {total:.2f} s, the slowest in {slowest:.2f} s, {peak_memory_mb():,.0f} MB at peak"
+    )
     TARGET.unlink()
 
 

@@ -74,7 +74,9 @@ def recordings() -> Iterator[tuple[Path, list[Path]]]:
             folder, files = argument.split("=", 1)
             yield Path(folder), [Path(file) for file in files.split(",")]
         return
-    for name, files in (DEFAULTS | {"timeline_analysis": ["gpu_hta/timeline_analysis.json.gz"]}).items():
+    for name, files in (
+        DEFAULTS | {"timeline_analysis": ["gpu_hta/timeline_analysis.json.gz"]}
+    ).items():
         yield SHARED / "golden" / "hta" / name, [SHARED / "traces" / file for file in files]
     for folder in sorted((SHARED / "golden" / "hta_wild").iterdir()):
         if folder.is_dir():
@@ -104,7 +106,9 @@ class Answers:
         if key not in self._events:
             found = analyze.hta_events(self.traces, rank, include_last_step=last)
             found = replace(found, rank=rank)
-            self._events[key] = self._stated(found, rank) if rule == "stated" else _ruled(found, rule)
+            self._events[key] = (
+                self._stated(found, rank) if rule == "stated" else _ruled(found, rule)
+            )
         return self._events[key]
 
     def _stated(self, events: analyze.RankEvents, rank: int) -> analyze.RankEvents:
@@ -115,8 +119,11 @@ class Answers:
         with gzip.open(self.files[rank]) as file:
             recorded = json.load(file)["traceEvents"]
         kept = ["stream" in recorded[index].get("args", {}) for index in work["index"]]
-        table = events.table.with_columns(category=pl.Series(
-            [*events.table["category"]], dtype=pl.String).scatter(events.work[~np.array(kept)], "other"))
+        table = events.table.with_columns(
+            category=pl.Series([*events.table["category"]], dtype=pl.String).scatter(
+                events.work[~np.array(kept)], "other"
+            )
+        )
         return replace(events, table=table, type_codes=events.type_codes[np.array(kept)])
 
 
@@ -203,6 +210,7 @@ def both_types(
     tally: Tally, *, last: bool = False,
 ) -> None:  # fmt: skip
     """Compare with Nadi's types of kernels, then with HTA's."""
+
     def of(rule: str) -> Rows:
         return [row for rank in ranks for row in rows(answers.events(rank, last=last, rule=rule))]
 
@@ -221,8 +229,8 @@ def temporal(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, last: bool
         shares = [round(100 * time / total, 2) for time in times]
         return [(events.rank, *(us(time) for time in (*times, total)), *shares)]
 
-    both_types(answers, theirs.select(pl.exclude("")).rows(), of_ranks(answers, theirs), rows, tally,
-               last=last)  # fmt: skip
+    golden = theirs.select(pl.exclude("")).rows()
+    both_types(answers, golden, of_ranks(answers, theirs), rows, tally, last=last)
 
 
 def overlap(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, last: bool = False) -> None:
@@ -244,12 +252,18 @@ def types(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, memory: bool)
         table = table.group_by("type").agg(pl.sum("time_ns"))
         total = table["time_ns"].sum()
         return [
-            (" overlapping ".join(name.upper().split(" + ")), us(time), round(100 * time / total, 1))
+            (
+                " overlapping ".join(name.upper().split(" + ")),
+                us(time),
+                round(100 * time / total, 1),
+            )
             for name, time in table.iter_rows()
         ]
 
     ranks = range(len(answers.traces))
-    golden = [(name, close(time), share) for name, time, share in theirs.select(pl.exclude("")).rows()]
+    golden = [
+        (name, close(time), share) for name, time, share in theirs.select(pl.exclude("")).rows()
+    ]
     rows_equal(tally, golden, rows([answers.events(rank) for rank in ranks]),
                names=rows([answers.events(rank, rule="names") for rank in ranks]),
                streams=rows([answers.events(rank, rule="streams and names") for rank in ranks]),
@@ -269,7 +283,9 @@ def kernels(answers: Answers, theirs: pl.DataFrame, tally: Tally) -> None:
             for row in table.iter_rows(named=True)
         ]  # fmt: skip
 
-    golden = [(row[0], *map(close, row[1:6]), *row[6:]) for row in theirs.select(pl.exclude("")).rows()]
+    golden = [
+        (row[0], *map(close, row[1:6]), *row[6:]) for row in theirs.select(pl.exclude("")).rows()
+    ]
     both_types(answers, golden, of_ranks(answers, theirs), rows, tally)
 
 
@@ -282,7 +298,9 @@ def annotations(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, place: 
         for row in analyze.annotation_times(answers.events(rank)).iter_rows(named=True)
         if row["place"] == place
     ]  # fmt: skip
-    golden = [(row[0], *map(close, row[1:6]), *row[6:]) for row in theirs.select(pl.exclude("")).rows()]
+    golden = [
+        (row[0], *map(close, row[1:6]), *row[6:]) for row in theirs.select(pl.exclude("")).rows()
+    ]
     rows_equal(tally, golden, mine)
 
 
@@ -326,7 +344,9 @@ def gaps_before(events: analyze.RankEvents) -> pl.DataFrame:
     return gaps.group_by("stream", "cause", maintain_order=True).agg(
         idle_ns=pl.sum("gap"), gaps=pl.len(), mean_ns=pl.mean("gap"), min_ns=pl.min("gap"),
         median_ns=pl.median("gap"), max_ns=pl.max("gap"),
-    ).with_columns(rank=pl.lit(events.rank), idle_percent=100 * pl.col("idle_ns") / total)  # fmt: skip
+    ).with_columns(
+        rank=pl.lit(events.rank), idle_percent=100 * pl.col("idle_ns") / total
+    )  # fmt: skip
 
 
 def idle_statistics(answers: Answers, theirs: pl.DataFrame, tally: Tally) -> None:
@@ -353,6 +373,7 @@ def idle_statistics(answers: Answers, theirs: pl.DataFrame, tally: Tally) -> Non
 
 def launch_stats(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, rank: int) -> None:
     """Compare each launch."""
+
     def rows(events: analyze.RankEvents) -> Rows:
         found = analyze.launches(events).select("correlation", "call_ns", "work_ns", "delay_ns")
         return [(a, us(b), us(c), us(d)) for a, b, c, d in found.rows()]
@@ -451,7 +472,8 @@ def delays(answers: Answers, theirs: pl.DataFrame, tally: Tally) -> None:
     )
     mine = [(name, sequence, count, round(first / _US, 3), round(then / _US, 3))
             for name, sequence, count, first, then in found.select(
-                "operator", "sequence", "count", "call_delay_ns", "kernel_delay_ns").rows()]  # fmt: skip
+                "operator", "sequence", "count", "call_delay_ns", "kernel_delay_ns",
+            ).rows()]  # fmt: skip
     golden = theirs.select(pl.exclude("")).rows()
 
     def together(rows: Rows) -> Counter[str]:
@@ -470,16 +492,20 @@ def sequences(answers: Answers, theirs: pl.DataFrame, tally: Tally, *, operator:
     for pattern, count, work, spent in theirs.select(pl.exclude("")).rows():
         row = (" -> ".join(pattern.split("|")[1:]), count, close(work), close(spent))
         # HTA takes every operator whose name contains the one asked for
-        more = analyze.kernel_sequences(answers.events(), operator=pattern.split("|")[0], shortest=1)
+        more = analyze.kernel_sequences(
+            answers.events(), operator=pattern.split("|")[0], shortest=1
+        )
         wider = [(sequence, count, us(work), us(spent)) for sequence, count, work, spent in
                  more.select("sequence", "count", "work_ns", "operator_ns").rows()]  # fmt: skip
-        tally.add(exact=row in mine or row in wider, detail=f"HTA: {row}",
-                  rule="HTA counts waits of streams as kernels" if "Wait Event" in pattern else "")  # fmt: skip
+        rule = "HTA counts waits of streams as kernels" if "Wait Event" in pattern else ""
+        tally.add(exact=row in mine or row in wider, detail=f"HTA: {row}", rule=rule)
 
 
 def work_annotations(answers: Answers, theirs: pl.DataFrame, tally: Tally) -> None:
     """Compare the annotation of all kernels of a name."""
-    if "user_annotation_breakdown_gpu" not in {path.name.split(".")[0] for path in answers.folder.iterdir()}:
+    if "user_annotation_breakdown_gpu" not in {
+        path.name.split(".")[0] for path in answers.folder.iterdir()
+    }:
         return
     found = analyze.annotation_kernels(answers.events())
     mine = [(name, annotation, count) for name, annotation, count in
@@ -525,14 +551,18 @@ COMPARED: dict[str, Callable[[Answers, pl.DataFrame, Tally], None]] = {
 
 def compare_exact_busy(checks: Checks) -> None:
     """Compare busy and total time of the wild recordings to the nanosecond."""
-    truth = json.loads(gzip.open(SHARED / "golden" / "tracelens" / "exact_busy.json.gz").read())
+    with gzip.open(SHARED / "golden" / "tracelens" / "exact_busy.json.gz") as file:
+        truth = json.load(file)
     tally = Tally()
     for name, one in truth.items():
         trace = nadi.read(SHARED / "wild" / f"{name}.json.gz")
         events = analyze.events_of(trace)
         (found,) = analyze.temporal_breakdown(events).iter_rows(named=True)
         mine = [events.work.size, found["busy_ns"], found["total_ns"]]
-        theirs = [one["gpu_events"], *(int(Decimal(one[key]) * _US) for key in ("busy_us", "total_us"))]
+        theirs = [
+            one["gpu_events"],
+            *(int(Decimal(one[key]) * _US) for key in ("busy_us", "total_us")),
+        ]
         tally.add(exact=mine == theirs, detail=f"{name}: {mine}, exactly {theirs}")
     checks.add_tally("wild recordings, to the nanosecond", tally)
 

@@ -3,8 +3,9 @@
     python verification/tracelens.py [TRACE_NAME ...]
 
 TraceLens computes with doubles of microseconds since the epoch, a quarter of a nanosecond to one
-each: a kernel's time is compared to 1 ns, a sum of n kernels to n ns. Rows of operators are compared
-by shape: calls, operations, bytes and time. Where the two count differently, the rule is named.
+each: a kernel's time is compared to 1 ns, a sum of n kernels to n ns. Rows of operators are
+compared by shape: calls, operations, bytes and time. Where the two count differently, the rule is
+named.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def main() -> None:
     checks = Checks()
     for path in sorted(_FOLDER.glob("*.json.gz")):
         name = path.name.removesuffix(".json.gz")
-        if name == "exact_busy" or sys.argv[1:] and name not in sys.argv[1:]:
+        if name == "exact_busy" or (sys.argv[1:] and name not in sys.argv[1:]):
             continue
         with gzip.open(path) as file:
             answer = json.load(file)
@@ -56,7 +57,7 @@ def compare(checks: Checks, name: str, answer: dict[str, Any]) -> None:
         return
     timeline(checks, name, answer, events)
     kernels(checks, name, answer, events)
-    if (sheets := operator_rows(answer)):
+    if sheets := operator_rows(answer):
         tally = Tally()
         operators(sheets, events, tally)
         checks.add_tally(f"{name} operators by shape", tally)
@@ -86,7 +87,7 @@ def timeline(checks: Checks, name: str, answer: dict[str, Any], events: analyze.
 
 
 def kernels(checks: Checks, name: str, answer: dict[str, Any], events: analyze.RankEvents) -> None:
-    """Compare the time of kernels by name and stream, of those that TraceLens finds a launch for."""
+    """Compare the time of kernels by name and stream, of those with a launch."""
     sheet = answer["sheets"].get("kernel_summary")
     if not sheet:
         return
@@ -97,8 +98,10 @@ def kernels(checks: Checks, name: str, answer: dict[str, Any], events: analyze.R
         key = one["Kernel name"], int(one["Kernel stream"])
         theirs[key] += int(one["Kernel duration (µs)_count"])
         times[key] += one["Kernel duration (µs)_sum"] * 1000
-    work = events.table[events.work].group_by(pl.col("name").cast(pl.String), "stream").agg(
-        count=pl.len(), sum=pl.sum("duration")
+    work = (
+        events.table[events.work]
+        .group_by(pl.col("name").cast(pl.String), "stream")
+        .agg(count=pl.len(), sum=pl.sum("duration"))
     )
     mine = {(a, b): (c, d) for a, b, c, d in work.rows()}
     tally = Tally()

@@ -34,7 +34,10 @@ def works(draw: st.DrawFn) -> list[Work]:
 
 
 EMPTY = nadi.model.Trace(
-    schema.NODES.empty(), schema.DEPS.empty(), schema.GROUPS.empty(), schema.ISSUES.empty(),
+    schema.NODES.empty(),
+    schema.DEPS.empty(),
+    schema.GROUPS.empty(),
+    schema.ISSUES.empty(),
     nadi.model.Provenance("", ()),
 )
 
@@ -265,7 +268,8 @@ def test_collectives_have_skew_and_pure_time(tmp_path: Path) -> None:
         pair.op("aten::mm", 0, 5)
         pair.event("cudaLaunchKernel", 2, 1, "cuda_runtime", correlation=1)
         pair.event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", start, 100 - start, "kernel", pid=0,
-                   tid=7, stream=7, device=0, correlation=1, **{"Process Group Name": "0"})  # fmt: skip
+                   tid=7, stream=7, device=0, correlation=1,
+                   **{"Process Group Name": "0"})  # fmt: skip
         pair.write(f"_{rank}")[0].unlink()
     job = nadi.load_job(tmp_path)
     (one,) = analyze.collective_list(job).iter_rows(named=True)

@@ -57,9 +57,7 @@ class Analysis:
     @property
     def _found(self) -> Callable[..., Any]:
         module, _, name = self.function.rpartition(".")
-        found: Callable[..., Any] = getattr(
-            import_module(f"nadi.analyze.recorded.{module}"), name
-        )
+        found: Callable[..., Any] = getattr(import_module(f"nadi.analyze.recorded.{module}"), name)
         return found
 
     def options(self, settings: Sequence[str]) -> dict[str, Any]:
@@ -101,7 +99,8 @@ ANALYSES = (
     Analysis("annotations", "time of user annotations", "annotation_times.annotation_times",
              "annotations", ("bars", "name", "sum_ns")),
     Analysis("annotation-kernels", "device work by user annotation",
-             "annotation_times.annotation_kernels", "annotations", ("bars", "annotation", "sum_ns")),
+             "annotation_times.annotation_kernels", "annotations",
+             ("bars", "annotation", "sum_ns")),
     Analysis("queue", "lengths of the queues of streams", "queue_lengths.queue_summary",
              "launches", ("bars", "stream", "mean_over_time")),
     Analysis("queue-series", "lengths of the queues of streams over time",

@@ -1,4 +1,4 @@
-"""Two recordings of a program side by side: what changed, and what of it is on the critical path."""
+"""Two recordings of a program side by side: what changed, and what lengthens the step."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def compare_runs(before: RunSide, after: RunSide) -> ComparedRuns:
         before_ns=lengths[0],
         after_ns=lengths[1],
         path=_compared_paths(before, after),
-        kernels=_compared(*(_device_work(side) for side in sides), ["name"], ["ns"]),
-        calls=_compared(*(_calls(side) for side in sides), ["path"], ["ns", "device"]),
+        kernels=_compared([_device_work(side) for side in sides], ["name"], ["ns"]),
+        calls=_compared([_calls(side) for side in sides], ["path"], ["ns", "device"]),
         steps=_compared_steps(before, after),
     )
 
@@ -152,10 +152,9 @@ def _aligned(names: pl.Series) -> pl.Series:
     )
 
 
-def _compared(
-    before: pl.DataFrame, after: pl.DataFrame, keys: list[str], times: list[str]
-) -> pl.DataFrame:
+def _compared(sides: list[pl.DataFrame], keys: list[str], times: list[str]) -> pl.DataFrame:
     """Put sums side by side, the largest change first, with what became of each."""
+    before, after = sides
     both = before.join(after, on=keys, how="full", suffix="_after", coalesce=True).fill_null(0)
     prefix = {name: "" if name == "ns" else f"{name}_" for name in times}
     was, became = pl.col("count"), pl.col("count_after")
@@ -199,7 +198,8 @@ def _compared_paths(before: RunSide, after: RunSide) -> pl.DataFrame:
     was, became = pl.col("count_was"), pl.col("count_is")
     ratio = pl.col("mean_is") / pl.col("mean_was")
     cause = (
-        pl.when((was == 0) & (became == 0)).then(pl.lit("waiting"))
+        pl.when(pl.col("ns") == pl.col("ns_after")).then(pl.lit("same"))
+        .when((was == 0) & (became == 0)).then(pl.lit("waiting"))
         .when(was == 0).then(pl.lit("added"))
         .when(became == 0).then(pl.lit("removed"))
         .when(ratio > 1 + _SAME).then(pl.lit("slower"))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nadi.cli.progress_bar import show_progress
 from nadi.cli.shared_options import AsJson, Overwrite, output_console
+from nadi.errors import InputError, Parameter, UsageError
+
+if TYPE_CHECKING:
+    from nadi.analyze.analysis_registry import Analysis
 
 __all__ = ["HELP", "command"]
 
@@ -30,48 +34,46 @@ enough. Ranks are read one after the other, and only their rows are kept.
 """
 
 
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="An analysis, or all.", show_default=False)
+]
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PATH",
+        help="A folder with a device trace per rank, or the files themselves.",
+        show_default=False,
+    ),
+]
+Top = Annotated[int, typer.Option("--top", metavar="ROWS", min=1, help="Print so many rows.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="PARAMETER=VALUE", show_default=False,
+        help="A parameter of the analysis, such as kernel_gap_ns=10000 of idle; repeatable.",
+    ),
+]  # fmt: skip
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output", metavar="FILE|FOLDER",
+        help="Write all rows (.csv, .json, .parquet); of all analyses, a folder of CSV files.",
+        show_default=False,
+    ),
+]  # fmt: skip
+
+
 def command(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="An analysis, or all.", show_default=False),
-    ] = "",
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="PATH",
-            help="A folder with a device trace per rank, or the files themselves.",
-            show_default=False,
-        ),
-    ] = None,
-    top: Annotated[
-        int, typer.Option("--top", metavar="ROWS", min=1, help="Print so many rows.")
-    ] = 20,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="PARAMETER=VALUE", show_default=False,
-            help="A parameter of the analysis, such as kernel_gap_ns=10000 of idle; repeatable.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE|FOLDER",
-            help="Write all rows (.csv, .json, .parquet); of all analyses, a folder of CSV files.",
-            show_default=False,
-        ),
-    ] = None,
+    name: Name = "",
+    paths: Paths = None,
+    top: Top = 20,
+    settings: Settings = None,
+    output: Output = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Run an analysis, or all."""
-    from nadi.errors import InputError, Parameter, UsageError
-    from nadi.report.analysis_report import (
-        check_analysis_file,
-        print_analyses,
-        print_analysis,
-        write_analysis,
-    )
+    from nadi.report.analysis_report import print_analyses, print_analysis, write_analysis
     from nadi.report.text_layout import to_json
 
     console = output_console()
@@ -80,45 +82,65 @@ def command(
         return
     with show_progress(announce=False, use="analyze") as progress:
         progress("starting")
-        from nadi.analyze.analysis_registry import ANALYSES, analysis_named
         from nadi.pipeline.recorded_analyses import analyze_all
 
-        chosen = list(ANALYSES) if name == "all" else [analysis_named(name)]
-        if not paths:
-            raise UsageError("PATH", "no recording is given", "name a file or a folder")
-        options = {}
-        if settings:
-            if name == "all":
-                raise UsageError(Parameter("set"), "all has no parameters", "name one analysis")
-            options = {name: chosen[0].options(settings)}
-        files = {}
-        if output is not None:
-            many = name == "all"
-            files = {one.name: output / f"{one.name}.csv" if many else output for one in chosen}
-            if many:
-                output.mkdir(parents=True, exist_ok=True)
-            for file in files.values():
-                check_analysis_file(file, overwrite=overwrite)
-        found = analyze_all(
-            *paths, names=[one.name for one in chosen], progress=progress, options=options
-        )
+        chosen, options = _chosen(name, paths, settings)
+        files = _files(name, chosen, output, overwrite=overwrite)
+        names = [one.name for one in chosen]
+        found = analyze_all(*paths or [], names=names, progress=progress, options=options)
         tables = {key: one for key, one in found.items() if not isinstance(one, str)}
         if not tables:
-            raise InputError("", str(next(iter(found.values()))))
-        for key, table in tables.items():
-            if key in files:
-                write_analysis(files[key], table)
+            raise InputError("", str(found[names[0]]))
+        for key in files.keys() & tables.keys():
+            write_analysis(files[key], tables[key])
     if as_json:
         data = {key: table.to_dicts() for key, table in tables.items()}
-        sys.stdout.write(to_json(data if name == "all" else data[name]).decode())
+        sys.stdout.write(to_json(data if name == _ALL else data[name]).decode())
         return
     for one in chosen:
         if isinstance(told := found[one.name], str):
             console.print(f"{one.name}: {told}", markup=False)
         else:
             print_analysis(one, told, console, top)
-        if name == "all":
+        if name == _ALL:
             console.print()
     for key, file in files.items():
         if key in tables:
             console.print(f"wrote {file}", markup=False)
+
+
+_ALL = "all"
+
+
+def _chosen(
+    name: str, paths: list[str] | None, settings: list[str] | None
+) -> tuple[list[Analysis], dict[str, dict[str, Any]]]:
+    """Return the analyses of a name, and their parameters."""
+    from nadi.analyze.analysis_registry import ANALYSES, analysis_named
+
+    chosen = list(ANALYSES) if name == _ALL else [analysis_named(name)]
+    if not paths:
+        raise UsageError("PATH", "no recording is given", "name a file or a folder")
+    if not settings:
+        return chosen, {}
+    if name == _ALL:
+        raise UsageError(Parameter("set"), "all has no parameters", "name one analysis")
+    return chosen, {name: chosen[0].options(settings)}
+
+
+def _files(
+    name: str, chosen: list[Analysis], output: Path | None, *, overwrite: bool
+) -> dict[str, Path]:
+    """Return the file of each analysis, and check that it can be written."""
+    from nadi.report.analysis_report import check_analysis_file
+
+    if output is None:
+        return {}
+    if name != _ALL:
+        check_analysis_file(output, overwrite=overwrite)
+        return {name: output}
+    output.mkdir(parents=True, exist_ok=True)
+    files = {one.name: output / f"{one.name}.csv" for one in chosen}
+    for file in files.values():
+        check_analysis_file(file, overwrite=overwrite)
+    return files

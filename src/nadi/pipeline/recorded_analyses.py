@@ -160,8 +160,9 @@ def _answer(one: Analysis, source: Any, options: _Options, where: str = "") -> p
 
 
 def _joined(parts: Sequence[pl.DataFrame | str]) -> pl.DataFrame | str:
+    """Return the rows of all ranks that have what the analysis needs, else what the first lacks."""
     tables = [part for part in parts if not isinstance(part, str)]
-    return pl.concat(tables) if tables else next(iter(part for part in parts), "")  # type: ignore[return-value]
+    return pl.concat(tables) if tables else parts[0]
 
 
 @contextmanager

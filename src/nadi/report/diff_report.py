@@ -36,13 +36,13 @@ def print_diff(found: ComparedRuns, console: Console, top: int = TOP) -> None:
     share = 100 * abs(change) / found.before_ns if found.before_ns else 0.0
     if change == 0:
         console.print(f"step: {_time(found.before_ns)} in both", style="bold", markup=False)
-        return
-    console.print(
-        f"step: {_time(found.before_ns)} -> {_time(found.after_ns)}, "
-        f"{_time(abs(change))} ({share:.1f} %) {slower}",
-        style="bold", markup=False,
-    )  # fmt: skip
-    _print_reasons(found, change, console)
+    else:
+        console.print(
+            f"step: {_time(found.before_ns)} -> {_time(found.after_ns)}, "
+            f"{_time(abs(change))} ({share:.1f} %) {slower}",
+            style="bold", markup=False,
+        )  # fmt: skip
+        _print_reasons(found, change, console)
     path = found.path.filter(pl.col("change_ns").abs() > _SLIGHT * found.before_ns)
     _print_rows("critical path, per step", path, ("kind", "cause"), console, top)
     kernels = found.kernels.filter(pl.col("state") != "same")
@@ -53,12 +53,10 @@ def print_diff(found: ComparedRuns, console: Console, top: int = TOP) -> None:
         after_ns=pl.col("after_ns") + pl.col("device_after_ns"),
     )
     _print_rows("calls, host and device, per step", calls, ("state",), console, top)
-    if found.steps.height > 1:
-        ranks = found.steps.group_by("rank", maintain_order=True).agg(
-            pl.mean("before_ns", "after_ns", "change_ns"), steps=pl.len()
-        ).rename({"rank": "name"}).with_columns(pl.col("name").cast(pl.String), pl.lit("").alias(""))  # fmt: skip
-        if ranks.height > 1:
-            _print_rows("steps by rank", ranks, (), console, top)
+    ranks = found.steps.group_by(pl.col("rank").cast(pl.String).alias("name"), maintain_order=True)
+    means = ranks.agg(pl.mean("before_ns", "after_ns", "change_ns"))
+    if means.height > 1 and (means["change_ns"] != 0).any():
+        _print_rows("steps by rank", means, (), console, top)
 
 
 def _print_reasons(found: ComparedRuns, change: float, console: Console) -> None:
@@ -86,11 +84,13 @@ def _print_rows(
         before="right", after="right", change="right",
     )  # fmt: skip
     for row in table.head(top).iter_rows(named=True):
-        sign = "+" if row["change_ns"] > 0 else "-" if row["change_ns"] < 0 else ""
-        shown = [f"{row[f'count_{side}']:.4g}" for side in ("before", "after")] if has_counts else []
+        change = row["change_ns"]
+        sign = "+" if change > 0 else "-" if change < 0 else ""
+        sides = ("before", "after") if has_counts else ()
         printed.add_row(
-            name_cell(row["name"], "(no operation)"), *(row[name] for name in more), *shown,
-            _time(row["before_ns"]), _time(row["after_ns"]), f"{sign}{_time(abs(row['change_ns']))}",
+            name_cell(row["name"], "(no operation)"), *(row[name] for name in more),
+            *(f"{row[f'count_{side}']:.4g}" for side in sides),
+            _time(row["before_ns"]), _time(row["after_ns"]), f"{sign}{_time(abs(change))}",
         )  # fmt: skip
     print_table(printed, console)
     if table.height > top:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import polars as pl
 
 from nadi.analyze.hta.parsing import parse_events
 from nadi.analyze.recorded.kernel_types import kernel_type_codes

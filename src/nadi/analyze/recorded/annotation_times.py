@@ -18,7 +18,7 @@ _PLACES = {"annotation": "host", "device_annotation": "device"}
 
 @per_rank("annotations")
 def annotation_times(events: RankEvents) -> pl.DataFrame:
-    """Sum the time of user annotations by name, on the host and as the profiler has them on devices.
+    """Sum the time of user annotations by name, of the host and of devices.
 
     Returns
     -------

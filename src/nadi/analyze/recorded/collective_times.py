@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import InputError
-from nadi.model.schema import ON_DEVICE
 from nadi.model.trace import Job
 
 __all__ = ["collective_list", "collective_times"]
@@ -45,7 +44,7 @@ def collective_list(job: Job) -> pl.DataFrame:
         rows = mine["node"].to_numpy()
         parts.append(trace.nodes[rows].select(
             pl.col("name").cast(pl.String), pl.col("comm_type").cast(pl.String).alias("type"),
-            "start", "duration", "comm_bytes", pl.col("category").is_in(ON_DEVICE).alias("on_device"),
+            "start", "duration", "comm_bytes",
             mine["collective"], mine["rank"],
         ))  # fmt: skip
     table = pl.concat(parts).filter(pl.col("start") >= 0) if parts else pl.DataFrame()

@@ -88,7 +88,7 @@ def top_kernels(events: RankEvents, share: float = 1.0) -> pl.DataFrame:
     table = times_by_name(work, "name", "type")
     if share < 1 and table.height:
         before = table["sum_ns"].cum_sum() - table["sum_ns"]
-        kept = (before < share * work["duration"].sum()).to_numpy()
+        kept = (before < share * int(table["sum_ns"].to_numpy().sum())).to_numpy()
         rest = set(table["name"].to_numpy()[~kept])
         others = work.filter(pl.col("name").is_in(rest)).with_columns(name=pl.lit("others"))
         table = pl.concat([table.filter(kept), times_by_name(others, "name", "type")])

@@ -46,7 +46,9 @@ def kernel_type_codes(name: pl.Series, category: pl.Series) -> Ints:
     """
     names = name.cast(pl.String)
     distinct = names.unique()
-    talks = distinct.filter(pl.Series([is_communication(one) for one in distinct], dtype=pl.Boolean))
+    talks = distinct.filter(
+        pl.Series([is_communication(one) for one in distinct], dtype=pl.Boolean)
+    )
     codes = np.where(names.is_in(talks.implode()).to_numpy(), _COMMUNICATION, _COMPUTATION)
     copies = distinct.filter(distinct.str.contains(_COPIES.pattern))
     is_copy = category.is_in(["memcpy", "memset"]) | names.is_in(copies.implode())

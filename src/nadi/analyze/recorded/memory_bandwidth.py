@@ -64,7 +64,8 @@ def memory_bandwidth(events: RankEvents) -> pl.DataFrame:
     """
     rows, kind, rate, size = _copies(events)
     table = pl.DataFrame({
-        "kind": kind, "rate": pl.Series(rate).fill_nan(None), "duration": events.column("duration")[rows],
+        "kind": kind, "rate": pl.Series(rate).fill_nan(None),
+        "duration": events.column("duration")[rows],
         "size": pl.Series(size).set(pl.Series(size < 0), None),
     })  # fmt: skip
     known = pl.col("size").null_count() == 0

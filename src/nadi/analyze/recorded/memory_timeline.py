@@ -111,9 +111,7 @@ def _allocations(events: RankEvents) -> pl.DataFrame:
         "device", "time", maintain_order=True
     )
     if (table["allocated_bytes"] == 0).all():  # old profilers: since the begin of the recording
-        table = table.with_columns(
-            allocated_bytes=pl.col("change_bytes").cum_sum().over("device")
-        )
+        table = table.with_columns(allocated_bytes=pl.col("change_bytes").cum_sum().over("device"))
     return table
 
 

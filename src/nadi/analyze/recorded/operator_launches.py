@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nadi.analyze.recorded.per_rank import per_rank
@@ -12,6 +13,7 @@ from nadi.model.arrays import Ints
 __all__ = ["kernel_sequences", "operator_delays"]
 
 _ARROW = " -> "
+_Words = npt.NDArray[np.uint64]
 
 
 @per_rank("launches")
@@ -127,7 +129,7 @@ def _ranked(table: pl.DataFrame, most: int) -> pl.DataFrame:
     return table.select(list(_SEQUENCE)).head(most)
 
 
-def _mix(values: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def _mix(values: _Words) -> _Words:
     """Spread integers over 64 bits (the finalizer of SplitMix64)."""
     mixed = values + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

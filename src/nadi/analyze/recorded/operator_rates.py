@@ -51,9 +51,9 @@ def operator_rates(
     -------
     polars.DataFrame
         A row per operator, shape and type of elements, the most time first: ``class``,
-        ``operator``, ``shape`` (M x N x K of multiplications), ``type`` such as BFloat16, ``count``, ``sum_ns``,
-        ``mean_ns``, ``flops`` and ``size_bytes`` of one call, ``tflop_per_s``, ``tb_per_s``,
-        ``flops_per_byte``; with peaks also ``bound`` (compute or memory) and ``roof_percent``
+        ``operator``, ``shape`` (M x N x K of multiplications), ``type`` such as BFloat16,
+        ``count``, ``sum_ns``, ``mean_ns``, ``flops`` and ``size_bytes`` of one call,
+        ``tflop_per_s``, ``tb_per_s``, ``flops_per_byte``; with peaks also ``bound`` (compute or memory) and ``roof_percent``
         (of the peak that bounds it). O(work * depth).
 
     Raises
@@ -83,15 +83,16 @@ def operator_rates(
             flops_per_byte=pl.col("flops") / pl.col("size_bytes"),
         )
     )  # fmt: skip
-    return _against_roof(table, peak_tflops, peak_tb_per_s) if peak_tflops and peak_tb_per_s else table
+    has_roof = peak_tflops > 0 and peak_tb_per_s > 0
+    return _against_roof(table, peak_tflops, peak_tb_per_s) if has_roof else table
 
 
 def _against_roof(table: pl.DataFrame, flops: float, rate: float) -> pl.DataFrame:
     is_compute = pl.col("flops_per_byte") >= flops / rate
+    reached = pl.when(is_compute).then(pl.col("tflop_per_s") / flops)
     return table.with_columns(
         bound=pl.when(is_compute).then(pl.lit("compute")).otherwise(pl.lit("memory")),
-        roof_percent=100
-        * pl.when(is_compute).then(pl.col("tflop_per_s") / flops).otherwise(pl.col("tb_per_s") / rate),
+        roof_percent=100 * reached.otherwise(pl.col("tb_per_s") / rate),
     )
 
 

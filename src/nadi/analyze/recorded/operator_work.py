@@ -114,7 +114,7 @@ def _convolved(inputs: Inputs, image: _Shape, weight: _Shape, at: int) -> list[i
         groups = inputs.integers(at + 5)
         out[1] = weight[1] * (groups[0] if groups else 1)
     for k, size in enumerate(image[2:]):
-        one, pad, wide = stride[k % len(stride)], padding[k % len(padding)], dilation[k % len(dilation)]
+        one, pad, wide = (each[k % len(each)] for each in (stride, padding, dilation))
         reach = wide * (weight[2 + k] - 1)
         out.append((size - 1) * one - 2 * pad + reach + (more[k] if k < len(more) else 0) + 1
                    if is_transposed else (size + 2 * pad - reach - 1) // one + 1)  # fmt: skip
@@ -123,7 +123,11 @@ def _convolved(inputs: Inputs, image: _Shape, weight: _Shape, at: int) -> list[i
 
 def _convolution(inputs: Inputs) -> OperatorWork | None:
     image, weight = inputs.dims[:2]
-    if len(image) < 3 or len(image) != len(weight) or not all(inputs.integers(k) for k in (3, 4, 5)):
+    if (
+        len(image) < 3
+        or len(image) != len(weight)
+        or not all(inputs.integers(k) for k in (3, 4, 5))
+    ):
         return None
     out = prod(_convolved(inputs, image, weight, 3))
     each = prod(image) if inputs.is_true(6) else out

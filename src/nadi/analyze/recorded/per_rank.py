@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec, Protocol
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,12 @@ __all__ = ["missing", "per_rank"]
 
 _P = ParamSpec("_P")
 _OneRank = Callable[Concatenate[RankEvents, _P], pl.DataFrame]
-_AllRanks = Callable[Concatenate[Recorded, _P], pl.DataFrame]
+
+
+class _AllRanks(Protocol[_P]):
+    """An analysis of a job, of a trace, or of several."""
+
+    def __call__(self, source: Recorded, *args: _P.args, **kwargs: _P.kwargs) -> pl.DataFrame: ...
 
 
 def per_rank(*needs: str) -> Callable[[_OneRank[_P]], _AllRanks[_P]]:
@@ -48,6 +53,8 @@ def per_rank(*needs: str) -> Callable[[_OneRank[_P]], _AllRanks[_P]]:
 
 def missing(events: RankEvents, needs: tuple[str, ...]) -> tuple[str, str] | None:
     """Return what a recording lacks and how to record it; None if it has all."""
+    if "launches" in needs:
+        needs = ("device work", *needs)
     for need in needs:
         has, what, remedy = NEEDS[need]
         if not has(events):
