@@ -34,7 +34,7 @@ def recording(folder: Path, *, kernel: float = 50, host: float = 20, extra: bool
 
 
 def test_a_recording_and_itself_are_the_same(demo_folder: Path) -> None:
-    found = nadi.diff(demo_folder, demo_folder)
+    found = nadi.pipeline.diff(demo_folder, demo_folder)
     assert found.before_ns == found.after_ns
     assert found.path["change_ns"].abs().sum() == 0
     for table in (found.kernels, found.calls):
@@ -51,7 +51,7 @@ def test_a_recording_and_itself_are_the_same(demo_folder: Path) -> None:
 def test_the_change_that_was_made_is_the_first(
     tmp_path: Path, after: dict[str, float], name: str, cause: str, change: int
 ) -> None:
-    found = nadi.diff(recording(tmp_path / "a"), recording(tmp_path / "b", **after))  # type: ignore[arg-type]
+    found = nadi.pipeline.diff(recording(tmp_path / "a"), recording(tmp_path / "b", **after))  # type: ignore[arg-type]
     first = found.path.row(0, named=True)
     assert (first["name"], first["cause"], first["change_ns"]) == (name, cause, change)
     total = found.after_ns - found.before_ns
@@ -59,16 +59,16 @@ def test_the_change_that_was_made_is_the_first(
     assert found.path["change_ns"].sum() == pytest.approx(total)
     assert found.steps["change_ns"].to_list() == [change, change]
     assert found.steps.select("before", "after").rows() == [(4, 4), (5, 5)]
-    back = nadi.diff(tmp_path / "b", tmp_path / "a")
+    back = nadi.pipeline.diff(tmp_path / "b", tmp_path / "a")
     assert back.path["change_ns"].sum() == pytest.approx(-total)
 
 
 def test_calls_are_aligned_by_what_is_around_them(tmp_path: Path) -> None:
-    found = nadi.diff(recording(tmp_path / "a"), recording(tmp_path / "b", kernel=80))
+    found = nadi.pipeline.diff(recording(tmp_path / "a"), recording(tmp_path / "b", kernel=80))
     slower = found.calls.filter(pl.col("path") == "aten::mm").row(0, named=True)
     assert slower["state"] == "slower"
     assert slower["device_after_ns"] - slower["device_before_ns"] == 30_000
-    one = nadi.diff(tmp_path / "a", tmp_path / "b", step=4)
+    one = nadi.pipeline.diff(tmp_path / "a", tmp_path / "b", step=4)
     assert one.after_ns - one.before_ns == 30_000
     with pytest.raises(nadi.errors.UsageError, match="no such step"):
-        nadi.diff(tmp_path / "a", tmp_path / "b", step=9)
+        nadi.pipeline.diff(tmp_path / "a", tmp_path / "b", step=9)

@@ -277,6 +277,6 @@ def test_collectives_have_skew_and_pure_time(tmp_path: Path) -> None:
     assert one["last_rank"] == 1
     assert one["skew_ns"] == 30_000 + shift
     assert one["pure_ns"] == 60_000 - max(shift, 0)
-    (row,) = analyze.collective_times(job).iter_rows(named=True)
+    (row,) = analyze.collective_skew(job).iter_rows(named=True)
     assert row["count"] == 1
     assert json.dumps(row)

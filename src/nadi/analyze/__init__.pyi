@@ -16,9 +16,9 @@ from .exposed_communication import (
     RankCommunication as RankCommunication,
     communication_by_rank as communication_by_rank,
 )
-from .hta.hta_events import hta_events as hta_events
 from .hta.hta_path import HtaCriticalPath as HtaCriticalPath, hta_critical_path as hta_critical_path
 from .hta.overlay import hta_overlay as hta_overlay
+from .hta_events import hta_events as hta_events
 from .module_times import ModuleTimes as ModuleTimes, time_by_module as time_by_module
 from .near_critical import (
     NearCriticalPath as NearCriticalPath,
@@ -33,7 +33,7 @@ from .recorded.annotation_times import (
 from .recorded.call_stacks import call_stacks as call_stacks, flame_graph as flame_graph
 from .recorded.collective_times import (
     collective_list as collective_list,
-    collective_times as collective_times,
+    collective_skew as collective_skew,
 )
 from .recorded.device_counters import device_counters as device_counters
 from .recorded.graph_analyses import (

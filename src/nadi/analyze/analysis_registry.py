@@ -140,7 +140,7 @@ ANALYSES = (
     Analysis("late", "collectives, and the rank that entered last",
              "graph_analyses.late_collectives", "communication", of_job=True),
     Analysis("collectives", "collectives: pure time apart from the skew of ranks",
-             "collective_times.collective_times", "communication",
+             "collective_times.collective_skew", "communication",
              ("parts", "name", "pure_ns", "skew_ns"), of_job=True),
     Analysis("collective-list", "each collective: its skew, its pure time",
              "collective_times.collective_list", "communication", of_job=True),

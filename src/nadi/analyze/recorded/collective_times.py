@@ -8,7 +8,7 @@ import polars as pl
 from nadi.errors import InputError
 from nadi.model.trace import Job
 
-__all__ = ["collective_list", "collective_times"]
+__all__ = ["collective_list", "collective_skew"]
 
 # what of the bytes of a rank crosses its link, by the number of ranks
 _BUS = {
@@ -69,7 +69,7 @@ def collective_list(job: Job) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def collective_times(job: Job) -> pl.DataFrame:
+def collective_skew(job: Job) -> pl.DataFrame:
     """Summarize collectives by name, size and number of ranks.
 
     Returns

@@ -70,63 +70,58 @@ def kernel_sequences(
         ``count``, ``work_ns`` (of the device, summed over all), ``operator_ns`` (durations of the
         operators, summed); the most work first. O(work * depth).
     """
-    is_operator = events.is_of("operator")
-    if operator:
-        is_operator &= (events.table["name"] == operator).to_numpy()
-    start = events.column("start")
-    rows = events.work[events.launcher[events.work] >= 0]
-    rows = rows[np.lexsort((rows, start[rows], start[events.launcher[rows]]))]
-    names = events.table["name"].cast(pl.Categorical).to_physical().cast(pl.UInt64).to_numpy()
-    # sums of hashes by position tell sequences apart without a text for each
-    at, around, work = np.arange(rows.size), events.launcher[rows], rows
-    found: list[tuple[Ints, Ints, Ints]] = []
-    while True:
-        around = events.around(around, is_operator)
-        kept = around >= 0
-        if not kept.any():
-            break
-        at, around, work = at[kept], around[kept], work[kept]
-        found.append((around, at, work))
-        around = events.parent[around]
-    if not found:
-        return _ranked(pl.DataFrame(schema=_SEQUENCE), most)
-    pairs = pl.DataFrame({
-        "row": np.concatenate([one for one, _, _ in found]),
-        "at": np.concatenate([one for _, one, _ in found]),
-        "work": np.concatenate([one for _, _, one in found]),
-    }).sort("row", "at")  # fmt: skip
+    pairs = _contained_work(events, operator)
+    if pairs.height == 0:
+        return pl.DataFrame(schema=_SEQUENCE)
     row, work = pairs["row"].to_numpy(), pairs["work"].to_numpy()
     first = np.flatnonzero(np.append(True, row[1:] != row[:-1]))
     length = np.diff(np.append(first, row.size))
     position = np.arange(row.size) - np.repeat(first, length)
+    # sums of hashes by position distinguish sequences without a text for each
+    names = events.table["name"].cast(pl.Categorical).to_physical().cast(pl.UInt64).to_numpy()
     mixed = _mix(names[work] + _mix(position.astype(np.uint64)))
     instances = pl.DataFrame({
-        "name": events.table["name"].gather(row[first]).cast(pl.String),
+        "operator": events.table["name"].gather(row[first]).cast(pl.String),
         "hash": np.add.reduceat(mixed, first), "kernels": length, "first": first,
         "work": np.add.reduceat(events.column("duration")[work], first),
         "duration": events.column("duration")[row[first]],
     }).filter(pl.col("kernels") >= shortest)  # fmt: skip
-    table = instances.group_by("name", "hash", "kernels").agg(
+    table = instances.group_by("operator", "hash", "kernels").agg(
         count=pl.len().cast(pl.Int64), work_ns=pl.sum("work"), operator_ns=pl.sum("duration"),
         first=pl.min("first"),
-    ).sort("work_ns", "name", "first", descending=[True, False, False]).head(most)  # fmt: skip
-    texts = events.table["name"]
+    ).sort("work_ns", "operator", "first", descending=[True, False, False]).head(most)  # fmt: skip
     sequences = [
-        _ARROW.join(texts.gather(work[begin : begin + size]).to_list())
+        _ARROW.join(events.table["name"].gather(work[begin : begin + size]).to_list())
         for begin, size in table.select("first", "kernels").iter_rows()
     ]
-    return _ranked(table.rename({"name": "operator"}).with_columns(
-        sequence=pl.Series(sequences, dtype=pl.String)), most)  # fmt: skip
+    texts = pl.Series(sequences, dtype=pl.String)
+    return table.with_columns(sequence=texts).select(list(_SEQUENCE))
+
+
+def _contained_work(events: RankEvents, operator: str) -> pl.DataFrame:
+    """Return each operator (``row``) with each piece of ``work`` launched in it, in order."""
+    is_operator = events.is_of("operator")
+    if operator:
+        is_operator &= (events.table["name"] == operator).to_numpy()
+    start = events.column("start")
+    work = events.work[events.launcher[events.work] >= 0]
+    work = work[np.lexsort((work, start[work], start[events.launcher[work]]))]
+    at, around = np.arange(work.size), events.launcher[work]
+    parts = []
+    while True:
+        around = events.around(around, is_operator)
+        kept = around >= 0
+        at, around, work = at[kept], around[kept], work[kept]
+        parts.append(pl.DataFrame({"row": around, "at": at, "work": work}))
+        if at.size == 0:
+            return pl.concat(parts).sort("row", "at")
+        around = events.parent[around]
 
 
 _SEQUENCE = {
     "operator": pl.String, "sequence": pl.String, "kernels": pl.Int64, "count": pl.Int64,
     "work_ns": pl.Int64, "operator_ns": pl.Int64,
 }  # fmt: skip
-
-
-def _ranked(table: pl.DataFrame, most: int) -> pl.DataFrame:
-    return table.select(list(_SEQUENCE)).head(most)
 
 
 def _mix(values: _Words) -> _Words:

@@ -53,8 +53,8 @@ def operator_rates(
         A row per operator, shape and type of elements, the most time first: ``class``,
         ``operator``, ``shape`` (M x N x K of multiplications), ``type`` such as BFloat16,
         ``count``, ``sum_ns``, ``mean_ns``, ``flops`` and ``size_bytes`` of one call,
-        ``tflop_per_s``, ``tb_per_s``, ``flops_per_byte``; with peaks also ``bound`` (compute or memory) and ``roof_percent``
-        (of the peak that bounds it). O(work * depth).
+        ``tflop_per_s``, ``tb_per_s``, ``flops_per_byte``; with peaks also ``bound`` (compute or
+        memory) and ``roof_percent`` (of the peak that bounds it). O(work * depth).
 
     Raises
     ------
