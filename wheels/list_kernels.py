@@ -29,6 +29,9 @@ simulate {made}/linked --system=dgx-h100
 what-if {demo} 'scale gloo:all_reduce 0.5'
 reorder {demo}
 extract {demo} --step=1 -o {made}/part
+analyze all {demo} --json
+analyze all {made}/device.json --json
+diff {demo} {demo} --json
 info {demo} {made}/linked
 validate {demo} {made}/linked
 convert {demo} {made}/chakra --to=chakra
