@@ -18,7 +18,7 @@ from .exposed_communication import (
 )
 from .hta.hta_path import HtaCriticalPath as HtaCriticalPath, hta_critical_path as hta_critical_path
 from .hta.overlay import hta_overlay as hta_overlay
-from .hta_events import hta_events as hta_events
+from .hta_rank_events import hta_events as hta_events
 from .module_times import ModuleTimes as ModuleTimes, time_by_module as time_by_module
 from .near_critical import (
     NearCriticalPath as NearCriticalPath,
