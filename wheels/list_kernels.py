@@ -30,6 +30,9 @@ what-if {demo} 'scale gloo:all_reduce 0.5'
 reorder {demo}
 waits {demo}
 extract {demo} --step=1 -o {made}/part
+analyze all {demo} --json
+analyze all {made}/device.json --json
+diff {demo} {demo} --json
 info {demo} {made}/linked
 validate {demo} {made}/linked
 convert {demo} {made}/chakra --to=chakra

@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 
 from nadi.cli import (
+    analyze_command as analyze,
     collect_command as collect,
     collective_command as collective,
     convert_command as convert,
     critical_path_command as critical_path,
     cxl_command as cxl,
     demo_command as demo,
+    diff_command as diff,
     estimate_command as estimate,
     extract_command as extract,
     fold_command as fold,
@@ -50,6 +52,8 @@ app = typer.Typer(
 )
 app.command("run", cls=QuickCommand, help=run.HELP)(run.command)
 app.command("demo", cls=QuickCommand, help=demo.HELP)(demo.command)
+app.command("analyze", cls=QuickCommand, help=analyze.HELP)(analyze.command)
+app.command("diff", cls=QuickCommand, help=diff.HELP)(diff.command)
 app.command("critical-path", cls=QuickCommand, help=critical_path.HELP)(critical_path.command)
 app.command("simulate", cls=QuickCommand, help=simulate.HELP)(simulate.command)
 app.command("loggp", cls=QuickCommand, help=loggp.HELP)(loggp.command)

@@ -48,6 +48,8 @@ from .placement_studies import (
     study_placement as study_placement,
 )
 from .predictions import on_system as on_system
+from .recorded_analyses import analyze as analyze, analyze_all as analyze_all
+from .recorded_diffs import diff as diff
 from .recorded_jobs import run as run
 from .replayed_jobs import ReplayedJob as ReplayedJob, replay as replay
 from .result import Answers as Answers, Prediction as Prediction, Run as Run

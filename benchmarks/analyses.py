@@ -1,0 +1,68 @@
+"""Every analysis on a trace of a million events: each under 1 s after reading, all under 5 s.
+
+Usage: python benchmarks/analyses.py [COPIES]
+
+22 copies of a recording of a training step are a million events. HTA takes 31 s to read as many,
+and 11.8 s for what operators launch in 216,000 (peers/hta.md).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from _measure import peak_memory_mb
+from hta_critical_path import TARGET, write_copies
+
+import nadi
+from nadi.analyze import ANALYSES, events_of
+
+
+def main() -> None:
+    copies = int(sys.argv[1]) if len(sys.argv) > 1 else 22
+    small = nadi.read(_written(1))
+    for one in ANALYSES:  # compiled kernels
+        if not one.of_job:
+            _timed(lambda one=one: one(events_of(small)))
+    path = _written(copies)
+    trace, reading = _timed(lambda: nadi.read(path))
+    print(
+        f"{trace.nodes.height:,} events: read in {reading:.2f} s, "
+        f"{peak_memory_mb():,.0f} MB at peak"
+    )
+    events, total = _timed(lambda: events_of(trace))
+    _, nesting = _timed(lambda: events.parent)
+    total += nesting
+    print(f"{total:6.2f} s  launches and nesting, shared by all")
+    slowest = 0.0
+    for one in ANALYSES:
+        if one.of_job:
+            continue
+        found, seconds = _timed(lambda one=one: one(events))
+        rows = f"{found.height:,} rows" if found is not None else "not recorded"
+        print(f"{seconds:6.2f} s  {one.name}: {rows}")
+        total += seconds
+        slowest = max(slowest, seconds)
+    print(
+        f"all in {total:.2f} s, the slowest in {slowest:.2f} s, {peak_memory_mb():,.0f} MB at peak"
+    )
+    TARGET.unlink()
+
+
+def _written(copies):  # type: ignore[no-untyped-def]
+    write_copies(copies)
+    return TARGET
+
+
+def _timed(work):  # type: ignore[no-untyped-def]
+    """Do some work; gives its result, None if the recording lacks something, and seconds."""
+    begin = time.perf_counter()
+    try:
+        found = work()
+    except nadi.errors.InputError:
+        found = None
+    return found, time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Analyses of recordings as they are, without replay: one file each, each a table."""

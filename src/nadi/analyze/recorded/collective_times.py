@@ -1,0 +1,108 @@
+"""Collectives over ranks: the time that ranks wait for the last, and the time that is left."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import InputError
+from nadi.model.trace import Job
+
+__all__ = ["collective_list", "collective_skew"]
+
+# what of the bytes of a rank crosses its link, by the number of ranks
+_BUS = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+}
+
+
+def collective_list(job: Job) -> pl.DataFrame:
+    """List the collectives of a job: the skew of its ranks apart from its pure time.
+
+    The pure time is from the moment when the last rank began to the end of the rank that ends
+    first after it: until then some rank was absent, and nobody could finish.
+
+    Returns
+    -------
+    polars.DataFrame
+        In order of time: ``collective``, ``name``, ``type``, ``ranks``, ``size_bytes`` (of the
+        tensors of a rank; -1 if not recorded), ``start_ns`` (since the origin of the job),
+        ``last_rank`` (that began last), ``skew_ns`` (from the first begin to the last),
+        ``pure_ns``, ``longest_ns`` (of a rank, with its wait). O(collectives).
+
+    Raises
+    ------
+    InputError
+        If no collective was matched over several ranks.
+    """
+    parts = []
+    for trace in job.traces:
+        mine = job.matches.filter(pl.col("rank") == trace.rank)
+        rows = mine["node"].to_numpy()
+        parts.append(trace.nodes[rows].select(
+            pl.col("name").cast(pl.String), pl.col("comm_type").cast(pl.String).alias("type"),
+            "start", "duration", "comm_bytes",
+            mine["collective"], mine["rank"],
+        ))  # fmt: skip
+    table = pl.concat(parts).filter(pl.col("start") >= 0) if parts else pl.DataFrame()
+    several = table.filter(pl.len().over("collective") > 1) if table.height else table
+    if several.height == 0:
+        raise InputError(
+            "", "no collective was recorded on several ranks",
+            "pass the device traces of all ranks of one run",
+        )  # fmt: skip
+    end = pl.col("start") + pl.col("duration")
+    last = pl.max("start")
+    return (
+        several.group_by("collective")
+        .agg(
+            pl.first("name"), pl.first("type"), ranks=pl.len().cast(pl.Int64),
+            size_bytes=pl.max("comm_bytes"), start_ns=pl.min("start") - job.origin,
+            last_rank=pl.col("rank").get(pl.col("start").arg_max()),
+            skew_ns=last - pl.min("start"), pure_ns=pl.max_horizontal(end.min() - last, 0),
+            longest_ns=pl.max("duration"),
+        )
+        .sort("start_ns", "collective")
+    )  # fmt: skip
+
+
+def collective_skew(job: Job) -> pl.DataFrame:
+    """Summarize collectives by name, size and number of ranks.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``name``, ``type``, ``ranks``, ``size_bytes``, ``count``, ``pure_ns`` and ``skew_ns``
+        (means), ``skew_percent`` (of both), ``alg_gb_per_s`` (bytes by pure time) and
+        ``bus_gb_per_s`` (as nccl-tests has it; null for types without such a factor); the most time
+        first. O(collectives).
+
+    Raises
+    ------
+    InputError
+        As :func:`collective_list`.
+    """
+    table = (
+        collective_list(job)
+        .group_by("name", "type", "ranks", "size_bytes")
+        .agg(count=pl.len().cast(pl.Int64), pure_ns=pl.mean("pure_ns"), skew_ns=pl.mean("skew_ns"))
+    )
+    factors = np.array([
+        _BUS[kind](ranks) if kind in _BUS else np.nan
+        for kind, ranks in table.select("type", "ranks").iter_rows()
+    ], dtype=np.float64)  # fmt: skip
+    rate = pl.when((pl.col("size_bytes") > 0) & (pl.col("pure_ns") > 0)).then(
+        pl.col("size_bytes") / pl.col("pure_ns")
+    )
+    both = pl.col("pure_ns") + pl.col("skew_ns")
+    return table.with_columns(
+        skew_percent=100 * pl.col("skew_ns") / both,
+        alg_gb_per_s=rate,
+        bus_gb_per_s=rate * pl.Series(factors).fill_nan(None),
+    ).sort(
+        (pl.col("pure_ns") + pl.col("skew_ns")) * pl.col("count"), "name", "size_bytes",
+        descending=[True, False, False],
+    )  # fmt: skip

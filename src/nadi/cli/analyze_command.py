@@ -1,0 +1,146 @@
+"""``nadi analyze``: tables about a recording as it is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nadi.cli.progress_bar import show_progress
+from nadi.cli.shared_options import AsJson, Overwrite, output_console
+from nadi.errors import InputError, Parameter, UsageError
+
+if TYPE_CHECKING:
+    from nadi.analyze.analysis_registry import Analysis
+
+__all__ = ["HELP", "command"]
+
+HELP = """Analyse recordings as they are: idle times, kernels, overlap, queues and more.
+
+Each analysis is a table. Without arguments the analyses are listed; the name all
+runs every one, and says in a line what a recording lacks for it. Device traces are
+enough. Ranks are read one after the other, and only their rows are kept.
+
+[bold]Examples[/]
+
+  nadi analyze
+  nadi analyze temporal TRACES
+  nadi analyze kernels device.json.gz --top 5
+  nadi analyze idle TRACES -o idle.csv
+  nadi analyze rates TRACES --set peak_tflops=989 --set peak_tb_per_s=3.35
+  nadi analyze all TRACES -o results
+"""
+
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="An analysis, or all.", show_default=False)
+]
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PATH",
+        help="A folder with a device trace per rank, or the files themselves.",
+        show_default=False,
+    ),
+]
+Top = Annotated[int, typer.Option("--top", metavar="ROWS", min=1, help="Print so many rows.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="PARAMETER=VALUE", show_default=False,
+        help="A parameter of the analysis, such as kernel_gap_ns=10000 of idle; repeatable.",
+    ),
+]  # fmt: skip
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output", metavar="FILE|FOLDER",
+        help="Write all rows (.csv, .json, .parquet); of all analyses, a folder of CSV files.",
+        show_default=False,
+    ),
+]  # fmt: skip
+
+
+def command(
+    name: Name = "",
+    paths: Paths = None,
+    top: Top = 20,
+    settings: Settings = None,
+    output: Output = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run an analysis, or all."""
+    from nadi.report.analysis_report import print_analyses, print_analysis, write_analysis
+    from nadi.report.text_layout import to_json
+
+    console = output_console()
+    if not name:
+        print_analyses(console)
+        return
+    with show_progress(announce=False, use="analyze") as progress:
+        progress("starting")
+        from nadi.pipeline.recorded_analyses import analyze_all
+
+        chosen, options = _chosen(name, paths, settings)
+        files = _files(name, chosen, output, overwrite=overwrite)
+        names = [one.name for one in chosen]
+        found = analyze_all(*paths or [], names=names, progress=progress, options=options)
+        tables = {key: one for key, one in found.items() if not isinstance(one, str)}
+        if not tables:
+            raise InputError("", str(found[names[0]]))
+        for key in files.keys() & tables.keys():
+            write_analysis(files[key], tables[key])
+    if as_json:
+        data = {key: table.to_dicts() for key, table in tables.items()}
+        sys.stdout.write(to_json(data if name == _ALL else data[name]).decode())
+        return
+    for one in chosen:
+        if isinstance(told := found[one.name], str):
+            console.print(f"{one.name}: {told}", markup=False)
+        else:
+            print_analysis(one, told, console, top)
+        if name == _ALL:
+            console.print()
+    for key, file in files.items():
+        if key in tables:
+            console.print(f"wrote {file}", markup=False)
+
+
+_ALL = "all"
+
+
+def _chosen(
+    name: str, paths: list[str] | None, settings: list[str] | None
+) -> tuple[list[Analysis], dict[str, dict[str, Any]]]:
+    """Return the analyses of a name, and their parameters."""
+    from nadi.analyze.analysis_registry import ANALYSES, analysis_named
+
+    chosen = list(ANALYSES) if name == _ALL else [analysis_named(name)]
+    if not paths:
+        raise UsageError("PATH", "no recording is given", "name a file or a folder")
+    if not settings:
+        return chosen, {}
+    if name == _ALL:
+        raise UsageError(Parameter("set"), "all has no parameters", "name one analysis")
+    return chosen, {name: chosen[0].options(settings)}
+
+
+def _files(
+    name: str, chosen: list[Analysis], output: Path | None, *, overwrite: bool
+) -> dict[str, Path]:
+    """Return the file of each analysis, and check that it can be written."""
+    from nadi.report.analysis_report import check_analysis_file
+
+    if output is None:
+        return {}
+    if name != _ALL:
+        check_analysis_file(output, overwrite=overwrite)
+        return {name: output}
+    output.mkdir(parents=True, exist_ok=True)
+    files = {one.name: output / f"{one.name}.csv" for one in chosen}
+    for file in files.values():
+        check_analysis_file(file, overwrite=overwrite)
+    return files

@@ -1,0 +1,179 @@
+"""Analyses of recordings, rank by rank: what a rank leaves is its rows of the tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from nadi.analyze.analysis_registry import ANALYSES, Analysis, analysis_named
+from nadi.analyze.recorded.rank_events import events_of
+from nadi.errors import InputError
+from nadi.formats.trace_files import read
+from nadi.load.discover import find_files, pair_recordings, peek
+from nadi.load.recordings import load_devices, load_job
+from nadi.model.trace import Trace
+
+__all__ = ["analyze", "analyze_all"]
+
+_FEW = 4  # ranks: starting processes takes longer than reading them
+_Found = dict[str, pl.DataFrame | str]
+_Progress = Callable[[str], None]
+
+
+def analyze(
+    name: str, *paths: Path | str, executor: Executor | None = None, **options: Any
+) -> pl.DataFrame:
+    """Run one analysis on the device traces of a job.
+
+    Ranks are read one after the other, or in processes: no more of a rank is kept than its rows of
+    the table.
+
+    Parameters
+    ----------
+    name
+        A name of :data:`nadi.analyze.ANALYSES`.
+    paths
+        Folders or files, as for :func:`nadi.run`; host traces are ignored.
+    executor
+        Where ranks are analysed; by default here, or in a process per core if there are several.
+    options
+        Parameters of the analysis.
+
+    Returns
+    -------
+    polars.DataFrame
+        As the analysis returns it.
+
+    Raises
+    ------
+    UsageError
+        If there is no such analysis or it has no such parameter.
+    InputError
+        If a file cannot be read, or lacks what the analysis needs: the message says what.
+    """
+    chosen = analysis_named(name)
+    found = _of_ranks([chosen], paths, executor, lambda _: None, {name: options})[name]
+    if isinstance(found, str):
+        raise InputError("", found)
+    return found
+
+
+def analyze_all(
+    *paths: Path | str,
+    names: Sequence[str] = (),
+    executor: Executor | None = None,
+    progress: _Progress = lambda _: None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> _Found:
+    """Run several analyses, by default all, and read each rank once.
+
+    Parameters
+    ----------
+    paths, executor
+        As for :func:`analyze`.
+    names
+        Which analyses.
+    progress
+        Called with a line of text before each rank.
+    options
+        Parameters by the name of the analysis.
+
+    Returns
+    -------
+    dict
+        By name the table, or one line that says what the recording lacks. With several ranks, the
+        table of those that have it.
+    """
+    chosen = [analysis_named(name) for name in names] or list(ANALYSES)
+    return _of_ranks(chosen, paths, executor, progress, options or {})
+
+
+_Options = Mapping[str, Mapping[str, Any]]
+
+
+def _of_ranks(
+    chosen: Sequence[Analysis], paths: Sequence[Path | str], executor: Executor | None,
+    progress: _Progress, options: _Options,
+) -> _Found:  # fmt: skip
+    single = [one for one in chosen if not one.of_job]
+    parts: list[_Found] = []
+    files = find_files(list(paths)).devices
+    ranks = _ranks_of(files)
+    if single and ranks is None:
+        traces = load_devices(*paths, progress=progress)
+        parts = [_of_trace(trace, single, options) for trace in traces]
+    elif single and ranks is not None:
+        names = [one.name for one in single]
+        with _mapping(executor, len(files)) as mapped:
+            work = mapped(_of_file, files, ranks, [names] * len(files), [options] * len(files))
+            for number, part in enumerate(work):
+                progress(f"analysed {number + 1} of {len(files)} ranks")
+                parts.append(part)
+    found = {one.name: _joined([part[one.name] for part in parts]) for one in single}
+    of_job = [one for one in chosen if one.of_job]
+    if of_job:
+        job = load_job(*paths, progress=progress)
+        where = ", ".join(map(str, paths))
+        for one in of_job:
+            found[one.name] = _answer(one, job, options, where)
+    return {one.name: found[one.name] for one in chosen}
+
+
+def _ranks_of(files: Sequence[Path]) -> list[int] | None:
+    """Return the rank of each file by its beginning; None if files have to be read for it."""
+    if len(files) < 2:
+        return None
+    try:
+        found = pair_recordings([], [peek(file) for file in files])
+    except InputError:
+        return None
+    ranks = [-1] * len(files)
+    for _, device, rank in found:
+        ranks[device] = rank
+    return ranks
+
+
+def _of_file(file: Path, rank: int, names: Sequence[str], options: _Options) -> _Found:
+    trace = replace(read(file), rank=rank)
+    return _of_trace(trace, [analysis_named(name) for name in names], options)
+
+
+def _of_trace(trace: Trace, chosen: Sequence[Analysis], options: _Options) -> _Found:
+    events = events_of(trace)
+    return {one.name: _answer(one, events, options) for one in chosen}
+
+
+def _answer(one: Analysis, source: Any, options: _Options, where: str = "") -> pl.DataFrame | str:
+    """Return the table of an analysis, or what the recording lacks."""
+    try:
+        return one(source, **options.get(one.name, {}))
+    except InputError as error:
+        return str(error) if error.where else f"{where}: {error}"
+
+
+def _joined(parts: Sequence[pl.DataFrame | str]) -> pl.DataFrame | str:
+    """Return the rows of all ranks that have what the analysis needs, else what the first lacks."""
+    tables = [part for part in parts if not isinstance(part, str)]
+    return pl.concat(tables) if tables else parts[0]
+
+
+@contextmanager
+def _mapping(executor: Executor | None, num: int) -> Iterator[Any]:
+    """Give a function that maps over ranks, in processes if there are several."""
+    if executor is not None:
+        yield executor.map
+        return
+    workers = min(os.cpu_count() or 1, num)
+    if num < _FEW or workers < 2:
+        yield map
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield pool.map

@@ -1,0 +1,59 @@
+"""Two recordings compared, from files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nadi.analyze.compared_runs import ComparedRuns, RunSide, compare_runs
+from nadi.graph.critical_paths import walk_critical_path
+from nadi.graph.replay import replay_graph
+from nadi.graph.windows import MARK, choose_window, find_steps
+from nadi.pipeline.recorded_jobs import load_graph
+
+__all__ = ["diff"]
+
+_Places = Path | str | Sequence[Path | str]
+
+
+def diff(
+    before: _Places,
+    after: _Places,
+    *,
+    step: str | int = "all",
+    force: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> ComparedRuns:
+    """Compare two recordings of a program: what got slower, and what of it lengthens the step.
+
+    Parameters
+    ----------
+    before, after
+        A folder or file of each, or several, as for :func:`nadi.run`.
+    step
+        Number of a step of both, or ``all``: then times are means over the steps of each.
+    force
+        As for :func:`nadi.load_job`.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If files cannot be read.
+    UsageError
+        If a recording has no such step.
+    """
+    return compare_runs(*(_side(places, str(step), force, progress) for places in (before, after)))
+
+
+def _side(
+    places: _Places, step: str, force: bool, progress: Callable[[str], None]
+) -> RunSide:  # fmt: skip
+    paths = [places] if isinstance(places, str | Path) else list(places)
+    graph = load_graph(paths, progress, force=force)
+    steps = find_steps(graph)
+    window = choose_window(graph, steps, step)
+    is_marked = bool(steps) and steps[0].mark == MARK and window.number < 0
+    path = walk_critical_path(replay_graph(graph), window)
+    return RunSide(graph, window, path, len(steps) if is_marked else 1)

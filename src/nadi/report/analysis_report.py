@@ -1,0 +1,122 @@
+"""Tables of analyses: printed, as JSON, and in files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+from rich.text import Text
+
+from nadi.analyze.analysis_registry import ANALYSES, Analysis
+from nadi.errors import UsageError
+from nadi.formats.addresses import check_target
+from nadi.formats.files import check_writable, write_beside
+from nadi.report.text_layout import make_table, name_cell, print_table, to_json
+from nadi.units import format_bytes, format_count, format_ns
+
+__all__ = [
+    "ANALYSIS_FILES", "check_analysis_file", "print_analyses", "print_analysis", "write_analysis",
+]  # fmt: skip
+
+ANALYSIS_FILES = (".csv", ".json", ".parquet")
+_TOP = 20  # rows
+
+
+def print_analyses(console: Console) -> None:
+    """Print the list of analyses."""
+    table = make_table("", name="left", table="left", about="left")
+    for one in ANALYSES:
+        table.add_row(one.name, one.title, one.group)
+    print_table(table, console)
+
+
+def print_analysis(one: Analysis, table: pl.DataFrame, console: Console, top: int = _TOP) -> None:
+    """Print the first rows of a table; columns of one value only in many rows are left out."""
+    if table.height == 0:
+        console.print(Text(f"{one.title}: none"))
+        return
+    shown = [name for name in table.columns if not _is_idle(table, name)]
+    layout = {
+        _heading(name, table.columns): "right" if table[name].dtype.is_numeric() else "left"
+        for name in shown
+    }
+    printed = make_table(one.title, **layout)
+    for row in table.head(top).select(shown).iter_rows():
+        printed.add_row(*(_cell(name, value) for name, value in zip(shown, row, strict=True)))
+    print_table(printed, console)
+    if table.height > top:
+        console.print(f"{format_count(table.height - top)} more rows: -o writes all")
+
+
+def _is_idle(table: pl.DataFrame, name: str) -> bool:
+    """Return whether a column says nothing: one rank, one device, or no value at all."""
+    if table[name].null_count() == table.height:
+        return True
+    return name in ("rank", "device") and table[name].n_unique() == 1
+
+
+def _heading(name: str, names: Sequence[str]) -> str:
+    for suffix, unit in (("_ns", " time"), ("_bytes", " size"), ("_percent", " %")):
+        if name.endswith(suffix):
+            base = name.removesuffix(suffix)
+            alike = [one for one in names if one in (base, f"{base}_ns", f"{base}_bytes")]
+            is_told = suffix == "_percent" or len(alike) > 1
+            return base.replace("_", " ") + (unit if is_told else "")
+    return "%" if name == "percent" else name.replace("_", " ")
+
+
+def _cell(name: str, value: Any) -> str | Text:
+    if value is None:
+        return ""
+    if name.endswith("_ns") and not isinstance(value, list):
+        return format_ns(round(value))
+    if name.endswith("_bytes") and not isinstance(value, list):
+        return format_bytes(round(value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        # an identifier is no quantity
+        is_number = name in ("rank", "device", "stream", "thread", "correlation", "step")
+        return str(value) if is_number else format_count(value)
+    if isinstance(value, float):
+        return f"{value:.1f}" if name.endswith("percent") else f"{value:.4g}"
+    return name_cell(str(value))
+
+
+def check_analysis_file(path: Path, *, overwrite: bool) -> None:
+    """Check that a table can be written, before it is worked out.
+
+    Raises
+    ------
+    UsageError
+        If the suffix is not known.
+    InputError
+        If the file exists already, or cannot be written.
+    """
+    if path.suffix not in ANALYSIS_FILES:
+        what = f"{path.suffix or 'no suffix'} is not known"
+        raise UsageError(str(path), what, f"use one of {', '.join(ANALYSIS_FILES)}")
+    check_target(path, [], overwrite=overwrite)
+    check_writable(path)
+
+
+def write_analysis(path: Path, table: pl.DataFrame) -> None:
+    """Write all rows of a table as CSV, JSON or Parquet; which, the suffix says."""
+    with write_beside(path) as file:
+        if path.suffix == ".parquet":
+            table.write_parquet(file)
+        elif path.suffix == ".csv":
+            file.write(_flat(table).write_csv().encode())
+        else:
+            file.write(to_json(table.to_dicts()))
+
+
+def _flat(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table without lists, which CSV files do not have."""
+    lists: Sequence[str] = [name for name in table.columns if table[name].dtype == pl.List]
+    return table.with_columns(
+        pl.col(name).cast(pl.List(pl.String)).list.join(" ") for name in lists
+    )

@@ -1,0 +1,70 @@
+"""``nadi analyze`` and ``nadi diff``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nadi.analyze import ANALYSES
+from nadi.cli import main
+
+
+def test_without_arguments_analyses_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"\n{one.name} " in f"\n{printed}" for one in ANALYSES)
+
+
+def test_a_table_is_printed_and_written(
+    demo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", "flame", str(demo_folder), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    for suffix in (".csv", ".json", ".parquet"):
+        file = tmp_path / f"flame{suffix}"
+        assert main(["analyze", "flame", str(demo_folder), "-o", str(file)]) == 0
+        read = {".csv": pl.read_csv, ".json": pl.read_json, ".parquet": pl.read_parquet}[suffix]
+        assert read(file)["self_ns"].to_list() == [row["self_ns"] for row in rows]
+    capsys.readouterr()
+    assert main(["analyze", "flame", str(demo_folder), "-o", str(tmp_path / "flame.csv")]) == 2
+    assert "exists" in capsys.readouterr().err
+
+
+def test_all_are_written_to_a_folder(
+    demo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", "all", str(demo_folder), "-o", str(tmp_path / "all")]) == 0
+    printed = f"\n{capsys.readouterr().out}"
+    written = {path.stem for path in (tmp_path / "all").iterdir()}
+    assert {"annotations", "stragglers", "flame"} <= written <= {one.name for one in ANALYSES}
+    told = {one.name for one in ANALYSES if f"\n{one.name}: " in printed}
+    assert written | told == {one.name for one in ANALYSES}
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    (["temprl", "x"], "unknown analysis"),
+    (["temporal"], "no recording is given"),
+    (["temporal", "absent.json"], "absent.json"),
+    (["idle", "DEMO", "--set", "gap=3"], "its parameters are: kernel_gap_ns=30000"),
+    (["all", "DEMO", "--set", "gap=3"], "all has no parameters"),
+    (["idle", "DEMO", "-o", "idle.txt"], "use one of .csv"),
+    (["temporal", "DEMO"], "the recording has no device work"),
+])  # fmt: skip
+def test_bad_requests_are_one_line(
+    given: list[str], said: str, demo_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", *(str(demo_folder) if one == "DEMO" else one for one in given)]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_recording_and_itself(demo_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", str(demo_folder), str(demo_folder)]) == 0
+    assert "critical path, per step: no change" in capsys.readouterr().out
+    assert main(["diff", str(demo_folder), str(demo_folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"before_ns", "after_ns", "path", "kernels", "calls", "steps"}
