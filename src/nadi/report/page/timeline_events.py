@@ -1,0 +1,265 @@
+"""Schedules as rows of events, in the order in which the page's timeline draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.model.arrays import Bools, Ints
+from nadi.report.page.timeline_row_kernels import place_in_rows
+from nadi.report.schedule_timeline import TimelinePart, path_runs
+
+__all__ = ["DrawnRow", "DrawnTrack", "TimelineEvents", "timeline_events"]
+
+_PATH = "critical path"
+_MOST_ROWS = 256  # of a track
+
+
+class DrawnTrack(NamedTuple):
+    """A thread, a stream, or the critical path, of one rank in one schedule."""
+
+    process: int
+    title: str
+    is_path: bool
+
+
+class DrawnRow(NamedTuple):
+    """A row of a track: its number there, and how many events it has."""
+
+    track: int
+    depth: int
+    count: int
+
+
+class TimelineEvents(NamedTuple):
+    """Events in the order of rows, and in each row of time.
+
+    Attributes
+    ----------
+    processes
+        The title of each rank of each schedule; those of a rank follow each other.
+    tracks, rows
+        In order of the page, from the top.
+    names
+        Distinct pairs of name and category.
+    start, end
+        int64 ns, shape (events,), since the job's origin.
+    name
+        int64, shape (events,): which of ``names``.
+    is_critical
+        bool, shape (events,).
+    node
+        int64, shape (events,): the id of the node, or -1.
+    event_of
+        For each schedule and rank (by place) int64, shape (nodes,): the event of each node, or -1.
+    left_out
+        Number of operations that are not drawn.
+    """
+
+    processes: list[str]
+    tracks: list[DrawnTrack]
+    rows: list[DrawnRow]
+    names: list[tuple[str, str]]
+    start: Ints
+    end: Ints
+    name: Ints
+    is_critical: Bools
+    node: Ints
+    event_of: dict[tuple[int, int], Ints]
+    left_out: int
+
+
+class _Operations(NamedTuple):
+    """The drawn operations of one schedule; shape (operations,)."""
+
+    place: Ints  # of the rank
+    row: Ints
+    start: Ints
+    end: Ints
+    resource: pl.Series
+    is_host: Bools
+    is_critical: Bools
+    node: Ints
+    label: Ints  # position in the pairs of name and category
+
+
+def timeline_events(parts: Sequence[TimelinePart]) -> TimelineEvents:
+    """Lay out schedules, those of a rank one below the other. O(events log events).
+
+    Parameters
+    ----------
+    parts
+        At least one; the first is drawn above the others of a rank.
+    """
+    labels: dict[tuple[str, str], int] = {}
+    found = [_operations(part, labels) for part in parts]
+    processes, process_of = _processes(parts)
+    tracks, track_of = _tracks(parts, found, process_of)
+    columns = _columns(parts, found, (tracks, track_of), process_of, labels)
+    track, start, end, label, critical, node, part_of, place, row = columns
+    order = np.lexsort((-end, start, track))
+    lane = np.empty(order.size, dtype=np.int64)
+    room = np.empty(_MOST_ROWS, dtype=np.int64)
+    left_out = place_in_rows(track[order], start[order], end[order], room, lane)
+    order, lane = order[lane >= 0], lane[lane >= 0]
+    by_row = np.argsort(track[order] * _MOST_ROWS + lane, kind="stable")
+    order, lane = order[by_row], lane[by_row]
+    event_of = {}
+    new = np.full(track.size, -1, dtype=np.int64)
+    new[order] = np.arange(order.size)
+    for number, part in enumerate(parts):
+        for at, trace in enumerate(part.job.traces):
+            mine = np.flatnonzero((part_of == number) & (place == at) & (row >= 0))
+            event_of[number, at] = np.full(trace.nodes.height, -1, dtype=np.int64)
+            event_of[number, at][row[mine]] = new[mine]
+    return TimelineEvents(
+        processes, tracks, _rows(track[order], lane), list(labels), start[order], end[order],
+        label[order], critical[order], node[order], event_of,
+        left_out + sum(one.schedule.table.height for one in parts) - sum(o.row.size for o in found),
+    )  # fmt: skip
+
+
+def _operations(part: TimelinePart, labels: dict[tuple[str, str], int]) -> _Operations:
+    """Return the operations of a schedule that can be drawn: those with a time of their own."""
+    table, job = part.schedule.table, part.job
+    ranks = np.array(job.ranks, dtype=np.int64)
+    place = np.searchsorted(ranks, table["rank"].to_numpy())
+    row = table["node"].to_numpy()
+    first = np.cumsum([0, *(trace.nodes.height for trace in job.traces)])
+    nodes = pl.concat([
+        trace.nodes.select("id", "name", "category", "is_cpu", "duration") for trace in job.traces
+    ])  # fmt: skip
+    which = first[place] + row
+    start = table["start"].to_numpy()
+    end = np.maximum(start, table["end"].to_numpy())
+    vanished = (nodes["duration"].to_numpy()[which] > 0) & (end == start)
+    kept = np.flatnonzero(~vanished)
+    which = which[kept]
+    critical = np.zeros(nodes.height, dtype=np.bool_)
+    if part.path is not None:
+        on_path = part.path.segments.filter(pl.col("node") >= 0)
+        at = np.searchsorted(ranks, on_path["rank"].to_numpy())
+        critical[first[at] + on_path["node"].to_numpy()] = True
+    return _Operations(
+        place[kept], row[kept], start[kept], end[kept], table["resource"][kept],
+        nodes["is_cpu"].to_numpy()[which], critical[which], nodes["id"].to_numpy()[which],
+        _labels(nodes, which, labels),
+    )  # fmt: skip
+
+
+def _labels(nodes: pl.DataFrame, which: Ints, labels: dict[tuple[str, str], int]) -> Ints:
+    """Number the pairs of name and category of operations; new pairs are added to ``labels``."""
+    pair = nodes.select(
+        pl.struct(
+            pl.col("name").to_physical(), pl.col("category").to_physical()
+        ).rank("dense").cast(pl.Int64) - 1
+    ).to_series().to_numpy()[which]  # fmt: skip
+    used, example, place = np.unique(pair, return_index=True, return_inverse=True)
+    texts = nodes.select(pl.col("name", "category").cast(pl.String))[which[example]]
+    number = [labels.setdefault(text, len(labels)) for text in texts.iter_rows()]
+    return np.array(number, dtype=np.int64)[place] if used.size else which
+
+
+def _processes(parts: Sequence[TimelinePart]) -> tuple[list[str], dict[tuple[int, int], int]]:
+    """Return the titles of processes, and the process of each schedule and place of a rank."""
+    pairs = sorted(
+        (rank, number, place)
+        for number, part in enumerate(parts)
+        for place, rank in enumerate(part.job.ranks)
+    )
+    titles = [f"rank {rank} {parts[number].title}".rstrip() for rank, number, _ in pairs]
+    return titles, {(number, place): i for i, (_, number, place) in enumerate(pairs)}
+
+
+def _tracks(
+    parts: Sequence[TimelinePart],
+    found: Sequence[_Operations],
+    process_of: dict[tuple[int, int], int],
+) -> tuple[list[DrawnTrack], dict[tuple[int, str], int]]:
+    """Return the tracks: of each process the path, then threads, then streams, by work."""
+    used = pl.concat([
+        pl.DataFrame({
+            "part": np.full(one.row.size, number), "place": one.place,
+            "resource": one.resource.cast(pl.String), "is_host": one.is_host,
+        })
+        .group_by("part", "place", "resource")
+        .agg(pl.first("is_host"), count=pl.len())
+        for number, one in enumerate(found)
+    ])  # fmt: skip
+    # schedules of the same rank have their tracks in the same order
+    used = used.with_columns(all=pl.sum("count").over("place", "resource"))
+    used = used.sort(~pl.col("is_host"), "all", "resource", descending=[False, True, False])
+    listed = [
+        (process, 0, _PATH)
+        for (number, _), process in process_of.items()
+        if parts[number].path is not None
+    ]
+    listed += [
+        (process_of[number, place], 1, resource)
+        for number, place, resource in used.select("part", "place", "resource").iter_rows()
+    ]
+    listed.sort(key=lambda one: one[:2])
+    tracks = [DrawnTrack(process, title, turn == 0) for process, turn, title in listed]
+    return tracks, {(process, title): i for i, (process, _, title) in enumerate(listed)}
+
+
+def _columns(
+    parts: Sequence[TimelinePart],
+    found: Sequence[_Operations],
+    tracks: tuple[list[DrawnTrack], dict[tuple[int, str], int]],
+    process_of: dict[tuple[int, int], int],
+    labels: dict[tuple[str, str], int],
+) -> list[Ints]:
+    """Return the columns of all events: operations, and stretches of critical paths."""
+    pieces: list[tuple[Ints, ...]] = []
+    for number, (part, one) in enumerate(zip(parts, found, strict=True)):
+        resources = one.resource.cast(pl.Categorical)
+        codes = resources.to_physical().to_numpy()
+        used, example, which = np.unique(codes, return_index=True, return_inverse=True)
+        names = resources.gather(example).cast(pl.String).to_list()
+        lookup = np.full((len(part.job.traces), used.size), -1, dtype=np.int64)
+        for place in range(len(part.job.traces)):
+            for code, name in enumerate(names):
+                lookup[place, code] = tracks[1].get((process_of[number, place], name), -1)
+        size = np.full(one.row.size, number)
+        pieces.append((
+            lookup[one.place, which], one.start, one.end, one.label, one.is_critical, one.node,
+            size, one.place, one.row,
+        ))  # fmt: skip
+        if part.path is not None:
+            pieces.append(_path_columns(part, number, tracks[1], process_of, labels))
+    return [np.concatenate(column) for column in zip(*pieces, strict=True)]
+
+
+def _path_columns(
+    part: TimelinePart,
+    number: int,
+    track_of: dict[tuple[int, str], int],
+    process_of: dict[tuple[int, int], int],
+    labels: dict[tuple[str, str], int],
+) -> tuple[Ints, ...]:
+    """Return the stretches of a critical path as events: consecutive ones of a kind are one."""
+    runs = path_runs(part.path)  # type: ignore[arg-type]
+    place = np.searchsorted(np.array(part.job.ranks), runs["rank"].to_numpy())
+    track = [track_of[process_of[number, at], _PATH] for at in place.tolist()]
+    label = [labels.setdefault((kind, _PATH), len(labels)) for kind in runs["name"]]
+    none = np.full(runs.height, -1, dtype=np.int64)
+    return (
+        np.array(track, dtype=np.int64), runs["start"].to_numpy(), runs["end"].to_numpy(),
+        np.array(label, dtype=np.int64), np.ones(runs.height, dtype=np.bool_), none,
+        np.full(runs.height, number), place, none,
+    )  # fmt: skip
+
+
+def _rows(track: Ints, lane: Ints) -> list[DrawnRow]:
+    """Return the rows of events that are in the order of rows."""
+    key = track * _MOST_ROWS + lane
+    first = np.flatnonzero(np.append(True, np.diff(key) != 0)) if key.size else key
+    counts = np.diff(np.append(first, key.size))
+    return [
+        DrawnRow(int(track[at]), int(lane[at]), int(count))
+        for at, count in zip(first, counts, strict=True)
+    ]
