@@ -23,6 +23,7 @@ from nadi.cli import (
     record_fake_command as record_fake,
     reorder_command as reorder,
     replay_command as replay,
+    report_command as report,
     run_command as run,
     search_command as search,
     simulate_command as simulate,
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 app.command("run", cls=QuickCommand, help=run.HELP)(run.command)
 app.command("demo", cls=QuickCommand, help=demo.HELP)(demo.command)
+app.command("report", cls=QuickCommand, help=report.HELP)(report.command)
 app.command("critical-path", cls=QuickCommand, help=critical_path.HELP)(critical_path.command)
 app.command("simulate", cls=QuickCommand, help=simulate.HELP)(simulate.command)
 app.command("loggp", cls=QuickCommand, help=loggp.HELP)(loggp.command)

@@ -19,6 +19,7 @@ __all__ = ["Figures", "Path", "bar", "stacked_bar", "table", "text"]
 
 Path = Sequence[str | int]
 _SHOWN = 90  # letters of a name; the rest is shown when it is clicked
+_TALL = 16  # rows of a table, above which it scrolls
 
 
 class Figures:
@@ -40,9 +41,7 @@ class Figures:
         """Return the value at a place, or ``otherwise`` if there is none."""
         found: Any = self.results
         for step in path:
-            if isinstance(found, dict) and step in found:
-                found = found[step]
-            elif isinstance(found, list) and isinstance(step, int) and step < len(found):
+            if (isinstance(found, dict) and step in found) or (isinstance(found, list) and isinstance(step, int) and step < len(found)):
                 found = found[step]
             else:
                 return otherwise
@@ -72,6 +71,14 @@ class Figures:
     def plain(self, *path: str | int) -> str:
         """Write a number as it is, such as that of a rank."""
         return self._number(path, str)
+
+    def decimal(self, *path: str | int) -> str:
+        """Write a number with one decimal."""
+        return self._number(path, lambda value: f"{value:,.1f}")
+
+    def percent(self, *path: str | int) -> str:
+        """Write a fraction as a percentage."""
+        return self._number(path, lambda value: format_percent(value, 1))
 
     def share(self, part: Path, whole: Path) -> str:
         """Write one number as a share of another one."""
@@ -150,8 +157,9 @@ def table(
     )
     extra = " data-searchable" if searchable else ""
     caption = f"<caption>{escape(title)}</caption>" if title else ""
+    tall = " tall" if len(rows) > _TALL else ""
     return (
-        f"<div class=scroll><table{extra}>{caption}<thead><tr>{head}</tr></thead>\n"
+        f'<div class="scroll{tall}"><table{extra}>{caption}<thead><tr>{head}</tr></thead>\n'
         f"<tbody>\n{body}\n</tbody></table></div>"
     )
 

@@ -28,7 +28,7 @@ _HELP = (
     "Scroll for rows; Ctrl + wheel zooms, Shift + wheel or a drag pans. Keys: W S zoom, A D pan, "
     "0 all, / search, N next, [ ] neighbours, F zoom to the selection."
 )
-_BEFORE_LAST = 1  # sections that stand above the timeline
+_ABOVE = 2  # sections that stand above the timeline
 
 
 def write_page(
@@ -76,7 +76,7 @@ def html_page(
     drawn = _timeline(parts, window) if parts else ("", "")
     named = [(name, shown) for name, shown, _ in sections]
     if parts:
-        named.insert(min(_BEFORE_LAST, len(named)), ("timeline", "Timeline"))
+        named.insert(min(_ABOVE, len(named)), ("timeline", "Timeline"))
     script = _assets(_SCRIPTS)
     yield _head(title, script)
     links = "".join(f'<a href="#{name}">{shown}</a>' for name, shown in named)
@@ -85,10 +85,10 @@ def html_page(
         "<button class=button id=scheme>dark</button></header>\n<main>\n"
     )
     for number, (_, _, html) in enumerate(sections):
-        if number == _BEFORE_LAST:
+        if number == _ABOVE:
             yield drawn[0]
         yield html + "\n"
-    if len(sections) <= _BEFORE_LAST:
+    if len(sections) <= _ABOVE:
         yield drawn[0]
     yield f"</main>\n<div id=tip hidden role=tooltip></div>\n{drawn[1]}<script>{script}</script>\n"
     yield "</body>\n</html>\n"

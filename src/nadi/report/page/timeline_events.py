@@ -179,7 +179,7 @@ def _tracks(
     found: Sequence[_Operations],
     process_of: dict[tuple[int, int], int],
 ) -> tuple[list[DrawnTrack], dict[tuple[int, str], int]]:
-    """Return the tracks: of each process the path, then threads, then streams, by work."""
+    """Return the tracks: of each process the path, then streams, then threads, by work."""
     used = pl.concat([
         pl.DataFrame({
             "part": np.full(one.row.size, number), "place": one.place,
@@ -191,11 +191,12 @@ def _tracks(
     ])  # fmt: skip
     # schedules of the same rank have their tracks in the same order
     used = used.with_columns(all=pl.sum("count").over("place", "resource"))
-    used = used.sort(~pl.col("is_host"), "all", "resource", descending=[False, True, False])
+    used = used.sort("is_host", "all", "resource", descending=[False, True, False])
     listed = [
-        (process, 0, _PATH)
-        for (number, _), process in process_of.items()
-        if parts[number].path is not None
+        (process_of[number, part.job.ranks.index(rank)], 0, _PATH)
+        for number, part in enumerate(parts)
+        if part.path is not None
+        for rank in part.path.segments["rank"].unique().sort()
     ]
     listed += [
         (process_of[number, place], 1, resource)

@@ -52,9 +52,7 @@ def detail_levels(row: Ints, start: Ints, end: Ints) -> list[DetailLevel]:
         is_long = end - start >= width
         cell = (start - start.min()) // width
         begins = np.ones(start.size, dtype=np.bool_)
-        begins[1:] = (
-            (row[1:] != row[:-1]) | (cell[1:] != cell[:-1]) | is_long[1:] | is_long[:-1]
-        )
+        begins[1:] = (row[1:] != row[:-1]) | (cell[1:] != cell[:-1]) | is_long[1:] | is_long[:-1]
         first = np.flatnonzero(begins)
         if first.size <= _SHRINKS * number:
             number = first.size

@@ -68,9 +68,7 @@ def packed_timeline(
     return packed(header, columns), events.start.size
 
 
-def _dependencies(
-    parts: Sequence[TimelinePart], events: TimelineEvents
-) -> tuple[Ints, Ints, Ints]:
+def _dependencies(parts: Sequence[TimelinePart], events: TimelineEvents) -> tuple[Ints, Ints, Ints]:
     """Return the dependencies between drawn events, in order of their targets.
 
     Calls are left out: what is called stands below its caller. The members of a collective depend

@@ -213,10 +213,12 @@ class TimelineControls {
       ["inside of", around.map((other) => ({ event: other }))],
       ["waits for", before], ["is waited for by", after],
     ];
+    const beside = add(details, "div");
     for (const [title, items] of groups) {
       if (!items.length) continue;
-      add(details, "small", `${title} (${items.length})`);
-      const items_shown = add(details, "ul");
+      const group = add(beside, "div");
+      add(group, "h4", `${title} (${items.length})`);
+      const items_shown = add(group, "ul");
       for (const item of items.slice(0, 30)) {
         const line = add(items_shown, "li");
         if (item.kind) add(line, "small", `${item.kind}${item.inferred ? ", inferred" : ""}: `);

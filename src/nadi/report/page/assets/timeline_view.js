@@ -60,7 +60,7 @@ class TimelineView {
         hash = (hash * 31 + name.charCodeAt(i)) >>> 0;
       }
       let [hue, range, vivid] = HUES[category] || HUES.metadata;
-      if (category !== "python" && category !== "annotation" && COMMUNICATION.test(name)) {
+      if (category !== "python" && COMMUNICATION.test(name)) {
         [hue, range, vivid] = [26, 10, 75];
       }
       return `hsl(${hue + hash % range} ${vivid}% ${light + (hash >> 8) % 9 - 4}%)`;
@@ -125,11 +125,14 @@ class TimelineView {
   show(from, to) {
     const least = 20;
     if (to - from < least) [from, to] = [(from + to - least) / 2, (from + to + least) / 2];
-    const most = (this.data.lastEnd - this.data.begin) * 1.5 + 1000;
-    if (to - from > most) [from, to] = [this.data.begin - most / 6, this.data.begin + most * 5 / 6];
+    const whole = this.data.lastEnd - this.data.begin + 1000;
+    const most = whole * 1.1;
+    if (to - from > most) {
+      [from, to] = [this.data.begin - whole * 0.05, this.data.begin + whole * 1.05];
+    }
     const span = to - from;
-    const early = this.data.begin - span * 0.9;
-    const late = this.data.lastEnd + span * 0.9;
+    const early = this.data.begin - Math.min(span, whole * 0.1);
+    const late = this.data.lastEnd + Math.min(span, whole * 0.1);
     if (from < early) [from, to] = [early, early + span];
     if (to > late) [from, to] = [late - span, late];
     [this.from, this.to] = [from, to];

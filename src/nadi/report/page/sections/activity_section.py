@@ -34,7 +34,9 @@ def render(figures: Figures) -> str:
             stacked_bar(parts, sum(time for _, time in parts)),
             *(figures.ns("activity", i, f"{part}_ns") for part in shown),
         ])  # fmt: skip
-    keys = " ".join(f'<span><i class="key {part}"></i>{name}</span>' for part, name in shown.items())
+    keys = " ".join(
+        f'<span><i class="key {part}"></i>{name}</span>' for part, name in shown.items()
+    )
     columns = ["rank#", "", *(f"{title}#" for title in shown.values())]
     caption = "Time of each rank" + _more(len(found))
     legend = f"<p class=legend>{keys}</p>" if rows else ""

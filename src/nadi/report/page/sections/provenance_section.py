@@ -36,4 +36,8 @@ def render(figures: Figures) -> str:
     ]
     version = figures.get("nadi_version", otherwise="")
     made = f"<p>Nadi {text(version)}</p>" if version else ""
-    return table("What was read", ["", "#"], facts) + table("Files", ["file", "format", "size#", "BLAKE2b-128"], files) + made
+    return (
+        table("What was read", ["", "#"], facts)
+        + table("Files", ["file", "format", "size#", "BLAKE2b-128"], files)
+        + made
+    )

@@ -7,17 +7,17 @@ from nadi.report.page.figures import Figures, Path, bar, table, text
 __all__ = ["ORDER", "TITLE", "render"]
 
 TITLE = "Step time"
-ORDER = 10
+ORDER = 5
 
 
 def render(figures: Figures) -> str:
     """Write a tile per time, and a row per step."""
     if figures.get("measured_ns") is None:
         return ""
-    tiles = [
-        _tile("measured", figures.ns("measured_ns"), str(figures.get("window", otherwise=""))),
-        _tile("replayed", figures.ns("replayed_ns"), _same(figures)),
-    ]
+    window = text(figures.get("window", otherwise=""))
+    tiles = [_tile("measured", figures.ns("measured_ns"), window)]
+    if figures.get("replayed_ns") is not None:
+        tiles.append(_tile("replayed", figures.ns("replayed_ns"), _same(figures)))
     if figures.get("on_system"):
         system = text(figures.get("on_system", "system"))
         tiles.append(_tile("predicted", figures.ns("on_system", "predicted_ns"), f"on {system}"))

@@ -18,7 +18,8 @@ def render(figures: Figures) -> str:
         [
             figures.plain("stragglers", "ranks", i, "rank"),
             figures.count("stragglers", "ranks", i, "times_last"),
-            figures.ns("stragglers", "ranks", i, "caused_ns") + bar(row["caused_ns"], most, "waiting"),
+            figures.ns("stragglers", "ranks", i, "caused_ns")
+            + bar(row["caused_ns"], most, "waiting"),
             figures.ns("stragglers", "ranks", i, "waited_ns"),
         ]
         for i, row in enumerate(ranks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nadi.report.page.figures import Figures, Path, table, text
+from nadi.report.page.figures import Figures, Path, stacked_bar, table, text
 
 __all__ = ["ORDER", "TITLE", "render"]
 
@@ -17,7 +17,9 @@ def render(figures: Figures) -> str:
     if figures.get("together"):
         answers.append(("together",))
     return (
-        table("Step time after each change", _columns("change"), [_row(figures, at) for at in answers])
+        table(
+            "Step time after each change", _columns("change"), [_row(figures, at) for at in answers]
+        )
         + table(
             "With each value",
             _columns("value"),
@@ -29,7 +31,8 @@ def render(figures: Figures) -> str:
 
 
 def _columns(first: str) -> list[str]:
-    return [first, "step time#", "of measured#", "90 % interval#", "new bottleneck"]
+    return [first, "step time#", "of measured#", "90 % interval#", "new bottleneck",
+            "new critical path"]  # fmt: skip
 
 
 def _row(figures: Figures, at: Path) -> list[str]:
@@ -38,12 +41,14 @@ def _row(figures: Figures, at: Path) -> list[str]:
     interval = (*at, "interval")
     kind = str(figures.get(*at, "bound_by_kind", otherwise="")).replace("_", " ")
     operation = figures.get(*at, "bound_by_operation", otherwise="")
+    kinds: dict[str, int] = figures.get(*at, "critical_path_by_kind", otherwise={})
     return [
         text(where),
         figures.ns(*at, "step_ns"),
         figures.share((*at, "step_ns"), ("measured_ns",)),
         figures.time_range((*interval, "low_ns"), (*interval, "high_ns")),
         text(operation, "between operations") + f" ({kind})" if kind else "",
+        stacked_bar(list(kinds.items()), sum(kinds.values())) if kinds else "",
     ]
 
 
