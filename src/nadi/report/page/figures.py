@@ -19,6 +19,7 @@ __all__ = ["Figures", "Path", "bar", "stacked_bar", "table", "text"]
 
 Path = Sequence[str | int]
 _SHOWN = 90  # letters of a name; the rest is shown when it is clicked
+_COLUMNS = {"#": " class=number", "*": " class=name"}
 _TALL = 16  # rows of a table, above which it scrolls
 
 
@@ -41,7 +42,9 @@ class Figures:
         """Return the value at a place, or ``otherwise`` if there is none."""
         found: Any = self.results
         for step in path:
-            if (isinstance(found, dict) and step in found) or (isinstance(found, list) and isinstance(step, int) and step < len(found)):
+            if (isinstance(found, dict) and step in found) or (
+                isinstance(found, list) and isinstance(step, int) and step < len(found)
+            ):
                 found = found[step]
             else:
                 return otherwise
@@ -138,15 +141,15 @@ def table(
     Parameters
     ----------
     columns
-        Titles; those that end in ``#`` are of numbers, and without it.
+        Titles, without their last sign: ``#`` stands for numbers, ``*`` for long names.
     searchable
         Whether there is a field to search its rows.
     """
     if not rows:
         return ""
-    kinds = [" class=number" if name.endswith("#") else "" for name in columns]
+    kinds = [_COLUMNS.get(name[-1:], "") for name in columns]
     head = "".join(
-        f"<th{kind} scope=col>{escape(name.rstrip('#'))}</th>"
+        f"<th{kind} scope=col>{escape(name.rstrip('#*'))}</th>"
         for name, kind in zip(columns, kinds, strict=True)
     )
     body = "\n".join(

@@ -16,7 +16,7 @@ from typing import Any
 
 from nadi.formats.files import write_beside
 from nadi.report.page.figures import Figures
-from nadi.report.page.page_sections import rendered_sections
+from nadi.report.page.page_sections import RenderedSection, rendered_sections
 from nadi.report.page.timeline_section import packed_timeline
 from nadi.report.schedule_timeline import TimelinePart
 from nadi.units import format_count, printable
@@ -28,7 +28,7 @@ _HELP = (
     "Scroll for rows; Ctrl + wheel zooms, Shift + wheel or a drag pans. Keys: W S zoom, A D pan, "
     "0 all, / search, N next, [ ] neighbours, F zoom to the selection."
 )
-_ABOVE = 2  # sections that stand above the timeline
+_ORDER = 10  # of the timeline among the sections
 
 
 def write_page(
@@ -73,25 +73,23 @@ def html_page(
         The time range that the timeline shows first, ns since the job's origin.
     """
     sections = rendered_sections(Figures(results))
-    drawn = _timeline(parts, window) if parts else ("", "")
-    named = [(name, shown) for name, shown, _ in sections]
+    packed = ""
     if parts:
-        named.insert(min(_ABOVE, len(named)), ("timeline", "Timeline"))
+        timeline, packed = _timeline(parts, window)
+        sections = sorted([*sections, timeline], key=lambda section: section.order)
     script = _assets(_SCRIPTS)
     yield _head(title, script)
-    links = "".join(f'<a href="#{name}">{shown}</a>' for name, shown in named)
+    links = "".join(f'<a href="#{one.name}">{one.title}</a>' for one in sections)
     yield (
         f"<header><h1>{escape(printable(title, 80))}</h1><nav aria-label=sections>{links}</nav>"
         "<button class=button id=scheme>dark</button></header>\n<main>\n"
     )
-    for number, (_, _, html) in enumerate(sections):
-        if number == _ABOVE:
-            yield drawn[0]
-        yield html + "\n"
-    if len(sections) <= _ABOVE:
-        yield drawn[0]
-    yield f"</main>\n<div id=tip hidden role=tooltip></div>\n{drawn[1]}<script>{script}</script>\n"
-    yield "</body>\n</html>\n"
+    for section in sections:
+        yield section.html + "\n"
+    yield "</main>\n<div id=tip hidden role=tooltip></div>\n"
+    if packed:
+        yield f'<script type="text/plain" id="timeline-data">{packed}</script>\n'
+    yield f"<script>{script}</script>\n</body>\n</html>\n"
 
 
 def _head(title: str, script: str) -> str:
@@ -118,10 +116,10 @@ def _assets(names: Sequence[str]) -> str:
 
 def _timeline(
     parts: Sequence[TimelinePart], window: tuple[int, int] | None
-) -> tuple[str, str]:  # fmt: skip
+) -> tuple[RenderedSection, str]:
     """Return the section of the timeline, and its data."""
     packed, number = packed_timeline(parts, window)
-    section = f"""<section id="timeline"><h2>Timeline</h2>
+    html = f"""<section id="timeline"><h2>Timeline</h2>
 <div class=tools>
 <button class=button id=timeline-in aria-label="zoom in">+</button>
 <button class=button id=timeline-out aria-label="zoom out">&minus;</button>
@@ -142,4 +140,4 @@ def _timeline(
 black, what waits for it; dashed, inferred.</small>
 </section>
 """
-    return section, f'<script type="text/plain" id="timeline-data">{packed}</script>\n'
+    return RenderedSection(_ORDER, "timeline", "Timeline", html), packed

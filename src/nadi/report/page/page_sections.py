@@ -7,11 +7,24 @@ from functools import cache
 from html import escape
 from importlib import import_module
 from types import ModuleType
+from typing import NamedTuple
 
 from nadi.report.page import sections
 from nadi.report.page.figures import Figures
 
-__all__ = ["all_sections", "rendered_sections"]
+__all__ = ["RenderedSection", "all_sections", "rendered_sections"]
+
+
+class RenderedSection(NamedTuple):
+    """A section as it stands on a page: its place in the order, and its title and content as HTML.
+
+    ``name`` is that of its element.
+    """
+
+    order: int
+    name: str
+    title: str
+    html: str
 
 
 @cache
@@ -22,8 +35,8 @@ def all_sections() -> tuple[ModuleType, ...]:
     return tuple(sorted(found, key=lambda section: (section.ORDER, section.__name__)))
 
 
-def rendered_sections(figures: Figures) -> list[tuple[str, str, str]]:
-    """Return the name, the title and the HTML of each section that the results say something to."""
+def rendered_sections(figures: Figures) -> list[RenderedSection]:
+    """Render the sections that the results say something to."""
     found = []
     for section in all_sections():
         content = section.render(figures)
@@ -31,5 +44,5 @@ def rendered_sections(figures: Figures) -> list[tuple[str, str, str]]:
             name = section.__name__.rpartition(".")[2].removesuffix("_section").replace("_", "-")
             title = escape(section.TITLE)
             html = f'<section id="{name}"><h2>{title}</h2>\n{content}\n</section>'
-            found.append((name, title, html))
+            found.append(RenderedSection(section.ORDER, name, title, html))
     return found

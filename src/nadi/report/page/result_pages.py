@@ -32,6 +32,9 @@ __all__ = [
 ]
 
 
+_MEASURED = "measured"
+
+
 def check_page(path: Path, sources: list[Path]) -> None:
     """Check that a page can be written before it is computed; writes nothing.
 
@@ -59,7 +62,7 @@ def write_run_page(run: Run, path: Path, title: str = "") -> None:
     InputError
         If the file cannot be written.
     """
-    parts = [TimelinePart.of_replay(run.replay, run.path)]
+    parts = [TimelinePart.of_replay(run.replay, run.path, _MEASURED)]
     if run.prediction is not None:
         parts.append(_changed(run.prediction.what_if, f"on {run.prediction.change.system.name}"))
     elif run.what_ifs:
@@ -78,8 +81,8 @@ def write_answers_page(answers: Answers, path: Path, title: str) -> None:
         If the file cannot be written.
     """
     replay = replay_graph(answers.graph)
-    measured = TimelinePart.of_replay(replay, walk_critical_path(replay, answers.window))
-    parts = [measured]
+    path_before = walk_critical_path(replay, answers.window)
+    parts = [TimelinePart.of_replay(replay, path_before, _MEASURED)]
     whole = answers.whole
     if whole.changes:
         parts.append(_changed(whole, "; ".join(map(str, whole.changes))))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from nadi.graph.critical_paths import PATH_KINDS
 from nadi.model.arrays import Bools, Ints
 from nadi.report.page.timeline_row_kernels import place_in_rows
 from nadi.report.schedule_timeline import TimelinePart, path_runs
@@ -40,7 +41,8 @@ class TimelineEvents(NamedTuple):
     Attributes
     ----------
     processes
-        The title of each rank of each schedule; those of a rank follow each other.
+        The title of each rank of each schedule, and the number of the schedule; those of a rank
+        follow each other.
     tracks, rows
         In order of the page, from the top.
     names
@@ -59,7 +61,7 @@ class TimelineEvents(NamedTuple):
         Number of operations that are not drawn.
     """
 
-    processes: list[str]
+    processes: list[tuple[str, int]]
     tracks: list[DrawnTrack]
     rows: list[DrawnRow]
     names: list[tuple[str, str]]
@@ -163,14 +165,16 @@ def _labels(nodes: pl.DataFrame, which: Ints, labels: dict[tuple[str, str], int]
     return np.array(number, dtype=np.int64)[place] if used.size else which
 
 
-def _processes(parts: Sequence[TimelinePart]) -> tuple[list[str], dict[tuple[int, int], int]]:
+def _processes(
+    parts: Sequence[TimelinePart],
+) -> tuple[list[tuple[str, int]], dict[tuple[int, int], int]]:
     """Return the titles of processes, and the process of each schedule and place of a rank."""
     pairs = sorted(
         (rank, number, place)
         for number, part in enumerate(parts)
         for place, rank in enumerate(part.job.ranks)
     )
-    titles = [f"rank {rank} {parts[number].title}".rstrip() for rank, number, _ in pairs]
+    titles = [(f"rank {rank} {parts[number].title}".rstrip(), number) for rank, number, _ in pairs]
     return titles, {(number, place): i for i, (_, number, place) in enumerate(pairs)}
 
 
@@ -244,13 +248,15 @@ def _path_columns(
 ) -> tuple[Ints, ...]:
     """Return the stretches of a critical path as events: consecutive ones of a kind are one."""
     runs = path_runs(part.path)  # type: ignore[arg-type]
-    place = np.searchsorted(np.array(part.job.ranks), runs["rank"].to_numpy())
-    track = [track_of[process_of[number, at], _PATH] for at in place.tolist()]
-    label = [labels.setdefault((kind, _PATH), len(labels)) for kind in runs["name"]]
+    ranks = np.array(part.job.ranks, dtype=np.int64)
+    place = np.searchsorted(ranks, runs["rank"].to_numpy())
+    tracks = [track_of.get((process_of[number, at], _PATH), -1) for at in range(ranks.size)]
+    kinds = runs["name"].cast(pl.Enum(PATH_KINDS)).to_physical().to_numpy()
+    codes = [labels.setdefault((kind, _PATH), len(labels)) for kind in PATH_KINDS]
     none = np.full(runs.height, -1, dtype=np.int64)
     return (
-        np.array(track, dtype=np.int64), runs["start"].to_numpy(), runs["end"].to_numpy(),
-        np.array(label, dtype=np.int64), np.ones(runs.height, dtype=np.bool_), none,
+        np.array(tracks, dtype=np.int64)[place], runs["start"].to_numpy(), runs["end"].to_numpy(),
+        np.array(codes, dtype=np.int64)[kinds], np.ones(runs.height, dtype=np.bool_), none,
         np.full(runs.height, number), place, none,
     )  # fmt: skip
 

@@ -178,7 +178,10 @@ class TimelineControls {
   #describe(event) {
     const { data, details } = this;
     details.replaceChildren();
-    if (event < 0) return;
+    if (event < 0) {
+      details.textContent = "Click an operation for its details and its dependencies.";
+      return;
+    }
     const add = (parent, tag, text) => {
       const made = document.createElement(tag);
       if (text !== undefined) made.textContent = text;
@@ -244,7 +247,8 @@ async function openTimeline() {
       data, document.getElementById("timeline-canvas"), document.getElementById("timeline-rows"));
     const controls = new TimelineControls(view);
     view.draw();
-    status.textContent = "";
+    status.hidden = true;
+    controls.select(-1);
     return { data, view, controls, openTime: performance.now() - begun };
   } catch (error) {
     status.textContent = `The timeline cannot be shown: ${error.message}`;

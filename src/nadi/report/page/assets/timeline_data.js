@@ -62,6 +62,8 @@ class TimelineData {
   }
 
   #placeRows() {
+    this.scheduleOf = this.processes.map(([, schedule]) => schedule);
+    this.processes = this.processes.map(([title]) => title);
     let first = 0;
     this.rowOf = new Uint16Array(this.rows.length < 65536 ? this.size : 0);
     if (!this.rowOf.length) this.rowOf = new Int32Array(this.size);

@@ -42,6 +42,7 @@ class TimelineView {
     }
     this.readColours();
     this.layOut();
+    scroller.style.height = `${Math.max(Math.min(this.total + 2, 620), 160)}px`;
     this.resize();
   }
 
@@ -287,8 +288,9 @@ class TimelineView {
   /** Connect the critical path where it goes from rank to rank. */
   #drawPathLinks(scroll) {
     const { data, paper } = this;
+    const schedule = (event) => data.scheduleOf[data.trackOf(event).process];
     const events = this.pathOrder ??= this.pathEvents.slice().sort((a, b) =>
-      data.start[a] - data.start[b] || data.end[a] - data.end[b]);
+      schedule(a) - schedule(b) || data.start[a] - data.start[b] || data.end[a] - data.end[b]);
     paper.strokeStyle = this.colour.mark;
     paper.lineWidth = 1.2;
     paper.beginPath();
@@ -296,6 +298,7 @@ class TimelineView {
     for (let i = 1; i < events.length && links < 400; i++) {
       const [a, b] = [events[i - 1], events[i]];
       if (data.rowOf[a] === data.rowOf[b] || data.end[a] !== data.start[b]) continue;
+      if (schedule(a) !== schedule(b)) continue;
       if (data.start[b] < this.from || data.end[a] > this.to) continue;
       const [one, other] = [this.tops.get(data.rowOf[a]), this.tops.get(data.rowOf[b])];
       if (!one || !other) continue;

@@ -28,6 +28,6 @@ def render(figures: Figures) -> str:
             stacked_bar(parts, largest),
             figures.rate(*at, "bytes_per_second"),
         ])  # fmt: skip
-    columns = ["collective", "group", "size#", "count#", "wait: first to last entry#",
+    columns = ["collective*", "group", "size#", "count#", "wait: first to last entry#",
                "transfer: last entry to end#", "", "size by transfer time#"]  # fmt: skip
     return table("By name, group and size; times are sums", columns, rows, searchable=True)

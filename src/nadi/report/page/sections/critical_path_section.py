@@ -48,7 +48,7 @@ def _operations(figures: Figures) -> str:
             figures.count(*at, "count"),
             rank_ranges(row["ranks"]),
         ])  # fmt: skip
-    columns = ["operation", "kind", "time#", "share#", "count#", "ranks"]
+    columns = ["operation*", "kind", "time#", "share#", "count#", "ranks"]
     return table("Operations with most time on it", columns, rows)
 
 

@@ -21,7 +21,7 @@ def render(figures: Figures) -> str:
         ]
         for i, row in enumerate(figures.rows("issues"))
     ]
-    return table("", ["severity", "what", "count#", "what to do"], rows)
+    return table("", ["severity", "what*", "count#", "what to do*"], rows)
 
 
 def text_class(severity: str) -> str:

@@ -38,5 +38,5 @@ def render(figures: Figures) -> str:
     more = f"; the {_MOST} with most time of {len(found)}" if len(kept) < len(found) else ""
     return table(
         f"Time by module, with the modules in it{more}",
-        ["module", "calls#", "on the critical path#", *titles], rows, searchable=True,
+        ["module*", "calls#", "on the critical path#", *titles], rows, searchable=True,
     )  # fmt: skip

@@ -27,7 +27,7 @@ def render(figures: Figures) -> str:
             figures.ns(*at, "longest_ns"),
             figures.count(*at, "ranks"),
         ])  # fmt: skip
-    columns = ["name", *(["class"] if classed else []), "time#", "count#", "shortest#", "longest#",
+    columns = ["name*", *(["class"] if classed else []), "time#", "count#", "shortest#", "longest#",
                "ranks#"]  # fmt: skip
     what = "Work on devices" if classed else "Operators, by self time"
     return table(f"{what}, summed over ranks", columns, rows, searchable=True)

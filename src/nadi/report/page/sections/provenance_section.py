@@ -38,6 +38,6 @@ def render(figures: Figures) -> str:
     made = f"<p>Nadi {text(version)}</p>" if version else ""
     return (
         table("What was read", ["", "#"], facts)
-        + table("Files", ["file", "format", "size#", "BLAKE2b-128"], files)
+        + table("Files", ["file*", "format", "size#", "BLAKE2b-128"], files)
         + made
     )

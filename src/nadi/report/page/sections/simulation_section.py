@@ -16,9 +16,9 @@ _PARTS = {
     "hosting": ("host", "host_op"),
     "other": ("other nodes", "launch"),
     "awaiting_members": ("wait for stragglers", "waiting"),
-    "awaiting_sender": ("wait for senders", "waiting"),
-    "awaiting_receiver": ("wait for receivers", "waiting"),
-    "awaiting_memory": ("wait for remote memory", "waiting"),
+    "awaiting_sender": ("wait for senders", "delay"),
+    "awaiting_receiver": ("wait for receivers", "launch"),
+    "awaiting_memory": ("wait for remote memory", "host_gap"),
     "idle": ("idle", "idle"),
 }
 _MOST = 64  # ranks and links in a table
@@ -91,7 +91,7 @@ def _links(figures: Figures) -> str:
         ]
         for i in order
     ]
-    return table("Busiest links", ["link", "bytes#", "utilisation#", "used by"], rows)
+    return table("Busiest links", ["link*", "bytes#", "utilisation#", "used by*"], rows)
 
 
 def _memory(figures: Figures) -> str:

@@ -39,8 +39,8 @@ def render(figures: Figures) -> str:
     ]
     if not longest:
         return ""
-    columns = ["collective", "last rank#", "wait time of the others#", "longest wait#",
-               "why it is late", "mostly"]  # fmt: skip
+    columns = ["collective*", "last rank#", "wait time of the others#", "longest wait#",
+               "why it is late", "mostly*"]  # fmt: skip
     return table(
         "By rank", ["rank#", "times last#", "wait time caused#", "own wait time#"], by_rank
     ) + table("Collectives with the longest wait times", columns, longest)

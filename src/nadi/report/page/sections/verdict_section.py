@@ -30,7 +30,7 @@ def render(figures: Figures) -> str:
             figures.time_range((*at, "interval", "gain_low_ns"), (*at, "interval", "gain_high_ns")),
             f"<code>{text(row['change'])}</code>",
         ])  # fmt: skip
-    columns = ["change", "step time#", "gain#", "share#", "90 % interval#", "as --what-if"]
+    columns = ["change*", "step time#", "gain#", "share#", "90 % interval#", "as --what-if*"]
     return "\n".join(said) + table("Changes that gain most, each alone", columns, rows)
 
 

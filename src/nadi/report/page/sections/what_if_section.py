@@ -18,7 +18,9 @@ def render(figures: Figures) -> str:
         answers.append(("together",))
     return (
         table(
-            "Step time after each change", _columns("change"), [_row(figures, at) for at in answers]
+            "Step time after each change",
+            _columns("change*"),
+            [_row(figures, at) for at in answers],
         )
         + table(
             "With each value",
@@ -31,7 +33,7 @@ def render(figures: Figures) -> str:
 
 
 def _columns(first: str) -> list[str]:
-    return [first, "step time#", "of measured#", "90 % interval#", "new bottleneck",
+    return [first, "step time#", "of measured#", "90 % interval#", "new bottleneck*",
             "new critical path"]  # fmt: skip
 
 
@@ -62,7 +64,7 @@ def _limits(figures: Figures) -> str:
         ]
         for i, row in enumerate(figures.rows("ideals"))
     ]
-    columns = ["removed", "step time#", "gain#", "share#"]
+    columns = ["removed*", "step time#", "gain#", "share#"]
     return table("Upper bounds: the step with one kind of cost removed", columns, rows)
 
 
