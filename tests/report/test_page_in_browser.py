@@ -112,7 +112,9 @@ def test_it_finds_an_operation_and_shows_its_dependencies(opened: Browser) -> No
     opened.driver.find_element("id", "timeline-search").send_keys("gloo:all_reduce" + Keys.ENTER)
     found = opened.driver.find_element("id", "timeline-found").text
     assert found.startswith("1 of ")
-    matches = opened.run("return T.controls.matches.map((e) => [T.data.nameOf(e), T.data.start[e]])")
+    matches = opened.run(
+        "return T.controls.matches.map((e) => [T.data.nameOf(e), T.data.start[e]])"
+    )
     assert int(found.split()[-1]) == len(matches)
     assert {name for name, _ in matches} == {"gloo:all_reduce"}
     assert [start for _, start in matches] == sorted(start for _, start in matches)

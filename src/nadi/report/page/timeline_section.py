@@ -9,6 +9,7 @@ import polars as pl
 
 from nadi.model.arrays import Ints
 from nadi.model.schema import DEP_KINDS
+from nadi.report.page.operand_texts import operand_texts
 from nadi.report.page.timeline_blob import packed
 from nadi.report.page.timeline_events import TimelineEvents, timeline_events
 from nadi.report.page.timeline_levels import detail_levels
@@ -43,12 +44,14 @@ def packed_timeline(
     row = np.repeat(np.arange(len(events.rows)), [one.count for one in events.rows])
     levels = detail_levels(row, events.start, events.end)
     src, dst, kind = _dependencies(parts, events)
-    begin = int(events.start.min(initial=0)) if not events.start.size else int(events.start.min())
+    texts, text = operand_texts(parts, events)
+    begin = int(events.start.min()) if events.start.size else 0
     header = {
         "processes": events.processes,
         "tracks": [list(one) for one in events.tracks],
         "rows": [list(one) for one in events.rows],
         "names": events.names,
+        "texts": texts,
         "dependencyKinds": [*DEP_KINDS, "collective"],
         "levels": [level.width for level in levels],
         "begin": begin,
@@ -59,6 +62,7 @@ def packed_timeline(
         "start±": np.diff(events.start, prepend=begin),
         "length": events.end - events.start,
         "name": 2 * events.name + events.is_critical,
+        "text": text,
         "node±": np.diff(events.node, prepend=0),
         "dependencyTarget": np.diff(dst, prepend=0),
         "dependencySource±": dst - src,

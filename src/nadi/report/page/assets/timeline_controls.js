@@ -203,6 +203,11 @@ class TimelineControls {
       add(list, "dt", name);
       add(list, "dd", value);
     }
+    for (const line of data.textOf(event).split("\n").filter(Boolean)) {
+      const colon = line.indexOf(": ");
+      add(list, "dt", line.slice(0, colon));
+      add(list, "dd", shortened(line.slice(colon + 2)));
+    }
     const link = (parent, other) => {
       const button = add(parent, "button", shortened(data.nameOf(other)));
       button.addEventListener("click", () => this.select(other));

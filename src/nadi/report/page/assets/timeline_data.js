@@ -54,6 +54,7 @@ class TimelineData {
       this.critical[i] = columns.name[i] % 2;
       this.code[i] = columns.name[i] >> 1;
     }
+    this.text = Uint32Array.from(columns.text);
     this.node = summed(columns.node);
     this.#placeRows();
     this.#takeDependencies(columns);
@@ -131,6 +132,7 @@ class TimelineData {
   }
 
   nameOf(event) { return this.names[this.code[event]][0]; }
+  textOf(event) { return this.texts[this.text[event]]; }
   categoryOf(event) { return this.names[this.code[event]][1]; }
   trackOf(event) { return this.tracks[this.rows[this.rowOf[event]].track]; }
 
