@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,9 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Browser", "open_browser", "why_absent"]
+__all__ = ["NO_BROWSER", "Browser", "open_browser", "why_absent"]
+
+NO_BROWSER = "THE PAGE IS NOT TESTED IN A BROWSER"
 
 _OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -30,7 +31,7 @@ def why_absent() -> str:
     except ImportError:
         missing.append("selenium")
     return (
-        f"THE PAGE IS NOT TESTED IN A BROWSER: {', '.join(missing)} not found; "
+        f"{NO_BROWSER}: {', '.join(missing)} not found; "
         "apt-get install chromium chromium-driver; pip install selenium"
     ) if missing else ""  # fmt: skip
 
@@ -41,15 +42,15 @@ class Browser:
     def __init__(self, driver: Any) -> None:
         self.driver = driver
         self.cdp("Network.enable", {})
-        self.cdp("Network.emulateNetworkConditions",
-                 {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0})  # fmt: skip
+        none = {"latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+        self.cdp("Network.emulateNetworkConditions", {"offline": True, **none})
 
     def cdp(self, command: str, given: dict[str, Any]) -> Any:
         return self.driver.execute_cdp_cmd(command, given)
 
     def size(self, width: int, height: int) -> None:
-        self.cdp("Emulation.setDeviceMetricsOverride",
-                 {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})  # fmt: skip
+        given = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.cdp("Emulation.setDeviceMetricsOverride", given)
 
     def prefers(self, scheme: str) -> None:
         self.cdp("Emulation.setEmulatedMedia",
@@ -77,7 +78,6 @@ class Browser:
 def open_browser() -> Iterator[Browser]:
     """Start Chromium with a new profile; skips the test, and says so, where it is absent."""
     if why := why_absent():
-        warnings.warn(pytest.PytestWarning(why), stacklevel=2) if False else None
         pytest.skip(why)
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service

@@ -57,7 +57,8 @@ def wheel(browser: Browser, **given: Any) -> None:
     browser.run(
         "const box = document.getElementById('timeline-rows').getBoundingClientRect();"
         "document.getElementById('timeline-canvas').dispatchEvent(new WheelEvent('wheel', "
-        f"{{bubbles: true, cancelable: true, clientX: box.x + 700, clientY: box.y + 80, {options}}}))"
+        "{bubbles: true, cancelable: true, clientX: box.x + 700, clientY: box.y + 80, "
+        f"{options}}}))"
     )
 
 

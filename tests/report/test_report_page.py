@@ -1,4 +1,4 @@
-"""The HTML page: its numbers are those of summary.json, and nothing of a recording can run in it."""
+"""The HTML page: its numbers are those of summary.json, and no text of a recording can run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ FORMS: list[Callable[[Any], str]] = [
 ]  # fmt: skip
 HOSTILE = [
     "<script>alert(1)</script>", "\"' onmouseover='alert(1)", "</script><script>alert(2)</script>",
-    "🚀 rocket & <b>bold</b>", "long" * 2500, "tab\tand\nline", "</td></table><img src=x onerror=a>",
+    "🚀 rocket & <b>bold</b>", "long" * 2500, "tab\tand\nline",
+    "</td></table><img src=x onerror=a>",
     "<!--", "]]>", "&lt;already&gt;", "\\u003cscript\\u003e", "javascript:alert(3)",
 ]  # fmt: skip
 
@@ -70,7 +71,7 @@ def check_numbers(html: str, results: dict[str, Any]) -> int:
         assert str(value) == shown.value, shown
         if shown.of:
             whole = at_pointer(results, shown.of)
-            assert shown.text == (format_percent(value, whole) if whole else "–"), shown
+            assert shown.text == (format_percent(value, whole) if whole else "-"), shown
         elif shown.to:
             assert shown.text == format_range(value, at_pointer(results, shown.to)), shown
         else:
@@ -179,13 +180,13 @@ def test_events_of_a_row_do_not_overlap_and_nothing_is_lost(
         drawn = timeline_events(parts)
         at = 0
         for row in drawn.rows:
-            start, end = drawn.start[at : at + row.count], drawn.end[at : at + row.count]
+            start, end = drawn.start[at : at + row.size], drawn.end[at : at + row.size]
             assert (start[1:] >= end[:-1]).all()
-            at += row.count
+            at += row.size
         assert at == drawn.start.size
         operations = sum(one.schedule.table.height for one in parts)
         on_path = sum(
-            row.count for row in drawn.rows if drawn.tracks[row.track].is_path
+            row.size for row in drawn.rows if drawn.tracks[row.track].is_path
         )  # fmt: skip
         assert operations == at - on_path + drawn.left_out
         for number, one in enumerate(parts):

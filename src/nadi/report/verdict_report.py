@@ -41,7 +41,8 @@ def describe_best_changes(run: Run) -> list[dict[str, Any]]:
     """Compute the part of ``summary.json`` on the changes that gain most; times are int ns."""
     return [
         {"change": str(one.change), "about": one.about, "in_words": _in_words(one),
-         "step_ns": one.step_ns, "gain_ns": one.gain_ns, "interval": describe_interval(one.interval)}
+         "step_ns": one.step_ns, "gain_ns": one.gain_ns,
+         "interval": describe_interval(one.interval)}
         for one in run.best_changes
     ]  # fmt: skip
 

@@ -42,12 +42,10 @@ class Figures:
         """Return the value at a place, or ``otherwise`` if there is none."""
         found: Any = self.results
         for step in path:
-            if (isinstance(found, dict) and step in found) or (
-                isinstance(found, list) and isinstance(step, int) and step < len(found)
-            ):
-                found = found[step]
+            if isinstance(found, list):
+                found = found[step] if isinstance(step, int) and step < len(found) else None
             else:
-                return otherwise
+                found = found.get(step) if isinstance(found, dict) else None
         return otherwise if found is None else found
 
     def rows(self, *path: str | int) -> list[dict[str, Any]]:
@@ -65,11 +63,11 @@ class Figures:
 
     def size(self, *path: str | int) -> str:
         """Write a size in bytes; a dash if it is not known (below 0)."""
-        return self._number(path, format_bytes) if self.get(*path, otherwise=-1) >= 0 else "–"
+        return self._number(path, format_bytes) if self.get(*path, otherwise=-1) >= 0 else "-"
 
     def rate(self, *path: str | int) -> str:
         """Write bytes per second; a dash if they are not known (below 0)."""
-        return self._number(path, _rate) if self.get(*path, otherwise=-1) >= 0 else "–"
+        return self._number(path, _rate) if self.get(*path, otherwise=-1) >= 0 else "-"
 
     def plain(self, *path: str | int) -> str:
         """Write a number as it is, such as that of a rank."""
@@ -86,7 +84,7 @@ class Figures:
     def share(self, part: Path, whole: Path) -> str:
         """Write one number as a share of another one."""
         value, of = self.get(*part, otherwise=0), self.get(*whole, otherwise=0)
-        shown = escape(format_percent(value, of)) if of else "–"
+        shown = escape(format_percent(value, of)) if of else "-"
         return (
             f'<data value="{value}" data-at="{_pointer(part)}" data-of="{_pointer(whole)}">'
             f"{shown}</data>"
@@ -96,7 +94,7 @@ class Figures:
         """Write two times as a range."""
         begin, end = self.get(*low), self.get(*high)
         if begin is None or end is None:
-            return "–"
+            return "-"
         return (
             f'<data value="{begin}" data-at="{_pointer(low)}" data-to="{_pointer(high)}">'
             f"{escape(format_range(begin, end))}</data>"
@@ -105,7 +103,7 @@ class Figures:
     def _number(self, path: Path, write: Callable[[Any], str]) -> str:
         value = self.get(*path)
         if value is None:
-            return "–"
+            return "-"
         return (
             f'<data value="{value}" data-at="{_pointer(path)}">{escape(write(value))}</data>'
         )  # fmt: skip

@@ -62,7 +62,8 @@ def write_run_page(run: Run, path: Path, title: str = "") -> None:
     InputError
         If the file cannot be written.
     """
-    parts = [TimelinePart.of_replay(run.replay, run.path, _MEASURED)]
+    several = run.prediction is not None or bool(run.what_ifs)
+    parts = [TimelinePart.of_replay(run.replay, run.path, _MEASURED if several else "")]
     if run.prediction is not None:
         parts.append(_changed(run.prediction.what_if, f"on {run.prediction.change.system.name}"))
     elif run.what_ifs:

@@ -27,13 +27,14 @@ def packed(header: dict[str, Any], columns: Mapping[str, Ints]) -> str:
 
     Columns whose numbers can be negative have a name that ends in ``±``.
     """
-    listed, planes = [], []
+    listed: list[dict[str, Any]] = []
+    planes: list[bytes] = []
     for name, values in columns.items():
         coded = np.ascontiguousarray(_zigzag(values) if name.endswith("±") else values, "<i8")
         of_bytes = coded.view(np.uint8).reshape(-1, 8)
         largest = int(coded.max(initial=0))
         kept = [k for k in range(8) if largest >> (8 * k) and of_bytes[:, k].any()]
-        planes += [np.ascontiguousarray(of_bytes[:, k]) for k in kept]
+        planes += [of_bytes[:, k].tobytes() for k in kept]
         listed.append({"name": name, "size": coded.size, "planes": kept})
     head = msgspec.json.encode({**header, "columns": listed})
     content = b"".join([len(head).to_bytes(4, "little"), head, *planes])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.graph.critical_paths import PATH_KINDS
+from nadi.graph.critical_paths import PATH_KINDS, CriticalPath
 from nadi.model.arrays import Bools, Ints
 from nadi.report.page.timeline_row_kernels import place_in_rows
 from nadi.report.schedule_timeline import TimelinePart, path_runs
@@ -32,7 +32,7 @@ class DrawnRow(NamedTuple):
 
     track: int
     depth: int
-    count: int
+    size: int
 
 
 class TimelineEvents(NamedTuple):
@@ -88,6 +88,27 @@ class _Operations(NamedTuple):
     label: Ints  # position in the pairs of name and category
 
 
+class _Columns(NamedTuple):
+    """Events in no order; int64, shape (events,). ``part`` is the number of the schedule."""
+
+    track: Ints
+    start: Ints
+    end: Ints
+    label: Ints
+    is_critical: Ints
+    node: Ints
+    part: Ints
+    place: Ints
+    row: Ints
+
+
+class _TrackTable(NamedTuple):
+    """Where each track stands, by process and title; the process of each schedule and rank."""
+
+    track_of: dict[tuple[int, str], int]
+    process_of: dict[tuple[int, int], int]
+
+
 def timeline_events(parts: Sequence[TimelinePart]) -> TimelineEvents:
     """Lay out schedules, those of a rank one below the other. O(events log events).
 
@@ -100,28 +121,46 @@ def timeline_events(parts: Sequence[TimelinePart]) -> TimelineEvents:
     found = [_operations(part, labels) for part in parts]
     processes, process_of = _processes(parts)
     tracks, track_of = _tracks(parts, found, process_of)
-    columns = _columns(parts, found, (tracks, track_of), process_of, labels)
-    track, start, end, label, critical, node, part_of, place, row = columns
-    order = np.lexsort((-end, start, track))
+    table = _TrackTable(track_of, process_of)
+    pieces = _columns(parts, found, table, labels)
+    columns = _Columns(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+    order = np.lexsort((-columns.end, columns.start, columns.track))
     lane = np.empty(order.size, dtype=np.int64)
     room = np.empty(_MOST_ROWS, dtype=np.int64)
-    left_out = place_in_rows(track[order], start[order], end[order], room, lane)
+    track, start, end = (column[order] for column in columns[:3])
+    left_out = place_in_rows(track, start, end, room, lane)
     order, lane = order[lane >= 0], lane[lane >= 0]
-    by_row = np.argsort(track[order] * _MOST_ROWS + lane, kind="stable")
+    by_row = np.argsort(columns.track[order] * _MOST_ROWS + lane, kind="stable")
     order, lane = order[by_row], lane[by_row]
-    event_of = {}
-    new = np.full(track.size, -1, dtype=np.int64)
-    new[order] = np.arange(order.size)
-    for number, part in enumerate(parts):
-        for at, trace in enumerate(part.job.traces):
-            mine = np.flatnonzero((part_of == number) & (place == at) & (row >= 0))
-            event_of[number, at] = np.full(trace.nodes.height, -1, dtype=np.int64)
-            event_of[number, at][row[mine]] = new[mine]
+    given = sum(part.schedule.table.height for part in parts)
     return TimelineEvents(
-        processes, tracks, _rows(track[order], lane), list(labels), start[order], end[order],
-        label[order], critical[order], node[order], event_of,
-        left_out + sum(one.schedule.table.height for one in parts) - sum(o.row.size for o in found),
-    )  # fmt: skip
+        processes=processes,
+        tracks=tracks,
+        rows=_rows(columns.track[order], lane),
+        names=list(labels),
+        start=columns.start[order],
+        end=columns.end[order],
+        name=columns.label[order],
+        is_critical=columns.is_critical[order] == 1,
+        node=columns.node[order],
+        event_of=_events_of_nodes(parts, columns, order),
+        left_out=left_out + given - sum(one.row.size for one in found),
+    )
+
+
+def _events_of_nodes(
+    parts: Sequence[TimelinePart], columns: _Columns, order: Ints
+) -> dict[tuple[int, int], Ints]:
+    """Return the event of each node, by schedule and rank."""
+    new = np.full(columns.start.size, -1, dtype=np.int64)
+    new[order] = np.arange(order.size)
+    found = {}
+    for number, part in enumerate(parts):
+        for place, trace in enumerate(part.job.traces):
+            mine = (columns.part == number) & (columns.place == place) & (columns.row >= 0)
+            found[number, place] = np.full(trace.nodes.height, -1, dtype=np.int64)
+            found[number, place][columns.row[mine]] = new[mine]
+    return found
 
 
 def _operations(part: TimelinePart, labels: dict[tuple[str, str], int]) -> _Operations:
@@ -153,7 +192,7 @@ def _operations(part: TimelinePart, labels: dict[tuple[str, str], int]) -> _Oper
 
 
 def _labels(nodes: pl.DataFrame, which: Ints, labels: dict[tuple[str, str], int]) -> Ints:
-    """Number the pairs of name and category of operations; new pairs are added to ``labels``."""
+    """Return the number of each operation's name and category; new ones go to ``labels``."""
     pair = nodes.select(
         pl.struct(
             pl.col("name").to_physical(), pl.col("category").to_physical()
@@ -214,12 +253,11 @@ def _tracks(
 def _columns(
     parts: Sequence[TimelinePart],
     found: Sequence[_Operations],
-    tracks: tuple[list[DrawnTrack], dict[tuple[int, str], int]],
-    process_of: dict[tuple[int, int], int],
+    table: _TrackTable,
     labels: dict[tuple[str, str], int],
-) -> list[Ints]:
-    """Return the columns of all events: operations, and stretches of critical paths."""
-    pieces: list[tuple[Ints, ...]] = []
+) -> list[_Columns]:
+    """Return the columns of operations, and of stretches of critical paths, piece by piece."""
+    pieces = []
     for number, (part, one) in enumerate(zip(parts, found, strict=True)):
         resources = one.resource.cast(pl.Categorical)
         codes = resources.to_physical().to_numpy()
@@ -227,37 +265,38 @@ def _columns(
         names = resources.gather(example).cast(pl.String).to_list()
         lookup = np.full((len(part.job.traces), used.size), -1, dtype=np.int64)
         for place in range(len(part.job.traces)):
-            for code, name in enumerate(names):
-                lookup[place, code] = tracks[1].get((process_of[number, place], name), -1)
-        size = np.full(one.row.size, number)
-        pieces.append((
-            lookup[one.place, which], one.start, one.end, one.label, one.is_critical, one.node,
-            size, one.place, one.row,
+            process = table.process_of[number, place]
+            lookup[place] = [table.track_of.get((process, name), -1) for name in names]
+        pieces.append(_Columns(
+            lookup[one.place, which], one.start, one.end, one.label,
+            one.is_critical.astype(np.int64), one.node, np.full(one.row.size, number), one.place,
+            one.row,
         ))  # fmt: skip
         if part.path is not None:
-            pieces.append(_path_columns(part, number, tracks[1], process_of, labels))
-    return [np.concatenate(column) for column in zip(*pieces, strict=True)]
+            pieces.append(_path_columns(part, part.path, number, table, labels))
+    return pieces
 
 
 def _path_columns(
     part: TimelinePart,
+    path: CriticalPath,
     number: int,
-    track_of: dict[tuple[int, str], int],
-    process_of: dict[tuple[int, int], int],
+    table: _TrackTable,
     labels: dict[tuple[str, str], int],
-) -> tuple[Ints, ...]:
+) -> _Columns:
     """Return the stretches of a critical path as events: consecutive ones of a kind are one."""
-    runs = path_runs(part.path)  # type: ignore[arg-type]
+    runs = path_runs(path)
     ranks = np.array(part.job.ranks, dtype=np.int64)
     place = np.searchsorted(ranks, runs["rank"].to_numpy())
-    tracks = [track_of.get((process_of[number, at], _PATH), -1) for at in range(ranks.size)]
+    tracks = np.array(
+        [table.track_of.get((table.process_of[number, at], _PATH), -1) for at in range(ranks.size)]
+    )
     kinds = runs["name"].cast(pl.Enum(PATH_KINDS)).to_physical().to_numpy()
-    codes = [labels.setdefault((kind, _PATH), len(labels)) for kind in PATH_KINDS]
+    codes = np.array([labels.setdefault((kind, _PATH), len(labels)) for kind in PATH_KINDS])
     none = np.full(runs.height, -1, dtype=np.int64)
-    return (
-        np.array(tracks, dtype=np.int64)[place], runs["start"].to_numpy(), runs["end"].to_numpy(),
-        np.array(codes, dtype=np.int64)[kinds], np.ones(runs.height, dtype=np.bool_), none,
-        np.full(runs.height, number), place, none,
+    return _Columns(
+        tracks[place], runs["start"].to_numpy(), runs["end"].to_numpy(), codes[kinds],
+        np.ones(runs.height, dtype=np.int64), none, np.full(runs.height, number), place, none,
     )  # fmt: skip
 
 

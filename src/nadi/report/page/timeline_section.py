@@ -41,7 +41,7 @@ def packed_timeline(
         Number of events.
     """
     events = timeline_events(parts)
-    row = np.repeat(np.arange(len(events.rows)), [one.count for one in events.rows])
+    row = np.repeat(np.arange(len(events.rows)), [one.size for one in events.rows])
     levels = detail_levels(row, events.start, events.end)
     src, dst, kind = _dependencies(parts, events)
     texts, text = operand_texts(parts, events)

@@ -102,7 +102,7 @@ class TimelineView {
     const ratio = window.devicePixelRatio || 1;
     this.width = this.scroller.clientWidth;
     this.height = this.scroller.clientHeight;
-    this.gutter = Math.min(190, Math.max(96, this.width * 0.16));
+    this.gutter = Math.min(190, Math.max(124, this.width * 0.16));
     this.canvas.width = Math.round(this.width * ratio);
     this.canvas.height = Math.round(this.height * ratio);
     this.canvas.style.width = `${this.width}px`;

@@ -23,8 +23,11 @@ def render(figures: Figures) -> str:
         }.items()
         if isinstance(figures.get(name), int)
     ]
-    for kind in figures.get("dependencies_by_kind", otherwise={}):
-        facts.append([f"dependencies: {text(kind)}", figures.count("dependencies_by_kind", kind)])
+    kinds = figures.get("dependencies_by_kind", otherwise={})
+    facts += [
+        [f"dependencies: {text(kind)}", figures.count("dependencies_by_kind", kind)]
+        for kind in kinds
+    ]
     files = [
         [
             text(row["path"]),
