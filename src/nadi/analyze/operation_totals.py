@@ -7,7 +7,7 @@ import polars as pl
 
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.windows import Window
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Bools, Ints
 from nadi.model.kernel_classes import kernel_class
 from nadi.model.schema import DEVICE_WORK
 
@@ -96,11 +96,9 @@ def collective_totals(graph: EventGraph, window: Window) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _begins(graph: EventGraph, window: Window) -> np.typing.NDArray[np.bool_]:
+def _begins(graph: EventGraph, window: Window) -> Bools:
     start = graph.time[0 : 2 * graph.num_ops : 2]
-    inside: np.typing.NDArray[np.bool_] = (start >= window.start(graph.time)) & (
-        start < window.end(graph.time)
-    )
+    inside: Bools = (start >= window.start(graph.time)) & (start < window.end(graph.time))
     return inside
 
 

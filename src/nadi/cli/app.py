@@ -28,6 +28,7 @@ from nadi.cli import (
     search_command as search,
     simulate_command as simulate,
     systems_command as systems,
+    timeline_command as timeline,
     unfold_command as unfold,
     validate_command as validate,
     what_if_command as what_if,
@@ -65,6 +66,7 @@ app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)
 app.command("convert", cls=QuickCommand, help=convert.HELP)(convert.command)
+app.command("timeline", cls=QuickCommand, help=timeline.HELP)(timeline.command)
 app.command("extract", cls=QuickCommand, help=extract.HELP)(extract.command)
 app.command("validate", cls=QuickCommand, help=validate.HELP)(validate.command)
 app.command("record-fake", cls=QuickCommand, help=record_fake.HELP)(record_fake.command)

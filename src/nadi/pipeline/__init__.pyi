@@ -56,6 +56,7 @@ from .scaled_down_jobs import (
     scale_down as scale_down,
     write_scaled as write_scaled,
 )
+from .schedule_files import draw_schedule as draw_schedule
 from .second_tier_studies import (
     StudiedJob as StudiedJob,
     TierQuestion as TierQuestion,
