@@ -1,4 +1,4 @@
-"""``nadi report``: the largest recording at hand in 5 s, a million events in 10 s, and in a browser.
+"""``nadi report``: the largest recording at hand in 5 s, a million events in 10 s; in a browser.
 
 Usage: python benchmarks/report.py [FOLDER]
 

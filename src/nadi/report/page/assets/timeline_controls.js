@@ -253,6 +253,7 @@ async function openTimeline() {
     const controls = new TimelineControls(view);
     view.draw();
     status.hidden = true;
+    setTimeout(() => data.prepare(), 0);
     controls.select(-1);
     return { data, view, controls, openTime: performance.now() - begun };
   } catch (error) {

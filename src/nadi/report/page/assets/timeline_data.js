@@ -108,6 +108,13 @@ class TimelineData {
     return level;
   }
 
+  /** Join the events of all levels, one after the other, while nothing else is to do. */
+  prepare(level = 0) {
+    if (level >= this.levels.length) return;
+    this.runs(level);
+    setTimeout(() => this.prepare(level + 1), 0);
+  }
+
   /** Return the runs of a level: the first event of each, its longest, and the busy time. */
   runs(level) {
     if (this.joined[level]) return this.joined[level];

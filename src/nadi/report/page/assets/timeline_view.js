@@ -65,6 +65,9 @@ class TimelineView {
         [hue, range, vivid] = [26, 10, 75];
       }
       return `hsl(${hue + hash % range} ${vivid}% ${light + (hash >> 8) % 9 - 4}%)`;
+    }).map((fill) => {  // as the canvas writes it, which takes no time to read again
+      this.paper.fillStyle = fill;
+      return this.paper.fillStyle;
     });
   }
 
@@ -195,7 +198,8 @@ class TimelineView {
     paper.fillStyle = colour.card;
     paper.fillRect(0, 0, this.width, this.height);
     this.#drawGrid();
-    const level = this.data.levelFor(1 / this.scale);
+    const level = this.data.levelFor(1.5 / this.scale);
+    this.filled = -1;
     paper.font = "11px system-ui, 'Liberation Sans', sans-serif";
     paper.textBaseline = "middle";
     for (const { track, y, height } of this.lines) {
@@ -235,17 +239,18 @@ class TimelineView {
     const runs = data.runs(level);
     const begin = bound(data.start, row.first, row.last, this.from) - 1;
     const from = Math.max(bound(runs.first, 0, runs.first.length, Math.max(begin, row.first)) - 1, 0);
+    let drawn = -1;
     for (let run = from; run < runs.longest.length; run++) {
       const event = runs.first[run];
       if (event >= row.last || data.start[event] > this.to) break;
       const last = runs.first[run + 1] - 1;
       const right = this.x(data.end[last]);
-      if (right < this.gutter) continue;
+      if (right < this.gutter || right < drawn) continue;
       const left = this.x(data.start[event]);
       const length = data.end[last] - data.start[event];
       const share = length > 0 ? Math.max(runs.busy[run] / length, 0.25) : 1;
       const example = runs.longest[run];
-      this.#block(left, right, y, height, data.code[example], runs.critical[run], share);
+      drawn = this.#block(left, right, y, height, data.code[example], runs.critical[run], share);
       const room = Math.min(right, this.width) - Math.max(left, this.gutter);
       if (event === last && room > 24 && height > 13) {
         this.#name(event, Math.max(left, this.gutter), room, y, height);
@@ -260,10 +265,11 @@ class TimelineView {
     const wide = Math.max(Math.min(right, this.width) - begin, 0.7);
     const fits = !this.found || this.found[code];
     if (share < 1 || !fits) paper.globalAlpha = fits ? share : 0.16;
-    if (paper.fillStyle !== this.fills[code]) paper.fillStyle = this.fills[code];
+    if (this.filled !== code) paper.fillStyle = this.fills[this.filled = code];
     paper.fillRect(begin, y, wide > 3 ? wide - 0.5 : wide, height);
     if (share < 1 || !fits) paper.globalAlpha = 1;
     if (critical && height > 13) {
+      this.filled = -1;
       paper.fillStyle = this.colour.mark;
       paper.fillRect(begin, y + height - 3, wide, 3);
     }
@@ -275,6 +281,7 @@ class TimelineView {
     const text = this.data.nameOf(event);
     const letters = Math.floor((room - 6) / TEXT);
     if (letters < 3) return;
+    this.filled = -1;
     paper.fillStyle = this.eventText;
     const shown = text.length > letters ? `${text.slice(0, letters - 1)}…` : text;
     paper.save();
