@@ -116,7 +116,7 @@ def _operations(graph: EventGraph, window: Window) -> _Operations:
     on_device = category.is_in(DEVICE_WORK).to_numpy()
     communicates = graph.gather("kind").is_in(_COMMUNICATES).to_numpy()
     kernels = (category == "kernel").to_numpy() & ~communicates
-    operators = (category == "operator").to_numpy() & ~_around(graph, communicates)
+    operators = (category == "operator").to_numpy() & ~_around(graph)
     with_device = np.zeros(len(graph.job.traces), dtype=np.bool_)
     with_device[graph.op_trace[on_device]] = True
     return _Operations(
@@ -131,14 +131,18 @@ def _operations(graph: EventGraph, window: Window) -> _Operations:
     )
 
 
-def _around(graph: EventGraph, communicates: Bools) -> Bools:
+def _around(graph: EventGraph) -> Bools:
     """Return what communicates, calls that ask for it, and all that is nested in these."""
-    inside = communicates | graph.named("^c10d::")
-    parent = graph.op_parent
-    nested = parent >= 0
-    while ((wider := inside | (nested & inside[parent])) != inside).any():
-        inside = wider
-    return inside
+    found = np.zeros(graph.num_ops, dtype=np.bool_)
+    for number, trace in enumerate(graph.job.traces):
+        inside = trace.nodes["kind"].is_in(_COMMUNICATES).to_numpy() | trace.name_mask("^c10d::")
+        parent = trace.column("parent")
+        nested = parent >= 0
+        while ((wider := inside | (nested & inside[parent])) != inside).any():
+            inside = wider
+        mine = graph.op_trace == number
+        found[mine] = inside[graph.op_row[mine]]
+    return found
 
 
 def _entered(graph: EventGraph) -> Ints:

@@ -9,7 +9,7 @@ const AXIS = 26;        // of the time axis, which stays on top
 const TEXT = 6.3;       // pixels of a letter, about
 const PATH_COLOURS = {
   "host op": "--host", "host gap": "--gap", launch: "--launch", kernel: "--kernel",
-  communication: "--comm", delay: "--delay",
+  communication: "--comm", delay: "--delay", memory: "--copy",
 };
 // hue and its range, and how colourful, by category: names differ within the range
 const HUES = {
