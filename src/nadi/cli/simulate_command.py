@@ -168,7 +168,7 @@ def command(
         from nadi.load.simulation_jobs import read_job
         from nadi.pipeline.jobs_together import name_jobs, simulate_placed, traces_of
         from nadi.pipeline.simulated_jobs import with_other_memory
-        from nadi.report.simulation_report import check_output, write_simulation
+        from nadi.report.simulation_report import check_output
         from nadi.simulator.machine.memory_changes import parse_memory_change
 
         changes = [parse_memory_change(text) for text in what_if or []]
@@ -177,9 +177,7 @@ def command(
             given = (*files, *(comm_group or []), *(measured or []), system, *job, prices)
             check_output(output, [Path(path) for path in given if path], overwrite=overwrite)
         if report:
-            from nadi.report.page.result_pages import check_page, write_simulation_page
-
-            check_page(report, [Path(path) for path in job])
+            _check_page(report, job)
         stated = _AstraSim(*files, congestion, queues, rendezvous, injection_scale, right)
         own, groups = _groups_of_jobs(comm_group or [], len(job), alone=len(job) == 1 and not on)
         machine_for = _with_measured(_machine_for(system, own, stated), measured or [])
@@ -194,18 +192,42 @@ def command(
 
         jobs = name_jobs(job, found)
         done, compared = with_other_memory(simulated, machine_for, changes)
-        if output:
-            progress(f"writing {output}")
-        left_out = write_simulation(done, output) if output else None
-        if report:
-            progress(f"writing {report}")
-            write_simulation_page(done, report, Path(job[0]).name)
+        left_out = _written(done, output, report, Path(job[0]).name, progress)
     _show(done, compared, as_json=as_json)
-    if left_out is not None and not as_json:
-        from nadi.report.text_layout import print_written
+    if not as_json:
+        _print_written(output, left_out, report)
 
+
+def _check_page(report: Path, job: Sequence[str]) -> None:
+    from nadi.report.page.result_pages import check_page
+
+    check_page(report, [Path(path) for path in job])
+
+
+def _written(
+    done: Simulation, output: str, report: Path | None, title: str, progress: Callable[[str], None]
+) -> pl.DataFrame | None:
+    """Write the files that are asked for; gives what the result's format cannot hold."""
+    from nadi.report.simulation_report import write_simulation
+
+    left_out = None
+    if output:
+        progress(f"writing {output}")
+        left_out = write_simulation(done, output)
+    if report:
+        from nadi.report.page.result_pages import write_simulation_page
+
+        progress(f"writing {report}")
+        write_simulation_page(done, report, title)
+    return left_out
+
+
+def _print_written(output: str, left_out: pl.DataFrame | None, report: Path | None) -> None:
+    from nadi.report.text_layout import print_written
+
+    if left_out is not None:
         print_written(output, left_out, output_console())
-    if report and not as_json:
+    if report:
         output_console().print(f"wrote {report}", markup=False)
 
 
