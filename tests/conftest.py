@@ -16,6 +16,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: polars would start a t
 
 import nadi
 from tests.amounts import examples
+from tests.report.headless_browser import NO_BROWSER
 
 # the same examples in every run, however long they take: a first call may compile a kernel, and
 # the machine may be busy
@@ -53,6 +54,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     count = sum(NOT_HERE in str(report.longrepr) for report in skipped)
     if count:
         terminalreporter.write_line(f"{count} tests were skipped: {NOT_HERE}")
+    reasons = {str(report.longrepr[2]) for report in skipped}
+    for reason in sorted(reason for reason in reasons if NO_BROWSER in reason):
+        terminalreporter.write_line(reason.removeprefix("Skipped: "))
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ COMMANDS = {
     "cli/run_command.py: command",
     "cli/search_command.py: command",
     "cli/simulate_command.py: command",
+    "cli/what_if_command.py: command",
 }
 
 

@@ -125,14 +125,14 @@ def test_every_command_that_prints_a_report_is_shown() -> None:
     assert shown == {"run", "demo", "collective", "what-if", "critical-path", "reorder",
                      "simulate", "info", "validate", "link", "convert", "systems", "generate",
                      "estimate", "search", "cxl", "loggp", "extract", "fold",
-                     "offload", "diff", "analyze", "scale", "waits"}  # fmt: skip
+                     "offload", "report", "diff", "analyze", "scale", "waits"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:
     """It links files of which few operations match; files are replaced by --overwrite."""
     sections = re.split(r"^## nadi ?", (ROOT / "docs" / "cli.md").read_text(), flags=re.MULTILINE)
     with_force = {one.split("\n")[0] for one in sections if "| `--force`" in one}
-    assert with_force == {"run", "link", "extract", "diff"}
+    assert with_force == {"run", "report", "link", "extract", "diff"}
     with_overwrite = {one.split("\n")[0] for one in sections if "| `--overwrite`" in one}
     assert with_overwrite == {
         "analyze",
@@ -155,6 +155,7 @@ def test_force_means_one_thing() -> None:
         "record-fake",
         "replay",
         "collect",
+        "timeline",
     }
 
 

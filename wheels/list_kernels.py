@@ -19,6 +19,7 @@ LIST = DEMO.parents[1] / "kernels" / "known_kernels.json"
 COMMANDS = """
 demo
 run {demo} --what-if='scale gloo:all_reduce 0.5' --step=1 --system=dgx-h100 -o {made}/run
+report {demo} -o {made}/page.html
 critical-path {demo} --json
 critical-path {made}/device.json --rules=hta --json
 info {made}/device.json

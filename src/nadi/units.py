@@ -19,6 +19,7 @@ __all__ = [
     "format_percent",
     "lowered",
     "parse_bytes",
+    "parse_frequency",
     "parse_ns",
     "parse_operations",
     "parse_rate",
@@ -108,6 +109,21 @@ def parse_operations(text: str) -> float:
     if math.isinf(rate):
         raise ValueError(f"{_shown(text)} exceeds the largest rate")
     return rate
+
+
+def parse_frequency(text: str) -> float:
+    """Read a frequency such as ``1.5 GHz``; a number alone is MHz; cycles per second.
+
+    Raises
+    ------
+    ValueError
+        If the text is not valid; the message shows a valid example.
+    """
+    number, name = _parts(text if text.strip()[-1:].isalpha() else f"{text.strip()}MHz")
+    unit = re.fullmatch(r"([kKMG]?)Hz", name)
+    if unit is None or number <= 0:
+        raise ValueError(f"{_shown(text)} is not a frequency such as 1.5GHz or 1500 (MHz)")
+    return number * _DECIMAL[unit[1].upper()]
 
 
 def _parts(text: str) -> tuple[float, str]:

@@ -26,11 +26,13 @@ from nadi.cli import (
     record_fake_command as record_fake,
     reorder_command as reorder,
     replay_command as replay,
+    report_command as report,
     run_command as run,
     scale_command as scale,
     search_command as search,
     simulate_command as simulate,
     systems_command as systems,
+    timeline_command as timeline,
     unfold_command as unfold,
     validate_command as validate,
     waits_command as waits,
@@ -54,6 +56,7 @@ app.command("run", cls=QuickCommand, help=run.HELP)(run.command)
 app.command("demo", cls=QuickCommand, help=demo.HELP)(demo.command)
 app.command("analyze", cls=QuickCommand, help=analyze.HELP)(analyze.command)
 app.command("diff", cls=QuickCommand, help=diff.HELP)(diff.command)
+app.command("report", cls=QuickCommand, help=report.HELP)(report.command)
 app.command("critical-path", cls=QuickCommand, help=critical_path.HELP)(critical_path.command)
 app.command("simulate", cls=QuickCommand, help=simulate.HELP)(simulate.command)
 app.command("loggp", cls=QuickCommand, help=loggp.HELP)(loggp.command)
@@ -72,6 +75,7 @@ app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)
 app.command("convert", cls=QuickCommand, help=convert.HELP)(convert.command)
+app.command("timeline", cls=QuickCommand, help=timeline.HELP)(timeline.command)
 app.command("extract", cls=QuickCommand, help=extract.HELP)(extract.command)
 app.command("validate", cls=QuickCommand, help=validate.HELP)(validate.command)
 app.command("record-fake", cls=QuickCommand, help=record_fake.HELP)(record_fake.command)

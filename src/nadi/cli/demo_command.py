@@ -7,7 +7,7 @@ from importlib import resources
 import typer
 
 from nadi.cli.run_command import Request, analyse
-from nadi.cli.shared_options import ResultsFolder
+from nadi.cli.shared_options import ReportFile, ResultsFolder
 
 __all__ = ["HELP", "command"]
 
@@ -19,21 +19,23 @@ Two steps of data-parallel training on 4 ranks, on CPUs, with the gloo backend.
 
   nadi demo
   nadi demo -o demo-results
+  nadi demo --report demo.html
 """
 
 _WHAT_IF = "scale gloo:all_reduce 0.5"
 _NEXT = """
 Next steps
+  nadi demo --report demo.html  write all of it as one page, with a timeline; open it in a browser
   nadi demo -o demo-results     write a timeline; open demo-results/timeline.json.gz in
                                 ui.perfetto.dev: arrows follow the critical path
   nadi run TRACES               analyse your own recording: a folder with two files per rank
   nadi run --help               options: one step, what-if, JSON output"""
 
 
-def command(output: ResultsFolder = None) -> None:
+def command(output: ResultsFolder = None, report: ReportFile = None) -> None:
     """Run the demo."""
     typer.echo("Demo: two steps of data-parallel training on 4 ranks (CPU, gloo)")
     typer.echo(f"      nadi run DEMO --what-if '{_WHAT_IF}'\n")
     with resources.as_file(resources.files("nadi") / "data" / "demo") as folder:
-        analyse([folder], Request(what_if=[_WHAT_IF]), output, announce=True)
+        analyse([folder], Request(what_if=[_WHAT_IF]), output, report=report, announce=True)
     typer.echo(_NEXT)

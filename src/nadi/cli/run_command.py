@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from nadi.cli.progress_bar import show_progress
-from nadi.cli.shared_options import ForceLink, ResultsFolder, Step, TimeRange, output_console
+from nadi.cli.shared_options import (
+    ForceLink,
+    ReportFile,
+    ResultsFolder,
+    Step,
+    TimeRange,
+    output_console,
+)
 
 if TYPE_CHECKING:
     from nadi.pipeline.result import Run
@@ -32,6 +39,7 @@ several ranks the path crosses ranks at collectives.
   nadi run TRACES --system dgx-h100
   nadi run TRACES --by module
   nadi run TRACES -o results
+  nadi run TRACES --report report.html
   nadi run TRACES --json | jq .critical_path_by_kind
 """
 
@@ -80,13 +88,15 @@ def command(
         ),
     ] = "",
     output: ResultsFolder = None,
+    report: ReportFile = None,
     force: ForceLink = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the content of summary.json only.")
     ] = False,
 ) -> None:  # fmt: skip
     """Run the main analysis."""
-    analyse(paths, Request(step, window, what_if or [], system, force, by), output, as_json=as_json)
+    asked = Request(step, window, what_if or [], system, force, by)
+    analyse(paths, asked, output, report=report, as_json=as_json)
 
 
 class Request(NamedTuple):
@@ -105,10 +115,11 @@ def analyse(
     asked: Request,
     output: Path | None,
     *,
+    report: Path | None = None,
     as_json: bool = False,
     announce: bool = False,
 ) -> Run:
-    """Run the main analysis, print it, and write its files if ``output`` is given.
+    """Run the main analysis, print it, and write its files if ``output`` or ``report`` is given.
 
     With ``announce`` a first compilation is announced even where no terminal listens.
     """
@@ -125,11 +136,19 @@ def analyse(
 
         if output is not None:
             check_results_folder(output)
+        if report is not None:
+            from nadi.report.page.result_pages import check_page, write_run_page
+
+            check_page(report, [Path(path) for path in paths])
         result = run(*paths, **asked._asdict(), progress=progress)
         written = []
         if output is not None:
             progress("writing results")
             written = write_results(result, output)
+        if report is not None:
+            progress(f"writing {report}")
+            write_run_page(result, report)
+            written.append(report)
     if as_json:
         sys.stdout.write(to_json(summarize(result)).decode())
         return result

@@ -18,6 +18,7 @@ __all__ = [
     "Format",
     "Measured",
     "Overwrite",
+    "ReportFile",
     "ResultsFolder",
     "SimulatedOn",
     "Step",
@@ -86,6 +87,14 @@ ResultsFolder = Annotated[
     ),
 ]  # fmt: skip
 
+
+ReportFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--report", metavar="FILE", show_default=False,
+        help="Also write the results as one HTML page, with a timeline.",
+    ),
+]  # fmt: skip
 
 SweepOver = Annotated[
     list[str] | None,

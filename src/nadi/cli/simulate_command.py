@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from nadi.cli.shared_options import AsJson, Measured, Overwrite, SystemName, output_console
+from nadi.cli.shared_options import (
+    AsJson,
+    Measured,
+    Overwrite,
+    ReportFile,
+    SystemName,
+    output_console,
+)
 from nadi.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +42,7 @@ quirks. Computations without a time are priced by the system's device.
   nadi simulate TRACES --system dgx-h100
   nadi simulate TRACES --system mine.toml --json | jq .makespan_ns
   nadi simulate TRACES --system mine.toml -o schedule.csv
+  nadi simulate TRACES --system mine.toml --report simulated.html
   nadi simulate TRACES --network net.yml --system-config sys.json
   nadi simulate traces/workload --system gb200-nvl72 --comm-group groups.json
   nadi simulate TRACES --system dgx-h100 --prices RECORDING
@@ -148,6 +156,7 @@ def command(
     measured: Measured = None,
     what_if: _WhatIf = None,
     output: _Output = "",
+    report: ReportFile = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -159,7 +168,7 @@ def command(
         from nadi.load.simulation_jobs import read_job
         from nadi.pipeline.jobs_together import name_jobs, simulate_placed, traces_of
         from nadi.pipeline.simulated_jobs import with_other_memory
-        from nadi.report.simulation_report import check_output, write_simulation
+        from nadi.report.simulation_report import check_output
         from nadi.simulator.machine.memory_changes import parse_memory_change
 
         changes = [parse_memory_change(text) for text in what_if or []]
@@ -167,6 +176,8 @@ def command(
         if output:
             given = (*files, *(comm_group or []), *(measured or []), system, *job, prices)
             check_output(output, [Path(path) for path in given if path], overwrite=overwrite)
+        if report:
+            _check_page(report, job)
         stated = _AstraSim(*files, congestion, queues, rendezvous, injection_scale, right)
         own, groups = _groups_of_jobs(comm_group or [], len(job), alone=len(job) == 1 and not on)
         machine_for = _with_measured(_machine_for(system, own, stated), measured or [])
@@ -181,14 +192,43 @@ def command(
 
         jobs = name_jobs(job, found)
         done, compared = with_other_memory(simulated, machine_for, changes)
-        if output:
-            progress(f"writing {output}")
-        left_out = write_simulation(done, output) if output else None
+        left_out = _written(done, output, report, Path(job[0]).name, progress)
     _show(done, compared, as_json=as_json)
-    if left_out is not None and not as_json:
-        from nadi.report.text_layout import print_written
+    if not as_json:
+        _print_written(output, left_out, report)
 
+
+def _check_page(report: Path, job: Sequence[str]) -> None:
+    from nadi.report.page.result_pages import check_page
+
+    check_page(report, [Path(path) for path in job])
+
+
+def _written(
+    done: Simulation, output: str, report: Path | None, title: str, progress: Callable[[str], None]
+) -> pl.DataFrame | None:
+    """Write the files that are asked for; gives what the result's format cannot hold."""
+    from nadi.report.simulation_report import write_simulation
+
+    left_out = None
+    if output:
+        progress(f"writing {output}")
+        left_out = write_simulation(done, output)
+    if report:
+        from nadi.report.page.result_pages import write_simulation_page
+
+        progress(f"writing {report}")
+        write_simulation_page(done, report, title)
+    return left_out
+
+
+def _print_written(output: str, left_out: pl.DataFrame | None, report: Path | None) -> None:
+    from nadi.report.text_layout import print_written
+
+    if left_out is not None:
         print_written(output, left_out, output_console())
+    if report:
+        output_console().print(f"wrote {report}", markup=False)
 
 
 def _show(done: Simulation, compared: pl.DataFrame, *, as_json: bool) -> None:

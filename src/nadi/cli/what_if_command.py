@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nadi.cli.progress_bar import show_progress
-from nadi.cli.shared_options import AsJson, Overwrite, Step, TimeRange, output_console
+from nadi.cli.shared_options import AsJson, Overwrite, ReportFile, Step, TimeRange, output_console
 from nadi.errors import UsageError
 
 __all__ = ["HELP", "command"]
@@ -43,6 +44,7 @@ in=Block_2 is its forward, its backward, and the optimizer's work on its paramet
   nadi what-if TRACES 'scale rank=3 {}' --sweep 0.8,0.9,1
   nadi what-if TRACES 'remove in=Block_2'
   nadi what-if TRACES 'remove nccl' --redraw after.pftrace
+  nadi what-if TRACES 'remove nccl' --report after.html
 """
 
 
@@ -84,6 +86,7 @@ def command(
     window: TimeRange = "",
     sweep: _Sweep = "",
     redraw: _Redraw = "",
+    report: ReportFile = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -102,6 +105,10 @@ def command(
 
         if redraw:
             check_timeline(redraw, job, overwrite=overwrite)
+        if report:
+            from nadi.report.page.result_pages import check_page, write_answers_page
+
+            check_page(report, [Path(job)])
         answers = ask(
             job, changes=changes or [], step=step, window=window, sweep_over=sweep,
             progress=progress,
@@ -110,6 +117,9 @@ def command(
         if redraw:
             progress(f"writing {redraw}")
             left_out = redraw_timeline(answers.whole, redraw)
+        if report:
+            progress(f"writing {report}")
+            write_answers_page(answers, report, Path(job).name)
     if as_json:
         sys.stdout.write(to_json(describe_answers(answers)).decode())
         return
@@ -117,3 +127,5 @@ def command(
     print_answers(answers, console)
     if left_out is not None:
         print_written(redraw, left_out, console)
+    if report:
+        console.print(f"wrote {report}", markup=False)

@@ -14,10 +14,13 @@ from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
 from nadi.kernels.paths import EdgeTimes, Stretches, stretches_of_path, trace_back
 from nadi.model.arrays import Bytes, Ints
+from nadi.model.notebook_html import notebook_html, times_of
+from nadi.units import format_ns
 
 __all__ = ["PATH_KINDS", "CriticalPath", "describe_path", "kind_of_edges", "walk_critical_path"]
 
 
+_TOLD = 5  # operations in a notebook
 PATH_KINDS = ("host op", "host gap", "launch", "kernel", "communication", "memory", "delay")
 _KIND_OF_EDGE = {
     EdgeKind.HOST_OP: "host op",
@@ -65,6 +68,21 @@ class CriticalPath:
 
     def __repr__(self) -> str:
         return f"<CriticalPath segments={self.segments.height} length={self.length} ns>"
+
+    def _repr_html_(self) -> str:
+        return notebook_html(
+            "critical path",
+            {"length": format_ns(self.length), **self._longest()},
+            times_of(self.by_kind()),
+        )
+
+    def _longest(self) -> dict[str, str]:
+        """Return the operations with most time on the path, by name, and their times."""
+        found = self.by_operation().head(_TOLD).select("name", "kind", "time")
+        return {
+            f"{name or '(between operations)'} ({kind})": format_ns(time)
+            for name, kind, time in found.iter_rows()
+        }
 
     @property
     def length(self) -> int:

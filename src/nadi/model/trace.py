@@ -11,11 +11,13 @@ import polars as pl
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import Attributes, LazyAttributes, Part
 from nadi.model.device_events import device_frame
+from nadi.model.notebook_html import notebook_html
 from nadi.model.operand_columns import AttributesWithOperands, OperandColumns
 from nadi.model.operands import OperandTables, operand_tables
 from nadi.model.provenance import Provenance
 from nadi.model.rank_groups import RankGroups
 from nadi.model.schema import CLOCKS, DEPS, GROUPS, ISSUES, MATCHES, NODES, PART
+from nadi.units import format_count
 
 __all__ = ["Job", "Trace"]
 
@@ -67,6 +69,17 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"<Trace rank={self.rank} nodes={self.nodes.height} deps={self.deps.height}>"
+
+    def _repr_html_(self) -> str:
+        counts = self.nodes["category"].cast(pl.String).value_counts(sort=True).rows()
+        facts = {
+            "rank": f"{self.rank} of {self.world_size}" if self.rank >= 0 else "not stated",
+            "operations": format_count(self.nodes.height),
+            "dependencies": format_count(self.deps.height),
+            "issues": format_count(self.issues.height),
+            "files": ", ".join(source.path for source in self.provenance.sources),
+        }
+        return notebook_html("trace", facts, [(kind, n, format_count(n)) for kind, n in counts])
 
     @property
     def attributes(self) -> Attributes:
@@ -200,6 +213,20 @@ class Job:
     def __repr__(self) -> str:
         told = str(self.ranks) if len(self.traces) <= _TOLD else str(len(self.traces))
         return f"<Job ranks={told} nodes={self.num_nodes}>"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "ranks": f"{format_count(len(self.traces))} of {format_count(self.world_size)}",
+            "operations": format_count(self.num_nodes),
+            "collectives matched": format_count(self.num_collectives),
+            "transfers matched": format_count(self.num_transfers),
+        }
+        heights = [trace.nodes.height for trace in self.traces]
+        bars = [
+            (f"rank {rank}", height, f"{format_count(height)} operations")
+            for rank, height in zip(self.ranks, heights, strict=True)
+        ]
+        return notebook_html("job", facts, bars)
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -59,6 +59,7 @@ from .scaled_down_jobs import (
     write_scaled as write_scaled,
 )
 from .scaled_up_jobs import ScaledStep as ScaledStep, scale as scale, scaled_step as scaled_step
+from .schedule_files import draw_schedule as draw_schedule
 from .second_tier_studies import (
     StudiedJob as StudiedJob,
     TierQuestion as TierQuestion,

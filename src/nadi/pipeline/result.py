@@ -15,7 +15,9 @@ from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import Replay
 from nadi.graph.windows import MARK, Window
+from nadi.model.notebook_html import notebook_html, times_of
 from nadi.model.trace import Job
+from nadi.units import format_ns
 
 if TYPE_CHECKING:
     from nadi.analyze.module_times import ModuleTimes
@@ -94,6 +96,20 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.window.name} of {self.job!r}: {self.measured_ns} ns>"
+
+    def _repr_html_(self) -> str:
+        exposed = self.verdict.exposed_ns
+        facts = {
+            "bound by": f"{self.verdict.bound_by}, most in "
+            f"{self.verdict.leading.name or 'no operation'}",
+            "measured": format_ns(self.measured_ns),
+            "replayed": format_ns(self.replayed_ns),
+            "exposed communication": f"{format_ns(exposed)}, mean over ranks",
+        }
+        for change in self.best_changes:
+            facts[f"what if {change.change}"] = f"{format_ns(change.gain_ns)} shorter"
+        parts = times_of(self.path.by_kind())
+        return notebook_html(f"{self.window.name}: its critical path", facts, parts)
 
     @property
     def measured_ns(self) -> int:

@@ -7,6 +7,11 @@ from .chart_values import (
     LineSeries as LineSeries,
 )
 from .charts import write_charts as write_charts
+from .page.result_pages import (
+    write_answers_page as write_answers_page,
+    write_run_page as write_run_page,
+    write_simulation_page as write_simulation_page,
+)
 from .run_report import summarize as summarize, write_results as write_results
 from .schedule_timeline import (
     TimelinePart as TimelinePart,

@@ -17,6 +17,7 @@ from nadi.load.discover import RESULT_FILES
 from nadi.model.issues import summed_issues
 from nadi.model.schema import UNBOUNDED
 from nadi.pipeline.result import Run
+from nadi.report.activity_report import describe_activity
 from nadi.report.prediction_report import describe_prediction, print_prediction
 from nadi.report.schedule_timeline import write_timeline
 from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, print_table, to_json
@@ -24,6 +25,7 @@ from nadi.report.verdict_report import (
     describe_best_changes,
     describe_verdict,
     print_verdict,
+    verdict_in_words,
 )
 from nadi.report.what_if_report import describe_interval
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
@@ -42,6 +44,7 @@ def summarize(run: Run) -> dict[str, Any]:
     exposed = [c.exposed for c in run.communication]
     return {
         "verdict": describe_verdict(run.verdict),
+        "verdict_in_words": verdict_in_words(run),
         "best_changes": describe_best_changes(run),
         "ranks": len(run.job.traces),
         "world_size": run.job.world_size,
@@ -73,6 +76,7 @@ def summarize(run: Run) -> dict[str, Any]:
             for c in run.communication
         ],
         "stragglers": _stragglers(run),
+        **describe_activity(run),
         "what_if": [
             {"change": "; ".join(map(str, asked.changes)), "step_ns": asked.step_ns,
              "interval": describe_interval(asked.interval), "included": list(asked.included)}

@@ -32,6 +32,7 @@ __all__ = [
     "TimelinePart",
     "check_timeline",
     "draw_timeline",
+    "path_runs",
     "redraw",
     "write_timeline",
     "write_timelines",
@@ -327,8 +328,14 @@ def _slices(operations: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _path_slices(critical: CriticalPath, tracks: pl.DataFrame) -> pl.DataFrame:
-    """Return slices with the kinds of the path, joined where consecutive on one rank."""
+def path_runs(critical: CriticalPath) -> pl.DataFrame:
+    """Join consecutive segments of one rank and kind.
+
+    Returns
+    -------
+    polars.DataFrame
+        rank, name (the kind), start, end (ns), longest (the name of the longest segment).
+    """
     run = pl.struct("rank", "kind").rle_id()
     return (
         critical.segments.group_by(run.alias("run"), maintain_order=True)
@@ -342,6 +349,14 @@ def _path_slices(critical: CriticalPath, tracks: pl.DataFrame) -> pl.DataFrame:
             .last()
             .replace("", "(between operations)"),
         )
+        .drop("run")
+    )
+
+
+def _path_slices(critical: CriticalPath, tracks: pl.DataFrame) -> pl.DataFrame:
+    """Return slices with the kinds of the path."""
+    return (
+        path_runs(critical)
         .join(tracks.select("rank", "track"), on="rank", maintain_order="left")
         .select(
             "track", pl.lit(PATH_CATEGORY).alias("category"), "name", "start", "end",

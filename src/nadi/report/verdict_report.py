@@ -21,7 +21,7 @@ from nadi.whatif.promising_changes import TriedChange
 from nadi.whatif.removal_change import Remove
 from nadi.whatif.scale_and_overhead_changes import NoGaps, Scale
 
-__all__ = ["describe_best_changes", "describe_verdict", "print_verdict"]
+__all__ = ["describe_best_changes", "describe_verdict", "print_verdict", "verdict_in_words"]
 
 _NAME_IN_LINE = 60
 _BUSY = 0.9  # of the window
@@ -40,23 +40,28 @@ def describe_verdict(verdict: Verdict) -> dict[str, Any]:
 def describe_best_changes(run: Run) -> list[dict[str, Any]]:
     """Compute the part of ``summary.json`` on the changes that gain most; times are int ns."""
     return [
-        {"change": str(one.change), "about": one.about, "step_ns": one.step_ns,
-         "gain_ns": one.gain_ns, "interval": describe_interval(one.interval)}
+        {"change": str(one.change), "about": one.about, "in_words": _in_words(one),
+         "step_ns": one.step_ns, "gain_ns": one.gain_ns,
+         "interval": describe_interval(one.interval)}
         for one in run.best_changes
     ]  # fmt: skip
 
 
-def print_verdict(run: Run, console: Console) -> None:
-    """Print what bounds the window, and the changes that gain most."""
+def verdict_in_words(run: Run) -> list[str]:
+    """Say what bounds the window, in sentences; the first is the verdict itself."""
     verdict = run.verdict
     window = "the whole trace" if run.window.name == WHOLE else run.window.name
     if verdict.bound_by == "unexplained":
-        lines = _unexplained(verdict, window, run.window.end(run.graph.time))
-    else:
-        lines = {
-            "straggler": _straggler, "communication": _communication, "device": _device,
-            "host": _host,
-        }[verdict.bound_by](verdict, window)  # fmt: skip
+        return _unexplained(verdict, window, run.window.end(run.graph.time))
+    return {
+        "straggler": _straggler, "communication": _communication, "device": _device,
+        "host": _host,
+    }[verdict.bound_by](verdict, window)  # fmt: skip
+
+
+def print_verdict(run: Run, console: Console) -> None:
+    """Print what bounds the window, and the changes that gain most."""
+    lines = verdict_in_words(run)
     console.print(Text(lines[0], style="bold"))
     for line in lines[1:]:
         console.print(Text(line))

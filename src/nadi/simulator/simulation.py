@@ -12,6 +12,7 @@ import polars as pl
 
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog, summed_issues
+from nadi.model.notebook_html import notebook_html
 from nadi.model.schedule import Schedule
 from nadi.model.schema import NODE_KINDS, SCHEDULE
 from nadi.model.trace import Trace
@@ -22,6 +23,7 @@ from nadi.simulator.time_bound import TimeBound
 from nadi.simulator.work.placed_jobs import PlacedJob
 from nadi.simulator.work.program import Program
 from nadi.simulator.work.tier_use import STORE, engines_of, tiers_of_nodes
+from nadi.units import format_count, format_ns
 
 if TYPE_CHECKING:
     from nadi.workload.simulator_nodes import PlayedRank
@@ -84,6 +86,18 @@ class Simulation:
 
     def __repr__(self) -> str:
         return f"<Simulation ranks={self.cycles.size} makespan={self.makespan} ns>"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "system": self.system.name or "as given",
+            "ranks": format_count(self.cycles.size),
+            "time": format_ns(self.makespan),
+        }
+        bars = [
+            (f"rank {rank}", time, format_ns(time))
+            for rank, time in enumerate(self.cycles.tolist())
+        ]
+        return notebook_html("simulation: when each rank finishes", facts, bars)
 
     @property
     def makespan(self) -> int:

@@ -13,8 +13,9 @@ from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import Window, choose_window, find_steps
+from nadi.model.notebook_html import notebook_html, times_of
 from nadi.model.schema import DEVICE_WORK
-from nadi.units import as_list
+from nadi.units import as_list, format_ns, format_percent, format_range
 from nadi.whatif.change_syntax import parse_change, parse_values
 from nadi.whatif.changes import Change, apply_change
 from nadi.whatif.dependency_changes import CutDependencies
@@ -54,6 +55,18 @@ class WhatIf:
 
     def __repr__(self) -> str:
         return f"<WhatIf {'; '.join(map(str, self.changes))}: {self.step_ns} ns>"
+
+    def _repr_html_(self) -> str:
+        gain = f"{format_ns(self.gain_ns)} ({format_percent(self.gain_ns, self.measured_ns)})"
+        interval = format_range(self.interval.low_ns, self.interval.high_ns)
+        facts = {
+            "measured": format_ns(self.measured_ns),
+            "predicted": f"{format_ns(self.step_ns)} (90 % interval: {interval})",
+            "gain": gain,
+        }
+        changes = "; ".join(map(str, self.changes)) or "no change"
+        title = f"{self.window.name}, what if: {changes}"
+        return notebook_html(title, facts, times_of(self.path.by_kind()))
 
     @property
     def gain_ns(self) -> int:

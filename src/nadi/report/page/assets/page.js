@@ -1,0 +1,73 @@
+// The page around the timeline: light and dark, and tables that sort and search.
+"use strict";
+
+const root = document.documentElement;
+
+function setScheme(scheme) {
+  root.dataset.scheme = scheme;
+  const button = document.getElementById("scheme");
+  button.textContent = scheme === "dark" ? "☀ light" : "☾ dark";
+  button.setAttribute("aria-label", `switch to the ${scheme === "dark" ? "light" : "dark"} scheme`);
+}
+
+function setUpScheme() {
+  const prefers = window.matchMedia("(prefers-color-scheme: dark)");
+  setScheme(prefers.matches ? "dark" : "light");
+  let chosen = false;
+  const change = (scheme) => {
+    setScheme(scheme);
+    nadiTimeline.then((shown) => {
+      if (shown) { shown.view.readColours(); shown.view.request(); }
+    });
+  };
+  prefers.addEventListener("change", () => {
+    if (!chosen) change(prefers.matches ? "dark" : "light");
+  });
+  document.getElementById("scheme").addEventListener("click", () => {
+    chosen = true;
+    change(root.dataset.scheme === "dark" ? "light" : "dark");
+  });
+}
+
+/** Return what a cell is sorted by: the exact number in it, or its text. */
+function keyOf(cell) {
+  const number = cell.querySelector("data");
+  return number ? Number(number.value) : cell.textContent.trim().toLowerCase();
+}
+
+function setUpTable(table) {
+  const body = table.tBodies[0];
+  if (body.rows.length < 2) return;
+  [...table.tHead.rows[0].cells].forEach((head, column) => {
+    if (!head.textContent) return;
+    const button = document.createElement("button");
+    button.textContent = head.textContent;
+    head.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const down = head.getAttribute("aria-sort") !== "descending";
+      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const rows = [...body.rows].map((row) => [keyOf(row.cells[column]), row]);
+      rows.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0) * (down ? -1 : 1));
+      body.append(...rows.map(([, row]) => row));
+    });
+  });
+  if ("searchable" in table.dataset && body.rows.length > 8) addSearch(table, body);
+}
+
+function addSearch(table, body) {
+  const field = document.createElement("input");
+  field.type = "search";
+  field.placeholder = "search these rows";
+  field.setAttribute("aria-label", "search these rows");
+  table.parentElement.before(field);
+  field.addEventListener("input", () => {
+    const wanted = field.value.toLowerCase();
+    for (const row of body.rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+  });
+}
+
+const nadiTimeline = openTimeline();
+window.nadiTimeline = nadiTimeline;
+setUpScheme();
+document.querySelectorAll("table").forEach(setUpTable);

@@ -1,0 +1,426 @@
+// The drawing of the timeline: rows of events on a canvas, and what lies over them.
+"use strict";
+
+const ROW = 17;         // pixels of a row, with 1 of space
+const PATH_ROW = 13;
+const HEAD = 24;        // of a process
+const GAP = 5;          // below a track
+const AXIS = 26;        // of the time axis, which stays on top
+const TEXT = 6.3;       // pixels of a letter, about
+const PATH_COLOURS = {
+  "host op": "--host", "host gap": "--gap", launch: "--launch", kernel: "--kernel",
+  communication: "--comm", delay: "--delay", memory: "--copy",
+};
+// hue and its range, and how colourful, by category: names differ within the range
+const HUES = {
+  annotation: [265, 30, 22], device_annotation: [265, 30, 22], python: [35, 20, 25],
+  operator: [195, 50, 45], runtime: [330, 25, 30], driver: [330, 25, 30],
+  kernel: [120, 60, 42], memcpy: [185, 15, 55], memset: [185, 15, 55], sync: [5, 10, 45],
+  metadata: [210, 10, 8],
+};
+const COMMUNICATION = /nccl|rccl|gloo|hccl|mccl|oneccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv/i;
+
+class TimelineView {
+  constructor(data, canvas, scroller) {
+    this.data = data;
+    this.canvas = canvas;
+    this.scroller = scroller;
+    this.paper = canvas.getContext("2d", { alpha: false });
+    this.closed = new Set();   // processes whose rows are hidden
+    this.selected = -1;
+    this.found = null;         // names that fit a search
+    this.pathOnly = false;
+    const [begin, end] = data.window || [data.begin, data.lastEnd];
+    const margin = (end - begin) * 0.01 || 1000;
+    this.home = [begin - margin, end + margin];
+    [this.from, this.to] = this.home;
+    this.pathEvents = [];
+    for (const track of data.tracks) {
+      if (track.isPath) for (const row of track.rows) {
+        for (let i = row.first; i < row.last; i++) this.pathEvents.push(i);
+      }
+    }
+    this.readColours();
+    this.layOut();
+    scroller.style.height = `${Math.max(Math.min(this.total + 2, 620), 160)}px`;
+    this.resize();
+  }
+
+  readColours() {
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    this.colour = Object.fromEntries(
+      ["ground", "card", "ink", "soft", "line", "accent", "mark", "dim", "idle", "hover"].map(
+        (name) => [name, colour(`--${name}`)]));
+    this.eventText = colour("--event-text");
+    const light = parseFloat(colour("--event-light"));
+    this.fills = this.data.names.map(([name, category]) => {
+      if (category === "critical path") return colour(PATH_COLOURS[name] || "--delay");
+      let hash = 7;
+      for (let i = 0; i < Math.min(name.length, 200); i++) {
+        hash = (hash * 31 + name.charCodeAt(i)) >>> 0;
+      }
+      let [hue, range, vivid] = HUES[category] || HUES.metadata;
+      if (category !== "python" && COMMUNICATION.test(name)) {
+        [hue, range, vivid] = [26, 10, 75];
+      }
+      return `hsl(${hue + hash % range} ${vivid}% ${light + (hash >> 8) % 9 - 4}%)`;
+    }).map((fill) => {  // as the canvas writes it, which takes no time to read again
+      this.paper.fillStyle = fill;
+      return this.paper.fillStyle;
+    });
+  }
+
+  /** Place processes, tracks and rows; the places are pixels from the top of all rows. */
+  layOut() {
+    let y = AXIS;
+    this.lines = [];
+    this.heads = [];
+    const tops = new Map();
+    this.data.processes.forEach((title, process) => {
+      this.heads.push({ process, title, y });
+      y += HEAD;
+      for (const track of this.data.tracks) {
+        if (track.process !== process || this.closed.has(process)) continue;
+        if (this.pathOnly && !track.isPath && !this.#carriesPath(track)) continue;
+        const height = track.isPath ? PATH_ROW : ROW;
+        this.lines.push({ track, y, height: height * track.rows.length });
+        for (const row of track.rows) tops.set(row.number, [y + height * row.depth, height]);
+        y += height * track.rows.length + GAP;
+      }
+    });
+    this.tops = tops;
+    this.total = y + 8;
+  }
+
+  #carriesPath(track) {
+    track.onPath ??= track.rows.some((row) => {
+      for (let i = row.first; i < row.last; i++) if (this.data.critical[i]) return true;
+      return false;
+    });
+    return track.onPath;
+  }
+
+  resize() {
+    const ratio = window.devicePixelRatio || 1;
+    this.width = this.scroller.clientWidth;
+    this.height = this.scroller.clientHeight;
+    this.gutter = Math.min(190, Math.max(124, this.width * 0.16));
+    this.canvas.width = Math.round(this.width * ratio);
+    this.canvas.height = Math.round(this.height * ratio);
+    this.canvas.style.width = `${this.width}px`;
+    this.canvas.style.height = `${this.height}px`;
+    this.paper.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.scroller.querySelector("#timeline-room").style.height =
+      `${Math.max(this.total - this.height, 0)}px`;
+    this.request();
+  }
+
+  get scale() { return (this.width - this.gutter) / (this.to - this.from); }
+  x(time) { return this.gutter + (time - this.from) * this.scale; }
+  timeAt(x) { return this.from + (x - this.gutter) / this.scale; }
+
+  request() {
+    if (this.asked) return;
+    this.asked = true;
+    requestAnimationFrame(() => { this.asked = false; this.draw(); });
+  }
+
+  show(from, to) {
+    const least = 20;
+    if (to - from < least) [from, to] = [(from + to - least) / 2, (from + to + least) / 2];
+    const whole = this.data.lastEnd - this.data.begin + 1000;
+    const most = whole * 1.1;
+    if (to - from > most) {
+      [from, to] = [this.data.begin - whole * 0.05, this.data.begin + whole * 1.05];
+    }
+    const span = to - from;
+    const early = this.data.begin - Math.min(span, whole * 0.1);
+    const late = this.data.lastEnd + Math.min(span, whole * 0.1);
+    if (from < early) [from, to] = [early, early + span];
+    if (to > late) [from, to] = [late - span, late];
+    [this.from, this.to] = [from, to];
+    this.request();
+  }
+
+  zoom(factor, x = (this.gutter + this.width) / 2) {
+    const time = this.timeAt(Math.max(x, this.gutter));
+    this.show(time - (time - this.from) * factor, time + (this.to - time) * factor);
+  }
+
+  pan(pixels) { this.show(this.from + pixels / this.scale, this.to + pixels / this.scale); }
+
+  /** Bring an event into view: its row, and its time if it is outside or tiny. */
+  reveal(event) {
+    const { data } = this;
+    const track = data.trackOf(event);
+    if (!this.tops.has(data.rowOf[event])) {
+      this.closed.delete(track.process);
+      this.pathOnly = false;
+      this.layOut();
+      this.resize();
+    }
+    const [begin, end] = [data.start[event], data.end[event]];
+    const length = Math.max(end - begin, 1);
+    if (end < this.from || begin > this.to || length * this.scale < 4) {
+      const span = Math.max(length * 12, 2000);
+      this.show((begin + end - span) / 2, (begin + end + span) / 2);
+    }
+    const [top, height] = this.tops.get(data.rowOf[event]);
+    const seen = this.scroller.scrollTop;
+    if (top < seen + AXIS || top + height > seen + this.height) {
+      this.scroller.scrollTop = Math.max(top - this.height / 2, 0);
+    }
+    this.request();
+  }
+
+  /** Return the event at a place of the canvas, or -1. */
+  eventAt(x, y) {
+    if (x < this.gutter || y < AXIS) return -1;
+    const inside = y + this.scroller.scrollTop;
+    for (const { track, y: top, height } of this.lines) {
+      if (inside < top || inside >= top + height) continue;
+      const row = track.rows[Math.floor((inside - top) / (track.isPath ? PATH_ROW : ROW))];
+      return row ? this.data.at(row, this.timeAt(x), 3 / this.scale) : -1;
+    }
+    return -1;
+  }
+
+  processAt(y) {
+    const inside = y + this.scroller.scrollTop;
+    return this.heads.find((head) => inside >= head.y && inside < head.y + HEAD)?.process ?? -1;
+  }
+
+  draw() {
+    const begun = performance.now();
+    const { paper, colour } = this;
+    const scroll = this.scroller.scrollTop;
+    paper.fillStyle = colour.card;
+    paper.fillRect(0, 0, this.width, this.height);
+    this.#drawGrid();
+    const level = this.data.levelFor(1.5 / this.scale);
+    this.filled = -1;
+    paper.font = "11px system-ui, 'Liberation Sans', sans-serif";
+    paper.textBaseline = "middle";
+    for (const { track, y, height } of this.lines) {
+      if (y + height < scroll + AXIS || y > scroll + this.height) continue;
+      for (const row of track.rows) {
+        const [top, tall] = this.tops.get(row.number);
+        if (top + tall < scroll + AXIS || top > scroll + this.height) continue;
+        if (level < 0) this.#drawEvents(row, top - scroll, tall - 1);
+        else this.#drawRuns(row, top - scroll, tall - 1, level);
+      }
+    }
+    this.#drawPathLinks(scroll);
+    if (this.selected >= 0) this.#drawSelected(scroll);
+    this.#drawGutter(scroll);
+    this.#drawAxis();
+    this.drawTime = performance.now() - begun;
+    this.frames = (this.frames || 0) + 1;
+  }
+
+  #drawEvents(row, y, height) {
+    const { data } = this;
+    const first = Math.max(bound(data.start, row.first, row.last, this.from) - 1, row.first);
+    const stop = bound(data.start, row.first, row.last, this.to);
+    let drawn = -1;
+    for (let i = first; i < stop; i++) {
+      const right = this.x(data.end[i]);
+      if (right < this.gutter || right < drawn) continue;
+      const left = this.x(data.start[i]);
+      drawn = this.#block(left, right, y, height, data.code[i], data.critical[i], 1);
+      const room = Math.min(right, this.width) - Math.max(left, this.gutter);
+      if (room > 24 && height > 13) this.#name(i, Math.max(left, this.gutter), room, y, height);
+    }
+  }
+
+  #drawRuns(row, y, height, level) {
+    const { data } = this;
+    const runs = data.runs(level);
+    const begin = bound(data.start, row.first, row.last, this.from) - 1;
+    const from = Math.max(bound(runs.first, 0, runs.first.length, Math.max(begin, row.first)) - 1, 0);
+    let drawn = -1;
+    for (let run = from; run < runs.longest.length; run++) {
+      const event = runs.first[run];
+      if (event >= row.last || data.start[event] > this.to) break;
+      const last = runs.first[run + 1] - 1;
+      const right = this.x(data.end[last]);
+      if (right < this.gutter || right < drawn) continue;
+      const left = this.x(data.start[event]);
+      const length = data.end[last] - data.start[event];
+      const share = length > 0 ? Math.max(runs.busy[run] / length, 0.25) : 1;
+      const example = runs.longest[run];
+      drawn = this.#block(left, right, y, height, data.code[example], runs.critical[run], share);
+      const room = Math.min(right, this.width) - Math.max(left, this.gutter);
+      if (event === last && room > 24 && height > 13) {
+        this.#name(event, Math.max(left, this.gutter), room, y, height);
+      }
+    }
+  }
+
+  /** Draw a block and return where the next one may begin. */
+  #block(left, right, y, height, code, critical, share) {
+    const { paper } = this;
+    const begin = Math.max(left, this.gutter);
+    const wide = Math.max(Math.min(right, this.width) - begin, 0.7);
+    const fits = !this.found || this.found[code];
+    if (share < 1 || !fits) paper.globalAlpha = fits ? share : 0.16;
+    if (this.filled !== code) paper.fillStyle = this.fills[this.filled = code];
+    paper.fillRect(begin, y, wide > 3 ? wide - 0.5 : wide, height);
+    if (share < 1 || !fits) paper.globalAlpha = 1;
+    if (critical && height > 13) {
+      this.filled = -1;
+      paper.fillStyle = this.colour.mark;
+      paper.fillRect(begin, y + height - 3, wide, 3);
+    }
+    return begin + wide - 0.35;
+  }
+
+  #name(event, left, room, y, height) {
+    const { paper } = this;
+    const text = this.data.nameOf(event);
+    const letters = Math.floor((room - 6) / TEXT);
+    if (letters < 3) return;
+    this.filled = -1;
+    paper.fillStyle = this.eventText;
+    const shown = text.length > letters ? `${text.slice(0, letters - 1)}…` : text;
+    paper.save();
+    paper.beginPath();
+    paper.rect(left, y, room - 2, height);
+    paper.clip();
+    paper.fillText(shown, left + 4, y + height / 2 + 0.5);
+    paper.restore();
+  }
+
+  /** Connect the critical path where it goes from rank to rank. */
+  #drawPathLinks(scroll) {
+    const { data, paper } = this;
+    const schedule = (event) => data.scheduleOf[data.trackOf(event).process];
+    const events = this.pathOrder ??= this.pathEvents.slice().sort((a, b) =>
+      schedule(a) - schedule(b) || data.start[a] - data.start[b] || data.end[a] - data.end[b]);
+    paper.strokeStyle = this.colour.mark;
+    paper.lineWidth = 1.2;
+    paper.beginPath();
+    let links = 0;
+    for (let i = 1; i < events.length && links < 400; i++) {
+      const [a, b] = [events[i - 1], events[i]];
+      if (data.rowOf[a] === data.rowOf[b] || data.end[a] !== data.start[b]) continue;
+      if (schedule(a) !== schedule(b)) continue;
+      if (data.start[b] < this.from || data.end[a] > this.to) continue;
+      const [one, other] = [this.tops.get(data.rowOf[a]), this.tops.get(data.rowOf[b])];
+      if (!one || !other) continue;
+      const x = this.x(data.start[b]);
+      paper.moveTo(x, one[0] - scroll + 6);
+      paper.lineTo(x, other[0] - scroll + 6);
+      links++;
+    }
+    paper.stroke();
+  }
+
+  #drawSelected(scroll) {
+    const { data, paper, colour } = this;
+    const box = (event) => {
+      const place = this.tops.get(data.rowOf[event]);
+      if (!place) return null;
+      return [this.x(data.start[event]), this.x(data.end[event]), place[0] - scroll, place[1] - 1];
+    };
+    const own = box(this.selected);
+    if (!own) return;
+    const { before, after } = data.dependencies(this.selected);
+    const arrow = (from, to, dependency) => {
+      const [one, other] = [box(from), box(to)];
+      if (!one || !other) return;
+      // a synchronization ends after what it waits for; others begin after it
+      const atEnd = dependency.kind === "sync";
+      const [x1, x2] = [one[1], atEnd ? other[1] : other[0]];
+      const [y1, y2] = [one[2] + one[3] / 2, other[2] + other[3] / 2];
+      paper.setLineDash(dependency.inferred ? [5, 3] : []);
+      paper.beginPath();
+      paper.moveTo(x1, y1);
+      const bend = Math.max(Math.min(Math.abs(x2 - x1) / 2, 60), 14);
+      paper.bezierCurveTo(x1 + bend, y1, x2 - bend, y2, x2, y2);
+      paper.stroke();
+      paper.setLineDash([]);
+      paper.beginPath();
+      paper.moveTo(x2, y2);
+      paper.lineTo(x2 - 7, y2 - 4);
+      paper.lineTo(x2 - 7, y2 + 4);
+      paper.fill();
+      const [x, y] = [(x1 + x2) / 2, (y1 + y2) / 2];
+      if (Math.abs(x2 - x1) + Math.abs(y2 - y1) > 40) paper.fillText(dependency.kind, x + 4, y - 6);
+    };
+    paper.lineWidth = 1.6;
+    paper.strokeStyle = paper.fillStyle = colour.accent;
+    for (const one of before.slice(0, 40)) arrow(one.event, this.selected, one);
+    paper.strokeStyle = paper.fillStyle = colour.ink;
+    for (const one of after.slice(0, 40)) arrow(this.selected, one.event, one);
+    paper.strokeStyle = colour.ink;
+    paper.lineWidth = 2;
+    paper.strokeRect(own[0] - 1, own[2] - 1, Math.max(own[1] - own[0], 1) + 2, own[3] + 2);
+  }
+
+  #drawGutter(scroll) {
+    const { paper, colour } = this;
+    paper.fillStyle = colour.card;
+    paper.fillRect(0, 0, this.gutter, this.height);
+    paper.fillStyle = colour.line;
+    paper.fillRect(this.gutter - 1, 0, 1, this.height);
+    for (const head of this.heads) {
+      const y = head.y - scroll;
+      if (y + HEAD < 0 || y > this.height) continue;
+      paper.fillStyle = colour.hover;
+      paper.fillRect(0, y, this.width, HEAD - 4);
+      paper.fillStyle = colour.ink;
+      paper.font = "600 12px system-ui, 'Liberation Sans', sans-serif";
+      const sign = this.closed.has(head.process) ? "▸" : "▾";
+      paper.fillText(`${sign} ${head.title}`, 6, y + (HEAD - 4) / 2);
+    }
+    paper.font = "11px system-ui, 'Liberation Sans', sans-serif";
+    for (const { track, y: top, height } of this.lines) {
+      const y = top - scroll;
+      if (y + height < 0 || y > this.height) continue;
+      paper.fillStyle = track.isPath ? colour.mark : colour.soft;
+      paper.save();
+      paper.beginPath();
+      paper.rect(0, y, this.gutter - 6, Math.max(height, 12));
+      paper.clip();
+      paper.fillText(track.title, 18, y + Math.min(height, ROW) / 2);
+      paper.restore();
+    }
+  }
+
+  #ticks() {
+    const rough = (this.to - this.from) / Math.max((this.width - this.gutter) / 110, 2);
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+    const found = [];
+    for (let at = Math.ceil(this.from / step) * step; at <= this.to; at += step) found.push(at);
+    return [found, step];
+  }
+
+  #drawGrid() {
+    this.paper.fillStyle = this.colour.line;
+    for (const time of this.#ticks()[0]) this.paper.fillRect(this.x(time), AXIS, 0.5, this.height);
+  }
+
+  #drawAxis() {
+    const { paper, colour } = this;
+    paper.fillStyle = colour.card;
+    paper.fillRect(0, 0, this.width, AXIS);
+    paper.fillStyle = colour.line;
+    paper.fillRect(0, AXIS - 1, this.width, 1);
+    paper.fillStyle = colour.soft;
+    const [ticks, step] = this.#ticks();
+    const [unit, size] = [["s", 1e9], ["ms", 1e6], ["us", 1e3], ["ns", 1]].find(
+      ([, size]) => step >= size) || ["ns", 1];
+    for (const time of ticks) {
+      const x = this.x(time);
+      if (x < this.gutter - 1) continue;
+      paper.fillRect(x, AXIS - 6, 0.5, 6);
+      const number = +(time / size).toFixed(3);
+      const text = `${number.toLocaleString("en-US", { maximumFractionDigits: 3 })} ${unit}`;
+      if (x + text.length * TEXT < this.width) paper.fillText(text, x + 3, AXIS / 2 - 1);
+    }
+    paper.fillText(`${formatTime(this.to - this.from)} shown`, 6, AXIS / 2 - 1);
+  }
+}

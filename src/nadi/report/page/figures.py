@@ -1,0 +1,181 @@
+"""Numbers and names of results as HTML: each number says where in the results it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
+
+from nadi.units import (
+    format_bytes,
+    format_count,
+    format_ns,
+    format_percent,
+    format_range,
+    printable,
+)
+
+__all__ = ["Figures", "Path", "bar", "stacked_bar", "table", "text"]
+
+Path = Sequence[str | int]
+_SHOWN = 90  # letters of a name; the rest is shown when it is clicked
+_COLUMNS = {"#": " class=number", "*": " class=name"}
+_TALL = 16  # rows of a table, above which it scrolls
+
+
+class Figures:
+    """The results that a page shows, as in ``summary.json``.
+
+    Numbers on a page are ``<data>`` elements with the exact value, and with the place of the value
+    in the results as a JSON pointer; so a test compares each number with the results.
+
+    Attributes
+    ----------
+    results
+        Plain values: dicts, lists, texts and numbers; times are int ns.
+    """
+
+    def __init__(self, results: dict[str, Any]) -> None:
+        self.results = results
+
+    def get(self, *path: str | int, otherwise: Any = None) -> Any:
+        """Return the value at a place, or ``otherwise`` if there is none."""
+        found: Any = self.results
+        for step in path:
+            if isinstance(found, list):
+                found = found[step] if isinstance(step, int) and step < len(found) else None
+            else:
+                found = found.get(step) if isinstance(found, dict) else None
+        return otherwise if found is None else found
+
+    def rows(self, *path: str | int) -> list[dict[str, Any]]:
+        """Return the list at a place; empty if there is none."""
+        found: list[dict[str, Any]] = self.get(*path, otherwise=[])
+        return found
+
+    def ns(self, *path: str | int) -> str:
+        """Write a time."""
+        return self._number(path, format_ns)
+
+    def count(self, *path: str | int) -> str:
+        """Write a number of things."""
+        return self._number(path, format_count)
+
+    def size(self, *path: str | int) -> str:
+        """Write a size in bytes; a dash if it is not known (below 0)."""
+        return self._number(path, format_bytes) if self.get(*path, otherwise=-1) >= 0 else "-"
+
+    def rate(self, *path: str | int) -> str:
+        """Write bytes per second; a dash if they are not known (below 0)."""
+        return self._number(path, _rate) if self.get(*path, otherwise=-1) >= 0 else "-"
+
+    def plain(self, *path: str | int) -> str:
+        """Write a number as it is, such as that of a rank."""
+        return self._number(path, str)
+
+    def decimal(self, *path: str | int) -> str:
+        """Write a number with one decimal."""
+        return self._number(path, lambda value: f"{value:,.1f}")
+
+    def percent(self, *path: str | int) -> str:
+        """Write a fraction as a percentage."""
+        return self._number(path, lambda value: format_percent(value, 1))
+
+    def share(self, part: Path, whole: Path) -> str:
+        """Write one number as a share of another one."""
+        value, of = self.get(*part, otherwise=0), self.get(*whole, otherwise=0)
+        shown = escape(format_percent(value, of)) if of else "-"
+        return (
+            f'<data value="{value}" data-at="{_pointer(part)}" data-of="{_pointer(whole)}">'
+            f"{shown}</data>"
+        )
+
+    def time_range(self, low: Path, high: Path) -> str:
+        """Write two times as a range."""
+        begin, end = self.get(*low), self.get(*high)
+        if begin is None or end is None:
+            return "-"
+        return (
+            f'<data value="{begin}" data-at="{_pointer(low)}" data-to="{_pointer(high)}">'
+            f"{escape(format_range(begin, end))}</data>"
+        )
+
+    def _number(self, path: Path, write: Callable[[Any], str]) -> str:
+        value = self.get(*path)
+        if value is None:
+            return "-"
+        return (
+            f'<data value="{value}" data-at="{_pointer(path)}">{escape(write(value))}</data>'
+        )  # fmt: skip
+
+
+def _pointer(path: Path) -> str:
+    """Return a JSON pointer, as an attribute's value."""
+    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
+    return escape("".join(f"/{step}" for step in steps))
+
+
+def _rate(bytes_per_second: float) -> str:
+    return f"{format_bytes(round(bytes_per_second))}/s"
+
+
+def text(name: object, otherwise: str = "") -> str:
+    """Write a text of a recording: escaped, on one line; a long one is opened by a click."""
+    whole = str(name)
+    shown = printable(whole, _SHOWN) or otherwise
+    if shown == whole or not whole:
+        return f"<span>{escape(shown)}</span>"
+    return (
+        f"<details class=long><summary>{escape(shown)}</summary>"
+        f"<span>{escape(printable(whole))}</span></details>"
+    )
+
+
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, searchable: bool = False
+) -> str:
+    """Write a table of cells that are HTML already; nothing without rows.
+
+    Parameters
+    ----------
+    columns
+        Titles, without their last sign: ``#`` stands for numbers, ``*`` for long names.
+    searchable
+        Whether there is a field to search its rows.
+    """
+    if not rows:
+        return ""
+    kinds = [_COLUMNS.get(name[-1:], "") for name in columns]
+    head = "".join(
+        f"<th{kind} scope=col>{escape(name.rstrip('#*'))}</th>"
+        for name, kind in zip(columns, kinds, strict=True)
+    )
+    body = "\n".join(
+        "<tr>"
+        + "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(row, kinds, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    extra = " data-searchable" if searchable else ""
+    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    tall = " tall" if len(rows) > _TALL else ""
+    return (
+        f'<div class="scroll{tall}"><table{extra}>{caption}<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def bar(value: float, largest: float, kind: str = "plain") -> str:
+    """Draw a bar as long as a value is of the largest one."""
+    width = 100 * max(min(value / largest, 1.0), 0.0) if largest > 0 else 0.0
+    return f'<span class=bar><i class="{kind}" style="width:{width:.2f}%"></i></span>'
+
+
+def stacked_bar(parts: Sequence[tuple[str, float]], whole: float) -> str:
+    """Draw parts of a whole beside each other; each is a class of ``page.css`` and a value."""
+    pieces = "".join(
+        f'<i class="{kind}" style="width:{100 * value / whole:.3f}%"></i>'
+        for kind, value in parts
+        if value > 0 and whole > 0
+    )
+    return f'<span class="bar stacked">{pieces}</span>'

@@ -1,0 +1,126 @@
+"""Pages of the results of commands: a run, answers to what-if questions, a simulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from nadi.errors import UsageError
+from nadi.formats.addresses import check_target, locate
+from nadi.formats.files import check_writable
+from nadi.graph.critical_paths import walk_critical_path
+from nadi.graph.replay import replay_graph
+from nadi.pipeline.result import Answers, Run
+from nadi.report.page.html_page import write_page
+from nadi.report.run_report import summarize
+from nadi.report.schedule_timeline import TimelinePart
+from nadi.report.simulation_report import describe_simulation, simulation_json
+from nadi.report.simulation_timeline import simulated_part
+from nadi.report.what_if_report import describe_answers
+from nadi.simulator.results.simulation_results import results_of
+from nadi.simulator.simulation import Simulation
+from nadi.whatif.what_if_results import WhatIf
+
+__all__ = [
+    "check_page",
+    "write_answers_page",
+    "write_run_page",
+    "write_simulation_page",
+    "write_summary_page",
+]
+
+
+_MEASURED = "measured"
+
+
+def check_page(path: Path, sources: list[Path]) -> None:
+    """Check that a page can be written before it is computed; writes nothing.
+
+    Raises
+    ------
+    UsageError
+        If the suffix is not that of HTML, or the file is one of ``sources``.
+    InputError
+        If it cannot be written.
+    """
+    if path.suffix not in (".html", ".htm"):
+        raise UsageError(str(path), "a report is HTML", "give a name that ends in .html")
+    check_target(locate(path), [locate(source) for source in sources], overwrite=True)
+    check_writable(path)
+
+
+def write_run_page(run: Run, path: Path, title: str = "") -> None:
+    """Write the page of the main analysis.
+
+    The timeline shows the measured job, and below each rank the same after the predicted change:
+    on the other system if one was given, else after the first what-if change.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    several = run.prediction is not None or bool(run.what_ifs)
+    parts = [TimelinePart.of_replay(run.replay, run.path, _MEASURED if several else "")]
+    if run.prediction is not None:
+        parts.append(_changed(run.prediction.what_if, f"on {run.prediction.change.system.name}"))
+    elif run.what_ifs:
+        parts.append(_changed(run.what_ifs[0], "; ".join(map(str, run.what_ifs[0].changes))))
+    time = run.graph.time
+    window = run.window.start(time), run.window.end(time)
+    write_page(path, summarize(run), parts, title=title or _title(run), window=window)
+
+
+def write_answers_page(answers: Answers, path: Path, title: str) -> None:
+    """Write the page of answers to what-if questions, with the timeline before and after.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    replay = replay_graph(answers.graph)
+    path_before = walk_critical_path(replay, answers.window)
+    parts = [TimelinePart.of_replay(replay, path_before, _MEASURED)]
+    whole = answers.whole
+    if whole.changes:
+        parts.append(_changed(whole, "; ".join(map(str, whole.changes))))
+    time = answers.graph.time
+    window = answers.window.start(time), answers.window.end(time)
+    write_page(path, describe_answers(answers), parts, title=title, window=window)
+
+
+def write_simulation_page(simulation: Simulation, path: Path, title: str) -> None:
+    """Write the page of a simulated job.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    data = msgspec.json.decode(simulation_json(describe_simulation(results_of(simulation))))
+    write_page(path, data, [simulated_part(simulation)], title=title)
+
+
+def write_summary_page(summary: dict[str, Any], path: Path, title: str) -> None:
+    """Write the page of results that were saved as JSON; it has no timeline.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    write_page(path, summary, title=title)
+
+
+def _changed(answer: WhatIf, title: str) -> TimelinePart:
+    return TimelinePart.of_replay(answer.replay, answer.path, title)
+
+
+def _title(run: Run) -> str:
+    """Name a job by its first file."""
+    sources = [source for trace in run.job.traces for source in trace.provenance.sources]
+    folder = Path(sources[0].path).parent.name if len(sources) > 1 else ""
+    return folder or (Path(sources[0].path).name if sources else repr(run.job))
