@@ -20,6 +20,7 @@ from nadi.cli import (
     link_command as link,
     loggp_command as loggp,
     offload_command as offload,
+    obfuscate_command as obfuscate,
     record_fake_command as record_fake,
     reorder_command as reorder,
     replay_command as replay,
@@ -59,6 +60,7 @@ app.command("offload", cls=QuickCommand, help=offload.HELP)(offload.command)
 app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
 app.command("fold", cls=QuickCommand, help=fold.HELP)(fold.command)
 app.command("unfold", cls=QuickCommand, help=unfold.HELP)(unfold.command)
+app.command("obfuscate", cls=QuickCommand, help=obfuscate.HELP)(obfuscate.command)
 app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)
