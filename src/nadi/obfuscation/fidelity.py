@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from nadi.model.trace import Job
@@ -11,7 +11,7 @@ from nadi.simulator.engine_driver import simulate_job
 from nadi.simulator.machine.system import System
 from nadi.simulator.results.simulation_as_recording import simulated_path
 
-__all__ = ["Answer", "Fidelity", "answers", "worst", "within"]
+__all__ = ["Answer", "Fidelity", "Yardstick", "answers", "compared"]
 
 
 class Answer(NamedTuple):
@@ -66,26 +66,49 @@ def answers(job: Job, systems: Mapping[str, System]) -> dict[str, Answer]:
     NadiError
         If it cannot be simulated.
     """
-    found = {}
-    for name, system in systems.items():
-        priced, _ = price_job(job, system)
-        done = simulate_job(priced, system)
-        found[name] = Answer(done.makespan, simulated_path(done).by_kind())
-    return found
+    return {name: _answer(job, system) for name, system in systems.items()}
 
 
-def within(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> list[Fidelity]:
-    """Compare the answers of a job and of its obfuscation, system by system."""
-    found = []
-    for name, (step, path) in before.items():
-        kinds = {*path, *after[name].path}
-        apart = max(
-            (abs(path.get(kind, 0) - after[name].path.get(kind, 0)) for kind in kinds), default=0
-        )
-        found.append(Fidelity(name, step, after[name].step, apart / max(step, 1)))
-    return found
+def _answer(job: Job, system: System) -> Answer:
+    priced, _ = price_job(job, system)
+    done = simulate_job(priced, system)
+    return Answer(done.makespan, simulated_path(done).by_kind())
 
 
-def worst(fidelities: Sequence[Fidelity]) -> float:
-    """Return the largest difference on any system; 0 without systems."""
-    return max((one.largest for one in fidelities), default=0.0)
+class Yardstick:
+    """Compares changed jobs with the answers of their original, and stops at the first that fails.
+
+    Parameters
+    ----------
+    before
+        The answers of the original.
+    systems
+        On which they were simulated.
+    tolerance
+        The largest difference that may be.
+    """
+
+    def __init__(
+        self, before: Mapping[str, Answer], systems: Mapping[str, System], tolerance: float
+    ) -> None:
+        self.before, self.systems, self.tolerance = before, systems, tolerance
+        self._order = list(systems)  # those that failed last come first
+
+    def measure(self, job: Job) -> list[Fidelity] | None:
+        """Return how a job differs on each system; None if it differs by more than allowed."""
+        found = {}
+        for name in list(self._order):
+            one = compared(name, self.before[name], _answer(job, self.systems[name]))
+            if one.largest > self.tolerance:
+                self._order.remove(name)
+                self._order.insert(0, name)
+                return None
+            found[name] = one
+        return [found[name] for name in self.systems]
+
+
+def compared(name: str, before: Answer, after: Answer) -> Fidelity:
+    """Compare the answers of a job and of its obfuscation on one system."""
+    kinds = {*before.path, *after.path}
+    apart = max((abs(before.path.get(k, 0) - after.path.get(k, 0)) for k in kinds), default=0)
+    return Fidelity(name, before.step, after.step, apart / max(before.step, 1))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from nadi.errors import InputError, NadiError, Parameter, UsageError
+from nadi.errors import InputError, Parameter, UsageError
 from nadi.folding.folded_job import FoldedJob, unfold_job
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.files import write_pieces
@@ -17,15 +16,17 @@ from nadi.formats.trace_files import write
 from nadi.generate.job_files import check_place, write_job
 from nadi.load.key_files import read_key
 from nadi.load.simulation_jobs import read_job
-from nadi.load.system_library import read_system_file, shipped_systems
+from nadi.load.system_library import load_system, shipped_systems
 from nadi.model.schema import GIVEN_DEPS, ISSUES, MATCHES
 from nadi.model.trace import Job, Trace
-from nadi.obfuscation.fidelity import answers, within
-from nadi.obfuscation.guarantees import LEVELS
+from nadi.obfuscation.guarantees import GUARANTEES, LEVELS
 from nadi.obfuscation.obfuscated_job import ObfuscatedJob
 from nadi.obfuscation.renamed_traces import names_of_job, rename_job
 from nadi.obfuscation.secret_key import SecretKey, job_digest
+from nadi.obfuscation.structure import merge_job, simulator_job
+from nadi.pricing.priced_traces import price_job
 from nadi.simulator.machine.system import System
+from nadi.simulator.machine.system_file import SystemFile
 
 __all__ = ["REPORT", "obfuscate", "reveal", "write_obfuscated"]
 
@@ -38,7 +39,7 @@ def obfuscate(
     key: Path | str,
     level: str = "names",
     *,
-    system: System | None = None,
+    system: SystemFile | None = None,
     epsilon: float = 1.0,
     progress: _Progress = lambda _: None,
 ) -> ObfuscatedJob:
@@ -83,8 +84,34 @@ def obfuscate(
     salted = owner.for_job(job_digest(whole.traces))
     progress("renaming")
     named = rename_job(whole, salted)
-    recorded = _is_recorded(whole)
-    return ObfuscatedJob(named, level, salted.salt.hex(), salted.check, recorded, whole.num_nodes)
+    done = ObfuscatedJob(
+        named, level, salted.salt.hex(), salted.check, _is_recorded(whole), whole.num_nodes
+    )
+    if level == "names":
+        return done
+    if system is not None:
+        named, _ = price_job(named, system.fit(len(named.traces)))
+    systems = _systems_for(len(named.traces))
+    tolerance = GUARANTEES[level].tolerance
+    progress("merging operations")
+    merged, fidelity = merge_job(simulator_job(named), systems, tolerance)
+    return replace(done, job=merged, recorded=False, fidelity=tuple(fidelity))
+
+
+def _systems_for(ranks: int) -> dict[str, System]:
+    """Return the systems that ship with Nadi and allow so many ranks."""
+    found = {}
+    for name in shipped_systems():
+        try:
+            found[name] = load_system(name, ranks)
+        except UsageError:
+            continue
+    if not found:
+        raise UsageError(
+            f"{ranks} ranks", "no system that ships with Nadi allows so many, and so nothing could "
+            "be promised", "use level names",
+        )  # fmt: skip
+    return found
 
 
 def write_obfuscated(
