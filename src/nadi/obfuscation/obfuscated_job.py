@@ -25,20 +25,24 @@ class PrivacyLoss:
     unit_ns, unit_bytes
         Neighbouring jobs differ by one operation that lasts at most so long, or by one
         communication's size by at most so many bytes.
+    computations
+        The number of computations, with noise.
     """
 
     epsilon: float
     spent: dict[str, float]
     unit_ns: int
     unit_bytes: int
+    computations: int
 
     @property
     def relation(self) -> str:
         """Which jobs are neighbours."""
         return (
-            "two jobs with the same communications in the same order are neighbours if, on the "
-            "ranks that communicate alike, one of them has one more computation, of at most "
-            f"{self.unit_ns} ns, or communicates at most {self.unit_bytes} bytes more at one place"
+            "two jobs with the same communications in the same order, and with the same ranks that "
+            "share a trace, are neighbours if one trace of one of them has one more computation, "
+            f"of at most {self.unit_ns} ns, between others of its thread or stream and for which no "
+            f"other waits, or states at most {self.unit_bytes} bytes more for one communication"
         )
 
 
@@ -100,5 +104,6 @@ class ObfuscatedJob:
                 "spent": self.privacy.spent,
                 "neighbouring_relation": self.privacy.relation,
                 "mechanism": "discrete Laplace noise",
+                "computations": self.privacy.computations,
             }
         return found

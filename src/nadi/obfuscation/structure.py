@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from nadi.errors import InputError
+from nadi.errors import InputError, Parameter
 from nadi.model.arrays import Ints
 from nadi.model.schema import COMM_TYPES, ISSUES, MATCHES
 from nadi.model.trace import Job, Trace
@@ -18,7 +18,7 @@ from nadi.obfuscation.merged_work import Beside, merge_work, slack_of, time_cuts
 from nadi.simulator.machine.system import System
 from nadi.simulator.work.recorded_work import nodes_of_job
 
-__all__ = ["merge_job", "simulator_job"]
+__all__ = ["check_mergeable", "check_sizes", "check_timed", "merge_job", "simulator_job"]
 
 _INTERVALS = (8, 16, 32, 64, 128, 256, 512, 1024)
 # the number of collectives between two cuts: one, else powers of 4, 2 and sqrt(2)
@@ -58,13 +58,21 @@ def check_mergeable(job: Job, level: str) -> None:
                 f"rank {rank}", f"it accesses remote memory, or involves some dimensions only: "
                 f"level {level} cannot merge that", "use level shapes",
             )  # fmt: skip
+
+
+def check_timed(job: Job, level: str) -> None:
+    """Raise InputError if computations have no time of their own, but a price on each system."""
+    for rank, trace in enumerate(job.traces):
+        if trace in job.traces[:rank]:
+            continue
         untimed = trace.nodes.filter(
             (pl.col("kind") == "COMP") & (pl.col("duration") <= 0) & (pl.col("flops") > 0)
         )
         if untimed.height:
             raise InputError(
-                f"rank {rank}", f"{untimed.height} computations have no time: level {level} merges "
-                "times", "name the system that it ran on with --system, or use level shapes",
+                f"rank {rank}", f"{untimed.height} computations have no time, by which level "
+                f"{level} is checked", ["name the system that it ran on with ", Parameter("system"),
+                                        ", or use level names"],
             )  # fmt: skip
 
 

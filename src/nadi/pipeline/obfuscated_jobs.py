@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_bytes
 
 import msgspec
 
@@ -19,11 +21,14 @@ from nadi.load.simulation_jobs import read_job
 from nadi.load.system_library import load_system, shipped_systems
 from nadi.model.schema import GIVEN_DEPS, ISSUES, MATCHES
 from nadi.model.trace import Job, Trace
+from nadi.obfuscation.fidelity import answers, compared
 from nadi.obfuscation.guarantees import GUARANTEES, LEVELS
+from nadi.obfuscation.moved_sizes import move_job
 from nadi.obfuscation.obfuscated_job import ObfuscatedJob
+from nadi.obfuscation.private_job import noisy_job
 from nadi.obfuscation.renamed_traces import names_of_job, rename_job
 from nadi.obfuscation.secret_key import SecretKey, job_digest
-from nadi.obfuscation.structure import merge_job, simulator_job
+from nadi.obfuscation.structure import check_timed, merge_job, simulator_job
 from nadi.pricing.priced_traces import price_job
 from nadi.simulator.machine.system import System
 from nadi.simulator.machine.system_file import SystemFile
@@ -31,6 +36,7 @@ from nadi.simulator.machine.system_file import SystemFile
 __all__ = ["REPORT", "obfuscate", "reveal", "write_obfuscated"]
 
 REPORT = "obfuscation.json"
+_NAMED = ("names", "shapes")
 _Progress = Callable[[str], None]
 
 
@@ -82,6 +88,8 @@ def obfuscate(
     owner = read_key(key)
     whole = _job_of(job, progress)
     salted = owner.for_job(job_digest(whole.traces))
+    if level == "private":  # where nothing may follow from the job but by noise
+        salted = SecretKey(owner.secret, token_bytes(len(salted.salt)))
     progress("renaming")
     named = rename_job(whole, salted)
     done = ObfuscatedJob(
@@ -90,12 +98,32 @@ def obfuscate(
     if level == "names":
         return done
     if system is not None:
-        named, _ = price_job(named, system.fit(len(named.traces)))
+        done = replace(done, job=price_job(named, system.fit(len(named.traces)))[0])
+    check_timed(done.job, level)
     systems = _systems_for(len(named.traces))
-    tolerance = GUARANTEES[level].tolerance
-    progress("merging operations")
-    merged, fidelity = merge_job(simulator_job(named), systems, tolerance)
-    return replace(done, job=merged, recorded=False, fidelity=tuple(fidelity))
+    if level == "shapes":
+        progress("moving sizes")
+        moved, fidelity, _ = move_job(done.job, salted, systems, GUARANTEES[level].tolerance)
+        return replace(done, job=moved, fidelity=tuple(fidelity))
+    plain = simulator_job(done.job)
+    done = replace(done, recorded=False)
+    if level == "structure":
+        progress("merging operations")
+        merged, fidelity = merge_job(plain, systems, GUARANTEES[level].tolerance)
+        return replace(done, job=merged, fidelity=tuple(fidelity))
+    progress("adding noise")
+    return _private(done, plain, systems, epsilon)
+
+
+def _private(
+    done: ObfuscatedJob, plain: Job, systems: Mapping[str, System], epsilon: float
+) -> ObfuscatedJob:
+    noisy, loss = noisy_job(plain, epsilon)
+    with suppress(InputError):  # what is computed from noisy numbers spends nothing
+        noisy, _ = merge_job(noisy, systems, GUARANTEES["structure"].tolerance)
+    before, after = answers(plain, systems), answers(noisy, systems)
+    fidelity = tuple(compared(name, before[name], after[name]) for name in systems)
+    return replace(done, job=noisy, fidelity=fidelity, privacy=loss)
 
 
 def _systems_for(ranks: int) -> dict[str, System]:
@@ -183,6 +211,9 @@ def reveal(
     salted = SecretKey(owner.secret, bytes.fromhex(stated.salt))
     if salted.check != stated.key_check:
         raise InputError(str(key), f"{folder} was obfuscated with another key", "give its own key")
+    if stated.level not in _NAMED:
+        what = f"level {stated.level} has no pseudonyms: operations are merged"
+        raise InputError(str(folder), what, "name an output of level names or shapes")
     whole = _job_of(job, lambda _: None)
     if owner.for_job(job_digest(whole.traces)).salt != salted.salt:
         what = f"{folder} was made of another job"
