@@ -27,7 +27,7 @@ from nadi.pricing.traced_operations import distinct_values
 from nadi.simulator.work.program import on_host
 from nadi.version import __version__
 
-__all__ = ["names_of_job", "rename_job", "spans"]
+__all__ = ["described_operations", "names_of_job", "rename_job", "spans"]
 
 _KEPT = ("kind", "category", "parent", "duration", "exclusive", "bytes", "comm_type",
          "comm_bytes", "group", "src", "dst", "is_async", "flops")  # fmt: skip
@@ -156,10 +156,11 @@ def _dense(values: Ints, known: Ints | None = None) -> Ints:
 
 def _distinct(trace: Trace) -> pl.DataFrame:
     """Return name, category, type of communication and class of operation, each set once."""
-    return _described(trace).unique(maintain_order=True)
+    return described_operations(trace).unique(maintain_order=True)
 
 
-def _described(trace: Trace) -> pl.DataFrame:
+def described_operations(trace: Trace) -> pl.DataFrame:
+    """Return name, category, type of communication and class of each node, as texts."""
     node, number, values = distinct_values(trace.attributes_without_operands, "op_class")
     code = np.zeros(trace.nodes.height, dtype=np.uint32)
     words = ["", *(value if value in OP_CLASSES else "" for value in values)]
@@ -182,7 +183,7 @@ def _pseudonyms(known: pl.DataFrame, key: SecretKey, steps: Mapping[str, str]) -
 
 
 def _names(trace: Trace, key: SecretKey, steps: Mapping[str, str]) -> pl.Series:
-    described = _described(trace)
+    described = described_operations(trace)
     known = described.unique(maintain_order=True)
     new = known.with_columns(new=pl.Series(_pseudonyms(known, key, steps), dtype=pl.String))
     joined = described.join(new, on=described.columns, how="left", maintain_order="left")

@@ -33,7 +33,7 @@ from nadi.pricing.priced_traces import price_job
 from nadi.simulator.machine.system import System
 from nadi.simulator.machine.system_file import SystemFile
 
-__all__ = ["REPORT", "obfuscate", "reveal", "write_obfuscated"]
+__all__ = ["REPORT", "obfuscate", "obfuscate_with", "reveal", "write_obfuscated"]
 
 REPORT = "obfuscation.json"
 _NAMED = ("names", "shapes")
@@ -86,7 +86,21 @@ def obfuscate(
             Parameter("level", level), "unknown level", f"there are {', '.join(LEVELS)}"
         )
     owner = read_key(key)
-    whole = _job_of(job, progress)
+    return obfuscate_with(
+        _job_of(job, progress), owner, level, system=system, epsilon=epsilon, progress=progress
+    )
+
+
+def obfuscate_with(
+    whole: Job,
+    owner: SecretKey,
+    level: str,
+    *,
+    system: SystemFile | None = None,
+    epsilon: float = 1.0,
+    progress: _Progress = lambda _: None,
+) -> ObfuscatedJob:
+    """Obfuscate a job with a key that was read; else as :func:`obfuscate`."""
     salted = owner.for_job(job_digest(whole.traces))
     if level == "private":  # where nothing may follow from the job but by noise
         salted = SecretKey(owner.secret, token_bytes(len(salted.salt)))
