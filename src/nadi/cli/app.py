@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from nadi.cli import (
+    attack_command as attack,
     collective_command as collective,
     convert_command as convert,
     critical_path_command as critical_path,
@@ -61,6 +62,7 @@ app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
 app.command("fold", cls=QuickCommand, help=fold.HELP)(fold.command)
 app.command("unfold", cls=QuickCommand, help=unfold.HELP)(unfold.command)
 app.command("obfuscate", cls=QuickCommand, help=obfuscate.HELP)(obfuscate.command)
+app.command("attack", cls=QuickCommand, help=attack.HELP)(attack.command)
 app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)

@@ -90,9 +90,7 @@ def command(
         from nadi.pipeline.obfuscated_jobs import obfuscate, write_obfuscated
 
         described = read_system_file(system) if system else None
-        done = obfuscate(
-            job, key, level, system=described, epsilon=epsilon, progress=progress
-        )
+        done = obfuscate(job, key, level, system=described, epsilon=epsilon, progress=progress)
         progress(f"writing {output}")
         files = write_obfuscated(done, output, overwrite=overwrite)
     if as_json:

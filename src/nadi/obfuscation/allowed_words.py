@@ -29,8 +29,7 @@ _RUNTIME = frozenset(HTA_CALLS) | {
         "DeviceSynchronize", "StreamSynchronize", "EventSynchronize", "EventRecord",
         "EventRecordWithFlags", "StreamWaitEvent", "EventQuery", "Memcpy", "MemcpyAsync",
         "MemsetAsync", "GraphLaunch", "LaunchKernel", "LaunchKernelExC", "Malloc", "Free",
-        "StreamIsCapturing", "ThreadExchangeStreamCaptureMode", "OccupancyMaxActiveBlocks"
-        "PerMultiprocessorWithFlags",
+        "StreamIsCapturing", "ThreadExchangeStreamCaptureMode",
     )
 }  # fmt: skip
 _STEP = re.compile(r"ProfilerStep#\d{1,9}")

@@ -39,8 +39,9 @@ class Seen(NamedTuple):
     timing
         float64: durations by half octaves from their median, and shares of time by class.
     scale
-        float64, shape (3,): log2 of the step's computing time in ns, of its bytes communicated,
-        and of its number of nodes, per rank. Attacks on volume use it, identification does not.
+        float64, shape (6,): log2 of the computing time in ns, of the bytes communicated and of
+        the number of nodes of a trace; of the number of ranks and of different traces; and of
+        bytes per ns. Attacks on volume use it, identification does not.
     sides
         The sides of matrix products, each with how often it occurs.
     layers
@@ -58,7 +59,8 @@ class Seen(NamedTuple):
     @property
     def vector(self) -> Floats:
         """All that identification uses, weighted alike; square roots make it Hellinger's."""
-        return np.sqrt(np.concatenate([self.mix, self.shapes, self.sequences, self.timing]))
+        parts = [self.mix, self.shapes, self.sequences, self.timing]
+        return np.asarray(np.sqrt(np.concatenate(parts)))
 
 
 def seen_of(job: Job) -> Seen:
@@ -81,13 +83,16 @@ def seen_of(job: Job) -> Seen:
         np.array(list(sides.values()), dtype=float),
     )  # fmt: skip
     volume = np.maximum(column["comm_bytes"], 0).sum()
-    scale = [time.sum() / len(traces), volume / len(traces), word.size / len(traces)]
+    scale = np.array([
+        time.sum() / len(traces), volume / len(traces), word.size / len(traces), len(job.traces),
+        len(traces), 1 + volume / max(int(time.sum()), 1),
+    ])  # fmt: skip
     return Seen(
         mix=_histogram(word, _WORDS),
         shapes=np.concatenate([*shapes, hashed]),
         sequences=_histogram(np.concatenate([_sequences(one) for one in words]), _SEQUENCES),
         timing=np.concatenate([_ratios(time), _histogram(word, _WORDS, time.astype(float))]),
-        scale=np.log2(np.maximum(scale, 1)),
+        scale=np.log2(np.maximum(scale, 1.0)),
         sides=sides,
         layers=int(column["layer"].max(initial=-1)) + 1,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from nadi.errors import PairError
 from nadi.model.trace import Job
 from nadi.pricing.priced_traces import price_job
 from nadi.simulator.engine_driver import simulate_job
@@ -98,7 +99,11 @@ class Yardstick:
         """Return how a job differs on each system; None if it differs by more than allowed."""
         found = {}
         for name in list(self._order):
-            one = compared(name, self.before[name], _answer(job, self.systems[name]))
+            try:
+                after = _answer(job, self.systems[name])
+            except PairError:  # it would deadlock
+                return None
+            one = compared(name, self.before[name], after)
             if one.largest > self.tolerance:
                 self._order.remove(name)
                 self._order.insert(0, name)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.model.arrays import Bools, Ints
+from nadi.model.arrays import Ints
 from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS, ISSUES, NODES
 from nadi.model.trace import Trace
@@ -107,7 +107,8 @@ def merge_work(work: RankWork, cuts: Cuts, sizes: Ints, beside: Beside, base: fl
     beside
         What each rank computes beside collectives.
     base
-        The number of collectives of each group, type and class becomes a power of it; with infinity each merged one is one.
+        The number of collectives of each group and type becomes a power of it; with infinity each
+        merged one is one.
 
     Returns
     -------
@@ -244,24 +245,27 @@ def _step_of(work: RankWork, cuts: Cuts, beside: Beside) -> Ints:
 def _merged(work: RankWork, cuts: Cuts, beside: Beside) -> tuple[Ints, Ints]:
     """Return a node of each merged communication, and the number of each communication; else -1.
 
-    At one cut, collectives come by class, group and type, which is the same order for all members,
-    and then messages in their order.
+    At one cut, collectives come by class and then as their last one came, which is the same order
+    for all members of a group, and then messages in their order.
     """
     rows = np.flatnonzero(~work.computes)
     nodes = work.trace.nodes[work.row[rows]]
     group = nodes["group"].to_numpy()
-    named = work.trace.groups["name"].rank("dense").to_numpy().astype(np.int64)
-    label = np.where(group >= 0, np.append(named, 0)[group], 0)
     kind = nodes["comm_type"].to_physical().to_numpy().astype(np.int64)
     is_message = ~work.collective[rows]
     keys = np.stack([
-        _step_of(work, cuts, beside)[rows], np.where(is_message, 0, label),
+        _step_of(work, cuts, beside)[rows], np.where(is_message, 0, group),
         np.where(is_message, 0, kind), np.where(is_message, np.arange(rows.size), 0),
     ])  # fmt: skip
     _, first, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     comm_of = np.full(work.row.size, -1, dtype=np.int64)
-    comm_of[rows] = number.ravel()
-    return rows[first], comm_of
+    last = np.full(first.size, -1, dtype=np.int64)
+    np.maximum.at(last, number.ravel(), rows)
+    order = np.lexsort((last, keys[0][first]))
+    place = np.empty(order.size, dtype=np.int64)
+    place[order] = np.arange(order.size)
+    comm_of[rows] = place[number.ravel()]
+    return rows[first[order]], comm_of
 
 
 def _dependencies(

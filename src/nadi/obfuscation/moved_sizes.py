@@ -82,9 +82,7 @@ def _moved_job(job: Job, key: SecretKey, spread: float) -> Job:
     return replace(job, traces=tuple(done[id(trace)] for trace in job.traces))
 
 
-def _communication(
-    traces: list[Trace], key: SecretKey, spread: float
-) -> tuple[Ints, Floats]:
+def _communication(traces: list[Trace], key: SecretKey, spread: float) -> tuple[Ints, Floats]:
     """Return the different sizes of communication, ascending, and the factor of each."""
     every = np.concatenate([trace.column("comm_bytes") for trace in traces])
     known, count = np.unique(every, return_counts=True)

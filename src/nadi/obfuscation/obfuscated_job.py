@@ -41,8 +41,8 @@ class PrivacyLoss:
         return (
             "two jobs with the same communications in the same order, and with the same ranks that "
             "share a trace, are neighbours if one trace of one of them has one more computation, "
-            f"of at most {self.unit_ns} ns, between others of its thread or stream and for which no "
-            f"other waits, or states at most {self.unit_bytes} bytes more for one communication"
+            f"of at most {self.unit_ns} ns, between others of its thread or stream and for which "
+            f"no other waits, or states at most {self.unit_bytes} bytes more for one communication"
         )
 
 

@@ -34,9 +34,7 @@ LEAST_EPSILON, _MOST_EPSILON = 0.001, 1000.0
 _LARGEST_BOTTOM = 10**6
 
 
-def noisy_job(
-    job: Job, epsilon: float, random: Random | None = None
-) -> tuple[Job, PrivacyLoss]:
+def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[Job, PrivacyLoss]:
     """Return a job whose times and sizes have noise, and what it spends.
 
     Parameters
@@ -132,7 +130,9 @@ def _noisy_times(busy: Ints, scale: Fraction, random: Random) -> Ints:
     positive = np.maximum(noisy, 0)
     share = np.maximum(noisy.sum(axis=1), 0) / np.maximum(positive.sum(axis=1), 1)
     scaled = np.rint(positive * np.minimum(share, 1.0)[:, None]).astype(np.int64)
-    return np.maximum(scaled, 1)  # a block everywhere: which lanes were idle is not published
+    return np.asarray(
+        np.maximum(scaled, 1)
+    )  # a block everywhere: which lanes were idle is not published
 
 
 def _noisy_sizes(works: Sequence[RankWork], scale: Fraction, random: Random) -> list[Ints]:

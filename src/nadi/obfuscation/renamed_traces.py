@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -148,7 +148,7 @@ def _renamed(trace: Trace, key: SecretKey, numbers: _JobNumbers) -> Trace:
 
 
 def _dense(values: Ints, known: Ints | None = None) -> Ints:
-    """Number values from 0 in ascending order; negative ones are missing and become -1."""
+    """Return the place of each value among all, in ascending order; missing ones become -1."""
     known = np.unique(values) if known is None else known
     known = known[known >= 0]
     return np.where(values >= 0, np.searchsorted(known, values), -1)
@@ -212,7 +212,7 @@ def _priorities(given: Attributes) -> Attributes:
     return replace(found, names=("comm_priority",), name=np.zeros_like(found.name), buffers=())
 
 
-def _allowed(name: str, value: object) -> bytes | None:
+def _allowed(name: str, value: Any) -> bytes | None:
     """Return the bytes of a value that may stay; None for any other."""
     if name == "op_class":
         return str(value).encode() if value in OP_CLASSES and value else None

@@ -20,7 +20,7 @@ from nadi.simulator.work.recorded_work import nodes_of_job
 
 __all__ = ["check_mergeable", "check_sizes", "check_timed", "merge_job", "simulator_job"]
 
-_INTERVALS = (8, 16, 32, 64, 128, 256, 512, 1024)
+_INTERVALS = (8, 16, 32, 64, 128, 256, 512)
 # the number of collectives between two cuts: one, else powers of 4, 2 and sqrt(2)
 _BASES = (np.inf, 4.0, 2.0, 2.0**0.5)
 _CLASSES = 6  # of slack

@@ -1,5 +1,6 @@
 """What ``nadi.pipeline`` gives; each name is loaded when it is first used."""
 
+from .attacked_jobs import attack as attack
 from .changed_jobs import ask as ask, reorder_job as reorder_job
 from .collective_estimates import (
     CollectiveEstimate as CollectiveEstimate,
@@ -46,6 +47,10 @@ from .placement_studies import (
     PlacementQuestion as PlacementQuestion,
     PlacementStudy as PlacementStudy,
     study_placement as study_placement,
+from .obfuscated_jobs import (
+    obfuscate as obfuscate,
+    reveal as reveal,
+    write_obfuscated as write_obfuscated,
 )
 from .predictions import on_system as on_system
 from .recorded_jobs import run as run

@@ -24,7 +24,7 @@ from nadi.pricing.priced_traces import price_job
 
 __all__ = ["ATTACKED_MODELS", "attack"]
 
-ATTACKED_MODELS = ("gpt3-6.7b", "llama2-7b", "llama3-8b", "qwen3-8b")
+ATTACKED_MODELS = ("gpt3-1.3b", "gpt3-6.7b", "llama2-13b", "llama3-8b", "qwen3-8b")
 _PLANS = ((1, 1, 1), (1, 1, 2), (2, 1, 1), (2, 1, 2), (1, 1, 4), (1, 2, 1), (4, 1, 1), (1, 2, 2))
 _DEVICES = ("dgx-a100", "dgx-h100", "hgx-h200", "mi300x-node")
 _SEQUENCES = (1024, 2048, 4096)
@@ -78,35 +78,41 @@ def attack(
     UsageError
         If a model or a level is unknown, or there is nothing to choose from.
     """
-    for name, known, given in (
-        ("model", shipped_language_models(), models), ("level", LEVELS, levels)
-    ):  # fmt: skip
-        for one in given:
-            if one not in known:
-                what = "is not shipped" if name == "model" else "unknown level"
-                raise UsageError(Parameter(name, one), what, f"there are {', '.join(known)}")
+    _check("model", models, shipped_language_models())
+    _check("level", levels, LEVELS)
     if len(set(models)) < _LEAST_JOBS or jobs < _LEAST_JOBS:
         raise UsageError(
             "attack", "one answer alone cannot be wrong", "name two models and two jobs or more"
         )
     random = np.random.default_rng(seed)
     progress("generating jobs")
-    made = [_make(model, number, random) for model in models for number in range(jobs)]
-    known = [seen_of(one.recordings[0]) for one in made]
+    corpus = [_make(model, number, random) for model in models for number in range(jobs)]
+    known = [seen_of(made.recordings[0]) for made in corpus]
     tables = []
     for level in ("original", *levels):
         progress(f"attacking level {level}")
         targets = []
-        for one, own in zip(made, known, strict=True):
-            pair = [_released(job, level, random) for job in one.recordings[1:]]
-            if pair[0] is not None and pair[1] is not None:
-                targets.append(Target(*one[:4], own, pair[0], pair[1]))
+        for made, own in zip(corpus, known, strict=True):
+            first, second = (_released(job, level, random) for job in made.recordings[1:])
+            if first is not None and second is not None:
+                what = made.model, made.hidden, made.layers, made.tokens
+                targets.append(Target(*what, own, first, second))
         if len(targets) >= _LEAST_JOBS:
             found = attack_targets(targets)
-            tables.append(found.select(
-                pl.lit(level).alias("level"), pl.all(), pl.lit(len(targets)).alias("jobs")
-            ))  # fmt: skip
+            tables.append(
+                found.select(
+                    pl.lit(level).alias("level"), pl.all(), pl.lit(len(targets)).alias("jobs")
+                )
+            )
     return pl.concat(tables)
+
+
+def _check(name: str, given: Sequence[str], known: Sequence[str]) -> None:
+    for one in given:
+        if one not in known:
+            raise UsageError(
+                Parameter(name, one), f"unknown {name}", f"there are {', '.join(known)}"
+            )
 
 
 def _make(model: str, number: int, random: np.random.Generator) -> _Made:
@@ -134,9 +140,7 @@ def _recorded(job: Job, random: np.random.Generator) -> Job:
         time = trace.column("duration")
         factor = np.exp(_SPREAD * random.standard_normal(time.size))
         moved = np.where(time > 0, np.rint(time * factor), time).astype(np.int64)
-        done[id(trace)] = replace(
-            trace, nodes=trace.nodes.with_columns(duration=pl.Series(moved))
-        )
+        done[id(trace)] = replace(trace, nodes=trace.nodes.with_columns(duration=pl.Series(moved)))
     return replace(job, traces=tuple(done[id(trace)] for trace in job.traces))
 
 

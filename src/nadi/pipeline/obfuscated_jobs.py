@@ -112,7 +112,8 @@ def obfuscate_with(
     if level == "names":
         return done
     if system is not None:
-        done = replace(done, job=price_job(named, system.fit(len(named.traces)))[0])
+        priced, _ = price_job(named, system.fit(len(named.traces)))
+        done = replace(done, job=_as_job(priced))
     check_timed(done.job, level)
     systems = _systems_for(len(named.traces))
     if level == "shapes":
@@ -181,9 +182,7 @@ def write_obfuscated(
     return targets
 
 
-def check_output(
-    place: Path, job: Job, *, recorded: bool, overwrite: bool
-) -> tuple[Path, ...]:
+def check_output(place: Path, job: Job, *, recorded: bool, overwrite: bool) -> tuple[Path, ...]:
     """Check that a job may be written to a folder, and return its files; writes nothing.
 
     Raises
@@ -258,8 +257,10 @@ def _report_of(path: Path) -> _Report:
 
 def _job_of(job: Job | Sequence[Trace] | Path | str, progress: _Progress) -> Job:
     found = read_job(job, progress) if isinstance(job, (str, Path)) else job
-    if isinstance(found, FoldedJob):
-        return unfold_job(found)
+    return unfold_job(found) if isinstance(found, FoldedJob) else _as_job(found)
+
+
+def _as_job(found: Job | Sequence[Trace]) -> Job:
     if isinstance(found, Job):
         return found
     return Job(tuple(found), MATCHES.empty(), ISSUES.empty())
