@@ -9,10 +9,10 @@ from __future__ import annotations
 from fractions import Fraction
 from random import Random
 
-__all__ = ["laplace", "laplace_probability"]
+__all__ = ["discrete_laplace", "discrete_laplace_probability"]
 
 
-def laplace(scale: Fraction, random: Random) -> int:
+def discrete_laplace(scale: Fraction, random: Random) -> int:
     """Return a random integer k with a probability proportional to exp(-|k| / scale).
 
     Added to a number that a neighbour changes by at most ``scale * epsilon``, it spends epsilon.
@@ -38,8 +38,8 @@ def laplace(scale: Fraction, random: Random) -> int:
             return -size if negative else size
 
 
-def laplace_probability(value: int, scale: Fraction) -> float:
-    """Return the probability of a value of :func:`laplace`."""
+def discrete_laplace_probability(value: int, scale: Fraction) -> float:
+    """Return the probability of a value of :func:`discrete_laplace`."""
     from math import exp
 
     share = exp(-1 / scale)

@@ -14,7 +14,8 @@ from nadi.model.attributes import Attributes, Part, combined
 from nadi.model.protobuf_values import pack_list
 from nadi.model.schema import NODES
 from nadi.model.trace import Job, Trace
-from nadi.obfuscation.fidelity import Fidelity, Yardstick, answers
+from nadi.obfuscation.fidelity import Answer, Fidelity, Yardstick, answers
+from nadi.obfuscation.guarantees import GUARANTEES
 from nadi.obfuscation.renamed_traces import spans
 from nadi.obfuscation.secret_key import SecretKey
 from nadi.obfuscation.structure import simulator_job
@@ -31,9 +32,9 @@ _SHAPE = "gemm_shape"
 
 
 def move_job(
-    job: Job, key: SecretKey, systems: Mapping[str, System], tolerance: float
-) -> tuple[Job, list[Fidelity], float]:
-    """Move the sizes of a job as far as its answers stay within a tolerance.
+    job: Job, key: SecretKey, systems: Mapping[str, System]
+) -> tuple[Job, list[Fidelity], dict[str, Answer]]:
+    """Move the sizes of a job as far as its answers stay within the tolerance of shapes.
 
     Equal sizes stay equal. FLOPs follow shapes, and durations stay.
 
@@ -45,24 +46,24 @@ def move_job(
         With the salt of the job.
     systems
         On which both jobs are simulated.
-    tolerance
-        Of step time, and of the critical path's time of any kind, as a share of the step time.
 
     Returns
     -------
-    job, fidelity, spread
-        The new job, how it differs on each system, and by which part sizes moved at most.
+    job, fidelity, before
+        The new job, how it differs on each system, and the answers of the original.
 
     Raises
     ------
     InputError
         If no sizes can be moved within the tolerance.
     """
-    yardstick = Yardstick(answers(simulator_job(job), systems), systems, tolerance)
+    tolerance = GUARANTEES["shapes"].tolerance
+    before = answers(simulator_job(job), systems)
+    yardstick = Yardstick(before, systems, tolerance)
     for spread in _SPREADS:
         moved = _moved_job(job, key, spread)
         if (found := yardstick.measure(simulator_job(moved))) is not None:
-            return moved, found, spread
+            return moved, found, before
     raise InputError(
         "job", f"its answers differ by more than {tolerance:.0%} even if sizes move by "
         f"{_SPREADS[-1]:.1%} only, so that level shapes cannot keep its promise",

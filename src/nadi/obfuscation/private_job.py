@@ -20,7 +20,7 @@ from nadi.model.arrays import Ints
 from nadi.model.schema import MATCHES
 from nadi.model.trace import Job, Trace
 from nadi.obfuscation.free_schedule import RankWork, free_schedule, works_of
-from nadi.obfuscation.laplace_noise import laplace
+from nadi.obfuscation.laplace_noise import discrete_laplace
 from nadi.obfuscation.merged_work import Beside, Cuts, merge_work
 from nadi.obfuscation.obfuscated_job import PrivacyLoss
 from nadi.obfuscation.structure import check_mergeable, check_sizes
@@ -88,7 +88,7 @@ def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[J
     count = sum(int(work.computes.sum()) for work in {id(w.trace): w for w in works}.values())
     loss = PrivacyLoss(
         epsilon, {name: float(one) for name, one in part.items()}, _UNIT_NS, _UNIT_BYTES,
-        max(count + laplace(1 / part["count"], random), 0),
+        max(count + discrete_laplace(1 / part["count"], random), 0),
     )  # fmt: skip
     return replace(job, traces=traces, matches=MATCHES.empty()), loss
 
@@ -125,7 +125,7 @@ def _cuts(work: RankWork, rank: int) -> Cuts:
 
 def _noisy_times(busy: Ints, scale: Fraction, random: Random) -> Ints:
     """Add noise to each time, also to those of 0; sums of lanes are kept as noise left them."""
-    noise = [laplace(scale, random) for _ in range(busy.size)]
+    noise = [discrete_laplace(scale, random) for _ in range(busy.size)]
     noisy = busy + np.array(noise, dtype=np.int64).reshape(busy.shape)
     positive = np.maximum(noisy, 0)
     share = np.maximum(noisy.sum(axis=1), 0) / np.maximum(positive.sum(axis=1), 1)
@@ -154,7 +154,7 @@ def _noisy_sizes(works: Sequence[RankWork], scale: Fraction, random: Random) -> 
         for node in np.flatnonzero(~work.computes & (size > 0)).tolist():
             key = root(_place(work, node))
             if key not in noise:
-                noise[key] = laplace(scale, random)
+                noise[key] = discrete_laplace(scale, random)
             size[node] = max(int(size[node]) + noise[key], 1)
         found.append(size)
     return found

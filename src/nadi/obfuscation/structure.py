@@ -12,9 +12,11 @@ from nadi.errors import InputError, Parameter
 from nadi.model.arrays import Ints
 from nadi.model.schema import COMM_TYPES, ISSUES, MATCHES
 from nadi.model.trace import Job, Trace
-from nadi.obfuscation.fidelity import Fidelity, Yardstick, answers
+from nadi.obfuscation.fidelity import Answer, Fidelity, Yardstick
 from nadi.obfuscation.free_schedule import RankWork, free_schedule, works_of
+from nadi.obfuscation.guarantees import GUARANTEES
 from nadi.obfuscation.merged_work import Beside, merge_work, slack_of, time_cuts
+from nadi.obfuscation.secret_key import SecretKey
 from nadi.simulator.machine.system import System
 from nadi.simulator.work.recorded_work import nodes_of_job
 
@@ -23,6 +25,8 @@ __all__ = ["check_mergeable", "check_sizes", "check_timed", "merge_job", "simula
 _INTERVALS = (8, 16, 32, 64, 128, 256, 512)
 # the number of collectives between two cuts: one, else powers of 4, 2 and sqrt(2)
 _BASES = (np.inf, 4.0, 2.0, 2.0**0.5)
+_STARTS = 3  # of the numbers of intervals, the first is one of so many
+_SHIFT = 0.4  # of a cut, as a part of an interval
 _CLASSES = 6  # of slack
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
@@ -95,31 +99,37 @@ def check_sizes(works: Sequence[RankWork], level: str) -> None:
 
 
 def merge_job(
-    job: Job, systems: Mapping[str, System], tolerance: float
+    job: Job, key: SecretKey, systems: Mapping[str, System], before: Mapping[str, Answer]
 ) -> tuple[Job, list[Fidelity]]:
-    """Merge the operations of a job as far as its answers stay within a tolerance.
+    """Merge the operations of a job as far as its answers stay within the tolerance of structure.
+
+    Where the job is cut, and into how many intervals at least, follows from the key.
 
     Parameters
     ----------
     job
         Without names, from :func:`simulator_job`, with times.
+    key
+        With the salt of the job.
     systems
         On which both jobs are simulated.
-    tolerance
-        Of step time, and of the critical path's time of any kind, as a share of the step time.
+    before
+        The answers of the original.
 
     Raises
     ------
     InputError
         If the job cannot be merged, or not within the tolerance.
     """
+    tolerance = GUARANTEES["structure"].tolerance
     check_mergeable(job, "structure")
     done = free_schedule(job)
     works = works_of(job, done)
     check_sizes(works, "structure")
-    yardstick = Yardstick(answers(job, systems), systems, tolerance)
-    for intervals in _INTERVALS:
-        grid = np.unique(np.linspace(0, max(done.makespan, 1), intervals + 1).astype(np.int64))
+    yardstick = Yardstick(before, systems, tolerance)
+    least = int((key.unit("intervals") + 1) / 2 * _STARTS)
+    for intervals in _INTERVALS[least:]:
+        grid = _grid(max(done.makespan, 1), intervals, key)
         for base in _BASES:
             merged = _merged(job, works, grid, base)
             if (found := yardstick.measure(merged)) is not None:
@@ -129,6 +139,13 @@ def merge_job(
         f"{intervals} intervals, so that level structure cannot keep its promise",
         "use level shapes",
     )  # fmt: skip
+
+
+def _grid(end: int, intervals: int, key: SecretKey) -> Ints:
+    """Return where to cut: evenly, but for a secret shift of each cut."""
+    shifts = [_SHIFT * key.unit("cut", str(intervals), str(n)) for n in range(1, intervals)]
+    places = (np.arange(1, intervals) + np.array(shifts)) / intervals
+    return np.unique(np.concatenate([[0], np.rint(places * end), [end]]).astype(np.int64))
 
 
 def _merged(job: Job, works: Sequence[RankWork], grid: Ints, base: float) -> Job:

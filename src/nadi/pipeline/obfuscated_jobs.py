@@ -22,7 +22,7 @@ from nadi.load.system_library import load_system, shipped_systems
 from nadi.model.schema import GIVEN_DEPS, ISSUES, MATCHES
 from nadi.model.trace import Job, Trace
 from nadi.obfuscation.fidelity import answers, compared
-from nadi.obfuscation.guarantees import GUARANTEES, LEVELS
+from nadi.obfuscation.guarantees import LEVELS
 from nadi.obfuscation.moved_sizes import move_job
 from nadi.obfuscation.obfuscated_job import ObfuscatedJob
 from nadi.obfuscation.private_job import noisy_job
@@ -116,26 +116,24 @@ def obfuscate_with(
         done = replace(done, job=_as_job(priced))
     check_timed(done.job, level)
     systems = _systems_for(len(named.traces))
-    if level == "shapes":
-        progress("moving sizes")
-        moved, fidelity, _ = move_job(done.job, salted, systems, GUARANTEES[level].tolerance)
-        return replace(done, job=moved, fidelity=tuple(fidelity))
-    plain = simulator_job(done.job)
-    done = replace(done, recorded=False)
+    recording, done = done.job, replace(done, recorded=done.recorded and level == "shapes")
+    if level == "private":
+        progress("adding noise")
+        return _private(done, simulator_job(recording), salted, systems, epsilon)
+    progress("moving sizes")
+    moved, fidelity, before = move_job(recording, salted, systems)
     if level == "structure":
         progress("merging operations")
-        merged, fidelity = merge_job(plain, systems, GUARANTEES[level].tolerance)
-        return replace(done, job=merged, fidelity=tuple(fidelity))
-    progress("adding noise")
-    return _private(done, plain, systems, epsilon)
+        moved, fidelity = merge_job(simulator_job(moved), salted, systems, before)
+    return replace(done, job=moved, fidelity=tuple(fidelity))
 
 
 def _private(
-    done: ObfuscatedJob, plain: Job, systems: Mapping[str, System], epsilon: float
+    done: ObfuscatedJob, plain: Job, key: SecretKey, systems: Mapping[str, System], epsilon: float
 ) -> ObfuscatedJob:
     noisy, loss = noisy_job(plain, epsilon)
     with suppress(InputError):  # what is computed from noisy numbers spends nothing
-        noisy, _ = merge_job(noisy, systems, GUARANTEES["structure"].tolerance)
+        noisy, _ = merge_job(noisy, key, systems, answers(noisy, systems))
     before, after = answers(plain, systems), answers(noisy, systems)
     fidelity = tuple(compared(name, before[name], after[name]) for name in systems)
     return replace(done, job=noisy, fidelity=fidelity, privacy=loss)
