@@ -149,6 +149,7 @@ def test_force_means_one_thing() -> None:
         "generate llm",
         "generate network",
         "fold",
+        "obfuscate",
         "unfold",
         "record-fake",
         "replay",

@@ -8,8 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import nadi
 from nadi.obfuscation import discrete_laplace, discrete_laplace_probability

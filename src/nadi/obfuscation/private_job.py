@@ -23,7 +23,6 @@ from nadi.obfuscation.free_schedule import RankWork, free_schedule, works_of
 from nadi.obfuscation.laplace_noise import discrete_laplace
 from nadi.obfuscation.merged_work import Beside, Cuts, merge_work
 from nadi.obfuscation.obfuscated_job import PrivacyLoss
-from nadi.obfuscation.structure import check_mergeable, check_sizes
 
 __all__ = ["LEAST_EPSILON", "noisy_job"]
 
@@ -57,20 +56,18 @@ def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[J
     UsageError
         If epsilon is out of range.
     InputError
-        If the job cannot be merged, or ids contradict dependencies.
+        If ids contradict dependencies.
     """
     if not LEAST_EPSILON <= epsilon <= _MOST_EPSILON:
         raise UsageError(
             Parameter("epsilon", epsilon), f"it must be {LEAST_EPSILON} to {_MOST_EPSILON:g}",
             "1 is common",
         )  # fmt: skip
-    check_mergeable(job, "private")
     random = random or SystemRandom()
     whole = Fraction(epsilon).limit_denominator(_LARGEST_BOTTOM)
     part = {name: whole * share for name, share in _PARTS.items()}
     # what follows from times, such as an order of events, must not be published: there are none
     works = works_of(job, free_schedule(_without_times(job)))
-    check_sizes(works, "private")
     different = list({id(work): work for work in works}.values())
     sizes = _noisy_sizes(different, _UNIT_BYTES / part["sizes"], random)
     done: dict[int, Trace] = {}

@@ -20,7 +20,7 @@ from nadi.obfuscation.secret_key import SecretKey
 from nadi.simulator.machine.system import System
 from nadi.simulator.work.recorded_work import nodes_of_job
 
-__all__ = ["check_mergeable", "check_sizes", "check_timed", "merge_job", "simulator_job"]
+__all__ = ["check_mergeable", "check_timed", "merge_job", "simulator_job"]
 
 _INTERVALS = (8, 16, 32, 64, 128, 256, 512)
 # the number of collectives between two cuts: one, else powers of 4, 2 and sqrt(2)
@@ -28,7 +28,6 @@ _BASES = (np.inf, 4.0, 2.0, 2.0**0.5)
 _STARTS = 3  # of the numbers of intervals, the first is one of so many
 _SHIFT = 0.4  # of a cut, as a part of an interval
 _CLASSES = 6  # of slack
-_ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 
 def simulator_job(job: Job) -> Job:
@@ -80,24 +79,6 @@ def check_timed(job: Job, level: str) -> None:
             )  # fmt: skip
 
 
-def check_sizes(works: Sequence[RankWork], level: str) -> None:
-    """Raise InputError if members of a collective state different sizes: they depend on data."""
-    size_of: dict[int, tuple[int, int]] = {}
-    for rank, work in enumerate(works):
-        nodes = work.trace.nodes[work.row]
-        rooted = nodes["comm_type"].cast(pl.String).is_in(_ROOTED).to_numpy()
-        rows = np.flatnonzero(work.collective & ~rooted)
-        sizes = nodes["comm_bytes"].to_numpy()[rows]
-        for meeting, size in zip(work.meeting[rows].tolist(), sizes.tolist(), strict=True):
-            other, known = size_of.setdefault(meeting, (rank, size))
-            if known != size:
-                raise InputError(
-                    f"ranks {other} and {rank}", f"one collective has {known} bytes on one and "
-                    f"{size} on the other: sizes depend on data, which level {level} cannot merge",
-                    "use level shapes",
-                )  # fmt: skip
-
-
 def merge_job(
     job: Job, key: SecretKey, systems: Mapping[str, System], before: Mapping[str, Answer]
 ) -> tuple[Job, list[Fidelity]]:
@@ -122,10 +103,8 @@ def merge_job(
         If the job cannot be merged, or not within the tolerance.
     """
     tolerance = GUARANTEES["structure"].tolerance
-    check_mergeable(job, "structure")
     done = free_schedule(job)
     works = works_of(job, done)
-    check_sizes(works, "structure")
     yardstick = Yardstick(before, systems, tolerance)
     least = int((key.unit("intervals") + 1) / 2 * _STARTS)
     for intervals in _INTERVALS[least:]:

@@ -1,6 +1,6 @@
 """What ``nadi.pipeline`` gives; each name is loaded when it is first used."""
 
-from .attacked_jobs import attack as attack
+from .attacked_jobs import ATTACKED_MODELS as ATTACKED_MODELS, attack as attack
 from .changed_jobs import ask as ask, reorder_job as reorder_job
 from .collective_estimates import (
     CollectiveEstimate as CollectiveEstimate,

@@ -28,7 +28,7 @@ from nadi.obfuscation.obfuscated_job import ObfuscatedJob
 from nadi.obfuscation.private_job import noisy_job
 from nadi.obfuscation.renamed_traces import names_of_job, rename_job
 from nadi.obfuscation.secret_key import SecretKey, job_digest
-from nadi.obfuscation.structure import check_timed, merge_job, simulator_job
+from nadi.obfuscation.structure import check_mergeable, check_timed, merge_job, simulator_job
 from nadi.pricing.priced_traces import price_job
 from nadi.simulator.machine.system import System
 from nadi.simulator.machine.system_file import SystemFile
@@ -36,7 +36,7 @@ from nadi.simulator.machine.system_file import SystemFile
 __all__ = ["REPORT", "obfuscate", "obfuscate_with", "reveal", "write_obfuscated"]
 
 REPORT = "obfuscation.json"
-_NAMED = ("names", "shapes")
+_NAMED, _MERGED = ("names", "shapes"), ("structure", "private")
 _Progress = Callable[[str], None]
 
 
@@ -115,6 +115,8 @@ def obfuscate_with(
         priced, _ = price_job(named, system.fit(len(named.traces)))
         done = replace(done, job=_as_job(priced))
     check_timed(done.job, level)
+    if level in _MERGED:
+        check_mergeable(done.job, level)
     systems = _systems_for(len(named.traces))
     recording, done = done.job, replace(done, recorded=done.recorded and level == "shapes")
     if level == "private":
