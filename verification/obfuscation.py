@@ -8,7 +8,8 @@ allows its ranks, the simulated step time and the time of each kind of the criti
 by at most 1 % (names, shapes) or 3 % (structure) of the step time. No string of the original is in
 any byte of the output, but words of the list of allowed words. Of jobs of known models, at most
 1.5 times as many as by chance are identified at structure. The noise at private is that of its
-epsilon, whose parts add up. --all takes more jobs.
+epsilon, whose parts add up. By default a third of the systems is tried, and three models; --all
+takes all, and more jobs.
 """
 
 from __future__ import annotations
@@ -80,10 +81,12 @@ _KEYS = (
 )  # fmt: skip
 
 
-def check_job(job: Any, name: str, key: Path, checks: Checks) -> None:
+def check_job(job: Any, name: str, key: Path, checks: Checks, *, takes_all: bool) -> None:
     """Check answers and strings of a job at every level."""
     traces = job.traces if isinstance(job, nadi.Job) else tuple(job)
     systems = dict(_systems(len(traces)))
+    if not takes_all:  # of all, nadi obfuscate itself has made sure
+        systems = dict(list(systems.items())[::3])
     before = {which: _answers(job, system) for which, system in systems.items()}
     unseen = {which: _system(text, len(traces)) for which, text in _UNSEEN.items()}
     strings = _strings(traces)
@@ -211,7 +214,8 @@ def _plain(suffix: str) -> list[bytes]:
         path = Path(folder) / f"x{suffix}"
         nadi.write(job.job.traces[0], path)
         content = _content(path)
-    return sorted(set(re.findall(rb"[\w.]{4,}", content)), key=len, reverse=True)
+    columns = {name.encode() for table in nadi.model.schema.TABLES for name in table.dtypes}
+    return sorted({*re.findall(rb"[\w.]{4,}", content), *columns}, key=len, reverse=True)
 
 
 def check_attacks(checks: Checks, *, takes_all: bool) -> None:
@@ -246,7 +250,7 @@ def check_noise(checks: Checks) -> None:
 def check_accounting(job: Any, key: Path, checks: Checks) -> None:
     """Check that the parts of epsilon add up, and that more of it leaves less noise."""
     off = []
-    for epsilon in (0.1, 1.0, 10.0):
+    for epsilon in (0.1, 10.0):
         done = nadi.obfuscate(job, key, "private", epsilon=epsilon)
         spent = done.report["privacy"]["spent"]
         checks.add(f"epsilon {epsilon:g} is the sum of its parts",
@@ -256,7 +260,7 @@ def check_accounting(job: Any, key: Path, checks: Checks) -> None:
         apart = done.job.traces[0].column("duration"), again.job.traces[0].column("duration")
         same = apart[0].size == apart[1].size and bool((apart[0] == apart[1]).all())
         checks.add(f"epsilon {epsilon:g}: noise never comes again", not same)
-    checks.add("less noise is nearer to the original", off[2] < off[0],
+    checks.add("less noise is nearer to the original", off[1] < off[0],
                ", ".join(f"{one:.1%}" for one in off))  # fmt: skip
 
 
@@ -274,13 +278,14 @@ def main() -> None:
         ]
         for name in names:
             if Path(name).exists():
-                check_job(nadi.load.read_job(name), Path(name).name, key, checks)
+                read = nadi.load.read_job(name)
+                check_job(read, Path(name).name, key, checks, takes_all=takes_all)
         plans = () if given else (*_PLANS, *(_MORE_PLANS if takes_all else ()))
         for plan in plans:
             job = _timed(plan)
-            check_job(job, f"llama3-8b {plan}", key, checks)
+            check_job(job, f"llama3-8b {plan}", key, checks, takes_all=takes_all)
         if plans:
-            check_accounting(_timed(plans[0]), key, checks)
+            check_accounting(_timed({"dp": 2}), key, checks)
             check_attacks(checks, takes_all=takes_all)
     check_noise(checks)
     checks.finish()
