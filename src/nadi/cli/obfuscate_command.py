@@ -66,7 +66,7 @@ def command(
 ) -> None:  # fmt: skip
     """Obfuscate a job and print what is preserved, or map pseudonyms back."""
     from nadi.cli.progress_bar import show_progress
-    from nadi.report.obfuscation_report import describe_obfuscation, print_names, print_obfuscation
+    from nadi.report.obfuscation_report import describe_obfuscation, print_obfuscation
     from nadi.report.text_layout import to_json
 
     if bool(output) == bool(reveal):
@@ -74,15 +74,8 @@ def command(
             [Parameter("output"), " and ", Parameter("reveal")], "exactly one of them is needed",
             "name the folder to write, or one that was written",
         )  # fmt: skip
-    console = output_console()
     if reveal:
-        from nadi.pipeline.obfuscated_jobs import reveal as names_of
-
-        names = names_of(job, key, reveal)
-        if as_json:
-            sys.stdout.write(to_json(names).decode())
-        else:
-            print_names(names, console)
+        _reveal(job, key, reveal, as_json=as_json)
         return
     with show_progress(announce=False, use="obfuscate") as progress:
         progress("starting")
@@ -96,4 +89,16 @@ def command(
     if as_json:
         sys.stdout.write(to_json(describe_obfuscation(done)).decode())
         return
-    print_obfuscation(done, files, console)
+    print_obfuscation(done, files, output_console())
+
+
+def _reveal(job: str, key: str, folder: str, *, as_json: bool) -> None:
+    from nadi.pipeline.obfuscated_jobs import reveal
+    from nadi.report.obfuscation_report import print_names
+    from nadi.report.text_layout import to_json
+
+    names = reveal(job, key, folder)
+    if as_json:
+        sys.stdout.write(to_json(names).decode())
+    else:
+        print_names(names, output_console())

@@ -144,16 +144,19 @@ def merge_work(work: RankWork, cuts: Cuts, sizes: Ints, beside: Beside, base: fl
     later = blocks.lane.size + np.flatnonzero(part > 0)
     src = place[np.concatenate([src, in_lane[chain], later - 1])]
     dst = place[np.concatenate([dst, in_lane[chain + 1], later])]
-    kept = src < dst  # others lie within one cut, where the order is that of ids
-    pairs = np.unique(src[kept] * order.size + dst[kept])
-    deps = DEPS.build(pairs.size, {
-        "src": pairs // order.size, "dst": pairs % order.size, "kind": "data",
-    })  # fmt: skip
     return Trace(
-        nodes=_nodes(work, blocks, (merged, size), order), deps=deps, groups=work.trace.groups,
-        issues=ISSUES.empty(), provenance=Provenance(__version__, ()), rank=work.trace.rank,
-        world_size=work.trace.world_size,
+        nodes=_nodes(work, blocks, (merged, size), order), deps=_deps(src, dst, order.size),
+        groups=work.trace.groups, issues=ISSUES.empty(), provenance=Provenance(__version__, ()),
+        rank=work.trace.rank, world_size=work.trace.world_size,
     )  # fmt: skip
+
+
+def _deps(src: Ints, dst: Ints, size: int) -> pl.DataFrame:
+    """Return dependencies, each once; others lie within one cut, where ids give the order."""
+    kept = src < dst
+    pairs = np.unique(src[kept] * size + dst[kept])
+    columns = {"src": pairs // size, "dst": pairs % size, "kind": "data"}
+    return DEPS.build(pairs.size, columns)
 
 
 def _counts(work: RankWork, merged: Ints, number: Ints, step: Ints, base: float) -> Ints:

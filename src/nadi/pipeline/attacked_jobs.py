@@ -91,12 +91,7 @@ def attack(
     tables = []
     for level in ("original", *levels):
         progress(f"attacking level {level}")
-        targets = []
-        for made, own in zip(corpus, known, strict=True):
-            first, second = (_released(job, level, random) for job in made.recordings[1:])
-            if first is not None and second is not None:
-                what = made.model, made.hidden, made.layers, made.tokens
-                targets.append(Target(*what, own, first, second))
+        targets = _targets(corpus, known, level, random)
         if len(targets) >= _LEAST_JOBS:
             found = attack_targets(targets)
             tables.append(
@@ -105,6 +100,19 @@ def attack(
                 )
             )
     return pl.concat(tables)
+
+
+def _targets(
+    corpus: Sequence[_Made], known: Sequence[Seen], level: str, random: np.random.Generator
+) -> list[Target]:
+    """Release two recordings of each job at a level; jobs that are refused are left out."""
+    targets = []
+    for made, own in zip(corpus, known, strict=True):
+        first, second = (_released(job, level, random) for job in made.recordings[1:])
+        if first is not None and second is not None:
+            what = made.model, made.hidden, made.layers, made.tokens
+            targets.append(Target(*what, own, first, second))
+    return targets
 
 
 def _check(name: str, given: Sequence[str], known: Sequence[str]) -> None:
