@@ -28,6 +28,11 @@ from .message_jobs import (
     read_messages as read_messages,
     simulate_messages as simulate_messages,
 )
+from .obfuscated_jobs import (
+    obfuscate as obfuscate,
+    reveal as reveal,
+    write_obfuscated as write_obfuscated,
+)
 from .offloaded_inference import (
     OffloadAnswer as OffloadAnswer,
     OffloadQuestion as OffloadQuestion,
@@ -47,10 +52,6 @@ from .placement_studies import (
     PlacementQuestion as PlacementQuestion,
     PlacementStudy as PlacementStudy,
     study_placement as study_placement,
-from .obfuscated_jobs import (
-    obfuscate as obfuscate,
-    reveal as reveal,
-    write_obfuscated as write_obfuscated,
 )
 from .predictions import on_system as on_system
 from .recorded_jobs import run as run
