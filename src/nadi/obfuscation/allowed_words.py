@@ -45,7 +45,7 @@ _ON_DEVICE = ("kernel", "memcpy", "memset")
 WORDS = frozenset({
     *PHASES, *BACKENDS, *ATTRIBUTES, *_RUNTIME, *_KERNEL_WORDS.values(), *OP_CLASSES, *DTYPE_NAMES,
     *CATEGORIES, *COMM_TYPES, *DEP_KINDS, *NODE_KINDS, *KERNEL_CLASSES, *NAMES_OF_COLUMNS,
-    "ProfilerStep", "block",
+    "ProfilerStep", "block", "c10d", "gloo", "nccl",
     *(prefix + word for prefix in _PREFIXES for word in (*COMM_TYPES, *CATEGORIES)),
 })  # fmt: skip
 """All words that can be in the files of an obfuscated job besides the names of their fields."""
