@@ -22,6 +22,7 @@ COMMANDS = {
     "cli/loggp_command.py: command",
     "cli/generate_network_command.py: network",
     "cli/offload_command.py: command",
+    "cli/obfuscate_command.py: command",
     "cli/record_fake_command.py: command",
     "cli/replay_command.py: command",
     "cli/run_command.py: command",

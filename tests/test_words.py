@@ -150,6 +150,7 @@ def test_force_means_one_thing() -> None:
         "generate llm",
         "generate network",
         "fold",
+        "obfuscate",
         "unfold",
         "scale",
         "record-fake",

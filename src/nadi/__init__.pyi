@@ -14,6 +14,7 @@ from . import (
     link as link,
     load as load,
     model as model,
+    obfuscation as obfuscation,
     pipeline as pipeline,
     placement as placement,
     pricing as pricing,
@@ -44,6 +45,7 @@ from .pipeline.folded_jobs import fold as fold, unfold as unfold
 from .pipeline.generated_jobs import llm_job as llm_job
 from .pipeline.jobs_together import simulate_together as simulate_together
 from .pipeline.linking import link_files as link_files
+from .pipeline.obfuscated_jobs import obfuscate as obfuscate
 from .pipeline.recorded_jobs import run as run
 from .pipeline.scaled_up_jobs import scale as scale
 from .pipeline.simulated_jobs import simulate as simulate

@@ -8,6 +8,7 @@ import typer
 
 from nadi.cli import (
     analyze_command as analyze,
+    attack_command as attack,
     collect_command as collect,
     collective_command as collective,
     convert_command as convert,
@@ -22,6 +23,7 @@ from nadi.cli import (
     info_command as info,
     link_command as link,
     loggp_command as loggp,
+    obfuscate_command as obfuscate,
     offload_command as offload,
     record_fake_command as record_fake,
     reorder_command as reorder,
@@ -71,6 +73,8 @@ app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
 app.command("fold", cls=QuickCommand, help=fold.HELP)(fold.command)
 app.command("unfold", cls=QuickCommand, help=unfold.HELP)(unfold.command)
 app.command("scale", cls=QuickCommand, help=scale.HELP)(scale.command)
+app.command("obfuscate", cls=QuickCommand, help=obfuscate.HELP)(obfuscate.command)
+app.command("attack", cls=QuickCommand, help=attack.HELP)(attack.command)
 app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)

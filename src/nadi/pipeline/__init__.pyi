@@ -1,5 +1,6 @@
 """What ``nadi.pipeline`` gives; each name is loaded when it is first used."""
 
+from .attacked_jobs import ATTACKED_MODELS as ATTACKED_MODELS, attack as attack
 from .changed_jobs import ask as ask, reorder_job as reorder_job
 from .collective_estimates import (
     CollectiveEstimate as CollectiveEstimate,
@@ -26,6 +27,11 @@ from .linking import LinkedFile as LinkedFile, Linking as Linking, link_files as
 from .message_jobs import (
     read_messages as read_messages,
     simulate_messages as simulate_messages,
+)
+from .obfuscated_jobs import (
+    obfuscate as obfuscate,
+    reveal as reveal,
+    write_obfuscated as write_obfuscated,
 )
 from .offloaded_inference import (
     OffloadAnswer as OffloadAnswer,

@@ -1,0 +1,64 @@
+"""``nadi attack``: how often attacks on obfuscated jobs succeed."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nadi.cli.shared_options import AsJson, output_console
+
+__all__ = ["HELP", "command"]
+
+HELP = """Attack obfuscated jobs of known models, and print how often that succeeds.
+
+Jobs of the models are generated with random parallel layouts, sequences, micro-batches
+and devices, and obfuscated at each level. The attacker has other jobs of the same
+models, as they are and obfuscated with other keys, and is asked which model a job is
+of, how large it is, which releases belong together, and whether it is among the jobs
+that the attacker has. Chance is what the most common answer gets.
+
+[bold]Examples[/]
+
+  nadi attack
+  nadi attack --level structure --jobs 20
+  nadi attack --model llama3-8b --model qwen3-8b --level shapes
+"""
+
+
+def command(
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", metavar="NAME", show_default=False,
+                     help="A language model that ships with Nadi; repeatable. By default five of "
+                     "1 to 13 billion parameters."),
+    ] = None,
+    level: Annotated[
+        list[str] | None,
+        typer.Option("--level", metavar="LEVEL", show_default=False,
+                     help="names, shapes, structure or private; repeatable. By default all."),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", metavar="N", min=2, help="Jobs of each model."),
+    ] = 8,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of layouts, durations and keys."),
+    ] = 0,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Attack, and print the accuracy of each attack at each level against chance."""
+    from nadi.cli.progress_bar import show_progress
+
+    with show_progress(announce=False, use="attack") as progress:
+        progress("starting")
+        from nadi.obfuscation.guarantees import LEVELS
+        from nadi.pipeline.attacked_jobs import ATTACKED_MODELS, attack
+        from nadi.report.obfuscation_report import print_attacks
+        from nadi.report.text_layout import to_json
+
+        found = attack(model or ATTACKED_MODELS, level or LEVELS, jobs, seed, progress)
+    if as_json:
+        sys.stdout.write(to_json(found.to_dicts()).decode())
+        return
+    print_attacks(found, output_console())

@@ -1,0 +1,32 @@
+"""Read the owner's key from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nadi.errors import InputError
+from nadi.formats.addresses import locate
+from nadi.obfuscation.secret_key import SecretKey, key_of
+
+__all__ = ["read_key"]
+
+_LARGEST = 1 << 16
+
+
+def read_key(path: Path | str) -> SecretKey:
+    """Read a key: at least 16 random bytes, or their text.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or holds no key.
+    """
+    try:
+        content = locate(path).read_bytes()
+    except OSError as error:
+        what = f"the key cannot be read: {error.strerror or error}"
+        raise InputError(str(path), what, "make one with: openssl rand -hex 32 > FILE") from None
+    if len(content) > _LARGEST:
+        what = f"a file of {len(content)} bytes is no key: at most {_LARGEST} are expected"
+        raise InputError(str(path), what, "name the file of the key")
+    return key_of(content, str(path))

@@ -1,0 +1,109 @@
+"""An obfuscated job, and the report that is shared with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nadi.model.trace import Job
+from nadi.obfuscation.fidelity import Fidelity
+from nadi.obfuscation.guarantees import GUARANTEES, NOT_GUARANTEED
+
+__all__ = ["ObfuscatedJob", "PrivacyLoss"]
+
+
+@dataclass(frozen=True)
+class PrivacyLoss:
+    """What a release at level ``private`` spends.
+
+    Attributes
+    ----------
+    epsilon
+        Of the whole release.
+    spent
+        Its parts: what was released, and the epsilon of that.
+    unit_ns, unit_bytes
+        Neighbouring jobs differ by one operation that lasts at most so long, or by one
+        communication's size by at most so many bytes.
+    computations
+        The number of computations, with noise.
+    """
+
+    epsilon: float
+    spent: dict[str, float]
+    unit_ns: int
+    unit_bytes: int
+    computations: int
+
+    @property
+    def relation(self) -> str:
+        """Which jobs are neighbours."""
+        return (
+            "two jobs with the same communications in the same order, and with the same ranks that "
+            "share a trace, are neighbours if one trace of one of them has one more computation, "
+            f"of at most {self.unit_ns} ns, between others of its thread or stream and for which "
+            f"no other waits, or states at most {self.unit_bytes} bytes more for one communication"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ObfuscatedJob:
+    """A job that can be shared, and what its owner knows about it.
+
+    Attributes
+    ----------
+    job
+        The job to share.
+    level
+        One of ``names``, ``shapes``, ``structure`` and ``private``.
+    salt, key_check
+        Hexadecimal: what pseudonyms depend on besides the key, and by what the key is recognized.
+    recorded
+        Whether it is still a recording, which is written as ``.nadi``, or nodes for a simulator.
+    fidelity
+        Of each system on which both jobs were simulated. It is for the owner: at ``private`` it
+        is computed from the original and would spend more than epsilon.
+    original_nodes
+        Number of nodes of the original.
+    privacy
+        At level ``private``.
+    """
+
+    job: Job
+    level: str
+    salt: str
+    key_check: str
+    recorded: bool
+    original_nodes: int
+    fidelity: tuple[Fidelity, ...] = ()
+    privacy: PrivacyLoss | None = None
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What is shared with the job: what is preserved, how far, what is not, against whom."""
+        promised = GUARANTEES[self.level]
+        found: dict[str, Any] = {
+            "level": self.level,
+            "preserved": promised.preserved,
+            "removed": promised.removed,
+            "against": promised.against,
+            "not_guaranteed": list(NOT_GUARANTEED),
+            "salt": self.salt,
+            "key_check": self.key_check,
+        }
+        if self.fidelity and promised.tolerance > 0:
+            found["how_far"] = {
+                "measure": "difference of simulated step time, and of the time of any kind of the "
+                "critical path, as shares of the step time",
+                "at_most": promised.tolerance,
+                "systems": [one.system for one in self.fidelity],
+            }
+        if self.privacy is not None:
+            found["privacy"] = {
+                "epsilon": self.privacy.epsilon,
+                "spent": self.privacy.spent,
+                "neighbouring_relation": self.privacy.relation,
+                "mechanism": "discrete Laplace noise",
+                "computations": self.privacy.computations,
+            }
+        return found

@@ -1,0 +1,161 @@
+"""Attack obfuscated jobs of known models, and say how often that succeeds, by level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import InputError, Parameter, UsageError
+from nadi.generate.llm.llm_jobs import job_of_model
+from nadi.load.model_library import shipped_language_models
+from nadi.load.system_library import load_system
+from nadi.model.trace import Job
+from nadi.obfuscation.attack_features import Seen, seen_of
+from nadi.obfuscation.attacks import Target, attack_targets
+from nadi.obfuscation.guarantees import LEVELS
+from nadi.obfuscation.secret_key import SecretKey
+from nadi.pipeline.generated_jobs import checked_plan
+from nadi.pipeline.obfuscated_jobs import obfuscate_with
+from nadi.pricing.priced_traces import price_job
+
+__all__ = ["ATTACKED_MODELS", "attack"]
+
+ATTACKED_MODELS = ("gpt3-1.3b", "gpt3-6.7b", "llama2-13b", "llama3-8b", "qwen3-8b")
+_PLANS = ((1, 1, 1), (1, 1, 2), (2, 1, 1), (2, 1, 2), (1, 1, 4), (1, 2, 1), (4, 1, 1), (1, 2, 2))
+_DEVICES = ("dgx-a100", "dgx-h100", "hgx-h200", "mi300x-node")
+_SEQUENCES = (1024, 2048, 4096)
+_SPREAD = 0.03  # of the durations of two recordings of one job
+_LEAST_JOBS = 2
+
+
+class _Made(NamedTuple):
+    """A job of the corpus, in three recordings: the attacker's own, and the two released."""
+
+    model: str
+    hidden: int
+    layers: int
+    tokens: int
+    recordings: tuple[Job, Job, Job]
+
+
+def attack(
+    models: Sequence[str] = ATTACKED_MODELS,
+    levels: Sequence[str] = LEVELS,
+    jobs: int = 10,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> pl.DataFrame:
+    """Attack obfuscated jobs of known models, and return how often each attack succeeds.
+
+    Jobs are generated: of each model several, with random parallel layouts, sequences,
+    micro-batches and devices; two recordings of a job differ by 3 % in every duration.
+
+    Parameters
+    ----------
+    models
+        Names of language models that ship with Nadi: what the attacker chooses from.
+    levels
+        At which jobs are obfuscated; ``original``, as they are, always comes first.
+    jobs
+        Of each model.
+    seed
+        Of the layouts, durations and keys.
+    progress
+        Called with a line of text before each longer stage.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``level``, ``attack``, ``accuracy``, ``chance``, ``jobs``: a row per level and attack. Jobs
+        that cannot be obfuscated at a level are left out of that level.
+
+    Raises
+    ------
+    UsageError
+        If a model or a level is unknown, or there is nothing to choose from.
+    """
+    _check("model", models, shipped_language_models())
+    _check("level", levels, LEVELS)
+    if len(set(models)) < _LEAST_JOBS or jobs < _LEAST_JOBS:
+        raise UsageError(
+            "attack", "one answer alone cannot be wrong", "name two models and two jobs or more"
+        )
+    random = np.random.default_rng(seed)
+    progress("generating jobs")
+    corpus = [_make(model, number, random) for model in models for number in range(jobs)]
+    known = [seen_of(made.recordings[0]) for made in corpus]
+    tables = []
+    for level in ("original", *levels):
+        progress(f"attacking level {level}")
+        targets = _targets(corpus, known, level, random)
+        if len(targets) >= _LEAST_JOBS:
+            found = attack_targets(targets)
+            tables.append(
+                found.select(
+                    pl.lit(level).alias("level"), pl.all(), pl.lit(len(targets)).alias("jobs")
+                )
+            )
+    return pl.concat(tables)
+
+
+def _targets(
+    corpus: Sequence[_Made], known: Sequence[Seen], level: str, random: np.random.Generator
+) -> list[Target]:
+    """Release two recordings of each job at a level; jobs that are refused are left out."""
+    targets = []
+    for made, own in zip(corpus, known, strict=True):
+        first, second = (_released(job, level, random) for job in made.recordings[1:])
+        if first is not None and second is not None:
+            what = made.model, made.hidden, made.layers, made.tokens
+            targets.append(Target(*what, own, first, second))
+    return targets
+
+
+def _check(name: str, given: Sequence[str], known: Sequence[str]) -> None:
+    for one in given:
+        if one not in known:
+            raise UsageError(
+                Parameter(name, one), f"unknown {name}", f"there are {', '.join(known)}"
+            )
+
+
+def _make(model: str, number: int, random: np.random.Generator) -> _Made:
+    tp, pp, dp = _PLANS[number % len(_PLANS)]
+    sequence = int(random.choice(_SEQUENCES))
+    micro_batch = int(random.integers(1, 3))
+    fields: dict[str, Any] = {
+        "tp": tp, "pp": pp, "dp": dp, "sequence": sequence, "micro_batch": micro_batch,
+    }  # fmt: skip
+    described, plan = checked_plan(model, fields)
+    system = load_system(str(random.choice(_DEVICES)), plan.world_size)
+    job, _ = price_job(job_of_model(described, plan), system)
+    assert isinstance(job, Job)
+    recordings = tuple(_recorded(job, random) for _ in range(3))
+    return _Made(
+        model, described.hidden, described.layers, sequence * micro_batch,
+        (recordings[0], recordings[1], recordings[2]),
+    )  # fmt: skip
+
+
+def _recorded(job: Job, random: np.random.Generator) -> Job:
+    """Return a job whose durations differ as those of another recording would."""
+    done = {}
+    for trace in {id(one): one for one in job.traces}.values():
+        time = trace.column("duration")
+        factor = np.exp(_SPREAD * random.standard_normal(time.size))
+        moved = np.where(time > 0, np.rint(time * factor), time).astype(np.int64)
+        done[id(trace)] = replace(trace, nodes=trace.nodes.with_columns(duration=pl.Series(moved)))
+    return replace(job, traces=tuple(done[id(trace)] for trace in job.traces))
+
+
+def _released(job: Job, level: str, random: np.random.Generator) -> Seen | None:
+    if level == "original":
+        return seen_of(job)
+    try:
+        return seen_of(obfuscate_with(job, SecretKey(random.bytes(32)), level).job)
+    except InputError:
+        return None

@@ -1,0 +1,273 @@
+"""Obfuscate a job, write it, and map pseudonyms back for the owner of the key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from secrets import token_bytes
+
+import msgspec
+
+from nadi.errors import InputError, Parameter, UsageError
+from nadi.folding.folded_job import FoldedJob, unfold_job
+from nadi.formats.addresses import check_target, locate
+from nadi.formats.files import write_pieces
+from nadi.formats.trace_files import write
+from nadi.generate.job_files import check_place, write_job
+from nadi.load.key_files import read_key
+from nadi.load.simulation_jobs import read_job
+from nadi.load.system_library import load_system, shipped_systems
+from nadi.model.schema import GIVEN_DEPS, ISSUES, MATCHES
+from nadi.model.trace import Job, Trace
+from nadi.obfuscation.fidelity import answers, compared
+from nadi.obfuscation.guarantees import LEVELS
+from nadi.obfuscation.moved_sizes import move_job
+from nadi.obfuscation.obfuscated_job import ObfuscatedJob
+from nadi.obfuscation.private_job import noisy_job
+from nadi.obfuscation.renamed_traces import names_of_job, rename_job
+from nadi.obfuscation.secret_key import SecretKey, job_digest
+from nadi.obfuscation.structure import check_mergeable, check_timed, merge_job, simulator_job
+from nadi.pricing.priced_traces import price_job
+from nadi.simulator.machine.system import System
+from nadi.simulator.machine.system_file import SystemFile
+
+__all__ = ["REPORT", "obfuscate", "obfuscate_with", "reveal", "write_obfuscated"]
+
+REPORT = "obfuscation.json"
+_NAMED, _MERGED = ("names", "shapes"), ("structure", "private")
+_Progress = Callable[[str], None]
+
+
+def obfuscate(
+    job: Job | Sequence[Trace] | Path | str,
+    key: Path | str,
+    level: str = "names",
+    *,
+    system: SystemFile | None = None,
+    epsilon: float = 1.0,
+    progress: _Progress = lambda _: None,
+) -> ObfuscatedJob:
+    """Make a job that can be shared: what simulators need stays, the rest goes.
+
+    What stays is on a list, from which traces are built anew, so that a field that is not known
+    cannot leak. Names become pseudonyms that only the key's owner can map back (:func:`reveal`).
+
+    Parameters
+    ----------
+    job
+        A job, or the path of one as :func:`nadi.simulate` takes it: recordings are linked.
+    key
+        The file of the owner's key: at least 16 random bytes.
+    level
+        ``names``, ``shapes``, ``structure`` or ``private``; each removes what those before it do.
+    system
+        Computations without a time take those that its device needs, which ``structure`` and
+        ``private`` require of such a job.
+    epsilon
+        The privacy loss of a release at ``private``.
+    progress
+        Called with a line of text before each longer stage.
+
+    Returns
+    -------
+    ObfuscatedJob
+        With the report to share. :func:`write_obfuscated` writes both.
+
+    Raises
+    ------
+    InputError, UsageError
+        If the key is missing or none, or the job cannot be read, simulated, or obfuscated at
+        this level.
+    """
+    if level not in LEVELS:
+        raise UsageError(
+            Parameter("level", level), "unknown level", f"there are {', '.join(LEVELS)}"
+        )
+    owner = read_key(key)
+    return obfuscate_with(
+        _job_of(job, progress), owner, level, system=system, epsilon=epsilon, progress=progress
+    )
+
+
+def obfuscate_with(
+    whole: Job,
+    owner: SecretKey,
+    level: str,
+    *,
+    system: SystemFile | None = None,
+    epsilon: float = 1.0,
+    progress: _Progress = lambda _: None,
+) -> ObfuscatedJob:
+    """Obfuscate a job with a key that was read; else as :func:`obfuscate`."""
+    salted = owner.for_job(job_digest(whole.traces))
+    if level == "private":  # where nothing may follow from the job but by noise
+        salted = SecretKey(owner.secret, token_bytes(len(salted.salt)))
+    progress("renaming")
+    named = rename_job(whole, salted)
+    done = ObfuscatedJob(
+        named, level, salted.salt.hex(), salted.check, _is_recorded(whole), whole.num_nodes
+    )
+    if level == "names":
+        return done
+    if system is not None:
+        priced, _ = price_job(named, system.fit(len(named.traces)))
+        done = replace(done, job=_as_job(priced))
+    check_timed(done.job, level)
+    if level in _MERGED:
+        check_mergeable(done.job, level)
+    systems = _systems_for(len(named.traces))
+    recording, done = done.job, replace(done, recorded=done.recorded and level == "shapes")
+    if level == "private":
+        progress("adding noise")
+        return _private(done, simulator_job(recording), salted, systems, epsilon)
+    progress("moving sizes")
+    moved, fidelity, before = move_job(recording, salted, systems)
+    if level == "structure":
+        progress("merging operations")
+        moved, fidelity = merge_job(simulator_job(moved), salted, systems, before)
+    return replace(done, job=moved, fidelity=tuple(fidelity))
+
+
+def _private(
+    done: ObfuscatedJob, plain: Job, key: SecretKey, systems: Mapping[str, System], epsilon: float
+) -> ObfuscatedJob:
+    noisy, loss = noisy_job(plain, epsilon)
+    with suppress(InputError):  # what is computed from noisy numbers spends nothing
+        noisy, _ = merge_job(noisy, key, systems, answers(noisy, systems))
+    before, after = answers(plain, systems), answers(noisy, systems)
+    fidelity = tuple(compared(name, before[name], after[name]) for name in systems)
+    return replace(done, job=noisy, fidelity=fidelity, privacy=loss)
+
+
+def _systems_for(ranks: int) -> dict[str, System]:
+    """Return the systems that ship with Nadi and allow so many ranks."""
+    found = {}
+    for name in shipped_systems():
+        try:
+            found[name] = load_system(name, ranks)
+        except UsageError:
+            continue
+    if not found:
+        raise UsageError(
+            f"{ranks} ranks", "no system that ships with Nadi allows so many, and so nothing could "
+            "be promised", "use level names",
+        )  # fmt: skip
+    return found
+
+
+def write_obfuscated(
+    done: ObfuscatedJob, folder: Path | str, *, overwrite: bool = False
+) -> tuple[Path, ...]:
+    """Write an obfuscated job, and its report ``obfuscation.json``.
+
+    A recording becomes ``rank0.nadi`` and so on, which stay a recording; other jobs, and all at
+    ``structure`` and ``private``, become ``trace.0.et`` and so on.
+
+    Raises
+    ------
+    InputError
+        If a file exists already, or cannot be written.
+    """
+    place = locate(folder)
+    targets = check_output(place, done.job, recorded=done.recorded, overwrite=overwrite)
+    if done.recorded:
+        for trace, target in zip(done.job.traces, targets[:-1], strict=True):
+            write(trace, target, to="nadi")
+    else:
+        write_job(done.job, place, overwrite=overwrite)
+    content = msgspec.json.format(msgspec.json.encode(done.report), indent=2)
+    write_pieces(targets[-1], [content])
+    return targets
+
+
+def check_output(place: Path, job: Job, *, recorded: bool, overwrite: bool) -> tuple[Path, ...]:
+    """Check that a job may be written to a folder, and return its files; writes nothing.
+
+    Raises
+    ------
+    InputError
+        If a file exists already and ``overwrite`` is not given, or the folder is a file.
+    """
+    names = [f"rank{rank}.nadi" if recorded else f"trace.{rank}.et" for rank in job.ranks]
+    targets = tuple(place / name for name in (*names, REPORT))
+    if recorded and place.is_file():
+        what = "is a file, but the traces of ranks are written into a folder"
+        raise InputError(str(place), what, "name a folder")
+    for target in targets:
+        check_target(target, (), overwrite=overwrite)
+    if not recorded:
+        check_place(place, "trace", len(job.traces), overwrite=overwrite)
+    return targets
+
+
+def reveal(
+    job: Job | Sequence[Trace] | Path | str, key: Path | str, folder: Path | str
+) -> dict[str, str]:
+    """Return the name behind each pseudonym of a written job, by pseudonym.
+
+    Parameters
+    ----------
+    job, key
+        The original, and the key that it was obfuscated with.
+    folder
+        Where :func:`write_obfuscated` wrote.
+
+    Raises
+    ------
+    InputError
+        If the folder has no report, or the key or the job is another one.
+    """
+    stated = _report_of(locate(folder) / REPORT)
+    owner = read_key(key)
+    salted = SecretKey(owner.secret, bytes.fromhex(stated.salt))
+    if salted.check != stated.key_check:
+        raise InputError(str(key), f"{folder} was obfuscated with another key", "give its own key")
+    if stated.level not in _NAMED:
+        what = f"level {stated.level} has no pseudonyms: operations are merged"
+        raise InputError(str(folder), what, "name an output of level names or shapes")
+    whole = _job_of(job, lambda _: None)
+    if owner.for_job(job_digest(whole.traces)).salt != salted.salt:
+        what = f"{folder} was made of another job"
+        raise InputError(str(job) if isinstance(job, (str, Path)) else "job", what,
+                         "give the job that was obfuscated")  # fmt: skip
+    return names_of_job(whole, salted)
+
+
+class _Report(msgspec.Struct):
+    level: str
+    salt: str
+    key_check: str
+
+
+def _report_of(path: Path) -> _Report:
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_Report)
+        bytes.fromhex(found.salt)
+    except OSError as error:
+        what = f"cannot be read: {error.strerror or error}"
+        raise InputError(str(path), what, "name a folder that nadi obfuscate wrote") from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InputError(
+            str(path), f"is no report of nadi obfuscate ({error})", "obfuscate the job again"
+        ) from None
+    return found
+
+
+def _job_of(job: Job | Sequence[Trace] | Path | str, progress: _Progress) -> Job:
+    found = read_job(job, progress) if isinstance(job, (str, Path)) else job
+    return unfold_job(found) if isinstance(found, FoldedJob) else _as_job(found)
+
+
+def _as_job(found: Job | Sequence[Trace]) -> Job:
+    if isinstance(found, Job):
+        return found
+    return Job(tuple(found), MATCHES.empty(), ISSUES.empty())
+
+
+def _is_recorded(job: Job) -> bool:
+    return any(
+        not set(trace.deps["kind"].unique().to_list()) <= set(GIVEN_DEPS)
+        for trace in dict.fromkeys(job.traces)
+    )

@@ -1,0 +1,40 @@
+"""Attacks find what is there, and their command prints a row for each."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import nadi
+from nadi.cli import main
+from nadi.obfuscation import ATTACKS
+from nadi.obfuscation.attacks import identify
+
+
+def test_what_differs_is_identified_and_what_does_not_is_guessed() -> None:
+    random = np.random.default_rng(0)
+    models = ["a", "b", "c"] * 10
+    centre = np.eye(3)[[0, 1, 2] * 10]
+    clear = [centre + 0.05 * random.standard_normal(centre.shape) for _ in range(3)]
+    assert identify(models, *clear) == 1
+    nothing = [random.standard_normal(centre.shape) for _ in range(3)]
+    assert identify(models, *nothing) < 0.65
+
+
+def test_the_command_prints_a_row_for_each_attack(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = ["--model", "gpt3-125m", "--model", "qwen3-0.6b", "--level", "names", "--jobs", "2"]
+    assert main(["attack", *chosen, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["attack"] for row in rows} == set(ATTACKS)
+    assert {row["level"] for row in rows} == {"original", "names"}
+    assert all(0 <= row["accuracy"] <= 1 and row["jobs"] == 4 for row in rows)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"models": ("x", "y")}, {"levels": ("all",)}, {"models": ("gpt3-125m",)}]
+)
+def test_wrong_requests_are_refused(wrong: dict[str, tuple[str, ...]]) -> None:
+    with pytest.raises(nadi.NadiError):
+        nadi.pipeline.attack(**wrong)  # type: ignore[arg-type]
