@@ -199,7 +199,7 @@ def test_refusals(small: nadi.folding.FoldedJob) -> None:
         (generated(dp=1), {"dp": 2}, "no process groups of the job are data parallel"),
         (generated(dp=1), {"pp": 3}, "how many parameters a layer has"),
         (experts, {"dp": 8}, "each expert is on one rank"),
-        (nadi.llm_job("gpt3-125m", **PLAN, schedule="zero-bubble"), {"pp": 3}, "--pp: "),
+        (nadi.llm_job("gpt3-125m", **PLAN, schedule="zero-bubble"), {"pp": 3}, "pp: "),
         (replace(small, rank_groups=RankGroups({"a": np.arange(8).reshape(4, 2)}, 8)), {"dp": 4},
          "are data parallel"),
     ]  # fmt: skip
@@ -231,5 +231,5 @@ def test_recorded_ranks_are_copied(demo_folder: Path) -> None:
     assert groups.members["group-1"].tolist() == [[0, 1], [4, 5]]
     with pytest.raises(UsageError, match="state no op_class"):
         nadi.scale(before, tp=2)
-    with pytest.raises(UsageError, match="--pp: the job has one stage"):
+    with pytest.raises(UsageError, match="pp: the job has one stage"):
         nadi.scale(before, pp=2)

@@ -228,6 +228,6 @@ def _missing(states: list[dict[str, Any]], done: list[dict[str, Any]]) -> tuple[
         found.append(
             f"steps: {most['count']} were seen"
             + (f" ({_NAMES[most['source']]})" if most["source"] else "")
-            + ", too few to record; use nadi.record in the program, or a smaller --warmup"
+            + ", too few to record; use nadi.record in the program, or fewer steps of warm-up"
         )
     return tuple(found)

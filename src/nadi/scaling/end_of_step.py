@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.generate.job_rows import BEFORE, Row, Work
 from nadi.scaling.class_rows import Origin
 from nadi.scaling.rank_blocks import RoleNames
@@ -50,8 +50,9 @@ class StepEnds:
         self.parameters = {key: self._parameters(key, sizes) for key in self.stage_of}
         if not any(self.parameters.values()):
             raise UsageError(
-                "--pp", "gradients are not summed by data parallel groups, so nothing says how "
-                "many parameters a layer has", "scale a job that has 2 replicas",
+                Parameter("pp"),
+                "gradients are not summed by data parallel groups, so nothing says how many "
+                "parameters a layer has", "scale a job that has 2 replicas",
             )  # fmt: skip
         self.norms = {
             key: sum(

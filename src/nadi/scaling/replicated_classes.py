@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.model.arrays import Ints
 from nadi.model.rank_groups import RankGroups
 from nadi.model.schema import GROUPS
@@ -63,18 +63,21 @@ def with_replicas(job: Classes, names: RoleNames, wanted: int, device: Device | 
     if not names.dp:
         known = ", ".join(job.groups.members) or "none"
         raise UsageError(
-            "--dp", f"no process groups of the job are data parallel (it has: {known}), so nothing "
+            Parameter("dp"),
+            f"no process groups of the job are data parallel (it has: {known}), so nothing "
             "says how gradients are summed", "scale a job that has 2 replicas, or name the groups "
             "dp",
         )  # fmt: skip
     if wanted % before:
         raise UsageError(
-            "--dp", f"{wanted} is no multiple of the {before} replicas of the job", "one of "
+            Parameter("dp"),
+            f"{wanted} is no multiple of the {before} replicas of the job", "one of "
             f"{', '.join(str(before << k) for k in range(1, 5))}, ...",
         )  # fmt: skip
     if names.ep and not names.edp:
         raise UsageError(
-            "--dp", f"each expert is on one rank of all {before} replicas, so nothing says how its "
+            Parameter("dp"),
+            f"each expert is on one rank of all {before} replicas, so nothing says how its "
             "gradients are summed", "scale a job in which experts have 2 copies",
         )  # fmt: skip
     times = wanted // before

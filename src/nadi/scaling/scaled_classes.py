@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.folding.folded_job import FoldedJob, fold_classes
 from nadi.folding.rank_roles import RankClasses
 from nadi.folding.stated_operands import operands_apart
@@ -101,7 +101,7 @@ def scale_job(job: FoldedJob, wanted: Wanted, device: Device | None = None) -> S
     """
     for name, number in wanted._asdict().items():
         if number < 0:
-            raise UsageError(f"--{name}", f"{number} ranks", "give 1 or more")
+            raise UsageError(Parameter(name), f"{number} ranks", "give 1 or more")
     known = _known(job)
     names = named_roles(known.groups)
     before = _sizes(known.groups, names)

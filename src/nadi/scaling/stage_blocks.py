@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.generate.job_rows import BEFORE, COMPUTE, Row, Work
 from nadi.model.arrays import Ints
 from nadi.pricing.operations import DTYPE_NAMES, OP_CLASSES
@@ -167,7 +167,9 @@ def read_stage(one: RankClass, number: int) -> Stage:
         )
     ):
         raise UsageError(
-            "--pp", f"stage {number} is no training step by {_PLAIN}", "change --dp only"
+            Parameter("pp"),
+            f"stage {number} is no training step by {_PLAIN}",
+            ["change ", Parameter("dp"), " only"],
         )
     directions = [FORWARD if phase == "forward" else BACKWARD for phase in rows.phase[:first_end]]
     parts: list[tuple[str, int, int, int]] = []  # direction, micro-batch, first row, end
@@ -208,8 +210,8 @@ def _blocks(rows: _Rows, parts: list[tuple[int, int]], number: int) -> dict[int,
     begin, end = parts[-1]
     if len({stop - start for start, stop in parts}) > 1:
         raise UsageError(
-            "--pp", f"micro-batches of stage {number} differ in their operations",
-            "change --dp and --tp only",
+            Parameter("pp"), f"micro-batches of stage {number} differ in their operations",
+            ["change ", Parameter("dp"), " and ", Parameter("tp"), " only"],
         )  # fmt: skip
     layers = rows.column["layer"]
     own = [k for k in range(begin, end) if not rows.is_message(k)]

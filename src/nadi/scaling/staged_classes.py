@@ -9,7 +9,7 @@ from typing import NoReturn
 import numpy as np
 import polars as pl
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError, Wording
 from nadi.folding.folded_trace import NodeTimes, with_own_times
 from nadi.generate.job_rows import Link
 from nadi.generate.llm.pipeline_schedules import (
@@ -34,6 +34,8 @@ __all__ = ["with_stages"]
 _SCHEDULES: tuple[PipelineSchedule, ...] = ("1f1b", "gpipe")
 _COMPARED = ("name", "kind", "phase", "comm_type", "layer", "micro_batch", "stream", "flops",
              "bytes", "comm_bytes", "src", "dst", "tag")  # fmt: skip
+_DP_ONLY: Wording = ["change ", Parameter("dp"), " only"]
+_NO_STAGES: list[str | Parameter] = ["change ", Parameter("dp"), " and ", Parameter("tp"), " only"]
 
 
 def with_stages(job: Classes, names: RoleNames, wanted: int) -> Classes:
@@ -62,7 +64,7 @@ def with_stages(job: Classes, names: RoleNames, wanted: int) -> Classes:
         _refuse("the stages are no blocks of neighbouring ranks", "number ranks so that stages "
                 "come last")  # fmt: skip
     if (of_stage != of_stage[:, :1]).any() or np.unique(of_stage[:, 0]).size < before:
-        _refuse("ranks of a stage differ, or those of two stages do not", "change --dp only")
+        _refuse("ranks of a stage differ, or those of two stages do not", _DP_ONLY)
     own = [job.listed[k] for k in of_stage[:, 0].tolist()]
     pipeline = _Pipeline(own, job.groups, names)
     for stage, (made, given) in enumerate(zip(pipeline.classes(before), own, strict=True)):
@@ -75,8 +77,8 @@ def with_stages(job: Classes, names: RoleNames, wanted: int) -> Classes:
     return Classes(tuple(listed), np.arange(world) // stride, RankGroups(kept, world))
 
 
-def _refuse(what: str, remedy: str) -> NoReturn:
-    raise UsageError("--pp", what, remedy)
+def _refuse(what: str, remedy: Wording) -> NoReturn:
+    raise UsageError(Parameter("pp"), what, remedy)
 
 
 class _Pipeline:
@@ -100,7 +102,7 @@ class _Pipeline:
         self.layers = sorted(key for key in self.step_ends.stage_of
                              if key not in (EMBEDDING, HEAD))  # fmt: skip
         if self.layers != list(range(len(self.layers))):
-            _refuse("its layers are not numbered from 0 without gaps", "change --dp only")
+            _refuse("its layers are not numbered from 0 without gaps", _DP_ONLY)
 
     def classes(self, size: int) -> list[RankClass]:
         """Return what the ranks of each of so many stages do.
@@ -176,8 +178,10 @@ def _schedule_of(stages: Sequence[Stage], micro_batches: int) -> PipelineSchedul
         if all(list(stage.order) == _directions(order)
                for stage, order in zip(stages, orders, strict=True)):  # fmt: skip
             return name
-    _refuse(f"the order of its stages is none of {', '.join(_SCHEDULES)}", "change --dp and --tp "
-            "only, or generate the job with these stages (nadi generate llm)")  # fmt: skip
+    _refuse(
+        f"the order of its stages is none of {', '.join(_SCHEDULES)}",
+        [*_NO_STAGES, ", or generate the job with these stages (nadi generate llm)"],
+    )
 
 
 def _check_same(made: Trace, given: Trace, stage: int) -> None:
@@ -204,7 +208,7 @@ def _check_same(made: Trace, given: Trace, stage: int) -> None:
                 break
     name = given.nodes["name"].cast(pl.String)[min(row, given.nodes.height - 1)]
     _refuse(f"put together anew, stage {stage} differs from row {row} on ({name!r}), so its layers "
-            "are not understood", "change --dp and --tp only")  # fmt: skip
+            "are not understood", _NO_STAGES)  # fmt: skip
 
 
 def _role_of(trace: Trace) -> pl.Series:

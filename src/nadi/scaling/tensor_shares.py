@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn, TypeAlias
 import numpy as np
 import polars as pl
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError, Wording
 from nadi.model.arrays import Bools, Ints
 from nadi.model.dtypes import DTYPES
 from nadi.model.trace import Trace
@@ -32,7 +32,10 @@ _SHARED = ("softmax", "activation", "rope", "cross_entropy")  # by all, in each 
 _BETWEEN = ("norm", "add")  # on the stream of tokens, or inside of what is shared
 _ITEM_SIZES = (2, *(dtype.itemsize for dtype in DTYPES))
 _M, _N, _K = 1, 2, 3
-_ELSEWHERE = "change --dp and --pp only, or generate the job with this degree (nadi generate llm)"
+_ELSEWHERE: Wording = [
+    "change ", Parameter("dp"), " and ", Parameter("pp"),
+    " only, or generate the job with this degree (nadi generate llm)",
+]  # fmt: skip
 
 
 class _Stream(NamedTuple):
@@ -124,8 +127,8 @@ def _known(names: RoleNames) -> tuple[str, ...]:
     return (names.tp, names.dp, names.pp, names.cp, "embedding")
 
 
-def _refuse(what: str, remedy: str) -> NoReturn:
-    raise UsageError("--tp", what, remedy)
+def _refuse(what: str, remedy: Wording) -> NoReturn:
+    raise UsageError(Parameter("tp"), what, remedy)
 
 
 def _check_rows(job: Classes) -> None:
@@ -139,7 +142,7 @@ def _check_rows(job: Classes) -> None:
             first = str(nodes["name"][int(np.flatnonzero(rows)[0])])
     if count:
         _refuse(f"{count:,} operations state no op_class, the first is {first!r}, so it cannot be "
-                "told how ranks share them", "change --dp only")  # fmt: skip
+                "told how ranks share them", ["change ", Parameter("dp"), " only"])  # fmt: skip
 
 
 def _shared(one: RankClass, names: RoleNames, change: _Change, device: Device | None) -> RankClass:
