@@ -8,6 +8,7 @@ import typer
 
 from nadi.cli import (
     collective_command as collective,
+    compare_command as compare,
     convert_command as convert,
     critical_path_command as critical_path,
     cxl_command as cxl,
@@ -57,6 +58,7 @@ app.command("cxl", cls=QuickCommand, help=cxl.HELP)(cxl.command)
 app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
 app.command("fold", cls=QuickCommand, help=fold.HELP)(fold.command)
 app.command("unfold", cls=QuickCommand, help=unfold.HELP)(unfold.command)
+app.command("compare", cls=QuickCommand, help=compare.HELP)(compare.command)
 app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)

@@ -6,6 +6,11 @@ from .collective_estimates import (
     estimate_collectives as estimate_collectives,
     with_tables as with_tables,
 )
+from .compared_jobs import (
+    Likeness as Likeness,
+    Similarity as Similarity,
+    similarity as similarity,
+)
 from .configuration_search import search as search
 from .conversion import Conversion as Conversion, convert as convert
 from .estimated_steps import (
