@@ -10,11 +10,12 @@ import numpy as np
 from nadi.errors import Parameter, UsageError
 from nadi.model.arrays import Floats, Ints
 from nadi.synthesis.learned_model import Quantities, Template
-from nadi.synthesis.quantities import EDGES, NUM_VARIANTS
+from nadi.synthesis.quantities import EDGES, NUM_VARIANTS, contexts_of
 
 __all__ = [
-    "TokenQuantities", "check_width", "draw_durations", "quantities_at",
-           "sizes_of_job", "step_paces"]
+    "Noise", "TokenQuantities", "check_width", "context_scores", "draw_durations", "drawn_steps",
+    "loaded", "quantities_at", "sizes_of_job",
+]  # fmt: skip
 
 _TAPS = 24
 """Earlier operations that the noise of one depends on."""
@@ -103,30 +104,75 @@ def sizes_of_job(known: TokenQuantities, random: np.random.Generator) -> TokenQu
     )  # fmt: skip
 
 
-def step_paces(
+def drawn_steps(
     template: Template, learned: Sequence[int], num_steps: int, random: np.random.Generator
-) -> Floats:
-    """Draw how slow each step of each rank is; float64, shape (ranks, steps).
+) -> tuple[Ints, Ints]:
+    """Draw which learned rank and step each new rank and step is as slow as.
 
     A new step is as slow on all ranks as one learned step was: the first as the first, later ones
     as any later one. A new rank is as slow as a learned rank of its role.
+
+    Returns
+    -------
+    rank, step
+        int64, shapes (ranks,) and (steps,).
     """
     many = template.pace.shape[1]
-    later = random.integers(min(1, many - 1), many, size=max(num_steps, 1))
-    later[0] = 0
+    later = np.arange(min(1, many - 1), many)
+    rounds = [random.permutation(later) for _ in range(num_steps // later.size + 1)]
+    step = np.concatenate([[0], *rounds])[:num_steps]
     role = np.array(template.role)
-    found = np.empty((len(learned), num_steps))
-    for rank, like in enumerate(learned):
-        alike = np.flatnonzero(role == role[like])
-        chosen = like if rank < template.num_ranks else int(random.choice(alike))
-        found[rank] = template.pace[chosen, later[:num_steps]]
-    return found
+    rank = np.array([
+        like if number < template.num_ranks else random.choice(np.flatnonzero(role == role[like]))
+        for number, like in enumerate(learned)
+    ], dtype=np.int64)  # fmt: skip
+    return rank, step
+
+
+def loaded(duration: Ints, usual: Floats, load: float) -> Ints:
+    """Return durations of a step with a sum of so many times the usual.
+
+    Parameters
+    ----------
+    usual
+        float64, shape (operations,): what each takes on average; 0 for communication, which stays.
+    """
+    chosen = (usual > 0) & (duration > 0)
+    total = int(duration[chosen].sum())
+    factor = load * float(usual[chosen].sum()) / total if total else 1.0
+    return np.where(chosen, np.rint(duration * factor).astype(np.int64), duration)
+
+
+def context_scores(known: Quantities, steps: Sequence[Ints]) -> Floats:
+    """Return the score that each operation of a rank has by those before it; 0 if unseen."""
+    context = contexts_of(steps)
+    if not known.context.size:
+        return np.zeros(context.size)
+    place = np.minimum(np.searchsorted(known.context, context), known.context.size - 1)
+    return np.where(known.context[place] == context, known.effect[place], 0.0)
+
+
+class Noise(NamedTuple):
+    """What scores of durations depend on, and how.
+
+    Attributes
+    ----------
+    expected
+        float64, shape (operations,): by step and context.
+    share
+        Variance that this leaves.
+    memory
+        Correlation with the operation before.
+    """
+
+    expected: Floats
+    share: float
+    memory: float
 
 
 def draw_durations(
-    token: Ints, pace: Floats, template: Template, known: TokenQuantities, memory: float,
-    random: np.random.Generator,
-) -> Ints:  # fmt: skip
+    token: Ints, noise: Noise, known: TokenQuantities, random: np.random.Generator
+) -> Ints:
     """Draw the duration of each operation of a job, in ns; -1 where none were learned.
 
     Durations of a token have the distribution that was learned, as evenly as their number allows;
@@ -137,18 +183,13 @@ def draw_durations(
     ----------
     token
         Of all ranks, one after the other.
-    pace
-        float64, shape (operations,): the score of the step of each.
-    memory
-        Correlation with the operation before.
     """
     if not (known.duration[:, 0] >= 0).any():
         return np.full(token.size, -1, dtype=np.int64)
-    noise = random.standard_normal(token.size + _TAPS)
-    kernel = memory ** np.arange(_TAPS + 1)
+    kernel = noise.memory ** np.arange(_TAPS + 1)
     kernel /= np.sqrt((kernel**2).sum())
-    own = np.convolve(noise, kernel, mode="valid")
-    score = pace + own * np.sqrt(max(1 - template.pace_share, 0.0))
+    own = np.convolve(random.standard_normal(token.size + _TAPS), kernel, mode="valid")
+    score = noise.expected + own * np.sqrt(noise.share)
     order = np.lexsort((score, token))
     first = np.flatnonzero(np.diff(token[order], prepend=-1))
     size = np.diff(np.append(first, token.size))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nadi.model.arrays import Floats, Ints
+from nadi.model.arrays import Floats, Hashes, Ints
 from nadi.synthesis.back_off import Counts
 from nadi.synthesis.grammar import Repeat
 from nadi.synthesis.tokens import Token
@@ -34,9 +34,12 @@ class Quantities(NamedTuple):
     duration
         float64 ns, shape (entries, quantiles): means of durations, the shortest first;
         -1 if none are stated.
+    context, effect
+        uint64 and float64, shape (contexts,): hashes of operations and those before them,
+        ascending, and the normal score that each adds.
     memory
         Correlation of the rank of a duration among those of its token with that of the
-        operation before it, the step's mean taken off.
+        operation before it, what contexts and steps explain taken off.
     """
 
     token: Ints
@@ -46,6 +49,8 @@ class Quantities(NamedTuple):
     comm_bytes: Ints
     shape: Ints
     duration: Floats
+    context: Hashes
+    effect: Floats
     memory: float
 
 
@@ -81,8 +86,11 @@ class Template(NamedTuple):
     pace
         float64, shape (ranks, steps): how slow each step was, as the mean normal score of its
         durations; 0 for a step like all others.
-    pace_share
-        How much of the variance of the scores that mean explains.
+    load
+        float64, shape (ranks, steps): the sum of durations of each step, over what its tokens take
+        on average.
+    noise_share
+        How much of the variance of the scores contexts and pace leave.
     """
 
     num_steps: int
@@ -92,7 +100,8 @@ class Template(NamedTuple):
     roles: tuple[Role, ...]
     groups: tuple[tuple[tuple[int, ...], ...], ...]
     pace: Floats
-    pace_share: float
+    load: Floats
+    noise_share: float
 
     @property
     def num_ranks(self) -> int:

@@ -59,12 +59,14 @@ class _Learner:
             numbers = [self.starts.setdefault(one, len(self.starts)) for one in starts]
             roles.append(Role(layers[own[0]], *numbers))
         self.quantities.add(ranks, hidden)
-        pace, share = self.quantities.pace(ranks)
+        pace, load, share = self.quantities.noise(ranks)
         stated = [np.unique(one.columns.layer[one.columns.layer >= 0]) for one in ranks]
         of_job = np.unique(np.concatenate(stated)).size or max(layers)
         groups = tuple(_groups(one, columns) for one in ranks)
         self.templates.append(
-            Template(pace.shape[1], of_job, hidden, tuple(role), tuple(roles), groups, pace, share)
+            Template(
+                pace.shape[1], of_job, hidden, tuple(role), tuple(roles), groups, pace, load, share
+            )
         )
 
     def _steps(self, rank: RankTokens, starts: Sequence[_Start], layers: int) -> None:

@@ -1,8 +1,9 @@
 """Sizes and durations of operations: their distributions, and how they hang together.
 
 A duration is a quantile of those of its token. Which quantile is correlated: slow steps are slow
-throughout, and a slow operation is followed by slow ones. So normal scores of the quantiles have a
-mean for each step of each rank, and a correlation with the operation before.
+throughout, an operation is slow after certain others, and a slow one is followed by slow ones. So
+normal scores of the quantiles have a mean for each step of each rank, one for each context, and a
+correlation with the operation before.
 """
 
 from __future__ import annotations
@@ -13,17 +14,24 @@ from statistics import NormalDist
 import numpy as np
 
 from nadi.model.arrays import Floats, Ints
+from nadi.model.schema import NODE_KINDS
 from nadi.synthesis.grammar import step_parts
 from nadi.synthesis.learned_model import Quantities
 from nadi.synthesis.tokens import RankTokens
 
-__all__ = ["EDGES", "NUM_VARIANTS", "QuantityLog", "normal_scores"]
+__all__ = ["EDGES", "NUM_VARIANTS", "QuantityLog", "contexts_of", "normal_scores"]
 
 EDGES = np.concatenate([np.linspace(0, 0.96875, 63), 1 - 0.5 ** np.arange(5.5, 13.5, 0.5), [1.0]])
 """Shares of durations that are shorter than each bin: finer at the end, where few take long."""
 NUM_VARIANTS = 8
+_COMP = NODE_KINDS.index("COMP")
 _LEAST = 4
 """Durations of a token from which its distribution says anything about one of them."""
+_CONTEXT = 8
+"""Operations, the own included, on which a score depends."""
+_DOUBT = 1.0
+"""Scores of 0 that are added to those of each context."""
+_FACTOR, _FIRST = np.uint64(0x9E3779B97F4A7C15), np.uint64(0x5DEECE66D1CE4E5B)
 _GRID = 8192
 _SCORES = np.array([NormalDist().inv_cdf((one + 0.5) / _GRID) for one in range(_GRID)])
 
@@ -40,6 +48,7 @@ class QuantityLog:
         self._token: list[Ints] = []
         self._rows: list[Ints] = []
         self._moments: list[tuple[float, float]] = []
+        self._effects: list[tuple[np.ndarray, Floats]] = []
 
     def add(self, ranks: Sequence[RankTokens], hidden: int) -> None:
         """Collect what the operations of a job state."""
@@ -50,32 +59,55 @@ class QuantityLog:
             width = np.full(own.size, hidden, dtype=np.int64)
             self._rows.append(np.stack([width, *numbers], axis=1))
 
-    def pace(self, ranks: Sequence[RankTokens]) -> tuple[Floats, float]:
-        """Return how slow each step of each rank is, and the share of the variance it explains."""
+    def noise(self, ranks: Sequence[RankTokens]) -> tuple[Floats, Floats, float]:
+        """Learn how scores depend on context, and on the operation before.
+
+        Returns
+        -------
+        pace
+            float64, shape (ranks, steps): the mean score of each step, of what contexts leave.
+        load
+            Of the same shape: the sum of durations over what the tokens take on average.
+        share
+            Of the variance of scores, what contexts and pace leave.
+        """
         parts = [step_parts(rank.columns) for rank in ranks]
         token = np.concatenate([rank.token for rank in ranks])
         duration = np.concatenate([rank.columns.duration for rank in ranks])
         score = _scores(token, duration)
-        begin = np.cumsum([0, *(rank.token.size for rank in ranks)])
-        pace = np.zeros((len(ranks), max(map(len, parts))))
-        explained = np.zeros_like(score)
-        for number, steps in enumerate(parts):
-            own = score[begin[number] : begin[number + 1]]
-            mean = explained[begin[number] : begin[number + 1]]
-            for step, rows in enumerate(steps):
-                known = own[rows]
-                known = known[~np.isnan(known)]
-                pace[number, step] = known.mean() if known.size else 0.0
-                mean[rows] = pace[number, step]
-            pace[number, len(steps) :] = pace[number, : len(steps)].mean()
-            left = own - mean
-            both = ~np.isnan(left[1:]) & ~np.isnan(left[:-1])
-            product = left[1:] * left[:-1]
-            self._moments.append((float(product[both].sum()), float((left[1:][both] ** 2).sum())))
+        context = np.concatenate([
+            contexts_of([rank.token[rows] for rows in steps])
+            for rank, steps in zip(ranks, parts, strict=True)
+        ])  # fmt: skip
         known = ~np.isnan(score)
+        which, effect = _effects(context[known], score[known])
+        self._effects.append((np.unique(context[known]), effect))
+        left = score.copy()
+        left[known] -= effect[which]
+        pace = np.zeros((len(ranks), max(map(len, parts))))
+        load = np.ones_like(pace)
+        computes = np.concatenate([rank.columns.kind == _COMP for rank in ranks])
+        taken = np.where(computes, np.maximum(duration, 0), 0)
+        usual = _usual(token, taken)
+        begin = 0
+        for number, steps in enumerate(parts):
+            for step, rows in enumerate(steps):
+                own = left[begin + rows]
+                own = own[~np.isnan(own)]
+                pace[number, step] = own.mean() if own.size else 0.0
+                left[begin + rows] -= pace[number, step]
+                expected = usual[begin + rows].sum()
+                sum_taken = taken[begin + rows].sum()
+                load[number, step] = sum_taken / expected if expected else 1.0
+            own = left[begin : begin + ranks[number].token.size]
+            both = ~np.isnan(own[1:]) & ~np.isnan(own[:-1])
+            product = (own[1:] * own[:-1])[both].sum()
+            self._moments.append((float(product), float((own[1:][both] ** 2).sum())))
+            for both_columns in (pace, load):  # a rank of fewer steps
+                both_columns[number, len(steps) :] = both_columns[number, : len(steps)].mean()
+            begin += own.size
         total = float((score[known] ** 2).mean()) if known.any() else 0.0
-        share = float((explained[known] ** 2).mean()) / total if total else 0.0
-        return pace, min(share, 1.0)
+        return pace, load, float((left[known] ** 2).mean()) / total if total else 1.0
 
     def table(self) -> Quantities:
         """Return the quantities by token and width."""
@@ -91,8 +123,45 @@ class QuantityLog:
         square = sum(one for _, one in self._moments)
         return Quantities(
             token[first], rows[first, 0], *(sizes[..., one].copy() for one in range(3)),
-            sizes[..., 3:].copy(), _quantiles(first, rows[:, 1]), max(product / square, 0.0) if square else 0.0,
+            sizes[..., 3:].copy(), _quantiles(first, rows[:, 1]), *self.effects(),
+            max(product / square, 0.0) if square else 0.0,
         )  # fmt: skip
+
+
+    def effects(self) -> tuple[np.ndarray, Floats]:
+        """Return all contexts, ascending, and the score that each adds."""
+        context = np.concatenate([one for one, _ in self._effects])
+        effect = np.concatenate([one for _, one in self._effects])
+        known, which = np.unique(context, return_inverse=True)
+        times = np.bincount(which, minlength=known.size)
+        return known, np.bincount(which, weights=effect, minlength=known.size) / times
+
+
+def contexts_of(steps: Sequence[Ints]) -> np.ndarray:
+    """Return a hash of each operation of a rank with those before it; uint64, of all steps.
+
+    Those of the first step differ from those of later ones.
+
+    Parameters
+    ----------
+    steps
+        The tokens of each step.
+    """
+    token = np.concatenate(steps).astype(np.uint64) + np.uint64(1)
+    found = np.zeros(token.size, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for back in range(min(_CONTEXT, token.size) - 1, -1, -1):
+            found[back:] = found[back:] * _FACTOR + token[: token.size - back]
+            found[back:] ^= found[back:] >> np.uint64(29)
+        found[: steps[0].size] ^= _FIRST
+    return found
+
+
+def _effects(context: np.ndarray, score: Floats) -> tuple[Ints, Floats]:
+    """Return the context of each score by number, and the mean of each drawn towards 0."""
+    _, which = np.unique(context, return_inverse=True)
+    times = np.bincount(which)
+    return which, np.bincount(which, weights=score) / (times + _DOUBT)
 
 
 class _Same:
@@ -123,6 +192,12 @@ def _scores(token: Ints, duration: Ints) -> Floats:
     few = np.empty(token.size, dtype=np.bool_)
     few[order] = of_row < _LEAST
     return np.where(few | (duration < 0), np.nan, score)
+
+
+def _usual(token: Ints, taken: Ints) -> Floats:
+    """Return the mean duration of each operation's token."""
+    times = np.maximum(np.bincount(token), 1)
+    return (np.bincount(token, weights=taken.astype(np.float64)) / times)[token]
 
 
 def _variants(first: Ints, values: Ints) -> Ints:

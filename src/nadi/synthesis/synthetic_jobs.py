@@ -15,16 +15,20 @@ from nadi.model.trace import Job
 from nadi.synthesis.column_traces import job_of_columns
 from nadi.synthesis.drawn_programs import ProgramDraws
 from nadi.synthesis.drawn_quantities import (
+    Noise,
     TokenQuantities,
     check_width,
+    context_scores,
     draw_durations,
+    drawn_steps,
+    loaded,
     quantities_at,
     sizes_of_job,
-    step_paces,
 )
 from nadi.synthesis.job_columns import JobColumns, RankColumns
 from nadi.synthesis.learned_model import Template, TraceModel
 from nadi.synthesis.matched_communication import Meeting, matched_meetings, without_deadlock
+from nadi.synthesis.quantities import EDGES
 from nadi.synthesis.rank_layout import RankLayout, layout_of
 from nadi.synthesis.tokens import Token
 
@@ -113,18 +117,28 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     maker = _Maker(model.tokens, table, layout, known, {})
     learned = [layout.learned_rank(rank) for rank in range(layout.num_ranks)]
     num_steps = wishes.steps or template.num_steps
-    paces = step_paces(template, learned, num_steps, random)
+    like_rank, like_step = drawn_steps(template, learned, num_steps, random)
+    paces, loads = (one[like_rank[:, None], like_step] for one in (template.pace, template.load))
     steps = [programs[template.role[like]] for like in learned]
     tokens = [np.concatenate(own) for own in steps]
-    pace = np.concatenate([
-        np.repeat(paces[rank], [one.size for one in own]) for rank, own in enumerate(steps)
+    expected = np.concatenate([
+        np.repeat(paces[rank], [one.size for one in own]) + context_scores(model.quantities, own)
+        for rank, own in enumerate(steps)
     ])  # fmt: skip
-    durations = draw_durations(
-        np.concatenate(tokens), pace, template, known, model.quantities.memory, random
-    )
-    ends = np.cumsum([one.size for one in tokens])[:-1]
-    of_ranks = zip(tokens, np.split(durations, ends), strict=True)
-    ranks = [_rank(maker, rank, *own) for rank, own in enumerate(of_ranks)]
+    noise = Noise(expected, template.noise_share, model.quantities.memory)
+    durations = draw_durations(np.concatenate(tokens), noise, known, random)
+    ends = np.cumsum([one.size for own in steps for one in own])[:-1]
+    parts = np.split(durations, ends)
+    means = (known.duration * np.diff(EDGES)).sum(axis=1)
+    usual = np.where(table.kind == _COMP, np.maximum(means, 0), 0.0)
+    ranks = []
+    for rank, own in enumerate(steps):
+        mine = parts[rank * num_steps : (rank + 1) * num_steps]
+        taken = [
+            loaded(part, usual[of_step], load)
+            for part, of_step, load in zip(mine, own, loads[rank], strict=True)
+        ]  # fmt: skip
+        ranks.append(_rank(maker, rank, tokens[rank], np.concatenate(taken)))
     groups = tuple(maker.groups)
     lanes = [np.where(one.stream >= 0, 2 * one.stream, 2 * one.thread + 1) for one in ranks]
     lanes = [np.where((one.stream < 0) & (one.thread < 0), -1, lane)
