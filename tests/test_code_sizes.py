@@ -25,6 +25,7 @@ COMMANDS = {
     "cli/run_command.py: command",
     "cli/search_command.py: command",
     "cli/simulate_command.py: command",
+    "cli/synthesize_command.py: command",
 }
 
 

@@ -18,6 +18,7 @@ from nadi.cli import (
     fold_command as fold,
     generate_command as generate,
     info_command as info,
+    learn_command as learn,
     link_command as link,
     loggp_command as loggp,
     record_fake_command as record_fake,
@@ -26,6 +27,7 @@ from nadi.cli import (
     run_command as run,
     search_command as search,
     simulate_command as simulate,
+    synthesize_command as synthesize,
     systems_command as systems,
     unfold_command as unfold,
     validate_command as validate,
@@ -58,6 +60,8 @@ app.command("cxl", cls=QuickCommand, help=cxl.HELP)(cxl.command)
 app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
 app.command("fold", cls=QuickCommand, help=fold.HELP)(fold.command)
 app.command("unfold", cls=QuickCommand, help=unfold.HELP)(unfold.command)
+app.command("learn", cls=QuickCommand, help=learn.HELP)(learn.command)
+app.command("synthesize", cls=QuickCommand, help=synthesize.HELP)(synthesize.command)
 app.command("compare", cls=QuickCommand, help=compare.HELP)(compare.command)
 app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)

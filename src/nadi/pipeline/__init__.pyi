@@ -27,6 +27,7 @@ from .generated_networks import (
     network_statistics as network_statistics,
 )
 from .jobs_together import simulate_together as simulate_together
+from .learned_jobs import learn as learn, synthesize as synthesize
 from .linking import LinkedFile as LinkedFile, Linking as Linking, link_files as link_files
 from .message_jobs import (
     read_messages as read_messages,

@@ -6,3 +6,5 @@ from .job_columns import (
     RankColumns as RankColumns,
     columns_of_job as columns_of_job,
 )
+from .learned_model import Template as Template, TraceModel as TraceModel
+from .synthetic_jobs import JobWishes as JobWishes, synthetic_job as synthetic_job

@@ -38,6 +38,9 @@ _COMP, _SEND, _RECV, _COLL = (
     NODE_KINDS.index(name) for name in ("COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
 )
 
+_PROGRAMS = 4
+"""Different programs of ranks with the same communication."""
+
 
 class JobWishes(NamedTuple):
     """What a job shall be like; 0 for as learned.
@@ -119,7 +122,7 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     num_steps = wishes.steps or template.num_steps
     like_rank, like_step = drawn_steps(template, learned, num_steps, random)
     paces, loads = (one[like_rank[:, None], like_step] for one in (template.pace, template.load))
-    steps = [programs[template.role[like]] for like in learned]
+    steps = [programs[like] for like in learned]
     tokens = [np.concatenate(own) for own in steps]
     expected = np.concatenate([
         np.repeat(paces[rank], [one.size for one in own]) + context_scores(model.quantities, own)
@@ -173,10 +176,10 @@ def _template(model: TraceModel, wishes: JobWishes, random: np.random.Generator)
 def _programs(
     model: TraceModel, template: Template, wishes: JobWishes, random: np.random.Generator
 ) -> list[list[Ints]]:
-    """Draw the steps of each role."""
+    """Draw the steps of each learned rank; of many in a role, a few in turn."""
     draws = ProgramDraws(model, wishes.temperature)
-    found = []
-    for role in template.roles:
+    found: list[list[Ints]] = [[] for _ in template.role]
+    for number, role in enumerate(template.roles):
         layers = role.layers
         if wishes.layers and wishes.layers != template.num_layers:
             if not template.num_layers or not role.layers:
@@ -193,7 +196,13 @@ def _programs(
                     f"they are shared out on ranks, {at_once} at a time",
                     f"give a multiple of {at_once}",
                 )
-        found.append(draws.steps(role, wishes.steps or template.num_steps, layers, random))
+        own = [rank for rank, one in enumerate(template.role) if one == number]
+        drawn = [
+            draws.steps(role, wishes.steps or template.num_steps, layers, random)
+            for _ in own[:_PROGRAMS]
+        ]  # fmt: skip
+        for place, rank in enumerate(own):
+            found[rank] = drawn[place % _PROGRAMS]
     return found
 
 
