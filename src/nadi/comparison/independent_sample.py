@@ -13,6 +13,7 @@ import numpy as np
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import COMM_TYPES, NODE_KINDS
 from nadi.synthesis.job_columns import JobColumns, RankColumns
+from nadi.synthesis.storage_lives import Lives
 
 __all__ = ["independent_sample"]
 
@@ -30,6 +31,7 @@ class _Event(NamedTuple):
     ranks: tuple[int, ...]
     comm_type: int
     size: int
+    tag: int = 0
 
 
 def independent_sample(columns: JobColumns, seed: int = 0) -> JobColumns:
@@ -78,7 +80,8 @@ def _shuffled(events: list[_Event], random: np.random.Generator) -> list[_Event]
         sizes = [events[at].size for at in random.permutation(own).astype(int).tolist()]
         for at, comm_type, size in zip(own, types, sizes, strict=True):
             mixed[at] = events[at]._replace(comm_type=comm_type, size=size)
-    return [mixed[at] for at in random.permutation(len(mixed)).tolist()]
+    order = random.permutation(len(mixed)).tolist()
+    return [mixed[at]._replace(tag=tag) for tag, at in enumerate(order)]
 
 
 def _rank(
@@ -111,11 +114,12 @@ def _rank(
         comm_type[row] = _TYPE_RECV if is_message and not sends else one.comm_type
         comm_bytes[row], group[row] = one.size, one.group
         if is_message:
-            peer[row], tag[row] = one.ranks[1] if sends else one.ranks[0], 0
+            peer[row], tag[row] = one.ranks[1] if sends else one.ranks[0], one.tag
     src, dst = _random_waits(rank, size, random)
     return rank._replace(
         kind=kind, comm_type=comm_type, comm_bytes=comm_bytes, group=group, peer=peer, tag=tag,
-        step=np.full(size, -1), src=src, dst=dst, **drawn,
+        step=np.full(size, -1), src=src, dst=dst,
+        lives=_random_lives(rank, size, random), **drawn,
     )  # fmt: skip
 
 
@@ -139,3 +143,16 @@ def _random_waits(rank: RankColumns, size: int, random: np.random.Generator) -> 
     src = (random.random(dst.size) * dst).astype(np.int64)
     pairs = np.unique(dst * size + src)
     return pairs % size, pairs // size
+
+
+def _random_lives(rank: RankColumns, size: int, random: np.random.Generator) -> Lives:
+    """Return lives as long and storages as large as before, at random."""
+    lives = rank.lives
+    lasts = lives.begin < 0
+    length = random.permutation((lives.end - lives.begin)[~lasts])
+    begin = (random.random(length.size) * size).astype(np.int64)
+    return Lives(
+        np.concatenate([lives.bytes[lasts], random.permutation(lives.bytes[~lasts])]),
+        np.concatenate([lives.begin[lasts], begin]),
+        np.minimum(np.concatenate([lives.end[lasts], begin + length]), size - 1),
+    )

@@ -26,6 +26,7 @@ from nadi.whatif.what_if_results import what_if
 __all__ = ["Likeness", "Similarity", "similarity"]
 
 _AnyJob = Job | Sequence[Trace] | Path | str
+_EQUAL = 0.01
 _CHANGES = ("scale kind=kernel 0.5", "scale kind=communication 0.5")
 
 
@@ -52,9 +53,12 @@ class Likeness:
 
     @property
     def is_near(self) -> bool:
-        """Whether it is at least half of the way from the ceiling to the floor, 0 without one."""
+        """Whether it is at least half of the way from the ceiling to the floor, 0 without one.
+
+        So is what is no further than the floor, or than 0.01, wherever the ceiling is.
+        """
         floor = self.floor or 0.0
-        return self.distance <= max((floor + self.ceiling) / 2, floor)
+        return self.distance <= max((floor + self.ceiling) / 2, floor, _EQUAL)
 
 
 @dataclass(frozen=True)

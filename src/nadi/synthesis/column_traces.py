@@ -9,7 +9,8 @@ import polars as pl
 
 from nadi.formats.chakra.chakra_attributes import ColumnOfAttributes
 from nadi.model.arrays import Ints
-from nadi.model.attributes import CODES, Attributes, Part, combined
+from nadi.model.attributes import CODES, Attributes, LazyAttributes, Part, combined
+from nadi.model.operand_columns import AttributesWithOperands
 from nadi.model.protobuf_values import pack_list
 from nadi.model.provenance import Provenance
 from nadi.model.schema import COMM_TYPES, DEPS, GROUPS, ISSUES, MATCHES, NODE_KINDS, NODES
@@ -17,6 +18,7 @@ from nadi.model.trace import Job, Trace
 from nadi.pricing.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.simulator.distinct_rows import number_rows
 from nadi.synthesis.job_columns import JobColumns, RankColumns
+from nadi.synthesis.storage_lives import operands_of_lives
 from nadi.version import __version__
 
 __all__ = ["job_of_columns"]
@@ -66,12 +68,20 @@ def _trace(rank: RankColumns, number: int, columns: JobColumns, world_size: int)
         provenance=Provenance(__version__, ()),
         rank=number,
         world_size=world_size,
-        given_attributes=_attributes(rank),
+        given_attributes=_given(rank, columns.device),
     )  # fmt: skip
 
 
 def _words(codes: Ints, words: Sequence[str], column: str) -> pl.Series:
     return pl.Series(words, dtype=NODES.dtypes[column]).gather(codes.astype(np.uint32))
+
+
+def _given(rank: RankColumns, device: str) -> Attributes | LazyAttributes:
+    if not rank.lives.bytes.any():
+        return _attributes(rank)
+    return AttributesWithOperands(
+        lambda: _attributes(rank), lambda: operands_of_lives(rank.lives, device)
+    )
 
 
 def _attributes(rank: RankColumns) -> Attributes:

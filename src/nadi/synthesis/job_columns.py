@@ -17,7 +17,10 @@ from nadi.model.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
 from nadi.model.trace import Job, Trace
 from nadi.pricing.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.pricing.traced_operations import operations_of
+from nadi.simulator.results.memory_accounts import storage_uses
 from nadi.simulator.work.recorded_work import nodes_of_job
+from nadi.synthesis.storage_lives import Lives, lives_of_uses
+from nadi.workload.simulator_nodes import PlayedRank
 
 __all__ = ["SHAPE_SIZES", "JobColumns", "RankColumns", "columns_of_job", "played_ranks"]
 
@@ -61,6 +64,8 @@ class RankColumns(NamedTuple):
         As stated; -1 for none.
     src, dst
         int64, shape (dependencies,): rows that are waited for, and that wait; ``src < dst``.
+    lives
+        Storages, by the operations that make them and use them last.
     """
 
     label: Ints
@@ -83,6 +88,7 @@ class RankColumns(NamedTuple):
     layer: Ints
     src: Ints
     dst: Ints
+    lives: Lives
 
     @property
     def size(self) -> int:
@@ -101,11 +107,14 @@ class JobColumns(NamedTuple):
         Names of operations, in which ``#`` stands for each number.
     groups
         The ranks of each process group, ascending.
+    device
+        Of storages, such as ``cuda:0``; empty if no tensors are stated.
     """
 
     ranks: tuple[RankColumns, ...]
     labels: tuple[str, ...]
     groups: tuple[tuple[int, ...], ...]
+    device: str = ""
 
     @property
     def num_operations(self) -> int:
@@ -119,6 +128,7 @@ class _Names:
     def __init__(self) -> None:
         self.labels: dict[str, int] = {}
         self.groups: dict[tuple[int, ...], int] = {}
+        self.device = ""
 
 
 def columns_of_job(job: Job | Sequence[Trace]) -> JobColumns:
@@ -134,35 +144,48 @@ def columns_of_job(job: Job | Sequence[Trace]) -> JobColumns:
     NadiError
         If the recording cannot be converted.
     """
-    traces = played_ranks(job)
+    ranks = played_ranks(job)
     names = _Names()
     known: dict[int, RankColumns] = {}
     found = []
-    for rank, trace in enumerate(traces):
+    for rank, one in enumerate(ranks):
+        trace = one.trace
         if id(trace) not in known:
-            known[id(trace)] = _columns(trace, names)
+            known[id(trace)] = _columns(one, names)
         found.append(known[id(trace)])
-        if (found[-1].peer >= len(traces)).any():
+        if (found[-1].peer >= len(ranks)).any():
             raise InputError(
-                f"rank {rank}", f"it sends to a rank beyond the {len(traces)} of the job",
+                f"rank {rank}", f"it sends to a rank beyond the {len(ranks)} of the job",
                 "give the traces of all ranks",
             )  # fmt: skip
-    columns = JobColumns(tuple(found), tuple(names.labels), tuple(names.groups))
+    columns = JobColumns(tuple(found), tuple(names.labels), tuple(names.groups), names.device)
     if not columns.num_operations:
         raise InputError("job", "it has no operations", "give a job that does something")
     return columns
 
 
-def played_ranks(job: Job | Sequence[Trace]) -> list[Trace]:
+class PlayedTrace(NamedTuple):
+    """The trace of a rank as a simulator takes it; ``recorded`` is what it comes from, if any."""
+
+    trace: Trace
+    recorded: PlayedRank | None
+
+
+def played_ranks(job: Job | Sequence[Trace]) -> list[PlayedTrace]:
     """Return the trace of each rank as a simulator takes it, with its own groups."""
     if isinstance(job, FoldedJob):
         job = unfold_job(job)
     if isinstance(job, Job) and job.rank_groups is not None:
-        return [job.own_trace(place) for place in range(len(job.traces))]
-    return list(nodes_of_job(job, (), at_once=True)[0])
+        return [PlayedTrace(job.own_trace(place), None) for place in range(len(job.traces))]
+    traces, recorded = nodes_of_job(job, (), at_once=True)
+    return [
+        PlayedTrace(trace, recorded[rank] if recorded else None)
+        for rank, trace in enumerate(traces)
+    ]
 
 
-def _columns(trace: Trace, names: _Names) -> RankColumns:
+def _columns(rank: PlayedTrace, names: _Names) -> RankColumns:
+    trace = rank.trace
     nodes = trace.nodes
     kept = np.flatnonzero(nodes["kind"].cast(pl.String).to_numpy() != "METADATA")
     src, dst, order = _ordered(trace, kept)
@@ -194,8 +217,23 @@ def _columns(trace: Trace, names: _Names) -> RankColumns:
         step=step,
         src=src,
         dst=dst,
+        lives=_lives(rank, rows, names),
         **numbers,
     )
+
+
+def _lives(rank: PlayedTrace, rows: Ints, names: _Names) -> Lives:
+    """Return the storages of a rank, by the operations in their order."""
+    whole = rank.recorded.recorded if rank.recorded else rank.trace
+    uses = storage_uses(whole)
+    if uses is None:
+        return Lives.none()
+    names.device = names.device or uses.devices[-1]
+    place = np.full(rank.trace.nodes.height + 1, -1, dtype=np.int64)
+    place[rows] = np.arange(rows.size)
+    if rank.recorded is None:
+        return lives_of_uses(uses, place[:-1], place[:-1])
+    return lives_of_uses(uses, place[rank.recorded.first], place[rank.recorded.last])
 
 
 def _codes(nodes: pl.DataFrame, column: str, words: Sequence[str]) -> Ints:

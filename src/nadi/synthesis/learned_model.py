@@ -8,6 +8,7 @@ from typing import NamedTuple
 from nadi.model.arrays import Floats, Hashes, Ints
 from nadi.synthesis.back_off import Counts
 from nadi.synthesis.grammar import Repeat
+from nadi.synthesis.storage_lives import MemoryUse
 from nadi.synthesis.tokens import Token
 
 __all__ = ["END", "FIRST_START", "Quantities", "Role", "Template", "TraceModel"]
@@ -89,6 +90,8 @@ class Template(NamedTuple):
     load
         float64, shape (ranks, steps): the sum of durations of each step, over what its tokens take
         on average.
+    memory
+        Its storages.
     noise_share
         How much of the variance of the scores contexts and pace leave.
     """
@@ -101,6 +104,7 @@ class Template(NamedTuple):
     groups: tuple[tuple[tuple[int, ...], ...], ...]
     pace: Floats
     load: Floats
+    memory: MemoryUse
     noise_share: float
 
     @property

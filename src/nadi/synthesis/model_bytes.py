@@ -13,6 +13,7 @@ from nadi.synthesis.back_off import ORDERS, Counts
 from nadi.synthesis.grammar import Repeat
 from nadi.synthesis.learned_model import Quantities, Role, Template, TraceModel
 from nadi.synthesis.quantities import EDGES, NUM_VARIANTS
+from nadi.synthesis.storage_lives import MemoryUse
 from nadi.synthesis.tokens import Token
 
 __all__ = ["decode_model", "encode_model"]
@@ -48,7 +49,7 @@ def decode_model(content: bytes, name: str) -> TraceModel:
     if not content.startswith(_HEAD):
         raise FormatError(name, "it is no model of traces, or of another version", _REMEDY)
     try:
-        found = msgspec.msgpack.decode(zlib.decompress(content[len(_HEAD) :]))
+        found = msgspec.msgpack.decode(zlib.decompress(content[len(_HEAD) :]), strict=False)
         model = _model(found)
         _check(model)
     except (zlib.error, msgspec.DecodeError, TypeError, ValueError, KeyError, IndexError) as error:
@@ -92,7 +93,17 @@ def _template(found: Any) -> Template:
         groups=tuple(tuple(tuple(ranks) for ranks in own) for own in one.groups),
         pace=_array(one.pace),
         load=_array(one.load),
+        memory=_memory(one.memory),
     )
+
+
+def _memory(found: Any) -> MemoryUse:
+    made, freed, lasting, device = found
+    return MemoryUse(
+        {key: tuple(tuple(one) for one in sizes) for key, sizes in made.items()},
+        {key: tuple(tuple(one) for one in which) for key, which in freed.items()},
+        tuple(lasting), device,
+    )  # fmt: skip
 
 
 def _check(model: TraceModel) -> None:

@@ -28,8 +28,9 @@ from nadi.synthesis.drawn_quantities import (
 from nadi.synthesis.job_columns import JobColumns, RankColumns
 from nadi.synthesis.learned_model import Template, TraceModel
 from nadi.synthesis.matched_communication import Meeting, matched_meetings, without_deadlock
-from nadi.synthesis.quantities import EDGES
+from nadi.synthesis.quantities import EDGES, contexts_of
 from nadi.synthesis.rank_layout import RankLayout, layout_of
+from nadi.synthesis.storage_lives import Lives, draw_lives
 from nadi.synthesis.tokens import Token
 
 __all__ = ["JobWishes", "synthetic_columns", "synthetic_job"]
@@ -141,13 +142,16 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
             loaded(part, usual[of_step], load)
             for part, of_step, load in zip(mine, own, loads[rank], strict=True)
         ]  # fmt: skip
-        ranks.append(_rank(maker, rank, tokens[rank], np.concatenate(taken)))
+        lives = _lives(template, learned[rank], own, wishes)
+        ranks.append(_rank(maker, rank, tokens[rank], np.concatenate(taken), lives))
     groups = tuple(maker.groups)
     lanes = [np.where(one.stream >= 0, 2 * one.stream, 2 * one.thread + 1) for one in ranks]
     lanes = [np.where((one.stream < 0) & (one.thread < 0), -1, lane)
              for one, lane in zip(ranks, lanes, strict=True)]  # fmt: skip
     meetings = without_deadlock(ranks, lanes, matched_meetings(ranks, groups))
-    return JobColumns(tuple(_agreed(ranks, meetings)), tuple(labels), groups)
+    return JobColumns(
+        tuple(_agreed(ranks, meetings)), tuple(labels), groups, template.memory.device
+    )
 
 
 def _check(wishes: JobWishes) -> None:
@@ -223,7 +227,7 @@ def _table(tokens: Sequence[Token]) -> tuple[_TokenTable, list[str]]:
     ), list(place)
 
 
-def _rank(maker: _Maker, rank: int, token: Ints, duration: Ints) -> RankColumns:
+def _rank(maker: _Maker, rank: int, token: Ints, duration: Ints, lives: Lives) -> RankColumns:
     table, known = maker.table, maker.known
     group, kind = _groups(maker, rank, token)
     peer = _peers(maker, rank, token)
@@ -252,7 +256,20 @@ def _rank(maker: _Maker, rank: int, token: Ints, duration: Ints) -> RankColumns:
         layer=minus,
         src=src,
         dst=dst,
+        lives=lives,
     )
+
+
+def _lives(
+    template: Template, learned: int, steps: Sequence[Ints], wishes: JobWishes
+) -> Lives:
+    """Return the storages of a rank; what lasts is wide as weights are, others as activations."""
+    if not template.memory.device:
+        return Lives.none()
+    wider = wishes.hidden / template.hidden if wishes.hidden else 1.0
+    deeper = wishes.layers / template.num_layers if wishes.layers else 1.0
+    lasting = round(template.memory.lasting[learned] * wider**2 * deeper)
+    return draw_lives(template.memory, contexts_of(steps), lasting, wider, max(deeper, 1.0))
 
 
 def _groups(maker: _Maker, rank: int, token: Ints) -> tuple[Ints, Ints]:

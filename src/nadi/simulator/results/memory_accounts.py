@@ -17,7 +17,7 @@ from nadi.simulator.simulation import Simulation
 if TYPE_CHECKING:
     from nadi.workload.simulator_nodes import PlayedRank
 
-__all__ = ["are_of_device", "beyond_capacity", "live_memory"]
+__all__ = ["StorageUses", "are_of_device", "beyond_capacity", "live_memory", "storage_uses"]
 
 _HOST = "cpu"
 
@@ -42,7 +42,7 @@ def are_of_device(live: pl.DataFrame) -> pl.Series:
     return on_device if on_device.any() else ~on_device
 
 
-class _Uses(NamedTuple):
+class StorageUses(NamedTuple):
     """Each node's uses of each storage, once; arrays of shape (uses,).
 
     ``row`` is the node's row in its trace, ``size`` up to which byte of the storage it uses,
@@ -75,13 +75,13 @@ def live_memory(simulation: Simulation) -> pl.DataFrame | None:
         ``schema.LIVE_MEMORY``, a row per rank and device; ranks whose trace has no tensors
         have none. None if no trace has tensors. O(operands log operands) of each rank.
     """
-    known: dict[int, _Uses | None] = {}
+    known: dict[int, StorageUses | None] = {}
     peaks: dict[tuple[int, int], list[tuple[str, int, int, int]]] = {}
     rows = []
     traces = [one.recorded for one in simulation.recorded] or simulation.traces
     for rank, (trace, like) in enumerate(zip(traces, simulation.like.tolist(), strict=True)):
         if id(trace) not in known:
-            known[id(trace)] = _uses(trace)
+            known[id(trace)] = storage_uses(trace)
         uses, key = known[id(trace)], (id(trace), like)
         if uses is not None:
             if key not in peaks:
@@ -94,7 +94,7 @@ def live_memory(simulation: Simulation) -> pl.DataFrame | None:
     return LIVE_MEMORY.build(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))
 
 
-def _uses(trace: Trace) -> _Uses | None:
+def storage_uses(trace: Trace) -> StorageUses | None:
     """Read which node uses which storage; None without tensor operands. O(bytes of operands)."""
     columns, new_row = trace.operand_columns, None
     if columns is None:
@@ -129,7 +129,7 @@ def _uses(trace: Trace) -> _Uses | None:
         .collect()
     )  # fmt: skip
     storage = once["storage"].to_numpy()
-    return _Uses(
+    return StorageUses(
         once["node"].to_numpy(), storage, once["end"].to_numpy(), once["makes"].to_numpy(),
         code_of_storage[storage], devices,
     )  # fmt: skip
@@ -165,7 +165,7 @@ def _times(simulation: Simulation, rank: int, played: PlayedRank | None) -> tupl
     return np.where(known, start[played.first], 0), np.where(known, end[played.last], 0)
 
 
-def _peaks(start: Ints, end: Ints, uses: _Uses) -> list[tuple[str, int, int, int]]:
+def _peaks(start: Ints, end: Ints, uses: StorageUses) -> list[tuple[str, int, int, int]]:
     """Return device, peak, time of the peak and number of storages, for each device."""
     order = np.lexsort((uses.row, start[uses.row], uses.storage))
     storage, node = uses.storage[order], uses.row[order]
