@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.model.arrays import Floats, Ints
+from nadi.model.arrays import Hashes, Ints
 
 __all__ = ["ORDERS", "BackOff", "Counts", "History", "count_contexts"]
 
@@ -39,7 +39,7 @@ class Counts(NamedTuple):
         int64, shape (symbols after contexts,).
     """
 
-    context: np.ndarray
+    context: Hashes
     first: Ints
     symbol: Ints
     count: Ints
@@ -64,7 +64,7 @@ def count_contexts(sequences: Iterable[tuple[Sequence[int], int]]) -> tuple[Coun
     return tuple(_counted(of_level, followers, weights) for of_level in contexts)
 
 
-def _counted(context: np.ndarray, symbol: Ints, weight: Ints) -> Counts:
+def _counted(context: Hashes, symbol: Ints, weight: Ints) -> Counts:
     order = np.lexsort((symbol, context))
     context, symbol, weight = context[order], symbol[order], weight[order]
     is_new = np.ones(context.size, dtype=np.bool_)
@@ -90,7 +90,7 @@ class History:
         """Add a symbol."""
         self._passed.append((self._passed[-1] * _FACTOR + symbol + _SHIFT) & _MASK)
 
-    def prefixes(self, symbols: Sequence[int]) -> np.ndarray:
+    def prefixes(self, symbols: Sequence[int]) -> Hashes:
         """Add symbols; returns the hash of all up to each, from none; uint64."""
         for one in symbols:
             self.append(one)
@@ -110,7 +110,7 @@ def _powers() -> list[int]:
     return found
 
 
-def _hashes(symbols: Ints) -> np.ndarray:
+def _hashes(symbols: Ints) -> Hashes:
     """Return hashes of what is before each symbol but the first; uint64, shape (orders, symbols).
 
     Those of :class:`History`.
@@ -141,13 +141,14 @@ class BackOff:
 
     def __init__(self, counts: Sequence[Counts], temperature: float) -> None:
         self._place = [
-            {int(context): row for row, context in enumerate(one.context.tolist())}
-            for one in counts
-        ]  # fmt: skip
-        self._counts = counts
+            dict(zip(one.context.tolist(), range(one.context.size), strict=True)) for one in counts
+        ]
+        # scalars of lists are three times as fast as those of arrays
+        self._first = [one.first.tolist() for one in counts]
+        self._symbol = [one.symbol.tolist() for one in counts]
+        self._count = [one.count.tolist() for one in counts]
         self._temperature = temperature
         self._discount = [_discount(one.count) * temperature for one in counts]
-        self._shares: list[dict[int, tuple[list[int], Floats]]] = [{} for _ in counts]
 
     def next(self, history: History, random: np.random.Generator) -> list[int]:
         """Draw the next symbol; those after it may replace it, the likeliest first.
@@ -163,32 +164,27 @@ class BackOff:
             row = self._place[level].get(history.context(level))
             if row is None:
                 continue
-            symbols, passed = self._shares_of(level, row)
-            at = int(np.searchsorted(passed, random.random())) if len(symbols) > 1 else 0
-            drawn.append(symbols[min(at, len(symbols) - 1)])
+            begin, end = self._first[level][row], self._first[level][row + 1]
+            symbols, counts = self._symbol[level][begin:end], self._count[level][begin:end]
+            drawn.append(symbols[0] if end - begin == 1 else self._one_of(symbols, counts, random))
             others = others or symbols
-            if random.random() >= self._backs_off(level, row):
+            if random.random() * sum(counts) >= self._discount[level] * (end - begin):
                 break
         return drawn[::-1] + others
 
-    def _backs_off(self, level: int, row: int) -> float:
-        counts = self._counts[level]
-        begin, end = int(counts.first[row]), int(counts.first[row + 1])
-        return self._discount[level] * (end - begin) / int(counts.count[begin:end].sum())
-
-    def _shares_of(self, level: int, row: int) -> tuple[list[int], Floats]:
-        """Return the symbols after a context, and the sum of shares up to each."""
-        known = self._shares[level]
-        if row not in known:
-            counts = self._counts[level]
-            own = slice(int(counts.first[row]), int(counts.first[row + 1]))
-            symbol, count = counts.symbol[own], counts.count[own].astype(np.float64)
-            if self._temperature == 0:
-                symbol, count = symbol[count == count.max()][:1], np.ones(1)
-            else:
-                count = (count / count.max()) ** (1 / self._temperature)
-            known[row] = symbol.tolist(), np.cumsum(count) / count.sum()
-        return known[row]
+    def _one_of(
+        self, symbols: Sequence[int], counts: Sequence[int], random: np.random.Generator
+    ) -> int:
+        most = max(counts)
+        if self._temperature == 0:
+            return symbols[counts.index(most)]
+        weights = [(count / most) ** (1 / self._temperature) for count in counts]
+        wanted = random.random() * sum(weights)
+        for symbol, weight in zip(symbols, weights, strict=True):
+            wanted -= weight
+            if wanted < 0:
+                return symbol
+        return symbols[-1]
 
 
 def _discount(count: Ints) -> float:
