@@ -20,6 +20,8 @@ __all__ = [
 _TAPS = 24
 """Earlier operations that the noise of one depends on."""
 _WIDEST = 1 << 40
+_MOST_ALONE = 0.1
+"""Share of operations that may have been learned at one width only, if another is wished."""
 
 
 class TokenQuantities(NamedTuple):
@@ -60,23 +62,32 @@ def quantities_at(known: Quantities, num_tokens: int, width: int) -> TokenQuanti
     )
 
 
-def check_width(known: Quantities, width: int) -> None:
-    """Raise UsageError unless two widths were learned, between which others lie.
+def check_width(known: Quantities, token: Ints, width: int, learned: int) -> None:
+    """Raise UsageError unless what operations take is known at two widths, or at this one.
+
+    Parameters
+    ----------
+    token
+        Of all operations of the job.
+    learned
+        The width of the learned job that it is like.
 
     Raises
     ------
     UsageError
-        The message names the learned width.
+        The message says how many are known at one width only.
     """
-    learned = np.unique(known.hidden[known.hidden > 0]).tolist()
-    if width in learned:
+    if width == learned:
         return
-    if len(learned) < 2:  # noqa: PLR2004
-        what = f"the model was learned at width {learned[0]} only" if learned else (
-            "the model knows no width, as the learned jobs state no tensors"
+    widths = np.bincount(known.token[known.hidden > 0])
+    alone = np.append(widths, np.zeros(token.max() + 1, dtype=np.int64))[token] < 2  # noqa: PLR2004
+    if alone.mean() > _MOST_ALONE:
+        share = f"{100 * alone.mean():.0f} %"
+        what = f"{share} of the operations are known at one width only, {learned}" if learned else (
+            "the learned job states no tensors, so its width is unknown"
         )  # fmt: skip
         raise UsageError(
-            Parameter("hidden", width), what, "learn from jobs of two widths or more"
+            Parameter("hidden", width), what, "learn from the same program at two widths or more"
         )
 
 

@@ -228,7 +228,10 @@ def _lives(rank: PlayedTrace, rows: Ints, names: _Names) -> Lives:
     uses = storage_uses(whole)
     if uses is None:
         return Lives.none()
-    names.device = names.device or uses.devices[-1]
+    weight = np.bincount(uses.device, weights=uses.size.astype(np.float64))
+    main = int(weight.argmax())  # of host memory beside it nobody asks
+    names.device = names.device or uses.devices[main]
+    uses = uses.of_device(main)
     place = np.full(rank.trace.nodes.height + 1, -1, dtype=np.int64)
     place[rows] = np.arange(rows.size)
     if rank.recorded is None:

@@ -16,7 +16,7 @@ from nadi.synthesis.back_off import count_contexts
 from nadi.synthesis.grammar import Grammar, num_layers, step_parts
 from nadi.synthesis.job_columns import JobColumns, columns_of_job
 from nadi.synthesis.learned_model import END, FIRST_START, Role, Template, TraceModel
-from nadi.synthesis.quantities import QuantityLog, contexts_of
+from nadi.synthesis.quantities import QuantityLog, contexts_of, split_like
 from nadi.synthesis.storage_lives import learn_memory
 from nadi.synthesis.tokens import RankTokens, Token, Vocabulary
 
@@ -63,9 +63,10 @@ class _Learner:
         pace, load, share = self.quantities.noise(ranks)
         stated = [np.unique(one.columns.layer[one.columns.layer >= 0]) for one in ranks]
         of_job = np.unique(np.concatenate(stated)).size or max(layers)
-        contexts = [
-            contexts_of([one.token[rows] for rows in step_parts(one.columns)]) for one in ranks
-        ]  # fmt: skip
+        contexts = []
+        for one in ranks:
+            steps = [one.token[rows] for rows in step_parts(one.columns)]
+            contexts.append(split_like(contexts_of(steps), steps))
         memory = learn_memory([one.columns.lives for one in ranks], contexts, columns.device)
         groups = tuple(_groups(one, columns) for one in ranks)
         self.templates.append(

@@ -98,10 +98,12 @@ def _template(found: Any) -> Template:
 
 
 def _memory(found: Any) -> MemoryUse:
-    made, freed, lasting, device = found
+    made, lasting, device = found
     return MemoryUse(
-        {key: tuple(tuple(one) for one in sizes) for key, sizes in made.items()},
-        {key: tuple(tuple(one) for one in which) for key, which in freed.items()},
+        {
+            key: tuple(tuple(tuple(one) for one in sizes) for sizes in every)
+            for key, every in made.items()
+        },
         tuple(lasting), device,
     )  # fmt: skip
 

@@ -13,13 +13,14 @@ from statistics import NormalDist
 
 import numpy as np
 
-from nadi.model.arrays import Floats, Ints
+from nadi.model.arrays import Floats, Hashes, Ints
 from nadi.model.schema import NODE_KINDS
 from nadi.synthesis.grammar import step_parts
 from nadi.synthesis.learned_model import Quantities
 from nadi.synthesis.tokens import RankTokens
 
-__all__ = ["EDGES", "NUM_VARIANTS", "QuantityLog", "contexts_of", "normal_scores"]
+__all__ = ["EDGES", "NUM_VARIANTS", "QuantityLog", "contexts_of", "normal_scores",
+           "split_like"]  # fmt: skip
 
 EDGES = np.concatenate([np.linspace(0, 0.96875, 63), 1 - 0.5 ** np.arange(5.5, 13.5, 0.5), [1.0]])
 """Shares of durations that are shorter than each bin: finer at the end, where few take long."""
@@ -48,7 +49,7 @@ class QuantityLog:
         self._token: list[Ints] = []
         self._rows: list[Ints] = []
         self._moments: list[tuple[float, float]] = []
-        self._effects: list[tuple[np.ndarray, Floats]] = []
+        self._effects: list[tuple[Hashes, Floats]] = []
 
     def add(self, ranks: Sequence[RankTokens], hidden: int) -> None:
         """Collect what the operations of a job state."""
@@ -128,7 +129,7 @@ class QuantityLog:
         )  # fmt: skip
 
 
-    def effects(self) -> tuple[np.ndarray, Floats]:
+    def effects(self) -> tuple[Hashes, Floats]:
         """Return all contexts, ascending, and the score that each adds."""
         context = np.concatenate([one for one, _ in self._effects])
         effect = np.concatenate([one for _, one in self._effects])
@@ -137,7 +138,7 @@ class QuantityLog:
         return known, np.bincount(which, weights=effect, minlength=known.size) / times
 
 
-def contexts_of(steps: Sequence[Ints]) -> np.ndarray:
+def contexts_of(steps: Sequence[Ints]) -> Hashes:
     """Return a hash of each operation of a rank with those before it; uint64, of all steps.
 
     Those of the first step differ from those of later ones.
@@ -157,7 +158,12 @@ def contexts_of(steps: Sequence[Ints]) -> np.ndarray:
     return found
 
 
-def _effects(context: np.ndarray, score: Floats) -> tuple[Ints, Floats]:
+def split_like(values: Hashes, steps: Sequence[Ints]) -> list[Hashes]:
+    """Return the values of each step, of one value for each operation."""
+    return np.split(values, np.cumsum([one.size for one in steps])[:-1])
+
+
+def _effects(context: Hashes, score: Floats) -> tuple[Ints, Floats]:
     """Return the context of each score by number, and the mean of each drawn towards 0."""
     _, which = np.unique(context, return_inverse=True)
     times = np.bincount(which)

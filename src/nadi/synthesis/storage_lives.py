@@ -1,13 +1,13 @@
 """Lives of storages: which operation makes one, and which uses it last.
 
-What makes and frees storages is learned by context, the operation and those before it. A storage
-that is freed is the latest of those made in some context and still alive, as activations are that
-a backward uses in reverse order. So a life that begins also ends, whatever the program.
+What makes storages, and how long these last, is learned by context, the operation and those before
+it: for each time that it comes in a step, as activations of the first layer last longest. So a life
+that begins also ends, whatever the program.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,12 +17,10 @@ from nadi.model.arrays import Hashes, Ints
 from nadi.model.operand_columns import OperandColumns, TensorType
 from nadi.simulator.results.memory_accounts import StorageUses
 
-__all__ = ["Lives", "MemoryUse", "draw_lives", "learn_memory", "lives_of_uses", "operands_of_lives"]
+__all__ = ["Growth", "Lives", "MemoryUse", "draw_lives", "learn_memory", "lives_of_uses", "operands_of_lives"]
 
 Made = tuple[tuple[int, int], ...]
 """Of the storages that an operation makes in a context: bytes, and operations that they last."""
-Freed = tuple[tuple[int, int], ...]
-"""Context that made each storage used last, and its place among those made there."""
 
 
 class Lives(NamedTuple):
@@ -54,18 +52,34 @@ class MemoryUse(NamedTuple):
 
     Attributes
     ----------
-    made, freed
-        By context; contexts that make or free nothing are left out.
+    made
+        By context; those that make nothing are left out. What is made is stated for each time that
+        the context comes in a step, once if it is always the same.
     lasting
         For each rank, bytes that are there before the first operation.
     device
         Such as ``cuda:0``; empty if the job states no tensors.
     """
 
-    made: Mapping[int, Made]
-    freed: Mapping[int, Freed]
+    made: Mapping[int, tuple[Made, ...]]
     lasting: tuple[int, ...]
     device: str
+
+
+class Growth(NamedTuple):
+    """How a job differs from the one that was learned.
+
+    Attributes
+    ----------
+    wider, deeper
+        Times the bytes, and the layers.
+    layer
+        Operations of a layer: storages that last as long are of several, and last longer.
+    """
+
+    wider: float
+    deeper: float
+    layer: float
 
 
 def lives_of_uses(uses: StorageUses, begin: Ints, end: Ints) -> Lives:
@@ -95,64 +109,73 @@ def lives_of_uses(uses: StorageUses, begin: Ints, end: Ints) -> Lives:
 
 
 def learn_memory(
-    lives: Sequence[Lives], contexts: Sequence[Hashes], device: str
+    lives: Sequence[Lives], contexts: Sequence[Sequence[Hashes]], device: str
 ) -> MemoryUse:
-    """Learn what operations make and free; of a context that differs, what it does first."""
-    made: dict[int, Made] = {}
-    freed: dict[int, Freed] = {}
+    """Learn what operations make, each context in the first step that has it.
+
+    Parameters
+    ----------
+    contexts
+        Of each rank, those of each step.
+    """
+    made: dict[int, tuple[Made, ...]] = {}
     lasting = []
-    for own, context in zip(lives, contexts, strict=True):
+    for own, of_steps in zip(lives, contexts, strict=True):
         lasting.append(int(own.bytes[own.begin < 0].sum()))
+        context = np.concatenate(of_steps).tolist()
         by_row: dict[int, list[int]] = defaultdict(list)
         for number in np.flatnonzero(own.begin >= 0).tolist():
             by_row[int(own.begin[number])].append(number)
-        place = {number: k for numbers in by_row.values() for k, number in enumerate(numbers)}
-        ends: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for row, numbers in by_row.items():
-            lasts = zip(own.bytes[numbers].tolist(), (own.end[numbers] - row).tolist(), strict=True)
-            key = int(context[row])
-            made[key] = _longest(made[key], tuple(lasts)) if key in made else tuple(lasts)
-            for number in numbers:
-                ends[int(own.end[number])].append((int(context[row]), place[number]))
-        for row, which in ends.items():
-            if row < context.size - 1:
-                freed.setdefault(int(context[row]), tuple(sorted(which)))
-    return MemoryUse(made, freed, tuple(lasting), device)
-
-
-def _longest(one: Made, other: Made) -> Made:
-    """Return storages as long as either lasts, for those that both have."""
-    longest = tuple((size, max(a, b)) for (size, a), (_, b) in zip(one, other, strict=False))
-    return longest + one[len(longest) :]
+        begin = 0
+        for step in of_steps:
+            found: dict[int, list[Made]] = defaultdict(list)
+            makers = {context[row] for row in range(begin, begin + step.size) if row in by_row}
+            for row in range(begin, begin + step.size):
+                if context[row] in makers:
+                    numbers = by_row.get(row, [])
+                    lasts = (own.end[numbers] - row).tolist()
+                    found[context[row]].append(
+                        tuple(zip(own.bytes[numbers].tolist(), lasts, strict=True))
+                    )
+            for key, every in found.items():
+                made.setdefault(key, tuple(every if len(set(every)) > 1 else every[:1]))
+            begin += step.size
+    return MemoryUse(made, tuple(lasting), device)
 
 
 def draw_lives(
-    use: MemoryUse, context: Hashes, lasting: int, wider: float = 1.0, deeper: float = 1.0
+    use: MemoryUse, steps: Sequence[Hashes], lasting: int, growth: Growth
 ) -> Lives:
     """Return the storages of a rank by the contexts of its operations. O(storages).
 
     Parameters
     ----------
+    steps
+        The contexts of each step.
     lasting
         Bytes that are there from the first to the last operation.
-    wider, deeper
-        Times the bytes, and the operations that storages last at most.
+    growth
+        How the job differs from the learned one.
     """
-    last = context.size - 1
-    size, begin, end = [round(lasting)], [-1], [last]
-    alive: dict[tuple[int, int], list[int]] = defaultdict(list)
-    active = np.array(sorted({*use.made, *use.freed}), dtype=np.uint64)
-    rows = np.flatnonzero(np.isin(context, active))
-    for row, key in zip(rows.tolist(), context[rows].tolist(), strict=True):
-        for place, (amount, lasts) in enumerate(use.made.get(key, ())):
-            alive[key, place].append(len(size))
-            size.append(round(amount * wider))
-            begin.append(row)
-            end.append(min(row + round(lasts * deeper), last))
-        for which in use.freed.get(key, ()):
-            if alive[which]:
-                freed = alive[which].pop()
-                end[freed] = min(end[freed], row)
+    first = 0
+    wider, deeper, within = growth
+    last = sum(step.size for step in steps) - 1
+    size, begin, end = [lasting], [-1], [last]
+    active = np.array(sorted(use.made), dtype=np.uint64)
+    for step in steps:
+        rows = np.flatnonzero(np.isin(step, active))
+        keys = step[rows].tolist()
+        times, seen = Counter(keys), Counter[int]()
+        for row, key in zip((first + rows).tolist(), keys, strict=True):
+            every = use.made[key]
+            now = every[seen[key] * len(every) // times[key]]
+            seen[key] += 1
+            for amount, lasts in now:
+                size.append(round(amount * wider))
+                begin.append(row)
+                stays = lasts if lasts < within else round(lasts * deeper)
+                end.append(min(row + stays, last))
+        first += step.size
     columns = (np.array(one, dtype=np.int64) for one in (size, begin, end))
     return Lives(*columns)
 

@@ -28,9 +28,9 @@ from nadi.synthesis.drawn_quantities import (
 from nadi.synthesis.job_columns import JobColumns, RankColumns
 from nadi.synthesis.learned_model import Template, TraceModel
 from nadi.synthesis.matched_communication import Meeting, matched_meetings, without_deadlock
-from nadi.synthesis.quantities import EDGES, contexts_of
+from nadi.synthesis.quantities import EDGES, contexts_of, split_like
 from nadi.synthesis.rank_layout import RankLayout, layout_of
-from nadi.synthesis.storage_lives import Lives, draw_lives
+from nadi.synthesis.storage_lives import Growth, Lives, draw_lives
 from nadi.synthesis.tokens import Token
 
 __all__ = ["JobWishes", "synthetic_columns", "synthetic_job"]
@@ -125,6 +125,8 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     paces, loads = (one[like_rank[:, None], like_step] for one in (template.pace, template.load))
     steps = [programs[like] for like in learned]
     tokens = [np.concatenate(own) for own in steps]
+    if wishes.hidden:
+        check_width(model.quantities, np.concatenate(tokens), wishes.hidden, template.hidden)
     expected = np.concatenate([
         np.repeat(paces[rank], [one.size for one in own]) + context_scores(model.quantities, own)
         for rank, own in enumerate(steps)
@@ -170,10 +172,8 @@ def _template(model: TraceModel, wishes: JobWishes, random: np.random.Generator)
     """Choose one of the learned jobs: by width if one is wished."""
     templates = list(model.templates)
     if wishes.hidden:
-        check_width(model.quantities, wishes.hidden)
-        known = [one for one in templates if one.hidden]
-        away = [abs(np.log(one.hidden / wishes.hidden)) for one in known]
-        templates = [one for one, far in zip(known, away, strict=True) if far == min(away)]
+        away = [abs(np.log(max(one.hidden, 1) / wishes.hidden)) for one in templates]
+        templates = [one for one, far in zip(templates, away, strict=True) if far == min(away)]
     return templates[int(random.integers(len(templates)))]
 
 
@@ -269,7 +269,9 @@ def _lives(
     wider = wishes.hidden / template.hidden if wishes.hidden else 1.0
     deeper = wishes.layers / template.num_layers if wishes.layers else 1.0
     lasting = round(template.memory.lasting[learned] * wider**2 * deeper)
-    return draw_lives(template.memory, contexts_of(steps), lasting, wider, max(deeper, 1.0))
+    contexts = split_like(contexts_of(steps), steps)
+    layer = sum(one.size for one in steps) / len(steps) / max(template.num_layers * deeper, 1)
+    return draw_lives(template.memory, contexts, lasting, Growth(wider, deeper, layer))
 
 
 def _groups(maker: _Maker, rank: int, token: Ints) -> tuple[Ints, Ints]:

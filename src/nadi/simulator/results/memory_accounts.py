@@ -56,6 +56,12 @@ class StorageUses(NamedTuple):
     device: Ints
     devices: list[str]
 
+    def of_device(self, device: int) -> StorageUses:
+        """Return the uses of storages on a device, by its position in ``devices``."""
+        own = self.device == device
+        arrays = (column[own] for column in self[:5])
+        return StorageUses(*arrays, self.devices)
+
 
 def live_memory(simulation: Simulation) -> pl.DataFrame | None:
     """Compute the live memory of the operands of nodes at the simulated times.
