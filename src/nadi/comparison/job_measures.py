@@ -95,9 +95,7 @@ def measures_of(columns: JobColumns, run: Simulation) -> JobMeasures:
             sized += [own[row] for row in stated.tolist()]
             sizes.append(column[stated])
     live = live_memory(run)
-    path = {
-        str(kind): float(time) for kind, time in simulated_path(run).by_kind().items() if time
-    }
+    path = {str(kind): float(time) for kind, time in simulated_path(run).by_kind().items() if time}
     return JobMeasures(
         mix, grams, names, np.concatenate(durations), sized, np.concatenate(sizes), _gaps(run),
         degrees, depth, width, volume, -1 if live is None else int(live["peak"].to_numpy().max()),

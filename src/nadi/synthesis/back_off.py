@@ -189,5 +189,5 @@ class BackOff:
 
 def _discount(count: Ints) -> float:
     """Return by how much counts are too high: Ney's estimate, of those seen once and twice."""
-    once, twice = int((count == 1).sum()), int((count == 2).sum())  # noqa: PLR2004
+    once, twice = int((count == 1).sum()), int((count == 2).sum())
     return min(once / (once + 2 * twice), _MOST_DISCOUNT) if once else _MOST_DISCOUNT / 10

@@ -80,7 +80,7 @@ def check_width(known: Quantities, token: Ints, width: int, learned: int) -> Non
     if width == learned:
         return
     widths = np.bincount(known.token[known.hidden > 0])
-    alone = np.append(widths, np.zeros(token.max() + 1, dtype=np.int64))[token] < 2  # noqa: PLR2004
+    alone = np.append(widths, np.zeros(token.max() + 1, dtype=np.int64))[token] < 2
     if alone.mean() > _MOST_ALONE:
         share = f"{100 * alone.mean():.0f} %"
         what = f"{share} of the operations are known at one width only, {learned}" if learned else (

@@ -143,6 +143,6 @@ def scaled_turns(turns: int, layers: int, wanted: int) -> int:
     (291, 7, 2)
     """
     of_each, more = divmod(turns, layers)
-    if more == layers - 1 and layers > 2:  # noqa: PLR2004
+    if more == layers - 1 and layers > 2:
         of_each, more = of_each + 1, -1
     return max(of_each * wanted + more, 1) if of_each else turns

@@ -71,8 +71,16 @@ class _Learner:
         groups = tuple(_groups(one, columns) for one in ranks)
         self.templates.append(
             Template(
-                pace.shape[1], of_job, hidden, tuple(role), tuple(roles), groups, pace, load,
-                memory, share,
+                pace.shape[1],
+                of_job,
+                hidden,
+                tuple(role),
+                tuple(roles),
+                groups,
+                pace,
+                load,
+                memory,
+                share,
             )
         )
 
@@ -144,7 +152,7 @@ def width_of(trace: Trace) -> int:
     used = operands["tensor"].to_numpy()
     shapes = tensors["shape"]
     last, rank = shapes.list.last(), shapes.list.len()
-    wide = ((rank >= 2) & (last > 1)).fill_null(value=False).to_numpy()  # noqa: PLR2004
+    wide = ((rank >= 2) & (last > 1)).fill_null(value=False).to_numpy()
     used = used[used >= 0]
     used = used[wide[used]]
     sizes = last.fill_null(0).to_numpy()[used]

@@ -81,7 +81,9 @@ def without_deadlock(
     src, dst = [], []
     for number, (rank, lane) in enumerate(zip(ranks, lanes, strict=True)):
         order = np.argsort(lane, kind="stable")
-        order = order[(lane[order] >= 0) & (rank.kind[order] != _SEND) & (rank.kind[order] != _RECV)]
+        order = order[
+            (lane[order] >= 0) & (rank.kind[order] != _SEND) & (rank.kind[order] != _RECV)
+        ]
         same = lane[order[1:]] == lane[order[:-1]]
         src.append(begin[number] + np.concatenate([rank.src, order[:-1][same]]))
         dst.append(begin[number] + np.concatenate([rank.dst, order[1:][same]]))
@@ -125,4 +127,3 @@ def _in_turns(meetings: Sequence[Meeting]) -> list[Meeting]:
         if not ready:  # who has most to do goes on without it
             rank = max(heads, key=lambda one: (len(waiting[one]), -one))
             is_gone[heads[rank]] = True
-

@@ -128,7 +128,6 @@ class QuantityLog:
             max(product / square, 0.0) if square else 0.0,
         )  # fmt: skip
 
-
     def effects(self) -> tuple[Hashes, Floats]:
         """Return all contexts, ascending, and the score that each adds."""
         context = np.concatenate([one for one, _ in self._effects])

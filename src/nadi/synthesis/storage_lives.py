@@ -17,7 +17,15 @@ from nadi.model.arrays import Hashes, Ints
 from nadi.model.operand_columns import OperandColumns, TensorType
 from nadi.simulator.results.memory_accounts import StorageUses
 
-__all__ = ["Growth", "Lives", "MemoryUse", "draw_lives", "learn_memory", "lives_of_uses", "operands_of_lives"]
+__all__ = [
+    "Growth",
+    "Lives",
+    "MemoryUse",
+    "draw_lives",
+    "learn_memory",
+    "lives_of_uses",
+    "operands_of_lives",
+]
 
 Made = tuple[tuple[int, int], ...]
 """Of the storages that an operation makes in a context: bytes, and operations that they last."""
@@ -143,9 +151,7 @@ def learn_memory(
     return MemoryUse(made, tuple(lasting), device)
 
 
-def draw_lives(
-    use: MemoryUse, steps: Sequence[Hashes], lasting: int, growth: Growth
-) -> Lives:
+def draw_lives(use: MemoryUse, steps: Sequence[Hashes], lasting: int, growth: Growth) -> Lives:
     """Return the storages of a rank by the contexts of its operations. O(storages).
 
     Parameters

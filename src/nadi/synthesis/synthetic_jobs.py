@@ -161,7 +161,7 @@ def _check(wishes: JobWishes) -> None:
         value = getattr(wishes, name)
         if value < 0:
             raise UsageError(Parameter(name, value), "it is negative", "give 0 or more")
-    if not 0 <= wishes.temperature <= 1000:  # noqa: PLR2004  also not a number
+    if not 0 <= wishes.temperature <= 1000:
         raise UsageError(
             Parameter("temperature", wishes.temperature), "it is not between 0 and 1000",
             "give 1 for what was learned",
@@ -260,9 +260,7 @@ def _rank(maker: _Maker, rank: int, token: Ints, duration: Ints, lives: Lives) -
     )
 
 
-def _lives(
-    template: Template, learned: int, steps: Sequence[Ints], wishes: JobWishes
-) -> Lives:
+def _lives(template: Template, learned: int, steps: Sequence[Ints], wishes: JobWishes) -> Lives:
     """Return the storages of a rank; what lasts is wide as weights are, others as activations."""
     if not template.memory.device:
         return Lives.none()
