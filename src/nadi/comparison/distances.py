@@ -28,7 +28,9 @@ def total_variation(one: _Counts, other: _Counts) -> float:
         0 if all shares are equal or both are empty, 1 if nothing is in both.
     """
     p, q = _shares(one, other)
-    return float(np.abs(p - q).sum() / 2)
+    if p.sum() == 0 or q.sum() == 0:
+        return float(p.sum() != q.sum())
+    return float(np.clip(np.abs(p - q).sum() / 2, 0, 1))
 
 
 def jensen_shannon(one: _Counts, other: _Counts) -> float:

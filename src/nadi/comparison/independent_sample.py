@@ -6,7 +6,7 @@ nothing of it but histograms.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -93,7 +93,7 @@ def _rank(
     size = computes.size + len(own)
     is_event = np.zeros(size, dtype=np.bool_)
     is_event[random.choice(size, len(own), replace=False)] = True
-    drawn: dict[str, Ints | Bools] = {}
+    drawn: dict[str, Any] = {}
     for name in _APART:
         drawn[name] = _filled(rank, name, computes, talks, is_event, random)
     lane = random.permutation(computes)

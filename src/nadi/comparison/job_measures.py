@@ -95,7 +95,9 @@ def measures_of(columns: JobColumns, run: Simulation) -> JobMeasures:
             sized += [own[row] for row in stated.tolist()]
             sizes.append(column[stated])
     live = live_memory(run)
-    path = {str(kind): float(time) for kind, time in simulated_path(run).by_kind().items() if time}
+    path: dict[object, float] = {
+        str(kind): float(time) for kind, time in simulated_path(run).by_kind().items() if time
+    }
     return JobMeasures(
         mix, grams, names, np.concatenate(durations), sized, np.concatenate(sizes), _gaps(run),
         degrees, depth, width, volume, -1 if live is None else int(live["peak"].to_numpy().max()),
@@ -126,7 +128,7 @@ def distances_of(one: JobMeasures, other: JobMeasures) -> dict[str, float | None
 
 
 def _lanes(rank: RankColumns) -> Ints:
-    """Number the threads and streams; int64, shape (operations,)."""
+    """Return a number for each thread and stream; int64, shape (operations,)."""
     on_stream = rank.stream >= 0
     key = np.where(on_stream, 2 * rank.stream, 2 * np.maximum(rank.thread, -1) + 1)
     return np.unique(key, return_inverse=True)[1].reshape(-1)
@@ -180,4 +182,5 @@ def _gaps(run: Simulation) -> Ints:
     inside = np.flatnonzero(program.lane >= 0)
     order = inside[np.lexsort((run.start[inside], program.lane[inside]))]
     same = program.lane[order[1:]] == program.lane[order[:-1]]
-    return np.maximum(run.start[order[1:]] - run.end[order[:-1]], 0)[same]
+    idle: Ints = run.start[order[1:]] - run.end[order[:-1]]
+    return np.asarray(np.maximum(idle, 0)[same], dtype=np.int64)

@@ -15,11 +15,11 @@ from nadi.synthesis.synthetic_jobs import JobWishes, synthetic_job
 
 __all__ = ["learn", "synthesize"]
 
-_AnyJob = Job | Sequence[Trace] | Path | str
-
 
 def learn(
-    jobs: Sequence[_AnyJob] | _AnyJob, *, progress: Callable[[str], None] = lambda _: None
+    jobs: Sequence[Job | Path | str] | Job | Path | str,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> TraceModel:
     """Learn a model of jobs: what their operations are, how they follow, what they take.
 
@@ -37,9 +37,7 @@ def learn(
     NadiError
         If a recording cannot be converted to what simulators take.
     """
-    several = [jobs] if isinstance(jobs, (str, Path, Job)) else list(jobs)
-    if several and all(isinstance(one, Trace) for one in several):
-        several = [several]
+    several: Sequence[Job | Path | str] = [jobs] if isinstance(jobs, (str, Path, Job)) else jobs
 
     def read() -> Iterator[Job | Sequence[Trace]]:
         for one in several:

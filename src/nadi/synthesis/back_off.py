@@ -35,14 +35,14 @@ class Counts(NamedTuple):
         uint64, shape (contexts,): a hash of each, ascending.
     first
         int64, shape (contexts + 1,): where the symbols of each begin.
-    symbol, count
+    symbol, times
         int64, shape (symbols after contexts,).
     """
 
     context: Hashes
     first: Ints
     symbol: Ints
-    count: Ints
+    times: Ints
 
 
 def count_contexts(sequences: Iterable[tuple[Sequence[int], int]]) -> tuple[Counts, ...]:
@@ -146,9 +146,9 @@ class BackOff:
         # scalars of lists are three times as fast as those of arrays
         self._first = [one.first.tolist() for one in counts]
         self._symbol = [one.symbol.tolist() for one in counts]
-        self._count = [one.count.tolist() for one in counts]
+        self._count = [one.times.tolist() for one in counts]
         self._temperature = temperature
-        self._discount = [_discount(one.count) * temperature for one in counts]
+        self._discount = [_discount(one.times) * temperature for one in counts]
 
     def next(self, history: History, random: np.random.Generator) -> list[int]:
         """Draw the next symbol; those after it may replace it, the likeliest first.

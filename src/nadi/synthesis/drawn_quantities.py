@@ -56,7 +56,9 @@ def quantities_at(known: Quantities, num_tokens: int, width: int) -> TokenQuanti
     wanted = np.log(max(width, 1)) - wide[below]
     part = np.divide(wanted, span, out=np.zeros_like(span), where=span > 0)
     return TokenQuantities(
-        *(_between(one, below, above, part) for one in known[2:5]),
+        _between(known.flops, below, above, part),
+        _between(known.bytes, below, above, part),
+        _between(known.comm_bytes, below, above, part),
         _between(known.shape, below, above, part),
         _power(known.duration, below, above, part),
     )

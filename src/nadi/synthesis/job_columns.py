@@ -248,19 +248,20 @@ def _codes(nodes: pl.DataFrame, column: str, words: Sequence[str]) -> Ints:
 def _labels(texts: pl.Series, names: _Names) -> tuple[Ints, Ints]:
     """Return the label of each operation, and the profiler's step in which it is."""
     different = texts.unique(maintain_order=True).to_list()
-    of_text, of_step = {}, {}
+    of_text: dict[str, int] = {}
+    of_step: dict[str, int] = {}
     for text in different:
         label = _NUMBER.sub("#", text)
         of_text[text] = names.labels.setdefault(label, len(names.labels))
         number = text.removeprefix("ProfilerStep#")
         of_step[text] = int(number) if number != text and number.isdigit() else -1
-    label = texts.replace_strict(of_text, return_dtype=pl.Int64).to_numpy()
+    codes = texts.replace_strict(of_text, return_dtype=pl.Int64).to_numpy()
     step = texts.replace_strict(of_step, return_dtype=pl.Int64).to_numpy()
-    return label, np.maximum.accumulate(step)
+    return codes, np.maximum.accumulate(step)
 
 
 def _groups(trace: Trace, group: Ints, names: _Names) -> Ints:
-    """Number process groups by their ranks; -1 for all ranks."""
+    """Return a number for each process group, by its ranks; -1 for all ranks."""
     of_row = [
         names.groups.setdefault(tuple(ranks), len(names.groups)) if ranks else -1
         for ranks in trace.groups["ranks"].to_list()

@@ -67,7 +67,7 @@ class _Learner:
         for one in ranks:
             steps = [one.token[rows] for rows in step_parts(one.columns)]
             contexts.append(split_like(contexts_of(steps), steps))
-        memory = learn_memory([one.columns.lives for one in ranks], contexts, columns.device)
+        memory = learn_memory([one.columns.lives for one in ranks], contexts, role, columns.device)
         groups = tuple(_groups(one, columns) for one in ranks)
         self.templates.append(
             Template(
@@ -164,7 +164,7 @@ def _numbered(role: Role, first: int) -> Role:
 
 
 def _roles(ranks: Sequence[RankTokens], tokens: Sequence[Token]) -> list[int]:
-    """Number ranks by what they communicate."""
+    """Return a number for each rank: equal ones communicate the same."""
     talks = np.array([one.kind != _COMP for one in tokens], dtype=np.bool_)
     plain: dict[Token, int] = {}
     same = np.array(

@@ -57,8 +57,10 @@ def matched_meetings(
     for group, own in collectives.items():
         members = groups[group] if group >= 0 else tuple(range(len(ranks)))
         many = min(len(own.get(rank, ())) for rank in members)
-        for turn in range(many):
-            found.append(Meeting(tuple((rank, own[rank][turn]) for rank in members), turn))
+        found += [
+            Meeting(tuple((rank, own[rank][turn]) for rank in members), turn)
+            for turn in range(many)
+        ]
     for way, rows in sends.items():
         for turn, (send, receive) in enumerate(zip(rows, receives.get(way, ()), strict=False)):
             found.append(Meeting(((way[0], send), (way[1], receive)), turn))

@@ -72,17 +72,21 @@ def _array(value: Any) -> np.ndarray:
 
 
 def _model(found: Any) -> TraceModel:
-    tokens = tuple(
-        Token(*one[:8], tuple(one[8]), *one[9:12], tuple(tuple(wait) for wait in one[12]))
-        for one in found["tokens"]
-    )
+    tokens = tuple(map(_token, found["tokens"]))
     rules = tuple(Repeat(tuple(body), turns, holds) for body, turns, holds in found["rules"])
-    *arrays, memory = found["quantities"]
+    *listed, memory = found["quantities"]
+    arrays: dict[str, Any] = dict(zip(Quantities._fields, map(_array, listed), strict=False))
     return TraceModel(
         tokens, rules, tuple(Counts(*map(_array, one)) for one in found["counts"]),
-        int(found["longest"]), Quantities(*map(_array, arrays), float(memory)),
+        int(found["longest"]), Quantities(**arrays, memory=float(memory)),
         tuple(map(_template, found["templates"])),
     )  # fmt: skip
+
+
+def _token(found: Any) -> Token:
+    one = Token(*found)
+    waits = tuple((int(lane), int(between)) for lane, between in one.waits)
+    return one._replace(group=tuple(one.group), waits=waits)
 
 
 def _template(found: Any) -> Template:
@@ -99,13 +103,14 @@ def _template(found: Any) -> Template:
 
 def _memory(found: Any) -> MemoryUse:
     made, lasting, device = found
-    return MemoryUse(
+    by_role = tuple(
         {
             key: tuple(tuple(tuple(one) for one in sizes) for sizes in every)
-            for key, every in made.items()
-        },
-        tuple(lasting), device,
-    )  # fmt: skip
+            for key, every in of_role.items()
+        }
+        for of_role in made
+    )
+    return MemoryUse(by_role, tuple(lasting), device)
 
 
 def _check(model: TraceModel) -> None:

@@ -39,7 +39,7 @@ _SCORES = np.array([NormalDist().inv_cdf((one + 0.5) / _GRID) for one in range(_
 
 def normal_scores(chance: Floats) -> Floats:
     """Return the value of a normal distribution that is not exceeded with a chance."""
-    return np.interp(chance * _GRID - 0.5, np.arange(_GRID), _SCORES)
+    return np.asarray(np.interp(chance * _GRID - 0.5, np.arange(_GRID), _SCORES))
 
 
 class QuantityLog:
@@ -122,10 +122,13 @@ class QuantityLog:
         sizes = _variants(first, rows[:, 2:])
         product = sum(one for one, _ in self._moments)
         square = sum(one for _, one in self._moments)
+        context, effect = self.effects()
         return Quantities(
-            token[first], rows[first, 0], *(sizes[..., one].copy() for one in range(3)),
-            sizes[..., 3:].copy(), _quantiles(first, rows[:, 1]), *self.effects(),
-            max(product / square, 0.0) if square else 0.0,
+            token=token[first], hidden=rows[first, 0], flops=sizes[..., 0].copy(),
+            bytes=sizes[..., 1].copy(), comm_bytes=sizes[..., 2].copy(),
+            shape=sizes[..., 3:].copy(), duration=_quantiles(first, rows[:, 1]),
+            context=context, effect=effect,
+            memory=max(product / square, 0.0) if square else 0.0,
         )  # fmt: skip
 
     def effects(self) -> tuple[Hashes, Floats]:
@@ -214,7 +217,7 @@ def _variants(first: Ints, values: Ints) -> Ints:
     owner = np.repeat(np.arange(first.size), size)
     order = np.lexsort((*values.T[::-1], owner))
     place = ((np.arange(NUM_VARIANTS) + 0.5) / NUM_VARIANTS * size[:, None]).astype(np.int64)
-    return values[order[first[:, None] + place]]
+    return np.asarray(values[order[first[:, None] + place]], dtype=np.int64)
 
 
 def _quantiles(first: Ints, duration: Ints) -> Floats:

@@ -61,15 +61,15 @@ class MemoryUse(NamedTuple):
     Attributes
     ----------
     made
-        By context; those that make nothing are left out. What is made is stated for each time that
-        the context comes in a step, once if it is always the same.
+        For each role, by context; those that make nothing are left out. What is made is stated for
+        each time that the context comes in a step, once if it is always the same.
     lasting
         For each rank, bytes that are there before the first operation.
     device
         Such as ``cuda:0``; empty if the job states no tensors.
     """
 
-    made: Mapping[int, tuple[Made, ...]]
+    made: tuple[Mapping[int, tuple[Made, ...]], ...]
     lasting: tuple[int, ...]
     device: str
 
@@ -117,45 +117,55 @@ def lives_of_uses(uses: StorageUses, begin: Ints, end: Ints) -> Lives:
 
 
 def learn_memory(
-    lives: Sequence[Lives], contexts: Sequence[Sequence[Hashes]], device: str
+    lives: Sequence[Lives], contexts: Sequence[Sequence[Hashes]], role: Sequence[int], device: str
 ) -> MemoryUse:
-    """Learn what operations make, each context in the first step that has it.
+    """Learn what operations make, of the first rank of each role.
 
     Parameters
     ----------
     contexts
         Of each rank, those of each step.
+    role
+        Of each rank.
     """
+    lasting = tuple(int(own.bytes[own.begin < 0].sum()) for own in lives)
+    first = [role.index(number) for number in range(max(role) + 1)]
+    return MemoryUse(tuple(_made(lives[rank], contexts[rank]) for rank in first), lasting, device)
+
+
+def _made(own: Lives, of_steps: Sequence[Hashes]) -> dict[int, tuple[Made, ...]]:
+    """Return what a rank makes by context, each context in the first step that has it."""
     made: dict[int, tuple[Made, ...]] = {}
-    lasting = []
-    for own, of_steps in zip(lives, contexts, strict=True):
-        lasting.append(int(own.bytes[own.begin < 0].sum()))
-        context = np.concatenate(of_steps).tolist()
-        by_row: dict[int, list[int]] = defaultdict(list)
-        for number in np.flatnonzero(own.begin >= 0).tolist():
-            by_row[int(own.begin[number])].append(number)
-        begin = 0
-        for step in of_steps:
-            found: dict[int, list[Made]] = defaultdict(list)
-            makers = {context[row] for row in range(begin, begin + step.size) if row in by_row}
-            for row in range(begin, begin + step.size):
-                if context[row] in makers:
-                    numbers = by_row.get(row, [])
-                    lasts = (own.end[numbers] - row).tolist()
-                    found[context[row]].append(
-                        tuple(zip(own.bytes[numbers].tolist(), lasts, strict=True))
-                    )
-            for key, every in found.items():
-                made.setdefault(key, tuple(every if len(set(every)) > 1 else every[:1]))
-            begin += step.size
-    return MemoryUse(made, tuple(lasting), device)
+    context = np.concatenate(of_steps).tolist()
+    by_row: dict[int, list[int]] = defaultdict(list)
+    for number in np.flatnonzero(own.begin >= 0).tolist():
+        by_row[int(own.begin[number])].append(number)
+    begin = 0
+    for step in of_steps:
+        found: dict[int, list[Made]] = defaultdict(list)
+        makers = {context[row] for row in range(begin, begin + step.size) if row in by_row}
+        for row in range(begin, begin + step.size):
+            if context[row] in makers:
+                numbers = by_row.get(row, [])
+                lasts = (own.end[numbers] - row).tolist()
+                found[context[row]].append(
+                    tuple(zip(own.bytes[numbers].tolist(), lasts, strict=True))
+                )
+        for key, every in found.items():
+            made.setdefault(key, tuple(every if len(set(every)) > 1 else every[:1]))
+        begin += step.size
+    return made
 
 
-def draw_lives(use: MemoryUse, steps: Sequence[Hashes], lasting: int, growth: Growth) -> Lives:
+def draw_lives(
+    made: Mapping[int, tuple[Made, ...]], steps: Sequence[Hashes], lasting: int, growth: Growth
+) -> Lives:
     """Return the storages of a rank by the contexts of its operations. O(storages).
 
     Parameters
     ----------
+    made
+        What the role of the rank makes.
     steps
         The contexts of each step.
     lasting
@@ -167,13 +177,13 @@ def draw_lives(use: MemoryUse, steps: Sequence[Hashes], lasting: int, growth: Gr
     wider, deeper, within = growth
     last = sum(step.size for step in steps) - 1
     size, begin, end = [lasting], [-1], [last]
-    active = np.array(sorted(use.made), dtype=np.uint64)
+    active = np.array(sorted(made), dtype=np.uint64)
     for step in steps:
         rows = np.flatnonzero(np.isin(step, active))
         keys = step[rows].tolist()
         times, seen = Counter(keys), Counter[int]()
         for row, key in zip((first + rows).tolist(), keys, strict=True):
-            every = use.made[key]
+            every = made[key]
             now = every[seen[key] * len(every) // times[key]]
             seen[key] += 1
             for amount, lasts in now:
@@ -191,9 +201,11 @@ def operands_of_lives(lives: Lives, device: str) -> OperandColumns:
     number = np.arange(lives.bytes.size)
     stated = number[lives.bytes > 0]
     is_made = lives.begin[stated] >= 0
-    node = np.concatenate([np.maximum(lives.begin[stated], 0), lives.end[stated]])
-    is_output = np.concatenate([is_made, np.zeros(stated.size, dtype=np.bool_)])
-    storage = np.concatenate([stated, stated])
+    # what is used by its maker only is given, and not taken
+    taken = stated[~is_made | (lives.end[stated] > lives.begin[stated])]
+    node = np.concatenate([np.maximum(lives.begin[stated], 0), lives.end[taken]])
+    is_output = np.concatenate([is_made, np.zeros(taken.size, dtype=np.bool_)])
+    storage = np.concatenate([stated, taken])
     order = np.lexsort((storage, is_output, node))
     node, is_output, storage = node[order], is_output[order], storage[order]
     side = node * 2 + is_output

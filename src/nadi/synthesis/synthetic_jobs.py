@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -137,6 +138,7 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     parts = np.split(durations, ends)
     means = (known.duration * np.diff(EDGES)).sum(axis=1)
     usual = np.where(table.kind == _COMP, np.maximum(means, 0), 0.0)
+    power = _lasting_power(model)
     ranks = []
     for rank, own in enumerate(steps):
         mine = parts[rank * num_steps : (rank + 1) * num_steps]
@@ -144,7 +146,7 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
             loaded(part, usual[of_step], load)
             for part, of_step, load in zip(mine, own, loads[rank], strict=True)
         ]  # fmt: skip
-        lives = _lives(template, learned[rank], own, wishes)
+        lives = _lives(template, learned[rank], own, wishes, power)
         ranks.append(_rank(maker, rank, tokens[rank], np.concatenate(taken), lives))
     groups = tuple(maker.groups)
     lanes = [np.where(one.stream >= 0, 2 * one.stream, 2 * one.thread + 1) for one in ranks]
@@ -169,11 +171,12 @@ def _check(wishes: JobWishes) -> None:
 
 
 def _template(model: TraceModel, wishes: JobWishes, random: np.random.Generator) -> Template:
-    """Choose one of the learned jobs: by width if one is wished."""
+    """Choose one of the learned jobs: of the nearest width and depth, if these are wished."""
     templates = list(model.templates)
-    if wishes.hidden:
-        away = [abs(np.log(max(one.hidden, 1) / wishes.hidden)) for one in templates]
-        templates = [one for one, far in zip(templates, away, strict=True) if far == min(away)]
+    for name, wanted in (("hidden", wishes.hidden), ("num_layers", wishes.layers)):
+        if wanted:
+            away = [abs(np.log(max(getattr(one, name), 1) / wanted)) for one in templates]
+            templates = [one for one, far in zip(templates, away, strict=True) if far == min(away)]
     return templates[int(random.integers(len(templates)))]
 
 
@@ -260,16 +263,29 @@ def _rank(maker: _Maker, rank: int, token: Ints, duration: Ints, lives: Lives) -
     )
 
 
-def _lives(template: Template, learned: int, steps: Sequence[Ints], wishes: JobWishes) -> Lives:
-    """Return the storages of a rank; what lasts is wide as weights are, others as activations."""
+def _lives(
+    template: Template, learned: int, steps: Sequence[Ints], wishes: JobWishes, power: float
+) -> Lives:
+    """Return the storages of a rank; what lasts grows with a power of the width."""
     if not template.memory.device:
         return Lives.none()
     wider = wishes.hidden / template.hidden if wishes.hidden else 1.0
     deeper = wishes.layers / template.num_layers if wishes.layers else 1.0
-    lasting = round(template.memory.lasting[learned] * wider**2 * deeper)
+    lasting = round(template.memory.lasting[learned] * wider**power * deeper)
     contexts = split_like(contexts_of(steps), steps)
     layer = sum(one.size for one in steps) / len(steps) / max(template.num_layers * deeper, 1)
-    return draw_lives(template.memory, contexts, lasting, Growth(wider, deeper, layer))
+    made = template.memory.made[template.role[learned]]
+    return draw_lives(made, contexts, lasting, Growth(wider, deeper, layer))
+
+
+def _lasting_power(model: TraceModel) -> float:
+    """Return with which power of the width lasting memory grows, from two jobs alike but for it."""
+    for one, other in combinations(model.templates, 2):
+        sizes = sum(one.memory.lasting), sum(other.memory.lasting)
+        alike = (one.num_ranks, one.num_layers) == (other.num_ranks, other.num_layers)
+        if alike and all(sizes) and one.hidden and other.hidden not in (0, one.hidden):
+            return float(np.log(sizes[0] / sizes[1]) / np.log(one.hidden / other.hidden))
+    return 2.0  # of weights
 
 
 def _groups(maker: _Maker, rank: int, token: Ints) -> tuple[Ints, Ints]:

@@ -171,7 +171,7 @@ def _groups(
 
 
 def _sizes(rank: RankColumns, seen: dict[int, dict[tuple[int, ...], int]]) -> Ints:
-    """Number the different sizes of operations of a name, as the job has them."""
+    """Return a number for each size of operations of a name, as the job has them."""
     parts = [rank.label, rank.flops, rank.bytes, rank.comm_bytes, *rank.shape.T]
     which, first = number_rows(parts)
     rows = np.stack(parts, axis=1)[first].tolist()

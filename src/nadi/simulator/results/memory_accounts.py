@@ -59,8 +59,10 @@ class StorageUses(NamedTuple):
     def of_device(self, device: int) -> StorageUses:
         """Return the uses of storages on a device, by its position in ``devices``."""
         own = self.device == device
-        arrays = (column[own] for column in self[:5])
-        return StorageUses(*arrays, self.devices)
+        return StorageUses(
+            self.row[own], self.storage[own], self.size[own], self.makes[own], self.device[own],
+            self.devices,
+        )  # fmt: skip
 
 
 def live_memory(simulation: Simulation) -> pl.DataFrame | None:
