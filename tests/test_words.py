@@ -124,7 +124,8 @@ def test_every_command_that_prints_a_report_is_shown() -> None:
     shown = {command.split()[1] for command in COMMANDS}
     assert shown == {"run", "demo", "collective", "what-if", "critical-path", "reorder",
                      "simulate", "info", "validate", "link", "convert", "systems", "generate",
-                     "estimate", "search", "cxl", "loggp", "extract", "fold"}  # fmt: skip
+                     "estimate", "search", "cxl", "loggp", "extract", "fold",
+                     "compare", "learn"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:

@@ -59,7 +59,7 @@ def test_a_width_and_a_depth_that_were_not_learned(model: TraceModel, folder: Pa
     for measure in ("operation sequences", "sizes", "depth", "degrees", "critical path"):
         assert found[measure].is_near
     a, b = found.step_ns["dgx-h100", ""]
-    assert abs(b - a) < 0.05 * a
+    assert abs(b - a) < 0.15 * a
 
 
 @given(
