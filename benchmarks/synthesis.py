@@ -30,8 +30,8 @@ def main() -> None:
         print(f"{recording.name}: learned in {learned}")
         found = nadi.load.read_trace_model(model)
         size = Path(model).stat().st_size
-        job = nadi.synthesize(found, steps=STEPS, seed=1)
-        seconds = best_of(lambda: nadi.synthesize(found, steps=STEPS, seed=1))
+        job = nadi.pipeline.synthesize(found, steps=STEPS, seed=1)
+        seconds = best_of(lambda: nadi.pipeline.synthesize(found, steps=STEPS, seed=1))
         print(
             f"{job.num_nodes:,} operations in {seconds:.2f} s, {job.num_nodes / seconds:,.0f} a "
             f"second; the model is {size:,} bytes"

@@ -152,6 +152,8 @@ def test_force_means_one_thing() -> None:
         "unfold",
         "record-fake",
         "replay",
+        "learn",
+        "synthesize",
     }
 
 

@@ -117,7 +117,7 @@ def recorded(scores: Scores) -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             jobs = [step_of(place, step, Path(folder)) for step in learned]
-            made = nadi.synthesize(nadi.learn(jobs), seed=1)
+            made = nadi.pipeline.synthesize(nadi.pipeline.learn(jobs), seed=1)
             rest = step_of(place, held, Path(folder))
             scores.add(name, rest, made, jobs[0], is_recorded=True)
 
@@ -135,10 +135,12 @@ def generated(scores: Scores) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         jobs = [language_model(*one, folder) for one in LEARNED]
-        model = nadi.learn(jobs)
+        model = nadi.pipeline.learn(jobs)
         held_back = (*HELD_BACK, *(MORE_HELD_BACK if scores.everything else ()))
         for hidden, layers, dp in held_back:
-            made = nadi.synthesize(model, hidden=hidden, layers=layers, ranks=TP * PP * dp, seed=1)
+            made = nadi.pipeline.synthesize(
+                model, hidden=hidden, layers=layers, ranks=TP * PP * dp, seed=1
+            )
             held = language_model(hidden, layers, dp, folder)
             case = f"GPT, hidden {hidden}, {layers} layers, {TP * PP * dp} ranks"
             scores.add(case, held, made, jobs[0], is_recorded=False)
@@ -149,9 +151,11 @@ def random_jobs(checks: Checks, count: int) -> None:
     models = []
     with tempfile.TemporaryDirectory() as name:
         jobs = [language_model(*one, Path(name)) for one in LEARNED]
-        models.append((nadi.learn(jobs), TP * PP, (2, 12)))
+        models.append((nadi.pipeline.learn(jobs), TP * PP, (2, 12)))
     if (SHARED / "traces" / "cpu_ddp4").exists():
-        models.append((nadi.learn(nadi.load_job(SHARED / "traces" / "cpu_ddp4")), 1, (1, 3)))
+        models.append(
+            (nadi.pipeline.learn(nadi.load_job(SHARED / "traces" / "cpu_ddp4")), 1, (1, 3))
+        )
     random = np.random.default_rng(0)
     held = 0
     for number in range(count):
@@ -164,7 +168,7 @@ def random_jobs(checks: Checks, count: int) -> None:
             "seed": number,
             "temperature": float(random.choice([0, 0.5, 1, 2, 20, 300])),
         }
-        job = nadi.synthesize(model, **wishes)
+        job = nadi.pipeline.synthesize(model, **wishes)
         system = nadi.load_system("dgx-h100", len(job.traces) if len(job.traces) < 9 else 16)
         problems = [one for trace in job.traces for one in validate_trace(trace)["code"]]
         if len(job.traces) < 9 or len(job.traces) == system.network.num_ranks:

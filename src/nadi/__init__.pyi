@@ -43,7 +43,6 @@ from .pipeline.extracted_jobs import extract as extract
 from .pipeline.folded_jobs import fold as fold, unfold as unfold
 from .pipeline.generated_jobs import llm_job as llm_job
 from .pipeline.jobs_together import simulate_together as simulate_together
-from .pipeline.learned_jobs import learn as learn, synthesize as synthesize
 from .pipeline.linking import link_files as link_files
 from .pipeline.recorded_jobs import run as run
 from .pipeline.simulated_jobs import simulate as simulate

@@ -43,17 +43,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> TraceModel:
-    return nadi.learn([language_model(folder, 256), language_model(folder, 512)])
+    return nadi.pipeline.learn([language_model(folder, 256), language_model(folder, 512)])
 
 
 def test_a_learned_job_comes_back(model: TraceModel, folder: Path) -> None:
-    made = nadi.synthesize(model, hidden=256, seed=1)
+    made = nadi.pipeline.synthesize(model, hidden=256, seed=1)
     found = nadi.similarity(language_model(folder, 256), made, systems="dgx-h100")
     assert max(one.distance for one in found.measures) < 0.01
 
 
 def test_a_width_and_a_depth_that_were_not_learned(model: TraceModel, folder: Path) -> None:
-    made = nadi.synthesize(model, hidden=384, layers=8, seed=1)
+    made = nadi.pipeline.synthesize(model, hidden=384, layers=8, seed=1)
     true = language_model(folder, 384, 8)
     found = nadi.similarity(true, made, systems="dgx-h100")
     for measure in ("operation sequences", "sizes", "depth", "degrees", "critical path"):
@@ -70,7 +70,7 @@ def test_a_width_and_a_depth_that_were_not_learned(model: TraceModel, folder: Pa
 def test_any_job_is_valid_and_runs(
     model: TraceModel, copies: int, layers: int, steps: int, seed: int, temperature: float
 ) -> None:
-    job = nadi.synthesize(
+    job = nadi.pipeline.synthesize(
         model, ranks=4 * copies, layers=2 * layers, steps=steps, seed=seed, temperature=temperature
     )
     assert len(job.traces) == 4 * copies
@@ -82,13 +82,13 @@ def test_any_job_is_valid_and_runs(
 
 def test_a_recording_keeps_its_structure_and_its_time(demo_folder: Path) -> None:
     job = nadi.load_job(demo_folder)
-    model = nadi.learn(job)
-    found = nadi.similarity(job, nadi.synthesize(model, seed=5), systems="dgx-h100")
+    model = nadi.pipeline.learn(job)
+    found = nadi.similarity(job, nadi.pipeline.synthesize(model, seed=5), systems="dgx-h100")
     assert found["operation sequences"].distance < 0.1
     assert found["live memory"].distance < 0.1
     a, b = found.step_ns["dgx-h100", ""]
     assert abs(b - a) < 0.1 * a
-    longer = columns_of_job(nadi.synthesize(model, steps=6))
+    longer = columns_of_job(nadi.pipeline.synthesize(model, steps=6))
     assert longer.num_operations > columns_of_job(job).num_operations
 
 
@@ -121,7 +121,7 @@ def test_wishes_that_cannot_be_met_are_refused_in_one_line(
     model: TraceModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_trace_model(model, tmp_path / "m.nadimodel")
-    narrow = nadi.learn(language_model(tmp_path, 256))
+    narrow = nadi.pipeline.learn(language_model(tmp_path, 256))
     write_trace_model(narrow, tmp_path / "one.nadimodel")
     for name, option, value, expected in (
         ("m", "--ranks", "7", "a multiple of 4"),
@@ -142,7 +142,7 @@ def test_learning_writes_nothing_over_a_model(model: TraceModel, tmp_path: Path)
     write_trace_model(model, tmp_path / "m.nadimodel")
     assert main(["learn", str(tmp_path), "-o", str(tmp_path / "m.nadimodel")]) == 2
     with pytest.raises(nadi.NadiError, match="at least one job"):
-        nadi.learn([])
+        nadi.pipeline.learn([])
 
 
 def test_repeats_of_layers_grow_and_others_stay() -> None:
@@ -155,6 +155,6 @@ def test_repeats_of_layers_grow_and_others_stay() -> None:
 def test_durations_have_the_sum_that_was_learned(demo_folder: Path) -> None:
     job = nadi.load_job(demo_folder)
     learned = columns_of_job(job).ranks[0]
-    made = columns_of_job(nadi.synthesize(nadi.learn(job), seed=2)).ranks[0]
+    made = columns_of_job(nadi.pipeline.synthesize(nadi.pipeline.learn(job), seed=2)).ranks[0]
     total, other = (int(np.maximum(one.duration, 0).sum()) for one in (learned, made))
     assert abs(other - total) < 0.05 * total

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nadi.comparison.distances import relative_difference
-from nadi.comparison.independent_sample import independent_sample
 from nadi.comparison.job_measures import JobMeasures, distances_of, measures_of
+from nadi.comparison.shuffled_columns import independent_sample
 from nadi.errors import NadiError, UsageError
 from nadi.load.simulation_jobs import read_job
 from nadi.load.system_library import load_system, shipped_systems

@@ -54,7 +54,7 @@ def synthesize(model: TraceModel | Path | str, **wishes: Any) -> Job:
     Parameters
     ----------
     model
-        As :func:`nadi.learn` returns it, or its file.
+        As :func:`nadi.pipeline.learn` returns it, or its file.
     wishes
         ``ranks``, ``layers``, ``steps``, ``hidden``, ``seed`` and ``temperature``, as of
         :class:`nadi.synthesis.JobWishes`.

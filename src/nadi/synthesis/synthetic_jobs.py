@@ -13,6 +13,7 @@ from nadi.generate.row_operands import spread
 from nadi.model.arrays import Ints
 from nadi.model.schema import NODE_KINDS
 from nadi.model.trace import Job
+from nadi.synthesis.agreed_meetings import Meeting, matched_meetings, without_deadlock
 from nadi.synthesis.column_traces import job_of_columns
 from nadi.synthesis.drawn_programs import ProgramDraws
 from nadi.synthesis.drawn_quantities import (
@@ -28,7 +29,6 @@ from nadi.synthesis.drawn_quantities import (
 )
 from nadi.synthesis.job_columns import JobColumns, RankColumns
 from nadi.synthesis.learned_model import Template, TraceModel
-from nadi.synthesis.matched_communication import Meeting, matched_meetings, without_deadlock
 from nadi.synthesis.quantities import EDGES, contexts_of, split_like
 from nadi.synthesis.rank_layout import RankLayout, layout_of
 from nadi.synthesis.storage_lives import Growth, Lives, draw_lives
