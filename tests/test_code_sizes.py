@@ -12,6 +12,7 @@ PACKAGE = Path(nadi.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # a parameter of a command is an option, which typer takes one by one
 COMMANDS = {
+    "cli/collect_command.py: command",
     "cli/collective_command.py: command",
     "cli/critical_path_command.py: command",
     "cli/cxl_command.py: command",
@@ -20,6 +21,7 @@ COMMANDS = {
     "cli/generate_llm_command.py: llm",
     "cli/loggp_command.py: command",
     "cli/generate_network_command.py: network",
+    "cli/offload_command.py: command",
     "cli/record_fake_command.py: command",
     "cli/replay_command.py: command",
     "cli/run_command.py: command",

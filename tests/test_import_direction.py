@@ -20,9 +20,8 @@ SOURCE = Path(nadi.__file__).parent
 LAYERS = [
     "version", "units", "errors", "forks", "progress", "kernels", "model", "formats", "link",
     "folding", "feed", "graph", "analyze", "workload", "generate", "simulator", "pricing",
-    "estimate", "whatif", "extraction", "synthesis", "comparison", "load", "collect", "replay",
-    "pipeline", "report", "cli",
-    "__main__",
+    "placement", "estimate", "whatif", "waiting", "extraction", "synthesis", "comparison",
+    "load", "collect", "replay", "pipeline", "report", "cli", "__main__",
 ]  # fmt: skip
 # kernels are compiled: they take arrays, and know nothing that numba does not
 KERNEL_MODULES = {"collections", "nadi", "numpy", "typing"}

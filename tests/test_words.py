@@ -125,6 +125,7 @@ def test_every_command_that_prints_a_report_is_shown() -> None:
     assert shown == {"run", "demo", "collective", "what-if", "critical-path", "reorder",
                      "simulate", "info", "validate", "link", "convert", "systems", "generate",
                      "estimate", "search", "cxl", "loggp", "extract", "fold",
+                     "offload", "waits",
                      "compare", "learn"}  # fmt: skip
 
 
@@ -152,8 +153,7 @@ def test_force_means_one_thing() -> None:
         "unfold",
         "record-fake",
         "replay",
-        "learn",
-        "synthesize",
+        "collect",
     }
 
 

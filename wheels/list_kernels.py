@@ -28,6 +28,7 @@ link {demo} -o {made}/astra --for=astra-sim
 simulate {made}/linked --system=dgx-h100
 what-if {demo} 'scale gloo:all_reduce 0.5'
 reorder {demo}
+waits {demo}
 extract {demo} --step=1 -o {made}/part
 info {demo} {made}/linked
 validate {demo} {made}/linked

@@ -16,10 +16,12 @@ from . import (
     load as load,
     model as model,
     pipeline as pipeline,
+    placement as placement,
     pricing as pricing,
     report as report,
     simulator as simulator,
     synthesis as synthesis,
+    waiting as waiting,
     whatif as whatif,
     workload as workload,
 )

@@ -17,7 +17,7 @@ __all__ = ["EXPLAINS", "Excess", "largest_excess"]
 EXPLAINS = 0.2
 """The share of the time that a rank is late from which on an excess is taken as its cause."""
 
-_OWN_TIME = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL)
+_OWN_TIME = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL, EdgeKind.MEMORY)
 _DELAY = PATH_KINDS.index("delay")
 _MARK = r"^(ProfilerStep)#\d+$"  # one name in all steps
 
@@ -31,7 +31,7 @@ class Excess:
     name
         The operation, or what encloses a gap; empty for time between operations.
     kind
-        The kind of time, as in ``PATH_KINDS``: host op, host gap, kernel or delay.
+        The kind of time, as in ``PATH_KINDS``: host op, host gap, kernel, memory or delay.
     count
         How many more of these operations the rank runs; 0 or less if they only take longer.
     time_ns

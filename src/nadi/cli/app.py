@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from nadi.cli import (
+    collect_command as collect,
     collective_command as collective,
     compare_command as compare,
     convert_command as convert,
@@ -21,6 +22,7 @@ from nadi.cli import (
     learn_command as learn,
     link_command as link,
     loggp_command as loggp,
+    offload_command as offload,
     record_fake_command as record_fake,
     reorder_command as reorder,
     replay_command as replay,
@@ -31,6 +33,7 @@ from nadi.cli import (
     systems_command as systems,
     unfold_command as unfold,
     validate_command as validate,
+    waits_command as waits,
     what_if_command as what_if,
 )
 from nadi.cli.typer_internals import QuickCommand, QuickGroup
@@ -57,6 +60,8 @@ app.command("systems", cls=QuickCommand, help=systems.HELP)(systems.command)
 app.command("estimate", cls=QuickCommand, help=estimate.HELP)(estimate.command)
 app.command("search", cls=QuickCommand, help=search.HELP)(search.command)
 app.command("cxl", cls=QuickCommand, help=cxl.HELP)(cxl.command)
+app.command("offload", cls=QuickCommand, help=offload.HELP)(offload.command)
+app.command("waits", cls=QuickCommand, help=waits.HELP)(waits.command)
 app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
 app.command("fold", cls=QuickCommand, help=fold.HELP)(fold.command)
 app.command("unfold", cls=QuickCommand, help=unfold.HELP)(unfold.command)
@@ -70,6 +75,7 @@ app.command("convert", cls=QuickCommand, help=convert.HELP)(convert.command)
 app.command("extract", cls=QuickCommand, help=extract.HELP)(extract.command)
 app.command("validate", cls=QuickCommand, help=validate.HELP)(validate.command)
 app.command("record-fake", cls=QuickCommand, help=record_fake.HELP)(record_fake.command)
+app.command("collect", cls=QuickCommand, help=collect.HELP)(collect.command)
 app.command("replay", cls=QuickCommand, help=replay.HELP)(replay.command)
 app.add_typer(generate.generate, name="generate", help=generate.HELP)
 

@@ -1,14 +1,14 @@
-"""``nadi cxl``: what a second memory tier, such as CXL memory, changes for training."""
+"""``nadi cxl``: what a second memory tier, such as CXL memory, changes."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nadi.cli.amount_lists import amounts, names_in
 from nadi.cli.estimate_command import Compat
 from nadi.cli.shared_options import AsJson, Overwrite, output_console
 from nadi.errors import Parameter, UsageError
@@ -18,18 +18,26 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Study what a second memory tier, such as CXL memory, changes for training.
+HELP = """Study what a second memory tier, such as CXL memory, changes.
 
 For each model and system, searches the fastest execution without a second tier, and
 with one of each bandwidth and capacity. Prints what becomes possible, what gets faster,
 from which bandwidth the tier pays, and from which more of it does not. docs/cxl.md
 has the space of executions and the study with its charts.
 
+With --trace, simulates a job whose tensors live in several tiers: a recording or
+Chakra traces with operands, or a generated job by a file of its plan. Prints the step
+with and without tiers, what lives and moves where, which operations wait for memory,
+what each kind of tensor costs, and from which bandwidth the tier pays
+(docs/placement.md).
+
 [bold]Examples[/]
 
   nadi cxl
   nadi cxl --model 175b,1t --system h100 --processors 64 -o study
   nadi cxl --model llama3-70b --system gb200-nvl72 --bandwidth 64,128 --capacity 512,1TiB
+  nadi cxl --trace RECORDING --system dgx-h100 --place optimizer=cxl
+  nadi cxl --trace plan.toml --system dgx-h100 --memory 24,32,40 --bandwidth 64,128,256
 """
 
 
@@ -53,10 +61,12 @@ _Processors = Annotated[
 _Batch = Annotated[int, typer.Option("--batch", metavar="B", min=1, help="Sequences of a step.")]
 _Bandwidths = Annotated[
     str, typer.Option("--bandwidth", metavar="LIST",
+                      show_default="32,64,128,256,512; with --trace the system's, or 64",
                       help="Bandwidths of a tier, in GB/s or with a unit."),
 ]  # fmt: skip
 _Capacities = Annotated[
     str, typer.Option("--capacity", metavar="LIST",
+                      show_default="64,128,256,512,1024,4096; with --trace the system's, or any",
                       help="Capacities of a tier, in GiB or with a unit."),
 ]  # fmt: skip
 _Latency = Annotated[
@@ -73,18 +83,81 @@ _SharedBy = Annotated[
 _Folder = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
-                 help="Write points.csv, index.html and charts as SVG to this folder."),
+                 help="Write tables, index.html and charts as SVG to this folder."),
 ]  # fmt: skip
+_Trace = Annotated[
+    str, typer.Option("--trace", metavar="JOB|PLAN", show_default=False,
+                      help="Simulate this job instead: a folder of traces, or a file (.toml) "
+                      "with a model and its plan."),
+]  # fmt: skip
+_Place = Annotated[
+    str, typer.Option("--place", metavar="RULES|FILE", show_default=False,
+                      help="With --trace: where tensors live, such as "
+                      "optimizer=cxl,activations>64MB=cxl, a .csv or .json file, or solver "
+                      "(docs/placement-solver.md); default: what moves most stays as the first "
+                      "tier has room."),
+]  # fmt: skip
+_Memories = Annotated[
+    str, typer.Option("--memory", metavar="LIST", show_default="the system's",
+                      help="With --trace: capacities of the first tier, in GiB or with a unit."),
+]  # fmt: skip
+_Buffers = Annotated[
+    str, typer.Option("--buffers", metavar="SIZE", show_default="a 16th of the first tier",
+                      help="With --trace: buffers in the first tier for what is loaded."),
+]  # fmt: skip
+_Prefetch = Annotated[
+    int, typer.Option("--prefetch", metavar="N", min=0, show_default="32",
+                      help="With --trace: operations before a use that its load may begin."),
+]  # fmt: skip
+
+
+_InPlace = Annotated[
+    bool, typer.Option("--in-place", help="With --trace: computations access tensors where they "
+                       "live, rather than copies in buffers."),
+]  # fmt: skip
+_BANDWIDTHS, _CAPACITIES = "32,64,128,256,512", "64,128,256,512,1024,4096"
+
+
+def _refuse_with_trace(**given: object) -> None:
+    for name, value in given.items():
+        if value:
+            raise UsageError(
+                Parameter(name, value), "is for a search, and a job is given",
+                ["leave it out, or ", Parameter("trace")],
+            )  # fmt: skip
+
+
+def _refuse_without_trace(**given: object) -> None:
+    for name, value in given.items():
+        if value:
+            raise UsageError(
+                Parameter(name, value), "is for a job, and none is given",
+                ["give one: ", Parameter("trace", "JOB")],
+            )  # fmt: skip
 
 
 def command(
     model: _Models = "", system: _Systems = "", processors: _Processors = 0, batch: _Batch = 512,
-    bandwidth: _Bandwidths = "32,64,128,256,512",
-    capacity: _Capacities = "64,128,256,512,1024,4096", latency: _Latency = "250ns",
+    trace: _Trace = "", place: _Place = "", memory: _Memories = "", buffers: _Buffers = "",
+    prefetch: _Prefetch = 0, in_place: _InPlace = False,
+    bandwidth: _Bandwidths = "", capacity: _Capacities = "", latency: _Latency = "250ns",
     outstanding: _Outstanding = 4096, shared_by: _SharedBy = 1, compat: Compat = "",
     output: _Folder = None, overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Study, and print what changes."""
+    tier = (bandwidth, capacity, latency, outstanding, shared_by)
+    if trace:
+        _refuse_with_trace(model=model, processors=processors, compat=compat)
+        from nadi.cli.placement_output import PlacedWishes, study_trace
+
+        study_trace(PlacedWishes(
+            trace, system, place, memory, buffers, prefetch, in_place, tier, output, overwrite,
+            as_json,
+        ))  # fmt: skip
+        return
+    _refuse_without_trace(
+        place=place, memory=memory, buffers=buffers, prefetch=prefetch, in_place=in_place
+    )
     from nadi.cli.progress_bar import show_progress
 
     with show_progress(announce=False, counts="studies") as progress:
@@ -96,14 +169,14 @@ def command(
 
         rules = rules_named(compat)
         question = TierQuestion(
-            _amounts("bandwidth", bandwidth, lambda text: parse_rate(text) / 1e9),
-            _amounts("capacity", capacity, lambda text: parse_bytes(text) / 2**30),
+            amounts("bandwidth", bandwidth or _BANDWIDTHS, lambda text: parse_rate(text) / 1e9),
+            amounts("capacity", capacity or _CAPACITIES, lambda text: parse_bytes(text) / 2**30),
             _kind(latency, outstanding, shared_by), processors, batch,
         )  # fmt: skip
         if output is not None:
             check_study_folder(output, overwrite=overwrite)
         progress("studying")
-        found = study_second_tiers(_names(model), _names(system), question, rules=rules)
+        found = study_second_tiers(names_in(model), names_in(system), question, rules=rules)
     if output is not None:
         write_studies(output, found)
     if as_json:
@@ -118,10 +191,6 @@ def command(
         console.print(f"wrote {output}", markup=False)
 
 
-def _names(text: str) -> list[str]:
-    return [one.strip() for one in text.split(",") if one.strip()]
-
-
 def _kind(latency: str, outstanding: int, shared_by: int) -> SecondTier:
     from nadi.estimate.second_tier_study import SecondTier
     from nadi.units import parse_ns
@@ -131,16 +200,3 @@ def _kind(latency: str, outstanding: int, shared_by: int) -> SecondTier:
     except ValueError as error:
         raise UsageError(Parameter("latency", latency), str(error), "such as 250ns") from None
     return SecondTier(idle / 1e9, shared_by, float(idle), float(outstanding))
-
-
-def _amounts(name: str, text: str, parse: Callable[[str], float]) -> tuple[float, ...]:
-    """Read a list of numbers, with or without units."""
-    found = []
-    for one in _names(text):
-        try:
-            found.append(float(one) if one.replace(".", "", 1).isdecimal() else parse(one))
-        except ValueError as error:
-            raise UsageError(
-                Parameter(name, one), str(error), "give numbers with commas between them"
-            ) from None
-    return tuple(found)

@@ -13,9 +13,12 @@ from nadi.cli.shared_options import AsJson, Measured, Overwrite, SystemName, out
 from nadi.errors import UsageError
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from nadi.model.trace import Trace
     from nadi.pricing.learned_prices import LearnedPrices
     from nadi.simulator.machine.system import System
+    from nadi.simulator.simulation import Simulation
 
 __all__ = ["HELP", "command"]
 
@@ -37,6 +40,7 @@ quirks. Computations without a time are priced by the system's device.
   nadi simulate TRACES --system dgx-h100 --prices RECORDING
   nadi simulate TRACES --system dgx-h100 --measured nccl-tests.txt
   nadi simulate JOB_A JOB_B --system mine.toml --on 0-15 --on 16-31
+  nadi simulate TRACES --system dgx-h100-cxl --what-if 'memory cxl.bandwidth 2x'
 """
 
 
@@ -96,6 +100,15 @@ _Prices = Annotated[
                       help="A folder of recordings: computations of the job without a time "
                       "take the times of the same operations in it."),
 ]  # fmt: skip
+_WhatIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--what-if", metavar="CHANGE", show_default=False,
+        help="Simulate again with other memory, such as 'memory cxl.bandwidth 2x' or 'memory "
+        "pcie.read 100GB/s': NAME.KEY of a memory tier or path of the system, and a factor or a "
+        "figure. KEY: bandwidth, read, write, latency, capacity. Repeat for several, each alone.",
+    ),
+]  # fmt: skip
 _Output = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
                       help="Write all results (.json), the schedule (.csv), both lossless "
@@ -133,6 +146,7 @@ def command(
     right: _Right = False,
     prices: _Prices = "",
     measured: Measured = None,
+    what_if: _WhatIf = None,
     output: _Output = "",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -144,16 +158,11 @@ def command(
         progress("starting")
         from nadi.load.simulation_jobs import read_job
         from nadi.pipeline.jobs_together import name_jobs, simulate_placed, traces_of
-        from nadi.report.simulation_report import (
-            check_output,
-            describe_simulation,
-            print_simulation,
-            simulation_json,
-            write_simulation,
-        )
-        from nadi.report.text_layout import print_written
-        from nadi.simulator.results.simulation_results import results_of
+        from nadi.pipeline.simulated_jobs import with_other_memory
+        from nadi.report.simulation_report import check_output, write_simulation
+        from nadi.simulator.machine.memory_changes import parse_memory_change
 
+        changes = [parse_memory_change(text) for text in what_if or []]
         files = (network, system_config, remote_memory)
         if output:
             given = (*files, *(comm_group or []), *(measured or []), system, *job, prices)
@@ -166,17 +175,41 @@ def command(
             check_output(output, _sources(traces_of(one)), overwrite=overwrite)
         learned = _learned(prices, progress)
         progress("simulating")
-        done = simulate_placed(name_jobs(job, found), machine_for, on or [], groups, learned)
+
+        def simulated(fit: Callable[[int], System]) -> Simulation:
+            return simulate_placed(jobs, fit, on or [], groups, learned)
+
+        jobs = name_jobs(job, found)
+        done, compared = with_other_memory(simulated, machine_for, changes)
         if output:
             progress(f"writing {output}")
         left_out = write_simulation(done, output) if output else None
+    _show(done, compared, as_json=as_json)
+    if left_out is not None and not as_json:
+        from nadi.report.text_layout import print_written
+
+        print_written(output, left_out, output_console())
+
+
+def _show(done: Simulation, compared: pl.DataFrame, *, as_json: bool) -> None:
+    """Print the results, and what changes of memory would do."""
+    from nadi.report.memory_tier_report import other_memory_data, print_other_memory
+    from nadi.report.simulation_report import (
+        describe_simulation,
+        print_simulation,
+        simulation_json,
+    )
+    from nadi.simulator.results.simulation_results import results_of
+
     if as_json:
-        sys.stdout.write(simulation_json(describe_simulation(results_of(done))).decode())
+        data = describe_simulation(results_of(done))
+        if compared.height:
+            data["what_if"] = other_memory_data(compared)
+        sys.stdout.write(simulation_json(data).decode())
         return
     console = output_console()
     print_simulation(results_of(done), console)
-    if left_out is not None:
-        print_written(output, left_out, console)
+    print_other_memory(compared, console)
 
 
 def _groups_of_jobs(

@@ -1,5 +1,10 @@
 """What ``nadi.collect`` gives; each name is loaded when it is first used."""
 
+from .collected_runs import (
+    Collected as Collected,
+    CollectOptions as CollectOptions,
+    collect as collect,
+)
 from .fake_groups import GroupFamily as GroupFamily
 from .fake_job import (
     FakeJob as FakeJob,

@@ -63,7 +63,8 @@ class FoldedTrace:
         ``block``: its part of the whole table. Sorted by ``row``.
     operands
         ``row`` (kept) reads or gives a tensor: ``is_output``, ``position``, ``tensor_id``,
-        ``storage_id``, ``offset`` and ``kind``, which of ``types``.
+        ``storage_id``, ``offset``, ``kind``, which of ``types``, and ``role``, which of
+        ``TENSOR_ROLES``; -1 for none.
     steps
         By how much values grow from turn to turn: ``value``, a position in :attr:`values`;
         ``depth`` of the repeat; ``step``.

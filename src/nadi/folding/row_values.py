@@ -107,7 +107,7 @@ def row_codes(
     of_deps = number_table(deps.select("kind", "inferred", "block"))
     first_dep = _begins(deps["row"].to_numpy(), size)
     code = with_entries(code, first_dep, of_deps)
-    of_operands = number_table(operands.select("is_output", "position", "offset", "kind"))
+    of_operands = number_table(operands.select("is_output", "position", "offset", "kind", "role"))
     first_operand = _begins(operands["row"].to_numpy(), size)
     code = with_entries(code, first_operand, of_operands)
     return code, Layout(names.first, first_dep, first_operand)

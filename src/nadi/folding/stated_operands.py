@@ -10,12 +10,13 @@ from nadi.model.attributes import Attributes
 from nadi.model.dtypes import DTYPES
 from nadi.model.operand_columns import OperandColumns, TensorType
 from nadi.model.operands import OPERAND_NAMES
+from nadi.model.schema import TENSOR_ROLES
 from nadi.model.trace import Trace
 
 __all__ = ["frame_of_operands", "operands_apart", "operands_of_frame"]
 
 _TORCH = {dtype.cpp[0]: dtype.torch for dtype in DTYPES}
-_COLUMNS = ("row", "is_output", "position", "tensor_id", "storage_id", "offset", "kind")
+_COLUMNS = ("row", "is_output", "position", "tensor_id", "storage_id", "offset", "kind", "role")
 
 
 def operands_apart(trace: Trace) -> tuple[OperandColumns | None, Attributes]:
@@ -60,6 +61,7 @@ def _columns(trace: Trace) -> OperandColumns | None:
         node=operands["node"].to_numpy(), is_output=operands["is_output"].to_numpy(),
         position=operands["position"].to_numpy(), tensor=operands["tensor"].to_numpy(),
         **numbers, kind=np.array(kind, dtype=np.int64), types=tuple(types), device=devices[0],
+        role=np.full(len(shapes), -1), roles=(),
     )  # fmt: skip
 
 
@@ -87,10 +89,12 @@ def frame_of_operands(columns: OperandColumns | None) -> pl.DataFrame:
             name: pl.Boolean if name == "is_output" else pl.Int64 for name in _COLUMNS
         })  # fmt: skip
     tensor = columns.tensor
+    roles = np.array([*map(TENSOR_ROLES.index, columns.roles), -1])  # the last is of none
     return pl.DataFrame({
         "row": columns.node, "is_output": columns.is_output, "position": columns.position,
         "tensor_id": columns.tensor_id[tensor], "storage_id": columns.storage_id[tensor],
         "offset": columns.offset[tensor], "kind": columns.kind[tensor],
+        "role": roles[columns.role[tensor]],
     })  # fmt: skip
 
 
@@ -98,7 +102,7 @@ def operands_of_frame(
     frame: pl.DataFrame, types: tuple[TensorType, ...], device: str
 ) -> OperandColumns:
     """Return operands as columns; the inverse of :func:`frame_of_operands`."""
-    tensor = frame.select("tensor_id", "storage_id", "offset", "kind")
+    tensor = frame.select("tensor_id", "storage_id", "offset", "kind", "role")
     known = tensor.unique(maintain_order=True)
     number: Ints = (
         tensor.join(
@@ -109,4 +113,5 @@ def operands_of_frame(
         node=frame["row"].to_numpy(), is_output=frame["is_output"].to_numpy(),
         position=frame["position"].to_numpy(), tensor=number,
         **{name: known[name].to_numpy() for name in known.columns}, types=types, device=device,
+        roles=TENSOR_ROLES if (known["role"] >= 0).any() else (),
     )  # fmt: skip

@@ -73,7 +73,8 @@ def _of_attributes(given: Attributes | LazyAttributes) -> bytes:
         others, operands = given.without_operands, given.operands
         arrays = [one for one in operands if isinstance(one, np.ndarray)]
         content = b"\1".join(one.tobytes() for one in arrays)
-        return _plain(others) + content + repr((operands.types, operands.device)).encode()
+        known = operands.types, operands.device, operands.roles
+        return _plain(others) + content + repr(known).encode()
     return _plain(given.value if isinstance(given, LazyAttributes) else given)
 
 

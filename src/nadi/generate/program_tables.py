@@ -18,7 +18,7 @@ __all__ = ["trace_of"]
 
 _COLUMNS = (
     "name", "kind", "category", "thread", "stream", "is_cpu", "duration", "flops", "bytes",
-    "comm_type", "comm_bytes", "src", "dst", "tag",
+    "comm_type", "comm_bytes", "src", "dst", "tag", "tier",
 )  # fmt: skip
 
 

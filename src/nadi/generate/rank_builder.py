@@ -105,20 +105,26 @@ class Lane:
 
     def load(
         self, name: str, bytes: int | str | None = None, *, after: After = (),  # noqa: A002
-        inputs: Tensors = (), outputs: Tensors = (),
+        inputs: Tensors = (), outputs: Tensors = (), tier: str = "",
     ) -> BuiltNode:  # fmt: skip
-        """Load from remote memory; by default as many bytes as ``outputs`` have."""
+        """Load from remote memory; by default as many bytes as ``outputs`` have.
+
+        ``tier`` names a memory tier of the system (docs/memory-tiers.md).
+        """
         taken, given = self._tensors(inputs, outputs)
-        columns = {"bytes": _of_tensors(bytes, given, "load", "outputs")}
+        columns = {"bytes": _of_tensors(bytes, given, "load", "outputs"), "tier": tier}
         return self._add(name, "MEM_LOAD", columns, after, (taken, given))
 
     def store(
         self, name: str, bytes: int | str | None = None, *, after: After = (),  # noqa: A002
-        inputs: Tensors = (), outputs: Tensors = (),
+        inputs: Tensors = (), outputs: Tensors = (), tier: str = "",
     ) -> BuiltNode:  # fmt: skip
-        """Store to remote memory; by default as many bytes as ``inputs`` have."""
+        """Store to remote memory; by default as many bytes as ``inputs`` have.
+
+        ``tier`` names a memory tier of the system (docs/memory-tiers.md).
+        """
         taken, given = self._tensors(inputs, outputs)
-        columns = {"bytes": _of_tensors(bytes, taken, "store", "inputs")}
+        columns = {"bytes": _of_tensors(bytes, taken, "store", "inputs"), "tier": tier}
         return self._add(name, "MEM_STORE", columns, after, (taken, given))
 
     def send(

@@ -23,7 +23,7 @@ _OF_COLUMNS = {
     "is_cpu_op", "num_ops", "tensor_size", "comm_type", "comm_size", "comm_src", "comm_dst",
     "comm_tag", "pg_name", "stream", "thread", "tid", "device", "category", "duration_ns",
     "start_ns", "exclusive_ns", "rf_id", "external_id", "correlation", "sequence",
-    "seq_id", "is_async",
+    "seq_id", "is_async", "memory_tier",
 }  # fmt: skip
 _TYPE_OF = {bool: "bool", int: "int64", float: "double", str: "string", bytes: "bytes"}
 
@@ -67,6 +67,7 @@ class Operation(NamedTuple):
     src: int = -1
     dst: int = -1
     tag: int = -1
+    tier: str = ""
 
 
 class Attribute(NamedTuple):

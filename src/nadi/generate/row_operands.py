@@ -32,6 +32,8 @@ class Operand(NamedTuple):
         Elements of the storage before it.
     lasts
         Whether there is one of the whole step, rather than one of each micro-batch.
+    role
+        What it is for (``schema.TENSOR_ROLES``); "" if that follows from its uses.
     """
 
     storage: str
@@ -39,6 +41,7 @@ class Operand(NamedTuple):
     dtype: str
     offset: int = 0
     lasts: bool = False
+    role: str = ""
 
 
 class Operands(NamedTuple):
@@ -84,6 +87,8 @@ def operand_columns(of_rows: Sequence[Operands], row: Ints, micro_batch: Ints) -
     node = np.repeat(np.arange(row.size), sizes)
     slot = np.array(number, dtype=np.int64)[entry]
     lasts = np.array([one.lasts for one in tensors], dtype=np.bool_)
+    roles = tuple(dict.fromkeys(one.role for one in tensors if one.role))
+    role = [roles.index(one.role) if one.role else -1 for one in tensors]
     turn = np.where(lasts[slot], 0, 1 + np.repeat(micro_batch, sizes))
     tensor, code = _in_order(slot + turn * len(tensors))
     of_slot, of_turn = code % max(len(tensors), 1), code // max(len(tensors), 1)
@@ -98,6 +103,8 @@ def operand_columns(of_rows: Sequence[Operands], row: Ints, micro_batch: Ints) -
         kind=np.array(kind, dtype=np.int64)[of_slot],
         types=tuple(types),
         device=_DEVICE,
+        role=np.array(role, dtype=np.int64)[of_slot],
+        roles=roles,
     )
 
 

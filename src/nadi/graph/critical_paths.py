@@ -18,7 +18,7 @@ from nadi.model.arrays import Bytes, Ints
 __all__ = ["PATH_KINDS", "CriticalPath", "describe_path", "kind_of_edges", "walk_critical_path"]
 
 
-PATH_KINDS = ("host op", "host gap", "launch", "kernel", "communication", "delay")
+PATH_KINDS = ("host op", "host gap", "launch", "kernel", "communication", "memory", "delay")
 _KIND_OF_EDGE = {
     EdgeKind.HOST_OP: "host op",
     EdgeKind.HOST_GAP: "host gap",
@@ -32,6 +32,7 @@ _KIND_OF_EDGE = {
     EdgeKind.ADDED: "delay",
     EdgeKind.TENSOR: "delay",
     EdgeKind.GIVEN: "delay",
+    EdgeKind.MEMORY: "memory",
 }
 _PATH_CODE = np.array(  # for each kind of edge, and last for delays
     [PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind] + [PATH_KINDS.index("delay")],
@@ -71,10 +72,12 @@ class CriticalPath:
         return int((self.segments["end"] - self.segments["start"]).sum())
 
     def by_kind(self) -> dict[str, int]:
-        """Sum the segments by kind, in ns, with an entry for every kind."""
+        """Sum the segments by kind, in ns; memory only if there is some, else every kind."""
         sums = self.segments.group_by("kind").agg((pl.col("end") - pl.col("start")).sum())
         found = dict(sums.iter_rows())
-        return {kind: found.get(kind, 0) for kind in PATH_KINDS}
+        return {
+            kind: found.get(kind, 0) for kind in PATH_KINDS if kind != "memory" or kind in found
+        }
 
     def by_operation(self) -> pl.DataFrame:
         """Sum the segments by name and kind: name, kind, time (ns), count, ranks; longest first."""

@@ -52,6 +52,7 @@ class EdgeKind(IntEnum):
     ADDED = 9  # a dependency that the user added
     TENSOR = 10  # an operation needs the data or the memory of another one
     GIVEN = 11  # a dependency in the trace itself, such as a Chakra trace
+    MEMORY = 12  # a memory tier, or remote memory, is read or written
 
 
 class Edges(NamedTuple):

@@ -22,6 +22,10 @@ from .model_library import (
     shipped_language_models as shipped_language_models,
 )
 from .network_library import load_network as load_network, shipped_networks as shipped_networks
+from .offload_machines import (
+    load_offload_machine as load_offload_machine,
+    offload_machine_text as offload_machine_text,
+)
 from .recordings import load_devices as load_devices, load_job as load_job
 from .saved_simulations import (
     SavedSimulation as SavedSimulation,

@@ -39,7 +39,7 @@ from nadi.model.dtypes import ITEMSIZE
 from nadi.model.operand_columns import TensorType
 from nadi.model.provenance import Provenance
 from nadi.model.rank_groups import RankGroups
-from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES, Table
+from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES, TENSOR_ROLES, Table
 from nadi.model.trace import Trace
 
 __all__ = ["check_folded_output", "is_folded", "read_folded", "write_folded"]
@@ -53,7 +53,7 @@ _DEPS = {
 }  # fmt: skip
 _OPERANDS = {
     "row": _INT, "is_output": pl.Boolean(), "position": _INT, "tensor_id": _INT,
-    "storage_id": _INT, "offset": _INT, "kind": _INT,
+    "storage_id": _INT, "offset": _INT, "kind": _INT, "role": _INT,
 }  # fmt: skip
 _STEPS = dict.fromkeys(("value", "depth", "step"), _INT)
 _TIMES = dict.fromkeys(("typical", "low", "high"), _INT)
@@ -263,6 +263,9 @@ def _check_class(path: Path, fold: FoldedTrace) -> None:
     kind = fold.operands["kind"].to_numpy()
     if kind.size and (kind.min() < 0 or kind.max() >= len(fold.types)):
         _damaged(path, "table operands: a type does not exist")
+    role = fold.operands["role"].to_numpy()
+    if role.size and (role.min() < -1 or role.max() >= len(TENSOR_ROLES)):
+        _damaged(path, "table operands: a role does not exist")
     if any(one.dtype not in ITEMSIZE for one in fold.types):
         _damaged(path, "a tensor has a type that is not known")
     size = _unfolded_rows(fold.loops, kept)

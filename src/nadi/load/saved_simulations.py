@@ -37,6 +37,9 @@ from nadi.model.schema import (
     LINK_USE,
     LIVE_MEMORY,
     RANK_TIMES,
+    TIER_TRAFFIC,
+    TIER_USE,
+    TIER_WAITS,
     Table,
 )
 from nadi.simulator.machine.system import System
@@ -52,14 +55,16 @@ _OF_SCHEDULE = ["rank", "node", "id", "name", "kind", "start", "end", "resource"
 _TABLES: dict[str, Table] = {
     "rank_times": RANK_TIMES,
     "collective_times": COLLECTIVE_TIMES,
-    "live_memory": LIVE_MEMORY,  # these if they are known
-    "link_use": LINK_USE,
-    "job_times": JOB_TIMES,
     "issues": ISSUES,
 }
-
-
-_SOME = (LIVE_MEMORY, LINK_USE, JOB_TIMES)
+_IF_KNOWN: dict[str, Table] = {
+    "live_memory": LIVE_MEMORY,
+    "link_use": LINK_USE,
+    "job_times": JOB_TIMES,
+    "tier_traffic": TIER_TRAFFIC,
+    "tier_use": TIER_USE,
+    "tier_waits": TIER_WAITS,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +142,8 @@ def read_simulation(path: Path | str) -> SavedSimulation:
         there = set(members.namelist())
         tables = {
             name: _checked(place, read_arrow(place, members, f"{name}.arrow"), table)
-            for name, table in _TABLES.items()
-            if table not in _SOME or f"{name}.arrow" in there
+            for name, table in {**_TABLES, **_IF_KNOWN}.items()
+            if name in _TABLES or f"{name}.arrow" in there
         }
         schedule = read_arrow(place, members, f"{_SCHEDULE}.arrow")
     if schedule.columns != _OF_SCHEDULE:
@@ -147,8 +152,8 @@ def read_simulation(path: Path | str) -> SavedSimulation:
     return SavedSimulation(
         header.settings, header.nodes, tables["rank_times"], tables["collective_times"],
         tables.get("live_memory"), tables["issues"], schedule,
-        priced=header.priced, link_use=tables.get("link_use"), job_times=tables.get("job_times"),
-        bound=header.bound,
+        priced=header.priced, bound=header.bound,
+        **{name: tables.get(name) for name in _IF_KNOWN if name != "live_memory"},
     )  # fmt: skip
 
 

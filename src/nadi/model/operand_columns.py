@@ -53,6 +53,10 @@ class OperandColumns(NamedTuple):
         Each different shape and type.
     device
         Such as ``cuda:0``.
+    role
+        int64, shape (tensors,): which of ``roles``; -1 for none.
+    roles
+        What tensors are for (``schema.TENSOR_ROLES``).
     """
 
     node: Ints
@@ -65,6 +69,8 @@ class OperandColumns(NamedTuple):
     kind: Ints
     types: tuple[TensorType, ...]
     device: str
+    role: Ints
+    roles: tuple[str, ...]
 
     def tables(self) -> OperandTables:
         """Return the tables as the schema declares them."""

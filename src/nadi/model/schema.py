@@ -23,6 +23,10 @@ from nadi.model.tables.result_tables import (
     PART_TENSORS,
     RANK_TIMES,
     SCHEDULE,
+    TENSOR_LIVES,
+    TIER_TRAFFIC,
+    TIER_USE,
+    TIER_WAITS,
     WAITS,
 )
 from nadi.model.tables.trace_tables import (
@@ -48,8 +52,10 @@ from nadi.model.tables.vocabulary import (
     NODE_KINDS,
     ON_DEVICE,
     PART,
+    ROLE_SOURCES,
     SEVERITIES,
     TENSOR_DEPS,
+    TENSOR_ROLES,
     THREAD_WORK,
     UNBOUNDED,
     UNREADABLE,
@@ -82,12 +88,18 @@ __all__ = [
     "PART",
     "PART_TENSORS",
     "RANK_TIMES",
+    "ROLE_SOURCES",
     "SCHEDULE",
     "SEVERITIES",
     "TABLES",
     "TENSORS",
     "TENSOR_DEPS",
+    "TENSOR_LIVES",
+    "TENSOR_ROLES",
     "THREAD_WORK",
+    "TIER_TRAFFIC",
+    "TIER_USE",
+    "TIER_WAITS",
     "UNBOUNDED",
     "UNREADABLE",
     "WAITS",
@@ -98,8 +110,8 @@ __all__ = [
 
 TABLES: Sequence[Table] = (
     NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, CLOCKS, SCHEDULE, DEVICE_EVENTS,
-    LINKS, LINK_USE, JOB_TIMES, RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY,
-    WAITS, PART_TENSORS,
+    LINKS, LINK_USE, JOB_TIMES, RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY, TIER_TRAFFIC, TIER_USE,
+    TIER_WAITS, TENSOR_LIVES, WAITS, PART_TENSORS,
 )  # fmt: skip
 
 

@@ -33,6 +33,26 @@ from .message_jobs import (
     read_messages as read_messages,
     simulate_messages as simulate_messages,
 )
+from .offloaded_inference import (
+    OffloadAnswer as OffloadAnswer,
+    OffloadQuestion as OffloadQuestion,
+    offload_inference as offload_inference,
+)
+from .placed_steps import (
+    MovedRole as MovedRole,
+    PlacedStep as PlacedStep,
+    PlainStep as PlainStep,
+    TierBreakEven as TierBreakEven,
+    TierKind as TierKind,
+    plain_step as plain_step,
+    with_bandwidth as with_bandwidth,
+    with_room as with_room,
+)
+from .placement_studies import (
+    PlacementQuestion as PlacementQuestion,
+    PlacementStudy as PlacementStudy,
+    study_placement as study_placement,
+)
 from .predictions import on_system as on_system
 from .recorded_jobs import run as run
 from .replayed_jobs import ReplayedJob as ReplayedJob, replay as replay
@@ -47,5 +67,11 @@ from .second_tier_studies import (
     TierQuestion as TierQuestion,
     study_second_tiers as study_second_tiers,
 )
-from .simulated_jobs import bound_answer as bound_answer, simulate as simulate
+from .simulated_jobs import (
+    bound_answer as bound_answer,
+    simulate as simulate,
+    with_other_memory as with_other_memory,
+)
 from .swept_searches import SweptSearch as SweptSearch, sweep_search as sweep_search
+from .tier_sweeps import TierGrid as TierGrid, sweep_tiers as sweep_tiers
+from .waiting_jobs import waits as waits

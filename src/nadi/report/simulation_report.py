@@ -23,10 +23,10 @@ from nadi.model.schema import (
     LINK_USE,
     LIVE_MEMORY,
     RANK_TIMES,
-    Table as Declared,
 )
 from nadi.report.link_use_report import print_jobs, print_links
-from nadi.report.text_layout import make_table, name_cell, print_issues, print_table
+from nadi.report.memory_tier_report import print_tiers, tier_data
+from nadi.report.text_layout import make_table, name_cell, print_issues, print_table, with_units
 from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.results.memory_accounts import are_of_device
 from nadi.simulator.results.rank_accounts import PARTITION, WAITING
@@ -44,15 +44,14 @@ __all__ = [
     "write_simulation",
 ]
 
-_UNITS = {"ns": "_ns", "GB/s": "_gb_per_s", "bytes": "_bytes"}
 _ROWS_AT_ONCE = 1 << 18
 _FIRST, _SLOWEST, _GROUPS = 8, 4, 8  # rows shown
 
 _WORDS = {
     "finish": "finish", "computing": "compute", "transferring": "transfer",
-    "accessing": "remote memory", "hosting": "host", "other": "other nodes",
+    "accessing": "memory access", "hosting": "host", "other": "other nodes",
     "awaiting_members": "waiting for stragglers", "awaiting_sender": "waiting for senders",
-    "awaiting_receiver": "waiting for receivers", "awaiting_memory": "waiting for remote memory",
+    "awaiting_receiver": "waiting for receivers", "awaiting_memory": "waiting for memory",
     "waiting": "wait time", "idle": "idle",
     "exposed": "exposed comm", "overlapped": "overlapped comm",
 }  # fmt: skip
@@ -76,32 +75,22 @@ def describe_simulation(results: SimulationResults) -> dict[str, Any]:
         "ignored_settings": list(system.ignored),
         "priced": results.priced and msgspec.to_builtins(results.priced),
         "bound": results.bound and msgspec.to_builtins(results.bound),
-        "slowest_rank": _named(_slowest(results), RANK_TIMES).row(0, named=True),
-        "per_rank": _named(results.rank_times, RANK_TIMES),
-        "collectives_by_type": _named(results.collective_types, COLLECTIVE_TIMES),
-        "collectives_by_group": _named(results.process_groups, COLLECTIVE_TIMES),
-        "jobs": None if results.job_times is None else _named(results.job_times, JOB_TIMES),
-        "links": None if results.link_use is None else _named(results.link_use, LINK_USE),
-        "live_memory": None if live is None else _named(live, LIVE_MEMORY),
+        "slowest_rank": with_units(_slowest(results), RANK_TIMES).row(0, named=True),
+        "per_rank": with_units(results.rank_times, RANK_TIMES),
+        "collectives_by_type": with_units(results.collective_types, COLLECTIVE_TIMES),
+        "collectives_by_group": with_units(results.process_groups, COLLECTIVE_TIMES),
+        "jobs": None if results.job_times is None else with_units(results.job_times, JOB_TIMES),
+        "links": None if results.link_use is None else with_units(results.link_use, LINK_USE),
+        "live_memory": None if live is None else with_units(live, LIVE_MEMORY),
         "memory_capacity_bytes": system.memory_capacity or None,
-        "beyond_capacity": _named(results.beyond_capacity, LIVE_MEMORY),
+        "beyond_capacity": with_units(results.beyond_capacity, LIVE_MEMORY),
+        **tier_data(results),
     }
 
 
 def _slowest(results: SimulationResults) -> pl.DataFrame:
     """Return the row of the rank that finishes last, of several the lowest."""
     return results.rank_times[int(np.argmax(results.cycles))]
-
-
-def _named(frame: pl.DataFrame, table: Declared) -> pl.DataFrame:
-    """Add units to column names, and replace unknown values by null."""
-    names = {
-        column.name: column.name + _UNITS[column.unit]
-        for column in table.columns
-        if column.unit and column.name != "bytes" and column.name in frame.columns
-    }
-    floats = pl.selectors.float()
-    return frame.with_columns(pl.when(floats >= 0).then(floats)).rename(names)
 
 
 def simulation_json(data: dict[str, Any]) -> bytes:
@@ -148,7 +137,7 @@ def named_schedule(simulation: Simulation) -> pl.DataFrame:
 def _whole(results: SimulationResults) -> dict[str, Any]:
     return {
         **describe_simulation(results),
-        "per_collective": _named(results.collectives, COLLECTIVE_TIMES),
+        "per_collective": with_units(results.collectives, COLLECTIVE_TIMES),
         "settings": msgspec.to_builtins(results.system),
     }
 
@@ -173,14 +162,15 @@ def _write_csv(simulation: Simulation, path: Path) -> pl.DataFrame:
 def _write_native(simulation: Simulation, path: Path) -> pl.DataFrame:
     """Write a file that :func:`nadi.load.read_simulation` reads."""
     results = results_of(simulation)
-    live = results.live_memory
+    known = (
+        "live_memory", "link_use", "job_times", "tier_traffic", "tier_use", "tier_waits",
+    )  # fmt: skip
+    if_known = {name: getattr(results, name) for name in known}
     tables = {
         "rank_times": results.rank_times,
         "collective_times": results.collectives,
         "issues": results.issues,
-        **({} if live is None else {"live_memory": live}),
-        **({} if results.link_use is None else {"link_use": results.link_use}),
-        **({} if results.job_times is None else {"job_times": results.job_times}),
+        **{name: table for name, table in if_known.items() if table is not None},
     }
     sums = {
         name: value
@@ -300,6 +290,7 @@ def print_simulation(results: SimulationResults, console: Console) -> None:
         _print_groups(results, console)
     if results.link_use is not None and results.link_use.height:
         print_links(results.link_use, results.makespan, console)
+    print_tiers(results, console)
     _print_memory(results, console)
     issues = results.issues.iter_rows(named=True)
     print_issues((issue for issue in issues if issue["severity"] != "info"), console)

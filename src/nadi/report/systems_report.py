@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from nadi.simulator.machine.memory_section import TierPart
 from nadi.simulator.machine.system_file import SystemFile
 from nadi.units import printable
 
@@ -32,6 +33,17 @@ def describe_system(system: SystemFile) -> dict[str, Any]:
             for dimension in system.network.dimensions
         ],
         "shapes": list(system.network.shapes),
+        "tiers": [
+            {
+                "name": tier.name,
+                "kind": tier.kind,
+                "capacity": tier.capacity,
+                "bandwidth": _bandwidth(tier),
+                "latency": tier.latency,
+                "devices": tier.devices,
+            }
+            for tier in system.memory.tiers
+        ],
         "source": system.source,
     }
 
@@ -45,6 +57,7 @@ def print_systems(described: list[dict[str, Any]], console: Console) -> None:
             ("ranks", one["ranks"]),
             ("per rank", f"{compute} of memory"),
             ("network", "; ".join(map(_link, one["network"]))),
+            *([("memory", "; ".join(map(_tier, one["tiers"])))] if one["tiers"] else []),
             ("source", one["source"]),
         ]
         for title, text in lines:
@@ -54,3 +67,16 @@ def print_systems(described: list[dict[str, Any]], console: Console) -> None:
 def _link(dimension: dict[str, Any]) -> str:
     size = "" if dimension["size"] == "any" else f" of {dimension['size']}"
     return f"{dimension['topology']}{size}, {dimension['bandwidth']}, {dimension['latency']}"
+
+
+def _bandwidth(tier: TierPart) -> str:
+    """Format the bandwidth of a device of a tier, as its file states it."""
+    if tier.read:
+        return f"{tier.read} read, {tier.write} written"
+    return tier.bandwidth or f"{tier.lanes} lanes of {tier.generation}"
+
+
+def _tier(tier: dict[str, Any]) -> str:
+    devices = "" if tier["devices"] == 1 else f"{tier['devices']} x "
+    size = f"{tier['capacity']}, " if tier["capacity"] else ""
+    return f"{tier['name']} {devices}{size}{tier['bandwidth']}, {tier['latency']}"

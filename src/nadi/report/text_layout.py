@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nadi.model.schema import Table as Declared
 from nadi.units import format_count, printable
 
 __all__ = [
@@ -23,10 +24,12 @@ __all__ = [
     "print_written",
     "rank_ranges",
     "to_json",
+    "with_units",
 ]
 
 TOP = 10  # rows of a table of operations
 _NAME_WIDTH = 60
+_UNITS = {"ns": "_ns", "GB/s": "_gb_per_s", "bytes": "_bytes"}
 _WIDE = 160  # columns of a file or a pipe
 
 
@@ -70,6 +73,17 @@ def print_written(path: Path | str, left_out: pl.DataFrame, console: Console) ->
 def to_json(data: Any) -> bytes:
     """Write indented JSON that ends with a newline."""
     return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
+
+
+def with_units(frame: pl.DataFrame, table: Declared) -> pl.DataFrame:
+    """Add units to the column names of a declared table, and replace unknown values by null."""
+    names = {
+        column.name: column.name + _UNITS[column.unit]
+        for column in table.columns
+        if column.unit and not column.name.startswith("bytes") and column.name in frame.columns
+    }
+    floats = pl.selectors.float()
+    return frame.with_columns(pl.when(floats >= 0).then(floats)).rename(names)
 
 
 def rank_ranges(ranks: Iterable[int]) -> str:

@@ -23,6 +23,18 @@ from .machine.fabrics import (
     Torus as Torus,
     Tree as Tree,
 )
+from .machine.loaded_latency import LoadedLatency as LoadedLatency
+from .machine.memory_changes import (
+    MemoryChange as MemoryChange,
+    parse_memory_change as parse_memory_change,
+)
+from .machine.memory_tiers import (
+    MemoryPath as MemoryPath,
+    MemoryTier as MemoryTier,
+    access_ns as access_ns,
+    loaded_latency_ns as loaded_latency_ns,
+    rate_alone as rate_alone,
+)
 from .machine.system import (
     Bus as Bus,
     Collectives as Collectives,
@@ -68,6 +80,11 @@ from .results.simulation_as_recording import (
 from .results.simulation_results import (
     SimulationResults as SimulationResults,
     results_of as results_of,
+)
+from .results.tier_traffic import (
+    tier_traffic as tier_traffic,
+    tier_use as tier_use,
+    tier_waits as tier_waits,
 )
 from .simulation import Simulation as Simulation
 from .time_bound import TimeBound as TimeBound

@@ -41,6 +41,7 @@ from nadi.simulator.work.ordered_lanes import in_lanes, policy_of
 from nadi.simulator.work.program import Program, program_of
 from nadi.simulator.work.recorded_work import nodes_of_job
 from nadi.simulator.work.representatives import Representatives
+from nadi.simulator.work.tier_use import paths_slow_messages, ranks_are_apart
 
 if TYPE_CHECKING:
     from nadi.workload.simulator_nodes import PlayedRank
@@ -128,7 +129,7 @@ def _program_of_traces(
         return program_of(traces), None
     program = program_of(traces)
     if system.slots == "device":
-        program = in_lanes(program)
+        program = in_lanes(program, system)
     if program.num_ranks > 1 and fits and program.is_alike and stands_for_all(program, system):
         return program_of(traces[:1]), of_all
     return program, None
@@ -140,7 +141,7 @@ def stands_for_all(program: Program, system: System) -> bool:
     Nothing may contend, messages may not name a rank, and every rank has to have the same way
     to those it sends to: not so in trees, meshes, and rings across several dimensions.
     """
-    if not nothing_contends(system) or system.network.is_physical:
+    if not nothing_contends(system) or system.network.is_physical or paths_slow_messages(system):
         return False
     if system.collectives.custom_traces:
         return False
@@ -149,6 +150,8 @@ def stands_for_all(program: Program, system: System) -> bool:
         if (of_rank != of_rank[0]).any():
             return False
     if program.group.max(initial=-1) >= 0:
+        return False
+    if not (program.kinds.isdisjoint(("MEM_LOAD", "MEM_STORE")) or ranks_are_apart(system)):
         return False
     messages = not program.kinds.isdisjoint(("COMM_SEND", "COMM_RECV"))
     if messages or system.remote_memory.kind in ("pool", "per-node"):
@@ -235,9 +238,12 @@ def run_tables(
 def _with_what_is_needed(machine: Machine) -> Machine:
     """Return the machine as one whose engine takes less time to be compiled, if that is enough."""
     kinds = set(np.unique(machine.nodes[:, NODE.kind]).tolist())
-    if kinds <= {NodeKind.DELAY, NodeKind.INSTANT}:
-        return HostMachine(*machine)
     world = machine.world
+    alone = {NodeKind.DELAY, NodeKind.INSTANT}
+    if not world[WORLD.flows]:
+        alone.add(NodeKind.TRANSFER)
+    if kinds <= alone:
+        return HostMachine(*machine)
     shares = world[[WORLD.aware, WORLD.rendezvous, WORLD.bus]].any()
     flows = bool(world[WORLD.flows])
     if shares or world[WORLD.policy] != QueuePolicy.FIFO or NodeKind.ACCESS in kinds:

@@ -23,6 +23,7 @@ _KEPT = {
     "peer": NODE.peer,
     "key": NODE.key,
     "number": NODE.number,
+    "latency": NODE.left,
 }
 
 
@@ -34,6 +35,8 @@ class Trail:
     ----------
     rank, kind, slot, time, size, peer, key, number
         int64, shape (nodes,): as the columns of :mod:`nadi.simulator.engine.machine_state`.
+    latency
+        Of a TRANSFER, ns.
     shapes
         Of collectives, as there; ``recipes`` are what they name.
     group_members
@@ -53,6 +56,7 @@ class Trail:
     peer: Ints
     key: Ints
     number: Ints
+    latency: Ints
     shapes: Ints
     recipes: tuple[Recipe, ...]
     group_members: list[Ints]

@@ -21,6 +21,7 @@ from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.time_bound import TimeBound
 from nadi.simulator.work.placed_jobs import PlacedJob
 from nadi.simulator.work.program import Program
+from nadi.simulator.work.tier_use import STORE, engines_of, tiers_of_nodes
 
 if TYPE_CHECKING:
     from nadi.workload.simulator_nodes import PlayedRank
@@ -137,7 +138,10 @@ class Simulation:
         slot = program.slot
         if program.lane is not None:
             slot = np.where(program.lane < 0, slot, len(_RESOURCES) + program.lane)
-        resources = pl.Series((*_RESOURCES, *program.lane_names))
+        tier, engines = tiers_of_nodes(program, self.system), engines_of(self.system)
+        engine = len(_RESOURCES) + len(program.lane_names) + 2 * tier + (program.kind == STORE)
+        slot = np.where(tier >= 0, engine, slot)
+        resources = pl.Series((*_RESOURCES, *program.lane_names, *engines))
         table = SCHEDULE.build(
             rank.size,
             {

@@ -128,7 +128,10 @@ class NoGaps:
 
 def is_work(graph: EventGraph) -> Bools:
     """Return which edges are time of an operation, not overhead between two."""
-    work = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL, EdgeKind.COMMUNICATION)
+    work = (
+        EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL, EdgeKind.COMMUNICATION,
+        EdgeKind.MEMORY,
+    )  # fmt: skip
     return np.isin(graph.edge_kind, work)
 
 

@@ -47,9 +47,11 @@ _NUMBERS = (
     ("layer", "layer", "int64"),
     ("micro_batch", "micro_batch", "int64"),
 )
+_TEXTS = (("phase", "phase"), ("tier", "memory_tier"))
 NAMES_OF_COLUMNS = frozenset(
     [name for _, name, _ in _NUMBERS]
-    + ["is_cpu_op", "comm_type", "pg_name", "phase", "category", "rank", "world_size"]
+    + ["is_cpu_op", "comm_type", "pg_name", "category", "rank", "world_size"]
+    + [name for _, name in _TEXTS]
     + ["process_groups", "version"]
 )
 """Attributes that restate columns of a trace, its rank or its groups."""
@@ -133,7 +135,7 @@ def describe(trace: Trace, log: IssueLog, *, version: str = "") -> Described:
     columns.append(_comm_types(trace))
     names = tuple(trace.groups["name"].to_list())
     columns.append(ColumnOfAttributes("pg_name", "string", trace.column("group"), names))
-    columns.append(_phases(trace))
+    columns += [_texts(trace, *entry) for entry in _TEXTS]
     columns = [_without(column, parts, height) for column in columns]
     category = trace.nodes["category"].to_physical().to_numpy().astype(np.int64)
     columns.append(ColumnOfAttributes("category", "string", category, CATEGORIES))
@@ -231,13 +233,13 @@ def _comm_types(trace: Trace) -> ColumnOfAttributes:
     return ColumnOfAttributes("comm_type", "int64", np.where(is_collective, number, -1))
 
 
-def _phases(trace: Trace) -> ColumnOfAttributes:
-    phases = trace.nodes["phase"]
-    known = phases.unique(maintain_order=True).cast(pl.String).to_list()
-    number = phases.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64)
+def _texts(trace: Trace, column: str, name: str) -> ColumnOfAttributes:
+    words = trace.nodes[column]
+    known = words.unique(maintain_order=True).cast(pl.String).to_list()
+    number = words.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64)
     if "" in known:
         number[number == known.index("")] = -1
-    return ColumnOfAttributes("phase", "string", number, tuple(known))
+    return ColumnOfAttributes(name, "string", number, tuple(known))
 
 
 def _of_trace(trace: Trace, parts: Sequence[Part], version: str) -> Attributes:

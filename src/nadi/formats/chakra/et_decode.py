@@ -76,7 +76,7 @@ _COLUMNS = {
 _ALWAYS = ("start", "duration", "exclusive", "is_cpu", "stream", "comm_type")
 WANTED = WantedAttributes(
     numbers=[name for sources in _COLUMNS.values() for name in sources],
-    texts=["category", "pg_name", "phase"],
+    texts=["category", "pg_name", "phase", "memory_tier"],
 )
 
 
@@ -364,16 +364,17 @@ def node_table(
         "stream": np.where(is_cpu, -1, given["stream"]),
         "comm_type": _comm_types(kind, given["comm_type"]),
         "group": group,
-        "phase": _phases(*decoded.text("phase")),
+        "phase": _words_stated("phase", *decoded.text("phase")),
+        "tier": _words_stated("tier", *decoded.text("memory_tier")),
     }
     return NODES.build(ids.size, given)
 
 
-def _phases(stated: Ints32, texts: list[str]) -> pl.Series | str:
+def _words_stated(column: str, stated: Ints32, texts: list[str]) -> pl.Series | str:
     """Return the text of each node, or one that is empty if none states any."""
     if not any(texts):
         return ""
-    words = pl.Series(texts, dtype=pl.String).cast(NODES.dtypes["phase"])
+    words = pl.Series(texts, dtype=pl.String).cast(NODES.dtypes[column])
     return words.gather(stated.astype(np.uint32))
 
 

@@ -96,7 +96,7 @@ class LastingTensors:
     def _buffer(self, layer: str, role: str, what: str, dtype: str, from_stage: int) -> Operand:
         count = -(-self._counts[layer, role] // self.shards(role, from_stage))
         part = ".part" if self.shards(role, from_stage) > 1 else ""
-        return Operand(f"{layer}.{role}.{what}{part}", (count,), dtype, 0, True)
+        return Operand(f"{layer}.{role}.{what}{part}", (count,), dtype, 0, True, what)
 
     def gathered(self, layer: str, role: str, phase: str) -> Operand:
         """Return the buffer of a layer's whole weights: where ZeRO-3 gathers them, one per use."""
@@ -169,7 +169,7 @@ class LastingTensors:
             count = sum(size for (_, of_role), size in self._counts.items() if of_role == role)
             part = -(-count // self.shards(role, 1))
             for what in _STATE if part else ():
-                yield Operand(f"optimizer.{role}.{what}", (part,), "float32", 0, True)
+                yield Operand(f"optimizer.{role}.{what}", (part,), "float32", 0, True, "optimizer")
 
     def buffers(self) -> Iterator[tuple[Operand, Operand]]:
         """Yield the weights and reduced gradients of each layer."""
@@ -182,7 +182,7 @@ class LastingTensors:
         sequences = plan.global_batch // plan.dp
         width = cache_width(self.model, plan)
         shape = (sequences, plan.sequence // plan.cp, width)
-        return Operand(f"{layer}.cache", shape, self.dtype, 0, True)
+        return Operand(f"{layer}.cache", shape, self.dtype, 0, True, "kv")
 
 
 def _parts(buffer: Operand, place: _Place, piece: Piece) -> Iterator[Operand]:

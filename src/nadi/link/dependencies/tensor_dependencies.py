@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
 
 from nadi.kernels.strings import intern_spans
 from nadi.kernels.tensor_accesses import (
+    READ,
     WORD,
+    WRITE,
     Edges,
     Histories,
     Uses,
@@ -28,7 +32,64 @@ from nadi.model.operands import TensorUses, tensor_uses
 from nadi.model.schema import DEPS, TENSOR_DEPS
 from nadi.model.trace import Trace
 
-__all__ = ["find_tensor_deps", "run_edges", "tensor_deps"]
+__all__ = ["TensorAccesses", "find_tensor_deps", "run_edges", "tensor_accesses", "tensor_deps"]
+
+
+class TensorAccesses(NamedTuple):
+    """What operations themselves read and write, without what operations nested in them do.
+
+    Attributes
+    ----------
+    row
+        int64, shape (accesses,): row of the operation.
+    storage
+        int64: as :class:`nadi.model.operands.TensorUses` numbers them.
+    begin, end
+        int64: the bytes of the storage.
+    reads, writes
+        bool.
+    """
+
+    row: Ints
+    storage: Ints
+    begin: Ints
+    end: Ints
+    reads: Bools
+    writes: Bools
+
+
+def tensor_accesses(host: Trace, recorded: TensorUses) -> TensorAccesses:
+    """Return what operations read and write, by their schemas.
+
+    Parameters
+    ----------
+    host
+        As for :func:`tensor_deps`.
+    recorded
+        The uses of all its nodes.
+
+    Returns
+    -------
+    TensorAccesses
+        O(operands).
+    """
+    effects, of_node = _effects_of_nodes(host, host.attributes)
+    touching = np.array([some.touch_data for some in effects], dtype=np.bool_)
+    chosen = touching[of_node][recorded.node]
+    names = ("node", "position", "is_output", "tensor")
+    some = recorded._replace(**{name: getattr(recorded, name)[chosen] for name in names})
+    order = _order_of_issue(host)
+    uses = _uses(some, effects, of_node, order)
+    parent = _ordered_parents(host, order)
+    settle_uses(uses, recorded.num_tensors, recorded.num_storages)
+    find_own_accesses(uses, parent, recorded.num_storages, np.empty(parent.size, dtype=np.int64))
+    op = np.repeat(np.arange(parent.size), np.diff(uses.first))
+    own = np.flatnonzero(uses.flags & (READ | WRITE))
+    flags = uses.flags[own]
+    return TensorAccesses(
+        order[op[own]], uses.storage[own], uses.begin[own], uses.end[own],
+        (flags & READ) > 0, (flags & WRITE) > 0,
+    )  # fmt: skip
 
 
 def tensor_deps(trace: Trace) -> pl.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nadi.model.tables.declaration import Column, Table
+from nadi.model.tables.vocabulary import ROLE_SOURCES, TENSOR_ROLES
 
 __all__ = [
     "COLLECTIVE_TIMES",
@@ -15,6 +16,10 @@ __all__ = [
     "PART_TENSORS",
     "RANK_TIMES",
     "SCHEDULE",
+    "TENSOR_LIVES",
+    "TIER_TRAFFIC",
+    "TIER_USE",
+    "TIER_WAITS",
     "WAITS",
 ]
 
@@ -97,7 +102,8 @@ RANK_TIMES = Table(
         Column("computing", _INT, "computation was running", "ns"),
         Column("transferring", _INT, "no computation was running, and sends, receives or "
                "collectives transferred data", "ns"),
-        Column("accessing", _INT, "none of the above, and remote memory served the rank", "ns"),
+        Column("accessing", _INT, "none of the above, and remote memory or a memory tier "
+               "served the rank", "ns"),
         Column("hosting", _INT, "none of the above, and the host was working", "ns"),
         Column("other", _INT, "none of the above, and a node of another kind was running", "ns"),
         Column("awaiting_members", _INT, "none of the above, and the rank waited in a collective "
@@ -107,7 +113,7 @@ RANK_TIMES = Table(
         Column("awaiting_receiver", _INT, "none of the above, and, with rendezvous, a send waited "
                "for its receive to be issued", "ns"),
         Column("awaiting_memory", _INT, "none of the above, and the rank waited for remote "
-               "memory that served other ranks", "ns"),
+               "memory that served other ranks, or for links to memory that others used", "ns"),
         Column("idle", _INT, "no node was running", "ns"),
         Column("host", _INT, "the host was working, whatever else was running", "ns"),
         Column("communicating", _INT, "communication was running, including its wait time", "ns"),
@@ -159,6 +165,84 @@ LIVE_MEMORY = Table(
         Column("peak", _INT, "largest sum of the sizes of live storages", "bytes"),
         Column("at", _INT, "when the peak is first reached", "ns"),
         Column("storages", _INT, "number of storages that nodes of the rank use"),
+    ),
+)  # fmt: skip
+
+TIER_TRAFFIC = Table(
+    "tier_traffic",
+    "one memory of a tier, and what a simulated job read from it and wrote to it",
+    (
+        Column("tier", _NAME, "name of the tier"),
+        Column("memory", _INT, "which of the tier's memories, in order of the ranks that have it"),
+        Column("loads", _INT, "number of loads"),
+        Column("stores", _INT, "number of stores"),
+        Column("bytes_read", _INT, "bytes that loads read", "bytes"),
+        Column("bytes_written", _INT, "bytes that stores wrote", "bytes"),
+        Column("busy", _INT, "time with a load or store under way", "ns"),
+        Column("waiting", _INT, "queueing: how much longer its loads and stores took than alone, "
+               "in all", "ns"),
+        Column("utilisation", pl.Float64, "time in which its devices can move these bytes, divided "
+               "by the time of the job", missing=-1.0),
+    ),
+)  # fmt: skip
+
+TIER_USE = Table(
+    "tier_use",
+    "one memory of a tier in one part of the time of a simulated job",
+    (
+        Column("tier", _NAME, "name of the tier"),
+        Column("memory", _INT, "which of the tier's memories"),
+        Column("start", _INT, "where the part begins", "ns"),
+        Column("end", _INT, "where it ends", "ns"),
+        Column("bytes_read", _INT, "bytes read in it", "bytes"),
+        Column("bytes_written", _INT, "bytes written in it", "bytes"),
+        Column("utilisation", pl.Float64, "time in which the devices can move these bytes, divided "
+               "by that of the part; above 1 only as the bytes of an access are taken to move "
+               "evenly", missing=-1.0),
+        Column("latency", pl.Float64, "latency of an access under this load, by the tier's curve",
+               "ns"),
+    ),
+)  # fmt: skip
+
+TIER_WAITS = Table(
+    "tier_waits",
+    "one operation of a simulated job that waited for a load or store",
+    (
+        Column("rank", _INT, "global rank"),
+        Column("node", _INT, "the operation", references="nodes row of that rank"),
+        Column("name", _NAME, "its name"),
+        Column("tier", _NAME, "tier of the load or store that ended last"),
+        Column("waiting", _INT, "time from when nothing else kept it from starting to the end of "
+               "that load or store", "ns"),
+    ),
+)  # fmt: skip
+
+TENSOR_LIVES = Table(
+    "tensor_lives",
+    "one life of a storage: memory of a tensor from its making to its last use, in the ranks that "
+    "share a trace",
+    (
+        Column("trace", _INT, "which of the different traces of the job"),
+        Column("storage", _INT, "number of the storage in the trace; a freed one may be made anew"),
+        Column("bytes", _INT, "its size", "bytes"),
+        Column("role", pl.Enum(TENSOR_ROLES), "what it is for"),
+        Column("source", pl.Enum(ROLE_SOURCES), "stated: by what generated the trace; inferred: "
+               "from its uses"),
+        Column("begin", _INT, "when it is made; 0 if it was there before", "ns"),
+        Column("end", _INT, "when its last use ends", "ns"),
+        Column("is_before", pl.Boolean, "whether it was there before the trace, and stays"),
+        Column("first_use", _INT, "the operation that uses it first", references="nodes row"),
+        Column("last_use", _INT, "the operation that uses it last", references="nodes row"),
+        Column("uses", _INT, "number of operations that use it"),
+        Column("read", _INT, "bytes that operations read of it", "bytes"),
+        Column("written", _INT, "bytes that operations write of it", "bytes"),
+        Column("reuse", _INT, "reuse distance: bytes that operations read and write between two "
+               "of its uses, on average; of what stays, from its last use to its first one, too",
+               "bytes"),
+        Column("loaded", _INT, "bytes that are loaded to a device, if it lives elsewhere",
+               "bytes"),
+        Column("stored", _INT, "bytes that are stored from a device, if it lives elsewhere",
+               "bytes"),
     ),
 )  # fmt: skip
 

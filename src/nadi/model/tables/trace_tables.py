@@ -74,6 +74,8 @@ NODES = Table(
         Column("micro_batch", _INT, "micro-batch of the step, if stated", missing=-1),
         Column("phase", _NAME, "phase of the step, if stated, such as forward, backward, recompute "
                "or optimizer", missing=""),
+        Column("tier", _NAME, "memory tier that a load reads or a store writes, if stated: its "
+               "name in the system", missing=""),
     ),
     {
         "nodes.id": "each id occurs once in a trace",

@@ -15,8 +15,10 @@ __all__ = [
     "NODE_KINDS",
     "ON_DEVICE",
     "PART",
+    "ROLE_SOURCES",
     "SEVERITIES",
     "TENSOR_DEPS",
+    "TENSOR_ROLES",
     "THREAD_WORK",
     "UNBOUNDED",
     "UNREADABLE",
@@ -101,3 +103,6 @@ UNBOUNDED = 2**62  # a clock shift without an upper bound; negative for one with
 PART = "nadi_part"  # the attribute of a trace that is a part of another: what crosses its border
 UNREADABLE = "unreadable"  # the type of an operand that holds a whole text that cannot be parsed
 SEVERITIES = ("info", "warning", "error")
+# what tensors are for; kv is the cache of keys and values of inference
+TENSOR_ROLES = ("weights", "gradients", "optimizer", "activations", "kv", "other")
+ROLE_SOURCES = ("stated", "inferred")

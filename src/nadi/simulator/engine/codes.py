@@ -58,6 +58,7 @@ class NodeKind(Codes):
     ACCESS = code("it asks a server of remote memory")
     INSTANT = code("it is over at once")
     CUSTOM = code("it is a trace of its own, whose nodes need no slots")
+    TRANSFER = code("it reads or writes a memory tier, and may share links")
 
 
 class Slot(Codes):

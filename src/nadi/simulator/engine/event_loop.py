@@ -59,7 +59,7 @@ from nadi.simulator.engine.mailboxes import arrive, place_at, request_arrives
 from nadi.simulator.engine.memory_bus import begin_bus_event, run_bus
 from nadi.simulator.engine.network_links import free_link, free_message, put_on_link
 from nadi.simulator.engine.parts import COLLECTIVES, MESSAGES, belongs_to
-from nadi.simulator.engine.remote_memory import access_memory, free_memory
+from nadi.simulator.engine.remote_memory import access_memory, access_tier, free_memory
 from nadi.simulator.engine.rendezvous import send_now
 from nadi.simulator.engine.ring_direct_halving_messages import general
 from nadi.simulator.engine.ring_direct_halving_times import finish_times
@@ -250,6 +250,8 @@ def _issue(machine: Machine, rank: int, node: int) -> None:
         _start_collective(machine, rank, node)
     elif kind == NodeKind.ACCESS:
         access_memory(machine, node)
+    elif kind == NodeKind.TRANSFER:
+        access_tier(machine, rank, node)
     elif kind == NodeKind.CUSTOM:  # a trace of its own, whose nodes need no slots
         first = nodes[node, NODE.size]
         for part in range(first, first + nodes[node, NODE.left]):

@@ -92,10 +92,15 @@ class NODE(Columns, of="nodes"):
     rank = column("whose it is")
     kind = column("NodeKind")
     slot = column("Slot")
-    time = column("how long a DELAY or ACCESS takes", "ns")
-    size = column("of a message, bytes; of a COLLECTIVE its priority; of a CUSTOM its first node")
+    time = column("how long a DELAY or ACCESS takes, and a TRANSFER alone", "ns")
+    size = column(
+        "of a message or TRANSFER, bytes; of a COLLECTIVE its priority; of a CUSTOM its first node"
+    )
     peer = column("where the other rank is, or the group of a collective")
-    key = column("its row of ``keys``; of a COLLECTIVE its shape; of an ACCESS its server")
+    key = column(
+        "its row of ``keys``; of a COLLECTIVE its shape; of an ACCESS its server; of a TRANSFER "
+        "its way's number in ``pairs``"
+    )
     member = column("the rank's place in its group")
     waits = column("how many nodes it waits for")
     first = column("its first place in ``children``")
@@ -104,7 +109,9 @@ class NODE(Columns, of="nodes"):
     end = column("when it was completed; -1 before", "ns")
     cause = column("the node whose completion let it be issued")
     next = column("the node that waits behind it for the same")
-    left = column("chunks of a COLLECTIVE, or nodes of a CUSTOM, that are not done")
+    left = column(
+        "chunks of a COLLECTIVE, or nodes of a CUSTOM, that are not done; of a TRANSFER its latency"
+    )
     number = column("counts a member's collectives of a group; -1: in the order they are issued")
     parent = column("the CUSTOM node that it is part of, and 1 more; 0 if none")
     # what was issued waits for no other node
@@ -428,10 +435,10 @@ class Machine(NamedTuple):
 
     ``ways`` (groups, recipes, phases, 2), int32, has the first route of the lines of a phase, in
     the order of their first members, for each of its directions or trees; -1: none. ``pairs``
-    (pairs,) has in order sender and receiver, as sender x ranks + receiver: each has the route of
-    its place there. ``shares`` (routes, 2) float64: of a route how many of the bytes of a phase's
-    member go over one of its links, the most that a rate may be, and what this link carries, both
-    in WORLD.units.
+    (pairs,) has in order sender and receiver, as sender x ranks + receiver, and behind them the
+    ways between ranks and memory tiers: each has the route of its place there. ``shares`` (routes,
+    3) float64: of a route how many of the bytes of a phase's member go over one of its links, the
+    most that a rate may be, and what this link carries, both in WORLD.units.
 
     Others are (rows, columns), but ``world`` (columns,), ``phases`` (recipes, phases, columns),
     ``plans`` (streams, phases, columns), ``turns`` (ranks, dimensions, columns) and ``scratch``

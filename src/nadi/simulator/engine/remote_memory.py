@@ -1,15 +1,16 @@
-"""Remote memory: servers, each of which serves one access after the other."""
+"""Remote memory: servers, each of which serves one access after the other; and memory tiers."""
 
 from __future__ import annotations
 
-from nadi.kernels.jit import inner
+from nadi.kernels.jit import called, inner
 from nadi.simulator.engine.codes import Event
 from nadi.simulator.engine.event_queue import COUNTER, after
 from nadi.simulator.engine.linked_queues import put_behind, take_first
-from nadi.simulator.engine.machine_state import NODE, SERVER, Machine
+from nadi.simulator.engine.machine_state import NODE, SERVER, WORLD, Machine
 from nadi.simulator.engine.parts import MESSAGES, belongs_to
+from nadi.simulator.engine.shared_transfers import begin_message
 
-__all__ = ["access_memory", "free_memory"]
+__all__ = ["access_memory", "access_tier", "free_memory"]
 
 
 @inner
@@ -42,3 +43,16 @@ def free_memory(machine: Machine, server: int) -> None:
         servers[server, SERVER.busy] = 0
     else:
         _serve_memory(machine, node)
+
+
+@called
+def access_tier(machine: Machine, rank: int, node: int) -> None:
+    """Read or write a memory tier: it takes its time alone, or longer where links are shared."""
+    nodes, agenda = machine.nodes, machine.agenda
+    time, latency = nodes[node, NODE.time], nodes[node, NODE.left]
+    if machine.world[WORLD.flows] != 0:
+        way, size = nodes[node, NODE.key], nodes[node, NODE.size]
+        alone = float(time - latency)
+        if begin_message(machine, way, size, alone, time, Event.COMPLETE, node, 0):
+            return
+    after(agenda, rank, agenda.counters[COUNTER.now] + time, Event.COMPLETE, node, 0)

@@ -203,6 +203,8 @@ def is_held(machine: Machine, kind: int, what: int) -> bool:
     flow = row[TRANSFER.flow]
     if flow >= 0:
         alone = (row[TRANSFER.end] - machine.world[WORLD.base]) * PS
+        if machine.flows.flows[flow, FLOW.end] == NEVER:  # begun in this ns, as yet without a rate
+            settle(machine.flows)
         if machine.flows.flows[flow, FLOW.end] > alone:
             if is_whole:
                 nodes[what, NODE.next] = row[TRANSFER.a]

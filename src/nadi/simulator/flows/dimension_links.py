@@ -62,6 +62,20 @@ class DimensionLinks:
                     found.append(f"{name}.rank{rank}.to.rank{other}{twice}")
         return found
 
+    def ends(self, dimension: int, src: Ints, dst: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return the pairs that take a dimension, and the ranks that they leave and reach there.
+
+        int64, shape (some of the pairs,) each.
+        """
+        stride, at = 1, src
+        for d, one in enumerate(self._dimensions):
+            to = at + (dst // stride % one.size - at // stride % one.size) * stride
+            if d == dimension:
+                goes = np.flatnonzero(at != to)
+                return goes, at[goes], to[goes]
+            at, stride = to, stride * one.size
+        raise IndexError(dimension)
+
     def add_ways(self, ways: Ways, src: Ints, dst: Ints, flow: Ints, attempt: int) -> None:
         """Append the ways of pairs of ranks; further attempts go the other way round rings."""
         at, stride = src.copy(), 1

@@ -134,6 +134,24 @@ class JoinedFabrics:
         """Return the name of each link."""
         return [name for one in self._placed for name in one.names(self._num_ranks)]
 
+    def ends(self, dimension: int, src: Ints, dst: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return the pairs that take a fabric, and the ranks that they leave and reach there.
+
+        int64, shape (some of the pairs,) each. What goes to another rail first leaves its node at
+        the rank that has it.
+        """
+        left = src != dst
+        for placed in self._placed[:dimension]:
+            left &= src // placed.ranks != dst // placed.ranks
+        placed = self._placed[dimension]
+        goes = np.flatnonzero(left & (src // placed.ranks == dst // placed.ranks))
+        leaves, reaches, fabric = src[goes], dst[goes], placed.fabric
+        if fabric.adapters and fabric.within_rails:
+            kept = hashed(leaves, reaches, np.zeros_like(leaves))
+            a, b = placed.adapter(leaves, kept, 0), placed.adapter(reaches, kept, 0)
+            leaves = np.where(a != b, _with_rail(fabric, leaves, b), leaves)
+        return goes, leaves, reaches
+
     def add_ways(self, ways: Ways, src: Ints, dst: Ints, flow: Ints, attempt: int) -> None:
         """Append the ways of pairs of ranks: over the inmost fabric that joins them."""
         pair, left = np.arange(src.size), src != dst
@@ -158,7 +176,7 @@ class JoinedFabrics:
             a, b = placed.adapter(src, kept, attempt), placed.adapter(dst, kept, attempt)
             if fabric.within_rails:
                 over = a != b
-                via = src - src % fabric.node + b * fabric.node // fabric.adapters
+                via = _with_rail(fabric, src, b)
                 inner = pair[over], src[over], via[over]
                 self._add_within(ways, i - 1, inner, flow[over], attempt)
                 src, a = np.where(over, via, src), b
@@ -175,3 +193,8 @@ class JoinedFabrics:
         pair, src, via = pairs
         moves = src != via
         self._add(ways, i, (pair[moves], src[moves], via[moves]), flow[moves], attempt)
+
+
+def _with_rail(fabric: Fabric, rank: Ints, adapter: Ints) -> Ints:
+    """Return the ranks of the same nodes that have given adapters."""
+    return rank - rank % fabric.node + adapter * fabric.node // fabric.adapters

@@ -101,6 +101,24 @@ class NetworkGraph:
         latency = total[first[1:]] - total[first[:-1]]
         return Routes(first, link.astype(np.int32), weight, latency)
 
+    def ends(self, dimension: int, src: Ints, dst: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return which pairs of ranks take a dimension or fabric, and where they leave and end.
+
+        Parameters
+        ----------
+        dimension
+            Its position in ``network.dimensions``, or in ``network.fabrics`` if there are some.
+        src, dst
+            int64, shape (pairs,): ranks.
+
+        Returns
+        -------
+        pair, src, dst
+            int64, shape (those that take it,): positions in the pairs, and the ranks between which
+            they are on its links.
+        """
+        return self._layout.ends(dimension, src, dst)
+
     def _ways(self, src: Ints, dst: Ints, flow: Ints, attempt: int) -> tuple[Ints, Ints]:
         ways = Ways(src.size)
         if not self._given:

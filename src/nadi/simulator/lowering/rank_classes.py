@@ -28,6 +28,7 @@ from nadi.simulator.machine.system import Network, System
 from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.work.ordered_lanes import policy_of
 from nadi.simulator.work.representatives import Representatives
+from nadi.simulator.work.tier_use import paths_slow_messages, ranks_are_apart
 
 __all__ = ["representatives_of"]
 
@@ -73,7 +74,9 @@ def representatives_of(job: Job, system: System) -> Representatives | None:
         collective do different things, if a group has several members of one class among others,
         or if no two ranks are alike.
     """
-    if not _lets_ranks_be_alike(system) or system.network.num_ranks != len(job.traces):
+    if system.network.num_ranks != len(job.traces) or not _lets_ranks_be_alike(system):
+        return None
+    if _ranks_share_memory(job, system):
         return None
     uses = list(_uses(job))
     groups = _with_world(job)
@@ -106,12 +109,21 @@ def _lets_ranks_be_alike(system: System) -> bool:
     return (
         nothing_contends(system)
         and not system.network.is_physical
+        and not paths_slow_messages(system)
         and system.slots == "device"
         and policy_of(system) == QueuePolicy.FIFO
         and not system.collectives.custom_traces
         and not system.groups
         and system.remote_memory.kind in ("none", "per-rank")
     )
+
+
+def _ranks_share_memory(job: Job, system: System) -> bool:
+    """Return whether accesses of memory tiers may slow down those of other ranks."""
+    if ranks_are_apart(system):
+        return False
+    kinds = ("MEM_LOAD", "MEM_STORE")
+    return any(trace.nodes["kind"].is_in(kinds).any() for trace in set(job.traces))
 
 
 def _number_of_trace(job: Job) -> Ints:

@@ -22,9 +22,11 @@ from nadi.simulator.engine.codes import NodeKind, PhaseKind
 from nadi.simulator.engine.machine_state import NODE, SHAPE
 from nadi.simulator.flows.dimension_links import owned_by
 from nadi.simulator.flows.flow_state import RATE_UNITS, UNBOUND, Flows, Routes, new_flows, no_flows
-from nadi.simulator.flows.network_graph import NetworkGraph, network_graph
+from nadi.simulator.lowering.all_links import AllLinks
 from nadi.simulator.lowering.task_tables import Tables
+from nadi.simulator.lowering.tier_accesses import accesses_share_links
 from nadi.simulator.rules.chosen_rules import rules_of
+from nadi.simulator.work.tier_use import paths_slow_messages
 
 __all__ = ["SharedRoutes", "flows_over", "no_routes", "routes_of", "shares_links"]
 
@@ -69,10 +71,12 @@ def shares_links(tables: Tables) -> bool:
     system = tables.system
     if system.network.congestion or not rules_of(system).links_are_shared:
         return False
+    if accesses_share_links(tables.program, system, tables.nodes):
+        return True
     kinds = tables.nodes[:, NODE.kind]
     if (kinds == NodeKind.SEND).any():
         return True
-    if system.network.is_physical:
+    if system.network.is_physical or paths_slow_messages(system):
         return bool((kinds == NodeKind.COLLECTIVE).any())
     phases = {phase for recipe in tables.recipes for phase in recipe.phases}
     if any(phase.pace > 0 or phase.dim < 0 for phase in phases):
@@ -104,11 +108,14 @@ def flows_over(shared: SharedRoutes, room: int) -> Flows:
 def routes_of(tables: Tables) -> SharedRoutes:
     """Find all routes of a job. O(messages of its different collectives)."""
     network, stand_ins = tables.system.network, tables.representatives
-    graph = network_graph(tables.system)
-    pairs = _pairs(tables)
-    pair, link = _hops(graph, *np.divmod(pairs, network.num_ranks))
+    links = AllLinks(tables.system)
+    pairs, accesses = _pairs(tables), _accesses(tables)
+    pair, link = links.hops(*np.divmod(pairs, network.num_ranks))
     loads = [_Loads(pair, link, np.ones(link.size))]
-    ways, num_routes = _ways(tables, graph, pairs.size, loads)
+    access, link, load = links.memory.hops(accesses)
+    loads.append(_Loads(pairs.size + access, link, load))
+    num_pairs = pairs.size + accesses.size
+    ways, num_routes = _ways(tables, links, num_pairs, loads)
     whole = _Loads(*(np.concatenate(column) for column in zip(*loads, strict=True)))
     link = whole.link
     if stand_ins.are_fewer:
@@ -118,14 +125,8 @@ def routes_of(tables: Tables) -> SharedRoutes:
     number, first = number_rows([whole.route, link])
     total = np.bincount(number, weights=whole.num_bytes).astype(np.float64)
     merged = _Loads(whole.route[first], link[first], total)
-    return _shared(tables, graph, merged, num_routes, ways, pairs)
-
-
-def _hops(graph: NetworkGraph, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
-    """Return the messages and links of all hops of messages; int64, shape (hops,) each."""
-    routes = graph.routes(src, dst)
-    message = np.repeat(np.arange(src.size), np.diff(routes.first))
-    return message, routes.link.astype(np.int64)
+    shared = _shared(tables, links, merged, num_routes, slice(pairs.size, num_pairs))
+    return shared._replace(ways=ways, pairs=np.concatenate([pairs, accesses]))
 
 
 class _Loads(NamedTuple):
@@ -203,8 +204,14 @@ def _pairs(tables: Tables) -> Ints:
     return np.unique(numbers.astype(np.int64))
 
 
+def _accesses(tables: Tables) -> Ints:
+    """Return the ways between ranks and memory tiers that are taken, as numbers in order."""
+    nodes = tables.nodes
+    return np.unique(nodes[nodes[:, NODE.kind] == NodeKind.TRANSFER, NODE.key])
+
+
 def _ways(
-    tables: Tables, graph: NetworkGraph, num_pairs: int, loads: list[_Loads]
+    tables: Tables, links: AllLinks, num_pairs: int, loads: list[_Loads]
 ) -> tuple[np.ndarray, int]:
     """Add what phases of collectives carry; returns their routes and how many."""
     most = max((len(recipe.phases) for recipe in tables.recipes), default=1)
@@ -220,13 +227,13 @@ def _ways(
             for variant in (0, 1) if turns else (0,):
                 base = number + of_group * np.arange(use.groups.size)
                 ways[use.groups, use.recipe, p, variant:] = base[:, None]
-                loads.append(_of_lines(graph, use, phase, lines, variant, number))
+                loads.append(_of_lines(links, use, phase, lines, variant, number))
                 number += lines.shape[0]
     return ways, number
 
 
 def _of_lines(
-    graph: NetworkGraph, use: _Use, phase: Phase, lines: Ints, variant: int, number: int
+    links: AllLinks, use: _Use, phase: Phase, lines: Ints, variant: int, number: int
 ) -> _Loads:  # fmt: skip
     """Return what the lines of a phase carry, whose first route has a number."""
     src, dst, num_bytes, size = _sent(phase, use.root, variant)
@@ -236,20 +243,18 @@ def _of_lines(
         src, dst, num_bytes = src[own], dst[own], num_bytes[own]
     elif use.is_alike:  # each has its part of what all send
         share *= phase.size
-    hop, link = _hops(graph, lines[:, src].ravel(), lines[:, dst].ravel())
+    hop, link = links.hops(lines[:, src].ravel(), lines[:, dst].ravel())
     line, message = np.divmod(hop, src.size)
     return _Loads(number + line, link, num_bytes[message] / share)
 
 
 def _shared(
-    tables: Tables, graph: NetworkGraph, loads: _Loads, num_routes: int, ways: np.ndarray,
-    pairs: Ints,
-) -> SharedRoutes:  # fmt: skip
-    """Count loads and capacities in units that fit."""
-    network = tables.system.network
-    logical = np.array([dimension.bandwidth for dimension in network.dimensions])
-    units = _units(tables, np.append(logical, graph.bandwidth[graph.bandwidth > 0]))
-    capacity = np.maximum((np.minimum(graph.bandwidth * units, _FASTEST)).astype(np.int64), 1)
+    tables: Tables, links: AllLinks, loads: _Loads, num_routes: int, of_memory: slice
+) -> SharedRoutes:
+    """Count loads and capacities in units that fit; which route is whose is left out."""
+    logical = np.array([dimension.bandwidth for dimension in tables.system.network.dimensions])
+    units = _units(tables, np.append(logical, links.bandwidth[links.bandwidth > 0]))
+    capacity = np.maximum((np.minimum(links.bandwidth * units, _FASTEST)).astype(np.int64), 1)
     capacity = np.minimum(capacity, _FASTEST // (_PARTS * _NS))
     # a transfer is one flow on the link that it needs for longest
     order = np.argsort(loads.route, kind="stable")
@@ -263,6 +268,8 @@ def _shared(
     slowest = np.full(num_routes, _FASTEST)
     np.minimum.at(slowest, loads.route[is_busiest], on_link[is_busiest])
     needed = most * slowest
+    # what an access counts on a memory's devices is in parts of its own bytes
+    slowest[of_memory], needed[of_memory] = 1 / most[of_memory], 1.0
     parts = np.ceil(loads.num_bytes / needed[loads.route] * _PARTS - _ROUNDING).astype(np.int64)
     weight = np.clip(parts, 1, on_link * _PARTS // slowest[loads.route])
     routes = Routes(
@@ -270,14 +277,19 @@ def _shared(
         np.zeros(num_routes, dtype=np.int64),
     )  # fmt: skip
     # what the logical network lets through may be too much for the physical one
-    bound = np.full(num_routes, UNBOUND) if network.is_physical else slowest.astype(np.float64)
+    bound = np.full(num_routes, UNBOUND) if links.is_physical else slowest.astype(np.float64)
     shares = np.stack([needed, bound, slowest.astype(np.float64)], axis=1)
-    return SharedRoutes(capacity * (_PARTS * _NS), routes, units, ways, pairs, shares)
+    return no_routes()._replace(
+        capacity=capacity * (_PARTS * _NS), routes=routes, units=units, shares=shares
+    )
 
 
 def _units(tables: Tables, rates: Floats) -> int:
     """Choose as fine units as fit: of the fastest link, and of what is longest under way."""
-    largest = max(int(tables.program.comm_bytes.max(initial=1)), 1)
+    program = tables.program
+    largest = max(int(program.comm_bytes.max(initial=1)), 1)
+    if (tables.nodes[:, NODE.kind] == NodeKind.TRANSFER).any():
+        largest = max(largest, int(program.tensor_bytes.max()))
     of_size = _LARGEST * float(rates.min()) / (_MARGIN * largest * float(rates.max()))
     of_rate = _FASTEST / (_PARTS * _NS) / float(rates.max())
     return 1 << max(int(min(of_size, of_rate, _FINEST)).bit_length() - 1, 0)

@@ -17,6 +17,7 @@ from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.engine.codes import NodeKind, QueuePolicy, Slot
 from nadi.simulator.engine.machine_state import NODE, SHAPE
+from nadi.simulator.lowering.tier_accesses import set_tier_accesses
 from nadi.simulator.machine.system import System
 from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.work.ordered_lanes import (
@@ -28,6 +29,7 @@ from nadi.simulator.work.ordered_lanes import (
 )
 from nadi.simulator.work.program import Program
 from nadi.simulator.work.representatives import Representatives, everybody
+from nadi.simulator.work.tier_use import NO_TIER, tiers_of_nodes
 
 __all__ = ["Tables", "tables_of"]
 
@@ -89,7 +91,7 @@ def tables_of(
             "choose dimensions whose product equals the number of traces",
         )  # fmt: skip
     if system.slots == "device":
-        program = in_lanes(program)
+        program = in_lanes(program, system)
     nodes = np.zeros((program.num_nodes, len(NODE)), dtype=np.int64)
     nodes[:, NODE.rank] = program.rank
     nodes[:, NODE.first], nodes[:, NODE.last] = program.first_child[:-1], program.first_child[1:]
@@ -99,7 +101,7 @@ def tables_of(
     nodes[:, NODE.slot] = program.slot if program.lane is None else slots_beside_lanes(program)
     groups = _Groups(program, stand_ins)
     _set_delays(program, system, nodes)
-    num_servers = _set_accesses(program, system, nodes)
+    num_servers = _set_accesses(program, system, nodes, stand_ins)
     # replayed, they take their recorded time as everything does
     num_keys = 0 if system.compute.replay_only else _set_messages(program, nodes, stand_ins)
     nodes, children, num_keys = _set_custom(program, system, nodes, groups, custom, num_keys)
@@ -159,17 +161,21 @@ def _set_roofline(program: Program, system: System, nodes: Ints) -> None:
     nodes[chosen[instant], NODE.kind] = NodeKind.INSTANT
 
 
-def _set_accesses(program: Program, system: System, nodes: Ints) -> int:
+def _set_accesses(program: Program, system: System, nodes: Ints, stand_ins: Representatives) -> int:
     """Set the time and server of loads and stores; return the number of servers."""
     memory = system.remote_memory
     is_access = (program.kind == _KIND["MEM_LOAD"]) | (program.kind == _KIND["MEM_STORE"])
-    chosen = np.flatnonzero(is_access)
-    if not chosen.size or system.compute.replay_only:
+    if not is_access.any() or system.compute.replay_only:
+        return 1
+    tier = tiers_of_nodes(program, system)
+    set_tier_accesses(program, system, nodes, stand_ins, tier)
+    chosen = np.flatnonzero(is_access & (tier == NO_TIER))
+    if not chosen.size:
         return 1
     if memory.kind == "none":
         _refuse(
             program, chosen[0], "it uses remote memory, but the system has none",
-            "describe remote memory in the system, or remove such nodes",
+            "describe memory.tiers or memory.remote in the system's file, or remove such nodes",
         )  # fmt: skip
     size = np.maximum(program.tensor_bytes[chosen], 0)
     transfer = size // memory.bandwidth if memory.bandwidth else 0

@@ -15,6 +15,7 @@ from nadi.formats.nccl_tests import MeasuredCollective
 from nadi.simulator.machine.device import Device
 from nadi.simulator.machine.fabrics import Fabric, GivenRoute, LinkChange
 from nadi.simulator.machine.loaded_latency import LoadedLatency
+from nadi.simulator.machine.memory_tiers import OWN_TIERS, MemoryPath, MemoryTier
 from nadi.simulator.nccl.nccl_settings import NcclSettings
 
 __all__ = [
@@ -223,6 +224,10 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Tables of measured collectives, which come before what a model says.
     price_per_hour, currency
         Of a rank; 0 if unknown.
+    tiers
+        Memory beyond that of a rank's device, from the nearest one.
+    memory_paths
+        Links over which ranks reach tiers, by name.
     """
 
     network: Network
@@ -240,6 +245,21 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measured: tuple[MeasuredCollective, ...] = ()
     price_per_hour: _NotNegative = 0.0
     currency: str = ""
+    tiers: tuple[MemoryTier, ...] = ()
+    memory_paths: tuple[MemoryPath, ...] = ()
+
+    @property
+    def own_tier(self) -> MemoryTier:
+        """Tier 1: the memory of a rank's device."""
+        rate = self.compute.memory_bandwidth / 1e9
+        return MemoryTier(
+            name=OWN_TIERS[0], kind="hbm", capacity=self.memory_capacity, read_bandwidth=rate,
+            write_bandwidth=rate,
+        )  # fmt: skip
+
+    def path_of(self, tier: MemoryTier) -> MemoryPath | None:
+        """Return the path over which a tier is reached; None if it has none of its own."""
+        return next((path for path in self.memory_paths if path.name == tier.path), None)
 
 
 class Algorithm(msgspec.Struct, frozen=True):

@@ -21,7 +21,13 @@ from nadi.simulator.machine.fabric_files import (
     fabrics_of,
     routes_of,
 )
-from nadi.simulator.machine.loaded_latency import LoadedLatency
+from nadi.simulator.machine.memory_section import (
+    MemoryPart,
+    memory_paths,
+    memory_tiers,
+    remote_memory,
+)
+from nadi.simulator.machine.memory_tiers import MemoryPath
 from nadi.simulator.machine.nccl_section import NcclSection, nccl_settings
 from nadi.simulator.machine.system import (
     COLLECTIVES,
@@ -30,7 +36,6 @@ from nadi.simulator.machine.system import (
     Compute,
     Dimension,
     Network,
-    RemoteMemory,
     System,
     parse_algorithm,
 )
@@ -39,13 +44,11 @@ from nadi.simulator.machine.system_sections import (
     CollectivesPart,
     ComputePart,
     CostPart,
-    MemoryPart,
     NetworkPart,
-    RemotePart,
     SchedulingPart,
 )
 from nadi.simulator.nccl.nccl_settings import NcclSettings
-from nadi.units import format_count, lowered, parse_bytes, parse_ns, parse_operations, parse_rate
+from nadi.units import format_count, parse_bytes, parse_ns, parse_operations, parse_rate
 
 __all__ = ["SystemFile", "parse_system_file", "system_from"]
 
@@ -157,6 +160,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
             for d in kept
         )
+        paths = self._memory_paths(kept)
         return System(
             network=self._network(dimensions),
             compute=Compute(
@@ -167,7 +171,9 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 device=self._device(),
             ),
             memory_capacity=self.memory_capacity,
-            remote_memory=self._remote_memory(),
+            remote_memory=remote_memory(self.memory.remote, self.name),
+            memory_paths=paths,
+            tiers=memory_tiers(self.memory.tiers, paths, self.name),
             collectives=self._collectives(kept),
             bus=self._bus(),
             groups=self.groups,
@@ -220,16 +226,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 "state both, or use recorded times",
             )  # fmt: skip
         self._check_shares()
-        if self.compat and self.scheduling.slots == "device":
-            _refuse(
-                self.name, "$.scheduling.slots", f"compat = {self.compat!r} sets the slots itself",
-                "remove one of the two",
-            )  # fmt: skip
-        if self.compat and self.nccl:
-            _refuse(
-                self.name, "$.nccl", f"it has no effect with compat = {self.compat!r}",
-                "remove one of the two",
-            )  # fmt: skip
+        self._check_compat()
         slots = self.scheduling.slots or ("astra-sim" if self.compat else "device")
         if self.scheduling.policy != "fifo" and slots != "device":
             _refuse(
@@ -237,6 +234,21 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 "remove it, or set slots = 'device'",
             )  # fmt: skip
         self.fit()
+
+    def _check_compat(self) -> None:
+        """Raise FormatError for sections that other rules do not know."""
+        if not self.compat:
+            return
+        if self.scheduling.slots == "device":
+            _refuse(
+                self.name, "$.scheduling.slots", f"compat = {self.compat!r} sets the slots itself",
+                "remove one of the two",
+            )  # fmt: skip
+        without_effect = {"nccl": self.nccl, "memory.tiers": self.memory.tiers}
+        for key, stated in without_effect.items():
+            if stated:
+                what = f"it has no effect with compat = {self.compat!r}"
+                _refuse(self.name, f"$.{key}", what, "remove one of the two")
 
     def _check_shares(self) -> None:
         """Raise FormatError for efficiencies that are no shares, and a negative price."""
@@ -332,45 +344,14 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )  # fmt: skip
         return nccl_settings(self.nccl, size, self.name)
 
-    def _remote_memory(self) -> RemoteMemory:
-        given = self.memory.remote
-        if given is None:
-            return RemoteMemory()
-        where = "$.memory.remote"
-        rate = self._stated(f"{where}.bandwidth", given.bandwidth, parse_rate, 0.0) / 1e9
-        if rate and rate < 1:
-            _refuse(
-                self.name, f"{where}.bandwidth", f"{given.bandwidth!r} is below 1 GB/s",
-                "write at least 1 GB/s",
-            )  # fmt: skip
-        latency = _quantity(self.name, f"{where}.latency", given.latency, parse_ns)
-        if not 1 <= given.ranks_per_node <= _MOST:
-            what = f"{given.ranks_per_node} is not 1 to 2^31"
-            _refuse(self.name, f"{where}.ranks_per_node", what, "give another one")
-        capacity = self._stated(f"{where}.capacity", given.capacity, parse_bytes, 0)
-        return RemoteMemory(
-            given.kind, latency, round(rate), given.ranks_per_node, capacity, self._loaded(given)
-        )
-
-    def _loaded(self, remote: RemotePart) -> LoadedLatency | None:
-        """Return how the latency of remote memory grows with load."""
-        given, where = remote.loaded, "$.memory.remote.loaded"
-        if given is None:
-            return None
-        rates = [_quantity(self.name, f"{where}.{name}", text, parse_rate) / 1e9
-                 for name, text in (("read", given.read), ("write", given.write))]  # fmt: skip
-        values = {
-            "idle_ns": float(_quantity(self.name, f"{where}.latency", given.latency, parse_ns)),
-            "read_gbps": rates[0], "write_gbps": rates[1], "slope": given.slope,
-            "knee": given.knee, "saturation": given.saturation,
-            "most_ns": float(_quantity(self.name, f"{where}.most", given.most, parse_ns)),
-            "outstanding": given.outstanding,
-        }  # fmt: skip
-        try:
-            return msgspec.convert(values, LoadedLatency)
-        except msgspec.ValidationError as error:
-            what = lowered(str(error))
-            _refuse(self.name, where, what, "give another value (docs/systems.md)")
+    def _memory_paths(self, kept: list[int]) -> tuple[MemoryPath, ...]:
+        """Return the paths to memory; ``kept`` are the dimensions that are used."""
+        known = [fabric.name for fabric in self.network.fabrics]
+        positions = {fabric: i for i, fabric in enumerate(known)}
+        if not known:
+            known = [f"dimension{d}" for d in range(len(self.network.dimensions))]
+            positions = {f"dimension{d}": i for i, d in enumerate(kept)}
+        return memory_paths(self.memory.paths, positions, known, self.name)
 
     def _bus(self) -> Bus | None:
         given = self.bus

@@ -15,10 +15,7 @@ __all__ = [
     "ComputePart",
     "CostPart",
     "DimensionPart",
-    "LoadedPart",
-    "MemoryPart",
     "NetworkPart",
-    "RemotePart",
     "SchedulingPart",
     "SystemPart",
 ]
@@ -59,39 +56,6 @@ class ComputePart(SystemPart, frozen=True):
     devices: tuple[str, ...] = ()
     device: str = ""
     efficiency: float = 0.0
-
-
-class LoadedPart(SystemPart, frozen=True):
-    """Latency of remote memory under load."""
-
-    latency: str
-    read: str
-    write: str
-    slope: float = 1.0
-    knee: float = 0.6
-    saturation: float = 0.95
-    most: str = "0 ns"
-    outstanding: int = 1024
-
-
-class RemotePart(SystemPart, frozen=True):
-    """Remote memory: a second tier."""
-
-    kind: Literal["none", "per-rank", "pool", "per-node"]
-    bandwidth: str = ""
-    latency: str = "0 ns"
-    ranks_per_node: int = 1
-    capacity: str = ""
-    loaded: LoadedPart | None = None
-
-
-class MemoryPart(SystemPart, frozen=True):
-    """Memory of a rank."""
-
-    bandwidth: str = ""
-    capacity: str = ""
-    efficiency: float = 0.0
-    remote: RemotePart | None = None
 
 
 class BusPart(SystemPart, frozen=True):

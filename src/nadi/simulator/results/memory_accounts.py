@@ -9,7 +9,7 @@ import polars as pl
 
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import Attributes
-from nadi.model.operands import OPERAND_NAMES, tensor_uses
+from nadi.model.operands import OPERAND_NAMES, TensorUses, tensor_uses
 from nadi.model.schema import LIVE_MEMORY
 from nadi.model.trace import Trace
 from nadi.simulator.simulation import Simulation
@@ -17,7 +17,17 @@ from nadi.simulator.simulation import Simulation
 if TYPE_CHECKING:
     from nadi.workload.simulator_nodes import PlayedRank
 
-__all__ = ["StorageUses", "are_of_device", "beyond_capacity", "live_memory", "storage_uses"]
+__all__ = [
+    "Lives",
+    "StorageUses",
+    "are_of_device",
+    "beyond_capacity",
+    "has_operands",
+    "live_memory",
+    "lives_of",
+    "row_times",
+    "storage_uses",
+]
 
 _HOST = "cpu"
 
@@ -45,8 +55,20 @@ def are_of_device(live: pl.DataFrame) -> pl.Series:
 class StorageUses(NamedTuple):
     """Each node's uses of each storage, once; arrays of shape (uses,).
 
-    ``row`` is the node's row in its trace, ``size`` up to which byte of the storage it uses,
-    ``makes`` whether the node gave it and was not given it.
+    Attributes
+    ----------
+    row
+        int64: row of the node in its trace.
+    storage
+        int64: as :class:`nadi.model.operands.TensorUses` numbers them.
+    size
+        int64: up to which byte of the storage the node uses it.
+    makes
+        bool: whether the node gave it and was not given it.
+    device
+        int64: which of ``devices``.
+    devices
+        Names of the devices.
     """
 
     row: Ints
@@ -63,6 +85,31 @@ class StorageUses(NamedTuple):
             self.row[own], self.storage[own], self.size[own], self.makes[own], self.device[own],
             self.devices,
         )  # fmt: skip
+
+
+class Lives(NamedTuple):
+    """From when to when storages are live; arrays of shape (lives,), but for ``of_use``.
+
+    Attributes
+    ----------
+    begin, end
+        int64 ns; ``begin`` is 0 of what was there before.
+    bytes
+        int64.
+    device
+        int64: which of the devices of the uses.
+    is_made
+        bool: whether a node made it, so that it was not there before.
+    of_use
+        int64, shape (uses,): the life that each use belongs to.
+    """
+
+    begin: Ints
+    end: Ints
+    bytes: Ints
+    device: Ints
+    is_made: Bools
+    of_use: Ints
 
 
 def live_memory(simulation: Simulation) -> pl.DataFrame | None:
@@ -94,7 +141,7 @@ def live_memory(simulation: Simulation) -> pl.DataFrame | None:
         if uses is not None:
             if key not in peaks:
                 played = simulation.recorded[rank] if simulation.recorded else None
-                peaks[key] = _peaks(*_times(simulation, like, played), uses)
+                peaks[key] = _peaks(*row_times(simulation, like, played), uses)
             rows += [(rank, *peak) for peak in peaks[key]]
     if not rows:
         return None
@@ -102,10 +149,21 @@ def live_memory(simulation: Simulation) -> pl.DataFrame | None:
     return LIVE_MEMORY.build(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))
 
 
-def storage_uses(trace: Trace) -> StorageUses | None:
-    """Read which node uses which storage; None without tensor operands. O(bytes of operands)."""
+def has_operands(trace: Trace) -> bool:
+    """Return whether a trace states operands. O(attributes) at most."""
+    return trace.operand_columns is not None or _saying_of_operands(trace)[0] is not None
+
+
+def storage_uses(trace: Trace, found: TensorUses | None = None) -> StorageUses | None:
+    """Read which node uses which storage; None without tensor operands.
+
+    ``found`` are the uses of tensors by the rows of the trace, where they are known already.
+    O(bytes of operands).
+    """
     columns, new_row = trace.operand_columns, None
-    if columns is None:
+    if found is not None:
+        pass
+    elif columns is None:
         said, new_row = _saying_of_operands(trace)
         if said is None:
             return None  # an early exit: traces without tensors need no arrays
@@ -158,10 +216,17 @@ def _saying_of_operands(trace: Trace) -> tuple[Attributes | None, Ints | None]:
     return parts[0].attributes, parts[0].new_row
 
 
-def _times(simulation: Simulation, rank: int, played: PlayedRank | None) -> tuple[Ints, Ints]:
-    """Return the start and end of each row of a trace; rows that do not run get no time.
+def row_times(
+    simulation: Simulation, rank: int, played: PlayedRank | None = None
+) -> tuple[Ints, Ints]:
+    """Return the start and end of each row of a trace, in ns; rows that do not run get no time.
 
-    ``rank`` is one of the program.
+    Parameters
+    ----------
+    rank
+        One of the program.
+    played
+        Of a recording, what its nodes come from: then rows are those recorded.
     """
     first, last = simulation.program.first[rank : rank + 2]
     row = simulation.program.row[first:last]
@@ -173,21 +238,40 @@ def _times(simulation: Simulation, rank: int, played: PlayedRank | None) -> tupl
     return np.where(known, start[played.first], 0), np.where(known, end[played.last], 0)
 
 
-def _peaks(start: Ints, end: Ints, uses: StorageUses) -> list[tuple[str, int, int, int]]:
-    """Return device, peak, time of the peak and number of storages, for each device."""
+def lives_of(start: Ints, end: Ints, uses: StorageUses) -> Lives:
+    """Find the lives of storages, by the times of the nodes that use them. O(uses log uses).
+
+    Parameters
+    ----------
+    start, end
+        int64 ns, shape (rows of the trace,).
+    """
     order = np.lexsort((uses.row, start[uses.row], uses.storage))
     storage, node = uses.storage[order], uses.row[order]
     made = uses.makes[order] & _is_over(storage, start[node], end[node])
-    at = np.flatnonzero((np.diff(storage, prepend=-1) > 0) | made)  # where a life begins
-    begin = np.where(uses.makes[order][at], start[node[at]], 0)
-    until = np.maximum.reduceat(end[node], at)
-    size = np.maximum.reduceat(uses.size[order], at)
-    device = uses.device[order][at]
+    begins = (np.diff(storage, prepend=-1) > 0) | made
+    at = np.flatnonzero(begins)
+    of_use = np.empty(order.size, dtype=np.int64)
+    of_use[order] = np.cumsum(begins) - 1
+    is_made = uses.makes[order][at]
+    return Lives(
+        begin=np.where(is_made, start[node[at]], 0),
+        end=np.maximum.reduceat(end[node], at),
+        bytes=np.maximum.reduceat(uses.size[order], at),
+        device=uses.device[order][at],
+        is_made=is_made,
+        of_use=of_use,
+    )
+
+
+def _peaks(start: Ints, end: Ints, uses: StorageUses) -> list[tuple[str, int, int, int]]:
+    """Return device, peak, time of the peak and number of storages, for each device."""
+    lives = lives_of(start, end, uses)
     found = []
     for code, name in enumerate(uses.devices):
-        mine = np.flatnonzero((device == code) & (until > begin))
-        time = np.concatenate([begin[mine], until[mine]])
-        change = np.concatenate([size[mine], -size[mine]])
+        mine = np.flatnonzero((lives.device == code) & (lives.end > lives.begin))
+        time = np.concatenate([lives.begin[mine], lives.end[mine]])
+        change = np.concatenate([lives.bytes[mine], -lives.bytes[mine]])
         # at equal times, memory is freed before it is allocated
         by_time = np.lexsort((change, time))
         live = np.cumsum(change[by_time])

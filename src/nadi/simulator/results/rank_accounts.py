@@ -138,7 +138,8 @@ def ends_of_waits(simulation: Simulation) -> tuple[Ints, Ints]:
     if simulation.system.network.rendezvous:
         until[messages.send] = start[messages.receive]
         waits_for[messages.send] = _RECEIVER
-    accesses = np.flatnonzero(trail.kind[: start.size] == NodeKind.ACCESS)
+    kinds = (NodeKind.ACCESS, NodeKind.TRANSFER)
+    accesses = np.flatnonzero(np.isin(trail.kind[: start.size], kinds))
     until[accesses] = end[accesses] - trail.time[accesses]
     waits_for[accesses] = _MEMORY
     return np.clip(until, start, end), waits_for

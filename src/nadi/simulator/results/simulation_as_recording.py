@@ -39,9 +39,10 @@ def simulated_job(simulation: Simulation) -> Job:
     """Return the traces of a simulated job with the simulated times.
 
     What is in a lane keeps its thread or stream. Other work of the host lies on a thread after
-    those, 0 if there are none, and other computation, communication and receives each on such a
-    stream of device 0. ``matches`` says which operations met, as in a recording. Of ranks
-    that are alike only the one that stands for them is here. O(nodes).
+    those, 0 if there are none, and other computation, communication and receives, and loads and
+    stores of each memory tier, each on such a stream of device 0. ``matches`` says which operations
+    met, as in a recording. Of ranks that are alike only the one that stands for them is here.
+    O(nodes).
     """
     program = simulation.program
     row_order = _op_of_node(simulation)
@@ -66,9 +67,27 @@ def simulated_job(simulation: Simulation) -> Job:
 
 def track_names(simulation: Simulation) -> dict[str, str]:
     """Return the names of threads and streams of a simulated job that are not lanes."""
-    thread, stream = _first_free(simulation.program)
+    program = simulation.program
+    thread, stream = _first_free(program)
     names = {f"device 0 stream {stream + k}": name for k, name in enumerate(_BY_SLOT[1:])}
+    if program.lane is not None:
+        engines = np.flatnonzero(_on_copy_engines(program))
+        lane, first = np.unique(program.lane[engines], return_index=True)
+        at = _places(program)["stream"][engines[first]]
+        names |= {
+            f"device 0 stream {number}": program.lane_names[own]
+            for number, own in zip(at.tolist(), lane.tolist(), strict=True)
+        }
     return names | {f"thread {thread}": _BY_SLOT[0]}
+
+
+def _on_copy_engines(program: Program) -> Bools:
+    """Return which nodes are in lanes that are neither streams nor threads: those of tiers."""
+    if program.lane is None:
+        return np.zeros(program.num_nodes, dtype=np.bool_)
+    without = (program.column("stream") < 0) | program.is_cpu
+    found: Bools = (program.lane >= 0) & without & (program.column("thread") < 0)
+    return found
 
 
 def _first_free(program: Program) -> tuple[int, int]:
@@ -92,11 +111,20 @@ def _places(program: Program) -> dict[str, Ints]:
     if program.lane is not None:
         own = program.column("stream")
         on_stream = (program.lane >= 0) & ~is_host & (own >= 0)
-        on_thread = (program.lane >= 0) & ~on_stream
+        on_engine = _on_copy_engines(program)
+        on_thread = (program.lane >= 0) & ~on_stream & ~on_engine
         thread = np.where(on_thread, program.column("thread"), np.where(on_stream, -1, thread))
         device = np.where(on_stream, np.maximum(program.column("device"), 0), device)
         device, stream = np.where(on_thread, -1, device), np.where(on_thread, -1, stream)
         stream = np.where(on_stream, own, stream)
+        engines = np.unique(program.lane[on_engine])  # lanes are numbered over all ranks
+        names = [program.lane_names[lane] for lane in engines.tolist()]
+        known = {name: k for k, name in enumerate(dict.fromkeys(sorted(names)))}
+        number = np.zeros(len(program.lane_names) + 1, dtype=np.int64)
+        number[engines] = [known[name] for name in names]
+        after = free_stream + len(_BY_SLOT) - 1 + number[np.maximum(program.lane, 0)]
+        stream = np.where(on_engine, after, stream)
+        device, thread = np.where(on_engine, 0, device), np.where(on_engine, -1, thread)
     return {"thread": thread, "device": device, "stream": stream}
 
 
@@ -149,7 +177,7 @@ def simulated_graph(simulation: Simulation) -> EventGraph:
     An operation waits for: the node whose end let it be issued, what
     it depends on, what was in its slot before it; the end of a collective the last member to
     enter it; a receive its send, with rendezvous a send its receive too; an access to remote
-    memory those that its server took before.
+    memory those that its server took before. Loads and stores of memory are of their own kind.
 
     Weights are the simulated durations: a change keeps what messages waited for each other
     on links, and the order of issue. Of ranks that are alike the graph has one, and its path
@@ -265,9 +293,14 @@ def _duration_edges(simulation: Simulation, op: Ints, nodes: Ints) -> Edges:
 def _kinds(simulation: Simulation, nodes: Ints) -> Ints:
     kind = simulation.program.kind[nodes]
     communication = [NODE_KINDS.index(f"COMM_{name}") for name in ("SEND", "RECV", "COLL")]
+    memory = [NODE_KINDS.index(f"MEM_{name}") for name in ("LOAD", "STORE")]
     return np.select(
-        [np.isin(kind, communication), simulation.program.is_cpu[nodes]],
-        [EdgeKind.COMMUNICATION, EdgeKind.HOST_OP],
+        [
+            np.isin(kind, communication),
+            np.isin(kind, memory),
+            simulation.program.is_cpu[nodes],
+        ],
+        [EdgeKind.COMMUNICATION, EdgeKind.MEMORY, EdgeKind.HOST_OP],
         EdgeKind.KERNEL,
     ).astype(np.int64)
 
@@ -367,9 +400,9 @@ def _access_edges(simulation: Simulation, op: Ints) -> tuple[list[Edges], Ints]:
     own, time = op[nodes], trail.time[nodes]
     later = np.flatnonzero(np.diff(trail.key[nodes]) == 0) + 1
     edges = [
-        make_edges(2 * own, 2 * own + 1, time, EdgeKind.KERNEL, own),
+        make_edges(2 * own, 2 * own + 1, time, EdgeKind.MEMORY, own),
         make_edges(
-            2 * own[later - 1] + 1, 2 * own[later] + 1, time[later], EdgeKind.KERNEL, own[later]
+            2 * own[later - 1] + 1, 2 * own[later] + 1, time[later], EdgeKind.MEMORY, own[later]
         ),
     ]
     return edges, nodes

@@ -21,6 +21,7 @@ from nadi.simulator.results.job_accounts import job_times
 from nadi.simulator.results.link_use import link_use, overload_issues
 from nadi.simulator.results.memory_accounts import beyond_capacity, live_memory
 from nadi.simulator.results.rank_accounts import rank_times
+from nadi.simulator.results.tier_traffic import tier_traffic, tier_use, tier_waits
 from nadi.simulator.simulation import Simulation
 from nadi.simulator.time_bound import TimeBound
 
@@ -54,6 +55,9 @@ class SimulationResults:
         When each of several jobs finished, and alone (``schema.JOB_TIMES``); None of one job.
     bound
         Of a folded job, between what times the makespan of the whole job is; None of others.
+    tier_traffic, tier_use, tier_waits
+        What memory tiers served, in all and in each tenth of the time, and which operations waited
+        for them (``schema.TIER_TRAFFIC``, ``TIER_USE``, ``TIER_WAITS``); None if no node uses one.
     """
 
     system: System
@@ -66,6 +70,9 @@ class SimulationResults:
     link_use: pl.DataFrame | None = field(default=None, kw_only=True)
     job_times: pl.DataFrame | None = field(default=None, kw_only=True)
     bound: TimeBound | None = field(default=None, kw_only=True)
+    tier_traffic: pl.DataFrame | None = field(default=None, kw_only=True)
+    tier_use: pl.DataFrame | None = field(default=None, kw_only=True)
+    tier_waits: pl.DataFrame | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} ranks={self.cycles.size} makespan={self.makespan} ns>"
@@ -122,6 +129,7 @@ def results_of(simulation: Simulation) -> SimulationResults:
             priced=simulation.priced,
             link_use=link_use(simulation) if simulation.trail.full.size else None,
             job_times=job_times(simulation) if simulation.jobs else None,
-            bound=simulation.bound,
+            bound=simulation.bound, tier_traffic=tier_traffic(simulation),
+            tier_use=tier_use(simulation), tier_waits=tier_waits(simulation),
         )  # fmt: skip
     return _COMPUTED[simulation]

@@ -21,19 +21,22 @@ from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.engine.codes import QueuePolicy, Slot
 from nadi.simulator.machine.system import System
 from nadi.simulator.work.program import Program, shared_out
+from nadi.simulator.work.tier_use import NO_TIER, STORE, engines_of, tiers_of_nodes
 
 __all__ = ["in_lanes", "is_one_at_a_time", "numbers_in_groups", "policy_of", "slots_beside_lanes"]
 
 _IN_ORDER = ("COMP", "COMM_COLL", "MEM_LOAD", "MEM_STORE")  # not messages of two ranks
-_THREAD, _STREAM = range(2)
+_THREAD, _STREAM, _TIER = range(3)
 
 
-def in_lanes(program: Program) -> Program:
+def in_lanes(program: Program, system: System | None = None) -> Program:
     """Make the nodes of each thread and stream depend on their predecessor. O(nodes log nodes).
 
     They come in the order of their recorded starts where all of a lane have one, else of their
     ids. Nodes without a stream or a thread are in no lane, nor are sends and receives:
-    several of them may be under way, as a group of them is in one kernel.
+    several of them may be under way, as a group of them is in one kernel. Loads of a memory tier
+    of the system without a stream are in a lane of their own, and its stores in another, as engines
+    that copy are.
 
     Returns
     -------
@@ -50,8 +53,8 @@ def in_lanes(program: Program) -> Program:
     if program.shared is not None:
         own, which = program.shared
         with suppress(InputError):  # which all ranks together tell by their own names
-            return shared_out(in_lanes(own), program.traces, which)
-    lane, names = _lanes(program)
+            return shared_out(in_lanes(own, system), program.traces, which)
+    lane, names = _lanes(program, system)
     order = _order(program, lane)
     same = lane[order[1:]] == lane[order[:-1]]
     before, after = order[:-1][same], order[1:][same]
@@ -118,24 +121,33 @@ def policy_of(system: System) -> int:
     return of_devices[system.collectives.policy] if system.slots == "device" else QueuePolicy.FIFO
 
 
-def _lanes(program: Program) -> tuple[Ints, tuple[str, ...]]:
+def _lanes(program: Program, system: System | None) -> tuple[Ints, tuple[str, ...]]:
     """Return the lane of each node, -1 for none, and the name of each lane."""
     thread, stream = program.column("thread"), program.column("stream")
     device = program.column("device")
     in_order = np.isin(program.kind, [NODE_KINDS.index(name) for name in _IN_ORDER])
     on_stream = in_order & ~program.is_cpu & (stream >= 0)
     on_thread = in_order & ~on_stream & (thread >= 0)
-    chosen = np.flatnonzero(on_stream | on_thread)
-    what = np.where(on_stream, _STREAM, _THREAD)[chosen]
-    one = np.where(on_stream, stream, thread)[chosen]
+    tier = tiers_of_nodes(program, system) if system else np.full(program.num_nodes, NO_TIER)
+    of_tier = (tier >= 0) & ~on_stream & ~on_thread
+    chosen = np.flatnonzero(on_stream | on_thread | of_tier)
+    what = np.select([on_stream, on_thread], [_STREAM, _THREAD], _TIER)[chosen]
+    direction = 2 * tier + (program.kind == STORE)
+    one = np.select([on_stream, on_thread], [stream, thread], direction)[chosen]
     of_device = np.where(on_stream, np.maximum(device, 0), 0)[chosen]
     lane = np.full(program.num_nodes, -1, dtype=np.int64)
     lane[chosen], first = number_rows([program.rank[chosen], what, of_device, one])
     names = tuple(
-        f"{'stream' if kind == _STREAM else 'thread'} {number}"
+        _lane_name(kind, number, system)
         for kind, number in zip(what[first].tolist(), one[first].tolist(), strict=True)
     )
     return lane, names
+
+
+def _lane_name(kind: int, number: int, system: System | None) -> str:
+    if kind == _TIER and system:
+        return engines_of(system)[number]
+    return f"{'stream' if kind == _STREAM else 'thread'} {number}"
 
 
 def _order(program: Program, lane: Ints) -> Ints:

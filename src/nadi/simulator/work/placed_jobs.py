@@ -134,7 +134,9 @@ def _placed(
         _check(job, stated, ranks.size)
         is_all = name in _EVERYBODY
         names.append(f"{job}/all" if is_all else f"{job}/{name}")
-        members.append(everybody if is_all else ranks[stated].tolist())
+        # a group of all ranks works in their order, as on a machine of the job's size
+        are_all = is_all or np.unique(stated).size == stated.size == ranks.size
+        members.append(everybody if are_all else ranks[stated].tolist())
     table = trace.groups.with_columns(
         name=pl.Series(names, dtype=pl.String), ranks=pl.Series(members, dtype=pl.List(pl.Int64))
     )

@@ -158,6 +158,21 @@ class Program:
         return np.concatenate(parts)
 
     @cached_property
+    def tier(self) -> tuple[Ints, tuple[str, ...]]:
+        """The memory tier that each node names, as a position in the names; -1 for none."""
+        number: dict[str, int] = {}
+
+        def of_trace(_: int, trace: Trace) -> Ints:
+            words = trace.nodes["tier"]
+            known = words.unique(maintain_order=True).cast(pl.String).to_list()
+            codes = [number.setdefault(name, len(number)) if name else -1 for name in known]
+            place = words.cast(pl.Enum(known)).to_physical().to_numpy()
+            of_row: Ints = np.array(codes, dtype=np.int64)[place]
+            return of_row
+
+        return self._of_nodes(of_trace), tuple(number)
+
+    @cached_property
     def is_alike(self) -> bool:
         """Whether all ranks have the same nodes with the same dependencies."""
         if self.traces.count(self.traces[0]) == self.num_ranks:
@@ -169,6 +184,7 @@ class Program:
             self.row, self.kind, self.comm_type, self.is_cpu, self.duration, self.tensor_bytes,
             self.comm_bytes, self.flops, self.src, self.dst, self.tag, self.group, self.involved,
             np.diff(self.first_child),
+            *(() if self.kinds.isdisjoint(("MEM_LOAD", "MEM_STORE")) else (self.tier[0],)),
             *(() if self.lane is None else (self.lane < 0,)),
         )  # fmt: skip
         for column in columns:  # one after the other: those of shared traces are expanded here

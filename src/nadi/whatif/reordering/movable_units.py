@@ -439,7 +439,8 @@ def _shortest(parts: _Parts) -> tuple[Ints, Ints, Ints, Ints, Bools]:
     weight = np.where(layout.link >= 0, graph.weight[layout.link], 0)
     total = np.concatenate([[0], np.cumsum(weight)])
     own: Ints = total[parts.end + 1] - total[parts.begin + 1]
-    into = np.isin(graph.edge_kind, (EdgeKind.KERNEL, EdgeKind.COMMUNICATION))
+    kinds = (EdgeKind.KERNEL, EdgeKind.COMMUNICATION, EdgeKind.MEMORY)
+    into = np.isin(graph.edge_kind, kinds)
     of_vertex = np.zeros(graph.num_vertices, dtype=np.int64)
     np.maximum.at(of_vertex, graph.destinations[into], graph.weight[into])
     asked = parts.of_op[layout.works.call] >= 0

@@ -1,0 +1,105 @@
+"""``nadi collect``: run a program, and record a few of its steps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nadi.cli.shared_options import Overwrite
+
+if TYPE_CHECKING:
+    from nadi.collect.collected_runs import Collected
+
+__all__ = ["HELP", "command"]
+
+HELP = """Run a PyTorch program and record a few of its steps, without changing it.
+
+Each rank writes an execution trace and a Kineto trace into a folder that nadi run
+takes. A step ends at profiler.step() of the program, else when its first optimizer has
+stepped, else after a backward call, else at the end of an outermost block of no_grad or
+inference_mode (a server). The program keeps its output and its exit code; what this
+command says goes to standard error.
+
+[bold]Examples[/]
+
+  nadi collect -- python train.py
+  nadi collect --steps 5 -o traces -- torchrun --nproc-per-node 8 train.py
+  nadi collect --locks -- python server.py && nadi waits nadi_traces
+"""
+
+
+def command(
+    program: Annotated[
+        list[str],
+        typer.Argument(metavar="-- PROGRAM...", show_default=False,
+                       help="The program and its arguments; a .py file runs in this Python."),
+    ],
+    folder: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where the files go.")
+    ] = Path("nadi_traces"),
+    steps: Annotated[
+        int, typer.Option("--steps", metavar="N", help="How many steps are recorded.")
+    ] = 3,
+    warmup: Annotated[
+        int, typer.Option("--warmup", metavar="N",
+                          help="How many steps pass before, at least 2; with 5 or more the cost of "
+                          "recording is known although the program ends with the recording."),
+    ] = 2,
+    stacks: Annotated[
+        bool, typer.Option("--stacks", help="Record Python stacks and calls of modules; slow.")
+    ] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Record allocations and frees.")
+    ] = False,
+    shapes: Annotated[
+        bool, typer.Option("--shapes", help="Shapes of operands in the Kineto trace as well.")
+    ] = False,
+    sync: Annotated[
+        bool, typer.Option("--sync/--no-sync",
+                           help="Synchronization events of the device, where PyTorch has them."),
+    ] = True,
+    locks: Annotated[
+        bool, typer.Option("--locks", help="Record waits for threading.Lock, for nadi waits.")
+    ] = False,
+    overwrite: Overwrite = False,
+) -> None:  # fmt: skip
+    """Run and record."""
+    from nadi.collect.collected_runs import CollectOptions, collect
+
+    options = CollectOptions(steps, warmup, stacks, memory, shapes, sync, locks)
+    found = collect(program, folder, options, overwrite=overwrite)
+    _say(found)
+    raise typer.Exit(found.exit_code)
+
+
+def _say(found: Collected) -> None:
+    """Print what was recorded to standard error."""
+    from nadi.report.text_layout import rank_ranges
+    from nadi.units import printable
+
+    lines = []
+    if found.files:
+        several = len(found.ranks) > 1
+        lines.append(
+            f"recorded {found.num_steps} steps of rank{'s' if several else ''} "
+            f"{rank_ranges(found.ranks)} in {found.folder}; a step ends by {found.steps_by}"
+        )
+        lines.append(
+            "recorded steps took "
+            + (
+                f"{found.overhead:+.1%} against steps without a recorder"
+                if found.overhead is not None
+                else "a time that cannot be compared: no step ran without a recorder (--warmup 5)"
+            )
+        )
+        lines.append(f"analyse it: nadi run {found.folder}")
+    else:
+        lines.append("nothing was recorded")
+    lines += [f"missing: {text}" for text in found.missing]
+    if found.exit_code:
+        lines.append(f"the program ended with exit code {found.exit_code}")
+    for line in lines:
+        sys.stderr.write(f"nadi collect: {printable(line)}\n")

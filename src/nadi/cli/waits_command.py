@@ -1,0 +1,71 @@
+"""``nadi waits``: who waits for whom, and what it costs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nadi.cli.progress_bar import show_progress
+from nadi.cli.shared_options import AsJson, Step, TimeRange, output_console
+
+__all__ = ["HELP", "command"]
+
+HELP = """Find who waits for whom, and what the step would gain without it.
+
+Threads, device streams, transfers between ranks, data loaders and locks are nodes of a
+wait-for graph. Waits are passed on to what the awaited one waits for itself (wPerf's
+cascaded redistribution). A knot is a group that others wait for and that waits for
+nobody outside. For each bottleneck the step is replayed with what others wait for
+taking no time.
+
+With switches of threads (perf sched script, perf script, trace-cmd report, or a
+Perfetto trace with ftrace events), waits of threads for threads, disk and network are
+found too. Such a file can also be given alone.
+
+[bold]Examples[/]
+
+  nadi waits TRACES
+  nadi waits TRACES --step 5 --json
+  nadi waits TRACES --switches switches.txt
+  nadi waits switches.txt
+"""
+
+_Paths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH", show_default=False,
+        help="A folder with a pair of traces per rank, the files themselves, or one file of "
+        "switches.",
+    ),
+]  # fmt: skip
+_Switches = Annotated[
+    str,
+    typer.Option(
+        "--switches", metavar="FILE", show_default=False,
+        help="Switches of threads that the system recorded at the same time, with the clock "
+        "CLOCK_REALTIME.",
+    ),
+]  # fmt: skip
+
+
+def command(
+    paths: _Paths,
+    step: Step = "all",
+    window: TimeRange = "",
+    switches: _Switches = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print who waits for whom."""
+    with show_progress(announce=False, use="waits") as progress:
+        progress("starting")
+        from nadi.pipeline.waiting_jobs import waits
+        from nadi.report.text_layout import to_json
+        from nadi.report.waits_report import describe_waits, print_waits
+
+        found = waits(*paths, step=step, window=window, switches=switches, progress=progress)
+    if as_json:
+        sys.stdout.write(to_json(describe_waits(found)).decode())
+        return
+    print_waits(found, output_console())

@@ -1,0 +1,205 @@
+"""What tiers of memory change for the step of a job: a placement, what others cost, and a sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import polars as pl
+
+from nadi.errors import Parameter, UsageError
+from nadi.load.placement_files import read_job_or_plan, read_placement
+from nadi.load.system_library import read_system_file
+from nadi.model.arrays import Ints
+from nadi.model.trace import Job, Trace
+from nadi.pipeline.generated_jobs import llm_job
+from nadi.pipeline.placed_steps import (
+    MovedRole,
+    PlacedStep,
+    PlainStep,
+    TierBreakEven,
+    TierKind,
+    break_even,
+    moved_alone,
+    plain_step,
+    with_room,
+)
+from nadi.pipeline.tier_sweeps import TierGrid, sweep_tiers
+from nadi.placement.placement_choice import ByRoom, ByRules, Placer, parse_rules, rooms_of
+from nadi.placement.placement_solver import BySolver
+from nadi.placement.staged_moves import Staging
+from nadi.simulator.machine.system import System
+
+__all__ = ["PlacementQuestion", "PlacementStudy", "study_placement"]
+
+_FILES = (".csv", ".json")
+_SOLVER = "solver"
+_SURE = 5e-4  # a gap that is none
+_GBPS = 64.0  # of a tier that nobody described
+
+
+class PlacementQuestion(NamedTuple):
+    """What is studied of a job.
+
+    Attributes
+    ----------
+    place
+        Rules, a file of them, or ``solver``; empty for what moves least, as the first tier has no
+        room.
+    bandwidths
+        Of the first lower tier, in bytes per ns: the first of them is what is simulated in full.
+        Empty for what the system has, or 64.
+    capacities, memories
+        Bytes of the lower tier, and of the first one; empty for what the system has, or any.
+    kind
+        What the tier is otherwise; None for the system's.
+    buffers, distance
+        Bytes of buffers in the first tier, and operations before a use that a load may begin; 0 for
+        what usually is.
+    in_place
+        Whether computations access tensors where they live, rather than copies in buffers.
+    """
+
+    place: str = ""
+    bandwidths: tuple[float, ...] = ()
+    capacities: tuple[int, ...] = ()
+    memories: tuple[int, ...] = ()
+    kind: TierKind | None = None
+    buffers: int = 0
+    distance: int = 0
+    in_place: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementStudy:
+    """What tiers change for a step.
+
+    Attributes
+    ----------
+    plain
+        Without tiers, as if all fitted into the first one.
+    chosen
+        With the placement that was asked for.
+    how
+        How it was chosen.
+    alone
+        Each role moved alone; the first one moves nothing.
+    pays
+        From which bandwidth the placement costs next to nothing; None if it moves nothing.
+    points
+        As :func:`nadi.pipeline.tier_sweeps.sweep_tiers` gives them.
+    plan
+        The fields of the plan of a generated job; empty for others.
+    """
+
+    plain: PlainStep
+    chosen: PlacedStep
+    how: str
+    alone: tuple[MovedRole, ...]
+    pays: TierBreakEven | None
+    points: pl.DataFrame
+    plan: Mapping[str, Any]
+
+
+def study_placement(
+    job: Job | Sequence[Trace] | str | Path, system: System | str | Path,
+    asked: PlacementQuestion | None = None, *, progress: Callable[[str], None] = lambda _: None,
+) -> PlacementStudy:  # fmt: skip
+    """Simulate a job whose tensors live in several tiers, and what else could be done.
+
+    Parameters
+    ----------
+    job
+        Traces, paths that :func:`nadi.load.read_job` accepts, or the file of a plan: the fields of
+        :class:`nadi.generate.ParallelPlan`, and ``model``.
+    system
+        With or without lower tiers, or a name or a file of one.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If the job cannot be read, or its traces have no operands.
+    UsageError
+        If the job does not fit the system, or a placement names what there is not.
+    """
+    question = asked or PlacementQuestion()
+    plan: Mapping[str, Any] = {}
+    if isinstance(job, (str, Path)):
+        progress(f"reading {job}")
+        found = read_job_or_plan(str(job), progress)
+        if isinstance(found, dict):
+            plan = dict(found)
+            found = llm_job(found.pop("model"), **found)
+        job = found
+    ranks = len(job.traces) if isinstance(job, Job) else len(job)
+    if not isinstance(system, System):
+        system = read_system_file(str(system)).fit(ranks)
+    machine = _with_tiers(system, question)
+    progress("simulating without tiers")
+    plain = plain_step(job, machine)
+    wanted = (question.buffers, question.distance)
+    staging = plain.staging(machine, *wanted, in_place=question.in_place)
+    progress("simulating with tiers")
+    choices = _choices(plain, question.place, machine, staging)
+    steps = {how: plain.placed(tier, machine, staging) for how, (_, tier) in choices.items()}
+    how = min(steps, key=lambda one: (bool(steps[one].excess), steps[one].ns))
+    chosen = steps[how]
+    progress("moving each role alone")
+    alone = moved_alone(plain, machine, staging)
+    progress("varying the bandwidth")
+    pays = break_even(plain, chosen, machine, staging) if chosen.is_placed else None
+    rates = question.bandwidths or (machine.tiers[0].read_bandwidth,)
+    grid = TierGrid(rates, question.memories or (0,), question.capacities or (0,))
+    placers = [placer for placer, _ in choices.values()]
+    points = sweep_tiers(plain, placers, machine, grid, wanted, in_place=question.in_place)
+    return PlacementStudy(plain, chosen, how, alone, pays, points, plan)
+
+
+def _with_tiers(system: System, question: PlacementQuestion) -> System:
+    """Return the system with the tier that is simulated in full."""
+    if question.kind is not None or not system.tiers:
+        kind = question.kind or TierKind(_GBPS)
+        rate = question.bandwidths[0] if question.bandwidths else kind.bandwidth or _GBPS
+        tier = kind._replace(bandwidth=rate).tier
+        system = msgspec.structs.replace(system, tiers=(tier,), memory_paths=())
+    if not math.isfinite(system.tiers[0].read_bandwidth) or not system.tiers[0].read_bandwidth:
+        raise UsageError(
+            f"tier {system.tiers[0].name!r}", "it has no bandwidth",
+            ["give one: ", Parameter("bandwidth", "64")],
+        )  # fmt: skip
+    memory = question.memories[0] if question.memories else 0
+    return with_room(system, memory, question.capacities[0] if question.capacities else 0)
+
+
+def _choices(
+    plain: PlainStep, place: str, system: System, staging: Staging
+) -> dict[str, tuple[Placer, tuple[Ints, ...]]]:
+    """Return what chooses the placement, and what it chooses, by how it does."""
+    if place != _SOLVER:
+        return {
+            how: (placer, plain.chosen(placer, system, staging))
+            for how, placer in _placers(place).items()
+        }
+    solver = BySolver(distance=staging.distance, buffers=staging.buffers)
+    solved = solver.solve(plain.tensors, rooms_of(system, staging.buffers))
+    gap = max(one.gap for one in solved)
+    how = "the least of its model" if gap < _SURE else f"at most {100 * gap:.1f} % above the least"
+    return {f"by solver, {how}": (solver, tuple(one.tier for one in solved))}
+
+
+def _placers(place: str) -> dict[str, Placer]:
+    """Return what chooses the placement, by how it does."""
+    if not place:
+        return {
+            "what moves most for its bytes and its life stays": ByRoom(),
+            "what moves most for its bytes stays": ByRoom(by_time=False),
+        }
+    if Path(place).suffix in _FILES:
+        return {f"by {place}": ByRules.of_names(read_placement(place), place)}
+    return {place: ByRules(parse_rules(place))}

@@ -1,0 +1,312 @@
+"""A job with memory tiers as text, data, and a folder with tables and charts."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from rich.console import Console
+
+from nadi.errors import InputError, Parameter
+from nadi.formats.files import check_writable, write_beside
+from nadi.model.schema import TENSOR_ROLES
+from nadi.pipeline.placement_studies import PlacementStudy
+from nadi.report.chart_scales import short_number
+from nadi.report.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
+from nadi.report.charts import write_charts
+from nadi.report.text_layout import make_table, name_cell, print_table, to_json
+from nadi.units import format_bytes, format_count, format_ns, format_percent
+
+__all__ = ["check_placement_folder", "describe_placement", "print_placement", "write_placement"]
+
+_TABLES = ("tensors.csv", "live.csv", "points.csv")
+_PAGE, _DATA = "index.html", "summary.json"
+_TOP = 8
+_POINTS = 400  # of a line of live bytes
+_PARTS = (*TENSOR_ROLES, "buffers")
+_BANDWIDTH = ChartAxis("bandwidth of the tier (GB/s)", is_log=True)
+
+
+# data
+
+
+def describe_placement(study: PlacementStudy) -> dict[str, Any]:
+    """Compute the JSON output; what has no value is null."""
+    step, plain = study.chosen, study.plain
+    pays = study.pays
+    return {
+        "ranks": step.simulation.like.size, "system": step.system.name,
+        "without_tiers_ns": plain.ns, "with_tiers_ns": step.ns,
+        "ratio": step.ns / max(plain.ns, 1), "placement": study.how, "moves": step.moved,
+        "in_place_interval_ns": [step.low, step.high] if step.high else None,
+        "tiers": [_tier(use) for use in step.accounts.tiers],
+        "waits": step.accounts.waits.head(_TOP).to_dicts(),
+        "each_role_alone": [
+            {"role": one.role, "step_ns": one.ns, "moved_bytes": one.moved,
+             "freed_bytes": one.freed}
+            for one in study.alone
+        ],
+        "pays_from_gbps": None if pays is None or math.isinf(pays.pays_from) else pays.pays_from,
+        "below": None if pays is None else pays._asdict() | {"pays_from": None},
+        "points": study.points.to_dicts(),
+    }  # fmt: skip
+
+
+def _tier(use: Any) -> dict[str, Any]:
+    return {
+        "name": use.name, "capacity": use.capacity if math.isfinite(use.capacity) else None,
+        "peak": use.peak, "at_ns": use.at, "rank": use.rank, "excess": use.excess,
+        "peak_by_role": dict(zip(_PARTS, use.by_role.tolist(), strict=True)),
+        "read": dict(zip(TENSOR_ROLES, use.read.tolist(), strict=True)),
+        "written": dict(zip(TENSOR_ROLES, use.written.tolist(), strict=True)),
+        "busy_ns": use.busy, "queued_ns": use.queued, "slowed_ns": use.slowed,
+    }  # fmt: skip
+
+
+def _sentence(study: PlacementStudy) -> str:
+    """Say from which bandwidth the placement pays."""
+    pays = study.pays
+    if pays is None:
+        return "all tensors live in the first tier"
+    bound = f", bound by {pays.bound_by}" if pays.bound_by else ""
+    there = f"at {_gbps(pays.below)} the step is {pays.ratio:.2f} times as long{bound}"
+    if math.isinf(pays.pays_from):
+        return f"no bandwidth makes it cost less than 1 %: {there}"
+    if pays.pays_from <= 1:
+        return "it costs less than 1 % from 1 GB/s a device on"
+    return f"it costs less than 1 % from {_gbps(pays.pays_from)} a device; {there}"
+
+
+def _gbps(rate: float) -> str:
+    return f"{short_number(rate)} GB/s"
+
+
+def _no_room(study: PlacementStudy) -> list[str]:
+    """Say what does not fit, by how much, when, and what would do."""
+    lines = []
+    for number, use in enumerate(study.chosen.accounts.tiers):
+        if not use.excess:
+            continue
+        remedies = [f"{format_bytes(use.peak)} of it would"]
+        if number == 0:
+            enough = [one for one in study.alone[1:] if one.freed >= use.excess
+                      and one.role not in study.chosen.moved]  # fmt: skip
+            if enough:
+                best = min(enough, key=lambda one: one.ns)
+                lower = study.chosen.accounts.tiers[1].name
+                remedies.append(
+                    f"so would {best.role}={lower}, which frees {format_bytes(best.freed)}"
+                )
+        lines.append(
+            f"does not fit: {use.name} lacks {format_bytes(use.excess)} on rank {use.rank} at "
+            f"{format_ns(use.at)}; {', '.join(remedies)}"
+        )
+    return lines
+
+
+# text
+
+
+def print_placement(study: PlacementStudy, console: Console) -> None:
+    """Print the step, its tiers, what waits, each role alone, and the points of the sweep."""
+    step, plain = study.chosen, study.plain
+    lower = step.system.tiers[0]
+    told = f"{lower.name} of {short_number(lower.read_bandwidth)} GB/s"
+    if lower.shared_by != 1:
+        told += f" for {lower.shared_by or 'all'} ranks"
+    console.print(
+        f"{format_count(step.simulation.like.size)} ranks on {step.system.name}: "
+        f"{format_ns(plain.ns)} without tiers, {format_ns(step.ns)} with {told}: "
+        f"{step.ns / max(plain.ns, 1):.3f} times as long",
+        markup=False,
+    )
+    if step.high:
+        small = sum(int(work.is_small.sum()) for work in step.placed.slowed)
+        console.print(
+            f"computations access tensors in place: the step takes {format_ns(step.low)} to "
+            f"{format_ns(step.high)}; latency alone bounds {format_count(small)} of them",
+            markup=False,
+        )
+    moved = ", ".join(step.moved) or "nothing"
+    console.print(f"placement: {study.how}; in lower tiers: {moved}", markup=False)
+    for line in _no_room(study):
+        console.print(line, markup=False)
+    console.print(_sentence(study), markup=False)
+    _print_tiers(study, console)
+    _print_waits(study, console)
+    _print_roles(study, console)
+    if study.points.height > 1:
+        _print_points(study, console)
+
+
+def _print_tiers(study: PlacementStudy, console: Console) -> None:
+    tiers = study.chosen.accounts.tiers
+    roles = [place for place in range(len(_PARTS)) if any(use.by_role[place] for use in tiers)]
+    columns = {"tier": "left", "capacity": "right", "peak": "right", "at": "right"}
+    columns |= {_PARTS[place]: "right" for place in roles}
+    columns |= {"loaded": "right", "stored": "right", "busy": "right", "queued": "right"}
+    table = make_table("tiers: what a rank has there at the peak, what all ranks move", **columns)
+    for use in tiers:
+        has = math.isfinite(use.capacity)
+        table.add_row(
+            use.name, format_bytes(int(use.capacity)) if has else "any", format_bytes(use.peak),
+            format_ns(use.at), *(format_bytes(int(use.by_role[place])) for place in roles),
+            format_bytes(int(use.read.sum())), format_bytes(int(use.written.sum())),
+            format_ns(use.busy), format_ns(use.queued),
+        )  # fmt: skip
+    print_table(table, console)
+
+
+def _print_waits(study: PlacementStudy, console: Console) -> None:
+    waits = study.chosen.accounts.waits
+    if not waits.height:
+        return
+    columns = {"operation": "left", "waits for": "left", "count": "right", "time": "right"}
+    total = int(waits["ns"].sum())
+    title = f"operations that wait for memory: {format_ns(total)} of all ranks"
+    table = make_table(title, **columns, share="right")
+    for name, role, count, ns in waits.head(_TOP).iter_rows():
+        table.add_row(
+            name_cell(name), role, format_count(count), format_ns(ns), format_percent(ns, total)
+        )
+    print_table(table, console)
+
+
+def _print_roles(study: PlacementStudy, console: Console) -> None:
+    table = make_table(
+        "each role moved alone", moves="left", bytes="right", frees="right", step="right",
+        ratio="right",
+    )  # fmt: skip
+    for one in study.alone:
+        table.add_row(
+            one.role or "nothing", format_bytes(one.moved), format_bytes(max(one.freed, 0)),
+            format_ns(one.ns), f"{one.ns / max(study.plain.ns, 1):.3f}",
+        )  # fmt: skip
+    print_table(table, console)
+
+
+def _print_points(study: PlacementStudy, console: Console) -> None:
+    points = study.points
+    rates = points["bandwidth"].unique(maintain_order=True).to_list()
+    columns = {"first tier": "right", "capacity": "right"}
+    columns |= {_gbps(rate): "right" for rate in rates}
+    table = make_table("times as long as without tiers, by bandwidth", **columns)
+    for (memory, capacity), rows in points.group_by("memory", "capacity", maintain_order=True):
+        ratios = [f"{one:.3f}" if one is not None else "no room" for one in rows["ratio"]]
+        table.add_row(_size(memory), _size(capacity), *ratios)
+    print_table(table, console)
+
+
+def _size(size: Any) -> str:
+    return format_bytes(int(size)) if size else "any"
+
+
+# files
+
+
+def check_placement_folder(folder: Path, *, overwrite: bool) -> None:
+    """Check that results can be written, before they are worked out.
+
+    Raises
+    ------
+    InputError
+        If results exist there already, or it cannot be written.
+    """
+    check_writable(folder / _PAGE)
+    for name in (*_TABLES, _PAGE, _DATA):
+        if not overwrite and (folder / name).exists():
+            raise InputError(
+                str(folder / name), "exists already",
+                ["give another folder, or ", Parameter("overwrite", True)],
+            )  # fmt: skip
+
+
+def write_placement(folder: Path, study: PlacementStudy) -> None:
+    """Write summary.json, tables, and a page with charts that are also SVG files."""
+    with write_beside(folder / _DATA) as file:
+        file.write(to_json(describe_placement(study)))
+    tables = (_tensors(study), _live(study), study.points)
+    for name, table in zip(_TABLES, tables, strict=True):
+        with write_beside(folder / name) as file:
+            file.write(table.write_csv().encode())
+    charts = _charts(study)
+    title = f"Memory tiers of a step on {study.chosen.system.name}"
+    write_charts(folder / _PAGE, list(charts.values()), title)
+    for name, chart in charts.items():
+        write_charts(folder / f"{name}.svg", [chart])
+
+
+def _tensors(study: PlacementStudy) -> pl.DataFrame:
+    """Return all tensors with their tier, named as a file of a placement names them."""
+    placed = study.chosen.placed
+    names = [use.name for use in study.chosen.accounts.tiers]
+    tier = np.concatenate(placed.tier)
+    table = study.plain.tensors.table
+    name = table.select(pl.concat_str("trace", "storage", separator=":")).to_series()
+    return table.with_columns(
+        tensor=name, tier=pl.Series(names).gather(tier)
+    ).select("tensor", "tier", pl.exclude("tensor", "tier"))  # fmt: skip
+
+
+def _live(study: PlacementStudy) -> pl.DataFrame:
+    """Return the live bytes of each tier over time, of a rank of each different trace."""
+    frames = []
+    uses, tensors = study.chosen.accounts.tiers, study.plain.tensors.traces
+    for of_trace, one in zip(study.chosen.accounts.live, tensors, strict=True):
+        for use, live in zip(uses, of_trace, strict=True):
+            columns = {name: live.bytes[:, place] for place, name in enumerate(_PARTS)}
+            about = {"rank": int(one.ranks[0]), "tier": use.name}
+            frames.append(pl.DataFrame({"ns": live.time} | columns).select(
+                *(pl.lit(value).alias(name) for name, value in about.items()), pl.all()
+            ))  # fmt: skip
+    return pl.concat(frames)
+
+
+def _charts(study: PlacementStudy) -> dict[str, LineChart | HeatMap]:
+    charts: dict[str, LineChart | HeatMap] = {}
+    uses, points = study.chosen.accounts.tiers, study.points
+    points = points.sort("memory", "capacity", "bandwidth")
+    rates = points["bandwidth"].unique(maintain_order=True).to_list()
+    rooms = points.select("memory", "capacity").unique(maintain_order=True).rows()
+    if len(rates) > 1:
+        lines = [
+            LineSeries(
+                f"{_size(memory)}" if len({one for one, _ in rooms}) > 1 else _size(capacity),
+                rows["bandwidth"].to_numpy(), rows["ratio"].cast(pl.Float64).to_numpy(),
+            )
+            for (memory, capacity), rows in points.group_by(
+                "memory", "capacity", maintain_order=True
+            )
+        ]  # fmt: skip
+        charts["step"] = LineChart(
+            "Length of the step", _BANDWIDTH, ChartAxis("times as long as without tiers"),
+            tuple(lines), _sentence(study),
+        )  # fmt: skip
+    if len(rates) > 1 and len(rooms) > 1:
+        charts["points"] = HeatMap(
+            "Length of the step", "bandwidth of the tier (GB/s)",
+            "first tier and second tier", tuple(map(short_number, rates)),
+            tuple(f"{_size(memory)}, {_size(capacity)}" for memory, capacity in rooms),
+            points["ratio"].to_numpy().reshape(len(rooms), len(rates)),
+            "times as long as without tiers",
+        )  # fmt: skip
+    for tier, use in enumerate(uses):
+        place = int(np.argmax([live[tier].peak[0] for live in study.chosen.accounts.live]))
+        live = study.chosen.accounts.live[place][tier]
+        if not live.time.size or not live.total.any():
+            continue
+        chosen = np.unique(np.linspace(0, live.time.size - 1, _POINTS).astype(np.int64))
+        chosen = np.union1d(chosen, [int(np.argmax(live.total))])
+        series = [
+            LineSeries(name, live.time[chosen] / 1e6, live.bytes[chosen, part] / 2**30)
+            for part, name in enumerate(_PARTS)
+            if live.bytes[:, part].any()
+        ]
+        charts[f"live-{use.name}"] = LineChart(
+            f"What lives in {use.name}", ChartAxis("time (ms)"), ChartAxis("GiB"), tuple(series),
+            f"rank {use.rank}, at most {format_bytes(use.peak)}, at {format_ns(use.at)}",
+        )  # fmt: skip
+    return charts

@@ -1,0 +1,105 @@
+"""The report of ``nadi waits``: bottlenecks with their gains, and the wait-for graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from nadi.report.text_layout import TOP, make_table, name_cell, print_table
+from nadi.units import format_ns, format_percent, printable
+from nadi.waiting.bottlenecks import Waits
+from nadi.waiting.timelines import SegmentKind, Timelines
+
+__all__ = ["describe_waits", "print_waits"]
+
+
+def describe_waits(found: Waits) -> dict[str, Any]:
+    """Compute the JSON output; times are int ns."""
+    timelines = found.graph.timelines
+    names = [actor.name for actor in timelines.actors]
+    return {
+        "window": found.window.name if found.window else "whole recording",
+        "measured_ns": found.measured_ns,
+        "bottlenecks": [
+            {"name": one.name, "kind": one.kind, "in_knot": one.in_knot, "gain_ns": one.gain_ns,
+             "waited_ns": one.waited_ns, "weight_ns": one.weight_ns, "waiters": one.waiters,
+             "operations": [{"name": name, "time_ns": time} for name, time in one.operations]}
+            for one in found.bottlenecks
+        ],
+        "knots": [[names[actor] for actor in knot] for knot in found.graph.knots],
+        "waits": found.graph.frame().to_dicts(),
+        "actors": _actors(timelines),
+        "can_replay": found.window is not None,
+    }  # fmt: skip
+
+
+def _actors(timelines: Timelines) -> list[dict[str, Any]]:
+    """Sum up what each actor does; those that only others wait for are left out."""
+    segments = timelines.segments
+    sums = np.zeros((len(timelines.actors), len(SegmentKind)), dtype=np.int64)
+    np.add.at(sums, (segments.actor, segments.kind), segments.end - segments.start)
+    return [
+        {"name": actor.name, "kind": actor.kind, "run_ns": run, "runnable_ns": ready,
+         "wait_ns": wait}
+        for actor, (run, ready, wait) in zip(timelines.actors, sums.tolist(), strict=True)
+        if run + ready + wait
+    ]  # fmt: skip
+
+
+def print_waits(found: Waits, console: Console) -> None:
+    """Print the page of text."""
+    data = describe_waits(found)
+    measured = data["measured_ns"]
+    console.print(Text(f"{data['window']}: measured {format_ns(measured)}"))
+    if data["can_replay"]:
+        _print_bottlenecks(data, console)
+    else:
+        console.print(
+            "a recording of switches cannot be replayed: no gains (give a recording of PyTorch, "
+            "and this file with --switches)"
+        )
+    knots = [" and ".join(knot) for knot in data["knots"]]
+    if knots:
+        console.print(Text(printable(f"knots (waited for, and waiting for nobody outside): "
+                                     f"{'; '.join(knots[:TOP])}")))  # fmt: skip
+    else:
+        console.print("no knots: nobody waits for 1 % of the window")
+    _print_waits(data, console)
+
+
+def _print_bottlenecks(data: dict[str, Any], console: Console) -> None:
+    table = make_table(
+        "bottlenecks: gain if what others wait for took no time",
+        **{"bottleneck": "left", "gain": "right", "share": "right", "waited for": "right",
+           "knot": "left", "by": "left", "meanwhile": "left"},
+    )  # fmt: skip
+    for one in data["bottlenecks"][:TOP]:
+        operations = one["operations"]
+        table.add_row(
+            name_cell(one["name"]), format_ns(one["gain_ns"]),
+            format_percent(one["gain_ns"], data["measured_ns"]), format_ns(one["waited_ns"]),
+            "yes" if one["in_knot"] else "", name_cell(one["waiters"][0] if one["waiters"] else ""),
+            name_cell(operations[0]["name"] if operations else ""),
+        )  # fmt: skip
+    print_table(table, console)
+    if len(data["bottlenecks"]) > TOP:
+        console.print(f"... and {len(data['bottlenecks']) - TOP} more (--json)")
+
+
+def _print_waits(data: dict[str, Any], console: Console) -> None:
+    table = make_table(
+        "who waits for whom: directly, and with what others wait for meanwhile (cascaded)",
+        **{"waiter": "left", "waits for": "left", "direct": "right", "cascaded": "right",
+           "share": "right"},
+    )  # fmt: skip
+    for one in data["waits"][:TOP]:
+        table.add_row(
+            name_cell(one["waiter"]), name_cell(one["waits_for"]), format_ns(one["direct_ns"]),
+            format_ns(one["weight_ns"]), format_percent(one["weight_ns"], data["measured_ns"]),
+        )  # fmt: skip
+    print_table(table, console)
+    if len(data["waits"]) > TOP:
+        console.print(f"... and {len(data['waits']) - TOP} more (--json)")

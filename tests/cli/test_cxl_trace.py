@@ -1,0 +1,100 @@
+"""``nadi cxl --trace``: what it writes, and how it refuses what cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nadi.cli import main
+
+PLAN = 'model = "gpt3-125m"\ntp = 2\nsequence = 512\nglobal_batch = 2\n'
+
+
+def run(*arguments: str) -> int:
+    return main(["cxl", "--system", "dgx-h100", *arguments])
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN)
+    return str(path)
+
+
+def test_a_plan_is_simulated_and_its_placement_can_be_given_again(
+    plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    assert run("--trace", plan, "--place", "optimizer=cxl", "-o", str(folder), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["moves"] == ["optimizer"]
+    assert found["with_tiers_ns"] > found["without_tiers_ns"]
+    assert found == json.loads((folder / "summary.json").read_text())
+    tensors = pl.read_csv(folder / "tensors.csv")
+    assert set(tensors.filter(tier="cxl")["role"]) == {"optimizer"}
+    assert run("--trace", plan, "--place", str(folder / "tensors.csv"), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["with_tiers_ns"] == found["with_tiers_ns"]
+    assert run("--trace", plan, "-o", str(folder)) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_shared_tiers_and_work_in_place(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    times = []
+    for more in ([], ["--shared-by", "2"], ["--in-place"]):
+        given = ["--trace", plan, "--place", "weights=cxl", "--bandwidth", "8,64", *more]
+        assert run(*given, "--json") == 0
+        times.append(json.loads(capsys.readouterr().out))
+    assert times[1]["with_tiers_ns"] > times[0]["with_tiers_ns"]
+    low, high = times[2]["in_place_interval_ns"]
+    assert low <= times[2]["with_tiers_ns"] <= high
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--bandwidth", "0"], "a tier needs a bandwidth"),
+        (["--memory", "0"], "a tier needs room"),
+        (["--place", "heads=cxl"], "there is no tensor 'heads' in this job"),
+        (["--place", "weights=nvme"], "there is no tier 'nvme'; use one of hbm, cxl"),
+        (["--place", "weights>cxl"], "it is no rule"),
+        (["--place", "weights>much=cxl"], "is not a size"),
+        (["--place", "weights.age>1MB=cxl"], "there is no age"),
+        (["--place", "none.json"], "none.json"),
+        (["--model", "13b"], "is for a search"),
+        (["--system", ""], "a job needs one system"),
+    ],
+)
+def test_one_line_says_what_would_do(
+    plan: str, given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--trace", plan, *given) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_job_without_operands_and_options_without_a_job_are_refused(
+    plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job"
+    assert main(["generate", "cases", "-o", str(tmp_path / "cases")]) == 0
+    first = next(path for path in sorted((tmp_path / "cases").iterdir()) if path.is_dir())
+    capsys.readouterr()
+    assert run("--trace", str(first)) == 2
+    assert not job.exists()
+    capsys.readouterr()
+    assert run("--place", "weights=cxl") == 2
+    assert "is for a job" in capsys.readouterr().err
+
+
+def test_a_tensor_larger_than_all_tiers_does_not_fit(
+    plan: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--trace", plan, "--memory", "1MiB", "--capacity", "1MiB", "--place", "optimizer=cxl"]
+    assert run(*given) == 0
+    printed = capsys.readouterr().out
+    assert "does not fit: hbm lacks" in printed
+    assert "does not fit: cxl lacks" in printed

@@ -1,0 +1,73 @@
+"""``nadi simulate`` on a job whose nodes name memory tiers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import nadi
+from nadi.cli import main
+
+SYSTEM = ["--system", "dgx-h100-cxl"]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    with nadi.generate.JobBuilder(4) as builder:
+        for rank in builder.ranks:
+            weights = rank.unordered.load("weights", "200 MB", tier="cxl")
+            layer = rank.compute("layer", duration="1 ms", after=weights)
+            rank.unordered.store("gradients", "100 MB", tier="dram", after=layer)
+    nadi.generate.write_job(builder.job, tmp_path / "job", name="layers")
+    return tmp_path / "job"
+
+
+def run(*words: str | Path) -> None:
+    assert main([str(word) for word in words]) == 0
+
+
+def test_tiers_and_what_waits_for_them_are_printed(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("simulate", job, *SYSTEM, "--what-if", "memory pcie.bandwidth 2x")
+    printed = capsys.readouterr().out
+    assert "memory tiers" in printed
+    for words in (["cxl", "762.9 MiB"], ["dram", "381.5 MiB"], ["layer", "cxl", "4"],
+                  ["memory pcie.bandwidth 2x"]):  # fmt: skip
+        assert any(all(word in line for word in words) for line in printed.splitlines()), words
+
+
+def test_all_of_it_is_in_json_and_in_a_saved_result(
+    job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "done.nadi"
+    run("simulate", job, *SYSTEM, "-o", saved, "--json", "--what-if", "memory cxl.latency 0ns")
+    data = json.loads(capsys.readouterr().out)
+    assert {row["tier"]: row["bytes_read"] for row in data["memory_tiers"]} == {
+        "cxl": 800_000_000, "dram": 0,
+    }  # fmt: skip
+    assert sum(row["bytes_written"] for row in data["memory_tiers_over_time"]) == 400_000_000
+    assert [row["name"] for row in data["memory_waits"]] == ["layer"]
+    (changed,) = data["what_if"]
+    assert changed["makespan_ns"] + changed["gain_ns"] == data["makespan_ns"]
+    assert changed["gain_ns"] == 600
+    read = nadi.load.read_simulation(saved)
+    assert read.tier_traffic is not None
+    assert read.tier_traffic["bytes_read"].sum() == 800_000_000
+    assert read.tier_use is not None
+    assert read.tier_waits is not None
+    assert read.tier_waits["waiting"].min() > 0
+
+
+def test_without_tiers_nothing_of_them_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with nadi.generate.JobBuilder(1) as builder:
+        builder.ranks[0].compute("layer", duration="1 ms")
+    nadi.generate.write_job(builder.job, tmp_path / "job", name="plain")
+    run("simulate", tmp_path / "job", *SYSTEM)
+    assert "tier" not in capsys.readouterr().out
+    run("simulate", tmp_path / "job", *SYSTEM, "--json")
+    assert json.loads(capsys.readouterr().out)["memory_tiers"] is None

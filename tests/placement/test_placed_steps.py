@@ -1,0 +1,176 @@
+"""Laws of placed jobs, on steps made at random: one rank, some tensors, some operations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+from hypothesis import given, settings, strategies as st
+
+import nadi
+from nadi.generate.job_rows import RowList, Work
+from nadi.generate.row_operands import Operand, Operands
+from nadi.generate.row_traces import StepOrder, trace_of_rows
+from nadi.model.trace import Trace
+from nadi.pipeline.placed_steps import PlacedStep, PlainStep, TierKind, plain_step
+from nadi.placement.placed_tensors import TraceTensors
+from nadi.placement.staged_moves import Staging, staged_moves
+from nadi.placement.tier_accounts import live_bytes
+from nadi.placement.tiered_jobs import TieredJob
+from nadi.simulator.machine.system import System
+from nadi.simulator.results.memory_accounts import row_times
+from tests.amounts import examples
+from tests.reference.tier_moves import Access, moves_of_tensor
+
+_PART = 1 << 20  # elements of a slice, which are bytes
+_LARGE = 1 << 50
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> Trace:
+    """Make a trace of one rank, whose tensors have one to three slices."""
+    slices = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
+    rows = RowList("forward")
+    for number in range(draw(st.integers(1, 14))):
+        used = draw(st.lists(
+            st.tuples(st.integers(0, len(slices) - 1), st.integers(0, 2), st.booleans(),
+                      st.booleans()), min_size=1, max_size=3, unique_by=lambda use: use[:2],
+        ))  # fmt: skip
+        inputs, outputs = [], []
+        for tensor, place, reads, writes in used:
+            at = place % slices[tensor]
+            operand = Operand(f"tensor.{tensor}", (_PART,), "uint8", at * _PART, True)
+            inputs += [operand] if reads or not writes else []
+            outputs += [operand] if writes else []
+        outputs = outputs or [Operand(f"out.{number}", (_PART,), "uint8", 0, True)]
+        work = Work("add", 0, draw(st.integers(1, 40)) * _PART)
+        operands = Operands(tuple(dict.fromkeys(inputs)), tuple(dict.fromkeys(outputs)))
+        rows.compute(f"operation{number}", -1, work, operands)
+    order = StepOrder([rows.rows], np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64) - 1)
+    return trace_of_rows(order, [], 1)
+
+
+def system(rate: float = 64.0, latency: float = 250.0) -> System:
+    machine = nadi.load_system("dgx-h100", 1)
+    tier = TierKind(rate, latency=latency, outstanding=1e6).tier
+    return msgspec.structs.replace(machine, tiers=(msgspec.structs.replace(tier, loaded=None),))
+
+
+def plain_of(trace: Trace) -> tuple[PlainStep, TraceTensors]:
+    plain = plain_step([trace], system())
+    return plain, plain.tensors.traces[0]
+
+
+def below(tensors: TraceTensors) -> np.ndarray:
+    return np.ones(tensors.table.height, dtype=np.int64)
+
+
+def in_the_first_tier(step: PlacedStep) -> TieredJob:
+    """Give the job, as if nothing lived elsewhere, at the times that it has."""
+    return replace(step.placed, tier=tuple(one * 0 for one in step.placed.tier))
+
+
+def placed(plain: PlainStep, tier: np.ndarray, staging: Staging, machine: System) -> PlacedStep:
+    return plain.placed((tier,), machine, staging)
+
+
+@given(trace=steps(), distance=st.integers(0, 5))
+def test_moves_are_those_of_the_slow_model(trace: Trace, distance: int) -> None:
+    _, tensors = plain_of(trace)
+    moves = staged_moves(tensors, below(tensors), Staging(_LARGE, distance))
+    wanted: dict[bool, dict[int, int]] = {False: defaultdict(int), True: defaultdict(int)}
+    before = tensors.table["is_before"].to_list()
+    for life in range(tensors.table.height):
+        own = np.flatnonzero(tensors.life == life)
+        accesses = [
+            Access(int(tensors.turn[one, 0]), int(tensors.turn[one, 1]),
+                   int(tensors.accesses.begin[one]) // _PART,
+                   int(tensors.accesses.end[one]) // _PART,
+                   bool(tensors.accesses.reads[one]), bool(tensors.accesses.writes[one]))
+            for one in own.tolist()
+        ]  # fmt: skip
+        loads, stores = moves_of_tensor(accesses, is_before=before[life], distance=distance)
+        for found, of_tensor in ((wanted[False], loads), (wanted[True], stores)):
+            for turn, count in of_tensor.items():
+                found[turn] += count * _PART
+    for store, of_turn in wanted.items():
+        total = int(moves.bytes[moves.is_store == store].sum())
+        assert total == sum(of_turn.values())
+        assert int((moves.is_store == store).sum()) == sum(1 for one in of_turn.values() if one)
+
+
+@given(trace=steps(), distance=st.integers(0, 5), room=st.integers(1, 12))
+def test_what_operations_use_is_in_buffers_of_their_size(
+    trace: Trace, distance: int, room: int
+) -> None:
+    plain, tensors = plain_of(trace)
+    step = placed(plain, below(tensors), Staging(room * _PART, distance), system())
+    moves = step.placed.moves[0]
+    start, end = row_times(step.simulation, 0)
+    first = moves.first_part
+    for life, row in zip(tensors.life.tolist(), tensors.accesses.first.tolist(), strict=True):
+        mine = moves.life == life
+        parts = [*range(int(first[row]), int(first[row]) + int(moves.parts[row]) - 1), row]
+        for part in parts:
+            low, high = start[moves.begin[mine]], end[moves.end[mine]]
+            assert ((low <= start[part]) & (high >= end[part])).any()
+    low, high = start[moves.begin], end[moves.end]
+    for moment in low.tolist():
+        assert moves.size[(low <= moment) & (high > moment)].sum() <= moves.most
+
+
+@given(trace=steps(), chosen=st.integers(0, 2**32))
+def test_bytes_live_in_one_tier_each_at_every_moment(trace: Trace, chosen: int) -> None:
+    plain, tensors = plain_of(trace)
+    tier = chosen >> np.arange(tensors.table.height) & 1
+    step = placed(plain, tier, Staging(_LARGE, 2), system())
+    times = row_times(step.simulation, 0)
+    begin = np.where(tensors.table["is_before"], 0, times[0][tensors.column("first_use")])
+    end = times[1][tensors.column("last_use")]
+    live = live_bytes(step.placed, 0, times, 2)
+    for moment in np.unique(np.concatenate([begin, end])).tolist():
+        there = 0
+        for of_tier in live:
+            at = int(np.searchsorted(of_tier.time, moment, side="right")) - 1
+            there += int(of_tier.bytes[at, :-1].sum()) if at >= 0 else 0
+        lives = (begin <= moment) & (moment < end)
+        assert there == tensors.column("bytes")[lives].sum()
+    peak = nadi.simulator.live_memory(step.simulation)
+    assert peak is not None
+    whole = live_bytes(in_the_first_tier(step), 0, times, 1)[0]
+    assert int(whole.bytes[:, :-1].sum(axis=1).max()) == peak["peak"][0]
+
+
+@given(trace=steps())
+def test_all_in_the_first_tier_is_the_plain_simulation(trace: Trace) -> None:
+    plain, tensors = plain_of(trace)
+    step = placed(plain, below(tensors) * 0, Staging(_PART), system())
+    assert step.placed.job[0] is plain.tensors.traces[0].trace  # type: ignore[index]
+    assert step.ns == plain.ns
+
+
+@settings(max_examples=examples(60))
+@given(
+    trace=steps(), room=st.integers(1, 12), rates=st.tuples(st.integers(1, 200),
+                                                           st.integers(1, 200)),
+    latencies=st.tuples(st.integers(0, 10_000), st.integers(0, 10_000)), in_place=st.booleans(),
+)  # fmt: skip
+def test_a_faster_tier_is_never_slower(
+    trace: Trace, room: int, rates: tuple[int, int], latencies: tuple[int, int], in_place: bool
+) -> None:
+    plain, tensors = plain_of(trace)
+    staging = Staging(room * _PART, 3, in_place)
+    slow, fast = (
+        placed(plain, below(tensors), staging, system(rate, latency)).ns
+        for rate, latency in ((min(rates), max(latencies)), (max(rates), min(latencies)))
+    )
+    assert plain.ns <= fast <= slow
+
+
+@given(trace=steps(), room=st.integers(1, 12))
+def test_the_interval_of_work_in_place_holds_its_time(trace: Trace, room: int) -> None:
+    plain, tensors = plain_of(trace)
+    step = placed(plain, below(tensors), Staging(room * _PART, 3, in_place=True), system())
+    assert plain.ns <= step.low <= step.ns <= step.high
