@@ -154,6 +154,8 @@ def test_force_means_one_thing() -> None:
         "record-fake",
         "replay",
         "collect",
+        "learn",
+        "synthesize",
     }
 
 
