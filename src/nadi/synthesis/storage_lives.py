@@ -221,5 +221,6 @@ def operands_of_lives(lives: Lives, device: str) -> OperandColumns:
         node=node, is_output=is_output, position=position, tensor=rank[tensor],
         tensor_id=1 + by_first, storage_id=1 + by_first, offset=np.zeros_like(by_first),
         kind=kind[by_first],
-        types=tuple(TensorType((one,), "uint8") for one in known.tolist()), role=np.full(by_first.size, -1, dtype=np.int64), roles=(), device=device,
+        types=tuple(TensorType((one,), "uint8") for one in known.tolist()),
+        role=np.full(by_first.size, -1, dtype=np.int64), roles=(), device=device,
     )  # fmt: skip
