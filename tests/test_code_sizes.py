@@ -29,6 +29,7 @@ COMMANDS = {
     "cli/search_command.py: command",
     "cli/simulate_command.py: command",
     "cli/what_if_command.py: command",
+    "cli/synthesize_command.py: command",
 }
 
 

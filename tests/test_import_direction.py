@@ -20,8 +20,9 @@ SOURCE = Path(nadi.__file__).parent
 LAYERS = [
     "version", "units", "errors", "forks", "progress", "kernels", "model", "formats", "link",
     "folding", "feed", "graph", "analyze", "workload", "generate", "simulator", "pricing",
-    "scaling", "placement", "estimate", "whatif", "waiting", "extraction", "obfuscation", "load",
-    "collect", "replay", "pipeline", "report", "cli", "__main__",
+    "scaling", "placement", "estimate", "whatif", "waiting", "extraction", "obfuscation",
+    "synthesis", "comparison", "load", "collect", "replay", "pipeline", "report", "cli",
+    "__main__",
 ]  # fmt: skip
 # kernels are compiled: they take arrays, and know nothing that numba does not
 KERNEL_MODULES = {"collections", "nadi", "numpy", "typing"}

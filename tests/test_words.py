@@ -125,7 +125,8 @@ def test_every_command_that_prints_a_report_is_shown() -> None:
     assert shown == {"run", "demo", "collective", "what-if", "critical-path", "reorder",
                      "simulate", "info", "validate", "link", "convert", "systems", "generate",
                      "estimate", "search", "cxl", "loggp", "extract", "fold",
-                     "offload", "report", "diff", "analyze", "scale", "waits"}  # fmt: skip
+                     "offload", "report", "diff", "analyze", "scale", "waits", "compare",
+                     "learn"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:
@@ -157,6 +158,8 @@ def test_force_means_one_thing() -> None:
         "replay",
         "collect",
         "timeline",
+        "learn",
+        "synthesize",
     }
 
 

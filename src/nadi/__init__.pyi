@@ -3,6 +3,7 @@
 from . import (
     analyze as analyze,
     collect as collect,
+    comparison as comparison,
     errors as errors,
     estimate as estimate,
     extraction as extraction,
@@ -21,6 +22,7 @@ from . import (
     report as report,
     scaling as scaling,
     simulator as simulator,
+    synthesis as synthesis,
     waiting as waiting,
     whatif as whatif,
     workload as workload,
@@ -39,6 +41,7 @@ from .load.recordings import load_job as load_job
 from .load.system_library import load_system as load_system
 from .model.schedule import Schedule as Schedule
 from .model.trace import Job as Job, Trace as Trace
+from .pipeline.compared_jobs import similarity as similarity
 from .pipeline.conversion import convert as convert
 from .pipeline.extracted_jobs import extract as extract
 from .pipeline.folded_jobs import fold as fold, unfold as unfold

@@ -11,6 +11,7 @@ from nadi.cli import (
     attack_command as attack,
     collect_command as collect,
     collective_command as collective,
+    compare_command as compare,
     convert_command as convert,
     critical_path_command as critical_path,
     cxl_command as cxl,
@@ -21,6 +22,7 @@ from nadi.cli import (
     fold_command as fold,
     generate_command as generate,
     info_command as info,
+    learn_command as learn,
     link_command as link,
     loggp_command as loggp,
     obfuscate_command as obfuscate,
@@ -33,6 +35,7 @@ from nadi.cli import (
     scale_command as scale,
     search_command as search,
     simulate_command as simulate,
+    synthesize_command as synthesize,
     systems_command as systems,
     timeline_command as timeline,
     unfold_command as unfold,
@@ -75,6 +78,9 @@ app.command("unfold", cls=QuickCommand, help=unfold.HELP)(unfold.command)
 app.command("scale", cls=QuickCommand, help=scale.HELP)(scale.command)
 app.command("obfuscate", cls=QuickCommand, help=obfuscate.HELP)(obfuscate.command)
 app.command("attack", cls=QuickCommand, help=attack.HELP)(attack.command)
+app.command("learn", cls=QuickCommand, help=learn.HELP)(learn.command)
+app.command("synthesize", cls=QuickCommand, help=synthesize.HELP)(synthesize.command)
+app.command("compare", cls=QuickCommand, help=compare.HELP)(compare.command)
 app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)

@@ -38,3 +38,7 @@ from .system_library import (
     shipped_systems as shipped_systems,
     shipped_text as shipped_text,
 )
+from .trace_model_files import (
+    read_trace_model as read_trace_model,
+    write_trace_model as write_trace_model,
+)

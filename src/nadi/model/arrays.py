@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bools", "Bytes", "Floats", "Ints", "Ints32"]
+__all__ = ["Bools", "Bytes", "Floats", "Hashes", "Ints", "Ints32"]
 
 Ints = npt.NDArray[np.int64]
 """Times in nanoseconds, sizes in bytes, row numbers and ids; -1 is a missing reference."""
@@ -14,3 +14,4 @@ Ints32 = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
+Hashes = npt.NDArray[np.uint64]

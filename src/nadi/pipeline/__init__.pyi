@@ -7,6 +7,11 @@ from .collective_estimates import (
     estimate_collectives as estimate_collectives,
     with_tables as with_tables,
 )
+from .compared_jobs import (
+    Likeness as Likeness,
+    Similarity as Similarity,
+    similarity as similarity,
+)
 from .configuration_search import search as search
 from .conversion import Conversion as Conversion, convert as convert
 from .estimated_steps import (
@@ -23,6 +28,7 @@ from .generated_networks import (
     network_statistics as network_statistics,
 )
 from .jobs_together import simulate_together as simulate_together
+from .learned_jobs import learn as learn, synthesize as synthesize
 from .linking import LinkedFile as LinkedFile, Linking as Linking, link_files as link_files
 from .message_jobs import (
     read_messages as read_messages,

@@ -78,6 +78,14 @@ class StorageUses(NamedTuple):
     device: Ints
     devices: list[str]
 
+    def of_device(self, device: int) -> StorageUses:
+        """Return the uses of storages on a device, by its position in ``devices``."""
+        own = self.device == device
+        return StorageUses(
+            self.row[own], self.storage[own], self.size[own], self.makes[own], self.device[own],
+            self.devices,
+        )  # fmt: skip
+
 
 class Lives(NamedTuple):
     """From when to when storages are live; arrays of shape (lives,), but for ``of_use``.

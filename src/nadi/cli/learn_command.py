@@ -1,0 +1,63 @@
+"""``nadi learn``: a model of jobs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nadi.cli.shared_options import AsJson, Overwrite, output_console
+
+__all__ = ["HELP", "command"]
+
+HELP = """Learn a model from jobs, of which nadi synthesize makes new ones.
+
+A job is a Chakra .et file per rank, a recording, or a folded job, as for nadi simulate.
+The model knows which operations follow which, in steps and layers; on which threads,
+streams and process groups; their sizes and durations. Of several jobs it learns what they
+share; of two widths, what lies between.
+
+[bold]Examples[/]
+
+  nadi learn TRACES -o model.nadimodel
+  nadi learn JOB_A JOB_B JOB_C -o model.nadimodel
+  nadi synthesize model.nadimodel -o JOB --steps 10
+"""
+
+
+def command(
+    jobs: Annotated[
+        list[str], typer.Argument(metavar="JOB...", help="Jobs to learn from.",
+                                  show_default=False),
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="MODEL", show_default=False,
+                          help="Write the model to this file."),
+    ],
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Learn, write the model, and print what it knows."""
+    from nadi.cli.progress_bar import show_progress
+
+    with show_progress(announce=False, use="learn") as progress:
+        from pathlib import Path
+
+        from nadi.formats.addresses import check_target, locate
+        from nadi.load.trace_model_files import write_trace_model
+        from nadi.pipeline.learned_jobs import learn
+        from nadi.report.text_layout import to_json
+        from nadi.report.trace_model_report import describe_model, print_model
+
+        check_target(locate(output), [Path(job) for job in jobs], overwrite=overwrite)
+        model = learn(jobs, progress=progress)
+        progress(f"writing {output}")
+        size = write_trace_model(model, output, overwrite=overwrite)
+    described = describe_model(model, size)
+    if as_json:
+        sys.stdout.write(to_json(described).decode())
+        return
+    console = output_console()
+    print_model(described, console)
+    console.print(f"wrote {output}", markup=False)

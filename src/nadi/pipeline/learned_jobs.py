@@ -1,0 +1,70 @@
+"""Learn a model from jobs, and make jobs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from nadi.load.simulation_jobs import read_job
+from nadi.load.trace_model_files import read_trace_model
+from nadi.model.trace import Job, Trace
+from nadi.synthesis.learned_model import TraceModel
+from nadi.synthesis.learning import learn as learned
+from nadi.synthesis.synthetic_jobs import JobWishes, synthetic_job
+
+__all__ = ["learn", "synthesize"]
+
+
+def learn(
+    jobs: Sequence[Job | Path | str] | Job | Path | str,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> TraceModel:
+    """Learn a model of jobs: what their operations are, how they follow, what they take.
+
+    Parameters
+    ----------
+    jobs
+        Jobs, or their paths, as :func:`nadi.simulate` takes them: one, or several.
+    progress
+        Called with a line of text before each job.
+
+    Raises
+    ------
+    InputError
+        If a job cannot be read, or has no operations.
+    NadiError
+        If a recording cannot be converted to what simulators take.
+    """
+    several: Sequence[Job | Path | str] = [jobs] if isinstance(jobs, (str, Path, Job)) else jobs
+
+    def read() -> Iterator[Job | Sequence[Trace]]:
+        for one in several:
+            named = isinstance(one, (str, Path))
+            progress(f"learning from {one}" if named else "learning")
+            yield read_job(one) if isinstance(one, (str, Path)) else one
+
+    return learned(read())
+
+
+def synthesize(model: TraceModel | Path | str, **wishes: Any) -> Job:
+    """Make a job from a learned model.
+
+    Parameters
+    ----------
+    model
+        As :func:`nadi.pipeline.learn` returns it, or its file.
+    wishes
+        ``ranks``, ``layers``, ``steps``, ``hidden``, ``seed`` and ``temperature``, as of
+        :class:`nadi.synthesis.JobWishes`.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or is no model.
+    UsageError
+        If ranks, layers or width cannot be as wished.
+    """
+    found = read_trace_model(model) if isinstance(model, (str, Path)) else model
+    return synthetic_job(found, JobWishes(**wishes))

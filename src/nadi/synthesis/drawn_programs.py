@@ -1,0 +1,82 @@
+"""Draw programs from a model: the operations of ranks in their order, without sizes and times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nadi.model.arrays import Ints
+from nadi.synthesis.back_off import BackOff, History
+from nadi.synthesis.grammar import scaled_turns
+from nadi.synthesis.learned_model import END, FIRST_START, Role, TraceModel
+
+__all__ = ["ProgramDraws"]
+
+_MOST = 2
+"""Times the longest sequence that was learned, after which one ends."""
+
+
+class ProgramDraws:
+    """Draws the steps of ranks.
+
+    Parameters
+    ----------
+    temperature
+        As of :class:`nadi.synthesis.back_off.BackOff`.
+    """
+
+    def __init__(self, model: TraceModel, temperature: float) -> None:
+        self._model = model
+        self._next = BackOff(model.counts, temperature)
+
+    def steps(
+        self, role: Role, num_steps: int, layers: int, random: np.random.Generator
+    ) -> list[Ints]:
+        """Return the tokens of each step of a role; int64, shape (operations,) each.
+
+        Parameters
+        ----------
+        layers
+            How many each rank has; as many as learned if it is those of the role.
+        """
+        found = []
+        for number in range(num_steps):
+            start = role.later_step if number else role.first_step
+            found.append(self._drawn(start, len(self._model.rules), role, layers, random))
+        return found
+
+    def _drawn(
+        self, start: int, below: int, role: Role, layers: int, random: np.random.Generator
+    ) -> Ints:
+        """Draw a sequence whose rules have numbers below one, and write out its repeats."""
+        symbols = self._symbols(start, below, random)
+        pieces: list[Ints] = []
+        at = 0
+        for place, one in enumerate(symbols):
+            if one >= 0:
+                continue
+            pieces.append(np.array(symbols[at:place], dtype=np.int64))
+            rule = self._model.rules[-1 - one]
+            body = self._drawn(FIRST_START - 1 - one, -1 - one, role, layers, random)
+            turns = rule.turns
+            if role.layers and not rule.holds_layers and layers != role.layers:
+                turns = scaled_turns(turns, role.layers, layers)
+            pieces.append(np.tile(body, turns))
+            at = place + 1
+        pieces.append(np.array(symbols[at:], dtype=np.int64))
+        return np.concatenate(pieces)
+
+    def _symbols(self, start: int, below: int, random: np.random.Generator) -> Sequence[int]:
+        history = History(start)
+        found: list[int] = []
+        while len(found) <= _MOST * self._model.longest:
+            options = self._next.next(history, random)
+            if found and options[0] == END:
+                break
+            drawn = next((one for one in options if one != END and -1 - one < below), END)
+            if drawn == END:
+                break
+            found.append(drawn)
+            history.append(drawn)
+        return found

@@ -1,0 +1,213 @@
+"""Draw sizes and durations of operations from a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.errors import Parameter, UsageError
+from nadi.model.arrays import Floats, Ints
+from nadi.synthesis.learned_model import Quantities, Template
+from nadi.synthesis.quantities import EDGES, NUM_VARIANTS, contexts_of
+
+__all__ = [
+    "Noise", "TokenQuantities", "check_width", "context_scores", "draw_durations", "drawn_steps",
+    "loaded", "quantities_at", "sizes_of_job",
+]  # fmt: skip
+
+_TAPS = 24
+"""Earlier operations that the noise of one depends on."""
+_WIDEST = 1 << 40
+_MOST_ALONE = 0.1
+"""Share of operations that may have been learned at one width only, if another is wished."""
+
+
+class TokenQuantities(NamedTuple):
+    """Sizes and durations of each token at one width; as of ``Quantities``, a row per token."""
+
+    flops: Ints
+    bytes: Ints
+    comm_bytes: Ints
+    shape: Ints
+    duration: Floats
+
+
+def quantities_at(known: Quantities, num_tokens: int, width: int) -> TokenQuantities:
+    """Return what tokens take at a width.
+
+    Between two widths that were learned, powers of the width; a token that was seen at one width
+    only is taken from there. O(tokens).
+    """
+    key = known.token * _WIDEST + known.hidden
+    token = np.arange(num_tokens)
+    first = np.searchsorted(known.token, token)
+    end = np.searchsorted(known.token, token, side="right") - 1
+    above = np.clip(np.searchsorted(key, token * _WIDEST + width), first, end)
+    # of a width beyond those learned, the two nearest
+    above = np.where((above == first) & (above < end) & (known.hidden[above] < width), above + 1,
+                     above)  # fmt: skip
+    exact = known.hidden[above] == width
+    below = np.where(exact, above, np.maximum(above - 1, first))
+    above = np.where((below == above) & ~exact, np.minimum(above + 1, end), above)
+    wide = np.log(np.maximum(known.hidden, 1))
+    span = wide[above] - wide[below]
+    wanted = np.log(max(width, 1)) - wide[below]
+    part = np.divide(wanted, span, out=np.zeros_like(span), where=span > 0)
+    return TokenQuantities(
+        _between(known.flops, below, above, part),
+        _between(known.bytes, below, above, part),
+        _between(known.comm_bytes, below, above, part),
+        _between(known.shape, below, above, part),
+        _power(known.duration, below, above, part),
+    )
+
+
+def check_width(known: Quantities, token: Ints, width: int, learned: int) -> None:
+    """Raise UsageError unless what operations take is known at two widths, or at this one.
+
+    Parameters
+    ----------
+    token
+        Of all operations of the job.
+    learned
+        The width of the learned job that it is like.
+
+    Raises
+    ------
+    UsageError
+        The message says how many are known at one width only.
+    """
+    if width == learned:
+        return
+    widths = np.bincount(known.token[known.hidden > 0])
+    alone = np.append(widths, np.zeros(token.max() + 1, dtype=np.int64))[token] < 2
+    if alone.mean() > _MOST_ALONE:
+        share = f"{100 * alone.mean():.0f} %"
+        what = f"{share} of the operations are known at one width only, {learned}" if learned else (
+            "the learned job states no tensors, so its width is unknown"
+        )  # fmt: skip
+        raise UsageError(
+            Parameter("hidden", width), what, "learn from the same program at two widths or more"
+        )
+
+
+def _between(values: Ints, below: Ints, above: Ints, part: Floats) -> Ints:
+    found = _power(values, below, above, part)
+    same = values[below] == values[above]
+    return np.where(same, values[below], np.rint(found).astype(np.int64))
+
+
+def _power(values: Ints | Floats, below: Ints, above: Ints, part: Floats) -> Floats:
+    """Return values at a part of the way on a logarithmic scale; where none is known, as is."""
+    low, high = values[below].astype(np.float64), values[above].astype(np.float64)
+    known = (low > 0) & (high > 0)
+    way = part.reshape(-1, *([1] * (low.ndim - 1)))
+    scaled = np.where(known, low, 1) * (np.where(known, high, 1) / np.where(known, low, 1)) ** way
+    return np.where(known, scaled, low)
+
+
+def sizes_of_job(known: TokenQuantities, random: np.random.Generator) -> TokenQuantities:
+    """Draw the sizes of all tokens: small ones, or large ones, of those that were learned."""
+    variant = int(random.integers(NUM_VARIANTS))
+    return known._replace(
+        flops=known.flops[:, variant], bytes=known.bytes[:, variant],
+        comm_bytes=known.comm_bytes[:, variant], shape=known.shape[:, variant],
+    )  # fmt: skip
+
+
+def drawn_steps(
+    template: Template, learned: Sequence[int], num_steps: int, random: np.random.Generator
+) -> tuple[Ints, Ints]:
+    """Draw which learned rank and step each new rank and step is as slow as.
+
+    A new step is as slow on all ranks as one learned step was: the first as the first, later ones
+    as any later one. A new rank is as slow as a learned rank of its role.
+
+    Returns
+    -------
+    rank, step
+        int64, shapes (ranks,) and (steps,).
+    """
+    many = template.pace.shape[1]
+    later = np.arange(min(1, many - 1), many)
+    rounds = [random.permutation(later) for _ in range(num_steps // later.size + 1)]
+    step = np.concatenate([[0], *rounds])[:num_steps]
+    role = np.array(template.role)
+    rank = np.array([
+        like if number < template.num_ranks else random.choice(np.flatnonzero(role == role[like]))
+        for number, like in enumerate(learned)
+    ], dtype=np.int64)  # fmt: skip
+    return rank, step
+
+
+def loaded(duration: Ints, usual: Floats, load: float) -> Ints:
+    """Return durations of a step with a sum of so many times the usual.
+
+    Parameters
+    ----------
+    usual
+        float64, shape (operations,): what each takes on average; 0 for communication, which stays.
+    """
+    chosen = (usual > 0) & (duration > 0)
+    total = int(duration[chosen].sum())
+    factor = load * float(usual[chosen].sum()) / total if total else 1.0
+    return np.where(chosen, np.rint(duration * factor).astype(np.int64), duration)
+
+
+def context_scores(known: Quantities, steps: Sequence[Ints]) -> Floats:
+    """Return the score that each operation of a rank has by those before it; 0 if unseen."""
+    context = contexts_of(steps)
+    if not known.context.size:
+        return np.zeros(context.size)
+    place = np.minimum(np.searchsorted(known.context, context), known.context.size - 1)
+    return np.where(known.context[place] == context, known.effect[place], 0.0)
+
+
+class Noise(NamedTuple):
+    """What scores of durations depend on, and how.
+
+    Attributes
+    ----------
+    expected
+        float64, shape (operations,): by step and context.
+    share
+        Variance that this leaves.
+    memory
+        Correlation with the operation before.
+    """
+
+    expected: Floats
+    share: float
+    memory: float
+
+
+def draw_durations(
+    token: Ints, noise: Noise, known: TokenQuantities, random: np.random.Generator
+) -> Ints:
+    """Draw the duration of each operation of a job, in ns; -1 where none were learned.
+
+    Durations of a token have the distribution that was learned, as evenly as their number allows;
+    noise says only in which order they come (R. L. Iman, W. J. Conover, A distribution-free
+    approach to inducing rank correlation among input variables, 1982).
+
+    Parameters
+    ----------
+    token
+        Of all ranks, one after the other.
+    """
+    if not (known.duration[:, 0] >= 0).any():
+        return np.full(token.size, -1, dtype=np.int64)
+    kernel = noise.memory ** np.arange(_TAPS + 1)
+    kernel /= np.sqrt((kernel**2).sum())
+    own = np.convolve(random.standard_normal(token.size + _TAPS), kernel, mode="valid")
+    score = noise.expected + own * np.sqrt(noise.share)
+    order = np.lexsort((score, token))
+    first = np.flatnonzero(np.diff(token[order], prepend=-1))
+    size = np.diff(np.append(first, token.size))
+    chance = np.empty(token.size)
+    within = np.arange(token.size) - np.repeat(first, size)
+    chance[order] = (within + random.random(token.size)) / np.repeat(size, size)
+    place = np.searchsorted(EDGES, chance, side="right") - 1
+    return np.rint(known.duration[token, place]).astype(np.int64)

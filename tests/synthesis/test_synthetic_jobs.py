@@ -1,0 +1,160 @@
+"""Jobs made from models: like what was learned, of any size, and they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import nadi
+from nadi.cli import main
+from nadi.load import read_trace_model, write_trace_model
+from nadi.model import validate_trace
+from nadi.synthesis import TraceModel, columns_of_job
+from nadi.synthesis.grammar import scaled_turns
+from nadi.synthesis.model_bytes import decode_model, encode_model
+from tests.amounts import examples
+
+NARROW = """
+layers = {layers}
+hidden = {hidden}
+heads = 4
+ffn = {ffn}
+vocab = 1000
+sequence = 128
+gated = false
+norm = "layernorm"
+position = "rope"
+"""
+
+
+def language_model(folder: Path, hidden: int, layers: int = 4, **plan: int) -> nadi.Job:
+    file = folder / f"{hidden}-{layers}.toml"
+    file.write_text(NARROW.format(layers=layers, hidden=hidden, ffn=4 * hidden))
+    return nadi.llm_job(file, **({"tp": 2, "pp": 2, "dp": 2, "global_batch": 8} | plan))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> TraceModel:
+    return nadi.pipeline.learn([language_model(folder, 256), language_model(folder, 512)])
+
+
+def test_a_learned_job_comes_back(model: TraceModel, folder: Path) -> None:
+    made = nadi.pipeline.synthesize(model, hidden=256, seed=1)
+    found = nadi.similarity(language_model(folder, 256), made, systems="dgx-h100")
+    assert max(one.distance for one in found.measures) < 0.01
+
+
+def test_a_width_and_a_depth_that_were_not_learned(model: TraceModel, folder: Path) -> None:
+    made = nadi.pipeline.synthesize(model, hidden=384, layers=8, seed=1)
+    true = language_model(folder, 384, 8)
+    found = nadi.similarity(true, made, systems="dgx-h100")
+    for measure in ("operation sequences", "sizes", "depth", "degrees", "critical path"):
+        assert found[measure].is_near
+    a, b = found.step_ns["dgx-h100", ""]
+    assert abs(b - a) < 0.15 * a
+
+
+@given(
+    st.integers(1, 4), st.integers(1, 6), st.integers(1, 2), st.integers(0, 99),
+    st.sampled_from([0.0, 1.0, 30.0, 900.0]),
+)  # fmt: skip
+@settings(max_examples=examples(40))
+def test_any_job_is_valid_and_runs(
+    model: TraceModel, copies: int, layers: int, steps: int, seed: int, temperature: float
+) -> None:
+    job = nadi.pipeline.synthesize(
+        model, ranks=4 * copies, layers=2 * layers, steps=steps, seed=seed, temperature=temperature
+    )
+    assert len(job.traces) == 4 * copies
+    assert not any(validate_trace(trace).height for trace in job.traces)
+    ranks = len(job.traces) if len(job.traces) <= 8 else 16
+    if ranks == len(job.traces):
+        assert nadi.simulate(job, nadi.load_system("dgx-h100", ranks)).makespan > 0
+
+
+def test_a_recording_keeps_its_structure_and_its_time(demo_folder: Path) -> None:
+    job = nadi.load_job(demo_folder)
+    model = nadi.pipeline.learn(job)
+    found = nadi.similarity(job, nadi.pipeline.synthesize(model, seed=5), systems="dgx-h100")
+    assert found["operation sequences"].distance < 0.1
+    assert found["live memory"].distance < 0.1
+    a, b = found.step_ns["dgx-h100", ""]
+    assert abs(b - a) < 0.1 * a
+    longer = columns_of_job(nadi.pipeline.synthesize(model, steps=6))
+    assert longer.num_operations > columns_of_job(job).num_operations
+
+
+def test_equal_seeds_give_equal_files(model: TraceModel, tmp_path: Path) -> None:
+    write_trace_model(model, tmp_path / "m.nadimodel")
+    for name, seed in (("a", "4"), ("b", "4"), ("c", "5")):
+        words = ["synthesize", str(tmp_path / "m.nadimodel"), "-o", str(tmp_path / name)]
+        assert main([*words, "--seed", seed, "--temperature", "300"]) == 0
+    contents = {
+        name: [file.read_bytes() for file in sorted((tmp_path / name).iterdir())] for name in "abc"
+    }
+    assert contents["a"] == contents["b"] != contents["c"]
+
+
+def test_a_model_is_the_same_from_its_file(model: TraceModel, tmp_path: Path) -> None:
+    write_trace_model(model, tmp_path / "m.nadimodel")
+    again = read_trace_model(tmp_path / "m.nadimodel")
+    assert encode_model(again) == encode_model(model)
+    assert again.tokens == model.tokens
+
+
+@pytest.mark.parametrize("cut", [0, 5, 40, -3])
+def test_damaged_models_are_refused(model: TraceModel, cut: int) -> None:
+    content = encode_model(model)
+    with pytest.raises(nadi.errors.FormatError, match="model"):
+        decode_model(content[:cut] + content[cut + 7 :], "m")
+
+
+def test_wishes_that_cannot_be_met_are_refused_in_one_line(
+    model: TraceModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_trace_model(model, tmp_path / "m.nadimodel")
+    narrow = nadi.pipeline.learn(language_model(tmp_path, 256))
+    write_trace_model(narrow, tmp_path / "one.nadimodel")
+    for name, option, value, expected in (
+        ("m", "--ranks", "7", "a multiple of 4"),
+        ("m", "--layers", "5", "a multiple of 2"),
+        ("m", "--temperature", "2000", "between 0 and 1000"),
+        ("one", "--hidden", "999", "at two widths or more"),
+        ("none", "--seed", "1", "none.nadimodel"),
+    ):
+        words = ["synthesize", str(tmp_path / f"{name}.nadimodel"), "-o", str(tmp_path / "out")]
+        assert main([*words, option, value]) == 2
+        error = capsys.readouterr().err
+        assert expected in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_learning_writes_nothing_over_a_model(model: TraceModel, tmp_path: Path) -> None:
+    write_trace_model(model, tmp_path / "m.nadimodel")
+    assert main(["learn", str(tmp_path), "-o", str(tmp_path / "m.nadimodel")]) == 2
+    with pytest.raises(nadi.NadiError, match="at least one job"):
+        nadi.pipeline.learn([])
+
+
+def test_repeats_of_layers_grow_and_others_stay() -> None:
+    for turns in range(1, 40):
+        assert scaled_turns(turns, 12, 12) == turns
+    assert scaled_turns(36, 12, 24) == 72
+    assert scaled_turns(3, 12, 24) == 3
+
+
+def test_durations_have_the_sum_that_was_learned(demo_folder: Path) -> None:
+    job = nadi.load_job(demo_folder)
+    learned = columns_of_job(job).ranks[0]
+    made = columns_of_job(nadi.pipeline.synthesize(nadi.pipeline.learn(job), seed=2)).ranks[0]
+    total, other = (int(np.maximum(one.duration, 0).sum()) for one in (learned, made))
+    assert abs(other - total) < 0.05 * total
