@@ -52,6 +52,27 @@ def test_shared_tiers_and_work_in_place(plan: str, capsys: pytest.CaptureFixture
     assert low <= times[2]["with_tiers_ns"] <= high
 
 
+def test_a_generated_job_is_beside_an_estimate_where_there_is_one(
+    plan: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--trace", plan, "--bandwidth", "1000000", "--latency", "0ns", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["estimates"]
+    assert found["missing"] is None
+    assert [one["roles"] for one in found["roles"]] == [
+        ["weights"], ["activations"], ["optimizer", "gradients"],
+    ]  # fmt: skip
+    for one in found["roles"]:  # a tier without limit costs nothing either way
+        assert one["simulated"] == pytest.approx(1, abs=1e-3)
+        assert one["estimated"] == pytest.approx(1, abs=1e-3)
+        assert not one["reason"]
+    assert run("--trace", plan, "--bandwidth", "8") == 0
+    text = capsys.readouterr().out
+    assert "beside an estimate: times as long as without tiers" in text
+    Path(plan).write_text(f"{PLAN}dp = 2\nzero = 2\n")
+    assert run("--trace", plan) == 0
+    assert "no estimate beside: zero: 2 is generated" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

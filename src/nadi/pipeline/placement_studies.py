@@ -28,6 +28,7 @@ from nadi.pipeline.placed_steps import (
     plain_step,
     with_room,
 )
+from nadi.pipeline.placement_estimates import PlacementEstimates, estimates_beside
 from nadi.pipeline.tier_sweeps import TierGrid, sweep_tiers
 from nadi.placement.placement_choice import ByRoom, ByRules, Placer, parse_rules, rooms_of
 from nadi.placement.placement_solver import BySolver
@@ -92,8 +93,8 @@ class PlacementStudy:
         From which bandwidth the placement costs next to nothing; None if it moves nothing.
     points
         As :func:`nadi.pipeline.tier_sweeps.sweep_tiers` gives them.
-    plan
-        The fields of the plan of a generated job; empty for others.
+    estimates
+        What :func:`nadi.estimate.estimate` says beside, of a generated job; None of others.
     """
 
     plain: PlainStep
@@ -102,7 +103,7 @@ class PlacementStudy:
     alone: tuple[MovedRole, ...]
     pays: TierBreakEven | None
     points: pl.DataFrame
-    plan: Mapping[str, Any]
+    estimates: PlacementEstimates | None
 
 
 def study_placement(
@@ -158,7 +159,8 @@ def study_placement(
     grid = TierGrid(rates, question.memories or (0,), question.capacities or (0,))
     placers = [placer for placer, _ in choices.values()]
     points = sweep_tiers(plain, placers, machine, grid, wanted, in_place=question.in_place)
-    return PlacementStudy(plain, chosen, how, alone, pays, points, plan)
+    beside = estimates_beside(plain, alone, plan, machine, staging) if plan else None
+    return PlacementStudy(plain, chosen, how, alone, pays, points, beside)
 
 
 def _with_tiers(system: System, question: PlacementQuestion) -> System:

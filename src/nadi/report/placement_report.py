@@ -49,6 +49,10 @@ def describe_placement(study: PlacementStudy) -> dict[str, Any]:
              "freed_bytes": one.freed}
             for one in study.alone
         ],
+        "estimates": None if study.estimates is None else {
+            "roles": [one._asdict() for one in study.estimates.roles],
+            "missing": study.estimates.missing or None,
+        },
         "pays_from_gbps": None if pays is None or math.isinf(pays.pays_from) else pays.pays_from,
         "below": None if pays is None else pays._asdict() | {"pays_from": None},
         "points": study.points.to_dicts(),
@@ -138,6 +142,7 @@ def print_placement(study: PlacementStudy, console: Console) -> None:
     _print_tiers(study, console)
     _print_waits(study, console)
     _print_roles(study, console)
+    _print_estimates(study, console)
     if study.points.height > 1:
         _print_points(study, console)
 
@@ -186,6 +191,27 @@ def _print_roles(study: PlacementStudy, console: Console) -> None:
             format_ns(one.ns), f"{one.ns / max(study.plain.ns, 1):.3f}",
         )  # fmt: skip
     print_table(table, console)
+
+
+def _print_estimates(study: PlacementStudy, console: Console) -> None:
+    if study.estimates is None:
+        return
+    if study.estimates.missing:
+        console.print(f"no estimate beside: {study.estimates.missing}", markup=False)
+        return
+    table = make_table(
+        "beside an estimate: times as long as without tiers", moves="left", simulated="right",
+        estimated="right", difference="right",
+    )  # fmt: skip
+    for one in study.estimates.roles:
+        table.add_row(
+            " and ".join(one.roles), f"{one.simulated:.3f}", f"{one.estimated:.3f}",
+            f"{100 * (one.estimated / one.simulated - 1):+.1f} %",
+        )  # fmt: skip
+    print_table(table, console)
+    for one in study.estimates.roles:
+        if one.reason:
+            console.print(f"{' and '.join(one.roles)}: {one.reason}", markup=False)
 
 
 def _print_points(study: PlacementStudy, console: Console) -> None:
