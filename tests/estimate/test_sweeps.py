@@ -115,6 +115,21 @@ def test_a_key_of_a_file_is_what_the_file_could_say(tmp_path: Path) -> None:
     assert described_at(described, swept.axes, 0).machine.mem1 == own.machine.mem1
 
 
+def test_the_second_tier_is_the_first_of_the_tiers_of_a_file() -> None:
+    described = describe_sweep("gpt3-125m", "dgx-h100-cxl", PLAN, offload=["optimizer"])
+    second = described.machine.mem2
+    assert (second.GBps, second.shared_by) == (51 * 4, 4)  # PCIe of the four ranks, not DRAM
+    assert second.GiB == 2e12 / 2**30
+    axes = [f"memory.{where}.bandwidth=1:64:x8GB/s" for where in ("tier2", "tiers.0")]
+    found = [sweep_estimates(described, parse_axes([axis], described)) for axis in axes]
+    assert found[0].found.seconds.tolist() == found[1].found.seconds.tolist()
+    assert (np.diff(found[0].found.seconds) < 0).any()
+    slow = described_at(described, found[0].axes, 0)
+    assert slow.machine.mem2.GBps == 1
+    with pytest.raises(nadi.errors.NadiError, match=re.escape("memory.tier2 has no bandwith")):
+        parse_axes(["memory.tier2.bandwith=1"], described)
+
+
 REFUSED_KEYS = [
     (
         "memory.tier2.bandwith=1",

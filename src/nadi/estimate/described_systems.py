@@ -114,8 +114,10 @@ def machine_of_system(system: System) -> MachineDescription:
 
 
 def _second_tier(system: System) -> MemoryTier:
-    """Give the remote memory, of one rank or of several together."""
+    """Give the remote memory, of one rank or of several, or else the first of the tiers."""
     remote = system.remote_memory
+    if remote.kind == "none" and system.tiers:
+        return _first_tier(system)
     if not remote.capacity or remote.kind == "none":
         return MemoryTier(0.0, 1.0, ((0.0, 1.0),))
     sharing = {"per-rank": 1, "per-node": remote.ranks_per_node,
@@ -123,6 +125,27 @@ def _second_tier(system: System) -> MemoryTier:
     rate = float(remote.bandwidth) if remote.bandwidth else _NO_LIMIT
     return MemoryTier(
         remote.capacity / 2**30, rate, ((0.0, 1.0),), remote.latency / 1e9, sharing, remote.loaded
+    )
+
+
+def _first_tier(system: System) -> MemoryTier:
+    """Give the first tier: with the slower of reads and writes, as its ports and path allow."""
+    tier = system.tiers[0]
+    sharing = min(tier.shared_by or system.network.num_ranks, system.network.num_ranks)
+    limits = [tier.read_bandwidth, tier.write_bandwidth]
+    if tier.ports:
+        limits += [sharing * tier.port_read_bandwidth, sharing * tier.port_write_bandwidth]
+    path = next((one for one in system.memory_paths if one.name == tier.path), None)
+    if path is not None:
+        links = max(sharing / path.shared_by, 1.0)
+        limits += [links * path.read_bandwidth, links * path.write_bandwidth]
+    rate = min((limit for limit in limits if limit), default=_NO_LIMIT)
+    loaded = tier.loaded and msgspec.structs.replace(
+        tier.loaded, read_gbps=tier.devices * tier.loaded.read_gbps,
+        write_gbps=tier.devices * tier.loaded.write_gbps,
+    )  # fmt: skip
+    return MemoryTier(
+        tier.capacity / 2**30, rate, ((0.0, 1.0),), tier.latency / 1e9, sharing, loaded
     )
 
 

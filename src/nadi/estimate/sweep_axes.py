@@ -47,7 +47,7 @@ _OWN_OF_TIER = {"latency", "shared_by", "loaded"}  # which Calculon's rules do n
 _COLUMNS = {("mem1", "GiB"), ("mem2", "GiB"), ("mem2", "GBps"), ("mem2", "latency")}
 # numbers that the core looks up, and does not compute with
 _LOOKED_UP = {"gflops_efficiency", "MB_efficiency", "ops"}
-_SECOND_TIER, _REMOTE = "memory.tier2.", "memory.remote."
+_SECOND_TIER, _REMOTE, _FIRST_OF_TIERS = "memory.tier2.", "memory.remote.", "memory.tiers.0."
 # by the names of Nadi's systems
 _OF_CALCULON = {
     "memory.bandwidth": "mem1.GBps", "memory.capacity": "mem1.GiB",
@@ -238,7 +238,7 @@ def _key_axis(
 ) -> SweepAxis | None:
     """Read an axis over a key of Nadi's own files; None if they cannot have it."""
     if f"{path}.".startswith(_SECOND_TIER):
-        path = f"{path}.".replace(_SECOND_TIER, _REMOTE, 1).removesuffix(".")
+        path = f"{path}.".replace(_SECOND_TIER, _second_tier(files), 1).removesuffix(".")
     owner, key = "", None
     for owner, told in files.told.items():
         key = file_key(files.kinds[owner], told, path.removeprefix(f"{owner}.").split("."))
@@ -261,6 +261,13 @@ def _key_axis(
     return axis
 
 
+def _second_tier(files: StatedFiles) -> str:
+    """Return where a system's file states the second tier, or could."""
+    memory = files.told.get("machine", {}).get("memory") or {}
+    has_tiers = memory.get("tiers") and not memory.get("remote")
+    return _FIRST_OF_TIERS if has_tiers else _REMOTE
+
+
 def _no_single_value(name: str, path: str, key: FileKey, files: StatedFiles) -> UsageError:
     place, missing, known = key.place
     near = nearest_key(files, path) if missing else ""
@@ -270,7 +277,9 @@ def _no_single_value(name: str, path: str, key: FileKey, files: StatedFiles) -> 
 
 
 def _as_users_say(path: str) -> str:
-    return f"{path}.".replace(_REMOTE, _SECOND_TIER, 1).removesuffix(".")
+    for there in (_REMOTE, _FIRST_OF_TIERS):
+        path = f"{path}.".replace(there, _SECOND_TIER, 1).removesuffix(".")
+    return path
 
 
 def _field_axis(

@@ -87,7 +87,7 @@ def describe_step(
     if offload and not machine.mem2.GiB:
         raise UsageError(
             f"{system}: $.memory.remote.capacity", "there is no second memory tier to offload to",
-            'state memory.remote in a copy of the file, such as kind = "per-rank", '
+            'state memory.remote or memory.tiers in a copy of the file, such as kind = "per-rank", '
             'bandwidth = "64 GB/s", capacity = "512 GiB"',
         )  # fmt: skip
     execution = _execution(described, machine, checked, overlap, offload)

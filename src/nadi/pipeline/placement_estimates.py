@@ -16,7 +16,7 @@ from nadi.pipeline.generated_jobs import checked_plan
 from nadi.pipeline.placed_steps import MovedRole, PlainStep
 from nadi.placement.placement_choice import ByRules, PlacementRule
 from nadi.placement.staged_moves import Staging
-from nadi.simulator.machine.system import System
+from nadi.simulator.machine.system import RemoteMemory, System
 
 __all__ = ["EstimatedRoles", "PlacementEstimates", "estimates_beside"]
 
@@ -112,12 +112,8 @@ def estimates_beside(
 
 def _with_second_tier(system: System) -> MachineDescription:
     """Describe the system for an estimate, with the first of its lower tiers."""
-    machine = machine_of_system(system)
-    lower = system.tiers[0]
-    tier = msgspec.structs.replace(
-        machine.mem2, GiB=_ANY, GBps=lower.read_bandwidth, latency=lower.latency / 1e9,
-        shared_by=lower.shared_by or system.network.num_ranks, loaded=lower.loaded,
-    )  # fmt: skip
+    machine = machine_of_system(msgspec.structs.replace(system, remote_memory=RemoteMemory()))
+    tier = msgspec.structs.replace(machine.mem2, GiB=_ANY)
     return msgspec.structs.replace(machine, mem2=tier)
 
 
