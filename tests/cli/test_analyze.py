@@ -44,7 +44,25 @@ def test_all_are_written_to_a_folder(
     assert written | told == {one.name for one in ANALYSES}
 
 
+@pytest.mark.parametrize("part", [["--step", "2"], ["--window", "100ms:250ms"]])
+def test_a_part_is_analysed_as_if_it_had_been_extracted(
+    part: list[str], demo_folder: Path, tmp_path: Path
+) -> None:
+    assert main(["extract", str(demo_folder), *part, "-o", str(tmp_path / "part")]) == 0
+    whole, alone = tmp_path / "whole", tmp_path / "alone"
+    assert main(["analyze", "all", str(demo_folder), *part, "-o", str(whole)]) == 0
+    assert main(["analyze", "all", str(tmp_path / "part"), "-o", str(alone)]) == 0
+    assert {file.name for file in whole.iterdir()} == {file.name for file in alone.iterdir()}
+    for file in whole.iterdir():  # rows that are alike may come in another order
+        lines = [sorted((folder / file.name).read_text().splitlines()) for folder in (whole, alone)]
+        if file.stem not in ("flame", "stacks"):  # which number their rows
+            assert lines[0] == lines[1], file.name
+        assert len(lines[0]) == len(lines[1])
+
+
 @pytest.mark.parametrize(("given", "said"), [
+    (["idle", "DEMO", "--step", "99"], "the trace has no such step"),
+    (["idle", "DEMO", "--step", "2", "--window", "1ms:2ms"], "both choose what is analysed"),
     (["temprl", "x"], "unknown analysis"),
     (["temporal"], "no recording is given"),
     (["temporal", "absent.json"], "absent.json"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nadi.cli.progress_bar import show_progress
-from nadi.cli.shared_options import AsJson, Overwrite, output_console
+from nadi.cli.shared_options import AsJson, Overwrite, Step, TimeRange, output_console
 from nadi.errors import InputError, Parameter, UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ enough. Ranks are read one after the other, and only their rows are kept.
   nadi analyze temporal TRACES
   nadi analyze kernels device.json.gz --top 5
   nadi analyze idle TRACES -o idle.csv
+  nadi analyze kernels TRACES --step 5
   nadi analyze rates TRACES --set peak_tflops=989 --set peak_tb_per_s=3.35
   nadi analyze all TRACES -o results
 """
@@ -66,6 +67,8 @@ Output = Annotated[
 def command(
     name: Name = "",
     paths: Paths = None,
+    step: Step = "all",
+    window: TimeRange = "",
     top: Top = 20,
     settings: Settings = None,
     output: Output = None,
@@ -87,7 +90,9 @@ def command(
         chosen, options = _chosen(name, paths, settings)
         files = _files(name, chosen, output, overwrite=overwrite)
         names = [one.name for one in chosen]
-        found = analyze_all(*paths or [], names=names, progress=progress, options=options)
+        found = analyze_all(
+            *paths or [], names=names, step=step, window=window, progress=progress, options=options
+        )
         tables = {key: one for key, one in found.items() if not isinstance(one, str)}
         if not tables:
             raise InputError("", str(found[names[0]]))

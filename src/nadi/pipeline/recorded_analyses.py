@@ -16,10 +16,12 @@ import polars as pl
 from nadi.analyze.analysis_registry import ANALYSES, Analysis, analysis_named
 from nadi.analyze.recorded.rank_events import events_of
 from nadi.errors import InputError
+from nadi.extraction.part_selection import PartOf
 from nadi.formats.trace_files import read
 from nadi.load.discover import find_files, pair_recordings, peek
 from nadi.load.recordings import load_devices, load_job
 from nadi.model.trace import Trace
+from nadi.pipeline.recorded_parts import part_named, recorded_part
 
 __all__ = ["analyze", "analyze_all"]
 
@@ -29,8 +31,9 @@ _Progress = Callable[[str], None]
 
 
 def analyze(
-    name: str, *paths: Path | str, executor: Executor | None = None, **options: Any
-) -> pl.DataFrame:
+    name: str, *paths: Path | str, step: str | int = "all", window: str = "",
+    executor: Executor | None = None, **options: Any,
+) -> pl.DataFrame:  # fmt: skip
     """Run one analysis on the device traces of a job.
 
     Ranks are read one after the other, or in processes: no more of a rank is kept than its rows of
@@ -42,6 +45,9 @@ def analyze(
         A name of :data:`nadi.analyze.ANALYSES`.
     paths
         Folders or files, as for :func:`nadi.run`; host traces are ignored.
+    step, window
+        The number of a step, or a time range such as ``120ms:180ms``, as of :func:`nadi.extract`:
+        the table is that of this part alone. Ranks are read and linked all at once then.
     executor
         Where ranks are analysed; by default here, or in a process per core if there are several.
     options
@@ -55,12 +61,13 @@ def analyze(
     Raises
     ------
     UsageError
-        If there is no such analysis or it has no such parameter.
+        If there is no such analysis, step or time range, or it has no such parameter.
     InputError
         If a file cannot be read, or lacks what the analysis needs: the message says what.
     """
     chosen = analysis_named(name)
-    found = _of_ranks([chosen], paths, executor, lambda _: None, {name: options})[name]
+    part = part_named(step, window)
+    found = _found([chosen], paths, part, executor, lambda _: None, {name: options})[name]
     if isinstance(found, str):
         raise InputError("", found)
     return found
@@ -69,6 +76,8 @@ def analyze(
 def analyze_all(
     *paths: Path | str,
     names: Sequence[str] = (),
+    step: str | int = "all",
+    window: str = "",
     executor: Executor | None = None,
     progress: _Progress = lambda _: None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
@@ -77,7 +86,7 @@ def analyze_all(
 
     Parameters
     ----------
-    paths, executor
+    paths, step, window, executor
         As for :func:`analyze`.
     names
         Which analyses.
@@ -93,10 +102,28 @@ def analyze_all(
         table of those that have it.
     """
     chosen = [analysis_named(name) for name in names] or list(ANALYSES)
-    return _of_ranks(chosen, paths, executor, progress, options or {})
+    part = part_named(step, window)
+    return _found(chosen, paths, part, executor, progress, options or {})
 
 
 _Options = Mapping[str, Mapping[str, Any]]
+
+
+def _found(
+    chosen: Sequence[Analysis], paths: Sequence[Path | str], part_of: PartOf | None,
+    executor: Executor | None, progress: _Progress, options: _Options,
+) -> _Found:  # fmt: skip
+    if part_of is None:
+        return _of_ranks(chosen, paths, executor, progress, options)
+    part = recorded_part(paths, part_of, progress)
+    single = [one for one in chosen if not one.of_job]
+    parts = [_of_trace(one.device, single, options) for one in part.ranks]
+    found = {one.name: _joined([each[one.name] for each in parts]) for one in single}
+    of_job = [one for one in chosen if one.of_job]
+    if of_job:
+        job = part.job
+        found |= {one.name: _answer(one, job, options, str(part_of)) for one in of_job}
+    return {one.name: found[one.name] for one in chosen}
 
 
 def _of_ranks(

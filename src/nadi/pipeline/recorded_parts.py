@@ -1,0 +1,93 @@
+"""Steps and time ranges of recordings, as the recordings of these alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.errors import Parameter, UsageError
+from nadi.extraction.part_selection import PartOf, part_operations
+from nadi.extraction.sub_traces import part_of_device, part_of_host, part_rows
+from nadi.graph.build.job_graph import build_graph
+from nadi.link.join_host_device import link_device, link_pair
+from nadi.link.join_ranks import link_job
+from nadi.load.recordings import ReadRank, load_recordings
+from nadi.model.arrays import Bools
+from nadi.model.trace import Job, Trace
+
+__all__ = ["RecordedPart", "part_named", "recorded_part"]
+
+_ALL = "all"
+
+
+class RecordedPart(NamedTuple):
+    """A part of a recording, in memory: what :func:`nadi.extract` would write, read again.
+
+    Attributes
+    ----------
+    ranks
+        The traces of its ranks as read; ``host`` is None where there is none.
+    """
+
+    ranks: tuple[ReadRank, ...]
+
+    @property
+    def job(self) -> Job:
+        """Its ranks, linked."""
+        return link_job([
+            link_device(one.device) if one.host is None else link_pair(one.host, one.device)
+            for one in self.ranks
+        ])  # fmt: skip
+
+
+def part_named(step: str | int = _ALL, window: str = "") -> PartOf | None:
+    """Return what options ask for; None for everything.
+
+    Raises
+    ------
+    UsageError
+        If both are given.
+    """
+    wanted = "" if str(step) == _ALL else str(step)
+    if wanted and window:
+        raise UsageError(
+            [Parameter("step"), " and ", Parameter("window")], "both choose what is analysed",
+            "give one of them",
+        )  # fmt: skip
+    return PartOf(step=wanted, window=window) if wanted or window else None
+
+
+def recorded_part(
+    paths: Sequence[Path | str], part_of: PartOf, progress: Callable[[str], None] = lambda _: None
+) -> RecordedPart:
+    """Read recordings, and take a part out of them.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read.
+    UsageError
+        If there is no such part.
+    """
+    job, as_read = load_recordings(*paths, progress=progress)
+    progress("finding the part")
+    graph = build_graph(job)
+    chosen = part_operations(graph, part_of)
+    found = []
+    for number, (linked, one) in enumerate(zip(job.traces, as_read, strict=True)):
+        mine = graph.op_trace == number
+        if chosen[mine].any():
+            found.append(_part(linked, one, part_rows(linked, graph.op_row[mine], chosen[mine])))
+    return RecordedPart(tuple(found))
+
+
+def _part(linked: Trace, one: ReadRank, kept: Bools) -> ReadRank:
+    """Return the rows of a rank that are kept, of its traces as read."""
+    event, start, ids = (linked.column(name) for name in ("event", "start", "id"))
+    on_device = np.flatnonzero(kept & (event >= 0))
+    device = part_of_device(one.device, event[on_device], start[on_device])
+    host = None if one.host is None else part_of_host(one.host, ids[kept], ids[start >= 0])
+    return ReadRank(host, device)
