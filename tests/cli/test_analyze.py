@@ -10,6 +10,7 @@ import pytest
 
 from nadi.analyze import ANALYSES
 from nadi.cli import main
+from nadi.pipeline import analyze
 
 
 def test_without_arguments_analyses_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,10 +45,15 @@ def test_all_are_written_to_a_folder(
     assert written | told == {one.name for one in ANALYSES}
 
 
-@pytest.mark.parametrize("part", [["--step", "2"], ["--window", "100ms:250ms"]])
-def test_a_part_is_analysed_as_if_it_had_been_extracted(
-    part: list[str], demo_folder: Path, tmp_path: Path
-) -> None:
+def test_a_time_range_is_a_part(demo_folder: Path) -> None:
+    whole = analyze("annotations", demo_folder)
+    part = analyze("annotations", demo_folder, window="100ms:250ms")
+    assert 0 < part["count"].sum() < whole["count"].sum()
+    assert part["sum_ns"].max() <= 150_000_000
+
+
+def test_a_part_is_analysed_as_if_it_had_been_extracted(demo_folder: Path, tmp_path: Path) -> None:
+    part = ["--step", "2"]
     assert main(["extract", str(demo_folder), *part, "-o", str(tmp_path / "part")]) == 0
     whole, alone = tmp_path / "whole", tmp_path / "alone"
     assert main(["analyze", "all", str(demo_folder), *part, "-o", str(whole)]) == 0

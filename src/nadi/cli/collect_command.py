@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.cli.shared_options import Overwrite
+from nadi.cli.shared_options import Overwrite, output_console
+from nadi.errors import Parameter, UsageError
 
 if TYPE_CHECKING:
     from nadi.collect.collected_runs import Collected
@@ -23,20 +24,25 @@ stepped, else after a backward call, else at the end of an outermost block of no
 inference_mode (a server). The program keeps its output and its exit code; what this
 command says goes to standard error.
 
+With --check, nothing runs: a folder of recordings is read, and what is missing is said:
+files, ranks, steps, and what analyses need. The exit code is 1 if a part of the job
+cannot be analysed.
+
 [bold]Examples[/]
 
   nadi collect -- python train.py
   nadi collect --steps 5 -o traces -- torchrun --nproc-per-node 8 train.py
   nadi collect --locks -- python server.py && nadi waits nadi_traces
+  nadi collect --check nadi_traces
 """
 
 
 def command(
     program: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(metavar="-- PROGRAM...", show_default=False,
                        help="The program and its arguments; a .py file runs in this Python."),
-    ],
+    ] = None,
     folder: Annotated[
         Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where the files go.")
     ] = Path("nadi_traces"),
@@ -65,14 +71,42 @@ def command(
         bool, typer.Option("--locks", help="Record waits for threading.Lock, for nadi waits.")
     ] = False,
     overwrite: Overwrite = False,
+    check: Annotated[
+        Path | None,
+        typer.Option("--check", metavar="FOLDER", show_default=False,
+                     help="Say what is missing in a folder of recordings, and run nothing."),
+    ] = None,
 ) -> None:  # fmt: skip
-    """Run and record."""
+    """Run and record, or check what was recorded."""
+    if check is not None:
+        _check(check, program)
+        return
     from nadi.collect.collected_runs import CollectOptions, collect
 
     options = CollectOptions(steps, warmup, stacks, memory, shapes, sync, locks)
-    found = collect(program, folder, options, overwrite=overwrite)
+    found = collect(program or [], folder, options, overwrite=overwrite)
     _say(found)
     raise typer.Exit(found.exit_code)
+
+
+def _check(folder: Path, program: list[str] | None) -> None:
+    """Print what a folder has and lacks."""
+    from nadi.cli.progress_bar import show_progress
+
+    if program:
+        raise UsageError(
+            Parameter("check", str(folder)), "it runs nothing, and a program is given",
+            ["leave out one of the two"],
+        )  # fmt: skip
+    with show_progress(announce=False, use="analyze") as progress:
+        progress("starting")
+        from nadi.pipeline.checked_recordings import check_recordings
+        from nadi.report.recording_check_report import print_recording_check
+
+        found = check_recordings(folder, progress=progress)
+    print_recording_check(found, str(folder), output_console())
+    if found.missing:
+        raise typer.Exit(1)
 
 
 def _say(found: Collected) -> None:

@@ -2,6 +2,10 @@
 
 from .attacked_jobs import ATTACKED_MODELS as ATTACKED_MODELS, attack as attack
 from .changed_jobs import ask as ask, reorder_job as reorder_job
+from .checked_recordings import (
+    CheckedRecordings as CheckedRecordings,
+    check_recordings as check_recordings,
+)
 from .collective_estimates import (
     CollectiveEstimate as CollectiveEstimate,
     estimate_collectives as estimate_collectives,
@@ -53,6 +57,10 @@ from .placed_steps import (
     plain_step as plain_step,
     with_bandwidth as with_bandwidth,
     with_room as with_room,
+)
+from .placement_estimates import (
+    EstimatedRoles as EstimatedRoles,
+    PlacementEstimates as PlacementEstimates,
 )
 from .placement_studies import (
     PlacementQuestion as PlacementQuestion,
