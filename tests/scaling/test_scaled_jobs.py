@@ -186,8 +186,33 @@ def test_messages_stay_in_their_replica() -> None:
     assert sends == [[1], [], [3], [], [5], []]
 
 
+@pytest.mark.parametrize("plan", [{"tp": 2}, {"tp": 2, "pp": 2}, {}])
+def test_one_replica_gets_sums_of_gradients(plan: dict[str, int]) -> None:
+    given = {"sequence": 512, **plan}
+    before = nadi.llm_job("gpt3-125m", global_batch=4, **given)
+    truth = nadi.llm_job("gpt3-125m", dp=4, global_batch=16, zero=0, **given)
+    scaled = nadi.scale(before, dp=4)
+    ranks = scaled.job.rank_groups
+    assert ranks is not None
+    assert truth.rank_groups is not None
+    for role, members in truth.rank_groups.members.items():
+        assert ranks.members[role].tolist() == members.tolist()
+    for rank in range(len(truth.traces)):
+        ours, theirs = rows_of(scaled.job, rank), rows_of(truth, rank)
+        made = pl.col("name").str.ends_with(".gradients.all_reduce") & (pl.col("layer") != "-1")
+        assert set(ours.filter(made)["name"]) == set(theirs.filter(made)["name"])
+        sizes = [one.filter(made)["comm_bytes"].cast(pl.Int64).sum() for one in (ours, theirs)]
+        assert 0.98 < sizes[0] / sizes[1] <= 1  # without norms and biases
+    assert counted(scaled, "guessed") > 0
+    assert any("one replica sums no gradients" in one for one in scaled.guesses)
+    system = nadi.load_system("dgx-h100", len(truth.traces))
+    steps = [nadi.simulate(job, system).makespan for job in (scaled.job, truth)]
+    assert steps[0] == pytest.approx(steps[1], rel=0.02)
+
+
 def test_refusals(small: nadi.folding.FoldedJob) -> None:
     experts = nadi.llm_job("mixtral-8x7b", dp=4, ep=4, sequence=512)
+    prefill = nadi.llm_job("gpt3-125m", tp=2, inference="prefill")
     cases: list[tuple[Any, dict[str, int], str]] = [
         (small, {"dp": 3}, "no multiple of the 2 replicas"),
         (small, {"tp": 5}, "5 does not divide"),
@@ -196,7 +221,7 @@ def test_refusals(small: nadi.folding.FoldedJob) -> None:
         (small, {"dp": -2}, "give 1 or more"),
         (generated(tp=1), {"tp": 2}, "no tensor parallel groups"),
         (generated(pp=1), {"pp": 2}, "one stage"),
-        (generated(dp=1), {"dp": 2}, "no process groups of the job are data parallel"),
+        (prefill, {"dp": 2}, "the job has one replica"),
         (generated(dp=1), {"pp": 3}, "how many parameters a layer has"),
         (experts, {"dp": 8}, "each expert is on one rank"),
         (nadi.llm_job("gpt3-125m", **PLAN, schedule="zero-bubble"), {"pp": 3}, "pp: "),

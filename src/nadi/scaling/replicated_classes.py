@@ -82,15 +82,25 @@ def with_replicas(job: Classes, names: RoleNames, wanted: int, device: Device | 
         )  # fmt: skip
     times = wanted // before
     growing = [role for role, ranks in job.groups.members.items()
-               if role in (names.dp, names.edp) or ranks.shape == (1, job.of.size)]  # fmt: skip
+               if role in (names.dp, names.edp)
+               or (ranks.shape == (1, job.of.size)
+                   and role not in (names.tp, names.pp, names.cp))]  # fmt: skip
     apart = any(_has_lone_messages(one) for one in job.listed)
     copies = copied_groups(
-        job.groups, outer_end(job.groups, names.dp), times, growing, _WITHIN if apart else ""
+        job.groups, _block(job.groups, names), times, growing, _WITHIN if apart else ""
     )
     listed = [_grown(one, growing, before, wanted, device) for one in job.listed]
     if apart:
         listed = [_within_replica(one) for one in listed]
     return Classes(tuple(listed), job.of[copies.old], copies.groups)
+
+
+def _block(groups: RankGroups, names: RoleNames) -> int:
+    """Return how many neighbouring ranks are copied together: what lies within a replica's axis."""
+    if groups.members[names.dp].shape[1] > 1:
+        return outer_end(groups, names.dp)
+    inner = [role for role in (names.tp, names.cp) if role]
+    return max([1, *(outer_end(groups, role) for role in inner)])
 
 
 def _grown(

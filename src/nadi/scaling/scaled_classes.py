@@ -16,6 +16,7 @@ from nadi.model.operand_columns import AttributesWithOperands
 from nadi.model.rank_groups import RankGroups
 from nadi.model.trace import Trace
 from nadi.scaling.class_rows import Origin, RankClass, classes_of
+from nadi.scaling.gradient_sums import SUMS, is_one_replica, with_gradient_sums
 from nadi.scaling.rank_blocks import RoleNames, named_roles
 from nadi.scaling.replicated_classes import Classes, replicas_of, with_replicas
 from nadi.scaling.single_rank import with_own_roles
@@ -35,6 +36,9 @@ _GUESSES = {
     "pp": "sums of gradients that ranks of a stage have in parts are as large as it has norms",
     "tp": "gradients and the optimizer change as weights of products do; the rest of a layer's "
           "parameters is whole on each rank where its gradients are summed",
+    "sums": "one replica sums no gradients: each layer gets a sum behind its last backward, of the "
+            "weights of its products in float32, without norms, biases, and the table of a stage "
+            "that has the head's too",
     "dp": "what replicas gather are shards, and operations that update these keep their times",
 }  # fmt: skip
 _TIMES = "measured times change as operations or bytes, or not at all; a system prices them"
@@ -107,11 +111,14 @@ def scale_job(job: FoldedJob, wanted: Wanted, device: Device | None = None) -> S
     before = _sizes(known.groups, names)
     staged = with_stages(known, names, wanted.pp) if wanted.pp else known
     shared = with_shares(staged, names, wanted.tp, device) if wanted.tp else staged
-    now = with_replicas(shared, names, wanted.dp, device) if wanted.dp else shared
+    summed = shared
+    if wanted.dp > 1 and is_one_replica(shared.groups, names):
+        summed, names = with_gradient_sums(shared), names._replace(dp=SUMS)
+    now = with_replicas(summed, names, wanted.dp, device) if wanted.dp else shared
     guesses = [
         _GUESSES[axis]
         for axis, earlier, later in (("pp", known, staged), ("tp", staged, shared),
-                                     ("dp", shared, now))
+                                     ("sums", shared, summed), ("dp", summed, now))
         if _num_guessed(later) > _num_guessed(earlier)
     ]  # fmt: skip
     world = now.groups.world_size
