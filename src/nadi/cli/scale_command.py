@@ -21,10 +21,11 @@ HELP = """Scale a job up: more replicas, other shares of layers, other pipeline 
 
 The job is what nadi simulate takes: a Chakra .et file per rank, a recording, or a folded
 job. --dp copies its ranks and lets groups that sum gradients grow; recordings are
-scaled so; a job of one replica gets sums of gradients, which are guessed. --tp splits or merges operations by their shapes, and --pp spreads layers
-anew, in jobs that state layers, micro-batches and shapes (nadi generate llm writes
-such). Micro-batches of a rank stay as many as they are. Prints what was copied,
-resized, guessed and made, and with --system the step with its interval.
+scaled so. A generated job of one replica gets sums of gradients, which are guessed.
+--tp splits or merges operations by their shapes, and --pp spreads layers anew, in jobs
+that state layers, micro-batches and shapes (nadi generate llm writes such).
+Micro-batches of a rank stay as many as they are. Prints what was copied, resized,
+guessed and made, and with --system the step with its interval.
 
 [bold]Examples[/]
 
