@@ -12,6 +12,7 @@ PACKAGE = Path(nadi.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # a parameter of a command is an option, which typer takes one by one
 COMMANDS = {
+    "cli/analyze_command.py: command",
     "cli/collect_command.py: command",
     "cli/collective_command.py: command",
     "cli/critical_path_command.py: command",
