@@ -12,7 +12,9 @@ from nadi.formats.addresses import check_target, locate
 from nadi.formats.files import check_writable
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.replay import replay_graph
+from nadi.pipeline.recorded_diffs import diff_runs
 from nadi.pipeline.result import Answers, Run
+from nadi.report.diff_report import describe_diff
 from nadi.report.page.html_page import write_page
 from nadi.report.run_report import summarize
 from nadi.report.schedule_timeline import TimelinePart
@@ -26,6 +28,7 @@ from nadi.whatif.what_if_results import WhatIf
 __all__ = [
     "check_page",
     "write_answers_page",
+    "write_diff_page",
     "write_run_page",
     "write_simulation_page",
     "write_summary_page",
@@ -71,6 +74,32 @@ def write_run_page(run: Run, path: Path, title: str = "") -> None:
     time = run.graph.time
     window = run.window.start(time), run.window.end(time)
     write_page(path, summarize(run), parts, title=title or _title(run), window=window)
+
+
+def write_diff_page(before: Run, after: Run, path: Path, names: tuple[str, str]) -> None:
+    """Write the page of two recordings: their differences, then what is found in the second.
+
+    The timeline shows each rank of both, one below the other.
+
+    Parameters
+    ----------
+    names
+        What the recordings are called.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    found = describe_diff(diff_runs(before, after))
+    found |= {"before": names[0], "after": names[1]}
+    results = {**summarize(after), "diff": found, "before": summarize(before)}
+    parts = [TimelinePart.of_replay(before.replay, before.path, "before"),
+             TimelinePart.of_replay(after.replay, after.path, "after")]  # fmt: skip
+    windows = [(run.window.start(run.graph.time), run.window.end(run.graph.time))
+               for run in (before, after)]  # fmt: skip
+    window = min(start for start, _ in windows), max(end for _, end in windows)
+    write_page(path, results, parts, title=f"{names[0]} and {names[1]}", window=window)
 
 
 def write_answers_page(answers: Answers, path: Path, title: str) -> None:
