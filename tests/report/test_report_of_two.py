@@ -13,6 +13,7 @@ from nadi.cli import main
 from nadi.load.separate_recordings import are_two_recordings
 from nadi.report.diff_report import describe_diff
 from nadi.report.run_report import summarize
+from nadi.report.waits_report import describe_waits
 from tests.analyze.test_compared_runs import recording
 from tests.conftest import PairWriter
 from tests.report.page_numbers import read_page
@@ -34,7 +35,9 @@ def test_differences_come_first_with_the_numbers_of_the_commands(
     summaries = [summarize(nadi.run(folder, by="module")) for folder in folders]
     found = describe_diff(nadi.pipeline.diff(*folders))
     # as JSON has them: keys are texts
-    results = json.loads(json.dumps({**summaries[1], "diff": found, "before": summaries[0]}))
+    both = {**summaries[1], "diff": found, "before": summaries[0]}
+    both["waits"] = describe_waits(nadi.pipeline.waits(folders[1]))
+    results = json.loads(json.dumps(both))
     assert check_numbers(html, results) > 60
     shown = read_page(html)
     assert shown.sections[:2] == ["diff", "verdict"]

@@ -87,7 +87,7 @@ def command(
                 force=force, by="module", progress=progress,
             )  # fmt: skip
             progress(f"writing {output}")
-            write_run_page(found, output)
+            write_run_page(found, output, more=True)
     output_console().print(f"wrote {output}", markup=False)
 
 
