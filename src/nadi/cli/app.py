@@ -21,6 +21,7 @@ from nadi.cli import (
     extract_command as extract,
     fold_command as fold,
     generate_command as generate,
+    graph_command as graph,
     info_command as info,
     learn_command as learn,
     link_command as link,
@@ -86,6 +87,7 @@ app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)
 app.command("convert", cls=QuickCommand, help=convert.HELP)(convert.command)
 app.command("timeline", cls=QuickCommand, help=timeline.HELP)(timeline.command)
+app.command("graph", cls=QuickCommand, help=graph.HELP)(graph.command)
 app.command("extract", cls=QuickCommand, help=extract.HELP)(extract.command)
 app.command("validate", cls=QuickCommand, help=validate.HELP)(validate.command)
 app.command("record-fake", cls=QuickCommand, help=record_fake.HELP)(record_fake.command)
