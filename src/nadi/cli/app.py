@@ -41,6 +41,7 @@ from nadi.cli import (
     timeline_command as timeline,
     unfold_command as unfold,
     validate_command as validate,
+    view_command as view,
     waits_command as waits,
     what_if_command as what_if,
 )
@@ -63,6 +64,7 @@ app.command("demo", cls=QuickCommand, help=demo.HELP)(demo.command)
 app.command("analyze", cls=QuickCommand, help=analyze.HELP)(analyze.command)
 app.command("diff", cls=QuickCommand, help=diff.HELP)(diff.command)
 app.command("report", cls=QuickCommand, help=report.HELP)(report.command)
+app.command("view", cls=QuickCommand, help=view.HELP)(view.command)
 app.command("critical-path", cls=QuickCommand, help=critical_path.HELP)(critical_path.command)
 app.command("simulate", cls=QuickCommand, help=simulate.HELP)(simulate.command)
 app.command("loggp", cls=QuickCommand, help=loggp.HELP)(loggp.command)
