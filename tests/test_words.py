@@ -126,7 +126,7 @@ def test_every_command_that_prints_a_report_is_shown() -> None:
                      "simulate", "info", "validate", "link", "convert", "systems", "generate",
                      "estimate", "search", "cxl", "loggp", "extract", "fold",
                      "offload", "report", "diff", "analyze", "scale", "waits", "compare",
-                     "learn", "collect"}  # fmt: skip
+                     "learn", "collect", "graph"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:
@@ -142,6 +142,7 @@ def test_force_means_one_thing() -> None:
         "what-if",
         "reorder",
         "extract",
+        "graph",
         "link",
         "convert",
         "estimate",

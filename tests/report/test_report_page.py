@@ -30,6 +30,8 @@ from tests.report.page_numbers import at_pointer, read_page
 FORMS: list[Callable[[Any], str]] = [
     format_ns, format_count, format_bytes, str, lambda rate: f"{format_bytes(round(rate))}/s",
     lambda value: f"{value:,.1f}", lambda value: format_percent(value, 1),
+    lambda mean: f"{mean:.4g}", lambda mean: format_ns(round(mean)),
+    lambda change: f"{'+' if change > 0 else ''}{format_ns(round(change))}",
 ]  # fmt: skip
 HOSTILE = [
     "<script>alert(1)</script>", "\"' onmouseover='alert(1)", "</script><script>alert(2)</script>",

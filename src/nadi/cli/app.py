@@ -21,6 +21,7 @@ from nadi.cli import (
     extract_command as extract,
     fold_command as fold,
     generate_command as generate,
+    graph_command as graph,
     info_command as info,
     learn_command as learn,
     link_command as link,
@@ -40,6 +41,7 @@ from nadi.cli import (
     timeline_command as timeline,
     unfold_command as unfold,
     validate_command as validate,
+    view_command as view,
     waits_command as waits,
     what_if_command as what_if,
 )
@@ -62,6 +64,7 @@ app.command("demo", cls=QuickCommand, help=demo.HELP)(demo.command)
 app.command("analyze", cls=QuickCommand, help=analyze.HELP)(analyze.command)
 app.command("diff", cls=QuickCommand, help=diff.HELP)(diff.command)
 app.command("report", cls=QuickCommand, help=report.HELP)(report.command)
+app.command("view", cls=QuickCommand, help=view.HELP)(view.command)
 app.command("critical-path", cls=QuickCommand, help=critical_path.HELP)(critical_path.command)
 app.command("simulate", cls=QuickCommand, help=simulate.HELP)(simulate.command)
 app.command("loggp", cls=QuickCommand, help=loggp.HELP)(loggp.command)
@@ -86,6 +89,7 @@ app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)
 app.command("convert", cls=QuickCommand, help=convert.HELP)(convert.command)
 app.command("timeline", cls=QuickCommand, help=timeline.HELP)(timeline.command)
+app.command("graph", cls=QuickCommand, help=graph.HELP)(graph.command)
 app.command("extract", cls=QuickCommand, help=extract.HELP)(extract.command)
 app.command("validate", cls=QuickCommand, help=validate.HELP)(validate.command)
 app.command("record-fake", cls=QuickCommand, help=record_fake.HELP)(record_fake.command)

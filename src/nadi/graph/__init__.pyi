@@ -2,6 +2,7 @@
 
 from .build.job_graph import build_graph as build_graph
 from .critical_paths import CriticalPath as CriticalPath
+from .drawn_parts import DrawnPart as DrawnPart
 from .event_graph import (
     CycleError as CycleError,
     EdgeKind as EdgeKind,

@@ -19,8 +19,8 @@ from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
 
 __all__ = [
-    "RESULT_FILES", "Recording", "TraceFiles", "find_files", "list_files", "pair_recordings",
-    "peek", "recording_of", "with_ranks",
+    "RANK_IN_NAME", "RESULT_FILES", "Recording", "TraceFiles", "find_files", "list_files",
+    "pair_recordings", "peek", "recording_of", "with_ranks",
 ]  # fmt: skip
 
 _Key = Callable[["Recording"], int | str | None]
@@ -28,7 +28,7 @@ _MAX_DIGITS = 9  # of a rank
 RESULT_FILES = ("summary.json", "critical_path.csv", "timeline.json.gz")
 _TOLD = 8  # folders
 _RECORDINGS = "a device trace per rank, and the host traces if there are any"
-_RANK_IN_NAME = re.compile(r"(?i)rank[-_.]?(\d{1,9})(?!\d)")
+RANK_IN_NAME = re.compile(r"(?i)rank[-_.]?(\d{1,9})(?!\d)")
 _STEP_IN_NAME = re.compile(r"(?i)(?:step|iter|iteration)s?[-_.]?\d+")
 _TEXT = (".txt", ".txt.gz")  # of which few are traces
 # as PyTorch writes the beginning of its files; 18 digits are an int64
@@ -397,7 +397,7 @@ def _number(one: Recording) -> int | None:
     ``host_3.json.gz``.
     """
     name = Path(one.path).name
-    if (stated := _RANK_IN_NAME.search(name)) is not None:
+    if (stated := RANK_IN_NAME.search(name)) is not None:
         return int(stated[1])
     return _last_number(_STEP_IN_NAME.sub("", name))
 

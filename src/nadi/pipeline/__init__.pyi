@@ -31,6 +31,7 @@ from .generated_networks import (
     network_job as network_job,
     network_statistics as network_statistics,
 )
+from .graph_drawings import draw_graph as draw_graph
 from .jobs_together import simulate_together as simulate_together
 from .learned_jobs import learn as learn, synthesize as synthesize
 from .linking import LinkedFile as LinkedFile, Linking as Linking, link_files as link_files

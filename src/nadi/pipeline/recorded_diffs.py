@@ -8,10 +8,11 @@ from pathlib import Path
 from nadi.analyze.compared_runs import ComparedRuns, RunSide, compare_runs
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.replay import replay_graph
-from nadi.graph.windows import MARK, choose_window, find_steps
+from nadi.graph.windows import MARK, Window, choose_window, find_steps
 from nadi.pipeline.recorded_jobs import load_graph
+from nadi.pipeline.result import Run
 
-__all__ = ["diff"]
+__all__ = ["diff", "diff_runs"]
 
 _Places = Path | str | Sequence[Path | str]
 
@@ -47,6 +48,14 @@ def diff(
     return compare_runs(*(_side(places, str(step), force, progress) for places in (before, after)))
 
 
+def diff_runs(before: Run, after: Run) -> ComparedRuns:
+    """Compare two recordings that are analysed already, each in the window of its analysis."""
+    return compare_runs(*(
+        RunSide(run.graph, run.window, run.path, _num_steps(run.steps, run.window))
+        for run in (before, after)
+    ))  # fmt: skip
+
+
 def _side(
     places: _Places, step: str, force: bool, progress: Callable[[str], None]
 ) -> RunSide:  # fmt: skip
@@ -54,6 +63,11 @@ def _side(
     graph = load_graph(paths, progress, force=force)
     steps = find_steps(graph)
     window = choose_window(graph, steps, step)
-    is_marked = bool(steps) and steps[0].mark == MARK and window.number < 0
     path = walk_critical_path(replay_graph(graph), window)
-    return RunSide(graph, window, path, len(steps) if is_marked else 1)
+    return RunSide(graph, window, path, _num_steps(steps, window))
+
+
+def _num_steps(steps: Sequence[Window], window: Window) -> int:
+    """Return the number of steps in a window; 1 if it is one step, or has none that are marked."""
+    is_marked = bool(steps) and steps[0].mark == MARK and window.number < 0
+    return len(steps) if is_marked else 1

@@ -22,6 +22,7 @@ def describe_diff(found: ComparedRuns) -> dict[str, Any]:
     return {
         "before_ns": found.before_ns,
         "after_ns": found.after_ns,
+        "change_ns": found.after_ns - found.before_ns,
         "path": found.path.to_dicts(),
         "kernels": found.kernels.to_dicts(),
         "calls": found.calls.to_dicts(),

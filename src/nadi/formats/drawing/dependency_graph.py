@@ -15,10 +15,10 @@ from nadi.model.issues import IssueLog
 from nadi.model.schema import DEP_KINDS, GIVEN_DEPS
 from nadi.model.trace import Trace
 
-__all__ = ["GraphText", "edges_of", "encode_graph"]
+__all__ = ["FORBIDDEN", "GraphText", "edges_of", "encode_graph"]
 
 # what XML 1.0 cannot hold, however written; C programs also end a text at NUL
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _REPLACEMENT = "\ufffd"
 _KINDS = pl.Enum(DEP_KINDS)
 
@@ -136,7 +136,7 @@ def _printable(names: pl.Series, escape: Callable[[str], str]) -> tuple[pl.Serie
     """
     texts = names.cast(pl.String)
     unique = texts.unique()
-    clean = [_FORBIDDEN.sub(_REPLACEMENT, name) for name in unique.to_list()]
+    clean = [FORBIDDEN.sub(_REPLACEMENT, name) for name in unique.to_list()]
     changed = unique.filter(unique != pl.Series(clean, dtype=pl.String))
     written = texts.replace_strict(unique, [escape(name) for name in clean], return_dtype=pl.String)
     return written, int(texts.is_in(changed.implode()).sum())

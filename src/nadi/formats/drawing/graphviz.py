@@ -12,7 +12,7 @@ from nadi.model.issues import IssueLog
 from nadi.model.schema import DEP_KINDS
 from nadi.model.trace import Trace
 
-__all__ = ["MAX_POINTS", "encode", "encode_pdf", "encode_svg"]
+__all__ = ["DOT_ESCAPES", "MAX_POINTS", "draw_dot", "encode", "encode_pdf", "encode_svg"]
 
 MAX_POINTS = 100_000
 """Largest drawing: ``dot`` places a point for each box and for each level that an arrow passes.
@@ -45,7 +45,7 @@ _STYLES = {
     "ctrl": "arrowhead=tee",
 }
 # dot reads entities in quoted texts, and its own escapes begin with a backslash
-_ESCAPES = str.maketrans(
+DOT_ESCAPES = str.maketrans(
     {"&": "&amp;", "\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\n", "\t": " "}
 )
 
@@ -58,7 +58,7 @@ def _edge_lines(edges: pl.DataFrame) -> pl.Series:
 
 _TEXT = GraphText(
     form="dot",
-    escape=lambda name: name.translate(_ESCAPES),
+    escape=lambda name: name.translate(DOT_ESCAPES),
     node=pl.format('\t{} [label="{}"]', "id", "label"),
     absent=pl.format("\t{} [style=dashed]", "id"),
     edges=_edge_lines,
@@ -132,6 +132,17 @@ def _draw(trace: Trace, log: IssueLog, form: str) -> bytes:
             f"that arrows cross; with more than {MAX_POINTS:,}, graphviz can take hours",
             "write .dot or .graphml, and open it with a tool that shows a part of the graph",
         )
+    return draw_dot(b"".join(encode(trace, log)).decode(), form)
+
+
+def draw_dot(text: str, form: str) -> bytes:
+    """Draw DOT text as ``svg`` or ``pdf``.
+
+    Raises
+    ------
+    InputError
+        If the package ``graphviz`` or the program ``dot`` is missing or fails.
+    """
     try:
         import graphviz
     except ImportError:
@@ -139,7 +150,6 @@ def _draw(trace: Trace, log: IssueLog, form: str) -> bytes:
             "", "drawing needs the Python package graphviz, which is not installed",
             "pip install 'nadi[graphviz]', or write .dot",
         ) from None  # fmt: skip
-    text = b"".join(encode(trace, log)).decode()
     try:
         drawn = graphviz.Source(text).pipe(format=form, quiet=True)
     except graphviz.ExecutableNotFound:

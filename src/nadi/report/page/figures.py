@@ -57,6 +57,18 @@ class Figures:
         """Write a time."""
         return self._number(path, format_ns)
 
+    def mean_ns(self, *path: str | int) -> str:
+        """Write a mean of times, which is rounded to ns."""
+        return self._number(path, lambda value: format_ns(round(value)))
+
+    def change_ns(self, *path: str | int) -> str:
+        """Write a change of a time with its sign."""
+        return self._number(path, _change)
+
+    def mean(self, *path: str | int) -> str:
+        """Write a mean with four significant digits."""
+        return self._number(path, lambda value: f"{value:.4g}")
+
     def count(self, *path: str | int) -> str:
         """Write a number of things."""
         return self._number(path, format_count)
@@ -113,6 +125,10 @@ def _pointer(path: Path) -> str:
     """Return a JSON pointer, as an attribute's value."""
     steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
     return escape("".join(f"/{step}" for step in steps))
+
+
+def _change(nanoseconds: float) -> str:
+    return f"{'+' if nanoseconds > 0 else ''}{format_ns(round(nanoseconds))}"
 
 
 def _rate(bytes_per_second: float) -> str:

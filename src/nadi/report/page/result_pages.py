@@ -7,25 +7,31 @@ from typing import Any
 
 import msgspec
 
-from nadi.errors import UsageError
+from nadi.analyze.recorded.operator_rates import operator_rates
+from nadi.errors import InputError, UsageError
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.files import check_writable
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.replay import replay_graph
+from nadi.pipeline.recorded_diffs import diff_runs
 from nadi.pipeline.result import Answers, Run
+from nadi.report.diff_report import describe_diff
 from nadi.report.page.html_page import write_page
 from nadi.report.run_report import summarize
 from nadi.report.schedule_timeline import TimelinePart
 from nadi.report.simulation_report import describe_simulation, simulation_json
 from nadi.report.simulation_timeline import simulated_part
+from nadi.report.waits_report import describe_waits
 from nadi.report.what_if_report import describe_answers
 from nadi.simulator.results.simulation_results import results_of
 from nadi.simulator.simulation import Simulation
+from nadi.waiting.bottlenecks import find_waits
 from nadi.whatif.what_if_results import WhatIf
 
 __all__ = [
     "check_page",
     "write_answers_page",
+    "write_diff_page",
     "write_run_page",
     "write_simulation_page",
     "write_summary_page",
@@ -51,11 +57,17 @@ def check_page(path: Path, sources: list[Path]) -> None:
     check_writable(path)
 
 
-def write_run_page(run: Run, path: Path, title: str = "") -> None:
+def write_run_page(run: Run, path: Path, title: str = "", *, more: bool = False) -> None:
     """Write the page of the main analysis.
 
     The timeline shows the measured job, and below each rank the same after the predicted change:
     on the other system if one was given, else after the first what-if change.
+
+    Parameters
+    ----------
+    more
+        Whether to add what ``summary.json`` does not have: ``waits`` and ``rates``, as ``nadi
+        waits`` and ``nadi analyze rates`` write them with ``--json``.
 
     Raises
     ------
@@ -70,7 +82,41 @@ def write_run_page(run: Run, path: Path, title: str = "") -> None:
         parts.append(_changed(run.what_ifs[0], "; ".join(map(str, run.what_ifs[0].changes))))
     time = run.graph.time
     window = run.window.start(time), run.window.end(time)
-    write_page(path, summarize(run), parts, title=title or _title(run), window=window)
+    results = summarize(run)
+    if more:
+        results |= _waits_and_rates(run)
+    write_page(path, results, parts, title=title or _title(run), window=window)
+
+
+def write_diff_page(before: Run, after: Run, path: Path, names: tuple[str, str]) -> None:
+    """Write the page of two recordings: their differences, then what is found in the second.
+
+    The timeline shows each rank of both, one below the other.
+
+    Parameters
+    ----------
+    names
+        What the recordings are called.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    found = describe_diff(diff_runs(before, after))
+    found |= {"before": names[0], "after": names[1]}
+    results = {
+        **summarize(after),
+        **_waits_and_rates(after),
+        "diff": found,
+        "before": summarize(before),
+    }
+    parts = [TimelinePart.of_replay(before.replay, before.path, "before"),
+             TimelinePart.of_replay(after.replay, after.path, "after")]  # fmt: skip
+    windows = [(run.window.start(run.graph.time), run.window.end(run.graph.time))
+               for run in (before, after)]  # fmt: skip
+    window = min(start for start, _ in windows), max(end for _, end in windows)
+    write_page(path, results, parts, title=f"{names[0]} and {names[1]}", window=window)
 
 
 def write_answers_page(answers: Answers, path: Path, title: str) -> None:
@@ -113,6 +159,16 @@ def write_summary_page(summary: dict[str, Any], path: Path, title: str) -> None:
         If the file cannot be written.
     """
     write_page(path, summary, title=title)
+
+
+def _waits_and_rates(run: Run) -> dict[str, Any]:
+    """Compute who waits for whom, and FLOP/s where shapes were recorded."""
+    found: dict[str, Any] = {"waits": describe_waits(find_waits(run.graph, run.window))}
+    try:
+        found["rates"] = operator_rates(run.job).to_dicts()
+    except InputError:
+        found["rates"] = []  # no shapes, or no device work with one
+    return found
 
 
 def _changed(answer: WhatIf, title: str) -> TimelinePart:

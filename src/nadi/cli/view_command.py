@@ -1,0 +1,54 @@
+"""``nadi view``: a report in the browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from nadi.cli.shared_options import output_console
+
+__all__ = ["HELP", "command"]
+
+HELP = """Show a page of nadi report in the browser, until Ctrl-C.
+
+The page is served to this machine only. For a page on another machine, forward the
+port that is printed: ssh -L PORT:127.0.0.1:PORT HOST.
+
+[bold]Examples[/]
+
+  nadi view report.html
+"""
+
+
+def command(
+    page: Annotated[
+        str, typer.Argument(metavar="FILE", help="A page of nadi report.", show_default=False)
+    ],
+) -> None:
+    """Serve the page, and open the browser."""
+    import webbrowser
+    from threading import Thread
+
+    from nadi.errors import UsageError
+    from nadi.formats.addresses import locate
+    from nadi.formats.files import read_file
+    from nadi.report.page.local_server import page_server
+
+    place = locate(page)
+    if place.suffix not in (".html", ".htm"):
+        raise UsageError(page, "is no page", f"write one first: nadi report {page} -o report.html")
+    server = page_server(bytes(read_file(place).content))
+    address = f"http://127.0.0.1:{server.server_port}/"
+    serving = Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    console = output_console()
+    console.print(f"{address} until Ctrl-C", markup=False)
+    try:
+        webbrowser.open(address)
+        serving.join()
+    except KeyboardInterrupt:
+        console.print("ended")
+    finally:
+        server.shutdown()
+        server.server_close()

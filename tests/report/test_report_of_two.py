@@ -1,0 +1,104 @@
+"""The page of two recordings: differences first, each number that of the commands' JSON."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import nadi
+from nadi.cli import main
+from nadi.load.separate_recordings import are_two_recordings
+from nadi.report.diff_report import describe_diff
+from nadi.report.run_report import summarize
+from nadi.report.waits_report import describe_waits
+from tests.analyze.test_compared_runs import recording
+from tests.conftest import PairWriter
+from tests.report.page_numbers import read_page
+from tests.report.test_report_page import check_numbers, timeline_of
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    place = tmp_path_factory.mktemp("two")
+    return recording(place / "before"), recording(place / "after", kernel=80, extra=True)
+
+
+def test_differences_come_first_with_the_numbers_of_the_commands(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", *map(str, folders), "-o", str(page)]) == 0
+    html = page.read_text()
+    summaries = [summarize(nadi.run(folder, by="module")) for folder in folders]
+    found = describe_diff(nadi.pipeline.diff(*folders))
+    # as JSON has them: keys are texts
+    both = {**summaries[1], "diff": found, "before": summaries[0]}
+    both["waits"] = describe_waits(nadi.pipeline.waits(folders[1]))
+    results = json.loads(json.dumps(both))
+    assert check_numbers(html, results) > 60
+    shown = read_page(html)
+    assert shown.sections[:2] == ["diff", "verdict"]
+    changes = {n.at: n.text for n in shown.numbers if not n.of}
+    assert changes["/diff/change_ns"] == "+90.00 us"
+    assert changes["/diff/path/0/change_ns"] == "+60.00 us"
+    header, _ = timeline_of(html)
+    assert [title for title, _ in header["processes"]] == ["rank 0 before", "rank 0 after"]
+    step = tmp_path / "step.html"
+    assert main(["report", *map(str, folders), "--step", "4", "-o", str(step)]) == 0
+    assert "+90.00 us" in step.read_text()
+
+
+def test_options_of_one_recording_are_refused(
+    folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    given = ["report", *map(str, folders), "-o", str(page), "--system", "dgx-h100"]
+    assert main(given) == 2
+    assert "--system: applies to one recording" in capsys.readouterr().err
+    assert not page.exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ranks", "expected"),
+    [
+        ("a/device.json", "b/device.json", None, True),
+        ("h100_vit.json", "mi300_vit.json", None, True),
+        ("device_0.json", "device_1.json", None, False),
+        ("device_0.json", "device_1.json", (0, 1), False),
+        ("device_0.json", "device_1.json", (3, 3), True),
+        ("rank0", "rank_1", None, False),
+        ("run_1", "run_2", None, True),
+        ("run_1", "run_2", (0, 1), False),
+        ("rank_0", "rank_1", (5, 5), True),
+    ],
+)
+def test_two_recordings_or_parts_of_one(
+    tmp_path: Path, first: str, second: str, ranks: tuple[int, int] | None, expected: bool
+) -> None:
+    places = []
+    for number, name in enumerate((first, second)):
+        scratch = tmp_path / f"written{number}"
+        scratch.mkdir()
+        pair = PairWriter(scratch)
+        pair.op("aten::mm", 0, 10)
+        device = pair.write()[1]
+        opened = gzip.open if device.suffix == ".gz" else open
+        with opened(device, "rt") as file:
+            content = json.load(file)
+        content.pop("distributedInfo", None)
+        if ranks:
+            content = {"distributedInfo": {"rank": ranks[number], "world_size": 8}, **content}
+        place = tmp_path / name
+        file = place if place.suffix else place / "device.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(content))
+        places.append(place)
+    assert are_two_recordings(*places) is expected
+
+
+def test_a_host_and_a_device_trace_are_one_recording(folders: tuple[Path, Path]) -> None:
+    host, device = sorted(folders[0].iterdir(), key=lambda file: "host" not in file.name)
+    assert not are_two_recordings(host, device)
