@@ -31,6 +31,7 @@ _WHY = {
     "optimizer": "a simulation updates all weights at the end and sums gradients in each "
     "micro-batch; an estimate spreads these moves over the backward",
 }
+_UNKNOWN = "no rule is known that makes them differ this way"
 
 
 class EstimatedRoles(NamedTuple):
@@ -103,11 +104,18 @@ def estimates_beside(
             roles = tuple(role for role in _WITH.get(part, (part,)) if role in known)
             ns = known[part] if len(roles) == 1 else _moved(plain, roles, system, staging)
             ratios = (ns / max(plain.ns, 1), seconds(part) / without)
-            is_near = abs(ratios[0] / ratios[1] - 1) <= _NEAR
-            found.append(EstimatedRoles(roles, *ratios, "" if is_near else _WHY[part]))
+            found.append(EstimatedRoles(roles, *ratios, _reason(part, *ratios)))
     except UsageError as error:
         return PlacementEstimates(missing=str(error))
     return PlacementEstimates(tuple(found))
+
+
+def _reason(part: str, simulated: float, estimated: float) -> str:
+    """Say why ratios differ; each reason makes one of them the longer one."""
+    if abs(simulated / estimated - 1) <= _NEAR:
+        return ""
+    as_usual = (simulated < estimated) == (part == "activations")
+    return _WHY[part] if as_usual else _UNKNOWN
 
 
 def _with_second_tier(system: System) -> MachineDescription:
