@@ -83,6 +83,14 @@ def test_modules_are_nodes_where_they_were_recorded(pair: PairWriter) -> None:
     assert "modules to depth 2" in part.note
 
 
+def test_a_single_operation_has_no_arrows(pair: PairWriter) -> None:
+    pair.event("aten::mm", 0, 10)
+    graph = nadi.build_graph(nadi.load_job(pair.write()[1]))
+    for part in (condensed(graph), neighbourhood(graph, 0, 3)):
+        assert (part.nodes.height, part.edges.height) == (1, 0)
+        assert b"aten::mm" in encode_part(part.nodes, part.edges, ".dot", part.note)
+
+
 def test_files_hold_any_name(pair: PairWriter, tmp_path: Path) -> None:
     hostile = ['"];\n x -> y [label="', "<script>&amp;", "back\\slash", "nul\0 and \r", "🚀" * 90]
     for i, name in enumerate(hostile):

@@ -104,7 +104,7 @@ def condensed(graph: EventGraph) -> DrawnPart:
         "is_chosen": np.zeros(len(labels), dtype=np.bool_),
     })  # fmt: skip
     src, dst, kind = _op_edges(graph)
-    of_op = src.size and (src < graph.num_ops) & (dst < graph.num_ops)
+    of_op = (src < graph.num_ops) & (dst < graph.num_ops)
     src, dst, kind = group[src[of_op]], group[dst[of_op]], kind[of_op]
     edges, more = _summed(np.arange(len(labels)), src, dst, kind)
     note = f"{format_count(graph.num_ops)} operations condensed to {len(labels)} nodes: {how}"

@@ -48,7 +48,7 @@ def _first_lines(figures: Figures) -> str:
         )
         if lines
     )
-    rest = f"<p>All other sections are about {text(after)}.</p>"
+    rest = f"<p>The timeline shows both; all other sections are about {text(after)}.</p>"
     return f"<div class=tiles>{shown}</div>{said}{rest}"
 
 
