@@ -91,4 +91,6 @@ def test_a_recording_and_itself(demo_folder: Path, capsys: pytest.CaptureFixture
     assert "critical path, per step: no change" in capsys.readouterr().out
     assert main(["diff", str(demo_folder), str(demo_folder), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert set(found) == {"before_ns", "after_ns", "path", "kernels", "calls", "steps"}
+    assert set(found) == {
+        "before_ns", "after_ns", "change_ns", "path", "kernels", "calls", "steps"
+    }  # fmt: skip

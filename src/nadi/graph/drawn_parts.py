@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.module_tree import PHASES, ModuleTree, find_modules
 from nadi.model.arrays import Ints
@@ -215,10 +215,10 @@ def find_operation(graph: EventGraph, name: str = "", around: str = "") -> tuple
     try:
         found = np.flatnonzero(graph.named(name))
     except pl.exceptions.ComputeError:
-        raise UsageError("--operation", f"{name!r} is no regular expression",
+        raise UsageError(Parameter("operation"), f"{name!r} is no regular expression",
                          "put a backslash before brackets and other signs") from None  # fmt: skip
     if not found.size:
-        raise UsageError("--operation", f"no operation has {name!r} in its name",
+        raise UsageError(Parameter("operation"), f"no operation has {name!r} in its name",
                          "nadi run lists names")  # fmt: skip
     first = int(found[np.argmin(graph.time[2 * found])])
     return first, f"the first of {format_count(found.size)} operations"
@@ -227,13 +227,13 @@ def find_operation(graph: EventGraph, name: str = "", around: str = "") -> tuple
 def _with_id(graph: EventGraph, around: str) -> int:
     given = re.fullmatch(r"(?:(\d{1,9}):)?(\d{1,18})", around)
     if given is None:
-        raise UsageError("--around", f"{around!r} is no id", "give ID, or RANK:ID")
+        raise UsageError(Parameter("around"), f"{around!r} is no id", "give ID, or RANK:ID")
     chosen = graph.numbers("id") == int(given[2])
     if given[1]:
         ranks = np.array(graph.job.ranks, dtype=np.int64)
         chosen &= ranks[graph.op_trace] == int(given[1])
     found = np.flatnonzero(chosen)
     if not found.size:
-        raise UsageError("--around", f"no operation has the id {around}",
+        raise UsageError(Parameter("around"), f"no operation has the id {around}",
                          "the timeline of nadi report shows ids")  # fmt: skip
     return int(found[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.drawing.part_drawings import SUFFIXES, encode_part
 from nadi.formats.files import check_writable, write_beside
@@ -79,4 +79,8 @@ def _check(place: Path, operation: str, around: str) -> None:
         raise UsageError(str(place), "is no drawing of a graph",
                          f"give a name that ends in {', '.join(SUFFIXES)}")  # fmt: skip
     if operation and around:
-        raise UsageError("--around", "is given with --operation", "give one of them")
+        raise UsageError(
+            [Parameter("around"), ", ", Parameter("operation")],
+            "both are given",
+            "give one of them",
+        )
