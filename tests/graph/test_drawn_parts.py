@@ -118,7 +118,7 @@ def test_files_hold_any_name(pair: PairWriter, tmp_path: Path) -> None:
         (["-o", "{tmp}/a.dot", "--operation", "nosuch"], "no operation has 'nosuch'"),
         (["-o", "{tmp}/a.dot", "--around", "99999999"], "no operation has the id 99999999"),
         (["-o", "{tmp}/a.dot", "--around", "x"], "'x' is no id"),
-        (["-o", "{tmp}/a.dot", "--around", "1", "--operation", "a"], "is given with --operation"),
+        (["-o", "{tmp}/a.dot", "--around", "1", "--operation", "a"], "both are given"),
         (["-o", "{tmp}/a.dot", "--operation", "("], "'(' is no regular expression"),
     ],
 )
