@@ -12,7 +12,7 @@ the nanosecond:
    graph replays.
 4. Each recorded wait is for a node of the files, and over when the node starts or ends.
 
-Usage: ``python verification/extracted.py [FOLDER...]``
+Usage: ``python verification/extracted.py [--all] [FOLDER...]``; without ``--all`` 60 cuts of 200.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from nadi.link import link_job
 from nadi.load import read_job
 from nadi.model import validate_job, validate_trace
 
-CUTS = 200
+CUTS = 200 if "--all" in sys.argv else 60
 HTA = (
     "alexnet", "cpu_only", "cuda_event_sync", "cuda_event_sync_multi_stream", "ns_resolution",
     "simple_add", "timeline_analysis", "triton",
@@ -178,6 +178,8 @@ def check(path: Path, graph: EventGraph, random: Random, met: Counter[str]) -> s
 
 def sources(folder: Path) -> dict[str, Callable[[], Path]]:
     """Give the recordings to cut, and some of them linked."""
+    if "--all" in sys.argv:
+        sys.argv.remove("--all")
     given = arguments(*(f"traces/{name}" for name in RECORDINGS))
     found: dict[str, Callable[[], Path]] = {
         path.name: lambda path=path: path for path in given if path.exists()
