@@ -38,9 +38,11 @@ class _Accesses(NamedTuple):
 def _accesses(simulation: Simulation) -> _Accesses:
     program, system, trail = simulation.program, simulation.system, simulation.trail
     tier = tiers_of_nodes(program, system)
-    rank, node = simulation.nodes_of_ranks()
-    chosen = tier[node] >= 0
-    rank, node = rank[chosen], node[chosen]
+    rank = node = np.zeros(0, dtype=np.int64)
+    if (tier >= 0).any():  # else nodes of thousands of alike ranks would be listed for nothing
+        rank, node = simulation.nodes_of_ranks()
+        chosen = tier[node] >= 0
+        rank, node = rank[chosen], node[chosen]
     of_tier = tier[node]
     shared = np.array([one.shared_by for one in system.tiers], dtype=np.int64)[of_tier]
     memory = np.where(shared > 0, rank // np.maximum(shared, 1), 0)
