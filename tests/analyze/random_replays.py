@@ -92,9 +92,13 @@ def _edges_into(
         chosen = rng.sample(ends, min(rng.randint(1, 3), len(ends)))
         return [(v, vertex, 0, EdgeKind.ARRIVAL, v // 2) for v in chosen]
     found = []
-    for v in rng.sample(sooner, min(rng.choice((0, 1, 2, 2, 3)), len(sooner))):
+    chosen = rng.sample(sooner, min(rng.choice((0, 1, 2, 2, 3)), len(sooner)))
+    met = [v for v in sooner if v >= 2 * num_ops and v not in chosen]
+    for v in [*chosen, *rng.sample(met, min(rng.choice((0, 1)), len(met)))]:
         kind = rng.choice(_KINDS)
         op = rng.choice((-1, vertex // 2, vertex // 2, 0, rng.randrange(num_ops)))
+        if v >= 2 * num_ops:  # out of a collective goes who took part in it
+            kind, op = EdgeKind.COMMUNICATION, vertex // 2
         found.append((v, vertex, rng.choice((0, 1, 1, 1, 1, 2, 3, 40)), int(kind), op))
     return found
 

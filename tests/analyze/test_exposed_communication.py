@@ -32,6 +32,17 @@ def test_without_a_device_operators_outside_of_communication_hide_it(pair: PairW
     assert measured(pair) == (100_000, 60_000)
 
 
+def test_an_operator_hides_communication_in_its_self_time_only(pair: PairWriter) -> None:
+    """Those that wait for communication, or ask for it, lie in others that autograd runs."""
+    layer = pair.op("RowwiseParallel", 0, 200)
+    asked = pair.op("_c10d_functional::all_reduce", 5, 20, parent=layer)
+    pair.op("c10d::allreduce_", 10, 10, parent=asked)
+    pair.op("_c10d_functional::wait_tensor", 40, 80, parent=layer)
+    pair.op("gloo:all_reduce", 12, 100, cat="user_annotation", tid=2, parent=layer)
+    # hidden from 20 to 40, as the call ends at 20 and the wait begins at 40
+    assert measured(pair) == (100_000, 80_000)
+
+
 def test_only_the_window_counts(pair: PairWriter) -> None:
     pair.op("ProfilerStep#1", 0, 50, cat="user_annotation")
     pair.op("gloo:all_reduce", 40, 100, cat="user_annotation", tid=2)

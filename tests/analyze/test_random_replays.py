@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -42,6 +42,9 @@ class Facts:
         self.kind = [EdgeKind(kind) for kind in graph.edge_kind.tolist()]
         self.weight = graph.weight.tolist()
         self.into = [range(*graph.in_ptr[v : v + 2].tolist()) for v in range(len(self.time))]
+        self.out_of: dict[int, list[int]] = defaultdict(list)
+        for edge, vertex in enumerate(self.source):
+            self.out_of[vertex].append(edge)
         self.category = graph.gather("category").to_list()
         self.names = graph.op_names.to_list()
         self.ranks = [graph.job.traces[t].rank for t in graph.op_trace.tolist()]
@@ -284,16 +287,21 @@ def test_stragglers(two_ranks: EventGraph) -> None:
             if not facts.into[hub] or not begin <= facts.time[hub] <= end:
                 continue
             last = facts.bound_by[hub]
-            waited = {e: facts.time[hub] - facts.time[facts.source[e]] for e in facts.into[hub]}
-            for e, time in waited.items():
-                waits[facts.ranks[facts.op[e]]] += time
-                ranks_met.add(facts.ranks[facts.op[e]])
+            waited = {facts.op[e]: 0 for e in facts.into[hub]}
+            for e in facts.out_of[hub]:
+                if facts.kind[e] == EdgeKind.COMMUNICATION:
+                    waited[facts.op[e]] = max(0, facts.time[hub] - facts.time[2 * facts.op[e]])
+            for op, time in waited.items():
+                waits[facts.ranks[op]] += time
+                ranks_met.add(facts.ranks[op])
             op = facts.op[last]
-            rows.append(
-                (facts.names[op], facts.ranks[op], facts.graph.op_row[op], facts.time[hub],
-                 sum(waited.values()), sum(waited.values()) // max(len(waited) - 1, 1),
-                 max(waited.values()), *slow_part(facts, facts.source[last], begin))
-            )  # fmt: skip
+            total = sum(waited.values())
+            if total:
+                rows.append(
+                    (facts.names[op], facts.ranks[op], facts.graph.op_row[op], facts.time[hub],
+                     total, total // max(len(waited) - 1, 1), max(waited.values()),
+                     *slow_part(facts, facts.source[last], begin))
+                )  # fmt: skip
         rows.sort(key=lambda row: row[3])
         found = find_stragglers(replay, window)
         assert found.collectives.rows() == rows, seed
@@ -304,4 +312,4 @@ def test_stragglers(two_ranks: EventGraph) -> None:
         ]  # fmt: skip
         assert found.ranks.rows() == sorted(by_rank, key=lambda row: (-row[2], row[0]))
         num_met += len(rows)
-    assert num_met > len(SEEDS)
+    assert num_met > len(SEEDS) // 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,9 @@ def spans_of(run: nadi.pipeline.Run, place: int) -> dict[str, list[tuple[int, in
     graph, trace = run.graph, run.job.traces[place]
     nodes = trace.nodes.to_dicts()
     hubs = {}
-    for hub in range(2 * graph.num_ops, graph.num_vertices):
-        for edge in range(graph.in_ptr[hub], graph.in_ptr[hub + 1]):
-            hubs[int(graph.edge_op[edge])] = int(graph.time[hub])
+    for edge, vertex in enumerate(graph.in_src.tolist()):
+        if vertex >= 2 * graph.num_ops:  # out of a collective: these wait in it
+            hubs[int(graph.edge_op[edge])] = int(graph.time[vertex])
     has_device = any(node["category"] in ("kernel", "memcpy", "memset") for node in nodes)
     asks = [
         str(node["kind"]).startswith("COMM") or node["name"].startswith("c10d::") for node in nodes
@@ -51,6 +52,7 @@ def spans_of(run: nadi.pipeline.Run, place: int) -> dict[str, list[tuple[int, in
     for row, node in enumerate(nodes):  # parents come first
         asks[row] |= node["parent"] >= 0 and asks[node["parent"]]
     found: dict[str, list[tuple[int, int]]] = {part: [] for part in PARTS}
+    on_threads: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for op in range(graph.num_ops):
         if graph.op_trace[op] != place:
             continue
@@ -61,11 +63,28 @@ def spans_of(run: nadi.pipeline.Run, place: int) -> dict[str, list[tuple[int, in
             found["transferring"].append((max(a, hubs.get(op, a)), b))
         elif node["category"] in ("memcpy", "memset"):
             found["copying"].append((a, b))
-        elif node["category"] == ("kernel" if has_device else "operator") and (
-            has_device or not asks[graph.op_row[op]]
-        ):
+        elif node["category"] == "kernel":
             found["computing"].append((a, b))
+        elif node["category"] == "operator" and not has_device:
+            on_threads[node["thread"]].append((a, -b, graph.op_row[op]))
+    for of_thread in on_threads.values():
+        found["computing"] += [(a, b) for a, b, row in innermost(of_thread) if not asks[row]]
     return found
+
+
+def innermost(operators: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Give the intervals in which each operator of a thread is the innermost, with its row."""
+    is_open: list[tuple[int, int]] = []
+    time = 0
+    for start, minus_end, row in [*sorted(operators), (2**62, 0, -1)]:
+        while is_open and is_open[-1][0] <= start:
+            end, ended = is_open.pop()
+            yield time, end, ended
+            time = max(time, end)
+        if is_open:
+            yield time, start, is_open[-1][1]
+        time = start
+        is_open.append((-minus_end, row))
 
 
 def check(run: nadi.pipeline.Run) -> None:
@@ -118,7 +137,7 @@ def test_totals_are_sums(demo_run: nadi.pipeline.Run) -> None:
         assert (row["count"], row["time"]) == (len(times), sum(times))
     assert not expected
     found = collective_totals(graph, window)
-    assert found["count"].sum() == demo_run.stragglers.collectives.height
+    assert found["count"].sum() >= demo_run.stragglers.collectives.height > 0
     assert (found["waiting"] >= 0).all()
     sizes = found["bytes"] * found["count"] * 1e9 / found["transferring"]
     known = found["bytes_per_second"] >= 0

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import nadi
 from nadi.analyze.stragglers import Stragglers, find_stragglers
 from tests.conftest import PairWriter
+from tests.link.test_rank_communication import GROUP, asked
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
@@ -76,8 +78,41 @@ def test_the_lowest_rank_counts_of_those_that_come_last_together(tmp_path: Path)
     assert found.ranks["rank"].to_list() == [1, 0, 2]
 
 
+def test_who_comes_last_is_no_straggler_if_nobody_waited(tmp_path: Path) -> None:
+    found = stragglers(job_of(tmp_path, [[30, 10], [30, 20]]))
+    assert found.collectives.select("rank", "waited").rows() == [(1, 10_000)]
+    assert found.ranks["times_last"].to_list() == [1, 0]
+
+
+@pytest.mark.parametrize(("received", "waited"), [(20, 80_000), (120, 0)])
+def test_a_receiver_on_a_thread_waits_for_its_sender_and_never_the_other_way(
+    tmp_path: Path, received: float, waited: int
+) -> None:
+    starts, end = {"send": 100.0, "recv": received}, 150
+    for rank, (name, start) in enumerate(starts.items()):
+        writer = PairWriter(tmp_path)
+        writer.device_keys["distributedInfo"] = {
+            "rank": rank, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}],
+        }  # fmt: skip
+        writer.op("aten::mm", 0, start - 10)
+        other = "int dst" if name == "send" else "int src"
+        types = ["GenericList[Tensor(float)]", "Object", "Int", "Int"]
+        schema = f"c10d::{name}(Tensor[] tensors, {GROUP}, {other}, int tag) -> Work"
+        asked(writer, f"c10d::{name}", start - 2, [[], "<Object>", 1 - rank, 0], types, schema,
+              dur=3)  # fmt: skip
+        writer.op(f"gloo:{name}", start, end - start, cat="user_annotation", tid=2)
+        for node in writer.nodes:
+            node["pid"] = rank
+        writer.write(f"_{rank}")
+    found = stragglers(nadi.build_graph(nadi.load_job(tmp_path)))
+    rows = [(0, waited, "aten::mm")] if waited else []
+    assert found.collectives.select("rank", "waited", "operation").rows() == rows
+    by_rank = sorted(found.ranks.select("rank", "caused", "waited").rows())
+    assert by_rank == [(0, waited, 0), (1, 0, waited)]
+
+
 def test_collectives_at_the_borders_of_a_window_are_in_it(tmp_path: Path) -> None:
-    graph = job_of(tmp_path, [[10, 100, 50], [30, 20, 50]])
+    graph = job_of(tmp_path, [[10, 100, 50], [30, 20, 55]])
     replay = nadi.graph.replay_graph(graph)
     found = stragglers(graph).collectives
     met = found["time"].to_list()

@@ -231,3 +231,17 @@ def test_backward_comes_after_a_forward_that_has_ended(
     device.event("aten::mul", 0, ends, **number)
     device.event(name, starts, 20, tid=WORKER, **number)
     assert pairs(device.read(), "thread") == ([("aten::mul", name)] if pairs_up else [])
+
+
+@pytest.mark.parametrize("name", [
+    "_c10d_functional::wait_tensor", "c10d_functional::wait_tensor",
+    "_c10d_functional_autograd::wait_tensor",
+])  # fmt: skip
+def test_a_functional_collective_is_waited_for_in_an_operator(
+    device: DeviceWriter, name: str
+) -> None:
+    asked(device, [(20, 2_000)])
+    device.event("aten::mul", 5, 15)
+    device.event(name, 100, 1_950)
+    device.event("aten::add", 2_100, 10)
+    assert pairs(device.read(), "sync") == [(GLOO, name)]

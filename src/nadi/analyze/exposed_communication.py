@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nadi.analyze.host_computation import host_computation
 from nadi.kernels.intervals import union_length
 from nadi.model.arrays import Bools, Ints
-from nadi.model.schema import DEVICE_WORK
+from nadi.model.schema import COMMUNICATION_KINDS, DEVICE_WORK
 from nadi.model.trace import Job, Trace
 
 __all__ = ["RankCommunication", "communication_by_rank"]
@@ -29,37 +30,37 @@ def communication_by_rank(job: Job, start: int, end: int) -> list[RankCommunicat
     """Compute the communication time of each rank in ``[start, end)``, ns since the job's origin.
 
     On a rank with a device, computation is any of its kernels that do not communicate
-    (copies and sets do not compute); on a rank without, any operator outside of
-    communication. O(nodes log nodes).
+    (copies and sets do not compute); on a rank without, the self time of operators on any
+    thread, except for those that ask for communication or wait for it. O(nodes log nodes).
     """
     low, high = start + job.origin, end + job.origin
     return [_measure(trace, low, high) for trace in job.traces]
 
 
 def _measure(trace: Trace, low: int, high: int) -> RankCommunication:
-    is_comm = trace.nodes["kind"].is_in(["COMM_COLL", "COMM_SEND", "COMM_RECV"]).to_numpy()
-    comm = _clip(trace, np.flatnonzero(is_comm), low, high)
-    compute = _clip(trace, _computation(trace, is_comm), low, high)
+    is_comm = trace.nodes["kind"].is_in(COMMUNICATION_KINDS).to_numpy()
+    comm = _cut(*_times(trace, np.flatnonzero(is_comm)), low, high)
+    compute = _cut(*_computation(trace, is_comm), low, high)
     busy = union_length(*comm)
     either = union_length(np.append(comm[0], compute[0]), np.append(comm[1], compute[1]))
     return RankCommunication(trace.rank, busy, either - union_length(*compute))
 
 
-def _computation(trace: Trace, is_comm: Bools) -> Ints:
+def _computation(trace: Trace, is_comm: Bools) -> _Intervals:
     if trace.category_mask(*DEVICE_WORK).any():
-        return np.flatnonzero(trace.category_mask("kernel") & ~is_comm)
-    asks = trace.nodes["name"].cast(str).str.starts_with("c10d::").to_numpy()
-    inside = is_comm | asks
-    parent = trace.column("parent")
-    nested = parent >= 0
-    while ((wider := inside | (nested & inside[parent])) != inside).any():
-        inside = wider
-    return np.flatnonzero(trace.category_mask("operator") & ~inside)
+        return _times(trace, np.flatnonzero(trace.category_mask("kernel") & ~is_comm))
+    start = trace.column("start")
+    time = np.column_stack((start, start + trace.column("duration"))).ravel()
+    begin, end = host_computation(trace)
+    return time[begin], time[end]
 
 
-def _clip(trace: Trace, rows: Ints, low: int, high: int) -> _Intervals:
+def _times(trace: Trace, rows: Ints) -> _Intervals:
     start = trace.column("start")[rows]
-    end = start + trace.column("duration")[rows]
+    return start, start + trace.column("duration")[rows]
+
+
+def _cut(start: Ints, end: Ints, low: int, high: int) -> _Intervals:
     start, end = np.maximum(start, low), np.minimum(end, high)
     inside = end > start
     return start[inside], end[inside]

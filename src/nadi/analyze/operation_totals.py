@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.analyze.participants import find_participants
+from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
 from nadi.model.arrays import Bools, Ints
 from nadi.model.kernel_classes import kernel_class
@@ -50,40 +51,41 @@ def operation_totals(graph: EventGraph, window: Window) -> pl.DataFrame:
 
 
 def collective_totals(graph: EventGraph, window: Window) -> pl.DataFrame:
-    """Sum collectives that ranks of the recording have in common, apart from their wait times.
+    """Sum collectives and transfers that ranks have in common, apart from their wait times.
 
     Returns
     -------
     polars.DataFrame
         A row per name, group and size: name, group (its description, or its name), members (of
         the recording), bytes (of the tensors of a member; -1 if not stated), count, waiting
-        (from the first entry to the last, summed; int64 ns), transferring (from the last entry to
-        the last end, summed) and bytes_per_second (bytes by transfer time; -1 if not known); the
-        longest first. O(edges).
+        (from the first entry of a rank that waits to the entry that it waits for, summed; int64
+        ns), transferring (from the last entry to the last end, summed) and bytes_per_second (bytes
+        by transfer time; -1 if not known); the longest first. O(edges log edges).
     """
-    arrivals = np.flatnonzero(graph.edge_kind == EdgeKind.ARRIVAL)
-    hub, op = graph.destinations[arrivals], graph.edge_op[arrivals]
+    hub, op, waits = find_participants(graph)
     inside = (graph.time[hub] >= window.start(graph.time)) & (
         graph.time[hub] <= window.end(graph.time)
     )
-    hub, op = hub[inside], op[inside]
+    hub, op, waits = hub[inside], op[inside], waits[inside]
+    begin = graph.time[2 * op]
     entries = pl.DataFrame({
         "hub": hub,
         "name": graph.names(op),
         "group": _groups(graph, op),
         "bytes": graph.numbers("comm_bytes", op),
-        "entry": graph.time[2 * op],
+        "entry": np.where(waits, np.minimum(begin, graph.time[hub]), graph.time[hub]),
         "end": graph.time[2 * op + 1],
-        "last": graph.time[hub],
+        "last": np.maximum(begin, graph.time[hub]),
+        "straggler": graph.time[hub],
     })  # fmt: skip
     each = entries.group_by("hub").agg(
         pl.first("name"), pl.first("group"), pl.max("bytes"),
-        members=pl.len().cast(pl.Int64), last=pl.first("last"),
+        members=pl.len().cast(pl.Int64), last=pl.max("last"), straggler=pl.first("straggler"),
         entry=pl.min("entry"), end=pl.max("end"),
     )  # fmt: skip
     found = each.group_by("name", "group", "members", "bytes").agg(
         count=pl.len().cast(pl.Int64),
-        waiting=(pl.col("last") - pl.col("entry")).sum(),
+        waiting=(pl.col("straggler") - pl.col("entry")).sum(),
         transferring=(pl.col("end") - pl.col("last")).sum(),
     )
     known = (pl.col("bytes") >= 0) & (pl.col("transferring") > 0)

@@ -7,16 +7,17 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.analyze.host_computation import host_computation
+from nadi.analyze.participants import find_participants
+from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
 from nadi.kernels.intervals import union_length
 from nadi.model.arrays import Bools, Ints
-from nadi.model.schema import DEVICE_WORK
+from nadi.model.schema import COMMUNICATION_KINDS, DEVICE_WORK
 
 __all__ = ["rank_activity", "stream_activity"]
 
 _NOT_WORK = ("annotation", "python", "metadata")
-_COMMUNICATES = ("COMM_COLL", "COMM_SEND", "COMM_RECV")
 
 
 class _Operations(NamedTuple):
@@ -28,16 +29,16 @@ class _Operations(NamedTuple):
     on_device: Bools
     communicates: Bools
     copies: Bools
-    computes: Bools
+    kernels: Bools  # except for communication
     is_work: Bools
 
 
 def rank_activity(graph: EventGraph, window: Window) -> pl.DataFrame:
     """Divide the window of each rank by what it does; times are int64 ns. O(ops log ops).
 
-    Of several activities at the same time the first counts: computation (kernels, or operators on a
-    rank without a device), transfer in collectives and messages, wait time in collectives for the
-    straggler, copies and memory sets. The rest is idle.
+    Of several activities at the same time the first counts: computation (kernels, or the self time
+    of operators on a rank without a device), transfer in collectives and messages, wait time in
+    them for the straggler, copies and memory sets. The rest is idle.
 
     Returns
     -------
@@ -50,9 +51,11 @@ def rank_activity(graph: EventGraph, window: Window) -> pl.DataFrame:
     rows = []
     for place, rank in enumerate(graph.job.ranks):
         mine = graph.op_trace == place
-        compute, comm = mine & ops.computes, mine & ops.communicates
+        comm, has_device = mine & ops.communicates, bool((mine & ops.on_device).any())
         spans = [
-            _spans(ops.start, ops.end, compute),
+            _spans(ops.start, ops.end, mine & ops.kernels)
+            if has_device
+            else _host_spans(graph, place, window),
             _spans(np.maximum(ops.start, ops.entered), ops.end, comm),
             _spans(ops.start, ops.end, comm),
             _spans(ops.start, ops.end, mine & ops.copies),
@@ -62,7 +65,7 @@ def rank_activity(graph: EventGraph, window: Window) -> pl.DataFrame:
             joined = (np.concatenate(side) for side in zip(*spans[:number], strict=True))
             busy.append(union_length(*joined))
         parts = np.diff([*busy, length]).tolist()
-        rows.append((rank, *parts, bool((mine & ops.on_device).any())))
+        rows.append((rank, *parts, has_device))
     names = ("rank", "computing", "transferring", "waiting", "copying", "idle", "has_device")
     return pl.DataFrame(rows, schema=names, orient="row")
 
@@ -114,11 +117,8 @@ def _operations(graph: EventGraph, window: Window) -> _Operations:
     times = np.clip(graph.time[: 2 * graph.num_ops], begin, end)
     category = graph.gather("category")
     on_device = category.is_in(DEVICE_WORK).to_numpy()
-    communicates = graph.gather("kind").is_in(_COMMUNICATES).to_numpy()
+    communicates = graph.gather("kind").is_in(COMMUNICATION_KINDS).to_numpy()
     kernels = (category == "kernel").to_numpy() & ~communicates
-    operators = (category == "operator").to_numpy() & ~_around(graph)
-    with_device = np.zeros(len(graph.job.traces), dtype=np.bool_)
-    with_device[graph.op_trace[on_device]] = True
     return _Operations(
         start=times[0::2],
         end=times[1::2],
@@ -126,30 +126,31 @@ def _operations(graph: EventGraph, window: Window) -> _Operations:
         on_device=on_device,
         communicates=communicates,
         copies=on_device & ~kernels & ~communicates,
-        computes=np.where(with_device[graph.op_trace], kernels, operators),
+        kernels=kernels,
         is_work=~category.is_in(_NOT_WORK).to_numpy(),
     )
 
 
-def _around(graph: EventGraph) -> Bools:
-    """Return what communicates, calls that ask for it, and all that is nested in these."""
-    found = np.zeros(graph.num_ops, dtype=np.bool_)
-    for number, trace in enumerate(graph.job.traces):
-        inside = trace.nodes["kind"].is_in(_COMMUNICATES).to_numpy() | trace.name_mask("^c10d::")
-        parent = trace.column("parent")
-        nested = parent >= 0
-        while ((wider := inside | (nested & inside[parent])) != inside).any():
-            inside = wider
-        mine = graph.op_trace == number
-        found[mine] = inside[graph.op_row[mine]]
-    return found
+def _host_spans(graph: EventGraph, place: int, window: Window) -> tuple[Ints, Ints]:
+    """Return when operators of a rank without a device compute; ns, cut to the window."""
+    mine = np.flatnonzero(graph.op_trace == place)
+    op_of_row = np.full(graph.job.traces[place].nodes.height, -1, dtype=np.int64)
+    op_of_row[graph.op_row[mine]] = mine
+    start, end = (
+        np.clip(
+            graph.time[2 * op_of_row[border // 2] + border % 2],
+            window.start(graph.time), window.end(graph.time),
+        )
+        for border in host_computation(graph.job.traces[place])
+    )  # fmt: skip
+    return _spans(start, end, np.ones(start.size, dtype=np.bool_))
 
 
 def _entered(graph: EventGraph) -> Ints:
-    """Return when the last member has entered the collective of an operation; ns, shape (ops,)."""
+    """Return until when an operation waits in a collective, its start if never; ns."""
     entered = graph.time[0 : 2 * graph.num_ops : 2].copy()
-    arrivals = np.flatnonzero(graph.edge_kind == EdgeKind.ARRIVAL)
-    entered[graph.edge_op[arrivals]] = graph.time[graph.destinations[arrivals]]
+    hub, op, waits = find_participants(graph)
+    entered[op[waits]] = np.maximum(graph.time[hub[waits]], entered[op[waits]])
     return entered
 
 

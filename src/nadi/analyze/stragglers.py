@@ -1,4 +1,4 @@
-"""Stragglers: the rank that enters each collective last, why, and the wait time it causes."""
+"""Stragglers: who enters a collective or transfer last, why, and the wait time it causes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from nadi.analyze.participants import find_participants
 from nadi.graph.critical_paths import PATH_KINDS, kind_of_edges
 from nadi.graph.event_graph import EdgeKind
 from nadi.graph.replay import Replay
@@ -24,10 +25,11 @@ class Stragglers:
     Attributes
     ----------
     collectives
-        One row each, in order of time: name and rank of the operation that came last, row
-        (its node), time (ns since the job's origin, of its entry), waited (ns, summed over
-        the others), late (ns, their mean), longest (ns, of one other), cause (a path kind) and
-        operation: the largest part of the chain that delayed it since the previous collective.
+        One row for each collective or transfer in which others waited, in order of time: name and
+        rank of the operation that came last, row (its node), time (ns since the job's origin, of
+        its entry), waited (ns, summed over the others), late (ns, their mean), longest (ns, of one
+        other), cause (a path kind) and operation: the largest part of the chain that delayed it
+        since the previous collective.
     ranks
         One row each: rank, times_last, caused (wait time that it causes, ns), waited (ns
         that it waits for others); sorted by caused, largest first.
@@ -38,45 +40,50 @@ class Stragglers:
 
 
 def find_stragglers(replay: Replay, window: Window) -> Stragglers:
-    """Find the straggler of each collective of a window. O(edges + paths to them).
+    """Find the straggler of each collective and transfer of a window. O(edges + paths to them).
 
-    If several ranks enter last at the same time, the lowest rank is the straggler.
+    If several ranks enter last at the same time, the lowest rank is the straggler. If nobody
+    waited, there is none: a receiver may come after its sender.
     """
     graph, time = replay.graph, replay.time
     begin, end = window.start(time), window.end(time)
-    into_hub = np.flatnonzero(graph.edge_kind == EdgeKind.ARRIVAL)
-    hub = graph.destinations[into_hub]
-    inside = (time[hub] >= begin) & (time[hub] <= end)
-    into_hub, hub = into_hub[inside], hub[inside]
-    came = time[graph.in_src[into_hub]]
-    rank = np.array(graph.job.ranks, dtype=np.int64)[graph.op_trace[graph.edge_op[into_hub]]]
-    waited = time[hub] - came
-    last = replay.bound_by[hub] == into_hub
-    order = np.flatnonzero(last)
-    order = order[np.argsort(time[hub[order]], kind="stable")]
-    _, number = np.unique(hub, return_inverse=True)
-    total, longest, members = np.zeros((3, int(number.max(initial=-1)) + 1), dtype=np.int64)
-    np.add.at(total, number, waited)
-    np.maximum.at(longest, number, waited)
-    np.add.at(members, number, 1)
-    op = graph.edge_op[into_hub[order]]
-    causes = [_cause(replay, int(vertex), begin) for vertex in graph.in_src[into_hub[order]]]
+    parts = find_participants(graph)
+    arrival = np.flatnonzero(graph.edge_kind == EdgeKind.ARRIVAL)
+    met = graph.destinations[arrival]
+    inside = (time[met] >= begin) & (time[met] <= end)
+    arrival, met = arrival[inside], met[inside]
+    taken = np.isin(parts.hub, met)
+    hub, op, waits = parts.hub[taken], parts.op[taken], parts.waits[taken]
+    waited = np.where(waits, np.maximum(time[hub] - time[2 * op], 0), 0)
+    total, longest, members = np.zeros((3, graph.num_vertices), dtype=np.int64)
+    np.add.at(total, hub, waited)
+    np.maximum.at(longest, hub, waited)
+    np.add.at(members, hub, 1)
+    by_rank = pl.DataFrame({"rank": _rank_of(replay, op), "waited": waited})
+    last = arrival[(replay.bound_by[met] == arrival) & (total[met] > 0)]
+    last = last[np.argsort(time[graph.destinations[last]], kind="stable")]
+    hub, op, source = graph.destinations[last], graph.edge_op[last], graph.in_src[last]
+    causes = [_cause(replay, int(vertex), begin) for vertex in source]
     collectives = pl.DataFrame({
         "name": graph.op_names.gather(op),
-        "rank": rank[order],
+        "rank": _rank_of(replay, op),
         "row": graph.op_row[op],
-        "time": came[order],
-        "waited": total[number[order]],
-        "late": total[number[order]] // np.maximum(members[number[order]] - 1, 1),
-        "longest": longest[number[order]],
+        "time": time[source],
+        "waited": total[hub],
+        "late": total[hub] // np.maximum(members[hub] - 1, 1),
+        "longest": longest[hub],
         "cause": [kind for kind, _ in causes],
         "operation": [name for _, name in causes],
     }, schema_overrides={"cause": pl.Enum(PATH_KINDS), "operation": pl.String})  # fmt: skip
-    return Stragglers(collectives, _by_rank(collectives, rank, waited))
+    return Stragglers(collectives, _by_rank(collectives, by_rank))
 
 
-def _by_rank(collectives: pl.DataFrame, rank: Ints, waited: Ints) -> pl.DataFrame:
-    mine = pl.DataFrame({"rank": rank, "waited": waited}).group_by("rank").agg(pl.sum("waited"))
+def _rank_of(replay: Replay, op: Ints) -> Ints:
+    return np.array(replay.graph.job.ranks, dtype=np.int64)[replay.graph.op_trace[op]]
+
+
+def _by_rank(collectives: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
+    mine = waits.group_by("rank").agg(pl.sum("waited"))
     caused = collectives.group_by("rank").agg(times_last=pl.len().cast(pl.Int64),
                                               caused=pl.sum("waited"))  # fmt: skip
     return (

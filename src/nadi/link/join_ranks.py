@@ -18,12 +18,10 @@ from nadi.link.ranks.collective_mismatches import report_collectives, report_pai
 from nadi.link.ranks.point_to_point import match_pairs
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
-from nadi.model.schema import CLOCKS, MATCHES
+from nadi.model.schema import CLOCKS, COMMUNICATION_KINDS, MATCHES
 from nadi.model.trace import Job, Trace
 
-__all__ = ["COMMUNICATION", "as_in_job", "link_job"]
-
-COMMUNICATION = ("COMM_COLL", "COMM_SEND", "COMM_RECV")
+__all__ = ["as_in_job", "link_job"]
 
 
 def link_job(traces: Sequence[Trace]) -> Job:
@@ -209,7 +207,7 @@ def as_in_job(trace: Trace, group: Sequence[int], shift: int) -> Trace:
     shift
         Nanoseconds to add to its times.
     """
-    rows = np.flatnonzero(trace.nodes["kind"].is_in(COMMUNICATION).to_numpy())
+    rows = np.flatnonzero(trace.nodes["kind"].is_in(COMMUNICATION_KINDS).to_numpy())
     column = trace.column("group").copy()
     column[rows] = np.asarray(group, dtype=np.int64)
     regrouped = (column != trace.column("group")).any()

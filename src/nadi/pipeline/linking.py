@@ -26,10 +26,10 @@ from nadi.formats.csv_tables import file_of_table
 from nadi.formats.registry import format_for_writing
 from nadi.formats.trace_files import read, write
 from nadi.link.join_host_device import link_device, link_pair
-from nadi.link.join_ranks import COMMUNICATION, as_in_job, link_job
+from nadi.link.join_ranks import as_in_job, link_job
 from nadi.load.discover import TraceFiles, find_files, pair_recordings, peek, recording_of
 from nadi.model.provenance import Provenance, Source
-from nadi.model.schema import DEPS
+from nadi.model.schema import COMMUNICATION_KINDS, DEPS
 from nadi.model.trace import Job, Trace
 from nadi.progress import tell
 
@@ -355,7 +355,7 @@ def _give_back_memory() -> None:
 
 def _communication(trace: Trace) -> Trace:
     """Return a trace of the communication alone, which is what ranks have in common."""
-    nodes = trace.nodes.filter(pl.col("kind").is_in(COMMUNICATION))
+    nodes = trace.nodes.filter(pl.col("kind").is_in(COMMUNICATION_KINDS))
     # a source holds on to the file's bytes until its hash is asked for
     sources = tuple(Source(one.path, one.format, one.size, "") for one in trace.provenance.sources)
     return Trace(

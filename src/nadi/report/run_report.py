@@ -335,7 +335,7 @@ def _print_stragglers(data: dict[str, Any], console: Console) -> None:
     if not found["collectives"]:
         return
     table = make_table(
-        "stragglers in collectives",
+        "stragglers in collectives and transfers",
         rank="right", **{"times last": "right", "wait time caused": "right",
                          "own wait time": "right"},
     )  # fmt: skip

@@ -13,6 +13,7 @@ from nadi.graph.event_graph import EventGraph
 from nadi.model.ancestors import nearest
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
+from nadi.model.schema import COMMUNICATION_KINDS
 
 __all__ = ["Communication", "Groups", "Transfer", "communication_ops", "find_communication"]
 
@@ -89,7 +90,7 @@ class Communication:
 
 def communication_ops(graph: EventGraph) -> Ints:
     """Return the communication operations, none nested in another; ascending."""
-    is_comm = graph.gather("kind").is_in(["COMM_COLL", "COMM_SEND", "COMM_RECV"]).to_numpy()
+    is_comm = graph.gather("kind").is_in(COMMUNICATION_KINDS).to_numpy()
     ops = np.flatnonzero(is_comm)
     return ops[nearest(graph.op_parent[ops], graph.op_parent, is_comm) < 0]
 

@@ -8,7 +8,9 @@ from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import DEVICE_WORK, THREAD_WORK
 from nadi.model.trace import Trace
 
-__all__ = ["find_rows", "host_work", "launcher_rows"]
+__all__ = ["communication_calls", "find_rows", "host_work", "launcher_rows"]
+
+_CALLS = r"^c10d::|^_?c10d_functional(_autograd)?::wait_tensor$"
 
 
 def launcher_rows(trace: Trace) -> Ints:
@@ -38,6 +40,14 @@ def host_work(trace: Trace, prefix: str) -> Bools:
     """Return which nodes are timed host operations whose name has a prefix."""
     named = trace.nodes["name"].cast(str).str.starts_with(prefix).to_numpy()
     return named & trace.category_mask(*THREAD_WORK) & (trace.column("start") >= 0)
+
+
+def communication_calls(trace: Trace) -> Bools:
+    """Return which operators ask for communication or wait for it: their own time is no work.
+
+    Functional collectives (DTensor, FSDP, torch.compile) wait in an operator, ``wait_tensor``.
+    """
+    return trace.name_mask(_CALLS) & trace.category_mask("operator")
 
 
 def find_rows(keys: Ints, rows: Ints, wanted: Ints, *, nearest: bool = False) -> Ints:

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.kernels.intervals import expand_ranges
-from nadi.link.dependencies.launch_correlation import find_rows, host_work, launcher_rows
+from nadi.link.dependencies.launch_correlation import (
+    communication_calls,
+    find_rows,
+    host_work,
+    launcher_rows,
+)
 from nadi.link.dependencies.operator_nesting import Nesting
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import LABELS
@@ -55,7 +60,8 @@ def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
         Dependencies of the kinds thread, launch and sync; node rows, int64. O(ops log ops).
     """
     is_gloo, asks = host_work(trace, "gloo:"), host_work(trace, "c10d::")
-    stretches = _idle_stretches(trace, nesting, (trace.category_mask(*LABELS) & ~is_gloo) | asks)
+    is_idle = (trace.category_mask(*LABELS) & ~is_gloo) | asks | communication_calls(trace)
+    stretches = _idle_stretches(trace, nesting, is_idle)
     return _waits_for_gloo(trace, stretches, is_gloo, asks) + _waits_for_workers(
         trace, nesting, stretches, is_gloo
     )

@@ -7,6 +7,7 @@ from nadi.model.protobuf_values import VALUE_TYPES
 __all__ = [
     "ATTRIBUTE_TYPES",
     "CATEGORIES",
+    "COMMUNICATION_KINDS",
     "COMM_TYPES",
     "DEP_KINDS",
     "DEVICE_WORK",
@@ -47,6 +48,7 @@ CATEGORIES = (
     "sync",
     "device_annotation",
 )
+COMMUNICATION_KINDS = ("COMM_COLL", "COMM_SEND", "COMM_RECV")
 LABELS = ("annotation", "python")  # ranges around operations, which do no work of their own
 THREAD_WORK = ("annotation", "python", "operator", "runtime", "driver")
 DEVICE_WORK = ("kernel", "memcpy", "memset")

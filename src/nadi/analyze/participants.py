@@ -1,0 +1,39 @@
+"""Who takes part in each collective and transfer of an event graph, and who waits in it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.model.arrays import Bools, Ints
+
+__all__ = ["Participants", "find_participants"]
+
+
+class Participants(NamedTuple):
+    """Operations that take part in collectives and transfers; arrays of shape (participants,).
+
+    ``hub`` is the vertex of the graph at which the last one that others wait for has entered,
+    ``op`` the operation, and ``waits`` whether it waits for that. On devices all wait for each
+    other. On threads (gloo) a sender does not wait, and nobody waits for a receiver.
+    """
+
+    hub: Ints
+    op: Ints
+    waits: Bools
+
+
+def find_participants(graph: EventGraph) -> Participants:
+    """Return each operation of each collective and transfer once, by hub. O(edges log edges)."""
+    arriving = np.flatnonzero(graph.edge_kind == EdgeKind.ARRIVAL)
+    leaving = np.flatnonzero(graph.edge_kind == EdgeKind.COMMUNICATION)
+    leaving = leaving[graph.in_src[leaving] >= 2 * graph.num_ops]
+    hub = np.append(graph.destinations[arriving], graph.in_src[leaving])
+    op = np.append(graph.edge_op[arriving], graph.edge_op[leaving])
+    waits = np.repeat([False, True], [arriving.size, leaving.size])
+    order = np.lexsort((~waits, op, hub))  # where it waits comes first of its two places
+    hub, op, waits = hub[order], op[order], waits[order]
+    once = np.append(True, (np.diff(hub) != 0) | (np.diff(op) != 0))[: hub.size]
+    return Participants(hub[once], op[once], waits[once])
