@@ -16,6 +16,7 @@ from nadi.link.dependencies.operator_nesting import nest
 from nadi.link.dependencies.tensor_dependencies import find_tensor_deps
 from nadi.link.dependencies.waiting_threads import waiting_threads
 from nadi.link.device_clock import align_device
+from nadi.link.gloo_transfers import transfers_beside_threads
 from nadi.link.matching.operation_matching import Match, match_operations, report_match
 from nadi.model.ancestors import nearest
 from nadi.model.arrays import Ints
@@ -62,6 +63,7 @@ def link_pair(
     """
     log = IssueLog()
     device, launcher = align_device(device, log)
+    device = transfers_beside_threads(device, launcher, log)
     match = match_operations(host, device, force=force)
     report_match(host, device, match, log)
     trace, host_row, row_of_host, row_of_event = _joined(host, device, match, log)
@@ -150,6 +152,7 @@ def link_device(device: Trace) -> Trace:
         "kernels that are moved to another stream, and tensors in exported traces",
     )  # fmt: skip
     device, launcher = align_device(device, log)
+    device = transfers_beside_threads(device, launcher, log)
     nowhere = np.full(device.nodes.height, -1, dtype=np.int64)
     return _with_dependencies(device, _NO_HOST, nowhere, device, launcher, log)
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from nadi.folding.folded_job import FoldedJob
 from nadi.load.simulation_jobs import read_job, read_ranks
+from nadi.load.system_library import load_system
 from nadi.model.trace import Job, Trace
 from nadi.simulator.engine_driver import simulate_job
 from nadi.simulator.machine.memory_changes import MemoryChange
@@ -28,7 +29,9 @@ _ENDS: tuple[Literal["low"], Literal["high"]] = ("low", "high")
 
 
 def simulate(
-    job: Job | Sequence[Trace] | Path | str, system: System, prices: LearnedPrices | None = None
+    job: Job | Sequence[Trace] | Path | str,
+    system: System | Path | str,
+    prices: LearnedPrices | None = None,
 ) -> Simulation:
     """Predict when each node of a job runs on a system.
 
@@ -42,7 +45,7 @@ def simulate(
         A trace per rank, in order of rank; a linked job; or the paths that
         :func:`nadi.load.read_job` accepts.
     system
-        The system to simulate.
+        The system to simulate, or a name or a file of one as :func:`nadi.load_system` takes it.
     prices
         Prices learned from a recording (:func:`nadi.pricing.learn_prices`), which take
         precedence over those of the device.
@@ -56,6 +59,8 @@ def simulate(
     """
     if isinstance(job, (str, Path)):
         job = read_job(job)
+    if not isinstance(system, System):
+        system = load_system(system, len(job.traces if isinstance(job, Job) else job))
     done = _simulated(job, system, prices)
     if not isinstance(job, FoldedJob):
         return done

@@ -1,0 +1,58 @@
+"""Sends and receives of gloo run beside the thread that asked for them, not on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from nadi.link.dependencies.launch_correlation import host_work
+from nadi.model.arrays import Ints
+from nadi.model.issues import IssueLog
+from nadi.model.trace import Trace
+
+__all__ = ["transfers_beside_threads"]
+
+_TRANSFERS = ("gloo:send", "gloo:recv")
+
+
+def transfers_beside_threads(trace: Trace, launcher: Ints, log: IssueLog) -> Trace:
+    """Move sends and receives of gloo that outlast their call off the thread of the call.
+
+    PyTorch records them on the calling thread, from the call to the end of the wait, although the
+    thread goes on in between: what it does there would count as nested in the transfer. Each is
+    moved to the first of further threads on which no other transfer runs meanwhile.
+
+    Parameters
+    ----------
+    launcher
+        int64, shape (nodes,): the call that issued each operation, or -1.
+    log
+        Records how many are moved.
+
+    Returns
+    -------
+    Trace
+        With other threads for these nodes. O(nodes + transfers * threads).
+    """
+    start, thread = trace.column("start"), trace.column("thread")
+    end = start + trace.column("duration")
+    is_transfer = np.logical_or(*(host_work(trace, name) for name in _TRANSFERS))
+    beside = is_transfer & (launcher >= 0) & (thread == thread[launcher]) & (end > end[launcher])
+    rows = np.flatnonzero(beside)
+    if rows.size == 0:
+        return trace
+    first_free = int(thread.max()) + 1
+    until: list[int] = []  # when each further thread is free again
+    moved = thread.copy()
+    for row in rows[np.argsort(start[rows], kind="stable")].tolist():
+        lane = next((i for i, time in enumerate(until) if time <= start[row]), len(until))
+        until[lane : lane + 1] = [int(end[row])]
+        moved[row] = first_free + lane
+    log.add(
+        "link.gloo-transfers", "info", rows.size,
+        "sends and receives of gloo last longer than the calls that issued them",
+        f"they are shown on threads of their own, {first_free} and above",
+    )  # fmt: skip
+    return replace(trace, nodes=trace.nodes.with_columns(thread=pl.Series(moved)))
