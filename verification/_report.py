@@ -105,6 +105,13 @@ def arguments(*defaults: str) -> list[Path]:
     return given or [SHARED / default for default in defaults]
 
 
+def takes_all() -> bool:
+    """Tell whether the command line asks for everything (--all), and take that word from it."""
+    asked = "--all" in sys.argv
+    sys.argv = [word for word in sys.argv if word != "--all"]
+    return asked
+
+
 def run_parts(parts: dict[str, Callable[[Checks], None]]) -> None:
     """Run the parts that the command line names, or all; exit code 1 unless everything holds."""
     chosen = sys.argv[1:] or list(parts)
