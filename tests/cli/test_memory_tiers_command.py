@@ -71,3 +71,26 @@ def test_without_tiers_nothing_of_them_is_told(
     assert "tier" not in capsys.readouterr().out
     run("simulate", tmp_path / "job", *SYSTEM, "--json")
     assert json.loads(capsys.readouterr().out)["memory_tiers"] is None
+
+
+def test_several_jobs_share_memory_and_are_asked_what_other_memory_would_do(
+    job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = ("memory cxl.bandwidth 0.25x", "memory cxl.bandwidth 1x")
+    asked = [word for change in changes for word in ("--what-if", change)]
+    run("simulate", job, job, *SYSTEM, *asked, "--json")
+    data = json.loads(capsys.readouterr().out)
+    slower, same = data["what_if"]
+    assert slower["gain_ns"] < 0 == same["gain_ns"]
+    assert slower["makespan_ns"] + slower["gain_ns"] == data["makespan_ns"]
+    both = [row for row in data["links"] if row["link"] == "cxl.ranks0-7.read"]
+    assert [row["bytes"] for row in both] == [1_600_000_000]
+    assert set(both[0]["users"]) == {"job: loads from cxl", "job 2: loads from cxl"}
+    run("simulate", job, job, *SYSTEM, *asked)
+    printed = capsys.readouterr().out
+    assert "with other memory" in printed
+    assert "loads from cxl" in printed
+    assert main(["simulate", str(job), str(job), *SYSTEM, "--what-if", "memory hbf.read 2x"]) == 2
+    error = capsys.readouterr().err
+    assert "no memory tier or path 'hbf'" in error
+    assert len(error.strip().splitlines()) == 1

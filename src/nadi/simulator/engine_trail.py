@@ -44,7 +44,7 @@ class Trail:
     links
         Of the network as they were left, as there; one row without congestion.
     full
-        int64 ns, shape (links of ``network_graph``,): for how long each kept transfers from being
+        int64 ns, shape (links of ``AllLinks``,): for how long each kept transfers from being
         faster; empty where transfers do not share links.
     """
 

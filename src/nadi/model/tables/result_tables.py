@@ -64,11 +64,14 @@ LINKS = Table(
 
 LINK_USE = Table(
     "link_use",
-    "one physical link of a simulated network, in one direction, that carried anything",
+    "one physical link of a simulated network, or of memory, in one direction, that carried "
+    "anything",
     (
         Column("link", pl.String, "its name, as network.links of a system and network_graph "
-               "have it"),
-        Column("bandwidth", pl.Float64, "what it can carry", "GB/s"),
+               "have it; of memory the tier or path, whose it is, and .read or .write, but of "
+               "devices that both share"),
+        Column("bandwidth", pl.Float64, "what it can carry; of devices that reads and writes "
+               "share, of such a mixture", "GB/s"),
         Column("bytes", _INT, "bytes that it carried", "bytes"),
         Column("utilisation", pl.Float64, "the time that these bytes take on it, divided by the "
                "time of the job; exceeds 1 only by ASTRA-sim's rules, where transfers do not slow "
@@ -76,7 +79,7 @@ LINK_USE = Table(
         Column("full", _INT, "for how long it was full, so that it kept transfers from being "
                "faster; missing where transfers share no links", "ns", missing=-1),
         Column("users", pl.List(pl.String), "who used it, most bytes first: collectives by type "
-               "and process group, and messages from rank to rank"),
+               "and process group, messages from rank to rank, loads and stores by tier"),
         Column("user_bytes", pl.List(_INT), "the bytes of each of them", "bytes"),
     ),
 )  # fmt: skip

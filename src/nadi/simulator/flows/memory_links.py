@@ -7,6 +7,7 @@ share the devices. Before them are the ports of a switch, and the path of a rank
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,32 @@ def access_number(system: System, rank: Ints, tier: int, *, store: bool) -> Ints
     return num_ranks * (num_ranks + 2 * tier + store) + rank
 
 
+class _Block(NamedTuple):
+    """Links of one kind, whose numbers follow each other.
+
+    Attributes
+    ----------
+    name, way
+        Of the tier or path, and what passes: ``.read`` towards ranks, ``.write``, or both.
+    shared_by
+        Ranks of each memory or path, 0 for all.
+    ports
+        Links of each.
+    is_switch
+        Whether they are ports of a switch.
+    first, count
+        The first link, and how many.
+    """
+
+    name: str
+    way: str
+    shared_by: int
+    ports: int = 1
+    is_switch: bool = False
+    first: int = 0
+    count: int = 0
+
+
 class MemoryLinks:
     """The links of all tiers and paths of a system, numbered from ``first``.
 
@@ -39,37 +66,73 @@ class MemoryLinks:
         self._num_ranks = system.network.num_ranks
         self._system, self._first = system, first
         self._bandwidths: list[Floats] = []
+        self._blocks: list[_Block] = []
         self._next = first
         self._paths = {path.name: self._links_of_path(path) for path in system.memory_paths}
         self._tiers = [self._links_of_tier(tier) for tier in system.tiers]
         self.bandwidth: Floats = np.concatenate([np.zeros(0), *self._bandwidths])
 
-    def _add(self, bandwidth: float, count: int) -> int:
+    def _add(self, bandwidth: float, block: _Block) -> int:
         """Add links that carry so much each; returns the first, -1 if nothing limits them."""
+        sharing = block.shared_by or self._num_ranks
+        count = -(-self._num_ranks // sharing) * block.ports
         if not bandwidth or not count:
             return -1
         self._bandwidths.append(np.full(count, bandwidth))
+        self._blocks.append(block._replace(first=self._next, count=count, shared_by=sharing))
         self._next += count
         return self._next - count
 
     def _links_of_path(self, path: MemoryPath) -> tuple[int, int]:
-        count = -(-self._num_ranks // path.shared_by)
-        return self._add(path.read_bandwidth, count), self._add(path.write_bandwidth, count)
+        block = _Block(path.name, ".read", path.shared_by)
+        return (
+            self._add(path.read_bandwidth, block),
+            self._add(path.write_bandwidth, block._replace(way=".write")),
+        )
 
     def _links_of_tier(self, tier: MemoryTier) -> tuple[tuple[int, int], tuple[int, int], int]:
         """Add the devices of a tier, and the ports before them."""
-        count = tier.num_instances(self._num_ranks)
-        devices = self._add(tier.read_bandwidth, count), self._add(tier.write_bandwidth, count)
+        to_read, to_write = (_Block(tier.name, way, tier.shared_by) for way in (".read", ".write"))
+        devices = (
+            self._add(tier.read_bandwidth, to_read), self._add(tier.write_bandwidth, to_write)
+        )  # fmt: skip
         both = -1
         if not tier.duplex and min(tier.read_bandwidth, tier.write_bandwidth) > 0:
             read, write = _weights(tier)
             most = max(read * tier.read_bandwidth, write * tier.write_bandwidth) / _EIGHTH
-            both = self._add(most, count)
+            both = self._add(most, to_read._replace(way=""))
+        of_switch = {"ports": tier.ports, "is_switch": True}
         ports = (
-            self._add(tier.port_read_bandwidth, count * tier.ports),
-            self._add(tier.port_write_bandwidth, count * tier.ports),
+            self._add(tier.port_read_bandwidth, to_read._replace(**of_switch)),
+            self._add(tier.port_write_bandwidth, to_write._replace(**of_switch)),
         )
         return devices, ports, both
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each link: of the tier or path, whose it is, and what passes it."""
+        found = []
+        for block in self._blocks:
+            for number in range(block.count):
+                memory, port = divmod(number, block.ports)
+                first = memory * block.shared_by
+                last = min(first + block.shared_by, self._num_ranks) - 1
+                whose = f"rank{first}" if first == last else f"ranks{first}-{last}"
+                of_port = f".port{port}" if block.is_switch else ""
+                found.append(f"{block.name}.{whose}{of_port}{block.way}")
+        return found
+
+    def owned_by(self, link: Ints, home: Ints) -> Ints:
+        """Return the links of the ranks that stand for the ranks whose links are given.
+
+        ``home``, int64, shape (ranks,), says who stands for each rank. No link has several ranks.
+        """
+        found = link.copy()
+        for block in self._blocks:
+            there = np.flatnonzero((link >= block.first) & (link < block.first + block.count))
+            rank, port = np.divmod(link[there] - block.first, block.ports)
+            found[there] = block.first + home[rank] * block.ports + port
+        return found
 
     def hops(self, numbers: Ints) -> tuple[Ints, Ints, Floats]:
         """Return the links of accesses, by the numbers of their ways.

@@ -38,6 +38,11 @@ class AllLinks:
         """What each link carries, bytes per ns; 0 of a link that is down."""
         return np.concatenate([self.network.bandwidth, self.memory.bandwidth])
 
+    @cached_property
+    def names(self) -> list[str]:
+        """The name of each link; empty where a number has no link."""
+        return [*self.network.names, *self.memory.names]
+
     def hops(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
         """Return the messages and links of all hops of messages; int64, shape (hops,) each.
 

@@ -1,25 +1,31 @@
-"""The physical links of a simulated network: what they carried, for whom, and when they were full.
+"""The physical links of a simulated job: what they carried, for whom, and when they were full.
 
-Links are those of :func:`nadi.simulator.network_graph`, over which transfers share bandwidth.
+Links are those of :func:`nadi.simulator.network_graph`, over which transfers share bandwidth, and
+those of memory tiers and the paths to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Floats, Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import COMM_TYPES, LINK_USE
 from nadi.simulator.distinct_rows import number_rows
+from nadi.simulator.engine.codes import NodeKind
 from nadi.simulator.flows.dimension_links import owned_by
-from nadi.simulator.flows.network_graph import NetworkGraph, network_graph
+from nadi.simulator.flows.memory_links import access_number
+from nadi.simulator.lowering.all_links import AllLinks
 from nadi.simulator.machine.system import Network
 from nadi.simulator.results.link_accounts import Account, add_traffic, link_table
 from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.simulation import Simulation
+from nadi.simulator.work.tier_use import STORE, tiers_of_nodes
 
 __all__ = ["IN_GROUP", "link_use", "overload_issues"]
 
@@ -41,12 +47,12 @@ def link_use(simulation: Simulation) -> pl.DataFrame:
         ``schema.LINK_USE``: links that carried anything, the busiest first. O(links of the ways
         of all messages, those of equal collectives once).
     """
-    graph, users = network_graph(simulation.system), _Users(simulation)
+    links, users = AllLinks(simulation.system), _Users(simulation)
     accounts: dict[int, _Account] = {}
 
     def of_user(user: int) -> _Account:
         if user not in accounts:
-            accounts[user] = _Account(graph, simulation.system.network)
+            accounts[user] = _Account(links, simulation.system.network)
         return accounts[user]
 
     def account_of(node: int) -> Account:
@@ -59,12 +65,12 @@ def link_use(simulation: Simulation) -> pl.DataFrame:
         )
 
     add_traffic(simulation, account_of)
+    for user, number, num_bytes in _accesses(simulation, users):
+        of_user(user).add_accesses(number, num_bytes)
     loads = [
-        (user, link, num_bytes)
-        for user, account in accounts.items()
-        for link, num_bytes in account.loads
-    ]
-    return _table(simulation, graph, users.names, loads)
+        (user, load) for user, account in accounts.items() for load in account.loads
+    ]  # fmt: skip
+    return _table(simulation, links, users.names, loads)
 
 
 def overload_issues(simulation: Simulation) -> pl.DataFrame:
@@ -89,39 +95,73 @@ def overload_issues(simulation: Simulation) -> pl.DataFrame:
     return log.table()
 
 
+class _Load(NamedTuple):
+    """What a user loads on links: int64, shape (links,) each, but for ``units``, float64.
+
+    ``units`` are bytes, but on devices of memory that reads and writes share: there a byte of
+    either counts as its bandwidth says.
+    """
+
+    link: Ints
+    num_bytes: Ints
+    units: Floats
+
+
+def _accesses(simulation: Simulation, users: _Users) -> Iterator[tuple[int, Ints, Ints]]:
+    """Yield who loads from and stores to memory tiers, the numbers of the ways, and the bytes."""
+    program, system = simulation.program, simulation.system
+    node = np.flatnonzero(simulation.trail.kind[: program.num_nodes] == NodeKind.TRANSFER)
+    if not node.size:
+        return
+    tier, store = tiers_of_nodes(program, system)[node], program.kind[node] == STORE
+    everybody = np.arange(simulation.cycles.size)
+    jobs = [(job.name, job.ranks) for job in simulation.jobs] or [("", everybody)]
+    for number, stores in product(range(len(system.tiers)), (False, True)):
+        chosen = node[(tier == number) & (store == stores)]
+        of_own = np.zeros(program.num_ranks, dtype=np.int64)
+        np.add.at(of_own, program.rank[chosen], simulation.trail.size[chosen])
+        num_bytes = of_own[simulation.like]
+        what = f"{'stores to' if stores else 'loads from'} {system.tiers[number].name}"
+        for job, ranks in jobs:
+            used = ranks[num_bytes[ranks] > 0]
+            if used.size:
+                way = access_number(system, used, number, store=stores)
+                yield users.named(job, what), way, num_bytes[used]
+
+
 def _table(
-    simulation: Simulation, graph: NetworkGraph, names: list[str],
-    loads: Sequence[tuple[int, Ints, Ints]],
-) -> pl.DataFrame:  # fmt: skip
-    """Create the table from what users load on links, and their bytes."""
-    none = np.zeros(0, dtype=np.int64)
-    link = np.concatenate([none, *(one for _, one, _ in loads)])
-    num_bytes = np.concatenate([none, *(one for _, _, one in loads)])
+    simulation: Simulation, links: AllLinks, names: list[str], loads: Sequence[tuple[int, _Load]]
+) -> pl.DataFrame:
+    """Create the table from what users load on links."""
+    nothing = np.zeros(0, dtype=np.int64)
+    columns = zip(_Load(nothing, nothing, np.zeros(0)), *(load for _, load in loads), strict=True)
+    link, num_bytes, units = (np.concatenate(column) for column in columns)
     user = np.repeat(
-        np.array([number for number, _, _ in loads], dtype=np.int64),
-        [one.size for _, one, _ in loads],
+        np.array([number for number, _ in loads], dtype=np.int64),
+        [load.link.size for _, load in loads],
     )
     frame = pl.DataFrame({
-        "link": link, "user_bytes": num_bytes,
+        "link": link, "user_bytes": num_bytes, "units": units,
         "users": pl.Series(names, dtype=pl.String).gather(user),
     })  # fmt: skip
     summed = (
-        frame.group_by("link", "users", maintain_order=True).agg(pl.col("user_bytes").sum())
+        frame.group_by("link", "users", maintain_order=True)
+        .agg(pl.col("user_bytes", "units").sum())
         .filter(pl.col("user_bytes") > 0)
         .sort("user_bytes", descending=True, maintain_order=True)
         .group_by("link").agg(pl.col("user_bytes").sum().alias("bytes"), "users",
-                              pl.col("user_bytes"))
+                              pl.col("user_bytes"), pl.col("units").sum())
         .sort("link")
     )  # fmt: skip
     link, carried = summed["link"].to_numpy(), summed["bytes"].to_numpy()
     full = np.full(link.size, -1, dtype=np.int64)
     if simulation.trail.full.size:
-        full = simulation.trail.full[_own_links(simulation, link)]
-    busy = carried / graph.bandwidth[link]
-    time = max(simulation.makespan, 1)
+        full = simulation.trail.full[_own_links(simulation, links, link)]
+    busy = summed["units"].to_numpy() / links.bandwidth[link]
+    time, names_of_links = max(simulation.makespan, 1), links.names
     columns = {
-        "link": [graph.names[one] for one in link.tolist()],
-        "bandwidth": graph.bandwidth[link],
+        "link": [names_of_links[one] for one in link.tolist()],
+        "bandwidth": links.bandwidth[link] * (carried / summed["units"].to_numpy()),
         "bytes": carried,
         "utilisation": busy / time,
         "full": full,
@@ -132,13 +172,14 @@ def _table(
     return LINK_USE.build(link.size, columns)[order]
 
 
-def _own_links(simulation: Simulation, link: Ints) -> Ints:
+def _own_links(simulation: Simulation, links: AllLinks, link: Ints) -> Ints:
     """Return the links of the ranks that were simulated, for those of the ranks they stand for."""
     lowest = np.unique(simulation.like, return_index=True)[1]
     if lowest.size == simulation.like.size:
         return link
-    network = simulation.system.network
-    return owned_by(network.dimensions, network.num_ranks, link, lowest[simulation.like])
+    network, home = simulation.system.network, lowest[simulation.like]
+    own = owned_by(network.dimensions, network.num_ranks, link, home)
+    return links.memory.owned_by(own, home)
 
 
 class _Users:
@@ -161,13 +202,14 @@ class _Users:
         if trail.peer[node] and group >= 0:
             own = self._simulation.group_label(group).removeprefix(f"{job}/")
             name = f"{name}{IN_GROUP}{own}"
-        return self._named(job, name)
+        return self.named(job, name)
 
     def of_messages(self, job: str) -> int:
         """Return the number of the messages of a job."""
-        return self._named(job, _MESSAGES)
+        return self.named(job, _MESSAGES)
 
-    def _named(self, job: str, what: str) -> int:
+    def named(self, job: str, what: str) -> int:
+        """Return the number of a user of a job; of one job alone, its name is empty."""
         name = f"{job}: {what}" if job else what
         return self._numbers.setdefault(name, len(self._numbers))
 
@@ -192,20 +234,29 @@ class _ByJob:
 class _Account:
     """Adds up what messages of one user load on links."""
 
-    def __init__(self, graph: NetworkGraph, network: Network) -> None:
-        self._graph, self._network = graph, network
-        self.loads: list[tuple[Ints, Ints]] = []
+    def __init__(self, links: AllLinks, network: Network) -> None:
+        self._links, self._network = links, network
+        self.loads: list[_Load] = []
 
     def add_messages(self, src: Ints, dst: Ints, num_bytes: Ints) -> None:
         """Add messages from rank to rank, each over all links of its way."""
         for first in range(0, src.size, _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
-            routes = self._graph.routes(src[part], dst[part])
-            each = np.repeat(num_bytes[part], np.diff(routes.first))
-            if each.size:
-                number, at = number_rows([routes.link.astype(np.int64)])
-                total = np.bincount(number, weights=each.astype(np.float64))
-                self.loads.append((routes.link[at].astype(np.int64), total.astype(np.int64)))
+            message, link = self._links.hops(src[part], dst[part])
+            self._add(link, num_bytes[part][message], 1.0)
+
+    def add_accesses(self, number: Ints, num_bytes: Ints) -> None:
+        """Add accesses of memory tiers, by the numbers of their ways."""
+        access, link, load = self._links.memory.hops(number)
+        self._add(link, num_bytes[access], load)
+
+    def _add(self, link: Ints, num_bytes: Ints, load: Floats | float) -> None:
+        if not link.size:
+            return
+        number, at = number_rows([link])
+        each = num_bytes.astype(np.float64)
+        total, units = (np.bincount(number, weights=one) for one in (each, each * load))
+        self.loads.append(_Load(link[at], total.astype(np.int64), units))
 
     def add_lines(self, d: int, src: Ints, dst: Ints, num_bytes: Ints, inner: int = -1) -> None:
         """Add the same messages in every line of ranks that differ in one dimension only."""
