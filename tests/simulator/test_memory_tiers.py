@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import msgspec
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, strategies as st
 
@@ -22,6 +25,7 @@ from nadi.simulator import (
     loaded_latency_ns,
     rate_alone,
 )
+from nadi.simulator.engine_driver import simulate_with_memories
 from tests.reference.memory_tiers import Operation, ends_of
 
 STREAM = 7
@@ -161,6 +165,73 @@ def test_memory_without_limits_changes_nothing(case: tuple[System, list[list[Ope
         _, expected = simulate(system_of(1, ()), [plain[k]])
         own = [end for end, one in zip(ends[k], ranks[k], strict=True) if one.kind == "compute"]
         assert own == expected[0]
+
+
+@given(cases(), st.lists(st.sampled_from((0.0, 0.5, 1.0, 3.0)), min_size=1, max_size=3))
+def test_one_job_on_several_memories_is_as_on_each(
+    case: tuple[System, list[list[Operation]]], factors: list[float]
+) -> None:
+    system, ranks = case
+    systems = [system]
+    for factor in factors:  # 0 is no limit
+        figures = ("read_bandwidth", "write_bandwidth", "latency", "port_read_bandwidth")
+        found = tuple(
+            msgspec.structs.replace(tier, **{one: getattr(tier, one) * factor for one in figures})
+            for tier in system.tiers
+        )
+        systems.append(msgspec.structs.replace(system, tiers=found))
+    job = job_of(system, ranks)
+    several = list(simulate_with_memories(job, systems))
+    for own, done in zip(systems, several, strict=True):
+        alone = nadi.simulate(job, own)
+        assert done.system is own
+        for one, other in ((done.start, alone.start), (done.end, alone.end)):
+            assert np.array_equal(one, other)
+        assert nadi.simulator.link_use(done).equals(nadi.simulator.link_use(alone))
+
+
+@given(cases())
+def test_links_to_memory_carry_what_accesses_take_over_them(
+    case: tuple[System, list[list[Operation]]],
+) -> None:
+    system, ranks = case
+    found, _ = simulate(system, ranks)
+    links = nadi.simulator.link_use(found)
+    carried: Counter[str] = Counter()
+    for rank, operations in enumerate(ranks):
+        for one in operations:
+            if one.kind == "compute":
+                continue
+            tier, way = system.tiers[one.tier], {"load": "read", "store": "write"}[one.kind]
+            for owner in (tier, *((system.path_of(tier),) if tier.path else ())):
+                sharing = owner.shared_by or len(ranks)
+                first = rank // sharing * sharing
+                last = min(first + sharing, len(ranks)) - 1
+                whose = f"rank{first}" if first == last else f"ranks{first}-{last}"
+                if getattr(owner, f"{way}_bandwidth"):
+                    carried[f"{owner.name}.{whose}.{way}"] += one.amount
+                if owner is tier and not tier.duplex and tier.read_bandwidth:
+                    carried[f"{owner.name}.{whose}"] += one.amount
+    named = dict(links.filter(~pl.col("link").str.contains("port")).select("link", "bytes").rows())
+    assert named == {name: size for name, size in carried.items() if size}
+    ports = links.filter(pl.col("link").str.contains("port"))
+    for tier in system.tiers:
+        sizes = {
+            way: sum(one.amount for operations in ranks for one in operations
+                     if one.kind == kind and system.tiers[one.tier] is tier)
+            for kind, way in (("load", "read"), ("store", "write"))
+        }  # fmt: skip
+        for way, size in sizes.items():
+            own = ports.filter(
+                pl.col("link").str.starts_with(tier.name) & pl.col("link").str.ends_with(way)
+            )
+            has = tier.ports and getattr(tier, f"port_{way}_bandwidth")
+            assert own["bytes"].sum() == (size if has else 0)
+    assert all(sum(row["user_bytes"]) == row["bytes"] for row in links.iter_rows(named=True))
+    assert (links["utilisation"] * found.makespan <= found.makespan * (1 + 1e-4) + 16).all()
+    if found.trail.full.size:
+        busy = links["utilisation"] * found.makespan
+        assert (links["full"] <= busy * (1 + 1e-4) + 16).all()
 
 
 @given(cases())

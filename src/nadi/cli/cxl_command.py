@@ -70,15 +70,19 @@ _Capacities = Annotated[
                       help="Capacities of a tier, in GiB or with a unit."),
 ]  # fmt: skip
 _Latency = Annotated[
-    str, typer.Option("--latency", metavar="TIME", help="Of an access without load.")
+    str,
+    typer.Option(
+        "--latency", metavar="LIST", help="Of an access without load; several with --trace."
+    ),
 ]
 _Outstanding = Annotated[
     int, typer.Option("--outstanding", metavar="N", min=1,
                       help="Accesses of 64 bytes that a processor has under way."),
 ]  # fmt: skip
 _SharedBy = Annotated[
-    int, typer.Option("--shared-by", metavar="N", min=1,
-                      help="How many processors share a tier, its bandwidth and its capacity."),
+    str, typer.Option("--shared-by", metavar="LIST", show_default="1; with --trace the system's",
+                      help="How many processors share a tier, its bandwidth and its capacity; "
+                      "several numbers with --trace."),
 ]  # fmt: skip
 _Folder = Annotated[
     Path | None,
@@ -136,16 +140,25 @@ def _refuse_without_trace(**given: object) -> None:
             )  # fmt: skip
 
 
+def _refuse_several(**given: str) -> None:
+    for name, text in given.items():
+        if len(names_in(text)) > 1:
+            raise UsageError(
+                Parameter(name, text), "a search has one value of it",
+                ["give one, or ", Parameter("trace", "JOB")],
+            )  # fmt: skip
+
+
 def command(
     model: _Models = "", system: _Systems = "", processors: _Processors = 0, batch: _Batch = 512,
     trace: _Trace = "", place: _Place = "", memory: _Memories = "", buffers: _Buffers = "",
     prefetch: _Prefetch = 0, in_place: _InPlace = False,
     bandwidth: _Bandwidths = "", capacity: _Capacities = "", latency: _Latency = "250ns",
-    outstanding: _Outstanding = 4096, shared_by: _SharedBy = 1, compat: Compat = "",
+    outstanding: _Outstanding = 4096, shared_by: _SharedBy = "", compat: Compat = "",
     output: _Folder = None, overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Study, and print what changes."""
-    tier = (bandwidth, capacity, latency, outstanding, shared_by)
+    tier = (bandwidth, capacity, latency, outstanding, _sharings(shared_by))
     if trace:
         _refuse_with_trace(model=model, processors=processors, compat=compat)
         from nadi.cli.placement_output import PlacedWishes, study_trace
@@ -155,6 +168,7 @@ def command(
             as_json,
         ))  # fmt: skip
         return
+    _refuse_several(shared_by=shared_by, latency=latency)
     _refuse_without_trace(
         place=place, memory=memory, buffers=buffers, prefetch=prefetch, in_place=in_place
     )
@@ -171,7 +185,7 @@ def command(
         question = TierQuestion(
             amounts("bandwidth", bandwidth or _BANDWIDTHS, lambda text: parse_rate(text) / 1e9),
             amounts("capacity", capacity or _CAPACITIES, lambda text: parse_bytes(text) / 2**30),
-            _kind(latency, outstanding, shared_by), processors, batch,
+            _kind(latency, outstanding, _sharings(shared_by)), processors, batch,
         )  # fmt: skip
         if output is not None:
             check_study_folder(output, overwrite=overwrite)
@@ -191,7 +205,19 @@ def command(
         console.print(f"wrote {output}", markup=False)
 
 
-def _kind(latency: str, outstanding: int, shared_by: int) -> SecondTier:
+def _sharings(text: str) -> tuple[int, ...]:
+    """Read how many processors share a tier."""
+    found = names_in(text)
+    for one in found:
+        if not one.isdecimal() or int(one) < 1:
+            raise UsageError(
+                Parameter("shared_by", text), f"{one!r} is no number of processors",
+                "give numbers from 1 with commas between them",
+            )  # fmt: skip
+    return tuple(map(int, found))
+
+
+def _kind(latency: str, outstanding: int, sharings: tuple[int, ...]) -> SecondTier:
     from nadi.estimate.second_tier_study import SecondTier
     from nadi.units import parse_ns
 
@@ -199,4 +225,5 @@ def _kind(latency: str, outstanding: int, shared_by: int) -> SecondTier:
         idle = parse_ns(latency)
     except ValueError as error:
         raise UsageError(Parameter("latency", latency), str(error), "such as 250ns") from None
-    return SecondTier(idle / 1e9, shared_by, float(idle), float(outstanding))
+    ranks = sharings[0] if sharings else 1
+    return SecondTier(idle / 1e9, ranks, float(idle), float(outstanding))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PlacedWishes", "study_trace"]
 
-_USUAL = ("", "", "250ns", 4096, 1)  # of a tier, where nothing is said
+_USUAL = ("", "250ns", 4096, ())  # of a tier, where nothing is said
 
 
 class PlacedWishes(NamedTuple):
@@ -24,7 +24,7 @@ class PlacedWishes(NamedTuple):
     Attributes
     ----------
     tier
-        Bandwidths, capacities, latency, accesses under way, and how many ranks share it.
+        Bandwidths, capacities, latencies, accesses under way, and how many ranks share it.
     """
 
     trace: str
@@ -34,7 +34,7 @@ class PlacedWishes(NamedTuple):
     buffers: str
     prefetch: int
     in_place: bool
-    tier: tuple[str, str, str, int, int]
+    tier: tuple[str, str, str, int, tuple[int, ...]]
     output: Path | None
     overwrite: bool
     as_json: bool
@@ -87,30 +87,32 @@ def _question(wishes: PlacedWishes) -> PlacementQuestion:
                 raise UsageError(Parameter(name, text), "a tier needs room", "give more than 0")
         return tuple(round(one * 2**30) for one in found)
 
-    bandwidth, capacity, *_ = wishes.tier
+    bandwidth, capacity, *_, sharings = wishes.tier
     rates = amounts("bandwidth", bandwidth, lambda one: parse_rate(one) / 1e9)
     if any(rate <= 0 for rate in rates):
         raise UsageError(
             Parameter("bandwidth", bandwidth), "a tier needs a bandwidth", "give more than 0"
         )
     buffers = sizes("buffers", wishes.buffers)
+    latencies, kind = _kind(wishes)
     return PlacementQuestion(
         wishes.place, rates, sizes("capacity", capacity), sizes("memory", wishes.memory),
-        _kind(wishes), buffers[0] if buffers else 0, wishes.prefetch,
-        wishes.in_place,
+        sharings, latencies, kind, buffers[0] if buffers else 0, wishes.prefetch, wishes.in_place,
     )  # fmt: skip
 
 
-def _kind(wishes: PlacedWishes) -> TierKind | None:
-    """Return what options say of the tier; None if they say nothing of it."""
+def _kind(wishes: PlacedWishes) -> tuple[tuple[float, ...], TierKind | None]:
+    """Return latencies of the tier, and what options say of it; nothing if they say nothing."""
+    from nadi.cli.amount_lists import names_in
     from nadi.pipeline.placed_steps import TierKind
     from nadi.units import parse_ns
 
-    if (wishes.tier[0], *wishes.tier[2:]) == (_USUAL[0], *_USUAL[2:]):
-        return None
-    _, _, latency, outstanding, shared_by = wishes.tier
+    bandwidth, _, latency, outstanding, sharings = wishes.tier
+    if (bandwidth, latency, outstanding, sharings) == _USUAL:
+        return (), None
     try:
-        idle = parse_ns(latency)
+        latencies = tuple(float(parse_ns(one)) for one in names_in(latency) or [latency])
     except ValueError as error:
         raise UsageError(Parameter("latency", latency), str(error), "such as 250ns") from None
-    return TierKind(0.0, 0, float(idle), float(outstanding), shared_by)
+    ranks = sharings[0] if sharings else 1
+    return latencies, TierKind(0.0, 0, latencies[0], float(outstanding), ranks)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 import polars as pl
 
+from nadi.errors import Parameter, UsageError
 from nadi.load.simulation_jobs import read_ranks
 from nadi.model.arrays import Ints
 from nadi.model.schema import TENSOR_ROLES
@@ -37,7 +38,9 @@ __all__ = [
     "moved_alone",
     "plain_step",
     "with_bandwidth",
+    "with_latency",
     "with_room",
+    "with_sharing",
 ]  # fmt: skip
 
 _PAYS = 1.01  # of the step without tiers
@@ -94,6 +97,39 @@ def with_room(system: System, memory: int = 0, capacity: int = 0) -> System:
     return msgspec.structs.replace(
         system, tiers=(lower, *others), memory_capacity=memory or system.memory_capacity
     )
+
+
+def with_sharing(system: System, ranks: int) -> System:
+    """Return a system whose first lower tier so many neighbouring ranks have together.
+
+    0 keeps what it has.
+
+    Raises
+    ------
+    UsageError
+        If the system has fewer ranks.
+    """
+    if not ranks:
+        return system
+    if ranks > system.network.num_ranks:
+        raise UsageError(
+            Parameter("shared_by", ranks), f"the job has {system.network.num_ranks} ranks",
+            "let at most all of them share a tier",
+        )  # fmt: skip
+    first, *others = system.tiers
+    kind = first.kind
+    if kind in ("cxl", "cxl-pool"):
+        kind = "cxl" if ranks == 1 else "cxl-pool"
+    lower = msgspec.structs.replace(first, shared_by=ranks, kind=kind)
+    return msgspec.structs.replace(system, tiers=(lower, *others))
+
+
+def with_latency(system: System, latency: float) -> System:
+    """Return a system whose first lower tier has another latency without load, in ns."""
+    first, *others = system.tiers
+    loaded = first.loaded and msgspec.structs.replace(first.loaded, idle_ns=latency)
+    lower = msgspec.structs.replace(first, latency=latency, loaded=loaded if latency else None)
+    return msgspec.structs.replace(system, tiers=(lower, *others))
 
 
 def with_bandwidth(system: System, rate: float) -> System:

@@ -27,6 +27,7 @@ from nadi.pipeline.placed_steps import (
     moved_alone,
     plain_step,
     with_room,
+    with_sharing,
 )
 from nadi.pipeline.placement_estimates import PlacementEstimates, estimates_beside
 from nadi.pipeline.tier_sweeps import TierGrid, sweep_tiers
@@ -56,6 +57,10 @@ class PlacementQuestion(NamedTuple):
         Empty for what the system has, or 64.
     capacities, memories
         Bytes of the lower tier, and of the first one; empty for what the system has, or any.
+    sharings
+        How many neighbouring ranks have the lower tier together; empty for what the system has.
+    latencies
+        Of the lower tier without load, in ns; empty for what the system has.
     kind
         What the tier is otherwise; None for the system's.
     buffers, distance
@@ -69,6 +74,8 @@ class PlacementQuestion(NamedTuple):
     bandwidths: tuple[float, ...] = ()
     capacities: tuple[int, ...] = ()
     memories: tuple[int, ...] = ()
+    sharings: tuple[int, ...] = ()
+    latencies: tuple[float, ...] = ()
     kind: TierKind | None = None
     buffers: int = 0
     distance: int = 0
@@ -156,7 +163,10 @@ def study_placement(
     progress("varying the bandwidth")
     pays = break_even(plain, chosen, machine, staging) if chosen.is_placed else None
     rates = question.bandwidths or (machine.tiers[0].read_bandwidth,)
-    grid = TierGrid(rates, question.memories or (0,), question.capacities or (0,))
+    grid = TierGrid(
+        rates, question.memories or (0,), question.capacities or (0,), question.sharings or (0,),
+        question.latencies or (None,),
+    )  # fmt: skip
     placers = [placer for placer, _ in choices.values()]
     points = sweep_tiers(plain, placers, machine, grid, wanted, in_place=question.in_place)
     beside = estimates_beside(plain, alone, plan, machine, staging) if plan else None
@@ -175,8 +185,13 @@ def _with_tiers(system: System, question: PlacementQuestion) -> System:
             f"tier {system.tiers[0].name!r}", "it has no bandwidth",
             ["give one: ", Parameter("bandwidth", "64")],
         )  # fmt: skip
-    memory = question.memories[0] if question.memories else 0
-    return with_room(system, memory, question.capacities[0] if question.capacities else 0)
+    memory, capacity, sharing = (
+        listed[0] if listed else 0
+        for listed in (question.memories, question.capacities, question.sharings)
+    )
+    for ranks in question.sharings:  # what cannot be is told at once
+        with_sharing(system, ranks)
+    return with_sharing(with_room(system, memory, capacity), sharing)
 
 
 def _choices(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,19 +20,26 @@ import numpy as np
 import polars as pl
 
 from nadi.forks import refuse_in_fork
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Floats, Ints
 from nadi.model.trace import Job, Trace
-from nadi.pipeline.placed_steps import PlainStep, with_bandwidth, with_room
+from nadi.pipeline.placed_steps import (
+    PlainStep,
+    with_bandwidth,
+    with_latency,
+    with_room,
+    with_sharing,
+)
 from nadi.placement.placement_choice import Placer, TierRoom, rooms_of
 from nadi.placement.staged_moves import Staging
 from nadi.placement.tiered_jobs import tiered_job
 from nadi.progress import tell
-from nadi.simulator.engine_driver import simulate_job
+from nadi.simulator.engine_driver import simulate_job, simulate_with_memories
 from nadi.simulator.machine.system import System
 
 __all__ = ["TierGrid", "sweep_tiers"]
 
 _Task: TypeAlias = tuple[list[Job | Sequence[Trace]], list[System]]
+_Figures: TypeAlias = tuple[float | None, float]
 _FEW = 12  # points that are not worth processes
 
 
@@ -45,16 +52,22 @@ class TierGrid(NamedTuple):
         Of the second tier, in bytes per ns, of all its ranks together.
     memories, capacities
         Bytes of the first tier, and of the second one; 0 for what the system has, or any.
+    sharings
+        How many neighbouring ranks have the second tier together; 0 for what the system has.
+    latencies
+        Of the second tier without load, in ns; None for what the system has.
     """
 
     bandwidths: tuple[float, ...]
     memories: tuple[int, ...] = (0,)
     capacities: tuple[int, ...] = (0,)
+    sharings: tuple[int, ...] = (0,)
+    latencies: tuple[float | None, ...] = (None,)
 
     @property
     def size(self) -> int:
         """Number of points."""
-        return len(self.bandwidths) * len(self.memories) * len(self.capacities)
+        return math.prod(len(axis) for axis in self)
 
 
 def sweep_tiers(
@@ -83,15 +96,18 @@ def sweep_tiers(
     Returns
     -------
     polars.DataFrame
-        ``memory``, ``capacity`` and ``bandwidth`` (bytes per ns), ``fits``, ``ns`` (null where
-        nothing fits) and ``ratio`` to the step without tiers.
+        ``memory``, ``capacity``, ``shared_by`` (0 for what the system has), ``latency`` (ns),
+        ``bandwidth`` (bytes per ns), ``fits``, ``ns`` (null where nothing fits) and ``ratio`` to
+        the step without tiers.
     """
     refuse_in_fork()
-    tasks: list[_Task] = []
-    places: list[list[int]] = []  # of each memory and capacity, the tasks of what fits
-    known: dict[bytes, int] = {}
-    for memory, capacity in product(grid.memories, grid.capacities):
-        there = with_room(system, memory, capacity)
+    wanted: dict[bytes, _Wanted] = {}
+    places: list[list[bytes]] = []  # of each memory, capacity and sharing, what fits
+    figures = [_figures(with_sharing(system, sharing), grid) for sharing in grid.sharings]
+    for memory, capacity, number in product(
+        grid.memories, grid.capacities, range(len(grid.sharings))
+    ):
+        there = with_sharing(with_room(system, memory, capacity), grid.sharings[number])
         own = plain.staging(there, *staging, in_place=in_place)
         places.append([])
         for placer in placers:
@@ -99,62 +115,80 @@ def sweep_tiers(
             if not _fits(plain, tier, rooms_of(there, own.buffers)):
                 continue
             key = own.buffers.to_bytes(8, "little") + b"".join(one.tobytes() for one in tier)
-            if key not in known:
-                known[key] = len(tasks)
-                tasks.append(_task(plain, tier, there, own, grid.bandwidths))
-            places[-1].append(known[key])
-    found: list[list[int]] = []
-    tell(0, len(tasks))
-    with _mapping(executor, len(tasks), grid.size) as mapped:
-        for one in mapped(_times, tasks):
-            found.append(one)
-            tell(len(found), len(tasks))
-    return _table(plain, grid, places, found)
-
-
-def _table(
-    plain: PlainStep, grid: TierGrid, places: Sequence[Sequence[int]],
-    found: Sequence[Sequence[int]],
-) -> pl.DataFrame:  # fmt: skip
-    shape = len(grid.memories), len(grid.capacities), len(grid.bandwidths)
-    ns = np.full(shape, np.inf)
+            known = wanted.setdefault(key, _Wanted(tier, there, own, {}))
+            known.figures.update(dict.fromkeys(figures[number]))
+            places[-1].append(key)
+    found = _simulated(plain, wanted, executor, grid.size)
+    rooms = len(grid.memories), len(grid.capacities), len(grid.sharings)
+    ns = np.full((*rooms, len(grid.latencies) * len(grid.bandwidths)), np.inf)
     for number, fitting in enumerate(places):
-        if fitting:
-            ns[np.unravel_index(number, shape[:2])] = np.min(
-                [found[one] for one in fitting], axis=0
-            )
-    # what needs less fits, too; 0 is as much as there is, or any
+        at = np.unravel_index(number, rooms)
+        for key in fitting:
+            ns[at] = np.minimum(ns[at], [found[key][one] for one in figures[at[2]]])
+    return _table(plain, grid, system.tiers[0].latency, ns)
+
+
+class _Wanted(NamedTuple):
+    """A placement, and for which latencies and bandwidths of a rank it is simulated."""
+
+    tier: tuple[Ints, ...]
+    system: System
+    staging: Staging
+    figures: dict[_Figures, None]
+
+
+def _simulated(
+    plain: PlainStep, wanted: Mapping[bytes, _Wanted], executor: Executor | None, points: int
+) -> dict[bytes, dict[_Figures, int]]:
+    """Return how long steps are with each placement, by latency and bandwidth."""
+    found: dict[bytes, dict[_Figures, int]] = {}
+    tell(0, len(wanted))
+    tasks = (_task(plain, one) for one in wanted.values())
+    with _mapping(executor, len(wanted), points) as mapped:
+        for (key, one), times in zip(wanted.items(), mapped(_times, tasks), strict=True):
+            found[key] = dict(zip(one.figures, times, strict=True))
+            tell(len(found), len(wanted))
+    return found
+
+
+def _figures(system: System, grid: TierGrid) -> list[_Figures]:
+    """Return all latencies, each with a rank's share of each bandwidth."""
+    sharing = system.tiers[0].shared_by or system.network.num_ranks
+    return [(latency, rate / sharing) for latency in grid.latencies for rate in grid.bandwidths]
+
+
+def _table(plain: PlainStep, grid: TierGrid, latency: float, ns: Floats) -> pl.DataFrame:
+    """Return the points; what needs less fits, too: 0 is as much as there is, or any."""
     for axis, sizes in ((0, grid.memories), (1, grid.capacities)):
         order = np.argsort([size or math.inf for size in sizes], kind="stable")
         best = np.minimum.accumulate(np.take(ns, order, axis=axis), axis=axis)
         ns = np.take(best, np.argsort(order), axis=axis)
     rows = []
-    for m, memory in enumerate(grid.memories):
-        for c, capacity in enumerate(grid.capacities):
-            for b, bandwidth in enumerate(grid.bandwidths):
-                time = float(ns[m, c, b])
-                is_there = math.isfinite(time)
-                rows.append({
-                    "memory": memory or plain.system.memory_capacity, "capacity": capacity,
-                    "bandwidth": bandwidth, "fits": is_there,
-                    "ns": int(time) if is_there else None,
-                    "ratio": time / max(plain.ns, 1) if is_there else None,
-                })  # fmt: skip
+    for point, time in zip(product(*grid[1:], grid.bandwidths), ns.ravel().tolist(), strict=True):
+        memory, capacity, sharing, stated, bandwidth = point
+        is_there = math.isfinite(time)
+        rows.append({
+            "memory": memory or plain.system.memory_capacity, "capacity": capacity,
+            "shared_by": sharing, "latency": latency if stated is None else stated,
+            "bandwidth": bandwidth, "fits": is_there,
+            "ns": int(time) if is_there else None,
+            "ratio": time / max(plain.ns, 1) if is_there else None,
+        })  # fmt: skip
     return pl.DataFrame(rows, schema={
-        "memory": pl.Int64, "capacity": pl.Int64, "bandwidth": pl.Float64, "fits": pl.Boolean,
-        "ns": pl.Int64, "ratio": pl.Float64,
+        "memory": pl.Int64, "capacity": pl.Int64, "shared_by": pl.Int64, "latency": pl.Float64,
+        "bandwidth": pl.Float64, "fits": pl.Boolean, "ns": pl.Int64, "ratio": pl.Float64,
     })  # fmt: skip
 
 
 def _fits(plain: PlainStep, tiers: Sequence[Ints], rooms: Sequence[TierRoom]) -> bool:
     """Return whether what lives in each tier has room there, at the times without tiers."""
     for tensors, tier in zip(plain.tensors.traces, tiers, strict=True):
-        size = tensors.column("bytes")
         begin, end = tensors.column("begin"), tensors.column("end")
         for number, room in enumerate(rooms):
             mine = np.flatnonzero((tier == number) & (end > begin))
             if math.isinf(room.capacity) or not mine.size:
                 continue
+            size = plain.tensors.share_of_rank(tensors, room.shared_by)
             time = np.concatenate([begin[mine], end[mine]])
             change = np.concatenate([size[mine], -size[mine]])
             live = np.cumsum(change[np.lexsort((change, time))])
@@ -163,16 +197,18 @@ def _fits(plain: PlainStep, tiers: Sequence[Ints], rooms: Sequence[TierRoom]) ->
     return True
 
 
-def _task(
-    plain: PlainStep, tier: Sequence[Ints], system: System, staging: Staging,
-    bandwidths: Sequence[float],
-) -> _Task:  # fmt: skip
+def _task(plain: PlainStep, wanted: _Wanted) -> _Task:
     """Return the jobs of a placement and the systems, with a rank's share of the tier."""
-    sharing = system.tiers[0].shared_by or system.network.num_ranks
-    systems = [with_bandwidth(system, bandwidth / sharing) for bandwidth in bandwidths]
-    jobs = systems if staging.in_place else systems[:1]
+    systems = [
+        with_bandwidth(
+            wanted.system if latency is None else with_latency(wanted.system, latency), rate
+        )
+        for latency, rate in wanted.figures
+    ]
+    jobs = systems if wanted.staging.in_place else systems[:1]
     return [
-        _plain_data(tiered_job(plain.job, plain.tensors, tier, staging, one).job) for one in jobs
+        _plain_data(tiered_job(plain.job, plain.tensors, wanted.tier, wanted.staging, one).job)
+        for one in jobs
     ], systems
 
 
@@ -190,10 +226,9 @@ def _plain_data(job: Job | Sequence[Trace]) -> Job | Sequence[Trace]:
 def _times(task: _Task) -> list[int]:
     """Simulate a job on each of some systems, or one for each."""
     jobs, systems = task
-    return [
-        simulate_job(jobs[min(number, len(jobs) - 1)], system).makespan
-        for number, system in enumerate(systems)
-    ]
+    if len(jobs) == 1:
+        return [done.makespan for done in simulate_with_memories(jobs[0], systems)]
+    return [simulate_job(job, one).makespan for job, one in zip(jobs, systems, strict=True)]
 
 
 @contextmanager

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from nadi.simulator.engine.ring_direct_halving_times import can_meet
 from nadi.simulator.engine_trail import trail_of
 from nadi.simulator.lowering.engine_arrays import machine_of, room_of
 from nadi.simulator.lowering.rank_classes import representatives_of
-from nadi.simulator.lowering.task_tables import Tables, tables_of
+from nadi.simulator.lowering.task_tables import Tables, tables_of, with_other_memory
 from nadi.simulator.machine.system import System
 from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.simulation import Simulation
@@ -46,7 +46,7 @@ from nadi.simulator.work.tier_use import paths_slow_messages, ranks_are_apart
 if TYPE_CHECKING:
     from nadi.workload.simulator_nodes import PlayedRank
 
-__all__ = ["simulate_job"]
+__all__ = ["simulate_job", "simulate_with_memories"]
 
 
 def simulate_job(
@@ -72,28 +72,59 @@ def simulate_job(
     PairError
         If the simulation deadlocks; the message names the waiting ranks.
     """
-    refuse_in_fork()
-    _check_network(system)
-    recorded: tuple[PlayedRank, ...] = ()
-    if isinstance(job, Job) and job.rank_groups is not None:
-        traces = job.traces
-        program, stand_ins = _program_of_roles(job, system)
-    else:
-        traces, recorded = nodes_of_job(
-            job, rules_of(system).played, at_once=system.slots == "device"
-        )
-        if not traces:
-            raise InputError("job", "it has no traces", "give one trace per rank")
-        program, stand_ins = _program_of_traces(traces, system)
+    found = _prepared(job, system)
     programs = {name: program_of(custom[name]) for name in system.collectives.custom_traces}
 
     def make_tables() -> Tables:
-        return tables_of(program, system, representatives=stand_ins, custom=programs)
+        return tables_of(found.program, system, representatives=found.stand_ins, custom=programs)
 
     tables = make_tables()
     _refuse_centuries(tables)
     machine = run_tables(tables, anew=make_tables)
-    return simulation_of(tables, machine, len(traces), traces, recorded)
+    return simulation_of(tables, machine, len(found.traces), found.traces, found.recorded)
+
+
+def simulate_with_memories(
+    job: Job | Sequence[Trace], systems: Sequence[System]
+) -> Iterator[Simulation]:
+    """Simulate a job on systems that differ in the figures of their memory tiers alone.
+
+    What does not depend on these is worked out once. Tiers have the same names, in the same order,
+    and as many ranks each.
+
+    Raises
+    ------
+    InputError, UsageError, PairError
+        As :func:`simulate_job`.
+    """
+    found = _prepared(job, systems[0])
+    first = tables_of(found.program, systems[0], representatives=found.stand_ins)
+    for system in systems:
+        tables = with_other_memory(first, system)
+        _refuse_centuries(tables)
+        machine = run_tables(tables)
+        yield simulation_of(tables, machine, len(found.traces), found.traces, found.recorded)
+
+
+class _Prepared(NamedTuple):
+    """A job as a program, and who stands for whom in it."""
+
+    traces: Sequence[Trace]
+    recorded: tuple[PlayedRank, ...]
+    program: Program
+    stand_ins: Representatives | None
+
+
+def _prepared(job: Job | Sequence[Trace], system: System) -> _Prepared:
+    """Return what is simulated of a job on a system."""
+    refuse_in_fork()
+    _check_network(system)
+    if isinstance(job, Job) and job.rank_groups is not None:
+        return _Prepared(job.traces, (), *_program_of_roles(job, system))
+    traces, recorded = nodes_of_job(job, rules_of(system).played, at_once=system.slots == "device")
+    if not traces:
+        raise InputError("job", "it has no traces", "give one trace per rank")
+    return _Prepared(traces, recorded, *_program_of_traces(traces, system))
 
 
 def _check_network(system: System) -> None:

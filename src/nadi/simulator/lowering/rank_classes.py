@@ -17,7 +17,7 @@ import polars as pl
 
 from nadi.model.arrays import Bools, Ints
 from nadi.model.rank_groups import RankGroups, name_of_group
-from nadi.model.trace import Job, Trace
+from nadi.model.trace import Job
 from nadi.simulator.collectives.closed_form_conditions import nothing_contends
 from nadi.simulator.collectives.group_grids import places_in
 from nadi.simulator.collectives.link_sharing import is_whole_dimension
@@ -32,6 +32,7 @@ from nadi.simulator.work.tier_use import paths_slow_messages, ranks_are_apart
 
 __all__ = ["representatives_of"]
 
+_COMMUNICATION = ("COMM_COLL", "COMM_SEND", "COMM_RECV")
 _WORLD = ""  # the role of the group of all ranks
 _ALIKE, _DIFFERENT, _MIXED = range(3)  # the classes of the members of a group
 
@@ -146,12 +147,16 @@ def _uses(job: Job) -> Iterator[_Use]:
         ranks = np.flatnonzero(numbers == number)
         trace = job.traces[int(ranks[0])]
         roles = [*trace.groups["name"].to_list(), _WORLD]
+        distinct = (
+            trace.nodes.select("group", "kind", "comm_type", "src", "dst")
+            .filter(pl.col("kind").is_in(_COMMUNICATION)).unique()
+        )  # fmt: skip
         for row, role in enumerate(roles):
-            yield from _use_of(trace, row if row + 1 < len(roles) else -1, role, ranks)
+            yield from _use_of(distinct, row if row + 1 < len(roles) else -1, role, ranks)
 
 
-def _use_of(trace: Trace, row: int, role: str, ranks: Ints) -> Iterator[_Use]:
-    own = trace.nodes.filter(pl.col("group") == row)
+def _use_of(nodes: pl.DataFrame, row: int, role: str, ranks: Ints) -> Iterator[_Use]:
+    own = nodes.filter(pl.col("group") == row)
     types = own.filter(pl.col("kind") == "COMM_COLL")["comm_type"].unique().to_list()
     ends = [
         *own.filter(pl.col("kind") == "COMM_SEND")["dst"].unique().to_list(),

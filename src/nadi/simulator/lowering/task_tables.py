@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -31,7 +31,7 @@ from nadi.simulator.work.program import Program
 from nadi.simulator.work.representatives import Representatives, everybody
 from nadi.simulator.work.tier_use import NO_TIER, tiers_of_nodes
 
-__all__ = ["Tables", "tables_of"]
+__all__ = ["Tables", "tables_of", "with_other_memory"]
 
 _KIND = {name: code for code, name in enumerate(NODE_KINDS)}
 _COMM_TYPE = {name: code for code, name in enumerate(COMM_TYPES)}
@@ -111,6 +111,23 @@ def tables_of(
         program, system, nodes, children, shapes, recipes, groups.members, counts, regions, rows,
         num_keys, num_servers, stand_ins, groups.are_alike(),
     )  # fmt: skip
+
+
+def with_other_memory(tables: Tables, system: System) -> Tables:
+    """Return the tables of the same job on a system with other figures of its memory tiers.
+
+    Raises
+    ------
+    UsageError
+        As :func:`tables_of`.
+    """
+    if system.compute.replay_only:
+        return replace(tables, system=system)
+    program, nodes = tables.program, tables.nodes.copy()
+    tier = tiers_of_nodes(program, system)
+    nodes[np.flatnonzero(tier >= 0), NODE.kind] = NodeKind.DELAY
+    set_tier_accesses(program, system, nodes, tables.representatives, tier)
+    return replace(tables, system=system, nodes=nodes)
 
 
 # what takes a time of its own
