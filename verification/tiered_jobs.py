@@ -48,8 +48,10 @@ GENERATED = {
                                            "global_batch": 8}),
     "llama3-8b, decode": ("llama3-8b", {"tp": 4, "inference": "decode", "sequence": 4096,
                                        "global_batch": 16}),
+    "llama3-8b, prefix": ("llama3-8b", {"tp": 2, "dp": 2, "inference": "decode", "prefix": 3072,
+                                       "sequence": 4096, "micro_batch": 4, "global_batch": 16}),
 }  # fmt: skip
-ROLES = ("weights", "gradients", "optimizer", "activations", "kv")
+ROLES = ("weights", "gradients", "optimizer", "activations", "kv", "prefix")
 OFFLOADED = (
     ("llama3-70b", {"tp": 8, "pp": 4, "dp": 2, "sequence": 4096, "global_batch": 32}),
     ("llama3-8b", {"tp": 8, "sequence": 4096, "global_batch": 16}),
@@ -99,9 +101,9 @@ def conserved(checks: Checks) -> None:
             row = step.simulation.program.row[first:last]
             start[row] = step.simulation.start[first:last]
             end[row] = step.simulation.end[first:last]
-            both = live_bytes(step.placed, number, (start, end), 2)
+            both = live_bytes(step.placed, number, (start, end), (1, 1))
             one = replace(step.placed, tier=tuple(of_trace * 0 for of_trace in tier))
-            whole = live_bytes(one, number, (start, end), 1)[0]
+            whole = live_bytes(one, number, (start, end), (1,))[0]
             at = [np.searchsorted(live.time, whole.time, side="right") - 1 for live in both]
             sums = sum(
                 np.where(place >= 0, live.bytes[np.maximum(place, 0), :-1].sum(axis=1), 0)

@@ -52,6 +52,27 @@ def test_shared_tiers_and_work_in_place(plan: str, capsys: pytest.CaptureFixture
     assert low <= times[2]["with_tiers_ns"] <= high
 
 
+def test_latency_and_how_many_ranks_share_a_tier_are_axes_of_the_sweep(
+    plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--trace", plan, "--place", "weights=cxl", "--bandwidth", "8,16", "--shared-by", "1,2",
+             "--latency", "250ns,5us"]  # fmt: skip
+    assert run(*given, "--json", "-o", str(tmp_path / "out")) == 0
+    points = {
+        (one["shared_by"], one["latency"], one["bandwidth"]): one["ns"]
+        for one in json.loads(capsys.readouterr().out)["points"]
+    }
+    assert len(points) == 8
+    for latency in (250.0, 5000.0):
+        assert points[2, latency, 16.0] == points[1, latency, 8.0]
+        assert points[1, latency, 16.0] < points[1, latency, 8.0] < points[2, latency, 8.0]
+    assert all(points[one, 250.0, rate] < slower for (one, at, rate), slower in points.items()
+               if at == 5000.0)  # fmt: skip
+    assert "2 ranks, 5.000 us" in (tmp_path / "out" / "step.svg").read_text()
+    assert run(*given) == 0
+    assert "shared by" in capsys.readouterr().out
+
+
 def test_a_generated_job_is_beside_an_estimate_where_there_is_one(
     plan: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +105,9 @@ def test_a_generated_job_is_beside_an_estimate_where_there_is_one(
         (["--place", "weights>much=cxl"], "is not a size"),
         (["--place", "weights.age>1MB=cxl"], "there is no age"),
         (["--place", "none.json"], "none.json"),
+        (["--latency", "1us,fast"], "fast"),
+        (["--shared-by", "0"], "'0' is no number of processors"),
+        (["--shared-by", "2,4"], "the job has 2 ranks"),
         (["--model", "13b"], "is for a search"),
         (["--system", ""], "a job needs one system"),
     ],
@@ -106,9 +130,13 @@ def test_a_job_without_operands_and_options_without_a_job_are_refused(
     capsys.readouterr()
     assert run("--trace", str(first)) == 2
     assert not job.exists()
-    capsys.readouterr()
+    error = capsys.readouterr().err
+    assert str(first) in error
+    assert "state no operands" in error
     assert run("--place", "weights=cxl") == 2
     assert "is for a job" in capsys.readouterr().err
+    assert run("--shared-by", "1,2") == 2
+    assert "a search has one value of it" in capsys.readouterr().err
 
 
 def test_a_tensor_larger_than_all_tiers_does_not_fit(

@@ -133,7 +133,7 @@ def test_bytes_live_in_one_tier_each_at_every_moment(trace: Trace, chosen: int) 
     times = row_times(step.simulation, 0)
     begin = np.where(tensors.table["is_before"], 0, times[0][tensors.column("first_use")])
     end = times[1][tensors.column("last_use")]
-    live = live_bytes(step.placed, 0, times, 2)
+    live = live_bytes(step.placed, 0, times, (1, 1))
     for moment in np.unique(np.concatenate([begin, end])).tolist():
         there = 0
         for of_tier in live:
@@ -143,7 +143,7 @@ def test_bytes_live_in_one_tier_each_at_every_moment(trace: Trace, chosen: int) 
         assert there == tensors.column("bytes")[lives].sum()
     peak = nadi.simulator.live_memory(step.simulation)
     assert peak is not None
-    whole = live_bytes(in_the_first_tier(step), 0, times, 1)[0]
+    whole = live_bytes(in_the_first_tier(step), 0, times, (1,))[0]
     assert int(whole.bytes[:, :-1].sum(axis=1).max()) == peak["peak"][0]
 
 

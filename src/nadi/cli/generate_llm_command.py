@@ -87,6 +87,11 @@ Inference = Annotated[
     str, typer.Option("--inference", metavar="WHAT", show_default=False,
                       help="prefill or decode, instead of training."),
 ]  # fmt: skip
+_Prefix = Annotated[
+    int, typer.Option("--prefix", metavar="TOKENS", min=0, show_default="0",
+                      help="With --inference: first tokens that all sequences share, whose keys "
+                      "and values are there."),
+]  # fmt: skip
 _Stats = Annotated[
     bool, typer.Option("--stats", help="Print memory of each stage by component, FLOPs by phase, "
                        "and communication by group and type."),
@@ -104,7 +109,7 @@ def llm(
     zero: Zero = 1, sp: Sp = None, micro_batch: MicroBatch = 1, global_batch: GlobalBatch = 0,
     seq: Seq = 0, schedule: Schedule = "1f1b", chunks: Chunks = 1,
     recompute: Recompute = "none", attention: Attention = "flash", dtype: Dtype = "bfloat16",
-    inference: Inference = "", stats: _Stats = False, system: SimulatedOn = "",
+    inference: Inference = "", prefix: _Prefix = 0, stats: _Stats = False, system: SimulatedOn = "",
     output: _Output = "", overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Generate the job, print what it amounts to, and simulate or write it if asked."""
@@ -120,7 +125,7 @@ def llm(
         "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "expert_tp": expert_tp, "zero": zero,
         "sequence_parallel": sp, "micro_batch": micro_batch, "global_batch": global_batch,
         "sequence": seq, "schedule": schedule, "chunks": chunks, "recompute": recompute,
-        "attention": attention, "dtype": dtype, "inference": inference,
+        "attention": attention, "dtype": dtype, "inference": inference, "prefix": prefix,
     }  # fmt: skip
     described, plan = checked_plan(model, fields)
     _generate(described, plan, Wishes(system, output, overwrite), stats=stats, as_json=as_json)

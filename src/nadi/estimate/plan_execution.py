@@ -91,6 +91,7 @@ def _refuse_others(plan: ParallelPlan) -> None:
         ("zero", plan.zero, plan.zero < 2, "0 or 1"),
         ("schedule", plan.schedule, plan.schedule in _SCHEDULES, " or ".join(_SCHEDULES)),
         ("inference", plan.inference, plan.inference != "decode", "prefill"),
+        ("prefix", plan.prefix, not plan.prefix, "none"),
         ("expert_tp", plan.expert_tp, plan.expert_tp == expert_tp, f"{expert_tp}"),
         ("gradient_dtype", plan.gradient_dtype, plan.gradient_dtype == "float32", "float32"),
     ]

@@ -14,7 +14,7 @@ import polars as pl
 
 from nadi.link.dependencies.tensor_dependencies import tensor_accesses
 from nadi.model.ancestors import nearest
-from nadi.model.arrays import Bools, Ints
+from nadi.model.arrays import Bools, Floats, Ints
 from nadi.model.operands import TensorUses, tensor_uses
 from nadi.model.schema import DEVICE_WORK
 from nadi.model.trace import Trace
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Accesses", "TensorsOfTrace", "tensors_of_trace"]
 
 _HOST = "cpu"
+_OF_TRAINING = ("backward", "optimizer", "recompute")
 
 
 class Accesses(NamedTuple):
@@ -125,9 +126,8 @@ def _are_placed(found: TensorUses, uses: StorageUses, accesses: Accesses) -> Boo
 def _stated(trace: Trace, found: TensorUses) -> Accesses:
     """Return what nodes say: they read what they are given, and write what they give.
 
-    A collective of fewer bytes than it is given uses a part of each tensor. A computation that
-    states less than half of the bytes of its tensors uses a part of those that it changes in place,
-    such as a KV cache of all sequences: it writes no more of them than it is given otherwise.
+    A collective of fewer bytes than it is given uses a part of each tensor. So does a computation
+    that changes tensors in place and states fewer bytes than they have, such as a KV cache.
     """
     tensor = found.tensor
     once = (
@@ -151,11 +151,53 @@ def _stated(trace: Trace, found: TensorUses) -> Accesses:
     given_all = Accesses(
         node, node, node, once["storage"].to_numpy(), begin, end, reads, once["writes"].to_numpy()
     )
-    return _parts_in_place(trace, given_all)
+    phases = trace.nodes["phase"]
+    is_inference = (phases == "forward").any() and not phases.is_in(_OF_TRAINING).any()
+    return (_parts_of_caches if is_inference else _parts_in_place)(trace, given_all)
+
+
+def _parts_of_caches(trace: Trace, accesses: Accesses) -> Accesses:
+    """Limit what computations of inference read of tensors that they change in place.
+
+    What an operation states and moves otherwise does not, it reads of them. It writes the part that
+    it gives; where that is all of them, at most as much as it is given of what the step made.
+    """
+    size, row, storage = trace.nodes.height, accesses.row, accesses.storage
+    length = accesses.end - accesses.begin
+    times = accesses.reads + accesses.writes.astype(np.int64)
+    _, use = np.unique(row * (int(storage.max(initial=0)) + 1) + storage, return_inverse=True)
+    both = (np.bincount(use, accesses.reads) > 0) & (np.bincount(use, accesses.writes) > 0)
+    in_place = both[use]
+    first = np.full(int(storage.max(initial=-1)) + 1, size)
+    np.minimum.at(first, storage, row)
+    was_there = np.zeros(first.size, dtype=np.bool_)
+    was_there[storage[accesses.reads & (row == first[storage])]] = True
+
+    def add_up(values: Ints) -> Floats:
+        return np.bincount(row, values, minlength=size)
+
+    whole, changed = (add_up(length * in_place * way) for way in (accesses.reads, accesses.writes))
+    given = add_up(length * (accesses.reads & ~in_place & ~was_there[storage]))
+    stated = trace.column("bytes")
+    left = stated - add_up(length * times * ~in_place)
+    is_whole = changed >= whole
+    limited = (trace.nodes["kind"] == "COMP").to_numpy() & (stated >= 0)
+    limited &= left < np.where(is_whole, 1.5, 1.0) * whole
+    chosen = in_place & limited[row]
+    if not chosen.any():
+        return accesses
+    some = np.maximum(whole, 1)
+    read = np.clip(left / some, 0, 1)[row]
+    written = np.where(is_whole, np.clip(given / some, 0, 1), 1.0)[row]
+    return _with_shares(accesses, chosen, read, written)
 
 
 def _parts_in_place(trace: Trace, accesses: Accesses) -> Accesses:
-    """Limit what computations read and write of tensors that they change in place."""
+    """Limit what computations read and write of tensors that they change in place.
+
+    Those that state less than half of the bytes of their tensors use a part: they write no more
+    than they are given otherwise.
+    """
     size, row = trace.nodes.height, accesses.row
     length = accesses.end - accesses.begin
     both = accesses.reads & accesses.writes
@@ -176,15 +218,20 @@ def _parts_in_place(trace: Trace, accesses: Accesses) -> Accesses:
     whole = np.maximum(in_place, 1)
     read = np.clip((stated - others) / whole, 0, 1)[row]
     written = np.clip(given / whole, 0, 1)[row]
-    parts = []
+    return _with_shares(accesses, chosen, read, written)
+
+
+def _with_shares(accesses: Accesses, chosen: Bools, read: Floats, written: Floats) -> Accesses:
+    """Return accesses of which the chosen ones read and write a share of their bytes."""
+    length = accesses.end - accesses.begin
+    parts = [accesses.at(~chosen)]
     for share, reads in ((read, True), (written, False)):
         end = accesses.begin + np.ceil(length * share).astype(np.int64)
         part = accesses._replace(
             end=end, reads=accesses.reads & reads, writes=accesses.writes & (not reads)
         )
-        parts.append(part.at(chosen))
-    kept = accesses.at(~chosen)
-    columns = [np.concatenate(column) for column in zip(kept, *parts, strict=True)]
+        parts.append(part.at(chosen & (part.reads | part.writes)))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     return Accesses(*columns)
 
 

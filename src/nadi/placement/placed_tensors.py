@@ -19,6 +19,7 @@ from nadi.model.arrays import Ints
 from nadi.model.schema import ROLE_SOURCES, TENSOR_LIVES, TENSOR_ROLES
 from nadi.model.trace import Trace
 from nadi.placement.operation_accesses import Accesses, TensorsOfTrace, tensors_of_trace
+from nadi.placement.prefix_copies import holders_of_copies
 from nadi.placement.staging_visits import visits_of
 from nadi.placement.tensor_roles import UsedLives, inferred_roles
 from nadi.simulator.results.memory_accounts import Lives, lives_of, row_times
@@ -101,6 +102,40 @@ class JobTensors:
     simulation: Simulation
     traces: tuple[TraceTensors, ...]
 
+    def share_of_rank(self, one: TraceTensors, shared_by: int) -> Ints:
+        """Return the bytes that each life takes of a rank's share of a memory.
+
+        Replicas of a model that have the memory together keep one copy of a prefix there.
+
+        Parameters
+        ----------
+        shared_by
+            Neighbouring ranks that have the memory together; 0 for all.
+        """
+        size, role = one.column("bytes"), one.table["role"].cast(pl.String)
+        is_prefix = (role == "prefix").to_numpy()
+        if shared_by == 1 or not is_prefix.any():
+            return size
+        found: Ints = np.where(is_prefix, -(-size // self.replicas_of(one, shared_by)), size)
+        return found
+
+    def replicas_of(self, one: TraceTensors, shared_by: int) -> int:
+        """Return how many replicas of a model share each copy of a prefix in a memory, at least."""
+        return int(self._holders(shared_by)[one.ranks].min())
+
+    def _holders(self, shared_by: int) -> Ints:
+        """Return how many ranks of a memory hold the same prefix; int64, shape (ranks,)."""
+        if shared_by not in self._known_holders:
+            prefix = np.zeros(self.simulation.like.size, dtype=np.int64)
+            for one in self.traces:
+                prefix[one.ranks] = one.table.filter(pl.col("role") == "prefix")["bytes"].sum()
+            self._known_holders[shared_by] = holders_of_copies(self.simulation, prefix, shared_by)
+        return self._known_holders[shared_by]
+
+    @cached_property
+    def _known_holders(self) -> dict[int, Ints]:
+        return {}
+
     @cached_property
     def table(self) -> pl.DataFrame:
         """The tensors of all traces (``schema.TENSOR_LIVES``)."""
@@ -124,8 +159,10 @@ def tensors_of_job(simulation: Simulation) -> JobTensors:
         if one is not None:
             found.append(one)
     if not found:
+        sources = [source for one in simulation.traces[:1] for source in one.provenance.sources]
         raise InputError(
-            "job", "its traces state no operands, so there are no tensors to place",
+            sources[0].path if sources else "job",
+            "its traces state no operands, so there are no tensors to place",
             "record host traces with ExecutionTraceObserver, or generate the job "
             "(nadi generate llm)",
         )  # fmt: skip

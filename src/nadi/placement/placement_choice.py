@@ -48,6 +48,8 @@ class TierRoom(NamedTuple):
         Bytes per ns that a rank reaches alone; infinite without a limit.
     latency
         ns.
+    shared_by
+        Neighbouring ranks that have it together; 0 for all.
     """
 
     name: str
@@ -55,6 +57,7 @@ class TierRoom(NamedTuple):
     read_rate: float = math.inf
     write_rate: float = math.inf
     latency: float = 0.0
+    shared_by: int = 1
 
 
 class Placer(Protocol):
@@ -84,7 +87,7 @@ def rooms_of(system: System, buffers: int = 0) -> tuple[TierRoom, ...]:
         capacity = tier.capacity / sharing if tier.capacity else math.inf
         rates = (rate_alone(tier, system.path_of(tier), store=store) for store in (False, True))
         read, write = (rate or math.inf for rate in rates)
-        rooms.append(TierRoom(tier.name, capacity, read, write, tier.latency))
+        rooms.append(TierRoom(tier.name, capacity, read, write, tier.latency, tier.shared_by))
     return tuple(rooms)
 
 
@@ -113,9 +116,11 @@ class ByRoom:
 
     def __call__(self, tensors: JobTensors, rooms: Sequence[TierRoom]) -> tuple[Ints, ...]:
         """Return a placement; what has no room anywhere is in the last tier. O(n log n)."""
-        return tuple(self._of_trace(one, rooms) for one in tensors.traces)
+        return tuple(self._of_trace(tensors, one, rooms) for one in tensors.traces)
 
-    def _of_trace(self, tensors: TraceTensors, rooms: Sequence[TierRoom]) -> Ints:
+    def _of_trace(
+        self, of_job: JobTensors, tensors: TraceTensors, rooms: Sequence[TierRoom]
+    ) -> Ints:
         size = tensors.column("bytes")
         moved = tensors.column("loaded") + tensors.column("stored")
         takes = size.astype(np.float64)
@@ -132,7 +137,8 @@ class ByRoom:
         for number, room in enumerate(rooms[:-1] if len(rooms) > 1 else ()):
             fits = np.zeros(size.size, dtype=np.bool_)
             capacity = -1 if math.isinf(room.capacity) else int(room.capacity)
-            fill_room(left, begin, end, size, capacity, moments.size, fits)
+            share = of_job.share_of_rank(tensors, room.shared_by)
+            fill_room(left, begin, end, share, capacity, moments.size, fits)
             tier[left[fits[left]]] = number
             left = left[~fits[left]]
         tier[moved == 0] = 0

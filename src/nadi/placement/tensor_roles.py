@@ -1,4 +1,4 @@
-"""What tensors are for: weights, gradients, optimizer state, activations, KV cache.
+"""What tensors are for: weights, gradients, optimizer state, activations, KV cache, prefixes.
 
 Generated traces state it. Elsewhere it follows from the phases of a step in which operations read
 and write a tensor:
@@ -10,7 +10,8 @@ and write a tensor:
   gradients;
 - there before and only read: ``weights``, if the trace has no optimizer, and the elements are not
   integers of 8 bytes; else ``other`` (inputs);
-- there before, read and written in a trace without a backward: ``kv``;
+- there before and written in a trace without a backward: ``kv``;
+- there before and only read, by operations that each write a ``kv``: ``prefix``;
 - made from weights alone (gathered or cast): ``weights``;
 - made otherwise: ``activations``, with their gradients.
 """
@@ -32,7 +33,7 @@ __all__ = ["UsedLives", "inferred_roles", "phases_of"]
 
 FORWARD, BACKWARD, OPTIMIZER = range(3)
 _PHASE = {"backward": BACKWARD, "optimizer": OPTIMIZER}  # what is recomputed is forward
-_WEIGHTS, _GRADIENTS, _STATE, _ACTIVATIONS, _KV, _OTHER = range(len(TENSOR_ROLES))
+_WEIGHTS, _GRADIENTS, _STATE, _ACTIVATIONS, _KV, _OTHER, _PREFIX = range(len(TENSOR_ROLES))
 _STEP = r"(?i)^Optimizer\.step|^optimizer[._]step"
 _BACKWARD = r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd::"
 
@@ -101,9 +102,11 @@ def inferred_roles(trace: Trace, accesses: Accesses, lives: UsedLives) -> Ints:
     role = np.full(size, _ACTIVATIONS)
     role[before] = _OTHER
     if not has_backward:
-        role[before & written & reads.any(axis=0)] = _KV
+        role[before & written] = _KV
     if not has_optimizer:
-        role[before & ~written & ~lives.is_word] = _WEIGHTS
+        kept = before & ~written & ~lives.is_word
+        role[kept] = _WEIGHTS
+        role[kept & _only_with_caches(trace, accesses, lives, role)] = _PREFIX
     role[before & ~optimizer & writes[BACKWARD]] = _GRADIENTS
     role[optimizer & ~model] = _STATE
     role[before & optimizer & model] = _WEIGHTS
@@ -112,6 +115,15 @@ def inferred_roles(trace: Trace, accesses: Accesses, lives: UsedLives) -> Ints:
     role[gradients] = _GRADIENTS
     _add_copies(trace, accesses, lives, role)
     return role
+
+
+def _only_with_caches(trace: Trace, accesses: Accesses, lives: UsedLives, role: Ints) -> Bools:
+    """Return which lives are used only by operations that write a KV cache."""
+    writes_cache = np.zeros(trace.nodes.height, dtype=np.bool_)
+    writes_cache[accesses.row[accesses.writes & (role[lives.of_access] == _KV)]] = True
+    found = np.ones(role.size, dtype=np.bool_)
+    found[lives.of_access[~writes_cache[accesses.row]]] = False
+    return found
 
 
 def _add_copies(trace: Trace, accesses: Accesses, lives: UsedLives, role: Ints) -> None:

@@ -73,6 +73,8 @@ class TierUse(NamedTuple):
         ns in which moves of all ranks are ready and wait for others before them.
     slowed
         ns by which moves of all ranks take longer than alone.
+    replicas
+        How many replicas of a model have one copy of a prefix there.
     """
 
     name: str
@@ -86,6 +88,7 @@ class TierUse(NamedTuple):
     busy: int = 0
     queued: int = 0
     slowed: int = 0
+    replicas: int = 1
 
     @property
     def excess(self) -> int:
@@ -114,9 +117,9 @@ class TierAccounts:
 
 
 def live_bytes(
-    placed: TieredJob, number: int, times: tuple[Ints, Ints], tiers: int
-) -> tuple[LiveBytes, ...]:  # fmt: skip
-    """Return what is live in each tier on a rank. O(lives log lives).
+    placed: TieredJob, number: int, times: tuple[Ints, Ints], sharings: Sequence[int]
+) -> tuple[LiveBytes, ...]:
+    """Return what is live in each tier on a rank, or its share of it. O(lives log lives).
 
     A tensor takes its bytes where it lives, from the start of the operation that makes it, or from
     the beginning, to the end of its last use; and those of a buffer in the first tier from the
@@ -128,8 +131,8 @@ def live_bytes(
         Which of the different traces.
     times
         Start and end of each row of the placed trace, in ns.
-    tiers
-        How many there are.
+    sharings
+        Of each tier, the neighbouring ranks that have it together; 0 for all.
     """
     tensors, moves, tier = placed.tensors.traces[number], placed.moves[number], placed.tier[number]
     start, end = times
@@ -139,9 +142,10 @@ def live_bytes(
     role = table["role"].to_physical().to_numpy().astype(np.int64)
     buffers = len(TENSOR_ROLES)
     found = []
-    for one in range(tiers):
+    for one, shared_by in enumerate(sharings):
         mine = np.flatnonzero(tier == one)
-        parts = [(begin[mine], end[last[mine]], tensors.column("bytes")[mine], role[mine])]
+        taken = placed.tensors.share_of_rank(tensors, shared_by)[mine]
+        parts = [(begin[mine], end[last[mine]], taken, role[mine])]
         if one == 0:
             shared = np.full(moves.life.size, buffers)
             parts.append((start[moves.begin], end[moves.end], moves.size, shared))
@@ -165,9 +169,10 @@ def accounts_of(
         All tiers.
     """
     live, ranks = [], []
+    sharings = [room.shared_by for room in rooms]
     for number, tensors in enumerate(placed.tensors.traces):
         like = int(simulation.like[tensors.ranks[0]])
-        live.append(live_bytes(placed, number, row_times(simulation, like), len(rooms)))
+        live.append(live_bytes(placed, number, row_times(simulation, like), sharings))
         ranks.append(int(tensors.ranks[0]))
     uses = []
     for tier, room in enumerate(rooms):
@@ -179,9 +184,11 @@ def accounts_of(
             np.zeros(len(TENSOR_ROLES) + 1, dtype=np.int64)
         )  # fmt: skip
         read, written = (_moved(placed, tier, stores=stores) for stores in (False, True))
-        uses.append(TierUse(
-            room.name, room.capacity, peak, at, ranks[most], by_role, read, written
-        ))  # fmt: skip
+        use = TierUse(room.name, room.capacity, peak, at, ranks[most], by_role, read, written)
+        if room.shared_by != 1 and by_role[TENSOR_ROLES.index("prefix")]:
+            one = placed.tensors.traces[most]
+            use = use._replace(replicas=placed.tensors.replicas_of(one, room.shared_by))
+        uses.append(use)
     waits, queued = _waits(placed, simulation, len(rooms))
     traffic = tier_traffic(simulation)
     tiers = []

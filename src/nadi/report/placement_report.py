@@ -27,6 +27,7 @@ _PAGE, _DATA = "index.html", "summary.json"
 _TOP = 8
 _POINTS = 400  # of a line of live bytes
 _PARTS = (*TENSOR_ROLES, "buffers")
+_ROOM = ("memory", "capacity", "shared_by", "latency")
 _BANDWIDTH = ChartAxis("bandwidth of the tier (GB/s)", is_log=True)
 
 
@@ -67,6 +68,7 @@ def _tier(use: Any) -> dict[str, Any]:
         "read": dict(zip(TENSOR_ROLES, use.read.tolist(), strict=True)),
         "written": dict(zip(TENSOR_ROLES, use.written.tolist(), strict=True)),
         "busy_ns": use.busy, "queued_ns": use.queued, "slowed_ns": use.slowed,
+        "replicas_with_one_prefix": use.replicas,
     }  # fmt: skip
 
 
@@ -111,6 +113,15 @@ def _no_room(study: PlacementStudy) -> list[str]:
     return lines
 
 
+def _copies(study: PlacementStudy) -> list[str]:
+    """Say which tiers keep one copy of a prefix for several replicas."""
+    return [
+        f"{use.name} keeps one copy of the prefix for {format_count(use.replicas)} replicas"
+        for use in study.chosen.accounts.tiers
+        if use.replicas > 1
+    ]
+
+
 # text
 
 
@@ -136,7 +147,7 @@ def print_placement(study: PlacementStudy, console: Console) -> None:
         )
     moved = ", ".join(step.moved) or "nothing"
     console.print(f"placement: {study.how}; in lower tiers: {moved}", markup=False)
-    for line in _no_room(study):
+    for line in (*_copies(study), *_no_room(study)):
         console.print(line, markup=False)
     console.print(_sentence(study), markup=False)
     _print_tiers(study, console)
@@ -217,12 +228,16 @@ def _print_estimates(study: PlacementStudy, console: Console) -> None:
 def _print_points(study: PlacementStudy, console: Console) -> None:
     points = study.points
     rates = points["bandwidth"].unique(maintain_order=True).to_list()
-    columns = {"first tier": "right", "capacity": "right"}
+    titles = ["first tier", "capacity", "shared by", "latency"]
+    shown = [True, True, *(points[name].n_unique() > 1 for name in _ROOM[2:])]
+    columns = {title: "right" for title, shows in zip(titles, shown, strict=True) if shows}
     columns |= {_gbps(rate): "right" for rate in rates}
     table = make_table("times as long as without tiers, by bandwidth", **columns)
-    for (memory, capacity), rows in points.group_by("memory", "capacity", maintain_order=True):
+    for (memory, capacity, ranks, latency), rows in points.group_by(_ROOM, maintain_order=True):
         ratios = [f"{one:.3f}" if one is not None else "no room" for one in rows["ratio"]]
-        table.add_row(_size(memory), _size(capacity), *ratios)
+        about = (_size(memory), _size(capacity), format_count(int(ranks)), format_ns(int(latency)))
+        cells = [cell for cell, shows in zip(about, shown, strict=True) if shows]
+        table.add_row(*cells, *ratios)
     print_table(table, console)
 
 
@@ -291,32 +306,43 @@ def _live(study: PlacementStudy) -> pl.DataFrame:
     return pl.concat(frames)
 
 
+def _room_names(rooms: pl.DataFrame) -> list[str]:
+    """Name capacities of both tiers, and what else differs of the second."""
+    differs = [rooms[name].n_unique() > 1 for name in _ROOM]
+    differs[0] |= not any(differs)
+    found = []
+    for memory, capacity, ranks, latency in rooms.iter_rows():
+        shared, idle = f"{format_count(ranks)} ranks", format_ns(int(latency))
+        parts = (_size(memory), _size(capacity), shared, idle)
+        found.append(", ".join(part for part, tells in zip(parts, differs, strict=True) if tells))
+    return found
+
+
 def _charts(study: PlacementStudy) -> dict[str, LineChart | HeatMap]:
     charts: dict[str, LineChart | HeatMap] = {}
     uses, points = study.chosen.accounts.tiers, study.points
-    points = points.sort("memory", "capacity", "bandwidth")
+    points = points.sort(*_ROOM, "bandwidth")
     rates = points["bandwidth"].unique(maintain_order=True).to_list()
-    rooms = points.select("memory", "capacity").unique(maintain_order=True).rows()
+    rooms = points.select(_ROOM).unique(maintain_order=True)
+    names = _room_names(rooms)
     if len(rates) > 1:
         lines = [
             LineSeries(
-                f"{_size(memory)}" if len({one for one, _ in rooms}) > 1 else _size(capacity),
-                rows["bandwidth"].to_numpy(), rows["ratio"].cast(pl.Float64).to_numpy(),
+                name, rows["bandwidth"].to_numpy(), rows["ratio"].cast(pl.Float64).to_numpy()
             )
-            for (memory, capacity), rows in points.group_by(
-                "memory", "capacity", maintain_order=True
+            for name, (_, rows) in zip(
+                names, points.group_by(_ROOM, maintain_order=True), strict=True
             )
         ]  # fmt: skip
         charts["step"] = LineChart(
             "Length of the step", _BANDWIDTH, ChartAxis("times as long as without tiers"),
             tuple(lines), _sentence(study),
         )  # fmt: skip
-    if len(rates) > 1 and len(rooms) > 1:
+    if len(rates) > 1 and len(names) > 1:
         charts["points"] = HeatMap(
             "Length of the step", "bandwidth of the tier (GB/s)",
-            "first tier and second tier", tuple(map(short_number, rates)),
-            tuple(f"{_size(memory)}, {_size(capacity)}" for memory, capacity in rooms),
-            points["ratio"].to_numpy().reshape(len(rooms), len(rates)),
+            "first tier and second tier", tuple(map(short_number, rates)), tuple(names),
+            points["ratio"].to_numpy().reshape(len(names), len(rates)),
             "times as long as without tiers",
         )  # fmt: skip
     for tier, use in enumerate(uses):

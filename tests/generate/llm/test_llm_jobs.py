@@ -58,6 +58,7 @@ def plans(draw: st.DrawFn) -> ParallelPlan:
     schedule = draw(st.sampled_from(SCHEDULES))
     pp = draw(st.sampled_from([1, 2, 4]))
     dp = draw(st.sampled_from([1, 2]))
+    inference = draw(st.sampled_from(["", "", "", "prefill", "decode"]))
     return ParallelPlan(
         tp=draw(st.sampled_from([1, 2, 4])), cp=draw(st.sampled_from([1, 2])), dp=dp, pp=pp,
         ep=draw(st.sampled_from([1, 2, 4])), zero=draw(st.integers(0, 3)),
@@ -66,7 +67,7 @@ def plans(draw: st.DrawFn) -> ParallelPlan:
         chunks=draw(st.sampled_from([1, 2])) if schedule == "interleaved" else 1,
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
         attention=draw(st.sampled_from(["flash", "unfused"])),
-        inference=draw(st.sampled_from(["", "", "", "prefill", "decode"])),
+        inference=inference, prefix=draw(st.sampled_from([0, 96])) if inference else 0,
     )  # fmt: skip
 
 

@@ -177,9 +177,8 @@ class ChunkTensors:
             given.append(self._copies[key])
         inputs = [*read, *self.lasting.read_weights(key[0], piece, _phase(rows))]
         if self.plan.inference and piece.name in ("attention.core", "attention.scores"):
-            cache = self.lasting.cache(key[0])
-            inputs.append(cache)
-            given.append(cache)
+            inputs += [self.lasting.cache(key[0]), *self.lasting.prefix(key[0])]
+            given.append(self.lasting.written_cache(key[0]))
         return out, _once(inputs, given)
 
     def end_embedding(self, rows: RowList, size: int) -> None:

@@ -91,7 +91,7 @@ def statistics_of(
         {"stage": stage, **_memory(model, checked, stage_chunks(model, checked, stage), order)}
         for stage, order in enumerate(orders)
     ]
-    tokens = checked.global_batch * (1 if checked.inference == "decode" else checked.sequence)
+    tokens = checked.global_batch * (1 if checked.inference == "decode" else checked.suffix)
     return JobStatistics(
         world_size=checked.world_size,
         micro_batches=checked.micro_batches,
@@ -175,5 +175,5 @@ def _kept(model: LanguageModel, plan: ParallelPlan, chunk: Chunk) -> int:
 def _kv_cache(model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Chunk]) -> int:
     """Return the bytes of keys and values of all sequences of a rank."""
     layers = sum(layer >= 0 for chunk in chunks for layer, _ in chunk.layers)
-    sequences = plan.global_batch // plan.dp
-    return layers * sequences * plan.sequence // plan.cp * cache_width(model, plan) * plan.itemsize
+    tokens = plan.prefix + plan.global_batch // plan.dp * (plan.suffix // plan.cp)
+    return layers * tokens * cache_width(model, plan) * plan.itemsize

@@ -177,12 +177,23 @@ class LastingTensors:
             yield self.weights(layer, role), self.gradients(layer, role)
 
     def cache(self, layer: str) -> Operand:
-        """Return the KV cache of a layer, of all sequences of a step."""
+        """Return the KV cache of a layer, of all sequences of a step after their prefix."""
         plan = self.plan
         sequences = plan.global_batch // plan.dp
         width = cache_width(self.model, plan)
-        shape = (sequences, plan.sequence // plan.cp, width)
+        shape = (sequences, plan.suffix // plan.cp, width)
         return Operand(f"{layer}.cache", shape, self.dtype, 0, True, "kv")
+
+    def written_cache(self, layer: str) -> Operand:
+        """Return a part of the cache that is as large as what a micro-batch adds to it."""
+        plan, cache = self.plan, self.cache(layer)
+        return cache._replace(shape=(plan.tokens, cache.shape[-1]))
+
+    def prefix(self, layer: str) -> tuple[Operand, ...]:
+        """Return the keys and values of the prefix that all sequences share, if they do."""
+        shape = (self.plan.prefix, cache_width(self.model, self.plan))
+        one = Operand(f"{layer}.prefix", shape, self.dtype, 0, True, "prefix")
+        return (one,) if self.plan.prefix else ()
 
 
 def _parts(buffer: Operand, place: _Place, piece: Piece) -> Iterator[Operand]:

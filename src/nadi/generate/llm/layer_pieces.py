@@ -302,8 +302,9 @@ class _Maker:
         gathered = Way("cp", whole, whole, tokens, tokens, size, size)
         yield Piece("attention.keys_and_values", None, ways=(gathered,))
         ways = (Way("cp", whole, tokens, tokens, Layout.PARTIAL), _same(Layout.FEATURES))
-        read = b * (batch * queries * of_query + plan.micro_batch * key_heads * keys
-                    * (of_query + of_value))  # fmt: skip
+        # a prefix is read once for all sequences, as by cascade attention
+        cached = plan.prefix + plan.micro_batch * plan.suffix
+        read = b * (batch * queries * of_query + key_heads * cached * (of_query + of_value))
         out = b * batch * queries * of_value
         shape = (batch, queries, keys, of_query)
         flops = 2 * batch * queries * keys * (of_query + of_value)

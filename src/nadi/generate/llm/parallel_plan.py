@@ -64,6 +64,9 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inference
         ``prefill`` processes a prompt of ``sequence`` tokens, ``decode`` one token after
         ``sequence`` others; empty for training.
+    prefix
+        Of inference, the first tokens of each sequence that are the same in all of a rank: their
+        keys and values are there once, and prefill does not compute them again.
     """
 
     tp: _Count = 1
@@ -84,6 +87,7 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str = "bfloat16"
     gradient_dtype: str = "float32"
     inference: Literal["", "prefill", "decode"] = ""
+    prefix: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def of(self, model: LanguageModel) -> ParallelPlan:
         """Return the plan with every default put in, checked against a model.
@@ -128,7 +132,12 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def tokens(self) -> int:
         """Tokens of a micro-batch on one rank, of all tensor parallel ranks together."""
-        return self.micro_batch * (1 if self.inference == "decode" else self.sequence // self.cp)
+        return self.micro_batch * (1 if self.inference == "decode" else self.suffix // self.cp)
+
+    @property
+    def suffix(self) -> int:
+        """Tokens of a sequence after the prefix that sequences share."""
+        return self.sequence - self.prefix
 
     @property
     def itemsize(self) -> int:
@@ -231,11 +240,13 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _check_batch(self, model: LanguageModel) -> None:
         if not self.sequence:
             _refuse("sequence", "the model states no sequence length", "give one")
+        if self.prefix:
+            self._check_prefix(model)
         of_ranks = self.cp * (self.tp if self.sequence_parallel else 1)
-        if self.inference != "decode" and self.sequence % of_ranks:
-            below = self.sequence - self.sequence % of_ranks
-            what = f"{self.sequence} tokens cannot be shared equally by {of_ranks} ranks"
-            _refuse("sequence", what, f"{below or of_ranks} would fit")
+        if self.inference != "decode" and self.suffix % of_ranks:
+            below = self.suffix - self.suffix % of_ranks
+            what = f"{self.suffix} tokens cannot be shared equally by {of_ranks} ranks"
+            _refuse("sequence", what, f"{self.prefix + (below or of_ranks)} would fit")
         if self.inference == "decode" and self.cp > 1:
             _refuse("cp", "context parallel decoding is not generated", "use cp=1")
         of_step = self.dp * self.micro_batch
@@ -247,6 +258,20 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"{self.dp} * {self.micro_batch}"
             )
             _refuse("global_batch", what, f"{fits} would fit")
+
+    def _check_prefix(self, model: LanguageModel) -> None:
+        """Raise UsageError if sequences cannot share a prefix."""
+        if not self.inference:
+            _refuse("prefix", "training computes all of each sequence",
+                    "leave it out, or use inference prefill or decode")  # fmt: skip
+        if self.prefix >= self.sequence:
+            what = f"{self.prefix} tokens, and a sequence has {self.sequence}"
+            _refuse("prefix", what, f"at most {self.sequence - 1}")
+        if self.cp > 1:
+            _refuse("cp", "a prefix shared by context parallel ranks is not generated", "use cp=1")
+        if self.inference == "prefill" and model.mla is not None:
+            what = "keys and values of a compressed prefix are not generated"
+            _refuse("prefix", what, "leave it out for models with latent attention")
 
     def _check_experts(self, model: LanguageModel) -> None:
         inner = self.tp * self.cp * self.dp

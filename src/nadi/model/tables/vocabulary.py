@@ -105,6 +105,6 @@ UNBOUNDED = 2**62  # a clock shift without an upper bound; negative for one with
 PART = "nadi_part"  # the attribute of a trace that is a part of another: what crosses its border
 UNREADABLE = "unreadable"  # the type of an operand that holds a whole text that cannot be parsed
 SEVERITIES = ("info", "warning", "error")
-# what tensors are for; kv is the cache of keys and values of inference
-TENSOR_ROLES = ("weights", "gradients", "optimizer", "activations", "kv", "other")
+# what tensors are for; kv is the cache of keys and values of inference, prefix what sequences share
+TENSOR_ROLES = ("weights", "gradients", "optimizer", "activations", "kv", "other", "prefix")
 ROLE_SOURCES = ("stated", "inferred")
