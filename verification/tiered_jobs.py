@@ -50,6 +50,8 @@ GENERATED = {
                                        "global_batch": 16}),
     "llama3-8b, prefix": ("llama3-8b", {"tp": 2, "dp": 2, "inference": "decode", "prefix": 3072,
                                        "sequence": 4096, "micro_batch": 4, "global_batch": 16}),
+    "llama3-8b, prefill": ("llama3-8b", {"tp": 2, "dp": 2, "inference": "prefill", "prefix": 3072,
+                                        "sequence": 4096, "micro_batch": 2, "global_batch": 8}),
 }  # fmt: skip
 ROLES = ("weights", "gradients", "optimizer", "activations", "kv", "prefix")
 OFFLOADED = (

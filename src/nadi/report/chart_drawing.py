@@ -15,7 +15,7 @@ __all__ = ["drawn"]
 
 _WIDTH, _HEIGHT = 760, 420
 _LEFT, _TOP, _BOTTOM, _RIGHT = 72, 64, 56, 24
-_LEGEND = 8  # units of width per letter of the longest name
+_LEGEND = 8  # units of width per letter of the longest name, or label of a row
 _FONT = "Inter, Helvetica Neue, Helvetica, Arial, Liberation Sans, DejaVu Sans, sans-serif"
 _INK, _SOFT, _GRID = "#1f2933", "#616e7c", "#e4e7eb"
 _COLOURS = ("#2f6db5", "#e0762f", "#2f9464", "#c33d4c", "#7d5fb0", "#8a6a4f", "#d0609f",
@@ -171,7 +171,8 @@ def _heat_map(chart: HeatMap) -> list[str]:
     values = chart.values[np.ix_(rows, columns)]
     there = values[np.isfinite(values)]
     least, most = (float(there.min()), float(there.max())) if there.size else (0.0, 1.0)
-    width = (_WIDTH - _LEFT - 110 - _RIGHT) / columns.size
+    left = _left_of(chart)
+    width = (_WIDTH - left - 110 - _RIGHT) / columns.size
     height = (_HEIGHT - _TOP - _BOTTOM) / rows.size
     bottom = _HEIGHT - _BOTTOM
     parts = []
@@ -179,7 +180,7 @@ def _heat_map(chart: HeatMap) -> list[str]:
         y = bottom - (i + 1) * height
         for j, column in enumerate(columns):
             value = float(values[i, j])
-            x, share = _LEFT + j * width, (value - least) / (most - least or 1)
+            x, share = left + j * width, (value - least) / (most - least or 1)
             fill = _heat(share) if np.isfinite(value) else "#eef0f2"
             shown = short_number(value) if np.isfinite(value) else "not possible"
             said = (
@@ -200,23 +201,29 @@ def _heat_map(chart: HeatMap) -> list[str]:
     return parts + _heat_labels(chart, (rows, columns), (least, most))
 
 
+def _left_of(chart: HeatMap) -> float:
+    """Return where columns begin, so that the longest label of a row has room before them."""
+    return max(_LEFT, 34 + _LEGEND * max(map(len, chart.rows), default=0))
+
+
 def _heat_labels(
     chart: HeatMap, kept: tuple[Floats, Floats], ends: tuple[float, float]
 ) -> list[str]:
     """Label rows and columns, both axes, and the colours."""
     rows, columns = kept
-    width = (_WIDTH - _LEFT - 110 - _RIGHT) / columns.size
+    left = _left_of(chart)
+    width = (_WIDTH - left - 110 - _RIGHT) / columns.size
     height = (_HEIGHT - _TOP - _BOTTOM) / rows.size
     bottom = _HEIGHT - _BOTTOM
     parts = []
     every = -(-columns.size // 10)
     for j in range(0, columns.size, every):
         label = chart.columns[int(columns[j])]
-        parts.append(_text(_LEFT + (j + 0.5) * width, bottom + 19, label, anchor="middle"))
+        parts.append(_text(left + (j + 0.5) * width, bottom + 19, label, anchor="middle"))
     for i in range(0, rows.size, -(-rows.size // 14)):
         label = chart.rows[int(rows[i])]
-        parts.append(_text(_LEFT - 8, bottom - (i + 0.5) * height + 4, label, anchor="end"))
-    middle = _LEFT + width * columns.size / 2
+        parts.append(_text(left - 8, bottom - (i + 0.5) * height + 4, label, anchor="end"))
+    middle = left + width * columns.size / 2
     parts.append(_text(middle, bottom + 42, chart.x_label, anchor="middle", size=13))
     parts.append(
         f'<g transform="translate(20 {(_TOP + bottom) / 2:.1f}) rotate(-90)">'
@@ -233,7 +240,7 @@ def _heat_labels(
         value = ends[0] + (ends[1] - ends[0]) * k / 4
         y = bottom - k * (bottom - _TOP - 24) / 4
         parts.append(_text(x + 22, y + 4, short_number(value)))
-    parts.append(_text(x, _TOP + 8, chart.label))
+    parts.append(_text(_WIDTH - 8, _TOP - 8, chart.label, anchor="end"))
     return parts
 
 

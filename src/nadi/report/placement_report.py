@@ -306,16 +306,19 @@ def _live(study: PlacementStudy) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _room_names(rooms: pl.DataFrame) -> list[str]:
-    """Name capacities of both tiers, and what else differs of the second."""
+def _room_names(rooms: pl.DataFrame) -> tuple[list[str], str]:
+    """Name capacities of both tiers, and what else of the second, as they differ; and what does."""
     differs = [rooms[name].n_unique() > 1 for name in _ROOM]
     differs[0] |= not any(differs)
+    titles = zip(
+        ("first tier", "second tier", "ranks that share it", "latency"), differs, strict=True
+    )
     found = []
     for memory, capacity, ranks, latency in rooms.iter_rows():
-        shared, idle = f"{format_count(ranks)} ranks", format_ns(int(latency))
+        shared, idle = f"{format_count(ranks)} rank{'s' * (ranks != 1)}", format_ns(int(latency))
         parts = (_size(memory), _size(capacity), shared, idle)
         found.append(", ".join(part for part, tells in zip(parts, differs, strict=True) if tells))
-    return found
+    return found, ", ".join(title for title, tells in titles if tells)
 
 
 def _charts(study: PlacementStudy) -> dict[str, LineChart | HeatMap]:
@@ -324,7 +327,7 @@ def _charts(study: PlacementStudy) -> dict[str, LineChart | HeatMap]:
     points = points.sort(*_ROOM, "bandwidth")
     rates = points["bandwidth"].unique(maintain_order=True).to_list()
     rooms = points.select(_ROOM).unique(maintain_order=True)
-    names = _room_names(rooms)
+    names, what = _room_names(rooms)
     if len(rates) > 1:
         lines = [
             LineSeries(
@@ -341,7 +344,7 @@ def _charts(study: PlacementStudy) -> dict[str, LineChart | HeatMap]:
     if len(rates) > 1 and len(names) > 1:
         charts["points"] = HeatMap(
             "Length of the step", "bandwidth of the tier (GB/s)",
-            "first tier and second tier", tuple(map(short_number, rates)), tuple(names),
+            what, tuple(map(short_number, rates)), tuple(names),
             points["ratio"].to_numpy().reshape(len(names), len(rates)),
             "times as long as without tiers",
         )  # fmt: skip
