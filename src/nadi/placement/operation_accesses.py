@@ -174,7 +174,7 @@ def _parts_of_caches(trace: Trace, accesses: Accesses) -> Accesses:
     was_there[storage[accesses.reads & (row == first[storage])]] = True
 
     def add_up(values: Ints) -> Floats:
-        return np.bincount(row, values, minlength=size)
+        return np.bincount(row, values, minlength=size).astype(np.float64)
 
     whole, changed = (add_up(length * in_place * way) for way in (accesses.reads, accesses.writes))
     given = add_up(length * (accesses.reads & ~in_place & ~was_there[storage]))

@@ -134,8 +134,8 @@ def _table(
 ) -> pl.DataFrame:
     """Create the table from what users load on links."""
     nothing = np.zeros(0, dtype=np.int64)
-    columns = zip(_Load(nothing, nothing, np.zeros(0)), *(load for _, load in loads), strict=True)
-    link, num_bytes, units = (np.concatenate(column) for column in columns)
+    parts = zip(_Load(nothing, nothing, np.zeros(0)), *(load for _, load in loads), strict=True)
+    link, num_bytes, units = (np.concatenate(part) for part in parts)
     user = np.repeat(
         np.array([number for number, _ in loads], dtype=np.int64),
         [load.link.size for _, load in loads],
@@ -254,8 +254,9 @@ class _Account:
         if not link.size:
             return
         number, at = number_rows([link])
-        each = num_bytes.astype(np.float64)
-        total, units = (np.bincount(number, weights=one) for one in (each, each * load))
+        total, units = (
+            np.bincount(number, weights=num_bytes * one).astype(np.float64) for one in (1.0, load)
+        )
         self.loads.append(_Load(link[at], total.astype(np.int64), units))
 
     def add_lines(self, d: int, src: Ints, dst: Ints, num_bytes: Ints, inner: int = -1) -> None:
