@@ -11,7 +11,8 @@ the measuring program does and is known from elsewhere (``Host``).
     python benchmarks/published_collectives.py [--all] [FILE...]
 
 Prints for each source the mean absolute error over its sizes: of NCCL's own model, of Nadi, and of
-a table of the same type of machine where another source has one; with --all every size.
+a table of the same type of machine where another source has one (in the sums also at the sizes
+alone that this table has); with --all every size.
 """
 
 from __future__ import annotations
@@ -201,6 +202,9 @@ def compare(
         if not source.fitted:
             amd = ", AMD" if system.nccl.gpu else ""
             sums.setdefault(f"{what}{amd}", []).extend(errors)
+            if what == "measured":  # nothing but how far two tables are apart
+                there = [one for one in errors if one[0] in other.sizes]
+                sums.setdefault("measured, its rows", []).extend(there)
     if "--all" in sys.argv:
         for size, measured, *times in zip(table.sizes, table.times, *found.values(), strict=True):
             texts = "".join(f"{time / measured:10.2f}" for time in times)
