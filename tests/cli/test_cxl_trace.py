@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import nadi
 from nadi.cli import main
 
 PLAN = 'model = "gpt3-125m"\ntp = 2\nsequence = 512\nglobal_batch = 2\n'
@@ -137,6 +138,40 @@ def test_a_job_without_operands_and_options_without_a_job_are_refused(
     assert "is for a job" in capsys.readouterr().err
     assert run("--shared-by", "1,2") == 2
     assert "a search has one value of it" in capsys.readouterr().err
+
+
+def test_a_system_with_collectives_and_prices_of_its_own(
+    plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(plan).write_text(f"{PLAN}sequence_parallel = false\n")
+    with nadi.JobBuilder(world_size=2) as swap:
+        for number, rank in enumerate(swap.ranks):
+            rank.send(1 - number, 1000)
+            rank.recv(1 - number, 1000)
+    nadi.generate.write_job(swap.job, tmp_path / "swap", name="swap")
+    system = tmp_path / "system.toml"
+    system.write_text(
+        f"""
+        [network]
+        dimensions = [{{topology = "switch", bandwidth = "50 GB/s"}}]
+        [compute]
+        peak = "300 TFLOP/s"
+        time = "roofline"
+        [memory]
+        bandwidth = "2 TB/s"
+        capacity = "80 GB"
+        [collectives.custom]
+        all_reduce = "{tmp_path}/swap/swap"
+        """
+    )
+    given = ["cxl", "--trace", plan, "--system", str(system), "--place", "weights=cxl",
+             "--bandwidth", "8,16"]  # fmt: skip
+    assert main([*given, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["points"][0]["ns"] == found["with_tiers_ns"]
+    assert found["points"][1]["ns"] < found["with_tiers_ns"]
+    assert main([*given, "--in-place"]) == 2
+    assert "compute.time: is roofline" in capsys.readouterr().err
 
 
 def test_a_tensor_larger_than_all_tiers_does_not_fit(

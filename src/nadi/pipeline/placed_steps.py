@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -208,11 +208,14 @@ class PlainStep:
         Of it, and its simulation.
     system
         Without lower tiers.
+    custom
+        The traces of each rank by ``system.collectives.custom_traces``.
     """
 
     job: Job | Sequence[Trace]
     tensors: JobTensors
     system: System
+    custom: Mapping[str, Sequence[Trace]] = field(default_factory=dict)
 
     @property
     def ns(self) -> int:
@@ -237,11 +240,13 @@ class PlainStep:
 
     def again(self, placed: TieredJob, system: System) -> PlacedStep:
         """Simulate a placed job on a system; work in place keeps its times."""
-        step = PlacedStep(placed, simulate_job(placed.job, system), system, rooms_of(system))
+        done = simulate_job(placed.job, system, self.custom)
+        step = PlacedStep(placed, done, system, rooms_of(system))
         if not placed.slowed:
             return step
         low, high = (
-            simulate_job(placed.at(which).job, system).makespan for which in ("low", "high")
+            simulate_job(placed.at(which).job, system, self.custom).makespan
+            for which in ("low", "high")
         )
         return replace(step, low=low, high=high)
 
@@ -259,7 +264,7 @@ def plain_step(job: Job | Sequence[Trace], system: System) -> PlainStep:
     priced, _ = price_job(job, own)
     simulation = simulate_job(priced, own, custom)
     simulated = priced if isinstance(priced, Job) and priced.rank_groups else simulation.traces
-    return PlainStep(simulated, tensors_of_job(simulation), own)
+    return PlainStep(simulated, tensors_of_job(simulation), own, custom)
 
 
 class MovedRole(NamedTuple):

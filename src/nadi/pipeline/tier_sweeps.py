@@ -38,7 +38,8 @@ from nadi.simulator.machine.system import System
 
 __all__ = ["TierGrid", "sweep_tiers"]
 
-_Task: TypeAlias = tuple[list[Job | Sequence[Trace]], list[System]]
+_Custom: TypeAlias = dict[str, Sequence[Trace]]  # traces of collectives
+_Task: TypeAlias = tuple[list[Job | Sequence[Trace]], list[System], _Custom]
 _Figures: TypeAlias = tuple[float | None, float]
 _FEW = 12  # points that are not worth processes
 
@@ -206,10 +207,14 @@ def _task(plain: PlainStep, wanted: _Wanted) -> _Task:
         for latency, rate in wanted.figures
     ]
     jobs = systems if wanted.staging.in_place else systems[:1]
-    return [
-        _plain_data(tiered_job(plain.job, plain.tensors, wanted.tier, wanted.staging, one).job)
-        for one in jobs
-    ], systems
+    return (
+        [
+            _plain_data(tiered_job(plain.job, plain.tensors, wanted.tier, wanted.staging, one).job)
+            for one in jobs
+        ],
+        systems,
+        dict(plain.custom),
+    )
 
 
 def _plain_data(job: Job | Sequence[Trace]) -> Job | Sequence[Trace]:
@@ -225,10 +230,10 @@ def _plain_data(job: Job | Sequence[Trace]) -> Job | Sequence[Trace]:
 
 def _times(task: _Task) -> list[int]:
     """Simulate a job on each of some systems, or one for each."""
-    jobs, systems = task
+    jobs, systems, custom = task
     if len(jobs) == 1:
-        return [done.makespan for done in simulate_with_memories(jobs[0], systems)]
-    return [simulate_job(job, one).makespan for job, one in zip(jobs, systems, strict=True)]
+        return [done.makespan for done in simulate_with_memories(jobs[0], systems, custom)]
+    return [simulate_job(job, one, custom).makespan for job, one in zip(jobs, systems, strict=True)]
 
 
 @contextmanager

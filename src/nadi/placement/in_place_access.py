@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.model.arrays import Bools, Floats, Ints
 from nadi.model.trace import Trace
 from nadi.placement.placed_tensors import TraceTensors
@@ -86,8 +86,14 @@ def slowed_work(
     Raises
     ------
     UsageError
-        If the system states neither a device nor peak and bandwidth.
+        If the system states neither a device nor peak and bandwidth, or all times are those of its
+        own roofline.
     """
+    if system.compute.roofline:
+        raise UsageError(
+            "compute.time", "is roofline, which takes all memory for the first tier",
+            ["leave it out of the system's file, or leave out ", Parameter("in_place", True)],
+        )  # fmt: skip
     device = system.compute.device
     if device is None:
         raise UsageError(

@@ -85,12 +85,14 @@ def simulate_job(
 
 
 def simulate_with_memories(
-    job: Job | Sequence[Trace], systems: Sequence[System]
+    job: Job | Sequence[Trace],
+    systems: Sequence[System],
+    custom: Mapping[str, Sequence[Trace]] = MappingProxyType({}),
 ) -> Iterator[Simulation]:
     """Simulate a job on systems that differ in the figures of their memory tiers alone.
 
     What does not depend on these is worked out once. Tiers have the same names, in the same order,
-    and as many ranks each.
+    and as many ranks each; ``custom`` is as for :func:`simulate_job`.
 
     Raises
     ------
@@ -98,7 +100,8 @@ def simulate_with_memories(
         As :func:`simulate_job`.
     """
     found = _prepared(job, systems[0])
-    first = tables_of(found.program, systems[0], representatives=found.stand_ins)
+    programs = {name: program_of(custom[name]) for name in systems[0].collectives.custom_traces}
+    first = tables_of(found.program, systems[0], representatives=found.stand_ins, custom=programs)
     for system in systems:
         tables = with_other_memory(first, system)
         _refuse_centuries(tables)

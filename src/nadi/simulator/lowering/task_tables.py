@@ -126,7 +126,8 @@ def with_other_memory(tables: Tables, system: System) -> Tables:
     program, nodes = tables.program, tables.nodes.copy()
     tier = tiers_of_nodes(program, system)
     nodes[np.flatnonzero(tier >= 0), NODE.kind] = NodeKind.DELAY
-    set_tier_accesses(program, system, nodes, tables.representatives, tier)
+    # those of custom collectives come behind, and access none
+    set_tier_accesses(program, system, nodes[: program.num_nodes], tables.representatives, tier)
     return replace(tables, system=system, nodes=nodes)
 
 
