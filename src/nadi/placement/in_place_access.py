@@ -89,17 +89,7 @@ def slowed_work(
         If the system states neither a device nor peak and bandwidth, or all times are those of its
         own roofline.
     """
-    if system.compute.roofline:
-        raise UsageError(
-            "compute.time", "is roofline, which takes all memory for the first tier",
-            ["leave it out of the system's file, or leave out ", Parameter("in_place", True)],
-        )  # fmt: skip
-    device = system.compute.device
-    if device is None:
-        raise UsageError(
-            "compute", "access in place needs a roofline", "state compute.device, or compute.peak "
-            "and memory.bandwidth in the system's file",
-        )  # fmt: skip
+    device = _device_of(system)
     accesses, of_tier = tensors.accesses, tier[tensors.life]
     length = accesses.end - accesses.begin
     turns = int(tensors.turn.max(initial=-1)) + 1
@@ -133,6 +123,21 @@ def slowed_work(
     whole = [np.rint(one).astype(np.int64) for one in (duration, expected, low, high)]
     is_small = wait[chosen] > moved[chosen]
     return SlowedWork(row, whole[0], whole[1], whole[2], whole[3], is_small)
+
+
+def _device_of(system: System) -> Device:
+    """Return the device whose peaks split times; raise UsageError if there is none that may."""
+    if system.compute.roofline:
+        raise UsageError(
+            "compute.time", "is roofline, which takes all memory for the first tier",
+            ["leave it out of the system's file, or leave out ", Parameter("in_place", True)],
+        )  # fmt: skip
+    if system.compute.device is None:
+        raise UsageError(
+            "compute", "access in place needs a roofline", "state compute.device, or compute.peak "
+            "and memory.bandwidth in the system's file",
+        )  # fmt: skip
+    return system.compute.device
 
 
 def _split(
