@@ -46,6 +46,8 @@ DEFAULT = tuple(
 RULES = {
     "asynchronous": "work on another thread does not block the thread that issued it; the "
         "converter chains both by id",
+    "beside-thread": "a send or receive of gloo goes on beside the thread that issued it, which "
+        "does other work meanwhile",
     "call": "an operation starts and ends inside the one that calls it",
     "calls-are-nodes": "runtime calls are operations with their own time; the linker drops them "
         "and leaves their time with the operator",
@@ -231,6 +233,8 @@ def threads(pair: Pair) -> Tally:
         event = pair.event(pair.row[number])
         recorded = event is not None and event.thread == ours
         rule = "thread" if recorded and _is_gloo(event) else ""
+        if event is not None and event.name in ("gloo:send", "gloo:recv") and not recorded:
+            rule = "beside-thread" if event.thread == meant[theirs] else ""
         if pair.is_untimed(number):
             rule = "untimed" if ours < 0 else ""
         tally.add(
