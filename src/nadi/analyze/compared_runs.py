@@ -16,7 +16,7 @@ from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import MARK, Window
 from nadi.model.schema import DEVICE_WORK
 
-__all__ = ["ComparedRuns", "RunSide", "compare_runs"]
+__all__ = ["ComparedRuns", "RunSide", "compare_runs", "compare_sums"]
 
 _SAME = 0.02  # of a mean duration or a count: below, nothing changed
 _STEP = re.compile(rf"^{MARK}#\d+$")
@@ -85,8 +85,8 @@ def compare_runs(before: RunSide, after: RunSide) -> ComparedRuns:
         before_ns=lengths[0],
         after_ns=lengths[1],
         path=_compared_paths(before, after),
-        kernels=_compared([_device_work(side) for side in sides], ["name"], ["ns"]),
-        calls=_compared([_calls(side) for side in sides], ["path"], ["ns", "device"]),
+        kernels=compare_sums([_device_work(side) for side in sides], ["name"], ["ns"]),
+        calls=compare_sums([_calls(side) for side in sides], ["path"], ["ns", "device"]),
         steps=_compared_steps(before, after),
     )
 
@@ -152,8 +152,23 @@ def _aligned(names: pl.Series) -> pl.Series:
     )
 
 
-def _compared(sides: list[pl.DataFrame], keys: list[str], times: list[str]) -> pl.DataFrame:
-    """Put sums side by side, the largest change first, with what became of each."""
+def compare_sums(sides: list[pl.DataFrame], keys: list[str], times: list[str]) -> pl.DataFrame:
+    """Put sums side by side, the largest change first, with what became of each.
+
+    Parameters
+    ----------
+    sides
+        Tables of before and after, with the keys, ``count``, and each of ``times``.
+    keys, times
+        Names of columns.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row per key of either: the keys, ``count_before``, ``count_after``, ``before_ns`` and
+        ``after_ns`` (with the name of the time before it, but of ``ns``), ``change_ns``,
+        ``state``: added, removed, slower, faster or same.
+    """
     before, after = sides
     both = before.join(after, on=keys, how="full", suffix="_after", coalesce=True).fill_null(0)
     prefix = {name: "" if name == "ns" else f"{name}_" for name in times}

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nadi.cli.progress_bar import show_progress
 from nadi.cli.shared_options import AsJson, ForceLink, Step, output_console
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nadi.load.saved_predictions import SavedPrediction
+
 __all__ = ["HELP", "command"]
 
-HELP = """Compare two recordings: what got slower, and what of it lengthens the step.
+HELP = """Compare two recordings, or a recording and its prediction: what differs, and where.
 
 Operations are aligned by name and by the calls around them, ranks by number, and
 steps in order. First comes what changed on the critical path: these changes add up to
 that of the step. Times are means per step.
+
+A prediction is a simulation (nadi simulate -o FILE.nadi, or its JSON), which is compared
+with the whole recording, or with --step; or an estimate (the JSON of nadi estimate),
+which is compared with the mean step.
 
 [bold]Examples[/]
 
   nadi diff BEFORE AFTER
   nadi diff before/device.json.gz after/device.json.gz --step 5
   nadi diff BEFORE AFTER --json | jq '.path[:3]'
+  nadi diff TRACES simulated.nadi
 """
 
 
@@ -32,7 +44,7 @@ def command(
                             show_default=False),
     ],
     after: Annotated[
-        str, typer.Argument(metavar="AFTER", help="The same of the other run.",
+        str, typer.Argument(metavar="AFTER", help="The same of the other run, or a prediction.",
                             show_default=False),
     ],
     step: Step = "all",
@@ -45,12 +57,46 @@ def command(
     """Compare and print."""
     with show_progress(announce=False, use="diff") as progress:
         progress("starting")
-        from nadi.pipeline.recorded_diffs import diff
-        from nadi.report.diff_report import describe_diff, print_diff
+        from nadi.load.report_inputs import read_report_inputs
         from nadi.report.text_layout import to_json
 
-        found = diff(before, after, step=step, force=force, progress=progress)
+        predicted = read_report_inputs([after]).prediction
+        if predicted is not None:
+            described, show = _with_prediction(before, predicted, step, force, progress)
+        else:
+            described, show = _with_recording(before, after, step, force, progress)
     if as_json:
-        sys.stdout.write(to_json(describe_diff(found)).decode())
+        sys.stdout.write(to_json(described()).decode())
         return
-    print_diff(found, output_console(), top)
+    show(output_console(), top)
+
+
+_Shown = tuple[Callable[[], dict[str, Any]], Callable[["Console", int], None]]
+
+
+def _with_recording(
+    before: str, after: str, step: str, force: bool, progress: Callable[[str], None]
+) -> _Shown:
+    """Compare two recordings; gives what makes the JSON output, and what prints."""
+    from nadi.pipeline.recorded_diffs import diff
+    from nadi.report.diff_report import describe_diff, print_diff
+
+    found = diff(before, after, step=step, force=force, progress=progress)
+    return partial(describe_diff, found), partial(print_diff, found)
+
+
+def _with_prediction(
+    recording: str, predicted: SavedPrediction, step: str, force: bool,
+    progress: Callable[[str], None],
+) -> _Shown:  # fmt: skip
+    """Compare a recording with a prediction; gives the same."""
+    from nadi.pipeline.recorded_jobs import run
+    from nadi.pipeline.recorded_predictions import compare_prediction
+    from nadi.report.compared_prediction_report import (
+        describe_compared_prediction,
+        print_compared_prediction,
+    )
+
+    done = run(recording, step=step, force=force, progress=progress)
+    found = compare_prediction(done, predicted, whole=step == "all")
+    return partial(describe_compared_prediction, found), partial(print_compared_prediction, found)

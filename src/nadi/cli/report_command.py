@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from nadi.cli.progress_bar import show_progress
 from nadi.cli.shared_options import ForceLink, Step, TimeRange, output_console
+
+if TYPE_CHECKING:
+    from nadi.load.report_inputs import ReportInputs
 
 __all__ = ["HELP", "command"]
 
@@ -22,8 +25,13 @@ comes from. The page opens from disk, and asks no host for anything.
 Two recordings are compared: what changed between them comes first, and the timeline
 shows both.
 
-Results that were written as JSON, such as the summary.json of nadi run -o, are
-taken too; their page has no timeline.
+A recording and a prediction of it are compared, too: a simulation (nadi simulate -o,
+best as .nadi, whose timeline is drawn below the measured one) or an estimate (the JSON
+of nadi estimate); or --system, or --what-if.
+
+Results that other commands wrote as JSON, such as the summary.json of nadi run -o, have
+pages of their own, or stand beside those of a recording: those of run, what-if, simulate,
+estimate, search, waits, fold, compare and cxl.
 
 [bold]Examples[/]
 
@@ -32,6 +40,8 @@ taken too; their page has no timeline.
   nadi report TRACES --system dgx-h100 --what-if 'scale nccl 0.5'
   nadi report results -o report.html
   nadi report BEFORE AFTER -o differences.html
+  nadi report TRACES simulated.nadi -o predicted.html
+  nadi report TRACES fold.json estimate.json
 """
 
 _ONE = "applies to one recording, and these are two"
@@ -42,7 +52,8 @@ def command(
         list[str],
         typer.Argument(
             metavar="PATH", show_default=False,
-            help="Traces as for nadi run; two recordings; or a folder or JSON file of results.",
+            help="Traces as for nadi run; two recordings; and results of other commands: "
+            "folders, or files of JSON.",
         ),
     ],
     step: Step = "all",
@@ -69,48 +80,87 @@ def command(
     """Write the page."""
     with show_progress(announce=False, use="run") as progress:
         progress("starting")
-        from nadi.load.saved_summaries import read_summary
+        from nadi.load.report_inputs import read_report_inputs
         from nadi.load.separate_recordings import are_two_recordings
-        from nadi.pipeline.recorded_jobs import run
-        from nadi.report.page.result_pages import check_page, write_run_page, write_summary_page
+        from nadi.report.page.result_pages import check_page
 
         check_page(output, [Path(path) for path in paths])
-        saved = read_summary(paths[0]) if len(paths) == 1 else None
-        if saved is not None:
-            write_summary_page(saved, output, Path(paths[0]).name)
-        elif len(paths) == 2 and are_two_recordings(*paths):
-            _refuse({"--window": window, "--what-if": what_if, "--system": system})
-            _compare(paths[0], paths[1], step, output, force, progress)
+        found = read_report_inputs(paths)
+        wishes = _Wishes(step, window, tuple(what_if or ()), system, force)
+        if len(found.traces) == 2 and are_two_recordings(*found.traces):
+            _compare(found, wishes, output, progress)
+        elif found.traces:
+            _of_recording(found, wishes, output, progress)
         else:
-            found = run(
-                *paths, step=step, window=window, what_if=what_if or [], system=system,
-                force=force, by="module", progress=progress,
-            )  # fmt: skip
-            progress(f"writing {output}")
-            write_run_page(found, output, more=True)
+            _of_results(found, wishes, output, Path(paths[0]).name)
     output_console().print(f"wrote {output}", markup=False)
 
 
-def _refuse(options: dict[str, object]) -> None:
-    """Refuse options that apply to one recording only."""
+class _Wishes(NamedTuple):
+    """The options about recordings, by name."""
+
+    step: str
+    window: str
+    what_if: tuple[str, ...]
+    system: str
+    force: bool
+
+
+def _refuse(wishes: _Wishes, names: Sequence[str], why: str) -> None:
+    """Refuse options that do not apply."""
     from nadi.errors import UsageError
 
-    for name, value in options.items():
-        if value:
-            raise UsageError(name, _ONE, "give a single recording, or leave the option out")
+    for name in names:
+        if getattr(wishes, name) not in ("", (), "all"):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(option, why, "give a single recording, or leave the option out")
+
+
+def _of_results(found: ReportInputs, wishes: _Wishes, output: Path, title: str) -> None:
+    """Write the page of results that other commands wrote."""
+    from nadi.report.page.result_pages import write_saved_page
+
+    why = "applies to a recording, and these are results"
+    _refuse(wishes, ("step", "window", "what_if", "system"), why)
+    write_saved_page(found, output, title)
+
+
+def _of_recording(
+    found: ReportInputs, wishes: _Wishes, output: Path, progress: Callable[[str], None]
+) -> None:
+    """Write the page of one recording, with results of other commands beside it."""
+    from nadi.pipeline.recorded_jobs import run
+    from nadi.report.page.result_pages import Beside, saved_results, write_run_page
+
+    done = run(
+        *found.traces, step=wishes.step, window=wishes.window, what_if=wishes.what_if,
+        system=wishes.system, force=wishes.force, by="module", progress=progress,
+    )  # fmt: skip
+    progress(f"writing {output}")
+    whole = wishes.step == "all" and not wishes.window
+    beside = Beside(saved_results(found), found.prediction, whole)
+    write_run_page(done, output, more=True, beside=beside)
 
 
 def _compare(
-    before: str, after: str, step: str, output: Path, force: bool, progress: Callable[[str], None]
+    found: ReportInputs, wishes: _Wishes, output: Path, progress: Callable[[str], None]
 ) -> None:
     """Write the page of two recordings."""
+    from nadi.errors import UsageError
     from nadi.pipeline.recorded_jobs import run
-    from nadi.report.page.result_pages import write_diff_page
+    from nadi.report.page.result_pages import Beside, saved_results, write_diff_page
 
-    runs = [run(path, step=step, force=force, by="module", progress=progress)
+    _refuse(wishes, ("window", "what_if", "system"), _ONE)
+    if found.prediction is not None:
+        raise UsageError(
+            found.predicted_by, "is a prediction, and two recordings are given",
+            "give the recording that it predicts",
+        )  # fmt: skip
+    before, after = found.traces
+    runs = [run(path, step=wishes.step, force=wishes.force, by="module", progress=progress)
             for path in (before, after)]  # fmt: skip
     progress(f"writing {output}")
     names = Path(before).name, Path(after).name
-    write_diff_page(
-        runs[0], runs[1], output, names if names[0] != names[1] else (before, after)
-    )  # fmt: skip
+    if names[0] == names[1]:
+        names = before, after
+    write_diff_page(runs[0], runs[1], output, names, Beside(saved_results(found)))

@@ -3,27 +3,54 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from nadi.errors import FormatError
 from nadi.formats.files import read_file, read_head
+from nadi.formats.trace_files import sniff
 from nadi.load.discover import RESULT_FILES
 
-__all__ = ["read_summary"]
+__all__ = ["RESULT_KINDS", "SavedSummary", "read_summary"]
 
-# what the objects of `nadi run`, `nadi what-if` and `nadi simulate` have, and no trace
-_MARKS = ({"critical_path_by_kind", "verdict"}, {"changes", "ideals"}, {"makespan_ns", "per_rank"})
+RESULT_KINDS: dict[str, tuple[str, frozenset[str]]] = {
+    "run": ("nadi run", frozenset({"critical_path_by_kind", "verdict"})),
+    "what_if": ("nadi what-if", frozenset({"changes", "ideals"})),
+    "simulation": ("nadi simulate", frozenset({"makespan_ns", "per_rank"})),
+    "estimate": ("nadi estimate", frozenset({"seconds", "tier1_bytes", "times"})),
+    "search": ("nadi search", frozenset({"executions", "feasible", "best"})),
+    "waits": ("nadi waits", frozenset({"bottlenecks", "knots"})),
+    "fold": ("nadi fold", frozenset({"classes", "kept_nodes"})),
+    "similarity": ("nadi compare", frozenset({"measures", "reference_system"})),
+    "placement": ("nadi cxl --trace", frozenset({"each_role_alone", "with_tiers_ns"})),
+    "second_tier": ("nadi cxl", frozenset({"pays_from_gbps", "without"})),
+}
+"""Of each kind of results, the command that writes it, and keys that no other has."""
 _MAX_SIZE = 1 << 30
 
 
-def read_summary(path: Path | str) -> dict[str, Any] | None:
+class SavedSummary(NamedTuple):
+    """Results that were read again.
+
+    Attributes
+    ----------
+    kind
+        One of ``RESULT_KINDS``.
+    data
+        Its content: an object, of ``second_tier`` a list of objects.
+    """
+
+    kind: str
+    data: Any
+
+
+def read_summary(path: Path | str) -> SavedSummary | None:
     """Read results from a file, or from a folder with a ``summary.json``.
 
     Returns
     -------
-    dict or None
+    SavedSummary or None
         None if the file is something else, such as a trace.
 
     Raises
@@ -37,7 +64,7 @@ def read_summary(path: Path | str) -> dict[str, Any] | None:
         place = place / RESULT_FILES[0]
     if not place.is_file() or place.suffix != ".json" or place.stat().st_size > _MAX_SIZE:
         return None
-    if not read_head(place, 64).lstrip().startswith(b"{"):
+    if read_head(place, 64).lstrip()[:1] not in (b"{", b"[") or sniff(place) is not None:
         return None
     try:
         found = msgspec.json.decode(bytes(read_file(place).content))
@@ -47,8 +74,11 @@ def read_summary(path: Path | str) -> dict[str, Any] | None:
         raise FormatError(
             str(place), f"is not JSON: {error}", "write it again with nadi run -o"
         ) from None
-    if isinstance(found, dict) and any(marks <= found.keys() for marks in _MARKS):
-        return found
+    first = found[0] if isinstance(found, list) and found else found
+    if isinstance(first, dict):
+        for kind, (_, keys) in RESULT_KINDS.items():
+            if keys <= first.keys() and isinstance(found, list) == (kind == "second_tier"):
+                return SavedSummary(kind, found)
     if is_folder:
         raise FormatError(
             str(place), "is not a summary of Nadi", "write it again with nadi run -o FOLDER"

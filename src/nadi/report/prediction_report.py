@@ -9,6 +9,7 @@ from rich.text import Text
 
 from nadi.graph.critical_paths import CriticalPath
 from nadi.pipeline.result import Prediction
+from nadi.report.path_changes import path_by_kind, path_changes
 from nadi.report.text_layout import make_table, print_table
 from nadi.units import format_count, format_ns, format_percent, printable
 
@@ -24,8 +25,9 @@ def describe_prediction(prediction: Prediction, measured: CriticalPath) -> dict[
         "predicted_ns": answer.step_ns,
         "kernel_factor": prediction.change.kernel_factor,
         "computation": prediction.change.reason,
-        "measured_by_kind": _by_kind(measured),
-        "predicted_by_kind": _by_kind(answer.path),
+        "measured_by_kind": path_by_kind(measured),
+        "predicted_by_kind": path_by_kind(answer.path),
+        "path_changes": path_changes(measured, answer.path),
         "communication": prediction.prices.by_type.rename(
             {"measured": "measured_ns", "predicted": "predicted_ns"}
         ).to_dicts(),
@@ -72,7 +74,3 @@ def _print_communication(rows: list[dict[str, Any]], console: Console) -> None:
             format_ns(row["predicted_ns"]), "; ".join(notes),
         )  # fmt: skip
     print_table(table, console)
-
-
-def _by_kind(path: CriticalPath) -> dict[str, int]:
-    return {kind.replace(" ", "_"): time for kind, time in path.by_kind().items()}

@@ -18,6 +18,7 @@ from nadi.model.issues import summed_issues
 from nadi.model.schema import UNBOUNDED
 from nadi.pipeline.result import Run
 from nadi.report.activity_report import describe_activity
+from nadi.report.path_changes import path_by_kind, path_changes
 from nadi.report.prediction_report import describe_prediction, print_prediction
 from nadi.report.schedule_timeline import write_timeline
 from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, print_table, to_json
@@ -79,7 +80,9 @@ def summarize(run: Run) -> dict[str, Any]:
         **describe_activity(run),
         "what_if": [
             {"change": "; ".join(map(str, asked.changes)), "step_ns": asked.step_ns,
-             "interval": describe_interval(asked.interval), "included": list(asked.included)}
+             "interval": describe_interval(asked.interval), "included": list(asked.included),
+             "critical_path_by_kind": path_by_kind(asked.path),
+             "path_changes": path_changes(run.path, asked.path)}
             for asked in run.what_ifs
         ],
         "on_system": (
@@ -107,9 +110,7 @@ def _modules(run: Run) -> dict[str, Any] | None:
 def _critical_path(path: CriticalPath) -> dict[str, Any]:
     return {
         "critical_path_ns": path.length,
-        "critical_path_by_kind": {
-            kind.replace(" ", "_"): time for kind, time in path.by_kind().items()
-        },
+        "critical_path_by_kind": path_by_kind(path),
         "critical_path_top": [
             {"name": name, "kind": kind.replace(" ", "_"), "ns": time, "count": count,
              "ranks": ranks}

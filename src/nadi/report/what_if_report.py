@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.pipeline.result import Answers
+from nadi.report.path_changes import path_by_kind
 from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.units import format_ns, format_percent, format_range, printable
 from nadi.whatif.prediction_intervals import LEVEL, Interval
@@ -46,9 +47,7 @@ def _describe(answer: WhatIf) -> dict[str, Any]:
         "bound_by_kind": kind.replace(" ", "_"),
         "bound_by_operation": name,
         "included": list(answer.included),
-        "critical_path_by_kind": {
-            kind.replace(" ", "_"): time for kind, time in answer.path.by_kind().items()
-        },
+        "critical_path_by_kind": path_by_kind(answer.path),
     }
 
 

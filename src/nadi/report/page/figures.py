@@ -33,15 +33,22 @@ class Figures:
     ----------
     results
         Plain values: dicts, lists, texts and numbers; times are int ns.
+    place
+        Where in the results places begin, such as ``("simulation",)``.
     """
 
-    def __init__(self, results: dict[str, Any]) -> None:
+    def __init__(self, results: dict[str, Any], place: Path = ()) -> None:
         self.results = results
+        self.place = tuple(place)
+
+    def under(self, *path: str | int) -> Figures:
+        """Return the figures of a part of the results; places begin there."""
+        return Figures(self.results, (*self.place, *path))
 
     def get(self, *path: str | int, otherwise: Any = None) -> Any:
         """Return the value at a place, or ``otherwise`` if there is none."""
         found: Any = self.results
-        for step in path:
+        for step in (*self.place, *path):
             if isinstance(found, list):
                 found = found[step] if isinstance(step, int) and step < len(found) else None
             else:
@@ -98,7 +105,8 @@ class Figures:
         value, of = self.get(*part, otherwise=0), self.get(*whole, otherwise=0)
         shown = escape(format_percent(value, of)) if of else "-"
         return (
-            f'<data value="{value}" data-at="{_pointer(part)}" data-of="{_pointer(whole)}">'
+            f'<data value="{value}" data-at="{self._pointer(part)}" '
+            f'data-of="{self._pointer(whole)}">'
             f"{shown}</data>"
         )
 
@@ -108,7 +116,8 @@ class Figures:
         if begin is None or end is None:
             return "-"
         return (
-            f'<data value="{begin}" data-at="{_pointer(low)}" data-to="{_pointer(high)}">'
+            f'<data value="{begin}" data-at="{self._pointer(low)}" '
+            f'data-to="{self._pointer(high)}">'
             f"{escape(format_range(begin, end))}</data>"
         )
 
@@ -117,14 +126,14 @@ class Figures:
         if value is None:
             return "-"
         return (
-            f'<data value="{value}" data-at="{_pointer(path)}">{escape(write(value))}</data>'
-        )  # fmt: skip
+            f'<data value="{value}" data-at="{self._pointer(path)}">{escape(write(value))}</data>'
+        )
 
-
-def _pointer(path: Path) -> str:
-    """Return a JSON pointer, as an attribute's value."""
-    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
-    return escape("".join(f"/{step}" for step in steps))
+    def _pointer(self, path: Path) -> str:
+        """Return a JSON pointer, as an attribute's value."""
+        whole = (*self.place, *path)
+        steps = (str(step).replace("~", "~0").replace("/", "~1") for step in whole)
+        return escape("".join(f"/{step}" for step in steps))
 
 
 def _change(nanoseconds: float) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,11 +15,16 @@ from nadi.formats.addresses import check_target, locate
 from nadi.formats.files import check_writable
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.replay import replay_graph
+from nadi.load.report_inputs import OWN_PAGE, ReportInputs
+from nadi.load.saved_predictions import SavedPrediction
 from nadi.pipeline.recorded_diffs import diff_runs
+from nadi.pipeline.recorded_predictions import compare_prediction
 from nadi.pipeline.result import Answers, Run
+from nadi.report.compared_prediction_report import describe_compared_prediction
 from nadi.report.diff_report import describe_diff
 from nadi.report.page.html_page import write_page
 from nadi.report.run_report import summarize
+from nadi.report.saved_timeline import saved_part
 from nadi.report.schedule_timeline import TimelinePart
 from nadi.report.simulation_report import describe_simulation, simulation_json
 from nadi.report.simulation_timeline import simulated_part
@@ -29,16 +36,36 @@ from nadi.waiting.bottlenecks import find_waits
 from nadi.whatif.what_if_results import WhatIf
 
 __all__ = [
+    "Beside",
     "check_page",
+    "saved_results",
     "write_answers_page",
     "write_diff_page",
     "write_run_page",
+    "write_saved_page",
     "write_simulation_page",
-    "write_summary_page",
 ]
 
 
 _MEASURED = "measured"
+
+
+class Beside(NamedTuple):
+    """What a page shows beside a recording.
+
+    Attributes
+    ----------
+    results
+        Results of other commands by their kind, as these write them with ``--json``.
+    prediction
+        A prediction to compare the recording with.
+    whole
+        Whether a simulation is of the whole recording.
+    """
+
+    results: Mapping[str, Any] = MappingProxyType({})
+    prediction: SavedPrediction | None = None
+    whole: bool = True
 
 
 def check_page(path: Path, sources: list[Path]) -> None:
@@ -57,38 +84,59 @@ def check_page(path: Path, sources: list[Path]) -> None:
     check_writable(path)
 
 
-def write_run_page(run: Run, path: Path, title: str = "", *, more: bool = False) -> None:
+def write_run_page(
+    run: Run, path: Path, title: str = "", *, more: bool = False, beside: Beside | None = None
+) -> None:  # fmt: skip
     """Write the page of the main analysis.
 
-    The timeline shows the measured job, and below each rank the same after the predicted change:
-    on the other system if one was given, else after the first what-if change.
+    The timeline shows the measured job, and below each rank the same as predicted: as it was
+    simulated, on the other system if one was given, else after the first what-if change.
 
     Parameters
     ----------
     more
         Whether to add what ``summary.json`` does not have: ``waits`` and ``rates``, as ``nadi
         waits`` and ``nadi analyze rates`` write them with ``--json``.
+    beside
+        Results of other commands, and a prediction to compare with.
 
     Raises
     ------
     InputError
         If the file cannot be written.
     """
-    several = run.prediction is not None or bool(run.what_ifs)
-    parts = [TimelinePart.of_replay(run.replay, run.path, _MEASURED if several else "")]
-    if run.prediction is not None:
-        parts.append(_changed(run.prediction.what_if, f"on {run.prediction.change.system.name}"))
-    elif run.what_ifs:
-        parts.append(_changed(run.what_ifs[0], "; ".join(map(str, run.what_ifs[0].changes))))
+    beside = beside or Beside()
+    changed = _predicted_parts(run, beside)
+    parts = [TimelinePart.of_replay(run.replay, run.path, _MEASURED if changed else ""), *changed]
     time = run.graph.time
     window = run.window.start(time), run.window.end(time)
+    if beside.prediction is not None and beside.prediction.simulation is not None:
+        window = None
     results = summarize(run)
     if more:
         results |= _waits_and_rates(run)
+    results |= beside.results
+    if beside.prediction is not None:
+        found = compare_prediction(run, beside.prediction, whole=beside.whole)
+        results["prediction"] = describe_compared_prediction(found)
     write_page(path, results, parts, title=title or _title(run), window=window)
 
 
-def write_diff_page(before: Run, after: Run, path: Path, names: tuple[str, str]) -> None:
+def _predicted_parts(run: Run, beside: Beside) -> list[TimelinePart]:
+    """Return what is drawn below the measured schedule."""
+    if beside.prediction is not None and beside.prediction.simulation is not None:
+        saved = beside.prediction.simulation
+        return [saved_part(saved, f"simulated on {saved.system.name}", run.job.ranks)]
+    if run.prediction is not None:
+        return [_changed(run.prediction.what_if, f"on {run.prediction.change.system.name}")]
+    if run.what_ifs:
+        return [_changed(run.what_ifs[0], "; ".join(map(str, run.what_ifs[0].changes)))]
+    return []
+
+
+def write_diff_page(
+    before: Run, after: Run, path: Path, names: tuple[str, str], beside: Beside | None = None
+) -> None:  # fmt: skip
     """Write the page of two recordings: their differences, then what is found in the second.
 
     The timeline shows each rank of both, one below the other.
@@ -97,6 +145,8 @@ def write_diff_page(before: Run, after: Run, path: Path, names: tuple[str, str])
     ----------
     names
         What the recordings are called.
+    beside
+        Results of other commands.
 
     Raises
     ------
@@ -110,6 +160,7 @@ def write_diff_page(before: Run, after: Run, path: Path, names: tuple[str, str])
         **_waits_and_rates(after),
         "diff": found,
         "before": summarize(before),
+        **(beside or Beside()).results,
     }
     parts = [TimelinePart.of_replay(before.replay, before.path, "before"),
              TimelinePart.of_replay(after.replay, after.path, "after")]  # fmt: skip
@@ -150,15 +201,30 @@ def write_simulation_page(simulation: Simulation, path: Path, title: str) -> Non
     write_page(path, data, [simulated_part(simulation)], title=title)
 
 
-def write_summary_page(summary: dict[str, Any], path: Path, title: str) -> None:
-    """Write the page of results that were saved as JSON; it has no timeline.
+def write_saved_page(inputs: ReportInputs, path: Path, title: str) -> None:
+    """Write the page of results that were saved; only a schedule in them has a timeline.
 
     Raises
     ------
     InputError
         If the file cannot be written.
     """
-    write_page(path, summary, title=title)
+    results = saved_results(inputs)
+    parts = []
+    if inputs.prediction is not None and inputs.prediction.simulation is not None:
+        parts = [saved_part(inputs.prediction.simulation)]
+    write_page(path, results, parts, title=title)
+
+
+def saved_results(inputs: ReportInputs) -> dict[str, Any]:
+    """Return saved results as a page takes them: by kind; those of a run as they are."""
+    results: Mapping[str, Any] = MappingProxyType({})
+    for one in inputs.summaries:
+        results |= one.data if one.kind in OWN_PAGE else {one.kind: one.data}
+    if inputs.prediction is not None and inputs.prediction.simulation is not None:
+        data = describe_simulation(inputs.prediction.simulation)
+        results["simulation"] = msgspec.json.decode(simulation_json(data))
+    return results
 
 
 def _waits_and_rates(run: Run) -> dict[str, Any]:

@@ -26,6 +26,8 @@ _MOST = 64  # ranks and links in a table
 
 def render(figures: Figures) -> str:
     """Write the time of the job, and a table per account."""
+    if figures.get("simulation"):
+        figures = figures.under("simulation")
     if figures.get("makespan_ns") is None:
         return ""
     system = text(figures.get("system", otherwise=""), "the given system")

@@ -1,4 +1,4 @@
-"""What-if: the step after each change that was asked for, and on another system."""
+"""What-if: the step after each change that was asked for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ def render(figures: Figures) -> str:
             [_row(figures, ("sweep", i)) for i in range(len(figures.rows("sweep")))],
         )
         + _limits(figures)
-        + _on_system(figures)
     )
 
 
@@ -66,33 +65,3 @@ def _limits(figures: Figures) -> str:
     ]
     columns = ["removed*", "step time#", "gain#", "share#"]
     return table("Upper bounds: the step with one kind of cost removed", columns, rows)
-
-
-def _on_system(figures: Figures) -> str:
-    found = figures.get("on_system")
-    if not isinstance(found, dict):
-        return ""
-    kinds = dict.fromkeys([*found["measured_by_kind"], *found["predicted_by_kind"]])
-    by_kind = [
-        [
-            kind.replace("_", " "),
-            figures.ns("on_system", "measured_by_kind", kind),
-            figures.ns("on_system", "predicted_by_kind", kind),
-        ]
-        for kind in kinds
-    ]
-    by_type = [
-        [
-            text(row["type"]),
-            figures.count("on_system", "communication", i, "priced"),
-            figures.ns("on_system", "communication", i, "measured_ns"),
-            figures.ns("on_system", "communication", i, "predicted_ns"),
-        ]
-        for i, row in enumerate(found["communication"])
-    ]
-    times = ["measured#", "predicted#"]
-    return (
-        table(f"Critical path on {found['system']}", ["kind", *times], by_kind)
-        + table("Communication there, summed over ranks", ["type", "count#", *times], by_type)
-        + f"<p>{text(found['computation'])}</p>"
-    )
