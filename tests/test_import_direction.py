@@ -18,8 +18,8 @@ import nadi
 SOURCE = Path(nadi.__file__).parent
 # from the bottom up; docs/design.md shows the same list
 LAYERS = [
-    "version", "units", "errors", "forks", "progress", "kernels", "model", "formats", "link",
-    "folding", "feed", "graph", "analyze", "workload", "generate", "simulator", "pricing",
+    "version", "units", "errors", "forks", "progress", "kernels", "model", "formats", "charts",
+    "link", "folding", "feed", "graph", "analyze", "workload", "generate", "simulator", "pricing",
     "scaling", "placement", "estimate", "whatif", "waiting", "extraction", "obfuscation",
     "synthesis", "comparison", "load", "collect", "replay", "pipeline", "report", "cli",
     "__main__",

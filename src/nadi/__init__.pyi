@@ -2,6 +2,7 @@
 
 from . import (
     analyze as analyze,
+    charts as charts,
     collect as collect,
     comparison as comparison,
     errors as errors,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,14 @@ from nadi.graph.windows import Window
 from nadi.kernels.paths import EdgeTimes, Stretches, stretches_of_path, trace_back
 from nadi.model.arrays import Bytes, Ints
 from nadi.model.notebook_html import notebook_html, times_of
+from nadi.model.other_tables import to_arrow, to_pandas
 from nadi.units import format_ns
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from nadi.charts.chart_figure import Figure
 
 __all__ = ["PATH_KINDS", "CriticalPath", "describe_path", "kind_of_edges", "walk_critical_path"]
 
@@ -75,6 +83,50 @@ class CriticalPath:
             {"length": format_ns(self.length), **self._longest()},
             times_of(self.by_kind()),
         )
+
+    def plot(self, top: int = 12) -> Figure:
+        """Draw the path by kind, and the operations with most time on it.
+
+        Parameters
+        ----------
+        top
+            Number of operations.
+        """
+        from nadi.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.charts.time_charts import time_bars
+
+        kinds = self.by_kind()
+        title = f"Critical path: {format_ns(self.length)}"
+        found = self.by_operation().head(top)
+        names = [name or "(between operations)" for name in found["name"].cast(pl.String)]
+        times = [
+            [time if kind == one else 0 for one in PATH_KINDS]
+            for kind, time in found.select("kind", "time").iter_rows()
+        ]
+        return Figure([
+            time_bars(title, [""], list(kinds), [list(kinds.values())]),
+            time_bars("Operations with most time on it", names, PATH_KINDS, times),
+        ])  # fmt: skip
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return ``segments`` for pandas.
+
+        Raises
+        ------
+        UsageError
+            If pandas or pyarrow is not installed.
+        """
+        return to_pandas(self.segments)
+
+    def to_arrow(self) -> pa.Table:
+        """Return ``segments`` as an Arrow table.
+
+        Raises
+        ------
+        UsageError
+            If pyarrow is not installed.
+        """
+        return to_arrow(self.segments)
 
     def _longest(self) -> dict[str, str]:
         """Return the operations with most time on the path, by name, and their times."""

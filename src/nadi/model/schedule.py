@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import polars as pl
 
+from nadi.model.other_tables import to_arrow, to_pandas
 from nadi.model.schema import SCHEDULE
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 __all__ = ["Schedule"]
 
@@ -31,3 +37,23 @@ class Schedule:
         ends: int = self.table["end"].max()  # type: ignore[assignment]
         starts: int = self.table["start"].min()  # type: ignore[assignment]
         return ends - starts
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the table for pandas.
+
+        Raises
+        ------
+        UsageError
+            If pandas or pyarrow is not installed.
+        """
+        return to_pandas(self.table)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the table as Arrow's.
+
+        Raises
+        ------
+        UsageError
+            If pyarrow is not installed.
+        """
+        return to_arrow(self.table)

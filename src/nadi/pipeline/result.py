@@ -21,6 +21,7 @@ from nadi.units import format_ns
 
 if TYPE_CHECKING:
     from nadi.analyze.module_times import ModuleTimes
+    from nadi.charts.chart_figure import Figure
     from nadi.whatif.promising_changes import TriedChange
     from nadi.whatif.system_change import OnSystem, Prices
     from nadi.whatif.what_if_results import Limit, WhatIf
@@ -110,6 +111,30 @@ class Run:
             facts[f"what if {change.change}"] = f"{format_ns(change.gain_ns)} shorter"
         parts = times_of(self.path.by_kind())
         return notebook_html(f"{self.window.name}: its critical path", facts, parts)
+
+    def plot(self) -> Figure:
+        """Draw what each rank does, the critical path by kind, and the changes that gain most."""
+        from nadi.analyze.rank_activity import rank_activity
+        from nadi.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.charts.time_charts import time_bars
+
+        activity = rank_activity(self.graph, self.window)
+        parts = ("computing", "transferring", "waiting", "copying", "idle")
+        path, *_ = self.path.plot().charts
+        best = self.best_changes
+        charts = [
+            time_bars(
+                f"{self.window.name}: {format_ns(self.measured_ns)} measured; each rank",
+                [f"rank {rank}" for rank in activity["rank"]], parts,
+                activity.select(parts).rows(),
+            ),
+            path,
+        ]  # fmt: skip
+        if best:
+            names = [str(one.change) for one in best]
+            gains = [[max(one.gain_ns, 0)] for one in best]
+            charts.append(time_bars("What each change would gain alone", names, [""], gains))
+        return Figure(charts)
 
     @property
     def measured_ns(self) -> int:

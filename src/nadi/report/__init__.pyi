@@ -1,12 +1,5 @@
 """What ``nadi.report`` gives; each name is loaded when it is first used."""
 
-from .chart_values import (
-    ChartAxis as ChartAxis,
-    HeatMap as HeatMap,
-    LineChart as LineChart,
-    LineSeries as LineSeries,
-)
-from .charts import write_charts as write_charts
 from .page.result_pages import (
     write_answers_page as write_answers_page,
     write_run_page as write_run_page,

@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 from rich.console import Console
 
+from nadi.charts.chart_files import write_charts
+from nadi.charts.chart_scales import short_number
+from nadi.charts.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.errors import InputError, Parameter
 from nadi.formats.files import check_writable, write_beside
 from nadi.model.schema import TENSOR_ROLES
 from nadi.pipeline.placement_studies import PlacementStudy
-from nadi.report.chart_scales import short_number
-from nadi.report.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
-from nadi.report.charts import write_charts
 from nadi.report.text_layout import make_table, name_cell, print_table, to_json
 from nadi.units import format_bytes, format_count, format_ns, format_percent
 

@@ -13,14 +13,14 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from nadi.charts.chart_files import write_charts
+from nadi.charts.chart_scales import short_number
+from nadi.charts.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.errors import InputError, Parameter
 from nadi.estimate.second_tier_study import StudiedExecution
 from nadi.formats.files import check_writable, write_beside
 from nadi.model.arrays import Floats
 from nadi.pipeline.second_tier_studies import StudiedJob
-from nadi.report.chart_scales import short_number
-from nadi.report.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
-from nadi.report.charts import write_charts
 from nadi.report.text_layout import make_table, print_table
 from nadi.units import format_count
 

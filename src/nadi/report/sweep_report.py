@@ -11,14 +11,14 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from nadi.charts.chart_files import CHART_FILES, write_charts
+from nadi.charts.chart_scales import short_number
+from nadi.charts.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.errors import UsageError
 from nadi.estimate.sweep_axes import SweepAxis
 from nadi.formats.addresses import check_target
 from nadi.formats.files import check_writable, write_beside
 from nadi.model.arrays import Floats
-from nadi.report.chart_scales import short_number
-from nadi.report.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
-from nadi.report.charts import CHART_FILES, write_charts
 from nadi.report.text_layout import make_table, print_table, to_json
 from nadi.units import format_bytes, format_count, format_ns
 

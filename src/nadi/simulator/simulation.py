@@ -26,6 +26,7 @@ from nadi.simulator.work.tier_use import STORE, engines_of, tiers_of_nodes
 from nadi.units import format_count, format_ns
 
 if TYPE_CHECKING:
+    from nadi.charts.chart_figure import Figure
     from nadi.workload.simulator_nodes import PlayedRank
 
 __all__ = ["Simulation"]
@@ -98,6 +99,29 @@ class Simulation:
             for rank, time in enumerate(self.cycles.tolist())
         ]
         return notebook_html("simulation: when each rank finishes", facts, bars)
+
+    def plot(self) -> Figure:
+        """Draw when each rank finishes, and how long operations of each kind take together.
+
+        What ranks spend their time on is drawn by ``results_of(simulation).plot()``.
+        """
+        from nadi.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.charts.time_charts import time_bars
+
+        on = self.system.name or "the system"
+        ranks = [f"rank {rank}" for rank in range(self.cycles.size)]
+        finish = [[time] for time in self.cycles.tolist()]
+        node = self.nodes_of_ranks()[1]
+        sums = np.zeros(len(NODE_KINDS))
+        np.add.at(sums, self.program.kind[node], self.end[node] - self.start[node])
+        used = np.flatnonzero(sums)
+        kinds = [NODE_KINDS[kind] for kind in used.tolist()]
+        return Figure([
+            time_bars(f"{format_ns(self.makespan)} on {on}: when each rank finishes", ranks, [""],
+                      finish),
+            time_bars("Operations of all ranks by kind, with their wait times", kinds, [""],
+                      [[time] for time in sums[used].tolist()]),
+        ])  # fmt: skip
 
     @property
     def makespan(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from nadi.whatif.prediction_intervals import Interval, interval_of
 from nadi.whatif.removal_change import Remove
 from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead
 from nadi.whatif.selection import Selection, selected_modules
+
+if TYPE_CHECKING:
+    from nadi.charts.chart_figure import Figure
 
 __all__ = ["Limit", "WhatIf", "balanced_ns", "ideal_limits", "sweep", "what_if"]
 
@@ -67,6 +71,19 @@ class WhatIf:
         changes = "; ".join(map(str, self.changes)) or "no change"
         title = f"{self.window.name}, what if: {changes}"
         return notebook_html(title, facts, times_of(self.path.by_kind()))
+
+    def plot(self) -> Figure:
+        """Draw the critical path as measured and after the changes, by kind."""
+        from nadi.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.charts.time_charts import time_bars
+
+        measured = walk_critical_path(replay_graph(self.graph), self.window).by_kind()
+        paths = measured, self.path.by_kind()
+        kinds = list(dict.fromkeys((*paths[0], *paths[1])))
+        times = [[path.get(kind, 0) for kind in kinds] for path in paths]
+        changes = "; ".join(map(str, self.changes)) or "no change"
+        title = f"{self.window.name}: {changes}"
+        return Figure([time_bars(title, ["measured", "predicted"], kinds, times)])
 
     @property
     def gain_ns(self) -> int:

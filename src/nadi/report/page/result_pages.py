@@ -109,13 +109,13 @@ def write_run_page(
     changed = _predicted_parts(run, beside)
     parts = [TimelinePart.of_replay(run.replay, run.path, _MEASURED if changed else ""), *changed]
     time = run.graph.time
-    window = run.window.start(time), run.window.end(time)
+    window: tuple[int, int] | None = run.window.start(time), run.window.end(time)
     if beside.prediction is not None and beside.prediction.simulation is not None:
         window = None
     results = summarize(run)
     if more:
         results |= _waits_and_rates(run)
-    results |= beside.results
+    results.update(beside.results)
     if beside.prediction is not None:
         found = compare_prediction(run, beside.prediction, whole=beside.whole)
         results["prediction"] = describe_compared_prediction(found)

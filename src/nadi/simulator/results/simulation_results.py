@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import polars as pl
@@ -20,10 +21,14 @@ from nadi.simulator.results.collective_accounts import (
 from nadi.simulator.results.job_accounts import job_times
 from nadi.simulator.results.link_use import link_use, overload_issues
 from nadi.simulator.results.memory_accounts import beyond_capacity, live_memory
-from nadi.simulator.results.rank_accounts import rank_times
+from nadi.simulator.results.rank_accounts import PARTITION, rank_times
 from nadi.simulator.results.tier_traffic import tier_traffic, tier_use, tier_waits
 from nadi.simulator.simulation import Simulation
 from nadi.simulator.time_bound import TimeBound
+from nadi.units import format_ns
+
+if TYPE_CHECKING:
+    from nadi.charts.chart_figure import Figure
 
 __all__ = ["SimulationResults", "results_of"]
 
@@ -76,6 +81,17 @@ class SimulationResults:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} ranks={self.cycles.size} makespan={self.makespan} ns>"
+
+    def plot(self) -> Figure:
+        """Draw what each rank spends its time on until it finishes."""
+        from nadi.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.charts.time_charts import time_bars
+
+        title = f"{format_ns(self.makespan)} on {self.system.name or 'the system'}; each rank"
+        names = [f"rank {rank}" for rank in self.rank_times["rank"]]
+        parts = [part.replace("_", " ") for part in PARTITION]
+        times = self.rank_times.select(PARTITION).rows()
+        return Figure([time_bars(title, names, parts, times)])
 
     @property
     def cycles(self) -> Ints:

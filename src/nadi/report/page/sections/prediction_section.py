@@ -64,7 +64,7 @@ def _ranks(found: Figures) -> str:
 
 
 def _operations(found: Figures) -> str:
-    rows = []
+    rows: list[list[str]] = []
     for i, row in enumerate(found.rows("operations")):
         if row["change_ns"] and len(rows) < _ROWS:
             at = ("operations", i)

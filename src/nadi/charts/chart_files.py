@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from nadi.charts.chart_drawing import drawn
+from nadi.charts.chart_page import page_of
+from nadi.charts.chart_values import BarChart, HeatMap, LineChart
 from nadi.errors import UsageError
 from nadi.formats.files import write_beside
-from nadi.report.chart_drawing import drawn
-from nadi.report.chart_page import page_of
-from nadi.report.chart_values import HeatMap, LineChart
 
 __all__ = ["CHART_FILES", "write_charts"]
 
@@ -20,7 +20,9 @@ CHART_FILES = (".html", ".png", ".svg")
 _PNG_PIXELS = 2  # per unit of the drawing
 
 
-def write_charts(path: Path, charts: Sequence[LineChart | HeatMap], title: str = "") -> None:
+def write_charts(
+    path: Path, charts: Sequence[BarChart | LineChart | HeatMap], title: str = ""
+) -> None:
     """Write charts to a file; of which kind, its suffix says: one of ``CHART_FILES``.
 
     A page (``.html``) has any number of them, an image one.
@@ -28,10 +30,14 @@ def write_charts(path: Path, charts: Sequence[LineChart | HeatMap], title: str =
     Raises
     ------
     UsageError
-        If a PNG is asked for and the package that draws it, or a font, is missing.
+        If the suffix is none of these; if a PNG is asked for and the package that draws it, or a
+        font, is missing.
     InputError
         If the file cannot be written.
     """
+    if path.suffix not in CHART_FILES:
+        what = f"{path.suffix or 'no suffix'} is not known"
+        raise UsageError(str(path), what, f"use one of {', '.join(CHART_FILES)}")
     drawings = [drawn(chart) for chart in charts]
     if path.suffix == ".html":
         content = page_of(drawings, title or charts[0].title).encode()

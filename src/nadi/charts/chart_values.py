@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from nadi.model.arrays import Floats
 
-__all__ = ["ChartAxis", "HeatMap", "LineChart", "LineSeries"]
+__all__ = ["BarChart", "ChartAxis", "HeatMap", "LineChart", "LineSeries"]
 
 
 class ChartAxis(NamedTuple):
@@ -25,11 +25,23 @@ class ChartAxis(NamedTuple):
 
 
 class LineSeries(NamedTuple):
-    """A line of a chart: float64, shape (points,); where ``y`` is NaN, the line has a gap."""
+    """A line of a chart, or points.
+
+    Attributes
+    ----------
+    x, y
+        float64, shape (points,); where ``y`` is NaN, the line has a gap.
+    is_points
+        Whether there is no line between them.
+    labels
+        What each point is called; empty if they have no names.
+    """
 
     name: str
     x: Floats
     y: Floats
+    is_points: bool = False
+    labels: tuple[str, ...] = ()
 
 
 class LineChart(NamedTuple):
@@ -39,6 +51,29 @@ class LineChart(NamedTuple):
     x: ChartAxis
     y: ChartAxis
     series: tuple[LineSeries, ...]
+    note: str = ""
+
+
+class BarChart(NamedTuple):
+    """A bar per row, made of parts one after the other.
+
+    Attributes
+    ----------
+    label
+        Of the values, with their unit.
+    rows
+        What each bar is called, from the top.
+    parts
+        What parts of bars are called; a single one without a name has no legend.
+    values
+        float64, shape (rows, parts), 0 or more.
+    """
+
+    title: str
+    label: str
+    rows: tuple[str, ...]
+    parts: tuple[str, ...]
+    values: Floats
     note: str = ""
 
 
