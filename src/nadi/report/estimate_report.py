@@ -15,9 +15,12 @@ from nadi.estimate.single_estimate import Estimate
 from nadi.report.text_layout import make_table, print_table
 from nadi.units import format_bytes, format_count, format_ns, format_percent
 
-__all__ = ["describe_estimate", "describe_search", "print_estimate", "print_search"]
+__all__ = [
+    "PART_NAMES", "TENSOR_NAMES", "describe_estimate", "describe_search", "print_estimate",
+    "print_search",
+]  # fmt: skip
 
-_TIMES = {
+PART_NAMES = {
     "forward": "forward",
     "backward": "backward",
     "ends": "embedding, head and loss",
@@ -31,7 +34,8 @@ _TIMES = {
     "forward_offload": "exposed offloading, forward",
     "backward_offload": "exposed offloading, backward",
 }
-_TENSORS = {
+"""What the parts of an estimated step are called."""
+TENSOR_NAMES = {
     "weights": "weights",
     "activations": "activations",
     "checkpoints": "checkpoints",
@@ -39,6 +43,7 @@ _TENSORS = {
     "weight_gradients": "gradients of weights",
     "optimizer": "optimizer",
 }
+"""What the tensors of an estimate are called."""
 _SHORT = {
     "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "microbatch",
     "pipeline_interleaving": "interleaving",
@@ -107,7 +112,7 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
         console.print(Text(f"not possible: {estimate.lacks}", "bold red"))
     console.print()
     table = make_table("Time", part="left", time="right", share="right")
-    for name, title in _TIMES.items():
+    for name, title in PART_NAMES.items():
         if estimate.times[name]:
             part = estimate.times[name]
             table.add_row(title, _seconds(part), format_percent(part, estimate.seconds))
@@ -132,7 +137,7 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
 def _memory_table(estimate: Estimate) -> Table:
     columns = {"tensors": "left", "tier 1": "right", "tier 2": "right"}
     table = make_table("Memory of a processor", **columns)
-    for name, title in _TENSORS.items():
+    for name, title in TENSOR_NAMES.items():
         one, two = estimate.tier1[name], estimate.tier2[name]
         if one or two:
             table.add_row(title, format_bytes(int(one)), format_bytes(int(two)))

@@ -44,6 +44,7 @@ def describe_placement(study: PlacementStudy) -> dict[str, Any]:
         "ratio": step.ns / max(plain.ns, 1), "placement": study.how, "moves": step.moved,
         "in_place_interval_ns": [step.low, step.high] if step.high else None,
         "tiers": [_tier(use) for use in step.accounts.tiers],
+        "live": _live_lines(study),
         "waits": step.accounts.waits.head(_TOP).to_dicts(),
         "each_role_alone": [
             {"role": one.role, "step_ns": one.ns, "moved_bytes": one.moved,
@@ -321,6 +322,29 @@ def _room_names(rooms: pl.DataFrame) -> tuple[list[str], str]:
     return found, ", ".join(title for title, tells in titles if tells)
 
 
+def _live_lines(study: PlacementStudy) -> list[dict[str, Any]]:
+    """Give what lives in each tier over time, by role, on the rank with the highest peak.
+
+    Of many times some are left out, but never that of the peak.
+    """
+    found = []
+    for tier, use in enumerate(study.chosen.accounts.tiers):
+        place = int(np.argmax([live[tier].peak[0] for live in study.chosen.accounts.live]))
+        live = study.chosen.accounts.live[place][tier]
+        if not live.time.size or not live.total.any():
+            continue
+        chosen = np.unique(np.linspace(0, live.time.size - 1, _POINTS).astype(np.int64))
+        chosen = np.union1d(chosen, [int(np.argmax(live.total))])
+        roles = {
+            name: live.bytes[chosen, part].tolist()
+            for part, name in enumerate(_PARTS)
+            if live.bytes[:, part].any()
+        }
+        found.append({"tier": use.name, "rank": use.rank, "time_ns": live.time[chosen].tolist(),
+                      "bytes_by_role": roles})  # fmt: skip
+    return found
+
+
 def _charts(study: PlacementStudy) -> dict[str, LineChart | HeatMap]:
     charts: dict[str, LineChart | HeatMap] = {}
     uses, points = study.chosen.accounts.tiers, study.points
@@ -348,17 +372,11 @@ def _charts(study: PlacementStudy) -> dict[str, LineChart | HeatMap]:
             points["ratio"].to_numpy().reshape(len(names), len(rates)),
             "times as long as without tiers",
         )  # fmt: skip
-    for tier, use in enumerate(uses):
-        place = int(np.argmax([live[tier].peak[0] for live in study.chosen.accounts.live]))
-        live = study.chosen.accounts.live[place][tier]
-        if not live.time.size or not live.total.any():
-            continue
-        chosen = np.unique(np.linspace(0, live.time.size - 1, _POINTS).astype(np.int64))
-        chosen = np.union1d(chosen, [int(np.argmax(live.total))])
+    for row in _live_lines(study):
+        use = next(one for one in uses if one.name == row["tier"])
         series = [
-            LineSeries(name, live.time[chosen] / 1e6, live.bytes[chosen, part] / 2**30)
-            for part, name in enumerate(_PARTS)
-            if live.bytes[:, part].any()
+            LineSeries(name, np.array(row["time_ns"]) / 1e6, np.array(sizes) / 2**30)
+            for name, sizes in row["bytes_by_role"].items()
         ]
         charts[f"live-{use.name}"] = LineChart(
             f"What lives in {use.name}", ChartAxis("time (ms)"), ChartAxis("GiB"), tuple(series),

@@ -14,7 +14,7 @@ from nadi.analyze.recorded.rank_events import RankEvents
 from nadi.errors import InputError
 from nadi.model.arrays import Ints
 
-__all__ = ["memory_peaks", "memory_timeline"]
+__all__ = ["memory_peaks", "memory_timeline", "peaks_of"]
 
 _KINDS = {0: "cpu", 1: "cuda", 20: "privateuse"}
 _SCHEMA = {
@@ -71,7 +71,11 @@ def memory_peaks(events: RankEvents) -> pl.DataFrame:
         ``size_bytes`` (of all its allocations), ``peak_bytes`` and ``peak_ns`` (of the device: how
         much, and when). O(allocations log events).
     """
-    series = memory_timeline(events).drop("rank")
+    return peaks_of(memory_timeline(events).drop("rank"))
+
+
+def peaks_of(series: pl.DataFrame) -> pl.DataFrame:
+    """Find the same in a timeline that is known, of one rank and without its column."""
     most = series.group_by("device").agg(
         peak_bytes=pl.max("allocated_bytes"),
         peak_ns=pl.col("time_ns").get(pl.col("allocated_bytes").arg_max()),

@@ -76,6 +76,10 @@ class Figures:
         """Write a mean with four significant digits."""
         return self._number(path, lambda value: f"{value:.4g}")
 
+    def seconds(self, *path: str | int) -> str:
+        """Write a time that is in seconds."""
+        return self._number(path, lambda value: format_ns(round(1e9 * value)))
+
     def count(self, *path: str | int) -> str:
         """Write a number of things."""
         return self._number(path, format_count)
@@ -83,6 +87,10 @@ class Figures:
     def size(self, *path: str | int) -> str:
         """Write a size in bytes; a dash if it is not known (below 0)."""
         return self._number(path, format_bytes) if self.get(*path, otherwise=-1) >= 0 else "-"
+
+    def whole_size(self, *path: str | int) -> str:
+        """Write a size that may be no whole number of bytes, or below 0: then as 0."""
+        return self._number(path, lambda value: format_bytes(max(int(value), 0)))
 
     def rate(self, *path: str | int) -> str:
         """Write bytes per second; a dash if they are not known (below 0)."""

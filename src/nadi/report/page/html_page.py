@@ -23,7 +23,9 @@ from nadi.units import format_count, printable
 
 __all__ = ["html_page", "write_page"]
 
-_SCRIPTS = ("timeline_data.js", "timeline_view.js", "timeline_controls.js", "page.js")
+_SCRIPTS = (
+    "timeline_data.js", "timeline_view.js", "timeline_controls.js", "flame_graph.js", "page.js",
+)  # fmt: skip
 _HELP = (
     "Scroll for rows; Ctrl + wheel zooms, Shift + wheel or a drag pans. Keys: W S zoom, A D pan, "
     "0 all, / search, N next, [ ] neighbours, F zoom to the selection."

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nadi.analyze.recorded.operator_rates import operator_rates
-from nadi.errors import InputError, UsageError
+from nadi.errors import UsageError
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.files import check_writable
 from nadi.graph.critical_paths import walk_critical_path
@@ -23,16 +22,15 @@ from nadi.pipeline.result import Answers, Run
 from nadi.report.compared_prediction_report import describe_compared_prediction
 from nadi.report.diff_report import describe_diff
 from nadi.report.page.html_page import write_page
+from nadi.report.page.more_results import more_results
 from nadi.report.run_report import summarize
 from nadi.report.saved_timeline import saved_part
 from nadi.report.schedule_timeline import TimelinePart
 from nadi.report.simulation_report import describe_simulation, simulation_json
 from nadi.report.simulation_timeline import simulated_part
-from nadi.report.waits_report import describe_waits
 from nadi.report.what_if_report import describe_answers
 from nadi.simulator.results.simulation_results import results_of
 from nadi.simulator.simulation import Simulation
-from nadi.waiting.bottlenecks import find_waits
 from nadi.whatif.what_if_results import WhatIf
 
 __all__ = [
@@ -95,8 +93,8 @@ def write_run_page(
     Parameters
     ----------
     more
-        Whether to add what ``summary.json`` does not have: ``waits`` and ``rates``, as ``nadi
-        waits`` and ``nadi analyze rates`` write them with ``--json``.
+        Whether to add what ``summary.json`` does not have, as
+        :func:`nadi.report.page.more_results.more_results` computes it.
     beside
         Results of other commands, and a prediction to compare with.
 
@@ -114,7 +112,7 @@ def write_run_page(
         window = None
     results = summarize(run)
     if more:
-        results |= _waits_and_rates(run)
+        results |= more_results(run)
     results.update(beside.results)
     if beside.prediction is not None:
         found = compare_prediction(run, beside.prediction, whole=beside.whole)
@@ -157,7 +155,7 @@ def write_diff_page(
     found |= {"before": names[0], "after": names[1]}
     results = {
         **summarize(after),
-        **_waits_and_rates(after),
+        **more_results(after),
         "diff": found,
         "before": summarize(before),
         **(beside or Beside()).results,
@@ -218,23 +216,13 @@ def write_saved_page(inputs: ReportInputs, path: Path, title: str) -> None:
 
 def saved_results(inputs: ReportInputs) -> dict[str, Any]:
     """Return saved results as a page takes them: by kind; those of a run as they are."""
-    results: Mapping[str, Any] = MappingProxyType({})
+    results: dict[str, Any] = {}
     for one in inputs.summaries:
         results |= one.data if one.kind in OWN_PAGE else {one.kind: one.data}
     if inputs.prediction is not None and inputs.prediction.simulation is not None:
         data = describe_simulation(inputs.prediction.simulation)
         results["simulation"] = msgspec.json.decode(simulation_json(data))
     return results
-
-
-def _waits_and_rates(run: Run) -> dict[str, Any]:
-    """Compute who waits for whom, and FLOP/s where shapes were recorded."""
-    found: dict[str, Any] = {"waits": describe_waits(find_waits(run.graph, run.window))}
-    try:
-        found["rates"] = operator_rates(run.job).to_dicts()
-    except InputError:
-        found["rates"] = []  # no shapes, or no device work with one
-    return found
 
 
 def _changed(answer: WhatIf, title: str) -> TimelinePart:
