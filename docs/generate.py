@@ -15,9 +15,11 @@ from nadi.model.schema import data_model_page
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from tests.test_import_direction import LAYERS, import_graph, layer_of  # noqa: E402  found by the path
+from docs.notebooks import executed  # noqa: E402  found by the path
+from tests.test_import_direction import LAYERS, import_graph, layer_of  # noqa: E402  as well
 
 BASE = "errors, version, units, progress"  # one box: they import nothing but each other
+NOTEBOOK = "../examples/look_at_a_run.ipynb"
 OPENING = """\
 # Python API
 
@@ -90,6 +92,7 @@ PAGES = {
     "cli.md": command_reference,
     "api.md": api_page,
     "architecture.md": architecture_page,
+    NOTEBOOK: lambda: executed(DOCS / NOTEBOOK),
 }
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nadi.cli import main
+from nadi.units import format_ns
 from tests.conftest import PairWriter
 from tests.report.headless_browser import Browser, open_browser
 from tests.report.test_report_page import HOSTILE
@@ -139,6 +140,37 @@ def test_it_finds_an_operation_and_shows_its_dependencies(opened: Browser) -> No
     )
 
 
+def test_flame_graphs_zoom_and_search(opened: Browser) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    frames = "return [...document.querySelectorAll('#flame-calls .frame')].map((f) => "
+    whole = opened.run(
+        f"{frames} [f.dataset.frame, f.textContent, f.getBoundingClientRect().width])"
+    )
+    assert whole[0][1] == "ProfilerStep"
+    opened.run("document.querySelector('#flame-calls .frame[data-frame=\"1\"]').click()")
+    assert opened.run("return nadiFlames[0].root") == 1
+    zoomed = dict(opened.run(f"{frames} [f.dataset.frame, f.getBoundingClientRect().width])"))
+    assert zoomed["1"] == zoomed["0"] == pytest.approx(whole[0][2], abs=2)
+    box = opened.driver.find_element("css selector", "#flame-calls .frames")
+    box.send_keys(Keys.ARROW_DOWN)
+    chosen = opened.run("const f = nadiFlames[0]; return f.frames[f.chosen].parent")
+    assert chosen == 1
+    box.send_keys(Keys.ENTER)
+    assert opened.run("return nadiFlames[0].root") > 1
+    box.send_keys(Keys.ESCAPE)
+    assert opened.run(f"{frames} [f.dataset.frame, f.textContent])") == [one[:2] for one in whole]
+    field = opened.driver.find_element("css selector", "#flame-calls input")
+    field.send_keys("aten::mm")
+    told = opened.driver.find_element("css selector", "#flame-calls output").text
+    number, time = opened.run(
+        "const f = nadiFlames[0].frames.filter((one) => one.name.includes('aten::mm'));"
+        "return [f.length, f.reduce((sum, one) => sum + one.times[1], 0)]"
+    )
+    assert told.startswith(f"{number} frames, {format_ns(time)}, ")
+    assert opened.complaints() == []
+
+
 def test_joined_events_are_those_of_the_data(opened: Browser) -> None:
     assert opened.run(
         "for (let l = 0; l < T.data.levels.length; l++) {"
@@ -212,8 +244,6 @@ def test_hostile_names_are_shown_and_do_not_run(
 
 
 def test_times_are_written_as_in_python(opened: Browser) -> None:
-    from nadi.units import format_ns
-
     times = [0, 1, 17, 999, 1000, 1234, 9_999, 12_345, 999_950, 1_000_000, 412_711_830,
              1_004_000_000, 123_456_789_012]  # fmt: skip
     assert opened.run("return arguments[0].map(formatTime)", times) == list(map(format_ns, times))

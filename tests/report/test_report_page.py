@@ -32,6 +32,7 @@ FORMS: list[Callable[[Any], str]] = [
     lambda value: f"{value:,.1f}", lambda value: format_percent(value, 1),
     lambda mean: f"{mean:.4g}", lambda mean: format_ns(round(mean)),
     lambda change: f"{'+' if change > 0 else ''}{format_ns(round(change))}",
+    lambda seconds: format_ns(round(1e9 * seconds)), lambda size: format_bytes(max(int(size), 0)),
 ]  # fmt: skip
 HOSTILE = [
     "<script>alert(1)</script>", "\"' onmouseover='alert(1)", "</script><script>alert(2)</script>",

@@ -12,38 +12,12 @@ from rich.text import Text
 
 from nadi.estimate.search_results import RankedExecution, SearchResult
 from nadi.estimate.single_estimate import Estimate
+from nadi.report.estimate_words import PART_NAMES, TENSOR_NAMES
 from nadi.report.text_layout import make_table, print_table
 from nadi.units import format_bytes, format_count, format_ns, format_percent
 
-__all__ = [
-    "PART_NAMES", "TENSOR_NAMES", "describe_estimate", "describe_search", "print_estimate",
-    "print_search",
-]  # fmt: skip
+__all__ = ["describe_estimate", "describe_search", "print_estimate", "print_search"]
 
-PART_NAMES = {
-    "forward": "forward",
-    "backward": "backward",
-    "ends": "embedding, head and loss",
-    "optimizer": "optimizer",
-    "computed_again": "recomputation",
-    "bubble": "pipeline bubble",
-    "tensor_parallel": "exposed tensor parallelism",
-    "exchanged_again": "exposed, of recomputation",
-    "pipeline_parallel": "exposed pipeline transfers",
-    "data_parallel": "exposed data parallelism",
-    "forward_offload": "exposed offloading, forward",
-    "backward_offload": "exposed offloading, backward",
-}
-"""What the parts of an estimated step are called."""
-TENSOR_NAMES = {
-    "weights": "weights",
-    "activations": "activations",
-    "checkpoints": "checkpoints",
-    "activation_gradients": "gradients of activations",
-    "weight_gradients": "gradients of weights",
-    "optimizer": "optimizer",
-}
-"""What the tensors of an estimate are called."""
 _SHORT = {
     "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "microbatch",
     "pipeline_interleaving": "interleaving",

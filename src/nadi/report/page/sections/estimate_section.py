@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nadi.report.estimate_report import PART_NAMES, TENSOR_NAMES
+from nadi.report.estimate_words import PART_NAMES, TENSOR_NAMES
 from nadi.report.page.figures import Figures, Path, bar, table, text
 
 __all__ = ["ORDER", "TITLE", "render"]

@@ -1,0 +1,107 @@
+"""Pages of results that other commands wrote as JSON: each number is theirs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nadi
+from nadi.cli import main
+from nadi.load.saved_summaries import RESULT_KINDS, read_summary
+from tests.report.page_numbers import read_page
+from tests.report.test_report_page import check_numbers
+from tests.report.test_report_sections import told
+
+
+def page_of(given: list[str], place: Path) -> str:
+    assert main(["report", *given, "-o", str(place / "page.html")]) == 0
+    return (place / "page.html").read_text()
+
+
+COMMANDS = {
+    "estimate": ["estimate", "llama3-8b", "dgx-h100", "--tp", "8", "--global-batch", "8"],
+    "search": ["search", "llama3-8b", "dgx-h100", "--processors", "8", "--batch", "8",
+               "--set", "tensor_par=8"],
+    "fold": ["fold", "{demo}"],
+    "similarity": ["compare", "{demo}", "{demo}", "--systems", "dgx-h100"],
+    "second_tier": ["cxl", "--model", "13b", "--system", "h100", "--batch", "64",
+                    "--processors", "8", "--bandwidth", "64,128", "--capacity", "512GiB"],
+    "placement": ["cxl", "--trace", "{demo}", "--system", "dgx-h100", "--place",
+                  "activations=cxl", "--bandwidth", "64"],
+    "waits": ["waits", "{demo}"],
+    "simulation": ["simulate", "{tiers}", "--system", "dgx-h100-cxl"],
+}  # fmt: skip
+
+
+def tier_job(folder: Path) -> str:
+    """Write a job that loads from two tiers of memory."""
+    with nadi.JobBuilder(world_size=2) as job:
+        for rank in job.ranks:
+            done: list[Any] = []
+            for _ in rank.loop("layer", 4):
+                weights = rank.unordered.load("weights", "40 MB", tier="cxl", after=done[-2:-1])
+                done.append(rank.compute("layer", duration="1.5 ms", after=weights))
+                rank.unordered.store("gradients", "20 MB", tier="dram", after=done[-1])
+    nadi.generate.write_job(job.job, folder / "job", name="layers")
+    return str(folder / "job")
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_results_have_a_page_with_their_numbers(
+    kind: str, demo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiers = tier_job(tmp_path) if kind == "simulation" else ""
+    command = [text.format(demo=demo_folder, tiers=tiers) for text in COMMANDS[kind]]
+    data = told(capsys, *command)
+    file = tmp_path / f"{kind}.json"
+    file.write_text(json.dumps(data))
+    found = read_summary(file)
+    assert found is not None
+    assert found.kind == kind
+    html = page_of([str(file)], tmp_path)
+    assert check_numbers(html, {kind: data}) > 5
+    sections = read_page(html).sections
+    expected = {"second_tier": "second-tier"}.get(kind, kind)
+    assert expected in sections
+    assert ("memory-tier" in sections) == (kind == "simulation")
+    charts = {"second_tier", "placement", "simulation"}
+    assert ('<div class="chart"><svg' in html) == (kind in charts)
+
+
+def test_every_kind_has_a_page() -> None:
+    assert set(RESULT_KINDS) - set(COMMANDS) == {"run", "what_if"}  # test_report_page.py has them
+
+
+def test_results_stand_beside_a_recording_and_beside_each_other(
+    demo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kinds = ("fold", "estimate")
+    for kind in kinds:
+        command = [text.format(demo=demo_folder) for text in COMMANDS[kind]]
+        (tmp_path / f"{kind}.json").write_text(json.dumps(told(capsys, *command)))
+    files = [str(tmp_path / f"{kind}.json") for kind in kinds]
+    assert set(read_page(page_of(files, tmp_path)).sections) == set(kinds)
+    shown = read_page(page_of([str(demo_folder), *files], tmp_path))
+    assert {*kinds, "prediction", "verdict", "timeline"} <= set(shown.sections)
+
+
+def test_a_saved_simulation_has_its_timeline(demo_folder: Path, tmp_path: Path) -> None:
+    done = nadi.simulate(demo_folder, nadi.load_system("dgx-h100", 4))
+    nadi.report.write_simulation(done, tmp_path / "done.nadi")
+    nadi.report.write_simulation(done, tmp_path / "done.json")
+    html = page_of([str(tmp_path / "done.nadi")], tmp_path)
+    data = json.loads((tmp_path / "done.json").read_text())
+    assert check_numbers(html, {"simulation": data}) > 20
+    assert read_page(html).sections == ["simulation", "timeline"]
+
+
+def test_a_trace_is_no_result(tmp_path: Path) -> None:
+    for name, content in {
+        "device.json": '{"schemaVersion": 1, "traceEvents": []}', "list.json": "[1, 2]",
+        "text.json": "text", "empty.json": "", "other.json": '{"a": 1}',
+    }.items():  # fmt: skip
+        (tmp_path / name).write_text(content)
+        assert read_summary(tmp_path / name) is None
