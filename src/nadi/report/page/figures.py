@@ -193,8 +193,8 @@ def table(
     caption = f"<caption>{escape(title)}</caption>" if title else ""
     tall = " tall" if len(rows) > _TALL else ""
     return (
-        f'<div class="scroll{tall}"><table{extra}>{caption}<thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody></table></div>"
+        f'<div class=block><div class="scroll{tall}"><table{extra}>{caption}<thead><tr>{head}</tr>'
+        f"</thead>\n<tbody>\n{body}\n</tbody></table></div></div>"
     )
 
 

@@ -67,20 +67,23 @@ class FlameGraph {
       above = path.length;
       tops = [this.root];
     }
-    const scale = 1 / (tops.reduce((sum, at) => sum + this.value(at), 0) || 1);
-    const put = (list, level, begin) => {
+    const whole = 1 / (tops.reduce((sum, at) => sum + this.value(at), 0) || 1);
+    // calls that outlive the one around them are drawn as if they ended with it
+    const put = (list, level, begin, room) => {
       let x = begin;
+      const sum = list.reduce((all, at) => all + this.value(at), 0) * whole;
+      const scale = sum > room ? whole * room / sum : whole;
       for (const at of [...list].sort((a, b) => this.value(b) - this.value(a))) {
         const width = this.value(at) * scale;
         if (width >= NARROWEST) stack.push({ at, level, x, width });
         x += width;
       }
     };
-    put(tops, above, 0);
+    put(tops, above, 0, 1);
     while (stack.length) {
       const one = stack.pop();
       shown.push(one);
-      put(this.frames[one.at].inner, one.level + 1, one.x);
+      put(this.frames[one.at].inner, one.level + 1, one.x, one.width);
     }
     return shown;
   }
