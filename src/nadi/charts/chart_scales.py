@@ -46,7 +46,7 @@ def scale_of(
 ) -> ChartScale:
     """Choose a scale for values, of which some are finite.
 
-    Labels are the values themselves if there are few, else round numbers.
+    Labels are the values themselves if there are few that stand apart, else round numbers.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def scale_of(
     if is_log:
         if least == most:
             least, most = least / 2, most * 2
-        few = tuple(float(one) for one in there) if there.size <= _MOST_LABELS else ()
+        few = tuple(float(one) for one in there) if _are_apart(there) else ()
         return ChartScale(least, most, begin, end, True, few or _log_labels(least, most))
     if from_zero:
         least, most = min(least, 0.0), max(most, 0.0)
@@ -75,6 +75,14 @@ def scale_of(
     last = math.floor(most / step + 1e-9)
     labels = tuple(float(f"{k * step:.12g}") for k in range(first, last + 1))
     return ChartScale(least, most, begin, end, False, labels)
+
+
+def _are_apart(values: Floats) -> bool:
+    """Return whether there are few values, far enough apart on a logarithmic axis for labels."""
+    if values.size > _MOST_LABELS:
+        return False
+    whole = math.log(values[-1]) - math.log(values[0])
+    return bool((np.diff(np.log(values)) >= whole / (_MOST_LABELS + 2)).all())
 
 
 def _round_step(rough: float) -> float:

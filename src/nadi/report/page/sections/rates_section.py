@@ -79,7 +79,7 @@ def _roofline(found: list[dict[str, Any]], roofs: list[dict[str, Any]]) -> str:
     """Draw each shape by its intensity, below the roofs if these are known."""
     shown = [row for row in found if row["tflop_per_s"] > 0 and row["flops_per_byte"] > 0]
     shown = sorted(shown, key=lambda row: -row["sum_ns"])[:_POINTS]
-    if not shown:
+    if len(shown) + len(roofs) < 2:  # a point alone says nothing
         return ""
     series = []
     for name in dict.fromkeys(row["class"] for row in shown):
@@ -87,7 +87,7 @@ def _roofline(found: list[dict[str, Any]], roofs: list[dict[str, Any]]) -> str:
         labels = tuple(f"{row['operator']} {row['shape']} {row['type']}" for row in mine)
         x, y = (np.array([row[key] for row in mine]) for key in ("flops_per_byte", "tflop_per_s"))
         series.append(LineSeries(name, x, y, is_points=True, labels=labels))
-    every = np.concatenate([one.x for one in series])
+    every = np.array([row["flops_per_byte"] for row in shown] or [1.0])
     for row in roofs:
         ridge = row["ridge_flops_per_byte"]
         x = np.array(sorted({min(every.min(), ridge / 8), ridge, max(every.max(), ridge * 8)}))
