@@ -27,6 +27,8 @@ from .offload_machines import (
     offload_machine_text as offload_machine_text,
 )
 from .recordings import load_devices as load_devices, load_job as load_job
+from .report_inputs import read_prediction as read_prediction
+from .saved_predictions import SavedPrediction as SavedPrediction
 from .saved_simulations import (
     SavedSimulation as SavedSimulation,
     read_simulation as read_simulation,

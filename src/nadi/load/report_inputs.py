@@ -10,7 +10,7 @@ from nadi.errors import FormatError, UsageError
 from nadi.load.saved_predictions import SavedPrediction, prediction_of, read_saved_prediction
 from nadi.load.saved_summaries import RESULT_KINDS, SavedSummary, read_summary
 
-__all__ = ["OWN_PAGE", "ReportInputs", "read_report_inputs"]
+__all__ = ["OWN_PAGE", "ReportInputs", "read_prediction", "read_report_inputs"]
 
 OWN_PAGE = ("run", "what_if")
 """Kinds of results that are about a recording themselves, and stand beside none."""
@@ -75,6 +75,25 @@ def read_report_inputs(paths: Sequence[str]) -> ReportInputs:
         raise UsageError(list(predictions)[1], "is a second prediction", "give one of them")
     path, prediction = next(iter(predictions.items()), ("", None))
     return ReportInputs(traces, list(found.values()), prediction, Path(path).name)
+
+
+def read_prediction(path: str) -> SavedPrediction:
+    """Read a prediction that ``nadi simulate -o`` or ``nadi estimate --json`` wrote.
+
+    Raises
+    ------
+    FormatError
+        If the file is something else, or damaged.
+    InputError
+        If it cannot be read.
+    """
+    found = read_report_inputs([path]).prediction
+    if found is None:
+        raise FormatError(
+            path, "is no prediction", "give a .nadi or .json file of nadi simulate -o, or the JSON "
+            "of nadi estimate",
+        )  # fmt: skip
+    return found
 
 
 def _prediction(saved: SavedSummary, path: str) -> SavedPrediction | None:

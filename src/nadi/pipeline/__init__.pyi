@@ -72,6 +72,10 @@ from .predictions import on_system as on_system
 from .recorded_analyses import analyze as analyze, analyze_all as analyze_all
 from .recorded_diffs import diff as diff
 from .recorded_jobs import run as run
+from .recorded_predictions import (
+    ComparedPrediction as ComparedPrediction,
+    compare_prediction as compare_prediction,
+)
 from .replayed_jobs import ReplayedJob as ReplayedJob, replay as replay
 from .result import Answers as Answers, Prediction as Prediction, Run as Run
 from .scaled_down_jobs import (
