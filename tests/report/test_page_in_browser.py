@@ -150,6 +150,7 @@ def test_flame_graphs_zoom_and_search(opened: Browser) -> None:
     assert whole[0][1] == "ProfilerStep"
     opened.run("document.querySelector('#flame-calls .frame[data-frame=\"1\"]').click()")
     assert opened.run("return nadiFlames[0].root") == 1
+    width = "f.getBoundingClientRect().width"
     zoomed = dict(opened.run(f"{frames} [f.dataset.frame, {width}])"))
     assert zoomed["1"] == zoomed["0"] == pytest.approx(whole[0][2], abs=2)
     box = opened.driver.find_element("css selector", "#flame-calls .frames")
