@@ -55,7 +55,7 @@ def test_self_times_are_those_of_a_plain_walk(pair: PairWriter) -> None:
         inside = sum(time for other, time in found.items() if other[: len(path)] == path)
         assert total == inside
     assert [frame["name"] for frame in frames][:2] == ["ProfilerStep", "aten::linear"]
-    assert frames[0]["count"] == 2
+    assert frames[0]["calls"] == 2
 
 
 def test_modules_are_frames_of_their_sums(demo_run: nadi.pipeline.Run) -> None:

@@ -11,9 +11,12 @@ import pytest
 import nadi
 from nadi.cli import main
 from nadi.load.saved_summaries import RESULT_KINDS, read_summary
+from tests.analyze.test_compared_runs import recording
 from tests.report.page_numbers import read_page
 from tests.report.test_report_page import check_numbers
 from tests.report.test_report_sections import told
+
+Capture = pytest.CaptureFixture[str]
 
 
 def page_of(given: list[str], place: Path) -> str:
@@ -25,19 +28,30 @@ COMMANDS = {
     "estimate": ["estimate", "llama3-8b", "dgx-h100", "--tp", "8", "--global-batch", "8"],
     "search": ["search", "llama3-8b", "dgx-h100", "--processors", "8", "--batch", "8",
                "--set", "tensor_par=8"],
-    "fold": ["fold", "{demo}"],
-    "similarity": ["compare", "{demo}", "{demo}", "--systems", "dgx-h100"],
+    "fold": ["fold", "{job}"],
+    "similarity": ["compare", "{recording}", "{recording}", "--systems", "dgx-h100"],
     "second_tier": ["cxl", "--model", "13b", "--system", "h100", "--batch", "64",
                     "--processors", "8", "--bandwidth", "64,128", "--capacity", "512GiB"],
-    "placement": ["cxl", "--trace", "{demo}", "--system", "dgx-h100", "--place",
-                  "activations=cxl", "--bandwidth", "64"],
-    "waits": ["waits", "{demo}"],
-    "simulation": ["simulate", "{tiers}", "--system", "dgx-h100-cxl"],
+    "placement": ["cxl", "--trace", "{plan}", "--system", "dgx-h100", "--place",
+                  "weights=cxl", "--bandwidth", "64"],
+    "waits": ["waits", "{recording}"],
+    "simulation": ["simulate", "{job}", "--system", "dgx-h100-cxl"],
 }  # fmt: skip
 
 
-def tier_job(folder: Path) -> str:
-    """Write a job that loads from two tiers of memory."""
+PLAN = """\
+model = "llama3-8b"
+tp = 8
+micro_batch = 1
+global_batch = 1
+sequence = 512
+"""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A job that loads from two tiers of memory, a recording, and a plan of a generated job."""
+    folder = tmp_path_factory.mktemp("inputs")
     with nadi.JobBuilder(world_size=2) as job:
         for rank in job.ranks:
             done: list[Any] = []
@@ -46,23 +60,30 @@ def tier_job(folder: Path) -> str:
                 done.append(rank.compute("layer", duration="1.5 ms", after=weights))
                 rank.unordered.store("gradients", "20 MB", tier="dram", after=done[-1])
     nadi.generate.write_job(job.job, folder / "job", name="layers")
-    return str(folder / "job")
+    (folder / "plan.toml").write_text(PLAN)
+    recorded = recording(folder / "recording")
+    return {"job": str(folder / "job"), "recording": str(recorded),
+            "plan": str(folder / "plan.toml")}  # fmt: skip
+
+
+def json_of(kind: str, inputs: dict[str, str], place: Path, capsys: Capture) -> Path:
+    """Write the JSON of a command."""
+    command = [text.format(**inputs) for text in COMMANDS[kind]]
+    file = place / f"{kind}.json"
+    file.write_text(json.dumps(told(capsys, *command)))
+    return file
 
 
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_results_have_a_page_with_their_numbers(
-    kind: str, demo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, inputs: dict[str, str], tmp_path: Path, capsys: Capture
 ) -> None:
-    tiers = tier_job(tmp_path) if kind == "simulation" else ""
-    command = [text.format(demo=demo_folder, tiers=tiers) for text in COMMANDS[kind]]
-    data = told(capsys, *command)
-    file = tmp_path / f"{kind}.json"
-    file.write_text(json.dumps(data))
+    file = json_of(kind, inputs, tmp_path, capsys)
     found = read_summary(file)
     assert found is not None
     assert found.kind == kind
     html = page_of([str(file)], tmp_path)
-    assert check_numbers(html, {kind: data}) > 5
+    assert check_numbers(html, {kind: found.data}) > 5
     sections = read_page(html).sections
     expected = {"second_tier": "second-tier"}.get(kind, kind)
     assert expected in sections
@@ -76,26 +97,23 @@ def test_every_kind_has_a_page() -> None:
 
 
 def test_results_stand_beside_a_recording_and_beside_each_other(
-    demo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    inputs: dict[str, str], tmp_path: Path, capsys: Capture
 ) -> None:
     kinds = ("fold", "estimate")
-    for kind in kinds:
-        command = [text.format(demo=demo_folder) for text in COMMANDS[kind]]
-        (tmp_path / f"{kind}.json").write_text(json.dumps(told(capsys, *command)))
-    files = [str(tmp_path / f"{kind}.json") for kind in kinds]
+    files = [str(json_of(kind, inputs, tmp_path, capsys)) for kind in kinds]
     assert set(read_page(page_of(files, tmp_path)).sections) == set(kinds)
-    shown = read_page(page_of([str(demo_folder), *files], tmp_path))
+    shown = read_page(page_of([inputs["recording"], *files], tmp_path))
     assert {*kinds, "prediction", "verdict", "timeline"} <= set(shown.sections)
 
 
-def test_a_saved_simulation_has_its_timeline(demo_folder: Path, tmp_path: Path) -> None:
-    done = nadi.simulate(demo_folder, nadi.load_system("dgx-h100", 4))
+def test_a_saved_simulation_has_its_timeline(inputs: dict[str, str], tmp_path: Path) -> None:
+    done = nadi.simulate(inputs["job"], nadi.load_system("dgx-h100-cxl", 2))
     nadi.report.write_simulation(done, tmp_path / "done.nadi")
     nadi.report.write_simulation(done, tmp_path / "done.json")
     html = page_of([str(tmp_path / "done.nadi")], tmp_path)
     data = json.loads((tmp_path / "done.json").read_text())
     assert check_numbers(html, {"simulation": data}) > 20
-    assert read_page(html).sections == ["simulation", "timeline"]
+    assert read_page(html).sections == ["simulation", "memory-tier", "timeline"]
 
 
 def test_a_trace_is_no_result(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def time_bars(
         Shape (rows, parts), ns.
     """
     values = np.asarray(times, dtype=np.float64).reshape(len(rows), len(parts))
-    kept = np.flatnonzero(values.any(axis=0)) if len(parts) > 1 else np.arange(len(parts))
+    kept = [part for part in range(len(parts)) if len(parts) == 1 or values[:, part].any()]
     values = values[:, kept]
     longest = float(values.sum(axis=1).max(initial=0.0))
     unit, size = next((one for one in _UNITS if longest >= one[1]), _UNITS[-1])

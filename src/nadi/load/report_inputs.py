@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import polars as pl
+
 from nadi.errors import FormatError, UsageError
 from nadi.load.saved_predictions import SavedPrediction, prediction_of, read_saved_prediction
 from nadi.load.saved_summaries import RESULT_KINDS, SavedSummary, read_summary
@@ -99,7 +101,7 @@ def read_prediction(path: str) -> SavedPrediction:
 def _prediction(saved: SavedSummary, path: str) -> SavedPrediction | None:
     try:
         return prediction_of(saved)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError):
         raise FormatError(
-            path, f"lacks what {RESULT_KINDS[saved.kind][0]} writes: {error!r}", "write it again"
+            path, f"lacks values that {RESULT_KINDS[saved.kind][0]} writes", "write it again"
         ) from None

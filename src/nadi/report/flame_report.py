@@ -31,7 +31,7 @@ class Frame(NamedTuple):
 
     depth: int
     name: str
-    count: int
+    calls: int
     total_ns: int
     self_ns: int
     device_ns: int

@@ -53,5 +53,5 @@ def _extremes(values: Ints) -> Ints:
         low=pl.col("at").get(pl.col("value").arg_min()),
         high=pl.col("at").get(pl.col("value").arg_max()),
     )
-    kept = [ends["low"].to_numpy(), ends["high"].to_numpy(), [0, values.size - 1]]
-    return np.unique(np.concatenate(kept).astype(np.int64))
+    kept = {0, values.size - 1, *ends["low"].to_list(), *ends["high"].to_list()}
+    return np.array(sorted(kept), dtype=np.int64)

@@ -38,7 +38,7 @@ def more_results(run: Run) -> dict[str, Any]:
     flame = {"calls": describe_flame(ranks, between)}
     if run.modules is not None:
         flame["modules"] = module_frames(run.modules)
-    found = {
+    found: dict[str, Any] = {
         "waits": describe_waits(find_waits(run.graph, run.window)),
         "rates": _rates(ranks),
         "memory": describe_memory(ranks),

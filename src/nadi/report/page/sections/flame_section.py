@@ -19,7 +19,7 @@ _HELP = (
 )
 _CALLS = "by calls: Python functions, annotations, operators; all ranks and steps of the window"
 _MODULES = "by module"
-_TIMES = ("count", "total_ns", "self_ns", "device_ns")
+_TIMES = ("calls", "total_ns", "self_ns", "device_ns")
 
 
 def render(figures: Figures) -> str:
