@@ -24,6 +24,7 @@ from nadi.report.page.timeline_levels import detail_levels
 from nadi.report.schedule_timeline import TimelinePart
 from nadi.units import format_bytes, format_count, format_ns, format_percent, format_range
 from tests.amounts import examples
+from tests.analyze.test_compared_runs import recording
 from tests.conftest import PairWriter
 from tests.report.page_numbers import at_pointer, read_page
 
@@ -114,19 +115,20 @@ def test_the_verdict_stands_first_and_in_the_words_of_the_command(
     results: Path, capsys: pytest.CaptureFixture[str], demo_folder: Path
 ) -> None:
     page = read_page((results / "page.html").read_text())
-    assert page.sections[0] == "verdict"
+    assert page.sections[:2] == ["prediction", "verdict"]  # differences are before all else
     assert main(["run", str(demo_folder)]) == 0
     assert capsys.readouterr().out.splitlines()[0] in page.words
 
 
 def test_numbers_of_a_simulation_and_of_answers(
-    demo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    folder = str(recording(tmp_path / "recording", extra=True))
     cases = {
-        "simulate": ["simulate", str(demo_folder), "--system", "dgx-h100"],
-        "changes": ["what-if", str(demo_folder), "scale gloo 0.5", "no-gaps"],
-        "sweep": ["what-if", str(demo_folder), "scale gloo {}", "--sweep", "0.5,1"],
-        "limits": ["what-if", str(demo_folder)],
+        "simulate": ["simulate", folder, "--system", "dgx-h100"],
+        "changes": ["what-if", folder, "scale gemm 0.5", "no-gaps"],
+        "sweep": ["what-if", folder, "scale gemm {}", "--sweep", "0.5,1"],
+        "limits": ["what-if", folder],
     }
     for name, command in cases.items():
         assert main([*command, "--json", "--report", str(tmp_path / name) + ".html"]) == 0

@@ -85,7 +85,7 @@ class FlameGraph {
       shown.push(one);
       put(this.frames[one.at].inner, one.level + 1, one.x, one.width);
     }
-    return shown;
+    return shown.sort((a, b) => a.level - b.level || a.x - b.x);
   }
 
   draw() {
