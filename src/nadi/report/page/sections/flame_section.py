@@ -28,9 +28,9 @@ def render(figures: Figures) -> str:
         "calls": (_CALLS, figures.rows("flame", "calls")),
         "modules": (_MODULES, figures.rows("flame", "modules")),
     }
-    return "\n".join(
-        _box(name, title, frames) for name, (title, frames) in found.items() if len(frames) > 1
-    )
+    boxes = [_box(name, title, frames) for name, (title, frames) in found.items()
+             if len(frames) > 1]  # fmt: skip
+    return "\n".join([*boxes, f"<small>{_HELP}</small>"]) if boxes else ""
 
 
 def _box(name: str, title: str, frames: list[dict[str, Any]]) -> str:
@@ -54,5 +54,4 @@ def _box(name: str, title: str, frames: list[dict[str, Any]]) -> str:
 <output></output></div>
 <div class=frames tabindex=0 role=application aria-label="flame graph {title}"></div>
 <p class=frame-details role=status></p>
-<pre hidden>{escape(lines)}</pre>
-<small>{_HELP}</small></div>"""
+<pre hidden>{escape(lines)}</pre></div>"""
