@@ -9,6 +9,7 @@ import nadi
 from nadi.analyze.recorded.rank_events import events_of
 from nadi.cli import main
 from nadi.report.flame_report import describe_flame, module_frames
+from tests.analyze.test_compared_runs import recording
 from tests.conftest import PairWriter
 from tests.report.page_numbers import read_page
 
@@ -70,10 +71,10 @@ def test_modules_are_frames_of_their_sums(demo_run: nadi.pipeline.Run) -> None:
     assert sum(frame["self_ns"] for frame in frames) == sum(top["total_ns"] for top in tops)
 
 
-def test_the_page_has_the_frames(demo_folder: Path, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    assert main(["report", str(demo_folder), "--step", "1", "-o", str(page)]) == 0
-    run = nadi.run(demo_folder, step=1)
+def test_the_page_has_the_frames(tmp_path: Path) -> None:
+    page, folder = tmp_path / "page.html", recording(tmp_path / "recording", extra=True)
+    assert main(["report", str(folder), "--step", "4", "-o", str(page)]) == 0
+    run = nadi.run(folder, step=4)
     begin, end = (moment + run.job.origin for moment in
                   (run.window.start(run.graph.time), run.window.end(run.graph.time)))  # fmt: skip
     frames = describe_flame(map(events_of, run.job.traces), (begin, end))
