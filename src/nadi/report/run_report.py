@@ -30,6 +30,7 @@ from nadi.report.verdict_report import (
 )
 from nadi.report.what_if_report import describe_interval
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
+from nadi.whatif.what_if_results import WhatIf
 
 __all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
 
@@ -78,13 +79,7 @@ def summarize(run: Run) -> dict[str, Any]:
         ],
         "stragglers": _stragglers(run),
         **describe_activity(run),
-        "what_if": [
-            {"change": "; ".join(map(str, asked.changes)), "step_ns": asked.step_ns,
-             "interval": describe_interval(asked.interval), "included": list(asked.included),
-             "critical_path_by_kind": path_by_kind(asked.path),
-             "path_changes": path_changes(run.path, asked.path)}
-            for asked in run.what_ifs
-        ],
+        "what_if": [_what_if(run, asked) for asked in run.what_ifs],
         "on_system": (
             describe_prediction(run.prediction, run.path) if run.prediction else None
         ),
@@ -97,6 +92,17 @@ def summarize(run: Run) -> dict[str, Any]:
         ],
         "nadi_version": run.job.traces[0].provenance.nadi_version,
     }  # fmt: skip
+
+
+def _what_if(run: Run, asked: WhatIf) -> dict[str, Any]:
+    return {
+        "change": "; ".join(map(str, asked.changes)),
+        "step_ns": asked.step_ns,
+        "interval": describe_interval(asked.interval),
+        "included": list(asked.included),
+        "critical_path_by_kind": path_by_kind(asked.path),
+        "path_changes": path_changes(run.path, asked.path),
+    }
 
 
 def _modules(run: Run) -> dict[str, Any] | None:
