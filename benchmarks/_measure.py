@@ -22,14 +22,18 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 @dataclass(frozen=True)
 class Measured:
-    """Best and worst of several runs of one command."""
+    """Best and worst of several runs of one command; ``cpu`` are the least seconds of all cores."""
 
     best: float
     worst: float
     peak_mb: float
+    cpu: float
 
     def __str__(self) -> str:
-        return f"{self.best:.2f} to {self.worst:.2f} s, {self.peak_mb:,.0f} MB at peak"
+        return (
+            f"{self.best:.2f} to {self.worst:.2f} s ({self.cpu:.2f} CPU s), "
+            f"{self.peak_mb:,.0f} MB at peak"
+        )
 
 
 def content_size(file: Path) -> int:
@@ -65,16 +69,23 @@ def measure(command: list[str], runs: int = 3, **environment: str) -> Measured:
     """
     environment = {**os.environ, **environment}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    seconds = []
+    seconds, busy = [], []
     for _ in range(runs):
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), _children_cpu()
         subprocess.run(
             command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env=environment,
         )  # fmt: skip
         seconds.append(time.perf_counter() - begin)
+        busy.append(_children_cpu() - before)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    return Measured(min(seconds), max(seconds), peak)
+    return Measured(min(seconds), max(seconds), peak, min(busy))
+
+
+def _children_cpu() -> float:
+    """Give the seconds that cores have spent on processes which this one started."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 _READ = r"""
