@@ -123,3 +123,20 @@ def test_a_trace_is_no_result(tmp_path: Path) -> None:
     }.items():  # fmt: skip
         (tmp_path / name).write_text(content)
         assert read_summary(tmp_path / name) is None
+
+
+@pytest.mark.parametrize("kind", ["fold", "similarity", "estimate", "search", "placement", "waits"])
+def test_results_that_lack_values_are_said(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, page = tmp_path / "lacking.json", tmp_path / "page.html"
+    for value in ({}, [{}], [1], "text", 1.5, None):
+        file.write_text(json.dumps(dict.fromkeys(RESULT_KINDS[kind][1], value)))
+        if main(["report", str(file), "-o", str(page)]) == 0:  # nothing of it is shown
+            read_page(page.read_text())
+            page.unlink()
+        else:
+            error = capsys.readouterr().err
+            assert "lacks values that" in error
+            assert len(error.strip().splitlines()) == 1
+            assert not page.exists()

@@ -138,7 +138,7 @@ def _of_recording(
     )  # fmt: skip
     progress(f"writing {output}")
     whole = wishes.step == "all" and not wishes.window
-    beside = Beside(saved_results(found), found.prediction, whole)
+    beside = Beside(saved_results(found), found.prediction, whole, found.results)
     write_run_page(done, output, more=True, beside=beside)
 
 
@@ -163,4 +163,6 @@ def _compare(
     names = Path(before).name, Path(after).name
     if names[0] == names[1]:
         names = before, after
-    write_diff_page(runs[0], runs[1], output, names, Beside(saved_results(found)))
+    write_diff_page(
+        runs[0], runs[1], output, names, Beside(saved_results(found), files=found.results)
+    )

@@ -30,13 +30,16 @@ class ReportInputs(NamedTuple):
     prediction
         What a simulation or an estimate among the results predicts; None without one.
     predicted_by
-        Its path; empty without one.
+        Its name; empty without one.
+    results
+        The paths of all results.
     """
 
     traces: list[str]
     summaries: list[SavedSummary]
     prediction: SavedPrediction | None
     predicted_by: str
+    results: tuple[str, ...]
 
 
 def read_report_inputs(paths: Sequence[str]) -> ReportInputs:
@@ -76,7 +79,8 @@ def read_report_inputs(paths: Sequence[str]) -> ReportInputs:
     if len(predictions) > 1:
         raise UsageError(list(predictions)[1], "is a second prediction", "give one of them")
     path, prediction = next(iter(predictions.items()), ("", None))
-    return ReportInputs(traces, list(found.values()), prediction, Path(path).name)
+    results = tuple(one for one in paths if one not in traces)
+    return ReportInputs(traces, list(found.values()), prediction, Path(path).name, results)
 
 
 def read_prediction(path: str) -> SavedPrediction:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
 
-from nadi.errors import UsageError
+from nadi.errors import FormatError, UsageError
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.files import check_writable
 from nadi.graph.critical_paths import walk_critical_path
@@ -46,6 +47,7 @@ __all__ = [
 
 
 _MEASURED = "measured"
+_MOST_RANKS = 64  # of a saved simulation in a timeline
 
 
 class Beside(NamedTuple):
@@ -59,11 +61,14 @@ class Beside(NamedTuple):
         A prediction to compare the recording with.
     whole
         Whether a simulation is of the whole recording.
+    files
+        Where the results come from.
     """
 
     results: Mapping[str, Any] = MappingProxyType({})
     prediction: SavedPrediction | None = None
     whole: bool = True
+    files: tuple[str, ...] = ()
 
 
 def check_page(path: Path, sources: list[Path]) -> None:
@@ -117,7 +122,8 @@ def write_run_page(
     if beside.prediction is not None:
         found = compare_prediction(run, beside.prediction, whole=beside.whole)
         results["prediction"] = describe_compared_prediction(found)
-    write_page(path, results, parts, title=title or _title(run), window=window)
+    with _as_written(beside.files):
+        write_page(path, results, parts, title=title or _title(run), window=window)
 
 
 def _predicted_parts(run: Run, beside: Beside) -> list[TimelinePart]:
@@ -165,7 +171,8 @@ def write_diff_page(
     windows = [(run.window.start(run.graph.time), run.window.end(run.graph.time))
                for run in (before, after)]  # fmt: skip
     window = min(start for start, _ in windows), max(end for _, end in windows)
-    write_page(path, results, parts, title=f"{names[0]} and {names[1]}", window=window)
+    with _as_written(beside.files if beside else ()):
+        write_page(path, results, parts, title=f"{names[0]} and {names[1]}", window=window)
 
 
 def write_answers_page(answers: Answers, path: Path, title: str) -> None:
@@ -204,14 +211,30 @@ def write_saved_page(inputs: ReportInputs, path: Path, title: str) -> None:
 
     Raises
     ------
+    FormatError
+        If results lack values.
     InputError
         If the file cannot be written.
     """
     results = saved_results(inputs)
     parts = []
     if inputs.prediction is not None and inputs.prediction.simulation is not None:
-        parts = [saved_part(inputs.prediction.simulation)]
-    write_page(path, results, parts, title=title)
+        parts = [saved_part(inputs.prediction.simulation, ranks=range(_MOST_RANKS))]
+    with _as_written(inputs.results):
+        write_page(path, results, parts, title=title)
+
+
+@contextmanager
+def _as_written(results: Sequence[str]) -> Iterator[None]:
+    """Say which results have other values than the commands that write them."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        if not results:
+            raise
+        raise FormatError(
+            ", ".join(results), "lacks values that its command writes", "write it again"
+        ) from error
 
 
 def saved_results(inputs: ReportInputs) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def _saved(figures: Figures) -> str:
     )
     parts = [
         [
-            PART_WORDS[row["part"]],
+            text(PART_WORDS.get(row["part"], row["part"])),
             found.mean_ns("parts", i, "measured_ns") + bar(row["measured_ns"], most),
             found.mean_ns("parts", i, "predicted_ns") + bar(row["predicted_ns"], most),
             found.change_ns("parts", i, "change_ns"),
@@ -70,7 +70,7 @@ def _operations(found: Figures) -> str:
             at = ("operations", i)
             rows.append([
                 text(row["name"]),
-                row["state"],
+                text(row["state"]),
                 found.mean_ns(*at, "before_ns"),
                 found.mean_ns(*at, "after_ns"),
                 found.change_ns(*at, "change_ns"),
@@ -161,7 +161,7 @@ def _path(figures: Figures, at: Path) -> str:
     rows = [
         [
             text(row["name"], "(between operations)"),
-            str(row["kind"]).replace("_", " "),
+            text(str(row["kind"]).replace("_", " ")),
             figures.ns(*at, "path_changes", i, "measured_ns"),
             figures.ns(*at, "path_changes", i, "predicted_ns"),
             figures.change_ns(*at, "path_changes", i, "change_ns"),
