@@ -11,9 +11,11 @@ import nadi
 from nadi.cli import main
 from nadi.report.run_report import summarize
 from tests.analyze.test_compared_runs import recording
-from tests.conftest import PairWriter
+from tests.conftest import NOT_HERE, SHARED, PairWriter
 from tests.report.page_numbers import read_page
 from tests.report.test_report_page import check_numbers
+
+VIT = SHARED / "wild" / "h100_vit.json.gz"
 
 
 def told(capsys: pytest.CaptureFixture[str], *command: str) -> object:
@@ -60,3 +62,39 @@ def test_rates_are_those_of_the_command(
         assert found[f"/rates/{i}/tflop_per_s"].text == f"{rate:.4g}"
         for name in ("count", "sum_ns", "tflop_per_s", "tb_per_s", "flops_per_byte"):
             assert found[f"/rates/{i}/{name}"].value == str(row[name])
+
+
+@pytest.mark.skipif(not VIT.exists(), reason=NOT_HERE)
+def test_rates_roofs_and_memory_of_a_real_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(VIT), "-o", str(page)]) == 0
+    capsys.readouterr()
+    html = page.read_text()
+    rates = told(capsys, "analyze", "rates", str(VIT))
+    peaks = told(capsys, "analyze", "memory", str(VIT))
+    device = nadi.load.load_device("h100")
+    peak, memory = device.peak["bfloat16"], device.bandwidth
+    roof = {"type": "BFloat16", "peak_tflops": peak / 1e12, "tb_per_s": memory / 1e12,
+            "ridge_flops_per_byte": peak / memory}  # fmt: skip
+    run = nadi.run(VIT, by="module")
+    results = {
+        **json.loads(json.dumps(summarize(run))), "rates": rates, "memory": {"peaks": peaks},
+        "roofs": {"recorded": "NVIDIA H100 80GB HBM3", "device": "h100", "types": [roof]},
+        "waits": told(capsys, "waits", str(VIT)),
+    }  # fmt: skip
+    assert check_numbers(html, results) > 300
+    shown = read_page(html)
+    assert {"rates", "recorded-memory", "flame", "module"} <= set(shown.sections)
+    assert html.count('<div class="chart"><svg') == 2
+    # what bounds a shape, and its share of that, follow from its intensity and the ridge point
+    part = html[html.index('<section id="rates">') :].partition("</section>")
+    words = read_page(part[0] + part[1]).words
+    bounds = [word for word in words if word in ("compute", "memory")]
+    ridge = roof["ridge_flops_per_byte"]
+    assert isinstance(rates, list)
+    by_time = sorted(rates, key=lambda row: -row["sum_ns"])
+    assert bounds == [
+        "compute" if row["flops_per_byte"] >= ridge else "memory" for row in by_time
+    ]  # fmt: skip
