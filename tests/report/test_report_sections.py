@@ -81,7 +81,7 @@ def test_rates_roofs_and_memory_of_a_real_recording(
     run = nadi.run(VIT, by="module")
     results = {
         **json.loads(json.dumps(summarize(run))), "rates": rates, "memory": {"peaks": peaks},
-        "roofs": {"recorded": "NVIDIA H100 80GB HBM3", "device": "h100", "types": [roof]},
+        "roofs": {"recorded": "NVIDIA H100 80GB HBM3", "system": "dgx-h100", "types": [roof]},
         "waits": told(capsys, "waits", str(VIT)),
     }  # fmt: skip
     assert check_numbers(html, results) > 300

@@ -7,20 +7,21 @@ from typing import NamedTuple
 from nadi.load.device_library import load_device
 from nadi.load.system_library import read_system_file, shipped_systems
 from nadi.model.trace import Job
+from nadi.simulator.machine.device import scaled_device
 from nadi.whatif.system_change import recorded_devices
 
 __all__ = ["DeviceRoofs", "recorded_roofs"]
 
 
 class DeviceRoofs(NamedTuple):
-    """The peaks of a device, as its data sheet states them.
+    """The peaks of a device, as data sheets state them.
 
     Attributes
     ----------
     recorded
         The name in the recording.
-    device
-        The device that ships with Nadi.
+    system
+        The system that ships with Nadi and has this device.
     bytes_per_second
         Of its memory.
     peak
@@ -28,7 +29,7 @@ class DeviceRoofs(NamedTuple):
     """
 
     recorded: str
-    device: str
+    system: str
     bytes_per_second: float
     peak: dict[str, float]
 
@@ -38,9 +39,11 @@ def recorded_roofs(job: Job) -> DeviceRoofs | None:
     recorded = recorded_devices(job)
     if not recorded:
         return None
-    for system in map(read_system_file, shipped_systems()):
+    for name in shipped_systems():
+        system = read_system_file(name)
         named = system.compute.device
-        if named and any(name in recorded for name in system.compute.devices):
-            device = load_device(named)
-            return DeviceRoofs(recorded, named, device.bandwidth, dict(device.peak))
+        if named and any(one in recorded for one in system.compute.devices):
+            own = load_device(named)  # of the same chip, perhaps with another memory
+            device = scaled_device(own, system.peak, system.memory_bandwidth)
+            return DeviceRoofs(recorded, name, device.bandwidth, dict(device.peak))
     return None

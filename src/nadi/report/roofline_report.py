@@ -26,4 +26,4 @@ def describe_roofs(roofs: DeviceRoofs, types: Iterable[str]) -> dict[str, Any]:
                 "type": one, "peak_tflops": peak / 1e12, "tb_per_s": roofs.bytes_per_second / 1e12,
                 "ridge_flops_per_byte": peak / roofs.bytes_per_second,
             })  # fmt: skip
-    return {"recorded": roofs.recorded, "device": roofs.device, "types": rows}
+    return {"recorded": roofs.recorded, "system": roofs.system, "types": rows}

@@ -69,10 +69,10 @@ def _roofs(figures: Figures) -> str:
         ]
         for i, row in enumerate(figures.rows("roofs", "types"))
     ]
-    device = figures.get("roofs", "device", otherwise="")
+    system = figures.get("roofs", "system", otherwise="")
     recorded = figures.get("roofs", "recorded", otherwise="")
     columns = ["type", "peak TFLOP/s#", "TB/s#", "ridge point FLOP per byte#"]
-    return table(f"Roofs of {recorded} (nadi's {device}), as its data sheet states", columns, rows)
+    return table(f"Roofs of {recorded}, as nadi systems {system} states them", columns, rows)
 
 
 def _roofline(found: list[dict[str, Any]], roofs: list[dict[str, Any]]) -> str:
