@@ -48,6 +48,9 @@ def command(
     dp: Annotated[int | None, _axis("--dp", "Data parallel replicas.")] = None,
     tp: Annotated[int | None, _axis("--tp", "Tensor parallel ranks.")] = None,
     pp: Annotated[int | None, _axis("--pp", "Pipeline stages.")] = None,
+    micro_batches: Annotated[
+        int | None, _axis("--micro-batches", "Micro-batches of a step, where stages change.")
+    ] = None,
     system: SystemName = "",
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
@@ -60,8 +63,8 @@ def command(
     """Scale the job, and print what it consists of."""
     from nadi.scaling.scaled_classes import Wanted
 
-    wanted = Wanted(dp or 0, tp or 0, pp or 0)
-    if not any(wanted):
+    wanted = Wanted(dp or 0, tp or 0, pp or 0, micro_batches or 0)
+    if not any(wanted[:3]):
         raise UsageError("nadi scale", "no other number of ranks is asked for",
                          "give --dp, --tp or --pp")  # fmt: skip
     wishes = _Wishes(wanted, system, output, overwrite)
@@ -96,21 +99,23 @@ def _scaled(job: str, wishes: _Wishes) -> tuple[ScaledJob, dict[str, Any]]:
     with show_progress(announce=False, use="scale") as progress:
         progress("starting")
         from nadi.load.folded_files import check_folded_output
+        from nadi.load.simulation_jobs import read_job
         from nadi.load.system_library import read_system_file
-        from nadi.pipeline.folded_jobs import fold
+        from nadi.model.trace import Job
         from nadi.pipeline.scaled_up_jobs import scale, scaled_step
         from nadi.report.scale_report import describe_scale
 
         if wishes.output.endswith(".nadi"):
             check_folded_output(wishes.output, job, overwrite=wishes.overwrite)
         described = read_system_file(wishes.system) if wishes.system else None
-        folded = fold(job, progress=progress)
-        machine = described.fit(len(folded.traces)) if described else None
-        scaled = scale(folded, **wishes.wanted._asdict(), system=machine, progress=progress)
+        given = read_job(job, progress)
+        ranks = given.traces if isinstance(given, Job) else given
+        machine = described.fit(len(ranks)) if described else None
+        scaled = scale(given, **wishes.wanted._asdict(), system=machine, progress=progress)
         step = None
         if wishes.system:
             progress("simulating")
-            step = scaled_step(scaled, folded, wishes.system)
+            step = scaled_step(scaled, wishes.system)
         if wishes.output:
             _write(scaled, wishes, progress)
     return scaled, describe_scale(scaled, step)

@@ -32,6 +32,7 @@ def describe_scale(scaled: ScaledJob, step: ScaledStep | None) -> dict[str, Any]
         "nodes": scaled.job.num_nodes,
         "origin": counted,
         "repriced": scaled.repriced,
+        "found": list(scaled.found),
         "guesses": list(scaled.guesses),
         "step": None if step is None else {
             "before_ns": step.before_ns, "step_ns": step.step_ns,
@@ -48,7 +49,8 @@ def print_scale(described: dict[str, Any], console: Console) -> None:
         else f"{axis} {after[axis]}"
         for axis in ("tp", "dp", "pp")
     )  # fmt: skip
-    ranks = f"{format_count(before['ranks'])} ranks -> {format_count(after['ranks'])}"
+    one = "rank" if before["ranks"] == 1 else "ranks"
+    ranks = f"{format_count(before['ranks'])} {one} -> {format_count(after['ranks'])}"
     console.print(Text(f"{ranks}, {format_count(described['nodes'])} nodes: {axes}"))
     page = make_table("origin of nodes", nodes="left", **dict.fromkeys(_ORIGINS, "right"))
     for kind, counted in described["origin"].items():
@@ -57,6 +59,8 @@ def print_scale(described: dict[str, Any], console: Console) -> None:
     print_table(page, console)
     if described["repriced"]:
         console.print(f"{format_count(described['repriced'])} measured times changed with sizes")
+    for one in described["found"]:
+        console.print(Text(f"found: {one}"))
     for guess in described["guesses"]:
         console.print(Text(f"guessed: {guess}"))
     if described["step"]:

@@ -1,0 +1,165 @@
+"""A recording with other tensor parallel ranks or pipeline stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from nadi.errors import Parameter, UsageError
+from nadi.model.arrays import Ints
+from nadi.model.rank_groups import RankGroups
+from nadi.scaling.class_rows import RankClass
+from nadi.scaling.rank_blocks import RoleNames, resized_axis
+from nadi.scaling.recorded_blocks import Blocks, find_blocks
+from nadi.scaling.recorded_ranks import Direction, RecordedRank
+from nadi.scaling.recorded_shares import TENSOR_PARALLEL, SharedRank, with_shared_operators
+from nadi.scaling.recorded_stages import PIPELINE, cut_evenly, recorded_stages
+from nadi.scaling.replicated_classes import Classes
+from nadi.scaling.shared_operators import SharedOperators, share_operators
+from nadi.simulator.machine.device import Device
+
+__all__ = ["Asked", "ScaledRecording", "scale_recording"]
+
+_SHARES = (
+    "products share outputs, the next ones what they sum over, and all else follows the tensors; "
+    "embeddings stay whole"
+)
+_STAGES = (
+    "a stage's optimizer and sums of gradients take its share of the weights, and work that names "
+    "no weights is done by each"
+)
+
+
+class Asked(NamedTuple):
+    """What a recording is scaled to: ranks along axes and micro-batches; 0 for as many as now."""
+
+    tp: int = 0
+    pp: int = 0
+    micro_batches: int = 0
+
+
+class ScaledRecording(NamedTuple):
+    """A recording scaled.
+
+    Attributes
+    ----------
+    classes
+        What ranks do.
+    found, guesses
+        What it was found to consist of, and what was assumed; a sentence each.
+    """
+
+    classes: Classes
+    found: tuple[str, ...]
+    guesses: tuple[str, ...]
+
+
+def scale_recording(
+    job: Classes, ranks: Sequence[RecordedRank], names: RoleNames, asked: Asked,
+    device: Device | None,
+) -> ScaledRecording:  # fmt: skip
+    """Scale a recording of data parallel ranks, or of one.
+
+    Parameters
+    ----------
+    ranks
+        What is known of each rank of the job.
+    names
+        What its roles are called.
+    device
+        Whose prices say how times on devices change.
+
+    Raises
+    ------
+    UsageError
+        If its operators cannot be shared, or no layers are found; the message says why.
+    """
+    for parameter, role in (("tp", names.tp), ("pp", names.pp)):
+        if role and getattr(asked, parameter) > 1:
+            raise UsageError(
+                Parameter(parameter), f"the recording has groups {role!r} already, and only recordings "
+                "without are split", ["change ", Parameter("dp"), " only"],
+            )  # fmt: skip
+    first = [int(np.flatnonzero(job.of == k)[0]) for k in range(len(job.listed))]
+    known = [ranks[rank] for rank in first]
+    listed = [SharedRank(*pair) for pair in zip(job.listed, known, strict=True)]
+    groups, of = job.groups, job.of
+    found: list[str] = []
+    guesses: list[str] = []
+    if asked.tp > 1:
+        shares = [share_operators(one.operators, one.parts, asked.tp) for one in known]
+        listed = [
+            with_shared_operators(one.of_class, one.known, share, asked.tp, device)
+            for one, share in zip(listed, shares, strict=True)
+        ]
+        axis = resized_axis(groups, 1, 1, asked.tp)
+        everyone = np.arange(axis.groups.world_size)
+        groups = _with_role(axis.groups, TENSOR_PARALLEL, everyone.reshape(-1, asked.tp))
+        of = of[axis.old]
+        found.append(_told_shares(shares[0]))
+        guesses.append(_SHARES)
+    classes = [one.of_class for one in listed]
+    if asked.pp > 1:
+        classes, said = _staged(listed, asked)
+        world = groups.world_size
+        axis = resized_axis(groups, world, 1, asked.pp)
+        stages = np.arange(world)[:, None] + world * np.arange(asked.pp)
+        groups = _with_role(axis.groups, PIPELINE, stages)
+        of = of[axis.old] * asked.pp + np.arange(groups.world_size) // world
+        found.append(said)
+        guesses.append(_STAGES)
+    return ScaledRecording(Classes(tuple(classes), of, groups), tuple(found), tuple(guesses))
+
+
+def _with_role(groups: RankGroups, role: str, members: Ints) -> RankGroups:
+    return RankGroups({**groups.members, role: members}, groups.world_size)
+
+
+def _told_shares(shared: SharedOperators) -> str:
+    products = int((shared.place > 0).sum())
+    sums = sum(one.comm_type == "all_reduce" for one in shared.exchanges)
+    gathers = len(shared.exchanges) - sums
+    whole = f"; not divisible: {', '.join(shared.whole)}" if shared.whole else ""
+    gathered = f" and {gathers} all-gathers" if gathers else ""
+    return f"{products:,} products are shared, with {sums:,} all-reduces{gathered}{whole}"
+
+
+def _staged(listed: Sequence[SharedRank], asked: Asked) -> tuple[list[RankClass], str]:
+    blocks = [find_blocks(one.known) for one in listed]
+    recorded = 1 + int(listed[0].known.parts.micro_batch.max())
+    numbers = {one.number for one in blocks}
+    if len(numbers) > 1:
+        _refuse(f"ranks have {', '.join(map(str, sorted(numbers)))} layers")
+    layers = blocks[0].number
+    if asked.pp > layers:
+        _refuse(f"{asked.pp} stages of {layers} layers", f"at most {layers}")
+    cuts = cut_evenly(_times(listed[0], blocks[0]), asked.pp)
+    number = asked.micro_batches or recorded
+    classes = [
+        stage
+        for one, own in zip(listed, blocks, strict=True)
+        for stage in recorded_stages(one, own, cuts, number)
+    ]
+    sizes = ", ".join(str(one.size) for one in cuts)
+    passed = [int(blocks[0].passed[one[0]]) for one in cuts[1:]]
+    return classes, (
+        f"{layers} layers repeat; stages have {sizes}, {number} micro-batches a step, and pass "
+        f"{', '.join(f'{size:,}' for size in sorted(set(passed)))} bytes"
+    )
+
+
+def _refuse(what: str, remedy: str = "change other axes") -> NoReturn:
+    raise UsageError(Parameter("pp"), what, remedy)
+
+
+def _times(one: SharedRank, blocks: Blocks) -> Ints:
+    """Return the time of each block where it works, forward and backward."""
+    on_device = ~one.of_class.trace.nodes["is_cpu"].to_numpy()
+    on_device &= (one.of_class.trace.nodes["kind"] == "COMP").to_numpy()
+    chosen = on_device if on_device.any() else ~on_device
+    direction = one.known.parts.direction[one.known.parts.at(one.known.time)]
+    rows = chosen & (blocks.of_node >= 0) & (direction != Direction.END)
+    time = np.maximum(one.of_class.times.typical[rows], 0)
+    return np.bincount(blocks.of_node[rows], time, minlength=blocks.number).astype(np.int64)
