@@ -5,7 +5,10 @@ Usage: python verification/scaled.py [PART ...] [--all]
 ``generated``: jobs of 8 ranks scaled to 64, 512 and 4,096, with more replicas, other tensor
 parallel degrees and other stages; ``--all`` also has cases that simulate every rank. ``recorded``:
 data parallelism among 1, 2 and 4 processes, recorded here; each is scaled to the next, and its step
-printed beside the recorded one. It needs PyTorch, and one line says so where that is missing.
+printed beside the recorded one. ``split``: a transformer of one process, recorded here, as 2 and 4
+tensor parallel ranks and as 2 and 4 stages: it has to have the collectives and messages that such
+processes are recorded with, and steps are printed side by side. Recording needs PyTorch, and one
+line says so where that is missing.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
 from _report import Checks, run_parts
 
 import nadi
+from nadi.model import Job
 from nadi.simulator import Collectives, Dimension, Network, System
 
 CLOSE = 0.01
@@ -105,6 +111,42 @@ def recorded(checks: Checks) -> None:
             checks.add(f"{few} to {many} processes: a job of all", ranks)
 
 
+def split(checks: Checks) -> None:
+    if importlib.util.find_spec("torch") is None:
+        print("PyTorch is not installed: NOTHING WAS RECORDED (pip install torch)")
+        return
+    program = Path(__file__).with_name("_split_programs.py")
+    with tempfile.TemporaryDirectory() as place:
+        for way, what in (("tp", "COMM_COLL"), ("pp", "COMM_SEND")):
+            folders = {n: Path(place) / f"{way}{n}" for n in (1, 2, 4)}
+            plain = {n: int(_output(program, way, n, folder)) for n, folder in folders.items()}
+            few = _step(folders[1])
+            for size in (2, 4):
+                scaled = nadi.scale(folders[1], **{way: size})
+                truth = nadi.fold(folders[size])
+                ours, theirs = (
+                    [_communication(job, rank, what) for rank in range(size)]
+                    for job in (scaled.job, truth)
+                )
+                name = f"1 to {size} processes ({way})"
+                told = f"{ours[0]} {theirs[0]}"
+                checks.add(f"{name}: as much communication as recorded", ours == theirs, told)
+                predicted = nadi.simulate(scaled.job, _gloo(size)).makespan / few[1]
+                real = _step(folders[size])
+                print(
+                    f"{name}: predicted {predicted / 1e6:.1f} ms a step, recorded "
+                    f"{real[0] / real[1] / 1e6:.1f} ms "
+                    f"({predicted / (real[0] / real[1]) - 1:+.0%}); without a recorder "
+                    f"{plain[size] / 1e6:.1f} ms, of one process {plain[1] / 1e6:.1f} ms"
+                )
+
+
+def _communication(job: Job, rank: int, kind: str) -> Counter[tuple[str, int]]:
+    """Count the communication of a rank by type and bytes."""
+    rows = job.own_trace(rank).nodes.filter(pl.col("kind").cast(pl.String) == kind)
+    return Counter(rows.select(pl.col("comm_type").cast(pl.String), "comm_bytes").iter_rows())
+
+
 def _step(folder: Path) -> tuple[int, int]:
     """Return the time of a recording in ns, and how many steps it has."""
     run = nadi.run(folder)
@@ -131,7 +173,7 @@ def _gloo(size: int) -> System:
     return System(network, collectives=Collectives(endpoint_delay=0))
 
 
-PARTS = {"generated": generated, "recorded": recorded}
+PARTS = {"generated": generated, "recorded": recorded, "split": split}
 ARGUMENTS = sys.argv[1:]
 
 if __name__ == "__main__":

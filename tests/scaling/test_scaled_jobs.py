@@ -134,7 +134,7 @@ def test_files_and_the_step(small: nadi.folding.FoldedJob, tmp_path: Path) -> No
     scaled = nadi.scale(small, dp=4, tp=4)
     write_job(scaled.job, tmp_path / "job")
     system = nadi.load_system("dgx-h100", scaled.after.ranks)
-    step = scaled_step(scaled, small, "dgx-h100")
+    step = scaled_step(scaled, "dgx-h100")
     assert nadi.simulate(tmp_path / "job", system).makespan == step.step_ns
     truth = nadi.simulate(generated(dp=4, tp=4), system).makespan
     assert abs(step.step_ns / truth - 1) < 0.01

@@ -90,7 +90,8 @@ def scale(
     device = system.compute.device if system else None
     wanted = Wanted(dp, tp, pp, micro_batches)
     recorded: list[RecordedRank] = []
-    if (tp > 1 or pp > 1) and not isinstance(found, FoldedJob):
+    sums = dp > 1 and not any(trace.groups.height for trace in folded.traces)
+    if (tp > 1 or pp > 1 or sums) and not isinstance(found, FoldedJob):
         recorded = _recorded_ranks(found)
     return scale_job(folded, wanted, device, recorded)
 

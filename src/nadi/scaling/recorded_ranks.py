@@ -127,6 +127,8 @@ class RecordedRank(NamedTuple):
         forward that each belongs to; -1 if it is not known.
     is_update
         bool, shape (nodes,): whether it is in a step of an optimizer.
+    gradient_times, gradient_bytes
+        int64: when gradients were accumulated in ns, ascending, and their bytes.
     """
 
     trace: Trace
@@ -137,6 +139,8 @@ class RecordedRank(NamedTuple):
     backward: Ints
     made_by: Ints
     is_update: Bools
+    gradient_times: Ints
+    gradient_bytes: Ints
 
 
 class _Backward(NamedTuple):
@@ -180,9 +184,26 @@ def recorded_rank(graph: EventGraph, number: int, played: PlayedRank) -> Recorde
     inside = nearest(np.where(launched, call[known], played.node), parent,
                      trace.name_mask(_OPTIMIZER))  # fmt: skip
     made_by = np.where(nodes.origin >= 0, start[np.maximum(nodes.origin, 0)], -1)
+    gradients = np.sort(graph.op_row[found.ops[own & found.is_gradient]])
     return RecordedRank(
-        trace, parts, operators, place[around], time, start[nodes.row], made_by, inside >= 0
+        trace, parts, operators, place[around], time, start[nodes.row], made_by, inside >= 0,
+        *_gradients(trace, gradients),
     )  # fmt: skip
+
+
+def _gradients(trace: Trace, row: Ints) -> tuple[Ints, Ints]:
+    """Return when gradients were accumulated, and their bytes: of the largest tensor there."""
+    start, parent = trace.column("start"), trace.column("parent")
+    row = row[np.argsort(start[row], kind="stable")]
+    is_one = np.zeros(trace.nodes.height, dtype=np.bool_)
+    is_one[row] = True
+    node, tensor = (trace.operands[name].to_numpy() for name in ("node", "tensor"))
+    around = nearest(node, parent, is_one)
+    known = (around >= 0) & (tensor >= 0)
+    sizes = trace.tensors["elements"].to_numpy() * trace.tensors["itemsize"].to_numpy()
+    of_row = np.zeros(trace.nodes.height, dtype=np.int64)
+    np.maximum.at(of_row, around[known], sizes[tensor[known]])
+    return start[row], of_row[row]
 
 
 def _launchers(trace: Trace) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,7 +19,10 @@ from nadi.scaling.recorded_ranks import RecordedRank
 from nadi.scaling.shared_operators import Exchange, SharedOperators
 from nadi.simulator.machine.device import Device
 
-__all__ = ["TENSOR_PARALLEL", "SharedRank", "with_shared_operators"]
+__all__ = [
+    "TENSOR_PARALLEL", "Insertion", "SharedRank", "lanes_of", "with_insertions", "with_made_rows",
+    "with_shared_operators",
+]  # fmt: skip
 
 TENSOR_PARALLEL = "tp"
 """Role of the groups that exchange parts of tensors."""
@@ -38,6 +41,25 @@ class SharedRank(NamedTuple):
 
     of_class: RankClass
     known: RecordedRank
+
+
+class Insertion(NamedTuple):
+    """Communication that is put in.
+
+    Attributes
+    ----------
+    before
+        The row that it comes before: it waits for what this one's thread or stream did so far.
+    comm_type, bytes
+        What it is.
+    awaited_by
+        The row that waits for it, or -1.
+    """
+
+    before: int
+    comm_type: str
+    bytes: int
+    awaited_by: int
 
 
 def with_shared_operators(
@@ -79,7 +101,9 @@ def with_shared_operators(
     nodes, summed = _smaller_sums(nodes, shared.weights)
     origin[summed] = Origin.GUESSED
     changed = RankClass(replace(one.trace, nodes=nodes), times, origin, repriced)
-    return _with_exchanges(changed, known, shared.exchanges, on_device == has_device)
+    rank = SharedRank(changed, known)
+    listed = _insertions(changed, known, shared.exchanges, on_device == has_device)
+    return with_insertions(rank, listed, TENSOR_PARALLEL)
 
 
 def _call_ns(trace: Trace) -> int:
@@ -102,24 +126,33 @@ def _smaller_sums(nodes: pl.DataFrame, weights: tuple[int, int]) -> tuple[pl.Dat
     return nodes.with_columns(comm_bytes=pl.Series(smaller)), chosen
 
 
-def _with_exchanges(
+def _insertions(
     one: RankClass, known: RecordedRank, exchanges: Sequence[Exchange], works: Bools
-) -> SharedRank:
-    """Put communication before the operators that wait for it.
+) -> list[Insertion]:
+    """Return where exchanges are put: before the operators that wait for them.
 
     Parameters
     ----------
     works
         bool, shape (nodes,): where operators do their work.
     """
-    trace, size = one.trace, one.trace.nodes.height
+    size = one.trace.nodes.height
     first = np.full(known.operators.row.size + 1, size, dtype=np.int64)
     rows = np.flatnonzero(works & (known.operator >= 0))
     np.minimum.at(first, known.operator[rows], rows)
     first = np.minimum.accumulate(first[::-1])[::-1]  # or the next one that has work
-    listed = [(int(first[one.operator]), one) for one in exchanges]
-    listed = sorted(((at, one) for at, one in listed if at < size), key=lambda pair: pair[0])
-    target = np.array([at for at, _ in listed], dtype=np.int64)
+    return [
+        Insertion(int(first[each.operator]), each.comm_type, each.bytes, int(first[each.operator]))
+        for each in exchanges if first[each.operator] < size
+    ]  # fmt: skip
+
+
+def with_insertions(rank: SharedRank, listed: Sequence[Insertion], role: str) -> SharedRank:
+    """Put communication among the nodes of a rank, in groups of a role that it has not yet."""
+    one, known = rank
+    trace, size = one.trace, one.trace.nodes.height
+    listed = sorted(listed, key=lambda each: each.before)
+    target = np.array([each.before for each in listed], dtype=np.int64)
     old = np.arange(size)
     place = old + np.searchsorted(target, old, side="right")
     made = target + np.arange(target.size)
@@ -127,23 +160,25 @@ def _with_exchanges(
     source[place], source[made] = old, target
     is_made = np.zeros(source.size, dtype=np.bool_)
     is_made[made] = True
-    before = _before_on_lane(trace)
+    before = _before_on_lane(trace)[target]
+    for_row = np.array([each.awaited_by for each in listed], dtype=np.int64)
+    has_one, is_awaited = before >= 0, for_row >= 0
+    follows = np.flatnonzero(target[1:] == target[:-1])
     src, dst = (place[trace.deps[name].to_numpy()] for name in ("src", "dst"))
-    has_one = before[target] >= 0
-    new_src = np.concatenate([place[before[target[has_one]]], made])
-    new_dst = np.concatenate([made[has_one], made + 1])  # the next exchange, or the operator
+    new_src = np.concatenate([place[before[has_one]], made[is_awaited], made[follows]])
+    new_dst = np.concatenate([made[has_one], place[for_row[is_awaited]], made[follows + 1]])
     more = DEPS.build(new_src.size, {"src": new_src, "dst": new_dst, "kind": "data"})
     deps = pl.concat([trace.deps.with_columns(src=pl.Series(src), dst=pl.Series(dst)), more])
-    nodes = _nodes(trace, [each for _, each in listed], source, is_made)
-    groups = GROUPS.build(1, {"name": [TENSOR_PARALLEL], "ranks": [[]], "backend": [""]})
+    groups = GROUPS.build(1, {"name": [role], "ranks": [[]], "backend": [""]})
     trace = replace(
-        trace, nodes=nodes, deps=deps.unique(["src", "dst"]).sort("dst", "src"),
+        trace, nodes=_nodes(trace, listed, role, source, is_made),
+        deps=deps.unique(["src", "dst"]).sort("dst", "src"),
         groups=pl.concat([trace.groups, groups]),
         given_attributes=trace.attributes.moved(place).with_own_bytes(),
     )  # fmt: skip
     times = NodeTimes(*(np.where(is_made, -1, column[source]) for column in columns_of(one.times)))
     origin = np.where(is_made, Origin.MADE, one.origin[source])
-    after = RankClass(trace, times, origin, np.where(is_made, False, one.repriced[source]))
+    after = RankClass(trace, times, origin, ~is_made & one.repriced[source])
     return SharedRank(after, known._replace(
         operator=np.where(is_made, -1, known.operator[source]), time=known.time[source],
         is_update=known.is_update[source],
@@ -170,27 +205,35 @@ def _before_on_lane(trace: Trace) -> Ints:
 
 
 def _nodes(
-    trace: Trace, exchanges: Sequence[Exchange], source: Ints, is_made: Bools
+    trace: Trace, listed: Sequence[Insertion], role: str, source: Ints, is_made: Bools
 ) -> pl.DataFrame:
-    """Return nodes with communication among them; which is a copy of what it stands before."""
-    number = np.cumsum(is_made) - 1
-    stream = int(trace.column("stream").max(initial=-1)) + 1
+    """Return nodes with communication among them, on a stream of its own."""
     own: dict[str, list[object] | object] = {
-        "name": [f"{TENSOR_PARALLEL}::{each.comm_type}" for each in exchanges],
-        "kind": "COMM_COLL", "category": "kernel", "comm_type": [e.comm_type for e in exchanges],
-        "comm_bytes": [each.bytes for each in exchanges], "group": trace.groups.height,
-        "stream": stream, "thread": -1, "is_cpu": False, "flops": -1, "bytes": -1, "src": -1,
-        "dst": -1, "tag": -1, "duration": -1, "exclusive": -1, "parent": -1,
+        "name": [f"{role}::{each.comm_type}" for each in listed], "kind": "COMM_COLL",
+        "category": "kernel", "comm_type": [each.comm_type for each in listed],
+        "comm_bytes": [each.bytes for each in listed], "group": trace.groups.height,
+        "stream": int(trace.column("stream").max(initial=-1)) + 1, "thread": -1, "is_cpu": False,
+        "flops": -1, "bytes": -1, "src": -1, "dst": -1, "tag": -1, "duration": -1, "exclusive": -1,
     }  # fmt: skip
-    nodes = trace.nodes[source]
-    columns = [
-        pl.Series("id", np.arange(source.size)),
-        pl.Series("start", np.full(source.size, -1)),
-    ]
+    return with_made_rows(trace.nodes[source], own, is_made)
+
+
+def with_made_rows(
+    nodes: pl.DataFrame, own: Mapping[str, list[object] | object], is_made: Bools
+) -> pl.DataFrame:
+    """Return nodes of which some have columns of their own, numbered anew and without starts.
+
+    Parameters
+    ----------
+    own
+        For each column the values of these rows, or the one value of all.
+    """
+    every, size = np.arange(nodes.height), int(is_made.sum())
+    at = np.where(is_made, nodes.height + np.cumsum(is_made) - 1, every)
+    unknown = pl.Series(np.full(nodes.height, -1))
+    columns = [pl.Series("id", every), unknown.alias("start"), unknown.alias("parent")]
     for name, values in own.items():
-        listed = values if isinstance(values, list) else [values] * len(exchanges)
+        listed = values if isinstance(values, list) else [values] * size
         made = pl.Series(name, listed, dtype=NODES.dtypes[name], strict=False)
-        joined = pl.concat([nodes[name].cast(NODES.dtypes[name]), made])
-        at = np.where(is_made, source.size + number, np.arange(source.size))
-        columns.append(joined.gather(at))
+        columns.append(pl.concat([nodes[name].cast(NODES.dtypes[name]), made]).gather(at))
     return nodes.with_columns(columns)

@@ -17,11 +17,16 @@ from nadi.folding.folded_trace import NodeTimes, with_own_times
 from nadi.generate.llm.pipeline_schedules import FORWARD, StageOrder, pipeline_schedule
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import Attributes
-from nadi.model.schema import DEPS, GROUPS, NODES
+from nadi.model.schema import DEPS, GROUPS
 from nadi.scaling.class_rows import Origin, RankClass, columns_of
 from nadi.scaling.recorded_blocks import EVERY, Blocks
 from nadi.scaling.recorded_ranks import Direction
-from nadi.scaling.recorded_shares import SharedRank, lanes_of
+from nadi.scaling.recorded_shares import (
+    TENSOR_PARALLEL,
+    SharedRank,
+    lanes_of,
+    with_made_rows,
+)
 
 __all__ = ["PIPELINE", "cut_evenly", "recorded_stages"]
 
@@ -238,7 +243,7 @@ class _Stage:
         origin = np.where(is_made, Origin.MADE, one.origin[row])
         origin[part] = np.maximum(origin[part], Origin.GUESSED)
         summed = self.summed[row] & ~is_made & ~np.isin(
-            nodes["group"].to_numpy(), _rows_of(one.trace.groups, "tp")
+            nodes["group"].to_numpy(), _rows_of(one.trace.groups, TENSOR_PARALLEL)
         )  # fmt: skip
         size = nodes["comm_bytes"].to_numpy()
         smaller = np.where(summed, np.ceil(size * self.share), size).astype(np.int64)
@@ -271,17 +276,7 @@ class _Stage:
             "tag": [one.tag for _, one in messages], "is_cpu": False, "thread": -1,
             "stream": int(trace.column("stream").max(initial=-1)) + 1, "flops": -1, "bytes": -1,
         }  # fmt: skip
-        nodes = trace.nodes[row]
-        number = np.cumsum(is_made) - 1
-        every = np.arange(row.size)
-        unknown = pl.Series(np.full(row.size, -1))
-        columns = [pl.Series("id", every), unknown.alias("start"), unknown.alias("parent")]
-        for name, values in own.items():
-            listed = values if isinstance(values, list) else [values] * len(messages)
-            made = pl.Series(name, listed, dtype=NODES.dtypes[name], strict=False)
-            joined = pl.concat([nodes[name].cast(NODES.dtypes[name]), made])
-            columns.append(joined.gather(np.where(is_made, row.size + number, every)))
-        return nodes.with_columns(columns)
+        return with_made_rows(trace.nodes[row], own, is_made)
 
 
 class _Builder:

@@ -126,17 +126,18 @@ def scale_job(
     more: list[str] = []
     staged = shared = known
     if recorded:
-        asked = Asked(wanted.tp, wanted.pp, wanted.micro_batches)
+        has_sums = bool(known.groups.members)
+        asked = Asked(wanted.tp, wanted.pp, wanted.micro_batches, wanted.dp > 1 and not has_sums)
         split = scale_recording(known, recorded, names, asked, device)
         staged = shared = split.classes
         found, more = split.found, list(split.guesses)
-        names = named_roles(split.classes.groups)
+        names = split.names
     else:
         if wanted.pp:
             staged = with_stages(known, names, wanted.pp)
         shared = with_shares(staged, names, wanted.tp, device) if wanted.tp else staged
     summed = shared
-    if wanted.dp > 1 and is_one_replica(shared.groups, names):
+    if not recorded and wanted.dp > 1 and is_one_replica(shared.groups, names):
         summed, names = with_gradient_sums(shared), names._replace(dp=SUMS)
     now = with_replicas(summed, names, wanted.dp, device) if wanted.dp else shared
     guesses = [

@@ -16,6 +16,7 @@ from nadi.scaling.recorded_blocks import Blocks, find_blocks
 from nadi.scaling.recorded_ranks import Direction, RecordedRank
 from nadi.scaling.recorded_shares import TENSOR_PARALLEL, SharedRank, with_shared_operators
 from nadi.scaling.recorded_stages import PIPELINE, cut_evenly, recorded_stages
+from nadi.scaling.recorded_sums import DATA_PARALLEL, with_recorded_sums
 from nadi.scaling.replicated_classes import Classes
 from nadi.scaling.shared_operators import SharedOperators, share_operators
 from nadi.simulator.machine.device import Device
@@ -32,12 +33,22 @@ _STAGES = (
 )
 
 
+_SUMS = (
+    "one replica sums no gradients: they are summed as they come, in buckets of 25 MiB, the first "
+    "of 1 MiB, as DistributedDataParallel does"
+)
+
+
 class Asked(NamedTuple):
-    """What a recording is scaled to: ranks along axes and micro-batches; 0 for as many as now."""
+    """What a recording is scaled to: ranks along axes and micro-batches; 0 for as many as now.
+
+    ``sums`` is whether it gets sums of gradients.
+    """
 
     tp: int = 0
     pp: int = 0
     micro_batches: int = 0
+    sums: bool = False
 
 
 class ScaledRecording(NamedTuple):
@@ -47,11 +58,14 @@ class ScaledRecording(NamedTuple):
     ----------
     classes
         What ranks do.
+    names
+        What its roles are called.
     found, guesses
         What it was found to consist of, and what was assumed; a sentence each.
     """
 
     classes: Classes
+    names: RoleNames
     found: tuple[str, ...]
     guesses: tuple[str, ...]
 
@@ -79,7 +93,7 @@ def scale_recording(
     for parameter, role in (("tp", names.tp), ("pp", names.pp)):
         if role and getattr(asked, parameter) > 1:
             raise UsageError(
-                Parameter(parameter), f"the recording has groups {role!r} already, and only recordings "
+                Parameter(parameter), f"the recording has groups {role!r} already, and only those "
                 "without are split", ["change ", Parameter("dp"), " only"],
             )  # fmt: skip
     first = [int(np.flatnonzero(job.of == k)[0]) for k in range(len(job.listed))]
@@ -88,18 +102,27 @@ def scale_recording(
     groups, of = job.groups, job.of
     found: list[str] = []
     guesses: list[str] = []
+    share = 1.0
     if asked.tp > 1:
         shares = [share_operators(one.operators, one.parts, asked.tp) for one in known]
         listed = [
-            with_shared_operators(one.of_class, one.known, share, asked.tp, device)
-            for one, share in zip(listed, shares, strict=True)
+            with_shared_operators(one.of_class, one.known, shared, asked.tp, device)
+            for one, shared in zip(listed, shares, strict=True)
         ]
+        share = shares[0].weights[1] / max(shares[0].weights[0], 1)
         axis = resized_axis(groups, 1, 1, asked.tp)
         everyone = np.arange(axis.groups.world_size)
         groups = _with_role(axis.groups, TENSOR_PARALLEL, everyone.reshape(-1, asked.tp))
         of = of[axis.old]
         found.append(_told_shares(shares[0]))
         guesses.append(_SHARES)
+        names = names._replace(tp=TENSOR_PARALLEL)
+    if asked.sums:
+        listed = [with_recorded_sums(one, share) for one in listed]
+        alone = np.arange(groups.world_size)[:, None]
+        groups = _with_role(groups, DATA_PARALLEL, alone)
+        guesses.append(_SUMS)
+        names = names._replace(dp=DATA_PARALLEL)
     classes = [one.of_class for one in listed]
     if asked.pp > 1:
         classes, said = _staged(listed, asked)
@@ -110,7 +133,9 @@ def scale_recording(
         of = of[axis.old] * asked.pp + np.arange(groups.world_size) // world
         found.append(said)
         guesses.append(_STAGES)
-    return ScaledRecording(Classes(tuple(classes), of, groups), tuple(found), tuple(guesses))
+        names = names._replace(pp=PIPELINE)
+    done = Classes(tuple(classes), of, groups)
+    return ScaledRecording(done, names, tuple(found), tuple(guesses))
 
 
 def _with_role(groups: RankGroups, role: str, members: Ints) -> RankGroups:
