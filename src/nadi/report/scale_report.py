@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.report.text_layout import make_table, print_table
-from nadi.units import format_count, format_ns
+from nadi.units import format_bytes, format_count, format_ns
 
 if TYPE_CHECKING:
     from nadi.pipeline.scaled_up_jobs import ScaledStep
@@ -33,6 +33,7 @@ def describe_scale(scaled: ScaledJob, step: ScaledStep | None) -> dict[str, Any]
         "origin": counted,
         "repriced": scaled.repriced,
         "found": list(scaled.found),
+        "memory": list(scaled.memory),
         "guesses": list(scaled.guesses),
         "step": None if step is None else {
             "before_ns": step.before_ns, "step_ns": step.step_ns,
@@ -61,6 +62,12 @@ def print_scale(described: dict[str, Any], console: Console) -> None:
         console.print(f"{format_count(described['repriced'])} measured times changed with sizes")
     for one in described["found"]:
         console.print(Text(f"found: {one}"))
+    if described["memory"]:
+        first, *others = map(format_bytes, described["memory"])
+        where = " in the stages" if len(others) > 1 else ""
+        console.print(
+            f"tensors of a rank at once: {first} before, {', '.join(others)} after{where}"
+        )
     for guess in described["guesses"]:
         console.print(Text(f"guessed: {guess}"))
     if described["step"]:

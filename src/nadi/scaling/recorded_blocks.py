@@ -38,12 +38,18 @@ class Blocks(NamedTuple):
         int64, shape (blocks,): bytes that pass from the block before; 0 for the first.
     weights
         int64, shape (blocks,): bytes of weights that its operators read.
+    of_operator
+        int64, shape (operators,): of each operator, or ``EVERY``.
+    of_weight
+        The block of each storage of weights.
     """
 
     number: int
     of_node: Ints
     passed: Ints
     weights: Ints
+    of_operator: Ints
+    of_weight: dict[int, int]
 
 
 class _Cuts(NamedTuple):
@@ -78,10 +84,12 @@ def find_blocks(known: RecordedRank) -> Blocks:
         _refuse("its micro-batches differ in their operators")
     start = known.trace.column("start")
     begins = [start[operators.row[one[cut.at]]] for one, cut in zip(own, cuts, strict=True)]
-    of_node = _of_nodes(known, forwards, begins)
+    of_node = _at_times(known, forwards, begins, known.time)
+    of_operator = _at_times(known, forwards, begins, start[operators.row])
     weights, owner = _weights(operators, own[0], cuts[0])
-    _of_updates(known, owner, of_node)
-    return Blocks(number + 1, of_node, np.array([0, *cuts[0].bytes]), weights)
+    _of_updates(known, owner, of_node, of_operator)
+    passed = np.array([0, *cuts[0].bytes])
+    return Blocks(number + 1, of_node, passed, weights, of_operator, owner)
 
 
 def _refuse(what: str, remedy: str = "change other axes") -> NoReturn:
@@ -161,9 +169,9 @@ def _passed(operators: Operators, own: Ints) -> Ints:
     return np.where(passing == 1, size_of, -1)
 
 
-def _of_nodes(known: RecordedRank, forwards: Ints, begins: list[Ints]) -> Ints:
-    """Return the block of each node of forward and backward; ``EVERY`` for those of ends."""
-    parts, time = known.parts, known.time
+def _at_times(known: RecordedRank, forwards: Ints, begins: list[Ints], time: Ints) -> Ints:
+    """Return the block of what begins at some times; ``EVERY`` at the ends of steps."""
+    parts = known.parts
     part = parts.at(time)
     found = np.full(time.size, EVERY, dtype=np.int64)
     for forward, borders in zip(forwards.tolist(), begins, strict=True):
@@ -197,22 +205,26 @@ def _weights(operators: Operators, own: Ints, cuts: _Cuts) -> tuple[Ints, dict[i
     return size, owner
 
 
-def _of_updates(known: RecordedRank, owner: dict[int, int], of_node: Ints) -> None:
+def _of_updates(
+    known: RecordedRank, owner: dict[int, int], of_node: Ints, of_operator: Ints
+) -> None:
     """Set the block of nodes of an optimizer that works on one block's weights after another."""
     operators = known.operators
-    of_operator = np.full(operators.row.size + 1, EVERY, dtype=np.int64)
+    found = np.full(operators.row.size + 1, EVERY, dtype=np.int64)
     ends = np.flatnonzero(known.parts.direction[operators.part] == Direction.END)
     for number in ends.tolist():
         blocks = {owner[use.storage] for use in operators.inputs[number] if use.storage in owner}
         if len(blocks) == 1:
-            of_operator[number] = blocks.pop()
+            found[number] = blocks.pop()
         elif blocks:
             return  # on all at once
     rows = np.flatnonzero(known.is_update)
     rows = rows[np.argsort(known.time[rows], kind="stable")]
-    block = of_operator[known.operator[rows]]
+    block = found[known.operator[rows]]
     if not (block >= 0).any():
         return
+    is_known = found[:-1] >= 0
+    of_operator[is_known] = found[:-1][is_known]
     # what an optimizer does for a weight is around the operators that name it
     known_at = np.flatnonzero(block >= 0)
     after = np.minimum(np.searchsorted(known_at, np.arange(rows.size)), known_at.size - 1)

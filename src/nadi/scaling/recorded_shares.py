@@ -21,7 +21,7 @@ from nadi.simulator.machine.device import Device
 
 __all__ = [
     "TENSOR_PARALLEL", "Insertion", "SharedRank", "lanes_of", "with_insertions", "with_made_rows",
-    "with_shared_operators",
+    "with_shared_operators", "working_rows",
 ]  # fmt: skip
 
 TENSOR_PARALLEL = "tp"
@@ -77,13 +77,11 @@ def with_shared_operators(
     device
         Whose prices count on devices; without it, operations and bytes do.
     """
-    on_device = ~one.trace.nodes["is_cpu"].to_numpy()
+    works, has_device = working_rows(one.trace)
     operator, size = known.operator, known.operators.row.size
     before, after = shared.work(known.operators, ranks)
     changes = shared.fraction != 1
-    has_device = bool((on_device & (operator >= 0)).any())
-    runs = (operator >= 0) & np.append(changes, False)[operator] & (on_device == has_device)
-    runs &= (one.trace.nodes["kind"] == "COMP").to_numpy()
+    runs = (operator >= 0) & np.append(changes, False)[operator] & works
     factors = time_factors(before, after, device if has_device else None)
     overhead = 0 if has_device else _call_ns(known.trace)
     columns = []
@@ -102,8 +100,19 @@ def with_shared_operators(
     origin[summed] = Origin.GUESSED
     changed = RankClass(replace(one.trace, nodes=nodes), times, origin, repriced)
     rank = SharedRank(changed, known)
-    listed = _insertions(changed, known, shared.exchanges, on_device == has_device)
+    listed = _insertions(changed, known, shared.exchanges, works)
     return with_insertions(rank, listed, TENSOR_PARALLEL)
+
+
+def working_rows(trace: Trace) -> tuple[Bools, bool]:
+    """Return which computations do the work: those on devices, or on the host if there are none.
+
+    Also whether they are on devices. bool, shape (nodes,).
+    """
+    computes = (trace.nodes["kind"] == "COMP").to_numpy()
+    on_host = trace.nodes["is_cpu"].to_numpy()
+    on_device = computes & ~on_host
+    return (on_device, True) if on_device.any() else (computes & on_host, False)
 
 
 def _call_ns(trace: Trace) -> int:

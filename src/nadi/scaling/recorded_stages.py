@@ -26,6 +26,7 @@ from nadi.scaling.recorded_shares import (
     SharedRank,
     lanes_of,
     with_made_rows,
+    working_rows,
 )
 
 __all__ = ["PIPELINE", "cut_evenly", "recorded_stages"]
@@ -115,11 +116,8 @@ def _of_all_steps(rank: SharedRank) -> NodeTimes:
     Each part may take as long as the shortest or the longest of them, where it works.
     """
     parts, times = rank.known.parts, rank.of_class.times
-    nodes = rank.of_class.trace.nodes
     part = parts.at(rank.known.time)
-    on_device = ((nodes["kind"] == "COMP") & ~nodes["is_cpu"]).to_numpy()
-    works = on_device if on_device.any() else nodes["is_cpu"].to_numpy()
-    works = works & (times.typical > 0)
+    works = working_rows(rank.of_class.trace)[0] & (times.typical > 0)
     total = np.bincount(part[works], times.typical[works], minlength=parts.begin.size)
     low, high = np.ones((2, parts.begin.size))
     for direction in Direction:
@@ -195,18 +193,21 @@ class _Stage:
         builder = _Builder(self.lane, self.part)
         for piece in self.pieces(order):
             direction = int(parts.direction[piece.part])
-            receives, sends = self._messages(direction)
+            receives, sends = self._messages(direction, max(piece.micro_batch, 0))
             builder.add(piece, rows_of[piece.part], receives, sends, self._first_work)
         edges = builder.edges(self._src, self._dst, parts)
         return self._class(builder, edges)
 
-    def _messages(self, direction: int) -> tuple[_Message | None, _Message | None]:
+    def _messages(
+        self, direction: int, micro_batch: int
+    ) -> tuple[_Message | None, _Message | None]:
         """Return what a part receives and sends."""
         if direction == Direction.END:
             return None, None
         stage, last = self.number, self.size - 1
-        earlier = _Message(stage - 1, 2 * stage - 2, self.bytes_in) if stage else None
-        later = _Message(stage + 1, 2 * stage, self.bytes_out) if stage < last else None
+        tag = 2 * stage + 2 * self.size * micro_batch
+        earlier = _Message(stage - 1, tag - 2, self.bytes_in) if stage else None
+        later = _Message(stage + 1, tag, self.bytes_out) if stage < last else None
         if direction == Direction.FORWARD:
             return earlier, later
         return (

@@ -14,7 +14,7 @@ import numpy as np
 
 from nadi.errors import Parameter, UsageError
 from nadi.scaling.recorded_ranks import Direction, RecordedRank
-from nadi.scaling.recorded_shares import Insertion, SharedRank, with_insertions
+from nadi.scaling.recorded_shares import Insertion, SharedRank, with_insertions, working_rows
 
 __all__ = ["DATA_PARALLEL", "with_recorded_sums"]
 
@@ -78,9 +78,8 @@ def _buckets(known: RecordedRank, part: int, share: float) -> list[_Bucket]:
 
 def _insertions(rank: SharedRank, buckets: Sequence[_Bucket], part: int) -> list[Insertion]:
     """Return what is put in: each sum before the first work behind its last gradient."""
-    known, trace = rank.known, rank.of_class.trace
-    on_device = ~trace.nodes["is_cpu"].to_numpy() & (known.operator >= 0)
-    works = on_device if on_device.any() else trace.nodes["is_cpu"].to_numpy()
+    known = rank.known
+    works, _ = working_rows(rank.of_class.trace)
     rows = np.flatnonzero(works)
     later = np.flatnonzero(works & (known.parts.at(known.time) > part))
     before = int(later[0]) if later.size else -1

@@ -84,6 +84,9 @@ class ScaledJob(NamedTuple):
         What was assumed, a sentence each.
     found
         What a recording was found to consist of, a sentence each.
+    memory
+        Of a recording: the most bytes of tensors that a rank has at once, before, and after in each
+        stage; empty where operators state no tensors.
     """
 
     job: FoldedJob
@@ -94,6 +97,7 @@ class ScaledJob(NamedTuple):
     repriced: int
     guesses: tuple[str, ...] = ()
     found: tuple[str, ...] = ()
+    memory: tuple[int, ...] = ()
 
 
 def scale_job(
@@ -123,6 +127,7 @@ def scale_job(
     names = named_roles(known.groups)
     before = _sizes(known.groups, names)
     found: tuple[str, ...] = ()
+    memory: tuple[int, ...] = ()
     more: list[str] = []
     staged = shared = known
     if recorded:
@@ -130,11 +135,11 @@ def scale_job(
         asked = Asked(wanted.tp, wanted.pp, wanted.micro_batches, wanted.dp > 1 and not has_sums)
         split = scale_recording(known, recorded, names, asked, device)
         staged = shared = split.classes
-        found, more = split.found, list(split.guesses)
+        found, more, memory = split.found, list(split.guesses), split.memory
         names = split.names
     else:
         if wanted.pp:
-            staged = with_stages(known, names, wanted.pp)
+            staged = with_stages(known, names, wanted.pp, wanted.micro_batches)
         shared = with_shares(staged, names, wanted.tp, device) if wanted.tp else staged
     summed = shared
     if not recorded and wanted.dp > 1 and is_one_replica(shared.groups, names):
@@ -156,7 +161,7 @@ def scale_job(
         guesses.append(_TIMES)
     return ScaledJob(
         fold_classes(classes, times, job.issues), job, before, _sizes(now.groups, names), origin,
-        repriced, tuple(guesses), found,
+        repriced, tuple(guesses), found, memory,
     )  # fmt: skip
 
 

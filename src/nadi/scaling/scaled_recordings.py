@@ -13,8 +13,15 @@ from nadi.model.rank_groups import RankGroups
 from nadi.scaling.class_rows import RankClass
 from nadi.scaling.rank_blocks import RoleNames, resized_axis
 from nadi.scaling.recorded_blocks import Blocks, find_blocks
+from nadi.scaling.recorded_memory import find_lives, peak_bytes
 from nadi.scaling.recorded_ranks import Direction, RecordedRank
-from nadi.scaling.recorded_shares import TENSOR_PARALLEL, SharedRank, with_shared_operators
+from nadi.scaling.recorded_shares import (
+    TENSOR_PARALLEL,
+    SharedRank,
+    with_shared_operators,
+    working_rows,
+)
+from nadi.scaling.recorded_stage_memory import StageBlocks, stage_bytes
 from nadi.scaling.recorded_stages import PIPELINE, cut_evenly, recorded_stages
 from nadi.scaling.recorded_sums import DATA_PARALLEL, with_recorded_sums
 from nadi.scaling.replicated_classes import Classes
@@ -60,12 +67,15 @@ class ScaledRecording(NamedTuple):
         What ranks do.
     names
         What its roles are called.
+    memory
+        Bytes of tensors that a rank has at most, before, and after in each stage.
     found, guesses
         What it was found to consist of, and what was assumed; a sentence each.
     """
 
     classes: Classes
     names: RoleNames
+    memory: tuple[int, ...]
     found: tuple[str, ...]
     guesses: tuple[str, ...]
 
@@ -102,13 +112,14 @@ def scale_recording(
     groups, of = job.groups, job.of
     found: list[str] = []
     guesses: list[str] = []
-    share = 1.0
+    share, sharing = 1.0, None
     if asked.tp > 1:
         shares = [share_operators(one.operators, one.parts, asked.tp) for one in known]
         listed = [
             with_shared_operators(one.of_class, one.known, shared, asked.tp, device)
             for one, shared in zip(listed, shares, strict=True)
         ]
+        sharing = shares[0].tensors
         share = shares[0].weights[1] / max(shares[0].weights[0], 1)
         axis = resized_axis(groups, 1, 1, asked.tp)
         everyone = np.arange(axis.groups.world_size)
@@ -124,18 +135,21 @@ def scale_recording(
         guesses.append(_SUMS)
         names = names._replace(dp=DATA_PARALLEL)
     classes = [one.of_class for one in listed]
+    lives = find_lives(known[0].operators, known[0].parts)
+    memory = [peak_bytes(lives), peak_bytes(lives, sharing)]
     if asked.pp > 1:
-        classes, said = _staged(listed, asked)
+        classes, said, stages = _staged(listed, asked)
+        memory[1:] = stage_bytes(known[0], lives, sharing, stages)
         world = groups.world_size
         axis = resized_axis(groups, world, 1, asked.pp)
-        stages = np.arange(world)[:, None] + world * np.arange(asked.pp)
-        groups = _with_role(axis.groups, PIPELINE, stages)
+        members = np.arange(world)[:, None] + world * np.arange(asked.pp)
+        groups = _with_role(axis.groups, PIPELINE, members)
         of = of[axis.old] * asked.pp + np.arange(groups.world_size) // world
         found.append(said)
         guesses.append(_STAGES)
         names = names._replace(pp=PIPELINE)
     done = Classes(tuple(classes), of, groups)
-    return ScaledRecording(done, names, tuple(found), tuple(guesses))
+    return ScaledRecording(done, names, tuple(memory), tuple(found), tuple(guesses))
 
 
 def _with_role(groups: RankGroups, role: str, members: Ints) -> RankGroups:
@@ -151,7 +165,7 @@ def _told_shares(shared: SharedOperators) -> str:
     return f"{products:,} products are shared, with {sums:,} all-reduces{gathered}{whole}"
 
 
-def _staged(listed: Sequence[SharedRank], asked: Asked) -> tuple[list[RankClass], str]:
+def _staged(listed: Sequence[SharedRank], asked: Asked) -> tuple[list[RankClass], str, StageBlocks]:
     blocks = [find_blocks(one.known) for one in listed]
     recorded = 1 + int(listed[0].known.parts.micro_batch.max())
     numbers = {one.number for one in blocks}
@@ -169,9 +183,13 @@ def _staged(listed: Sequence[SharedRank], asked: Asked) -> tuple[list[RankClass]
     ]
     sizes = ", ".join(str(one.size) for one in cuts)
     passed = [int(blocks[0].passed[one[0]]) for one in cuts[1:]]
-    return classes, (
-        f"{layers} layers repeat; stages have {sizes}, {number} micro-batches a step, and pass "
-        f"{', '.join(f'{size:,}' for size in sorted(set(passed)))} bytes"
+    return (
+        classes,
+        (
+            f"{layers} layers repeat; stages have {sizes}, {number} micro-batches a step, and pass "
+            f"{', '.join(f'{size:,}' for size in sorted(set(passed)))} bytes"
+        ),
+        StageBlocks(blocks[0], cuts, number),
     )
 
 
@@ -181,9 +199,7 @@ def _refuse(what: str, remedy: str = "change other axes") -> NoReturn:
 
 def _times(one: SharedRank, blocks: Blocks) -> Ints:
     """Return the time of each block where it works, forward and backward."""
-    on_device = ~one.of_class.trace.nodes["is_cpu"].to_numpy()
-    on_device &= (one.of_class.trace.nodes["kind"] == "COMP").to_numpy()
-    chosen = on_device if on_device.any() else ~on_device
+    chosen, _ = working_rows(one.of_class.trace)
     direction = one.known.parts.direction[one.known.parts.at(one.known.time)]
     rows = chosen & (blocks.of_node >= 0) & (direction != Direction.END)
     time = np.maximum(one.of_class.times.typical[rows], 0)

@@ -17,6 +17,7 @@ import numpy as np
 from nadi.errors import Parameter, UsageError
 from nadi.model.arrays import Floats, Ints
 from nadi.pricing.operations import OP_CLASSES, Operations
+from nadi.scaling.recorded_memory import Sharing
 from nadi.scaling.recorded_ranks import Direction, Operators, Parts, TensorUse
 
 __all__ = ["Exchange", "SharedOperators", "share_operators"]
@@ -78,6 +79,8 @@ class SharedOperators(NamedTuple):
         Bytes of weights that products and what follows them read, all and those of one rank.
     whole
         Names of products with weights that cannot be shared, and stay whole on each rank.
+    tensors
+        What a rank has of the tensors that operators give, and of those that last.
     """
 
     fraction: Floats
@@ -85,6 +88,7 @@ class SharedOperators(NamedTuple):
     exchanges: tuple[Exchange, ...]
     weights: tuple[int, int]
     whole: tuple[str, ...]
+    tensors: Sharing
 
     def work(self, operators: Operators, ranks: int) -> tuple[Operations, Operations]:
         """Return the work of operators as it was, and that of one of so many ranks."""
@@ -137,7 +141,7 @@ def share_operators(operators: Operators, parts: Parts, ranks: int) -> SharedOpe
     kept = sum(size for name, size in walk.weights.items() if not walk.has_part(name))
     return SharedOperators(
         walk.fraction, walk.place, tuple(walk.exchanges), (sum(sizes), shared + kept),
-        tuple(walk.whole),
+        tuple(walk.whole), walk.tensors(),
     )  # fmt: skip
 
 
@@ -153,6 +157,7 @@ class _Walk:
         size = operators.row.size
         self.fraction = np.ones(size)
         self.place = np.full(size, -1, dtype=np.int64)
+        self.given = np.ones(size)
         self.exchanges: list[Exchange] = []
         self.roles: dict[int, int] = {}  # of rows of products with weights: which size is shared
         self.shared_rows: set[int] = set()
@@ -167,6 +172,12 @@ class _Walk:
     def has_part(self, storage: int) -> bool:
         """Return whether ranks share a storage."""
         return self._state.get(storage) == _State.SHARED
+
+    def tensors(self) -> Sharing:
+        """Return what a rank has of tensors."""
+        lasting = self.weights.keys() | self._kept
+        part = 1 / self.ranks
+        return Sharing(self.given, {one: part for one in lasting if self.has_part(one)})
 
     def new_step(self, step: int) -> None:
         """Begin the forward of a step, in which nothing was given yet."""
@@ -319,6 +330,7 @@ class _Walk:
         for use in inputs:
             for writer in self._writers.pop(use.storage, ()):
                 self._share(writer)
+                self.given[writer] = 1 / self.ranks
 
     def backward(self, number: int) -> None:
         """Share an operator of the backward, or of an accumulation of gradients."""
@@ -386,7 +398,7 @@ class _Walk:
                 own += size / self.ranks if is_shared else size
                 if is_shared and use.elements == largest and use.storage not in self.weights:
                     self._state[use.storage] = _State.SHARED
-        self.fraction[number] = own / total if total else 1.0
+        self.fraction[number] = self.given[number] = own / total if total else 1.0
 
     def _complete(self, number: int, inputs: tuple[TensorUse, ...]) -> None:
         """Sum the parts of what an operator reads."""
@@ -403,6 +415,7 @@ class _Walk:
 
     def _give(self, number: int, state: _State) -> None:
         """Set the state of what an operator gives."""
+        self.given[number] = 1 / self.ranks if state == _State.SHARED else 1.0
         for use in self.operators.outputs[number]:
             if state == _State.FREE:
                 self._writers.setdefault(use.storage, []).append(number)
