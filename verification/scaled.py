@@ -44,12 +44,14 @@ DENSE = {"tp": 2, "pp": 2, "dp": 2, "global_batch": 8}
 SHARDED = {"tp": 2, "dp": 4, "zero": 3, "global_batch": 4}
 EXPERTS = {"pp": 2, "dp": 4, "ep": 2, "global_batch": 8}
 PLAIN = {**DENSE, "sequence_parallel": False, "zero": 0}
+INTERLEAVED = {**DENSE, "schedule": "interleaved", "chunks": 2}
 GPIPE = {**DENSE, "schedule": "gpipe", "recompute": "full"}
 CASES = (
     Case("gpt3-1.3b", DENSE, {"dp": 16}),
     Case("gpt3-1.3b", DENSE, {"tp": 4, "pp": 4, "dp": 4}),
     Case("gpt3-1.3b", PLAIN, {"tp": 8, "pp": 4}),
     Case("gpt3-1.3b", GPIPE, {"tp": 4, "pp": 8}),
+    Case("gpt3-1.3b", INTERLEAVED, {"pp": 4, "dp": 8}),
     Case("llama3-8b", SHARDED, {"tp": 8, "dp": 8}),
     Case("mixtral-8x7b", EXPERTS, {"pp": 8, "dp": 8}),
     Case("gpt3-1.3b", DENSE, {"tp": 8, "dp": 32}),

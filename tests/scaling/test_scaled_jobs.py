@@ -88,6 +88,17 @@ def test_stages_are_those_that_are_generated(small: nadi.folding.FoldedJob, stag
     assert scaled.guesses
 
 
+def test_interleaved_stages_and_more_micro_batches() -> None:
+    plan = PLAN | {"schedule": "interleaved", "chunks": 2}
+    small = nadi.llm_job("gpt3-125m", **plan)
+    scaled = nadi.scale(small, pp=3, micro_batches=6)
+    truth = nadi.llm_job("gpt3-125m", **(plan | {"pp": 3, "global_batch": 12}))
+    names = ["flops", "bytes", "comm_bytes"]  # which differ in the optimizer, as above
+    for rank in range(0, len(truth.traces), 4):
+        assert rows_of(scaled.job, rank).drop(names).equals(rows_of(truth, rank).drop(names))
+        assert edges_of(scaled.job, rank) == edges_of(truth, rank)
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_shares_are_those_that_are_generated(shared: bool) -> None:
     plan = PLAN | {"sequence_parallel": shared}
@@ -219,6 +230,9 @@ def test_refusals(small: nadi.folding.FoldedJob) -> None:
         (small, {"pp": 13}, "13 stages of 12 layers"),
         (small, {"pp": 1}, "give 2 or more"),
         (small, {"dp": -2}, "give 1 or more"),
+        (small, {"micro_batches": 8}, "only where stages do"),
+        (nadi.llm_job("gpt3-125m", **PLAN | {"schedule": "interleaved", "chunks": 2}),
+         {"pp": 4, "micro_batches": 6}, "no multiple of 4"),
         (generated(tp=1), {"tp": 2}, "no tensor parallel groups"),
         (generated(pp=1), {"pp": 2}, "one stage"),
         (prefill, {"dp": 2}, "the job has one replica"),

@@ -12,9 +12,15 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.errors import UsageError
+from nadi.graph.build.job_graph import build_graph
 from nadi.model.trace import Job
 from nadi.scaling import ScaledJob
+from nadi.scaling.recorded_blocks import find_blocks
+from nadi.scaling.recorded_memory import find_lives, peak_bytes
+from nadi.scaling.recorded_ranks import recorded_rank
+from nadi.scaling.recorded_stage_memory import StageBlocks, stage_bytes
 from nadi.scaling.recorded_stages import cut_evenly
+from nadi.simulator.work.recorded_work import nodes_of_job
 from tests.amounts import examples
 
 TOKENS, WIDTH, LAYERS, STEPS = 256, 256, 4, 3  # of cpu_transformer4, with 1,000 words
@@ -121,6 +127,28 @@ def test_ranks_of_a_recording_are_shared(demo_folder: Path) -> None:
         for one in (plain, shared)
     ]  # fmt: skip
     assert 0.5 <= sums[1] / sums[0] < 1
+
+
+def test_tensors_that_live_at_once(transformer: Job) -> None:
+    played = nodes_of_job(transformer, frozenset(), at_once=True)[1][0]
+    known = recorded_rank(build_graph(transformer), 0, played)
+    lives, operators = find_lives(known.operators, known.parts), known.operators
+    own = np.flatnonzero(known.parts.step[operators.part] == STEPS - 1).tolist()
+    most = 0
+    for number in own:
+        lives_now = (lives.first <= number) & (number <= lives.last)
+        most = max(most, int(lives.bytes[lives_now].sum()))
+        for use in operators.inputs[number]:
+            assert (lives.storage[lives_now] == use.storage).sum() >= 1
+    assert peak_bytes(lives) == most
+    blocks = find_blocks(known)
+    one_stage = StageBlocks(blocks, [np.arange(blocks.number)], 1)
+    assert stage_bytes(known, lives, None, one_stage) == [most]
+    halves = StageBlocks(blocks, [np.arange(2), np.arange(2, blocks.number)], 1)
+    assert most < sum(stage_bytes(known, lives, None, halves)) < 1.2 * most
+    scaled = nadi.scale(transformer, tp=2)
+    assert scaled.memory[0] == most
+    assert most / 2 < scaled.memory[1] < most
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=8), st.data())

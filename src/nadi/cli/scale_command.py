@@ -20,17 +20,18 @@ __all__ = ["HELP", "command"]
 HELP = """Scale a job up: more replicas, other shares of layers, other pipeline stages.
 
 The job is what nadi simulate takes: a Chakra .et file per rank, a recording, or a folded
-job. --dp copies its ranks and lets groups that sum gradients grow; recordings are
-scaled so. A generated job of one replica gets sums of gradients, which are guessed.
---tp splits or merges operations by their shapes, and --pp spreads layers anew, in jobs
-that state layers, micro-batches and shapes (nadi generate llm writes such).
+job. --dp copies its ranks and lets groups that sum gradients grow; a job of one
+replica gets sums of gradients, which are guessed. --tp splits or merges operations by
+their shapes, and --pp spreads layers anew: in jobs that state layers, micro-batches and
+shapes (nadi generate llm writes such), and in recordings with host traces, whose
+operators and tensors say where layers are and what ranks exchange.
 Micro-batches of a rank stay as many as they are. Prints what was copied, resized,
 guessed and made, and with --system the step with its interval.
 
 [bold]Examples[/]
 
   nadi scale TRACES --dp 512 -o large.nadi
-  nadi scale TRACES --dp 64 --tp 8 --pp 4 --system dgx-h100
+  nadi scale RECORDING --tp 4 --pp 2 --micro-batches 8
   nadi simulate large.nadi --system dgx-h100
 """
 

@@ -68,14 +68,14 @@ def find_blocks(known: RecordedRank) -> Blocks:
         If its forward has no repeats that can be cut, or micro-batches differ.
     """
     parts, operators = known.parts, known.operators
+    if not operators.row.size:
+        _refuse("no operator of the recording states tensors, so layers cannot be found",
+                "record host traces, too (nadi collect, nadi.record)")  # fmt: skip
     if not (parts.direction == Direction.BACKWARD).any():
         _refuse("the recording has no backward, or its operators state no sequence numbers, so it "
                 "is no training step")  # fmt: skip
     forwards = np.flatnonzero(parts.direction == Direction.FORWARD)
     own = [np.flatnonzero(operators.part == part) for part in forwards.tolist()]
-    if not any(one.size for one in own):
-        _refuse("no operator of its forward states tensors, so layers cannot be found",
-                "record host traces, too (nadi collect, nadi.record)")  # fmt: skip
     cuts = [_cuts(operators, one) for one in own]
     number = len(cuts[0].at)
     if number == 0:

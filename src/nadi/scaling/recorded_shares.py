@@ -27,6 +27,8 @@ __all__ = [
 TENSOR_PARALLEL = "tp"
 """Role of the groups that exchange parts of tensors."""
 
+_SUMS = ("all_reduce", "reduce_scatter", "all_gather")  # of gradients, and of their weights
+
 
 class SharedRank(NamedTuple):
     """A rank that shares its operators.
@@ -130,7 +132,7 @@ def _smaller_sums(nodes: pl.DataFrame, weights: tuple[int, int]) -> tuple[pl.Dat
     """Let collectives sum the gradients of the weights that a rank has."""
     whole, own = weights
     size = nodes["comm_bytes"].to_numpy()
-    chosen = (nodes["kind"] == "COMM_COLL").to_numpy() & (size > 0) & (own < whole)
+    chosen = nodes["comm_type"].is_in(_SUMS).to_numpy() & (size > 0) & (own < whole)
     smaller = np.where(chosen, np.ceil(size * (own / max(whole, 1))), size).astype(np.int64)
     return nodes.with_columns(comm_bytes=pl.Series(smaller)), chosen
 

@@ -122,7 +122,12 @@ def scale_job(
     """
     for name, number in wanted._asdict().items():
         if number < 0:
-            raise UsageError(Parameter(name), f"{number} ranks", "give 1 or more")
+            raise UsageError(Parameter(name), f"{number} are asked for", "give 1 or more")
+    if wanted.micro_batches and not wanted.pp:
+        raise UsageError(
+            Parameter("micro_batches"), "their number changes only where stages do",
+            ["give ", Parameter("pp")],
+        )  # fmt: skip
     known = _known(job, may_be_alone=bool(recorded))
     names = named_roles(known.groups)
     before = _sizes(known.groups, names)

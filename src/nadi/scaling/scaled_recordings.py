@@ -24,7 +24,12 @@ from nadi.scaling.recorded_shares import (
 from nadi.scaling.recorded_stage_memory import StageBlocks, stage_bytes
 from nadi.scaling.recorded_stages import PIPELINE, cut_evenly, recorded_stages
 from nadi.scaling.recorded_sums import DATA_PARALLEL, with_recorded_sums
-from nadi.scaling.replicated_classes import Classes
+from nadi.scaling.replicated_classes import (
+    WITHIN,
+    Classes,
+    has_lone_messages,
+    within_replica,
+)
 from nadi.scaling.shared_operators import SharedOperators, share_operators
 from nadi.simulator.machine.device import Device
 
@@ -108,8 +113,11 @@ def scale_recording(
             )  # fmt: skip
     first = [int(np.flatnonzero(job.of == k)[0]) for k in range(len(job.listed))]
     known = [ranks[rank] for rank in first]
-    listed = [SharedRank(*pair) for pair in zip(job.listed, known, strict=True)]
-    groups, of = job.groups, job.of
+    groups, of, before = job.groups, job.of, job.listed
+    if any(map(has_lone_messages, before)):
+        before = tuple(map(within_replica, before))
+        groups = _with_role(groups, WITHIN, np.arange(groups.world_size)[None])
+    listed = [SharedRank(*pair) for pair in zip(before, known, strict=True)]
     found: list[str] = []
     guesses: list[str] = []
     share, sharing = 1.0, None
