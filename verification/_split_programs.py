@@ -118,6 +118,10 @@ def _staged(rank: int, stages: int, folder: str) -> int:
     model = nn.Sequential(*(Layer(1) for _ in range(LAYERS // stages)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=False)
     shape = (BATCH, SEQUENCE, WIDTH)
+    sent: list[tuple[Any, torch.Tensor]] = []  # and what is on its way
+
+    def send(given: torch.Tensor, to: int) -> None:
+        sent.append((dist.isend(given, to), given))
 
     def forward() -> tuple[torch.Tensor, torch.Tensor]:
         given = torch.rand(shape)
@@ -127,7 +131,7 @@ def _staged(rank: int, stages: int, folder: str) -> int:
             given.requires_grad_()
         found = model(given)
         if rank < stages - 1:
-            dist.send(found.detach(), rank + 1)
+            send(found.detach(), rank + 1)
             return given, found
         return given, found.square().mean()
 
@@ -139,7 +143,7 @@ def _staged(rank: int, stages: int, folder: str) -> int:
         else:
             found.backward()
         if rank and given.grad is not None:
-            dist.send(given.grad, rank - 1)
+            send(given.grad, rank - 1)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -149,6 +153,9 @@ def _staged(rank: int, stages: int, folder: str) -> int:
             backward(*held.pop(0))
         for one in held:
             backward(*one)
+        for work, _ in sent:
+            work.wait()
+        sent.clear()
         optimizer.step()
 
     return _run(step, folder)

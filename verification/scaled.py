@@ -26,7 +26,7 @@ import polars as pl
 from _report import Checks, run_parts
 
 import nadi
-from nadi.model import Job
+from nadi.model import Trace
 from nadi.simulator import Collectives, Dimension, Network, System
 
 CLOSE = 0.01
@@ -119,17 +119,15 @@ def split(checks: Checks) -> None:
         return
     program = Path(__file__).with_name("_split_programs.py")
     with tempfile.TemporaryDirectory() as place:
-        for way, what in (("tp", "COMM_COLL"), ("pp", "COMM_SEND")):
+        for way in ("tp", "pp"):
             folders = {n: Path(place) / f"{way}{n}" for n in (1, 2, 4)}
             plain = {n: int(_output(program, way, n, folder)) for n, folder in folders.items()}
             few = _step(folders[1])
             for size in (2, 4):
                 scaled = nadi.scale(folders[1], **{way: size})
-                truth = nadi.fold(folders[size])
-                ours, theirs = (
-                    [_communication(job, rank, what) for rank in range(size)]
-                    for job in (scaled.job, truth)
-                )
+                truth = nadi.load_job(folders[size])
+                ours = [_communication(scaled.job.own_trace(rank)) for rank in range(size)]
+                theirs = [_communication(one) for one in truth.traces]
                 name = f"1 to {size} processes ({way})"
                 told = f"{ours[0]} {theirs[0]}"
                 checks.add(f"{name}: as much communication as recorded", ours == theirs, told)
@@ -143,10 +141,10 @@ def split(checks: Checks) -> None:
                 )
 
 
-def _communication(job: Job, rank: int, kind: str) -> Counter[tuple[str, int]]:
+def _communication(trace: Trace) -> Counter[tuple[str, int]]:
     """Count the communication of a rank by type and bytes."""
-    rows = job.own_trace(rank).nodes.filter(pl.col("kind").cast(pl.String) == kind)
-    return Counter(rows.select(pl.col("comm_type").cast(pl.String), "comm_bytes").iter_rows())
+    rows = trace.nodes.select(pl.col("comm_type").cast(pl.String), "comm_bytes")
+    return Counter(row for row in rows.iter_rows() if row[0] != "none")
 
 
 def _step(folder: Path) -> tuple[int, int]:

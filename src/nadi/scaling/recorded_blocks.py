@@ -106,7 +106,8 @@ def _cuts(operators: Operators, own: Ints) -> _Cuts:
     for loop in loops:
         if has_weights[loop.first : loop.first + loop.size].any():
             found.update(_borders(loop, sign, passed >= 0))
-    at = sorted(found)[1:-1]  # what is before the first layer and behind the last goes with them
+    # what is before the first layer and behind the last goes with them
+    at = [one for one in sorted(found)[1:-1] if passed[one] >= 0]
     return _Cuts(at, passed[at].tolist())
 
 
@@ -122,19 +123,23 @@ def _signs(operators: Operators, own: Ints) -> Ints:
 
 
 def _borders(loop: Loop, sign: Ints, can_cut: Bools) -> list[int]:
-    """Return the borders of the turns of a repeat, of all that it can have those with most."""
+    """Return the borders of the turns of a repeat, of all that it can have those with most cuts.
+
+    Where the first turn begins and the last one ends are borders, too.
+    """
     first, end, period = loop.first, loop.end, loop.size
     while first > 0 and sign[first - 1] == sign[first - 1 + period]:
         first -= 1
     while end < sign.size and sign[end] == sign[end - period]:
         end += 1
     best: list[int] = []
+    most = -1
     for shift in range(period):
-        chosen = range(first + shift, end + 1, period)
-        borders = [at for at in chosen if 0 < at < sign.size and can_cut[at]]
-        if len(borders) > len(best):
-            best = borders
-    return best
+        borders = list(range(first + shift, end + 1, period))
+        number = sum(bool(can_cut[at]) for at in borders[1:-1])
+        if number > most:
+            best, most = borders, number
+    return [best[0], *(at for at in best[1:-1] if can_cut[at]), best[-1]]
 
 
 def _passed(operators: Operators, own: Ints) -> Ints:

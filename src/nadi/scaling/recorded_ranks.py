@@ -278,8 +278,8 @@ def _uses(trace: Trace, row: Ints) -> tuple[tuple[tuple[TensorUse, ...], ...], .
     uses = trace.operands.filter(
         (pl.col("tensor") >= 0) & pl.Series(place[trace.operands["node"].to_numpy()] >= 0)
     ).select("node", "is_output", "position", "item", "tensor")
-    tensors: list[tuple[int, tuple[int, ...], int, int]] = [
-        (storage, tuple(shape), elements, itemsize)
+    tensors = [
+        TensorUse(storage, tuple(shape), elements, itemsize, -1)
         for storage, shape, elements, itemsize in trace.tensors.select(
             "storage_id", "shape", "elements", "itemsize"
         ).iter_rows()
@@ -291,5 +291,5 @@ def _uses(trace: Trace, row: Ints) -> tuple[tuple[tuple[TensorUse, ...], ...], .
     for node, is_output, position, item, tensor in uses.iter_rows():
         if position == 0 and not is_output and overwrites[node]:
             continue
-        found[is_output][place[node]].append(TensorUse(*tensors[tensor], item))
+        found[is_output][place[node]].append(tensors[tensor]._replace(item=item))
     return tuple(tuple(tuple(one) for one in side) for side in found)
