@@ -34,11 +34,6 @@ def transformer(shared_traces: Path) -> Job:
     return job
 
 
-@pytest.fixture(scope="module")
-def before(transformer: Job) -> nadi.folding.FoldedJob:
-    return nadi.fold(transformer)
-
-
 def rows_of(job: Job, rank: int = 0) -> pl.DataFrame:
     columns = ("name", "kind", "comm_type")
     return job.own_trace(rank).nodes.with_columns(pl.col(*columns).cast(pl.String))
@@ -54,16 +49,14 @@ def total(rows: pl.DataFrame, name: str) -> int:
 
 
 @pytest.mark.parametrize("ranks", some([4, 2], of=2))
-def test_a_transformer_is_shared_as_megatron_does(
-    transformer: Job, before: nadi.folding.FoldedJob, ranks: int
-) -> None:
+def test_a_transformer_is_shared_as_megatron_does(transformer: Job, ranks: int) -> None:
     scaled = nadi.scale(transformer, tp=ranks)
     found = collectives(scaled)
     # per layer two sums forward and two backward; the head's input, and the loss in two sums
     assert found.count(("all_reduce", STREAM)) == STEPS * (4 * LAYERS + 1)
     assert found.count(("all_reduce", 2 * TOKENS * 4)) == STEPS * 2
     assert len(found) == STEPS * (4 * LAYERS + 3)
-    whole, part = rows_of(before), rows_of(scaled.job)
+    whole, part = rows_of(scaled.source), rows_of(scaled.job)
     for name in ("aten::mm", "aten::bmm", "aten::relu"):
         assert total(whole, name) / ranks < total(part, name) < total(whole, name)
     for name in ("aten::transpose", "aten::native_layer_norm", "aten::embedding", "aten::t"):
@@ -74,9 +67,9 @@ def test_a_transformer_is_shared_as_megatron_does(
     assert scaled.memory[0] / ranks < scaled.memory[1] < scaled.memory[0]
 
 
-@pytest.mark.parametrize(("stages", "micro_batches"), some([(4, 3), (2, 1), (4, 1)]))
+@pytest.mark.parametrize(("stages", "micro_batches"), some([(4, 2), (2, 1), (4, 1)]))
 def test_all_layers_are_in_one_stage_each(
-    transformer: Job, before: nadi.folding.FoldedJob, stages: int, micro_batches: int
+    transformer: Job, stages: int, micro_batches: int
 ) -> None:
     scaled = nadi.scale(transformer, pp=stages, micro_batches=micro_batches)
     rows = [rows_of(scaled.job, rank) for rank in range(stages)]
@@ -85,7 +78,7 @@ def test_all_layers_are_in_one_stage_each(
             messages = one.filter(pl.col("kind") == kind)
             assert messages.height == STEPS * micro_batches * neighbours
             assert set(messages["comm_bytes"].to_list()) == {STREAM}
-    every, whole = pl.concat(rows), rows_of(before)
+    every, whole = pl.concat(rows), rows_of(scaled.source)
     for name in ("aten::mm", "aten::addmm", "aten::_softmax"):
         assert total(every, name) == micro_batches * total(whole, name)
 
@@ -120,10 +113,10 @@ def test_ranks_of_a_recording_are_shared(demo_folder: Path) -> None:
     sums = [
         rows_of(one).filter(
             (pl.col("comm_type") == "all_reduce") & ~pl.col("name").str.starts_with("tp::")
-        )["comm_bytes"].sum()
+        )["comm_bytes"].to_list()
         for one in (shared.source, shared.job)
     ]  # fmt: skip
-    assert 0.5 <= sums[1] / sums[0] < 1
+    assert 0.5 <= sum(sums[1]) / sum(sums[0]) < 1
     sends = [
         shared.job.own_trace(rank).nodes.filter(pl.col("kind") == "COMM_SEND")["dst"].to_list()
         for rank in (0, 1, 8, 9)
