@@ -6,7 +6,7 @@ another stage was waited for is done by what came before it on its thread or str
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ PIPELINE = "pp"
 
 
 class _Piece(NamedTuple):
-    """A part of a step as a stage does it once: its nodes, and what it receives and sends.
+    """A part of a step, as a stage does it once.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ class _Stage:
             direction = int(parts.direction[piece.part])
             receives, sends = self._messages(direction, max(piece.micro_batch, 0))
             builder.add(piece, rows_of[piece.part], receives, sends, self._first_work)
-        edges = builder.edges(self._src, self._dst, parts)
+        edges = builder.edges(self._src, self._dst)
         return self._class(builder, edges)
 
     def _messages(
@@ -294,10 +294,9 @@ class _Builder:
 
     def add(
         self, piece: _Piece, rows: Ints, receives: _Message | None, sends: _Message | None,
-        ends: object,
+        ends: Callable[[Ints], tuple[Ints, Ints]],
     ) -> None:  # fmt: skip
-        """Add a piece."""
-        assert callable(ends)
+        """Add a piece; ``ends`` gives the nodes that wait for messages, and those that send."""
         first, last = ends(rows)
         if receives is not None:
             self._message(False, receives)
@@ -330,7 +329,7 @@ class _Builder:
         for which, place in zip(lanes.tolist(), at.tolist(), strict=True):
             self._last[which] = begin + rows.size - 1 - place
 
-    def edges(self, src: Ints, dst: Ints, parts: object) -> tuple[Ints, Ints]:
+    def edges(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
         """Return all edges: those of the recording between copies that belong together."""
         order = np.argsort(self.part[dst], kind="stable")
         src, dst = src[order], dst[order]

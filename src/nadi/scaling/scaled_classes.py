@@ -120,32 +120,11 @@ def scale_job(
     UsageError
         If the job cannot be scaled so; the message says why.
     """
-    for name, number in wanted._asdict().items():
-        if number < 0:
-            raise UsageError(Parameter(name), f"{number} are asked for", "give 1 or more")
-    if wanted.micro_batches and not wanted.pp:
-        raise UsageError(
-            Parameter("micro_batches"), "their number changes only where stages do",
-            ["give ", Parameter("pp")],
-        )  # fmt: skip
+    _check(wanted)
     known = _known(job, may_be_alone=bool(recorded))
     names = named_roles(known.groups)
     before = _sizes(known.groups, names)
-    found: tuple[str, ...] = ()
-    memory: tuple[int, ...] = ()
-    more: list[str] = []
-    staged = shared = known
-    if recorded:
-        has_sums = bool(known.groups.members)
-        asked = Asked(wanted.tp, wanted.pp, wanted.micro_batches, wanted.dp > 1 and not has_sums)
-        split = scale_recording(known, recorded, names, asked, device)
-        staged = shared = split.classes
-        found, more, memory = split.found, list(split.guesses), split.memory
-        names = split.names
-    else:
-        if wanted.pp:
-            staged = with_stages(known, names, wanted.pp, wanted.micro_batches)
-        shared = with_shares(staged, names, wanted.tp, device) if wanted.tp else staged
+    staged, shared, names, more, found, memory = _split(known, names, wanted, device, recorded)
     summed = shared
     if not recorded and wanted.dp > 1 and is_one_replica(shared.groups, names):
         summed, names = with_gradient_sums(shared), names._replace(dp=SUMS)
@@ -167,6 +146,50 @@ def scale_job(
     return ScaledJob(
         fold_classes(classes, times, job.issues), job, before, _sizes(now.groups, names), origin,
         repriced, tuple(guesses), found, memory,
+    )  # fmt: skip
+
+
+class _Split(NamedTuple):
+    """A job with other stages, and then with other shares of operations, too.
+
+    With what its roles are called, and for a recording what was assumed and found, and the bytes
+    of its tensors.
+    """
+
+    staged: Classes
+    shared: Classes
+    names: RoleNames
+    guesses: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
+    memory: tuple[int, ...] = ()
+
+
+def _check(wanted: Wanted) -> None:
+    """Raise UsageError if numbers make no sense."""
+    for name, number in wanted._asdict().items():
+        if number < 0:
+            raise UsageError(Parameter(name), f"{number} are asked for", "give 1 or more")
+    if wanted.micro_batches and not wanted.pp:
+        raise UsageError(
+            Parameter("micro_batches"), "their number changes only where stages do",
+            ["give ", Parameter("pp")],
+        )  # fmt: skip
+
+
+def _split(
+    known: Classes, names: RoleNames, wanted: Wanted, device: Device | None,
+    recorded: Sequence[RecordedRank],
+) -> _Split:  # fmt: skip
+    """Return a job with other stages and shares of operations."""
+    if not recorded:
+        staged = with_stages(known, names, wanted.pp, wanted.micro_batches) if wanted.pp else known
+        shared = with_shares(staged, names, wanted.tp, device) if wanted.tp else staged
+        return _Split(staged, shared, names)
+    has_no_sums = wanted.dp > 1 and not known.groups.members
+    asked = Asked(wanted.tp, wanted.pp, wanted.micro_batches, has_no_sums)
+    made = scale_recording(known, recorded, names, asked, device)
+    return _Split(
+        made.classes, made.classes, made.names, made.guesses, made.found, made.memory
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from nadi.model.rank_groups import RankGroups
 from nadi.scaling.class_rows import RankClass
 from nadi.scaling.rank_blocks import RoleNames, resized_axis
 from nadi.scaling.recorded_blocks import Blocks, find_blocks
-from nadi.scaling.recorded_memory import find_lives, peak_bytes
+from nadi.scaling.recorded_memory import Sharing, find_lives, peak_bytes
 from nadi.scaling.recorded_ranks import Direction, RecordedRank
 from nadi.scaling.recorded_shares import (
     TENSOR_PARALLEL,
@@ -105,59 +105,91 @@ def scale_recording(
     UsageError
         If its operators cannot be shared, or no layers are found; the message says why.
     """
+    _check_roles(names, asked)
+    first = [int(np.flatnonzero(job.of == k)[0]) for k in range(len(job.listed))]
+    known = [ranks[rank] for rank in first]
+    groups, before = job.groups, job.listed
+    if any(map(has_lone_messages, before)):
+        before = tuple(map(within_replica, before))
+        groups = _with_role(groups, WITHIN, np.arange(groups.world_size)[None])
+    listed = [SharedRank(*pair) for pair in zip(before, known, strict=True)]
+    split = _Split(listed, groups, job.of, names)
+    if asked.tp > 1:
+        split = _with_tensor_ranks(split, asked.tp, device)
+    if asked.sums:
+        split = _with_sums(split)
+    lives = find_lives(known[0].operators, known[0].parts)
+    memory = [peak_bytes(lives), peak_bytes(lives, split.sharing)]
+    groups, of = split.groups, split.of
+    classes = [one.of_class for one in split.listed]
+    found, guesses, names = split.found, split.guesses, split.names
+    if asked.pp > 1:
+        classes, said, stages = _staged(split.listed, asked)
+        memory[1:] = stage_bytes(known[0], lives, split.sharing, stages)
+        world = groups.world_size
+        axis = resized_axis(groups, world, 1, asked.pp)
+        members = np.arange(world)[:, None] + world * np.arange(asked.pp)
+        groups = _with_role(axis.groups, PIPELINE, members)
+        of = of[axis.old] * asked.pp + np.arange(groups.world_size) // world
+        found, guesses = (*found, said), (*guesses, _STAGES)
+        names = names._replace(pp=PIPELINE)
+    return ScaledRecording(
+        Classes(tuple(classes), of, groups), names, tuple(memory), found, guesses
+    )
+
+
+class _Split(NamedTuple):
+    """A recording on its way, with what was found and assumed.
+
+    ``share`` is of the gradients of the recording what a rank has, and ``sharing`` of its tensors.
+    """
+
+    listed: list[SharedRank]
+    groups: RankGroups
+    of: Ints
+    names: RoleNames
+    found: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = ()
+    share: float = 1.0
+    sharing: Sharing | None = None
+
+
+def _check_roles(names: RoleNames, asked: Asked) -> None:
+    """Raise UsageError if ranks of the recording share operators, or have stages, already."""
     for parameter, role in (("tp", names.tp), ("pp", names.pp)):
         if role and getattr(asked, parameter) > 1:
             raise UsageError(
                 Parameter(parameter), f"the recording has groups {role!r} already, and only those "
                 "without are split", ["change ", Parameter("dp"), " only"],
             )  # fmt: skip
-    first = [int(np.flatnonzero(job.of == k)[0]) for k in range(len(job.listed))]
-    known = [ranks[rank] for rank in first]
-    groups, of, before = job.groups, job.of, job.listed
-    if any(map(has_lone_messages, before)):
-        before = tuple(map(within_replica, before))
-        groups = _with_role(groups, WITHIN, np.arange(groups.world_size)[None])
-    listed = [SharedRank(*pair) for pair in zip(before, known, strict=True)]
-    found: list[str] = []
-    guesses: list[str] = []
-    share, sharing = 1.0, None
-    if asked.tp > 1:
-        shares = [share_operators(one.operators, one.parts, asked.tp) for one in known]
-        listed = [
-            with_shared_operators(one.of_class, one.known, shared, asked.tp, device)
-            for one, shared in zip(listed, shares, strict=True)
-        ]
-        sharing = shares[0].tensors
-        share = shares[0].weights[1] / max(shares[0].weights[0], 1)
-        axis = resized_axis(groups, 1, 1, asked.tp)
-        everyone = np.arange(axis.groups.world_size)
-        groups = _with_role(axis.groups, TENSOR_PARALLEL, everyone.reshape(-1, asked.tp))
-        of = of[axis.old]
-        found.append(_told_shares(shares[0]))
-        guesses.append(_SHARES)
-        names = names._replace(tp=TENSOR_PARALLEL)
-    if asked.sums:
-        listed = [with_recorded_sums(one, share) for one in listed]
-        alone = np.arange(groups.world_size)[:, None]
-        groups = _with_role(groups, DATA_PARALLEL, alone)
-        guesses.append(_SUMS)
-        names = names._replace(dp=DATA_PARALLEL)
-    classes = [one.of_class for one in listed]
-    lives = find_lives(known[0].operators, known[0].parts)
-    memory = [peak_bytes(lives), peak_bytes(lives, sharing)]
-    if asked.pp > 1:
-        classes, said, stages = _staged(listed, asked)
-        memory[1:] = stage_bytes(known[0], lives, sharing, stages)
-        world = groups.world_size
-        axis = resized_axis(groups, world, 1, asked.pp)
-        members = np.arange(world)[:, None] + world * np.arange(asked.pp)
-        groups = _with_role(axis.groups, PIPELINE, members)
-        of = of[axis.old] * asked.pp + np.arange(groups.world_size) // world
-        found.append(said)
-        guesses.append(_STAGES)
-        names = names._replace(pp=PIPELINE)
-    done = Classes(tuple(classes), of, groups)
-    return ScaledRecording(done, names, tuple(memory), tuple(found), tuple(guesses))
+
+
+def _with_tensor_ranks(split: _Split, ranks: int, device: Device | None) -> _Split:
+    """Share the operators of each rank among so many, neighbours in their numbers."""
+    shares = [share_operators(one.known.operators, one.known.parts, ranks) for one in split.listed]
+    listed = [
+        with_shared_operators(one.of_class, one.known, shared, ranks, device)
+        for one, shared in zip(split.listed, shares, strict=True)
+    ]
+    axis = resized_axis(split.groups, 1, 1, ranks)
+    everyone = np.arange(axis.groups.world_size)
+    whole, own = shares[0].weights
+    return split._replace(
+        listed=listed, of=split.of[axis.old], names=split.names._replace(tp=TENSOR_PARALLEL),
+        groups=_with_role(axis.groups, TENSOR_PARALLEL, everyone.reshape(-1, ranks)),
+        found=(*split.found, _told_shares(shares[0])), guesses=(*split.guesses, _SHARES),
+        share=own / max(whole, 1), sharing=shares[0].tensors,
+    )  # fmt: skip
+
+
+def _with_sums(split: _Split) -> _Split:
+    """Let each rank sum its gradients, in a group of its own."""
+    alone = np.arange(split.groups.world_size)[:, None]
+    return split._replace(
+        listed=[with_recorded_sums(one, split.share) for one in split.listed],
+        groups=_with_role(split.groups, DATA_PARALLEL, alone),
+        guesses=(*split.guesses, _SUMS), names=split.names._replace(dp=DATA_PARALLEL),
+    )  # fmt: skip
 
 
 def _with_role(groups: RankGroups, role: str, members: Ints) -> RankGroups:
