@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from nadi.errors import UsageError
 from nadi.folding.folded_job import FoldedJob
 from nadi.graph.build.job_graph import build_graph
 from nadi.link.join_ranks import link_job
@@ -91,14 +92,19 @@ def scale(
     wanted = Wanted(dp, tp, pp, micro_batches)
     recorded: list[RecordedRank] = []
     sums = dp > 1 and not any(trace.groups.height for trace in folded.traces)
-    if (tp > 1 or pp > 1 or sums) and not isinstance(found, FoldedJob):
+    if tp > 1 or pp > 1 or sums:
         recorded = _recorded_ranks(found)
     return scale_job(folded, wanted, device, recorded)
 
 
 def _recorded_ranks(job: Job | Sequence[Trace]) -> list[RecordedRank]:
     """Return what is known of each rank of a recording; nothing of other jobs."""
-    if isinstance(job, Job) and job.rank_groups is not None:
+    if isinstance(job, FoldedJob) and "fold.recording" in job.issues["code"].to_list():
+        raise UsageError(
+            "job", "a folded recording keeps no tensors, so nothing says how its operators are "
+            "split", "scale the recording itself",
+        )  # fmt: skip
+    if isinstance(job, FoldedJob) or (isinstance(job, Job) and job.rank_groups is not None):
         return []
     played = nodes_of_job(job, frozenset(COMM_TYPES) - {"none", "send", "recv"}, at_once=True)[1]
     if not played:
