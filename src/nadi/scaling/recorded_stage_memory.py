@@ -38,6 +38,7 @@ def stage_bytes(
     given = np.maximum(lives.giver, 0)
     is_saved = (lives.giver >= 0) & (direction[given] == Direction.FORWARD)
     is_saved &= direction[lives.last] == Direction.BACKWARD
+    is_saved &= known.parts.micro_batch[known.operators.part[given]] == 0  # of one
     of_forward = lives._replace(first=np.zeros_like(lives.first), last=np.zeros_like(lives.last))
     lasts = (lives.giver < 0) & (block == EVERY)
     whole = max(int(blocks.weights.sum()), 1)
