@@ -5,8 +5,8 @@ Usage: python verification/scaled.py [PART ...] [--all]
 ``generated``: jobs of 8 ranks scaled to 64, 512 and 4,096, with more replicas, other tensor
 parallel degrees and other stages; ``--all`` also has cases that simulate every rank. ``recorded``:
 data parallelism among 1, 2 and 4 processes, recorded here; each is scaled to the next, and its step
-printed beside the recorded one. ``split``: a transformer of one process, recorded here, as 2 and 4
-tensor parallel ranks and as 2 and 4 stages: it has to have the collectives and messages that such
+printed beside the recorded one. ``split``: a transformer of one process, recorded here, as 2
+tensor parallel ranks and as 2 stages, with ``--all`` as 4 of each: it has to have the collectives and messages that such
 processes are recorded with, and steps are printed side by side. Recording needs PyTorch, and one
 line says so where that is missing.
 """
@@ -120,10 +120,11 @@ def split(checks: Checks) -> None:
     program = Path(__file__).with_name("_split_programs.py")
     with tempfile.TemporaryDirectory() as place:
         for way in ("tp", "pp"):
-            folders = {n: Path(place) / f"{way}{n}" for n in (1, 2, 4)}
+            sizes = (2, 4) if "--all" in ARGUMENTS else (2,)
+            folders = {n: Path(place) / f"{way}{n}" for n in (1, *sizes)}
             plain = {n: int(_output(program, way, n, folder)) for n, folder in folders.items()}
             few = _step(folders[1])
-            for size in (2, 4):
+            for size in sizes:
                 scaled = nadi.scale(folders[1], **{way: size})
                 truth = nadi.load_job(folders[size])
                 ours = [_communication(scaled.job.own_trace(rank)) for rank in range(size)]
