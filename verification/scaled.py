@@ -6,9 +6,9 @@ Usage: python verification/scaled.py [PART ...] [--all]
 parallel degrees and other stages; ``--all`` also has cases that simulate every rank. ``recorded``:
 data parallelism among 1, 2 and 4 processes, recorded here; each is scaled to the next, and its step
 printed beside the recorded one. ``split``: a transformer of one process, recorded here, as 2
-tensor parallel ranks and as 2 stages, with ``--all`` as 4 of each: it has to have the collectives and messages that such
-processes are recorded with, and steps are printed side by side. Recording needs PyTorch, and one
-line says so where that is missing.
+tensor parallel ranks and as 2 stages, with ``--all`` as 4 of each: it has to have the collectives
+and messages that such processes are recorded with, and steps are printed side by side. Recording
+needs PyTorch, and one line says so where that is missing.
 """
 
 from __future__ import annotations
