@@ -27,6 +27,7 @@ COMMANDS = {
     "cli/record_fake_command.py: command",
     "cli/replay_command.py: command",
     "cli/run_command.py: command",
+    "cli/scale_command.py: command",
     "cli/search_command.py: command",
     "cli/simulate_command.py: command",
     "cli/what_if_command.py: command",

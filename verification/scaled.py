@@ -5,7 +5,10 @@ Usage: python verification/scaled.py [PART ...] [--all]
 ``generated``: jobs of 8 ranks scaled to 64, 512 and 4,096, with more replicas, other tensor
 parallel degrees and other stages; ``--all`` also has cases that simulate every rank. ``recorded``:
 data parallelism among 1, 2 and 4 processes, recorded here; each is scaled to the next, and its step
-printed beside the recorded one. It needs PyTorch, and one line says so where that is missing.
+printed beside the recorded one. ``split``: a transformer of one process, recorded here, as 2
+tensor parallel ranks and as 2 stages, with ``--all`` as 4 of each: it has to have the collectives
+and messages that such processes are recorded with, and steps are printed side by side. Recording
+needs PyTorch, and one line says so where that is missing.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
 from _report import Checks, run_parts
 
 import nadi
+from nadi.model import Trace
 from nadi.simulator import Collectives, Dimension, Network, System
 
 CLOSE = 0.01
@@ -38,12 +44,14 @@ DENSE = {"tp": 2, "pp": 2, "dp": 2, "global_batch": 8}
 SHARDED = {"tp": 2, "dp": 4, "zero": 3, "global_batch": 4}
 EXPERTS = {"pp": 2, "dp": 4, "ep": 2, "global_batch": 8}
 PLAIN = {**DENSE, "sequence_parallel": False, "zero": 0}
+INTERLEAVED = {**DENSE, "schedule": "interleaved", "chunks": 2}
 GPIPE = {**DENSE, "schedule": "gpipe", "recompute": "full"}
 CASES = (
     Case("gpt3-1.3b", DENSE, {"dp": 16}),
     Case("gpt3-1.3b", DENSE, {"tp": 4, "pp": 4, "dp": 4}),
     Case("gpt3-1.3b", PLAIN, {"tp": 8, "pp": 4}),
     Case("gpt3-1.3b", GPIPE, {"tp": 4, "pp": 8}),
+    Case("gpt3-1.3b", INTERLEAVED, {"pp": 4, "dp": 8}),
     Case("llama3-8b", SHARDED, {"tp": 8, "dp": 8}),
     Case("mixtral-8x7b", EXPERTS, {"pp": 8, "dp": 8}),
     Case("gpt3-1.3b", DENSE, {"tp": 8, "dp": 32}),
@@ -105,6 +113,41 @@ def recorded(checks: Checks) -> None:
             checks.add(f"{few} to {many} processes: a job of all", ranks)
 
 
+def split(checks: Checks) -> None:
+    if importlib.util.find_spec("torch") is None:
+        print("PyTorch is not installed: NOTHING WAS RECORDED (pip install torch)")
+        return
+    program = Path(__file__).with_name("_split_programs.py")
+    with tempfile.TemporaryDirectory() as place:
+        for way in ("tp", "pp"):
+            sizes = (2, 4) if "--all" in ARGUMENTS else (2,)
+            folders = {n: Path(place) / f"{way}{n}" for n in (1, *sizes)}
+            plain = {n: int(_output(program, way, n, folder)) for n, folder in folders.items()}
+            few = _step(folders[1])
+            for size in sizes:
+                scaled = nadi.scale(folders[1], **{way: size})
+                truth = nadi.load_job(folders[size])
+                ours = [_communication(scaled.job.own_trace(rank)) for rank in range(size)]
+                theirs = [_communication(one) for one in truth.traces]
+                name = f"1 to {size} processes ({way})"
+                told = f"{ours[0]} {theirs[0]}"
+                checks.add(f"{name}: as much communication as recorded", ours == theirs, told)
+                predicted = nadi.simulate(scaled.job, _gloo(size)).makespan / few[1]
+                real = _step(folders[size])
+                print(
+                    f"{name}: predicted {predicted / 1e6:.1f} ms a step, recorded "
+                    f"{real[0] / real[1] / 1e6:.1f} ms "
+                    f"({predicted / (real[0] / real[1]) - 1:+.0%}); without a recorder "
+                    f"{plain[size] / 1e6:.1f} ms, of one process {plain[1] / 1e6:.1f} ms"
+                )
+
+
+def _communication(trace: Trace) -> Counter[tuple[str, int]]:
+    """Count the communication of a rank by type and bytes."""
+    rows = trace.nodes.select(pl.col("comm_type").cast(pl.String), "comm_bytes")
+    return Counter(row for row in rows.iter_rows() if row[0] != "none")
+
+
 def _step(folder: Path) -> tuple[int, int]:
     """Return the time of a recording in ns, and how many steps it has."""
     run = nadi.run(folder)
@@ -131,7 +174,7 @@ def _gloo(size: int) -> System:
     return System(network, collectives=Collectives(endpoint_delay=0))
 
 
-PARTS = {"generated": generated, "recorded": recorded}
+PARTS = {"generated": generated, "recorded": recorded, "split": split}
 ARGUMENTS = sys.argv[1:]
 
 if __name__ == "__main__":

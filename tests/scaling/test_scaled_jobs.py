@@ -88,6 +88,17 @@ def test_stages_are_those_that_are_generated(small: nadi.folding.FoldedJob, stag
     assert scaled.guesses
 
 
+def test_interleaved_stages_and_more_micro_batches() -> None:
+    plan = PLAN | {"schedule": "interleaved", "chunks": 2}
+    small = nadi.llm_job("gpt3-125m", **plan)
+    scaled = nadi.scale(small, pp=3, micro_batches=6)
+    truth = nadi.llm_job("gpt3-125m", **(plan | {"pp": 3, "global_batch": 12}))
+    names = ["flops", "bytes", "comm_bytes"]  # which differ in the optimizer, as above
+    for rank in range(0, len(truth.traces), 4):
+        assert rows_of(scaled.job, rank).drop(names).equals(rows_of(truth, rank).drop(names))
+        assert edges_of(scaled.job, rank) == edges_of(truth, rank)
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_shares_are_those_that_are_generated(shared: bool) -> None:
     plan = PLAN | {"sequence_parallel": shared}
@@ -134,7 +145,7 @@ def test_files_and_the_step(small: nadi.folding.FoldedJob, tmp_path: Path) -> No
     scaled = nadi.scale(small, dp=4, tp=4)
     write_job(scaled.job, tmp_path / "job")
     system = nadi.load_system("dgx-h100", scaled.after.ranks)
-    step = scaled_step(scaled, small, "dgx-h100")
+    step = scaled_step(scaled, "dgx-h100")
     assert nadi.simulate(tmp_path / "job", system).makespan == step.step_ns
     truth = nadi.simulate(generated(dp=4, tp=4), system).makespan
     assert abs(step.step_ns / truth - 1) < 0.01
@@ -219,6 +230,9 @@ def test_refusals(small: nadi.folding.FoldedJob) -> None:
         (small, {"pp": 13}, "13 stages of 12 layers"),
         (small, {"pp": 1}, "give 2 or more"),
         (small, {"dp": -2}, "give 1 or more"),
+        (small, {"micro_batches": 8}, "only where stages do"),
+        (nadi.llm_job("gpt3-125m", **PLAN | {"schedule": "interleaved", "chunks": 2}),
+         {"pp": 4, "micro_batches": 6}, "no multiple of 4"),
         (generated(tp=1), {"tp": 2}, "no tensor parallel groups"),
         (generated(pp=1), {"pp": 2}, "one stage"),
         (prefill, {"dp": 2}, "the job has one replica"),
@@ -254,7 +268,6 @@ def test_recorded_ranks_are_copied(demo_folder: Path) -> None:
     assert groups is not None
     assert groups.members["group-0"].tolist() == [list(range(8))]
     assert groups.members["group-1"].tolist() == [[0, 1], [4, 5]]
-    with pytest.raises(UsageError, match="state no op_class"):
-        nadi.scale(before, tp=2)
-    with pytest.raises(UsageError, match="pp: the job has one stage"):
-        nadi.scale(before, pp=2)
+    for axis in ("tp", "pp"):
+        with pytest.raises(UsageError, match="a folded recording keeps no tensors"):
+            nadi.scale(before, **{axis: 2})

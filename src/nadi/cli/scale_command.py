@@ -20,17 +20,18 @@ __all__ = ["HELP", "command"]
 HELP = """Scale a job up: more replicas, other shares of layers, other pipeline stages.
 
 The job is what nadi simulate takes: a Chakra .et file per rank, a recording, or a folded
-job. --dp copies its ranks and lets groups that sum gradients grow; recordings are
-scaled so. A generated job of one replica gets sums of gradients, which are guessed.
---tp splits or merges operations by their shapes, and --pp spreads layers anew, in jobs
-that state layers, micro-batches and shapes (nadi generate llm writes such).
+job. --dp copies its ranks and lets groups that sum gradients grow; a job of one
+replica gets sums of gradients, which are guessed. --tp splits or merges operations by
+their shapes, and --pp spreads layers anew: in jobs that state layers, micro-batches and
+shapes (nadi generate llm writes such), and in recordings with host traces, whose
+operators and tensors say where layers are and what ranks exchange.
 Micro-batches of a rank stay as many as they are. Prints what was copied, resized,
 guessed and made, and with --system the step with its interval.
 
 [bold]Examples[/]
 
   nadi scale TRACES --dp 512 -o large.nadi
-  nadi scale TRACES --dp 64 --tp 8 --pp 4 --system dgx-h100
+  nadi scale RECORDING --tp 4 --pp 2 --micro-batches 8
   nadi simulate large.nadi --system dgx-h100
 """
 
@@ -48,6 +49,9 @@ def command(
     dp: Annotated[int | None, _axis("--dp", "Data parallel replicas.")] = None,
     tp: Annotated[int | None, _axis("--tp", "Tensor parallel ranks.")] = None,
     pp: Annotated[int | None, _axis("--pp", "Pipeline stages.")] = None,
+    micro_batches: Annotated[
+        int | None, _axis("--micro-batches", "Micro-batches of a step, where stages change.")
+    ] = None,
     system: SystemName = "",
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
@@ -60,8 +64,8 @@ def command(
     """Scale the job, and print what it consists of."""
     from nadi.scaling.scaled_classes import Wanted
 
-    wanted = Wanted(dp or 0, tp or 0, pp or 0)
-    if not any(wanted):
+    wanted = Wanted(dp or 0, tp or 0, pp or 0, micro_batches or 0)
+    if not any(wanted[:3]):
         raise UsageError("nadi scale", "no other number of ranks is asked for",
                          "give --dp, --tp or --pp")  # fmt: skip
     wishes = _Wishes(wanted, system, output, overwrite)
@@ -96,21 +100,23 @@ def _scaled(job: str, wishes: _Wishes) -> tuple[ScaledJob, dict[str, Any]]:
     with show_progress(announce=False, use="scale") as progress:
         progress("starting")
         from nadi.load.folded_files import check_folded_output
+        from nadi.load.simulation_jobs import read_job
         from nadi.load.system_library import read_system_file
-        from nadi.pipeline.folded_jobs import fold
+        from nadi.model.trace import Job
         from nadi.pipeline.scaled_up_jobs import scale, scaled_step
         from nadi.report.scale_report import describe_scale
 
         if wishes.output.endswith(".nadi"):
             check_folded_output(wishes.output, job, overwrite=wishes.overwrite)
         described = read_system_file(wishes.system) if wishes.system else None
-        folded = fold(job, progress=progress)
-        machine = described.fit(len(folded.traces)) if described else None
-        scaled = scale(folded, **wishes.wanted._asdict(), system=machine, progress=progress)
+        given = read_job(job, progress)
+        ranks = given.traces if isinstance(given, Job) else given
+        machine = described.fit(len(ranks)) if described else None
+        scaled = scale(given, **wishes.wanted._asdict(), system=machine, progress=progress)
         step = None
         if wishes.system:
             progress("simulating")
-            step = scaled_step(scaled, folded, wishes.system)
+            step = scaled_step(scaled, wishes.system)
         if wishes.output:
             _write(scaled, wishes, progress)
     return scaled, describe_scale(scaled, step)

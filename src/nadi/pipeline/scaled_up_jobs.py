@@ -6,16 +6,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from nadi.errors import UsageError
 from nadi.folding.folded_job import FoldedJob
+from nadi.graph.build.job_graph import build_graph
+from nadi.link.join_ranks import link_job
 from nadi.load.simulation_jobs import read_job
 from nadi.load.system_library import read_system_file
+from nadi.model.schema import COMM_TYPES
 from nadi.model.trace import Job, Trace
 from nadi.pipeline.folded_jobs import fold
 from nadi.pipeline.simulated_jobs import simulate
 from nadi.scaling.priced_bounds import with_prices
+from nadi.scaling.recorded_ranks import RecordedRank, recorded_rank
 from nadi.scaling.scaled_classes import ScaledJob, Wanted, scale_job
 from nadi.simulator.machine.system import System
 from nadi.simulator.time_bound import TimeBound
+from nadi.simulator.work.recorded_work import nodes_of_job
 
 __all__ = ["ScaledStep", "scale", "scaled_step"]
 
@@ -38,7 +44,8 @@ class ScaledStep(NamedTuple):
 
 def scale(
     job: Job | Sequence[Trace] | Path | str, *, dp: int = 0, tp: int = 0, pp: int = 0,
-    system: System | None = None, progress: Callable[[str], None] = lambda _: None,
+    micro_batches: int = 0, system: System | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> ScaledJob:  # fmt: skip
     """Scale a job up: to more replicas, and to other shares of layers and of their operations.
 
@@ -54,6 +61,8 @@ def scale(
         A trace per rank, a job, or the path of one as :func:`nadi.simulate` takes it.
     dp, tp, pp
         Data, tensor and pipeline parallel ranks; 0 for as many as the job has.
+    micro_batches
+        Of a step, where stages change; 0 for as many as the job has.
     system
         A system whose device prices operations, where measured times change with sizes.
     progress
@@ -80,10 +89,31 @@ def scale(
     folded = fold(found, progress=progress)
     progress("scaling")
     device = system.compute.device if system else None
-    return scale_job(folded, Wanted(dp, tp, pp), device)
+    wanted = Wanted(dp, tp, pp, micro_batches)
+    recorded: list[RecordedRank] = []
+    sums = dp > 1 and not any(trace.groups.height for trace in folded.traces)
+    if tp > 1 or pp > 1 or sums:
+        recorded = _recorded_ranks(found)
+    return scale_job(folded, wanted, device, recorded)
 
 
-def scaled_step(scaled: ScaledJob, before: FoldedJob, system: str) -> ScaledStep:
+def _recorded_ranks(job: Job | Sequence[Trace]) -> list[RecordedRank]:
+    """Return what is known of each rank of a recording; nothing of other jobs."""
+    if isinstance(job, FoldedJob) and "fold.recording" in job.issues["code"].to_list():
+        raise UsageError(
+            "job", "a folded recording keeps no tensors, so nothing says how its operators are "
+            "split", "scale the recording itself",
+        )  # fmt: skip
+    if isinstance(job, FoldedJob) or (isinstance(job, Job) and job.rank_groups is not None):
+        return []
+    played = nodes_of_job(job, frozenset(COMM_TYPES) - {"none", "send", "recv"}, at_once=True)[1]
+    if not played:
+        return []
+    graph = build_graph(job if isinstance(job, Job) else link_job(job))
+    return [recorded_rank(graph, number, one) for number, one in enumerate(played)]
+
+
+def scaled_step(scaled: ScaledJob, system: str) -> ScaledStep:
     """Simulate a job before and after it was scaled, each on a system of its size.
 
     Parameters
@@ -95,4 +125,4 @@ def scaled_step(scaled: ScaledJob, before: FoldedJob, system: str) -> ScaledStep
     small, large = described.fit(scaled.before.ranks), described.fit(scaled.after.ranks)
     done = simulate(with_prices(scaled.job, large), large)
     assert done.bound is not None
-    return ScaledStep(simulate(before, small).makespan, done.makespan, done.bound)
+    return ScaledStep(simulate(scaled.source, small).makespan, done.makespan, done.bound)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.report.text_layout import make_table, print_table
-from nadi.units import format_count, format_ns
+from nadi.units import format_bytes, format_count, format_ns
 
 if TYPE_CHECKING:
     from nadi.pipeline.scaled_up_jobs import ScaledStep
@@ -32,6 +32,8 @@ def describe_scale(scaled: ScaledJob, step: ScaledStep | None) -> dict[str, Any]
         "nodes": scaled.job.num_nodes,
         "origin": counted,
         "repriced": scaled.repriced,
+        "found": list(scaled.found),
+        "memory": list(scaled.memory),
         "guesses": list(scaled.guesses),
         "step": None if step is None else {
             "before_ns": step.before_ns, "step_ns": step.step_ns,
@@ -48,7 +50,8 @@ def print_scale(described: dict[str, Any], console: Console) -> None:
         else f"{axis} {after[axis]}"
         for axis in ("tp", "dp", "pp")
     )  # fmt: skip
-    ranks = f"{format_count(before['ranks'])} ranks -> {format_count(after['ranks'])}"
+    one = "rank" if before["ranks"] == 1 else "ranks"
+    ranks = f"{format_count(before['ranks'])} {one} -> {format_count(after['ranks'])}"
     console.print(Text(f"{ranks}, {format_count(described['nodes'])} nodes: {axes}"))
     page = make_table("origin of nodes", nodes="left", **dict.fromkeys(_ORIGINS, "right"))
     for kind, counted in described["origin"].items():
@@ -57,6 +60,14 @@ def print_scale(described: dict[str, Any], console: Console) -> None:
     print_table(page, console)
     if described["repriced"]:
         console.print(f"{format_count(described['repriced'])} measured times changed with sizes")
+    for one in described["found"]:
+        console.print(Text(f"found: {one}"))
+    if described["memory"]:
+        first, *others = map(format_bytes, described["memory"])
+        where = " in the stages" if len(others) > 1 else ""
+        console.print(
+            f"tensors of a rank at once: {first} before, {', '.join(others)} after{where}"
+        )
     for guess in described["guesses"]:
         console.print(Text(f"guessed: {guess}"))
     if described["step"]:

@@ -21,7 +21,10 @@ from nadi.pricing.price_list import price
 from nadi.pricing.traced_operations import operations_of
 from nadi.simulator.machine.device import Device
 
-__all__ = ["Origin", "RankClass", "RowSizes", "classes_of", "columns_of", "resized", "sizes_of"]
+__all__ = [
+    "Origin", "RankClass", "RowSizes", "classes_of", "columns_of", "resized", "sizes_of",
+    "time_factors",
+]  # fmt: skip
 
 _GEMM = OP_CLASSES.index("gemm")
 
@@ -108,7 +111,7 @@ def resized(one: RankClass, sizes: RowSizes, origin: Ints, device: Device | None
     times, repriced = one.times, one.repriced.copy()
     repriced[measured] = True
     if measured.size:
-        factors = _factors(before.work.at(measured), work.at(measured), device)
+        factors = time_factors(before.work.at(measured), work.at(measured), device)
         columns = []
         for column, factor in zip(columns_of(times), factors, strict=True):
             changed = column.copy()
@@ -132,8 +135,8 @@ def columns_of(times: NodeTimes) -> tuple[Ints, Ints, Ints]:
     return times.typical, times.low, times.high
 
 
-def _factors(before: Operations, after: Operations, device: Device | None) -> list[Floats]:
-    """Return by what typical, least and largest times change."""
+def time_factors(before: Operations, after: Operations, device: Device | None) -> list[Floats]:
+    """Return by what typical, least and largest times change, float64 of shape (operations,)."""
     if device is None:
         by_flops = (after.op_class == _GEMM) & (before.flops > 0)
         old = np.where(by_flops, before.flops, np.maximum(before.bytes, 1))

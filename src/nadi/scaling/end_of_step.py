@@ -45,7 +45,7 @@ class StepEnds:
     ) -> None:  # fmt: skip
         self.stages, self.names, self.ends = stages, names, ends
         self.stage_of = {
-            key: number for number, stage in enumerate(stages) for key in stage.blocks[LAST]
+            key: number for number, stage in enumerate(stages) for key in stage.blocks(LAST)
         }
         self.parameters = {key: self._parameters(key, sizes) for key in self.stage_of}
         if not any(self.parameters.values()):
@@ -57,7 +57,7 @@ class StepEnds:
         self.norms = {
             key: sum(
                 one.row.work is not None and one.row.work.op_class == "norm"
-                for one in stages[number].blocks[FORWARD].get(key, ())
+                for one in stages[number].blocks(FORWARD).get(key, ())
             )
             for key, number in self.stage_of.items()
         }
@@ -65,7 +65,7 @@ class StepEnds:
     def _parameters(self, key: int, sizes: Mapping[str, int]) -> float:
         """Return what the optimizer's work for a block is proportional to."""
         total = 0.0
-        for row, *_ in self.stages[self.stage_of[key]].blocks[LAST][key]:
+        for row, *_ in self.stages[self.stage_of[key]].blocks(LAST)[key]:
             if row.role in (self.names.dp, self.names.edp) and row.role:
                 shards = sizes[row.role] if row.comm_type == "reduce_scatter" else 1
                 is_sum = row.comm_type in ("reduce_scatter", "all_reduce")
@@ -89,7 +89,7 @@ class StepEnds:
 
     def _of_stage(self, source: Stage, keys: Sequence[int]) -> Iterator[EndRow]:
         """Give what a stage does as a whole, sized by its blocks."""
-        own = list(source.blocks[LAST])
+        own = list(source.blocks(LAST))
         whole = [one for one in source.end if not _is_gather(one)]
         for row, times, _ in whole:
             if row.role in self.ends and not {EMBEDDING, HEAD} & set(keys):

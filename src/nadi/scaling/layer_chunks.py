@@ -38,7 +38,7 @@ class LayerChunks:
         for stage in stages:
             for name, one in stage.messages.items():
                 self.messages.setdefault(name, one)
-            for direction, blocks in stage.blocks.items():
+            for direction, blocks in (pair for chunk in stage.chunks for pair in chunk.items()):
                 before: int | None = None
                 for key, block in blocks.items():
                     self.blocks[direction, key] = block

@@ -17,9 +17,12 @@ from nadi.scaling.rank_blocks import RoleNames, copied_groups, outer_end
 from nadi.scaling.shared_sizes import is_sharded, with_more_members, with_smaller_shards
 from nadi.simulator.machine.device import Device
 
-__all__ = ["Classes", "replicas_of", "with_replicas"]
+__all__ = [
+    "WITHIN", "Classes", "has_lone_messages", "replicas_of", "with_replicas", "within_replica",
+]  # fmt: skip
 
-_WITHIN = "replica"  # role of all ranks of the job as it was, in which they send messages
+WITHIN = "replica"
+"""Role of all ranks of the job as it was, in which they send messages that name a rank."""
 
 
 class Classes(NamedTuple):
@@ -85,13 +88,13 @@ def with_replicas(job: Classes, names: RoleNames, wanted: int, device: Device | 
                if role in (names.dp, names.edp)
                or (ranks.shape == (1, job.of.size)
                    and role not in (names.tp, names.pp, names.cp))]  # fmt: skip
-    apart = any(_has_lone_messages(one) for one in job.listed)
+    apart = any(has_lone_messages(one) for one in job.listed)
     copies = copied_groups(
-        job.groups, _block(job.groups, names), times, growing, _WITHIN if apart else ""
+        job.groups, _block(job.groups, names), times, growing, WITHIN if apart else ""
     )
     listed = [_grown(one, growing, before, wanted, device) for one in job.listed]
     if apart:
-        listed = [_within_replica(one) for one in listed]
+        listed = [within_replica(one) for one in listed]
     return Classes(tuple(listed), job.of[copies.old], copies.groups)
 
 
@@ -116,7 +119,8 @@ def _grown(
     return resized(one, sizes, np.maximum(origin, of_optimizer), device)
 
 
-def _has_lone_messages(one: RankClass) -> bool:
+def has_lone_messages(one: RankClass) -> bool:
+    """Return whether messages name a rank of the job, and no group."""
     return bool(_lone_messages(one.trace.nodes).any())
 
 
@@ -126,12 +130,12 @@ def _lone_messages(nodes: pl.DataFrame) -> Ints:
     return columns.to_series().to_numpy()
 
 
-def _within_replica(one: RankClass) -> RankClass:
+def within_replica(one: RankClass) -> RankClass:
     """Let messages name a position in their replica, where they name a rank."""
     trace = one.trace
     number = trace.groups.height
     group = np.where(_lone_messages(trace.nodes), number, trace.column("group"))
-    more = GROUPS.build(1, {"name": [_WITHIN], "ranks": [[]], "backend": [""]})
+    more = GROUPS.build(1, {"name": [WITHIN], "ranks": [[]], "backend": [""]})
     groups = pl.concat([trace.groups, more])
     nodes = trace.nodes.with_columns(group=pl.Series(group))
     return one._replace(trace=replace(trace, nodes=nodes, groups=groups))

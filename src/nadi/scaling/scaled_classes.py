@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,7 +19,9 @@ from nadi.model.trace import Trace
 from nadi.scaling.class_rows import Origin, RankClass, classes_of
 from nadi.scaling.gradient_sums import SUMS, is_one_replica, with_gradient_sums
 from nadi.scaling.rank_blocks import RoleNames, named_roles
+from nadi.scaling.recorded_ranks import RecordedRank
 from nadi.scaling.replicated_classes import Classes, replicas_of, with_replicas
+from nadi.scaling.scaled_recordings import Asked, scale_recording
 from nadi.scaling.single_rank import with_own_roles
 from nadi.scaling.staged_classes import with_stages
 from nadi.scaling.tensor_shares import with_shares
@@ -50,6 +53,7 @@ class Wanted(NamedTuple):
     dp: int = 0
     tp: int = 0
     pp: int = 0
+    micro_batches: int = 0
 
 
 class Sizes(NamedTuple):
@@ -66,8 +70,8 @@ class ScaledJob(NamedTuple):
 
     Attributes
     ----------
-    job
-        The new job.
+    job, source
+        The new job, and the one that it was made from.
     before, after
         Ranks along the axes.
     origin
@@ -78,17 +82,28 @@ class ScaledJob(NamedTuple):
         How many of them have a measured time that was changed.
     guesses
         What was assumed, a sentence each.
+    found
+        What a recording was found to consist of, a sentence each.
+    memory
+        Of a recording: the most bytes of tensors that a rank has at once, before, and after in each
+        stage; empty where operators state no tensors.
     """
 
     job: FoldedJob
+    source: FoldedJob
     before: Sizes
     after: Sizes
     origin: pl.DataFrame
     repriced: int
     guesses: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
+    memory: tuple[int, ...] = ()
 
 
-def scale_job(job: FoldedJob, wanted: Wanted, device: Device | None = None) -> ScaledJob:
+def scale_job(
+    job: FoldedJob, wanted: Wanted, device: Device | None = None,
+    recorded: Sequence[RecordedRank] = (),
+) -> ScaledJob:  # fmt: skip
     """Scale a folded job up.
 
     Parameters
@@ -97,30 +112,30 @@ def scale_job(job: FoldedJob, wanted: Wanted, device: Device | None = None) -> S
         Ranks along the axes.
     device
         Whose prices say how measured times change with sizes.
+    recorded
+        What is known of each rank, if the job is a recording.
 
     Raises
     ------
     UsageError
         If the job cannot be scaled so; the message says why.
     """
-    for name, number in wanted._asdict().items():
-        if number < 0:
-            raise UsageError(Parameter(name), f"{number} ranks", "give 1 or more")
-    known = _known(job)
+    _check(wanted)
+    known = _known(job, may_be_alone=bool(recorded))
     names = named_roles(known.groups)
     before = _sizes(known.groups, names)
-    staged = with_stages(known, names, wanted.pp) if wanted.pp else known
-    shared = with_shares(staged, names, wanted.tp, device) if wanted.tp else staged
+    staged, shared, names, more, found, memory = _split(known, names, wanted, device, recorded)
     summed = shared
-    if wanted.dp > 1 and is_one_replica(shared.groups, names):
+    if not recorded and wanted.dp > 1 and is_one_replica(shared.groups, names):
         summed, names = with_gradient_sums(shared), names._replace(dp=SUMS)
     now = with_replicas(summed, names, wanted.dp, device) if wanted.dp else shared
     guesses = [
         _GUESSES[axis]
         for axis, earlier, later in (("pp", known, staged), ("tp", staged, shared),
                                      ("sums", shared, summed), ("dp", summed, now))
-        if _num_guessed(later) > _num_guessed(earlier)
+        if _num_guessed(later) > _num_guessed(earlier) and not (recorded and axis in ("pp", "tp"))
     ]  # fmt: skip
+    guesses = [*more, *guesses]
     world = now.groups.world_size
     traces = [_of_world(one.trace, world) for one in now.listed]
     classes = RankClasses(tuple(traces[k] for k in now.of.tolist()), now.of, now.groups)
@@ -129,8 +144,52 @@ def scale_job(job: FoldedJob, wanted: Wanted, device: Device | None = None) -> S
     if repriced and device is None:
         guesses.append(_TIMES)
     return ScaledJob(
-        fold_classes(classes, times, job.issues), before, _sizes(now.groups, names), origin,
-        repriced, tuple(guesses),
+        fold_classes(classes, times, job.issues), job, before, _sizes(now.groups, names), origin,
+        repriced, tuple(guesses), found, memory,
+    )  # fmt: skip
+
+
+class _Split(NamedTuple):
+    """A job with other stages, and then with other shares of operations, too.
+
+    With what its roles are called, and for a recording what was assumed and found, and the bytes
+    of its tensors.
+    """
+
+    staged: Classes
+    shared: Classes
+    names: RoleNames
+    guesses: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
+    memory: tuple[int, ...] = ()
+
+
+def _check(wanted: Wanted) -> None:
+    """Raise UsageError if numbers make no sense."""
+    for name, number in wanted._asdict().items():
+        if number < 0:
+            raise UsageError(Parameter(name), f"{number} are asked for", "give 1 or more")
+    if wanted.micro_batches and not wanted.pp:
+        raise UsageError(
+            Parameter("micro_batches"), "their number changes only where stages do",
+            ["give ", Parameter("pp")],
+        )  # fmt: skip
+
+
+def _split(
+    known: Classes, names: RoleNames, wanted: Wanted, device: Device | None,
+    recorded: Sequence[RecordedRank],
+) -> _Split:  # fmt: skip
+    """Return a job with other stages and shares of operations."""
+    if not recorded:
+        staged = with_stages(known, names, wanted.pp, wanted.micro_batches) if wanted.pp else known
+        shared = with_shares(staged, names, wanted.tp, device) if wanted.tp else staged
+        return _Split(staged, shared, names)
+    has_no_sums = wanted.dp > 1 and not known.groups.members
+    asked = Asked(wanted.tp, wanted.pp, wanted.micro_batches, has_no_sums)
+    made = scale_recording(known, recorded, names, asked, device)
+    return _Split(
+        made.classes, made.classes, made.names, made.guesses, made.found, made.memory
     )  # fmt: skip
 
 
@@ -139,11 +198,13 @@ def _num_guessed(job: Classes) -> int:
     return sum(int((one.origin == Origin.GUESSED).sum()) for one in job.listed)
 
 
-def _known(job: FoldedJob) -> Classes:
+def _known(job: FoldedJob, *, may_be_alone: bool) -> Classes:
     """Return what ranks do, and their groups by role."""
     listed = tuple(classes_of(job))
     if job.rank_groups is not None:
         return Classes(listed, job.of, job.rank_groups)
+    if may_be_alone and job.of.size == 1 and not listed[0].trace.groups.height:
+        return Classes(listed, job.of, RankGroups({}, 1))
     if not any(one.trace.groups.height for one in listed):
         raise UsageError(
             "job", "it has no process groups, so nothing says what its ranks sum together",

@@ -6,6 +6,7 @@ first layer, and the head the one after the last.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +20,8 @@ from nadi.pricing.traced_operations import operations_of
 from nadi.scaling.class_rows import RankClass, columns_of
 
 __all__ = [
-    "BACKWARD", "EMBEDDING", "FORWARD", "HEAD", "LAST", "RECEIVED", "Block", "Stage", "TimedRow",
-    "Times", "Wait", "read_stage",
+    "BACKWARD", "EMBEDDING", "FORWARD", "HEAD", "LAST", "RECEIVED", "Block", "Part", "Stage",
+    "TimedRow", "Times", "Wait", "read_stage", "with_last",
 ]  # fmt: skip
 
 EMBEDDING, HEAD = -1, 1 << 30
@@ -64,26 +65,39 @@ class TimedRow(NamedTuple):
 Block = tuple[TimedRow, ...]
 
 
+class Part(NamedTuple):
+    """A part of a step: its direction, which of the stage's chunks, and its micro-batch."""
+
+    direction: str
+    chunk: int
+    micro_batch: int
+
+
 class Stage(NamedTuple):
     """What the ranks of a stage do.
 
     Attributes
     ----------
-    blocks
-        For each direction (``FORWARD``, ``BACKWARD``, ``LAST``, the backward of the last
-        micro-batch), the blocks in their order, by layer.
+    chunks
+        Of each of its chunks of layers, the first first, for each direction (``FORWARD``,
+        ``BACKWARD``, ``LAST``, the backward of the last micro-batch), the blocks in their order,
+        by layer.
     messages
         Rows that send or receive, by name.
     end
         Rows after the last backward; their waits are not kept.
     order
-        Direction and micro-batch of each part of the step.
+        The parts of the step.
     """
 
-    blocks: dict[str, dict[int, Block]]
+    chunks: tuple[dict[str, dict[int, Block]], ...]
     messages: dict[str, TimedRow]
     end: tuple[TimedRow, ...]
-    order: tuple[tuple[str, int], ...]
+    order: tuple[Part, ...]
+
+    def blocks(self, direction: str) -> dict[int, Block]:
+        """Return the blocks of a direction, of all chunks."""
+        return {key: one for chunk in self.chunks for key, one in chunk.get(direction, {}).items()}
 
 
 class _Rows:
@@ -171,31 +185,54 @@ def read_stage(one: RankClass, number: int) -> Stage:
             f"stage {number} is no training step by {_PLAIN}",
             ["change ", Parameter("dp"), " only"],
         )
-    directions = [FORWARD if phase == "forward" else BACKWARD for phase in rows.phase[:first_end]]
-    parts: list[tuple[str, int, int, int]] = []  # direction, micro-batch, first row, end
-    for k, direction in enumerate(directions):
-        key = direction, int(micro_batch[k])
-        if parts and parts[-1][:2] == key:
-            parts[-1] = (*key, parts[-1][2], k + 1)
-        else:
-            parts.append((*key, k, k + 1))
-    of_backward = [part for part in parts if part[0] == BACKWARD]
-    chosen = {
-        FORWARD: [part for part in parts if part[0] == FORWARD],
-        BACKWARD: of_backward[:-1], LAST: of_backward[-1:],
-    }  # fmt: skip
+    parts = _parts(rows, first_end)
+    listed: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for part, span in parts:
+        listed.setdefault((part.direction, part.chunk), []).append(span)
+    chunks = []
+    for chunk in range(1 + max(part.chunk for part, _ in parts)):
+        back = listed.get((BACKWARD, chunk), [])
+        chosen = {FORWARD: listed.get((FORWARD, chunk), []), BACKWARD: back[:-1], LAST: back[-1:]}
+        chunks.append({
+            direction: _blocks(rows, spans, number) for direction, spans in chosen.items() if spans
+        })  # fmt: skip
     messages: dict[str, TimedRow] = {}
-    blocks = {
-        direction: _blocks(rows, [part[2:] for part in listed], number)
-        for direction, listed in chosen.items() if listed
-    }  # fmt: skip
     for k in range(first_end):
         if rows.is_message(k):
             messages.setdefault(rows.name[k], TimedRow(rows.row(k), _NO_TIMES))
     end = tuple(TimedRow(rows.row(k), rows.times_of(np.array([k]))) for k in ends.tolist())
-    order = [part[:2] for part in parts]
-    order[-1] = (LAST, order[-1][1])
-    return Stage(blocks, messages, end, tuple(order))
+    return Stage(tuple(chunks), messages, end, with_last([part for part, _ in parts]))
+
+
+def with_last(order: Sequence[Part]) -> tuple[Part, ...]:
+    """Return parts in which the last backward of each chunk is called so."""
+    last = {part.chunk: k for k, part in enumerate(order) if part.direction == BACKWARD}
+    return tuple(
+        part._replace(direction=LAST) if last.get(part.chunk) == k else part
+        for k, part in enumerate(order)
+    )
+
+
+def _parts(rows: _Rows, end: int) -> list[tuple[Part, tuple[int, int]]]:
+    """Return the parts before the end of a step, and the rows of each.
+
+    The chunk of a part follows from its layers: chunks have different ones, in ascending order.
+    """
+    micro_batch, layer = rows.column["micro_batch"], rows.column["layer"]
+    found: list[tuple[str, int, int, int]] = []  # direction, micro-batch, first row, end
+    for k in range(end):
+        direction = FORWARD if rows.phase[k] == "forward" else BACKWARD
+        key = direction, int(micro_batch[k])
+        begin = k
+        if found and found[-1][:2] == key:
+            begin = found.pop()[2]
+        found.append((*key, begin, k + 1))
+    firsts = [int(layer[begin:stop].max(initial=-1)) for _, _, begin, stop in found]
+    chunk = {top: number for number, top in enumerate(sorted(set(firsts)))}
+    return [
+        (Part(direction, chunk[top], number), (begin, stop))
+        for (direction, number, begin, stop), top in zip(found, firsts, strict=True)
+    ]
 
 
 _NO_TIMES = Times(-1, -1, -1)

@@ -16,6 +16,7 @@ from nadi.generate.llm.pipeline_schedules import (
     FORWARD as FORWARD_PHASE,
     PipelineSchedule,
     StageOrder,
+    neighbours,
     pipeline_schedule,
 )
 from nadi.generate.row_operands import spread
@@ -27,21 +28,39 @@ from nadi.scaling.end_of_step import StepEnds
 from nadi.scaling.layer_chunks import LayerChunks, PlacedRow
 from nadi.scaling.rank_blocks import RoleNames, resized_axis
 from nadi.scaling.replicated_classes import Classes
-from nadi.scaling.stage_blocks import BACKWARD, EMBEDDING, FORWARD, HEAD, LAST, Stage, read_stage
+from nadi.scaling.stage_blocks import (
+    BACKWARD,
+    EMBEDDING,
+    FORWARD,
+    HEAD,
+    LAST,
+    Part,
+    Stage,
+    read_stage,
+    with_last,
+)
 
 __all__ = ["with_stages"]
 
 _SCHEDULES: tuple[PipelineSchedule, ...] = ("1f1b", "gpipe")
+_INTERLEAVED: tuple[PipelineSchedule, ...] = ("interleaved",)
 _COMPARED = ("name", "kind", "phase", "comm_type", "layer", "micro_batch", "stream", "flops",
              "bytes", "comm_bytes", "src", "dst", "tag")  # fmt: skip
 _DP_ONLY: Wording = ["change ", Parameter("dp"), " only"]
 _NO_STAGES: list[str | Parameter] = ["change ", Parameter("dp"), " and ", Parameter("tp"), " only"]
 
 
-def with_stages(job: Classes, names: RoleNames, wanted: int) -> Classes:
+def with_stages(
+    job: Classes, names: RoleNames, wanted: int, micro_batches: int = 0
+) -> Classes:  # fmt: skip
     """Return a job of so many stages.
 
     The job is first put together anew as it is; one for which that gives another job is refused.
+
+    Parameters
+    ----------
+    micro_batches
+        Of a step; 0 for as many as it has.
 
     Raises
     ------
@@ -53,7 +72,7 @@ def with_stages(job: Classes, names: RoleNames, wanted: int) -> Classes:
         _refuse("the job has one stage, so nothing says what stages pass on",
                 "scale a job with 2 stages")  # fmt: skip
     before = members.shape[1]
-    if before == wanted:
+    if before == wanted and not micro_batches:
         return job
     if wanted < 2:
         _refuse("one stage, in which embedding and head may be one table, is not made of several",
@@ -67,9 +86,10 @@ def with_stages(job: Classes, names: RoleNames, wanted: int) -> Classes:
         _refuse("ranks of a stage differ, or those of two stages do not", _DP_ONLY)
     own = [job.listed[k] for k in of_stage[:, 0].tolist()]
     pipeline = _Pipeline(own, job.groups, names)
-    for stage, (made, given) in enumerate(zip(pipeline.classes(before), own, strict=True)):
+    as_it_is = pipeline.classes(before, pipeline.micro_batches)
+    for stage, (made, given) in enumerate(zip(as_it_is, own, strict=True)):
         _check_same(made.trace, given.trace, stage)
-    listed = pipeline.classes(wanted)
+    listed = pipeline.classes(wanted, micro_batches or pipeline.micro_batches)
     groups = resized_axis(job.groups, stride, before, wanted, pipeline.ends).groups
     used = {role for one in listed for role in one.trace.groups["name"].to_list()}
     kept = {role: ranks for role, ranks in groups.members.items() if role in used}
@@ -97,51 +117,72 @@ class _Pipeline:
         sizes = {role: ranks.shape[1] for role, ranks in groups.members.items()}
         self.step_ends = StepEnds(self.stages, names, sizes, self.ends)
         self.chunks = LayerChunks(self.stages)
-        self.micro_batches = 1 + max(number for _, number in self.stages[0].order)
-        self.schedule = _schedule_of(self.stages, self.micro_batches)
+        self.micro_batches = 1 + max(part.micro_batch for part in self.stages[0].order)
+        self.parts = len(self.stages[0].chunks)
+        self.schedule = _schedule_of(self.stages, self.micro_batches, self.parts)
         self.layers = sorted(key for key in self.step_ends.stage_of
                              if key not in (EMBEDDING, HEAD))  # fmt: skip
         if self.layers != list(range(len(self.layers))):
             _refuse("its layers are not numbered from 0 without gaps", _DP_ONLY)
 
-    def classes(self, size: int) -> list[RankClass]:
-        """Return what the ranks of each of so many stages do.
+    def classes(self, size: int, micro_batches: int) -> list[RankClass]:
+        """Return what the ranks of each of so many stages do, of so many micro-batches.
 
         Raises
         ------
         UsageError
             If there are fewer layers.
         """
-        if size > len(self.layers):
-            _refuse(f"{size} stages of {len(self.layers)} layers", f"at most {len(self.layers)}")
-        orders = pipeline_schedule(self.schedule, size, self.micro_batches)
-        cuts = np.array_split(np.array(self.layers), size)
-        return [
-            self._stage(number, size, order, cut.tolist())
-            for number, (order, cut) in enumerate(zip(orders, cuts, strict=True))
-        ]
+        positions = size * self.parts
+        if positions > len(self.layers):
+            _refuse(
+                f"{positions} {'chunks' if self.parts > 1 else 'stages'} of "
+                f"{len(self.layers)} layers",
+                f"at most {len(self.layers) // self.parts}",
+            )
+        if self.micro_batches == 1 < micro_batches:
+            raise UsageError(
+                Parameter("micro_batches"), "the job has one, in which gradients are summed, so "
+                "nothing says what others do", "scale a job of 2 micro-batches",
+            )  # fmt: skip
+        if self.parts > 1 and micro_batches % size:
+            _refuse(f"{micro_batches} micro-batches of interleaved stages are no multiple of "
+                    f"{size}", "give a divisor")  # fmt: skip
+        orders = pipeline_schedule(self.schedule, size, micro_batches, self.parts)
+        cuts = [one.tolist() for one in np.array_split(np.array(self.layers), positions)]
+        return [self._stage(number, size, order, cuts) for number, order in enumerate(orders)]
 
-    def _stage(self, number: int, size: int, order: StageOrder, layers: list[int]) -> RankClass:
-        first, last = number == 0, number == size - 1
-        keys = [*([EMBEDDING] if first else []), *layers, *([HEAD] if last else [])]
-        earlier = None if first else Link(number - 1, 2 * number - 2)
-        later = None if last else Link(number + 1, 2 * number)
-        back = None if last else Link(number + 1, 2 * number + 1)
-        ahead = None if first else Link(number - 1, 2 * number - 1)
-        pieces: dict[str, list[PlacedRow]] = {
-            FORWARD: self.chunks.rows(FORWARD, keys, earlier, later)
-        }
-        if self.micro_batches > 1:
-            pieces[BACKWARD] = self.chunks.rows(BACKWARD, keys[::-1], back, ahead)
-        pieces[LAST] = self.chunks.rows(LAST, keys[::-1], back, ahead)
-        ends = [PlacedRow(*one) for one in self.step_ends.rows(keys)]
-        names = [*pieces, "end"]
-        step = [*_directions(order), ("end", -1)]
+    def _stage(
+        self, number: int, size: int, order: StageOrder, cuts: Sequence[list[int]]
+    ) -> RankClass:
+        pieces: dict[tuple[str, int], list[PlacedRow]] = {}
+        every: list[int] = []
+        for chunk in range(self.parts):
+            place = neighbours(self.schedule, number, chunk, size, self.parts)
+            first, last = place.position == 0, place.position == len(cuts) - 1
+            keys = [
+                *([EMBEDDING] if first else []), *cuts[place.position], *([HEAD] if last else [])
+            ]  # fmt: skip
+            every += keys
+            tag = 2 * place.position
+            before, after = place.source, place.destination
+            earlier = None if before is None else Link(before[0], tag - 2)
+            later = None if after is None else Link(after[0], tag)
+            back = None if after is None else Link(after[0], tag + 1)
+            ahead = None if before is None else Link(before[0], tag - 1)
+            pieces[FORWARD, chunk] = self.chunks.rows(FORWARD, keys, earlier, later)
+            if any(part.direction == BACKWARD for part in _parts(order)):
+                pieces[BACKWARD, chunk] = self.chunks.rows(BACKWARD, keys[::-1], back, ahead)
+            pieces[LAST, chunk] = self.chunks.rows(LAST, keys[::-1], back, ahead)
+        ends = [PlacedRow(*one) for one in self.step_ends.rows(every)]
+        parts = _parts(order)
+        names = list(pieces)
         listed = [*pieces.values(), ends]
+        numbers = [names.index((part.direction, part.chunk)) for part in parts]
         made = StepOrder(
             [[one.row for one in rows] for rows in listed],
-            np.array([names.index(name) for name, _ in step]),
-            np.array([micro_batch for _, micro_batch in step]), 2 * size,
+            np.array([*numbers, len(names)]),
+            np.array([*(part.micro_batch for part in parts), -1]), 2 * len(cuts),
         )  # fmt: skip
         return _class(made, listed, self.roles)
 
@@ -159,27 +200,25 @@ def _class(step: StepOrder, listed: Sequence[Sequence[PlacedRow]], roles: list[s
     return RankClass(trace, times, origin, (origin == Origin.RESIZED) & (times.typical > 0))
 
 
-def _directions(order: StageOrder) -> list[tuple[str, int]]:
-    """Return direction and micro-batch of each part of a step."""
-    found = [
-        (FORWARD if phase == FORWARD_PHASE else BACKWARD, micro_batch)
-        for phase, micro_batch in zip(
-            order.phase.tolist(), order.micro_batch.tolist(), strict=True
-        )
-    ]  # fmt: skip
-    found[-1] = (LAST, found[-1][1])
-    return found
+def _parts(order: StageOrder) -> tuple[Part, ...]:
+    """Return the parts of a step in the order of a schedule."""
+    columns = (one.tolist() for one in order[:3])
+    return with_last([
+        Part(FORWARD if phase == FORWARD_PHASE else BACKWARD, chunk, micro_batch)
+        for phase, chunk, micro_batch in zip(*columns, strict=True)
+    ])  # fmt: skip
 
 
-def _schedule_of(stages: Sequence[Stage], micro_batches: int) -> PipelineSchedule:
+def _schedule_of(stages: Sequence[Stage], micro_batches: int, parts: int) -> PipelineSchedule:
     """Return the schedule whose order the stages keep."""
-    for name in _SCHEDULES:
-        orders = pipeline_schedule(name, len(stages), micro_batches)
-        if all(list(stage.order) == _directions(order)
-               for stage, order in zip(stages, orders, strict=True)):  # fmt: skip
+    for name in _SCHEDULES if parts == 1 else _INTERLEAVED:
+        if parts > 1 and micro_batches % len(stages):
+            continue
+        orders = pipeline_schedule(name, len(stages), micro_batches, parts)
+        if all(stage.order == _parts(order) for stage, order in zip(stages, orders, strict=True)):
             return name
     _refuse(
-        f"the order of its stages is none of {', '.join(_SCHEDULES)}",
+        f"the order of its stages is none of {', '.join((*_SCHEDULES, *_INTERLEAVED))}",
         [*_NO_STAGES, ", or generate the job with these stages (nadi generate llm)"],
     )
 

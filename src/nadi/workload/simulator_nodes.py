@@ -78,12 +78,16 @@ class PlayedRank(NamedTuple):
     first, last
         int64, shape (recorded nodes,): the rows of the first and the last node of each recorded
         operation; -1 for operations that are not simulated.
+    node
+        int64, shape (nodes,): the row of the recorded operation of each node; -1 for time between
+        operations.
     """
 
     trace: Trace
     recorded: Trace
     first: Ints
     last: Ints
+    node: Ints
 
 
 def parts_of_ranks(
@@ -162,7 +166,9 @@ def rank_traces(
         first, last = np.full((2, trace.nodes.height), -1, dtype=np.int64)
         first[graph.op_row[ops]] = _rows(row, activities.first_of_op[ops])
         last[graph.op_row[ops]] = _rows(row, activities.last_of_op[ops])
-        yield PlayedRank(played, trace, first, last)
+        op = activities.op[own]
+        node = np.where(op >= 0, graph.op_row[np.maximum(op, 0)], -1)
+        yield PlayedRank(played, trace, first, last, node)
 
 
 def idle_rank(trace: Trace, rank: int) -> Trace:
