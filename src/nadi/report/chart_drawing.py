@@ -8,18 +8,27 @@ from itertools import pairwise
 import numpy as np
 
 from nadi.model.arrays import Floats
+from nadi.report.chart_bars import bars, flames
 from nadi.report.chart_scales import ChartScale, scale_of, short_number
-from nadi.report.chart_values import HeatMap, LineChart, LineSeries
+from nadi.report.chart_shapes import (
+    BOTTOM,
+    COLOURS,
+    FONT,
+    HEIGHT,
+    INK,
+    LEFT,
+    LEGEND,
+    RIGHT,
+    SOFT,
+    TOP,
+    WIDTH,
+    line,
+    text_at,
+)
+from nadi.report.chart_values import BarChart, Chart, FlameChart, HeatMap, LineChart, LineSeries
 
 __all__ = ["drawn"]
 
-_WIDTH, _HEIGHT = 760, 420
-_LEFT, _TOP, _BOTTOM, _RIGHT = 72, 64, 56, 24
-_LEGEND = 8  # units of width per letter of the longest name, or label of a row
-_FONT = "Inter, Helvetica Neue, Helvetica, Arial, Liberation Sans, DejaVu Sans, sans-serif"
-_INK, _SOFT, _GRID = "#1f2933", "#616e7c", "#e4e7eb"
-_COLOURS = ("#2f6db5", "#e0762f", "#2f9464", "#c33d4c", "#7d5fb0", "#8a6a4f", "#d0609f",
-            "#5f6b78", "#a8921f", "#2a9fb0")  # fmt: skip
 _DASHES = ("", "6 4", "2 3")
 _HEAT = ("#f4f9e9", "#bfe3c0", "#66bfb4", "#2f86ae", "#2b4c8c", "#20255c")
 _MOST_DOTS = 60  # of a line, above which points are not marked
@@ -28,38 +37,27 @@ _MOST_CELLS = 100  # in a row or a column
 _MOST_WRITTEN = 14  # columns of a heat map whose values are written
 
 
-def drawn(chart: LineChart | HeatMap) -> str:
+def drawn(chart: Chart) -> str:
     """Draw a chart as the text of an SVG file."""
     if isinstance(chart, HeatMap):
-        parts, title, note = _heat_map(chart), chart.title, chart.note
+        parts = _heat_map(chart)
+    elif isinstance(chart, BarChart):
+        parts = bars(chart)
+    elif isinstance(chart, FlameChart):
+        parts = flames(chart)
     else:
-        parts, title, note = _line_chart(chart), chart.title, chart.note
-    size = f'width="{_WIDTH}" height="{_HEIGHT}" font-family="{_FONT}" role="img"'
+        parts = _line_chart(chart)
+    title, note = chart.title, chart.note
+    size = f'width="{WIDTH}" height="{HEIGHT}" font-family="{FONT}" role="img"'
     head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" {size}>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" {size}>',
         f"<title>{escape(title)}</title>",
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
-        _text(24, 28, title, size=16, colour=_INK, weight=600),
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
+        text_at(24, 28, title, size=16, colour=INK, weight=600),
     ]
     if note:
-        head.append(_text(24, 47, note, size=12, colour=_SOFT))
+        head.append(text_at(24, 47, note, size=12, colour=SOFT))
     return "\n".join([*head, *parts, "</svg>", ""])
-
-
-def _text(
-    x: float, y: float, text: str, *, size: int = 12, colour: str = _SOFT, anchor: str = "start",
-    weight: int = 400,
-) -> str:  # fmt: skip
-    bold = f' font-weight="{weight}"' if weight != 400 else ""
-    where = f' text-anchor="{anchor}"' if anchor != "start" else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}"{where}{bold}>'
-        f"{escape(text)}</text>"
-    )
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str = _GRID) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
 
 
 # lines
@@ -67,31 +65,31 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str = _GRID) -> st
 
 def _line_chart(chart: LineChart) -> list[str]:
     names = [one.name for one in chart.series if one.name]
-    legend = 36 + _LEGEND * max(map(len, names)) if names else 0
-    right = _WIDTH - _RIGHT - min(legend, _WIDTH // 3)
-    bottom = _HEIGHT - _BOTTOM
+    legend = 36 + LEGEND * max(map(len, names)) if names else 0
+    right = WIDTH - RIGHT - min(legend, WIDTH // 3)
+    bottom = HEIGHT - BOTTOM
     every_x = np.concatenate([one.x for one in chart.series])
     every_y = np.concatenate([one.y for one in chart.series])
     if not np.isfinite(every_y).any():
-        return [_text((_LEFT + right) / 2, 200, "nothing is possible here", anchor="middle")]
-    across = scale_of(every_x, _LEFT, right, is_log=chart.x.is_log)
-    up = scale_of(every_y, bottom, _TOP, is_log=chart.y.is_log, from_zero=not chart.y.is_log)
+        return [text_at((LEFT + right) / 2, 200, "nothing is possible here", anchor="middle")]
+    across = scale_of(every_x, LEFT, right, is_log=chart.x.is_log)
+    up = scale_of(every_y, bottom, TOP, is_log=chart.y.is_log, from_zero=not chart.y.is_log)
     parts = _frame(across, up, chart.x.label, chart.y.label)
     ends = []
     for number, series in enumerate(chart.series):
-        colour = _COLOURS[number % len(_COLOURS)]
-        dash = _DASHES[number // len(_COLOURS) % len(_DASHES)]
+        colour = COLOURS[number % len(COLOURS)]
+        dash = _DASHES[number // len(COLOURS) % len(_DASHES)]
         parts += _one_line(series, chart, across, up, (colour, dash))
         last = series.y[np.isfinite(series.y)]
         ends.append((-float(last[-1]) if last.size else np.inf, series.name, colour, dash))
-    y = _TOP + 8.0
+    y = TOP + 8.0
     for _, name, colour, dash in sorted(ends) if names else ():
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
         parts.append(
             f'<line x1="{right + 16}" y1="{y:.1f}" x2="{right + 34}" y2="{y:.1f}" '
             f'stroke="{colour}" stroke-width="3"{dashes}/>'
         )
-        parts.append(_text(right + 40, y + 4, name, colour=_INK))
+        parts.append(text_at(right + 40, y + 4, name, colour=INK))
         y += 19
     return parts
 
@@ -101,19 +99,19 @@ def _frame(across: ChartScale, up: ChartScale, x_label: str, y_label: str) -> li
     parts = []
     for value in up.labels:
         y = float(up.at(value))
-        parts.append(_line(across.begin, y, across.end, y))
-        parts.append(_text(across.begin - 8, y + 4, short_number(value), anchor="end"))
+        parts.append(line(across.begin, y, across.end, y))
+        parts.append(text_at(across.begin - 8, y + 4, short_number(value), anchor="end"))
     for value in across.labels:
         x = float(across.at(value))
-        parts.append(_line(x, up.begin, x, up.begin + 5, _SOFT))
-        parts.append(_text(x, up.begin + 19, short_number(value), anchor="middle"))
-    parts.append(_line(across.begin, up.begin, across.end, up.begin, _SOFT))
+        parts.append(line(x, up.begin, x, up.begin + 5, SOFT))
+        parts.append(text_at(x, up.begin + 19, short_number(value), anchor="middle"))
+    parts.append(line(across.begin, up.begin, across.end, up.begin, SOFT))
     middle = (across.begin + across.end) / 2
-    parts.append(_text(middle, up.begin + 42, x_label, anchor="middle", size=13))
+    parts.append(text_at(middle, up.begin + 42, x_label, anchor="middle", size=13))
     centre = (up.begin + up.end) / 2
     parts.append(
         f'<g transform="translate(20 {centre:.1f}) rotate(-90)">'
-        f"{_text(0, 0, y_label, anchor='middle', size=13)}</g>"
+        f"{text_at(0, 0, y_label, anchor='middle', size=13)}</g>"
     )
     return parts
 
@@ -172,9 +170,9 @@ def _heat_map(chart: HeatMap) -> list[str]:
     there = values[np.isfinite(values)]
     least, most = (float(there.min()), float(there.max())) if there.size else (0.0, 1.0)
     left = _left_of(chart)
-    width = (_WIDTH - left - 110 - _RIGHT) / columns.size
-    height = (_HEIGHT - _TOP - _BOTTOM) / rows.size
-    bottom = _HEIGHT - _BOTTOM
+    width = (WIDTH - left - 110 - RIGHT) / columns.size
+    height = (HEIGHT - TOP - BOTTOM) / rows.size
+    bottom = HEIGHT - BOTTOM
     parts = []
     for i, row in enumerate(rows):
         y = bottom - (i + 1) * height
@@ -193,17 +191,17 @@ def _heat_map(chart: HeatMap) -> list[str]:
                 f"<title>{escape(said)}</title></rect>"
             )
             if columns.size <= _MOST_WRITTEN and height >= 14:
-                colour = "#ffffff" if np.isfinite(value) and share > 0.5 else _INK
+                colour = "#ffffff" if np.isfinite(value) and share > 0.5 else INK
                 text = shown if np.isfinite(value) else "-"
                 parts.append(
-                    _text(x + width / 2, y + height / 2 + 4, text, anchor="middle", colour=colour)
+                    text_at(x + width / 2, y + height / 2 + 4, text, anchor="middle", colour=colour)
                 )
     return parts + _heat_labels(chart, (rows, columns), (least, most))
 
 
 def _left_of(chart: HeatMap) -> float:
     """Return where columns begin, so that the longest label of a row has room before them."""
-    return max(_LEFT, 34 + _LEGEND * max(map(len, chart.rows), default=0))
+    return max(LEFT, 34 + LEGEND * max(map(len, chart.rows), default=0))
 
 
 def _heat_labels(
@@ -212,25 +210,25 @@ def _heat_labels(
     """Label rows and columns, both axes, and the colours."""
     rows, columns = kept
     left = _left_of(chart)
-    width = (_WIDTH - left - 110 - _RIGHT) / columns.size
-    height = (_HEIGHT - _TOP - _BOTTOM) / rows.size
-    bottom = _HEIGHT - _BOTTOM
+    width = (WIDTH - left - 110 - RIGHT) / columns.size
+    height = (HEIGHT - TOP - BOTTOM) / rows.size
+    bottom = HEIGHT - BOTTOM
     parts = []
     every = -(-columns.size // 10)
     for j in range(0, columns.size, every):
         label = chart.columns[int(columns[j])]
-        parts.append(_text(left + (j + 0.5) * width, bottom + 19, label, anchor="middle"))
+        parts.append(text_at(left + (j + 0.5) * width, bottom + 19, label, anchor="middle"))
     for i in range(0, rows.size, -(-rows.size // 14)):
         label = chart.rows[int(rows[i])]
-        parts.append(_text(left - 8, bottom - (i + 0.5) * height + 4, label, anchor="end"))
+        parts.append(text_at(left - 8, bottom - (i + 0.5) * height + 4, label, anchor="end"))
     middle = left + width * columns.size / 2
-    parts.append(_text(middle, bottom + 42, chart.x_label, anchor="middle", size=13))
+    parts.append(text_at(middle, bottom + 42, chart.x_label, anchor="middle", size=13))
     parts.append(
-        f'<g transform="translate(20 {(_TOP + bottom) / 2:.1f}) rotate(-90)">'
-        f"{_text(0, 0, chart.y_label, anchor='middle', size=13)}</g>"
+        f'<g transform="translate(20 {(TOP + bottom) / 2:.1f}) rotate(-90)">'
+        f"{text_at(0, 0, chart.y_label, anchor='middle', size=13)}</g>"
     )
-    x, steps = _WIDTH - _RIGHT - 90, 40
-    tall = (bottom - _TOP - 24) / steps
+    x, steps = WIDTH - RIGHT - 90, 40
+    tall = (bottom - TOP - 24) / steps
     parts += [
         f'<rect x="{x}" y="{bottom - (k + 1) * tall:.2f}" width="16" height="{tall + 0.4:.2f}" '
         f'fill="{_heat((k + 0.5) / steps)}"/>'
@@ -238,9 +236,9 @@ def _heat_labels(
     ]
     for k in range(5):
         value = ends[0] + (ends[1] - ends[0]) * k / 4
-        y = bottom - k * (bottom - _TOP - 24) / 4
-        parts.append(_text(x + 22, y + 4, short_number(value)))
-    parts.append(_text(_WIDTH - 8, _TOP - 8, chart.label, anchor="end"))
+        y = bottom - k * (bottom - TOP - 24) / 4
+        parts.append(text_at(x + 22, y + 4, short_number(value)))
+    parts.append(text_at(WIDTH - 8, TOP - 8, chart.label, anchor="end"))
     return parts
 
 

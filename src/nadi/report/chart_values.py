@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nadi.model.arrays import Floats
+from nadi.model.arrays import Floats, Ints
 
-__all__ = ["ChartAxis", "HeatMap", "LineChart", "LineSeries"]
+__all__ = [
+    "BarChart", "BarPart", "Chart", "ChartAxis", "FlameChart", "HeatMap", "LineChart", "LineSeries",
+]  # fmt: skip
 
 
 class ChartAxis(NamedTuple):
@@ -63,3 +65,55 @@ class HeatMap(NamedTuple):
     values: Floats
     label: str
     note: str = ""
+
+
+class BarPart(NamedTuple):
+    """What bars consist of: a length of each, float64, shape (bars,), not negative."""
+
+    name: str
+    values: Floats
+
+
+class BarChart(NamedTuple):
+    """Bars from the left, the first on top; of several parts, one after the other.
+
+    Attributes
+    ----------
+    label
+        Of the lengths, with their unit.
+    names
+        One per bar.
+    """
+
+    title: str
+    label: str
+    names: tuple[str, ...]
+    parts: tuple[BarPart, ...]
+    note: str = ""
+
+
+class FlameChart(NamedTuple):
+    """Frames over the frames that they are called from, as wide as their value.
+
+    Attributes
+    ----------
+    label
+        Of the values, with their unit.
+    names
+        One per frame.
+    parent
+        int64, shape (frames,): the frame below, which comes first, or -1.
+    values
+        float64, shape (frames,): those of frames over one another add up to at most its own.
+    """
+
+    title: str
+    label: str
+    names: tuple[str, ...]
+    parent: Ints
+    values: Floats
+    note: str = ""
+
+
+Chart = LineChart | HeatMap | BarChart | FlameChart
+"""Any of them."""
