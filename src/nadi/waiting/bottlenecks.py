@@ -14,7 +14,6 @@ from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import MARK, WHOLE, Window
 from nadi.model.arrays import Bools, Ints
 from nadi.waiting.recorded_timelines import RecordedActors, is_host, recorded_segments
-from nadi.waiting.refined_graph import refine_waits
 from nadi.waiting.switched_threads import with_switches
 from nadi.waiting.timelines import SegmentKind, Segments, make_timelines
 from nadi.waiting.wait_for_graph import SMALLEST_SHARE, WaitGraph, wait_graph
@@ -155,7 +154,7 @@ def find_waits(graph: EventGraph, window: Window, switches: SwitchEvents | None 
         If they are not of the threads and time of the recording.
     """
     window = _without_other_threads(graph, window)
-    replay = replay_graph(refine_waits(graph))
+    replay = replay_graph(graph)
     found = recorded_segments(replay)
     if switches is not None:
         found = with_switches(found, switches, graph.job.origin)
