@@ -13,6 +13,7 @@ import pytest
 import nadi
 from nadi.extraction.part_selection import PartOf
 from nadi.formats.kineto import kineto_pieces
+from nadi.load import windowed_recordings
 from nadi.pipeline import recorded_parts
 from nadi.pipeline.recorded_parts import recorded_part
 
@@ -61,6 +62,7 @@ def test_the_part_is_the_same(
 ) -> None:
     (whole,) = recorded_part([recording], part).ranks
     monkeypatch.setattr(kineto_pieces, "PIECE", piece)
+    monkeypatch.setattr(windowed_recordings, "_MARGIN_NS", 0)
     monkeypatch.setattr(recorded_parts, "are_large", lambda paths: True)
     (read,) = recorded_part([recording], part).ranks
     columns = ("name", "category", "start", "duration", "thread", "stream", "correlation")

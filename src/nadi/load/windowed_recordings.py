@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from nadi.errors import Parameter, UsageError
 from nadi.formats.addresses import is_local
 from nadi.formats.kineto.kineto_pieces import Survey, TimeRange, read_range, survey
@@ -19,14 +21,14 @@ from nadi.model.trace import Job
 
 __all__ = ["are_large", "load_window"]
 
-_LARGE = 1 << 30  # bytes of content; columns and text of it take about three times as much
+_LARGE = 1 << 29  # bytes of content; as a whole it takes more than three times as much memory
 _LIKELY_RATIO = 20  # of content to gzip
 _MARGIN_NS = 10_000_000  # clocks of ranks may be corrected by less
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def are_large(paths: Sequence[Path | str]) -> bool:
-    """Tell whether some device trace of a recording has a GiB of events or more."""
+    """Tell whether some device trace of a recording has half a GiB of events or more."""
     return any(_content_of(file) >= _LARGE for file in find_files(list(paths)).devices)
 
 
@@ -90,7 +92,7 @@ def _range_of(seen: Survey, step: str, window: str, origin: int) -> TimeRange:
     if window:
         low, high = (time + origin - seen.base for time in time_range(window))
         low, high = low - _MARGIN_NS, high + _MARGIN_NS
-        return TimeRange(low, high, low, high)
+        return TimeRange(low, high, low, high, np.empty(0, dtype=np.int64))
     if not seen.steps:
         raise UsageError(
             Parameter("step", step), "no step is marked by ProfilerStep, which a recording of this "

@@ -66,7 +66,7 @@ def recorded_part(
 ) -> RecordedPart:
     """Read recordings, and take a part out of them.
 
-    Of device traces with a GiB of events or more, no more than the part needs is in memory
+    Of device traces with half a GiB of events or more, no more than the part needs is in memory
     (:mod:`nadi.load.windowed_recordings`); host traces are ignored then.
 
     Raises

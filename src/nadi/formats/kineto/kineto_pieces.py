@@ -49,12 +49,23 @@ _other_decoder = msgspec.json.Decoder(_Other)
 
 
 class TimeRange(NamedTuple):
-    """Times of a file, in ns as in the file, of hosts and of devices; both ends are included."""
+    """Times of a file, in ns as in the file, of hosts and of devices; both ends are included.
+
+    Attributes
+    ----------
+    begin, end
+        Of hosts.
+    device_begin, device_end
+        Of devices.
+    elsewhere
+        int64, ascending: correlations of calls outside; what they launched is not needed.
+    """
 
     begin: int
     end: int
     device_begin: int
     device_end: int
+    elsewhere: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,12 +99,21 @@ class Survey:
     works: Ints
 
     def range_of(self, begin: int, end: int) -> TimeRange:
-        """Return a range of times, with the device work that is launched in it."""
+        """Return a range of times, with the device work that is launched in it and no other."""
         start, correlation = self.calls.T
-        launched = correlation[(start >= begin) & (start <= end)]
-        mine = self.works[np.isin(self.works[:, 0], launched)]
+        inside = (start >= begin) & (start <= end)
+        mine = self.works[_is_in(self.works[:, 0], np.sort(correlation[inside]))]
         first, last = mine[:, 1].min(initial=begin), mine[:, 2].max(initial=end)
-        return TimeRange(begin, end, int(first), int(last))
+        return TimeRange(begin, end, int(first), int(last), np.sort(correlation[~inside]))
+
+
+def _is_in(values: Ints, among: Ints) -> Bools:
+    """Return which values are among others, which ascend."""
+    if not among.size:
+        return np.zeros(values.size, dtype=np.bool_)
+    at = np.minimum(np.searchsorted(among, values), among.size - 1)
+    found: Bools = among[at] == values
+    return found
 
 
 class _Piece(NamedTuple):
@@ -198,6 +218,8 @@ def _inside(piece: _Piece, seen: Survey, chosen: TimeRange) -> Bools:
     inside = (end >= np.where(on_device, chosen.device_begin, chosen.begin)) & (
         start <= np.where(on_device, chosen.device_end, chosen.end)
     )
+    is_work = np.isin(category, _WORK_CODES)
+    inside &= ~(is_work & _is_in(events.column("correlation"), chosen.elsewhere))
     names = events.names(piece.text)
     is_mark = names.numbers(lambda name: int(_STEP.fullmatch(name) is not None)) > 0
     inside |= (is_mark & (category == _ANNOTATION)) | (start == seen.earliest)
