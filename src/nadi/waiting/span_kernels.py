@@ -129,8 +129,8 @@ class SegmentColumns(NamedTuple):
 
 @inner
 def _put(
-    made: SegmentColumns, place: int, actor: int, kind: int, start: int, end: int, target: int,
-    edge: int,
+    made: SegmentColumns, place: int, actor: int, kind: int, start: int, end: int,
+    target: int | np.int64, edge: int,
 ) -> int:  # fmt: skip
     """Write a segment unless it is empty, or there is no room; gives the next place."""
     if end <= start:
