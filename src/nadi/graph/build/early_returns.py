@@ -16,7 +16,7 @@ import numpy as np
 from nadi.graph.build.edge_list import Limits, join_edges, make_limits
 from nadi.graph.build.rank_vertices import RankOps
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
-from nadi.link.dependencies.launch_correlation import host_work, launcher_rows
+from nadi.link.dependencies.launch_correlation import communication_calls, launcher_rows
 from nadi.model.arrays import Bools, Ints
 
 __all__ = ["HostWork", "early_returns", "returns_early"]
@@ -52,10 +52,11 @@ class HostWork(NamedTuple):
 def early_returns(rank: RankOps, work: HostWork, waited: Ints) -> tuple[Edges, Limits]:
     """Let intervals of threads wait for collectives that end after them.
 
-    An interval of 30 us or more in which a thread runs no operation waits for a collective that the
-    thread issued if it begins before the straggler enters and ends between then and the end of the
-    collective. All of its time is taken as waiting. Where the issuing call is not recorded, the
-    threads that issue collectives may wait. O((boundaries + collectives) log boundaries).
+    An interval of 30 us or more in which a thread runs no operation, but for calls of
+    communication, waits for a collective that the thread issued if it begins before the straggler
+    enters and ends between then and the end of the collective. All of its time is taken as waiting.
+    Where the issuing call is not recorded, all threads that issue some may wait.
+    O((boundaries + collectives) log boundaries).
 
     Parameters
     ----------
@@ -76,21 +77,31 @@ def early_returns(rank: RankOps, work: HostWork, waited: Ints) -> tuple[Edges, L
         caller = launcher_rows(rank.trace)[rank.rows[work.op - rank.first_op]]
         called_by = np.where(caller >= 0, thread[caller], -1)
         own = thread[rank.rows[work.op - rank.first_op]]
-        for number in np.unique(thread[host_work(rank.trace, "c10d::")]).tolist():
+        calls = communication_calls(rank.trace)
+        idle = _idle_intervals(rank, calls, waited)
+        for number in np.unique(thread[calls]).tolist():
             mine = np.isin(called_by, (number, -1)) & (own != number)
-            found.append(_of_thread(rank, number, work.chosen(mine), waited))
+            found.append(_of_thread(rank, number, work.chosen(mine), idle))
     edges = join_edges(found)
     return edges, make_limits(edges.dst, 0)
 
 
-def _of_thread(rank: RankOps, thread: int, work: HostWork, waited: Ints) -> Edges:
+def _idle_intervals(rank: RankOps, calls: Bools, waited: Ints) -> Bools:
+    """Return before which boundaries a thread does nothing, or waits in a call, for 30 us."""
+    chain = rank.chain
+    waits = np.append(calls[rank.rows], False)[np.maximum(chain.owner - rank.first_op, -1)]
+    idle: Bools = (chain.kind == EdgeKind.HOST_GAP) | waits
+    idle &= (chain.gap >= _SHORTEST_WAIT_NS) & ~np.isin(chain.vertex, waited)
+    return idle
+
+
+def _of_thread(rank: RankOps, thread: int, work: HostWork, idle: Bools) -> Edges:
     """Return the edges into the ends of the intervals of one thread."""
     chain, ptr = rank.chain, 2 * rank.chain.thread_ptr
     first = chain.vertex[ptr[:-1]] // 2 - rank.first_op
     number = np.flatnonzero(rank.trace.column("thread")[rank.rows[first]] == thread)
     within = slice(*ptr[[number[0], number[0] + 1]].tolist()) if number.size else slice(0, 0)
-    idle = (chain.kind[within] == EdgeKind.HOST_GAP) & (chain.gap[within] >= _SHORTEST_WAIT_NS)
-    at = within.start + np.flatnonzero(idle & ~np.isin(chain.vertex[within], waited))
+    at = within.start + np.flatnonzero(idle[within])
     end = rank.time_of(chain.vertex[at])
     begin = end - chain.gap[at]
     place = np.searchsorted(end, work.entered, side="right")
