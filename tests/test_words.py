@@ -161,6 +161,7 @@ def test_force_means_one_thing() -> None:
         "timeline",
         "learn",
         "synthesize",
+        "waits",
     }
 
 

@@ -72,3 +72,25 @@ def test_calls_are_aligned_by_what_is_around_them(tmp_path: Path) -> None:
     assert one.after_ns - one.before_ns == 30_000
     with pytest.raises(nadi.errors.UsageError, match="no such step"):
         nadi.pipeline.diff(tmp_path / "a", tmp_path / "b", step=9)
+
+
+def test_modules_are_compared_without_those_in_them(tmp_path: Path) -> None:
+    def written(folder: Path, linear: float) -> Path:
+        folder.mkdir()
+        pair = PairWriter(folder)
+        pair.op("ProfilerStep#1", 0, 1_000, cat="user_annotation")
+        frame = {"cat": "python_function"}
+        pair.event("nn.Module: Net_0", 10, 500 + linear, **frame)  # type: ignore[arg-type]
+        pair.event("nn.Module: Linear_0", 20, 100 + linear, **frame)  # type: ignore[arg-type]
+        pair.op("aten::mm", 30, 50 + linear)
+        pair.op("aten::relu", 200 + linear, 40)
+        pair.write()
+        return folder
+
+    found = nadi.pipeline.diff(written(tmp_path / "a", 0), written(tmp_path / "b", 70))
+    rows = {row["module"]: row for row in found.modules.iter_rows(named=True)}
+    assert rows["Net_0.Linear_0"]["change_ns"] == 70_000
+    assert rows["Net_0.Linear_0"]["state"] == "slower"
+    assert rows["Net_0"]["change_ns"] == 0
+    assert found.modules["change_ns"].sum() == 0  # the step is as long as before
+    assert rows["Net_0"]["count_before"] == 1

@@ -280,3 +280,13 @@ def test_collectives_have_skew_and_pure_time(tmp_path: Path) -> None:
     (row,) = analyze.collective_skew(job).iter_rows(named=True)
     assert row["count"] == 1
     assert json.dumps(row)
+
+
+def test_ranks_are_told_by_names_where_files_do_not_begin_with_them(tmp_path: Path) -> None:
+    for rank in range(5):
+        pair = PairWriter(tmp_path)
+        pair.event("gemm", 0, 10 + rank, "kernel", pid=0, tid=7, stream=7, device=0)
+        pair.write()[1].rename(tmp_path / f"rank{4 - rank}.json")
+        (tmp_path / "host.json").unlink()
+    table = nadi.pipeline.analyze("temporal", tmp_path)
+    assert table.select("rank", "busy_ns").rows() == [(r, 14_000 - 1_000 * r) for r in range(5)]

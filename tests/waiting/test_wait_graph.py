@@ -38,7 +38,7 @@ def made(segments: dict[int, list[Segment]], length: int = 100) -> Timelines:
     actor, start, end, target = table.T.copy()
     kind = np.where(target >= 0, SegmentKind.WAIT, SegmentKind.RUN).astype(np.int64)
     part = Segments(actor, kind, start, end, target, np.full(actor.size, -1))
-    return make_timelines([Actor(f"a{n}", "thread") for n in range(ACTORS)], [part], 0, length)
+    return make_timelines([Actor(f"a{n}", "thread") for n in range(ACTORS)], part, 0, length)
 
 
 def weights(graph: nadi.waiting.WaitGraph) -> dict[tuple[int, int], int]:
@@ -74,7 +74,7 @@ def test_the_example_of_the_paper() -> None:
 
 def test_segments_are_cut_at_the_window() -> None:
     whole = made({0: [(0, 10, -1), (10, 30, 1), (40, 50, 2)]})
-    cut = make_timelines(list(whole.actors), [whole.segments], 5, 20)
+    cut = make_timelines(list(whole.actors), whole.segments, 5, 20)
     assert cut.frame().select("kind", "start", "end").rows() == [("run", 5, 10), ("wait", 10, 20)]
 
 

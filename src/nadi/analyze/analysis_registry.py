@@ -36,8 +36,9 @@ class Analysis:
     group
         What it is about, for lists.
     chart
-        How it is drawn: a kind (``bars``, ``parts``, ``lines``, ``flame``; empty for none), then
-        the columns: of labels or times, then of values.
+        How it is drawn: a kind, then columns. ``bars``: of labels, then of lengths, summed over
+        equal labels; ``means``: the mean of these; ``lines``: of times, of values, of the
+        name of the line; ``flame``.
     of_job
         Whether it needs all ranks at once; else ranks are analysed one after the other.
     """
@@ -46,7 +47,7 @@ class Analysis:
     title: str
     function: str
     group: str
-    chart: tuple[str, ...] = ()
+    chart: tuple[str, ...]
     of_job: bool = False
 
     def __call__(self, *arguments: Any, **options: Any) -> pl.DataFrame:
@@ -85,39 +86,40 @@ class Analysis:
 
 ANALYSES = (
     Analysis("temporal", "what devices do over time", "temporal_breakdown.temporal_breakdown",
-             "devices", ("parts", "rank", "computation_ns", "exposed_communication_ns",
+             "devices", ("bars", "rank", "computation_ns", "exposed_communication_ns",
                          "exposed_memory_ns", "idle_ns")),
     Analysis("idle", "idle times of streams by cause", "idle_times.idle_times", "devices",
-             ("parts", "cause", "idle_ns")),
+             ("bars", "cause", "idle_ns")),
     Analysis("kernel-types", "busy time by the types of work that run at once",
              "kernel_breakdown.kernel_types", "devices", ("bars", "type", "time_ns")),
     Analysis("kernels", "time of device work by name", "kernel_breakdown.top_kernels", "devices",
              ("bars", "name", "sum_ns")),
     Analysis("overlap", "communication while the device computes",
              "temporal_breakdown.communication_overlap", "communication",
-             ("parts", "rank", "overlapped_ns", "exposed_ns")),
+             ("bars", "rank", "overlapped_ns", "exposed_ns")),
     Analysis("annotations", "time of user annotations", "annotation_times.annotation_times",
              "annotations", ("bars", "name", "sum_ns")),
     Analysis("annotation-kernels", "device work by user annotation",
              "annotation_times.annotation_kernels", "annotations",
              ("bars", "annotation", "sum_ns")),
     Analysis("queue", "lengths of the queues of streams", "queue_lengths.queue_summary",
-             "launches", ("bars", "stream", "mean_over_time")),
+             "launches", ("means", "stream", "mean_over_time")),
     Analysis("queue-series", "lengths of the queues of streams over time",
              "queue_lengths.queue_lengths", "launches", ("lines", "time_ns", "length", "stream")),
     Analysis("full-queues", "time in which queues of streams were full",
-             "queue_lengths.full_queues", "launches"),
+             "queue_lengths.full_queues", "launches", ("bars", "stream", "full_ns")),
     Analysis("bandwidth", "copies and memory sets by kind", "memory_bandwidth.memory_bandwidth",
-             "memory", ("bars", "kind", "gb_per_s")),
+             "memory", ("means", "kind", "gb_per_s")),
     Analysis("bandwidth-series", "bandwidth of copies and memory sets over time",
              "memory_bandwidth.memory_bandwidth_series", "memory",
              ("lines", "time_ns", "gb_per_s", "kind")),
     Analysis("launches", "launch calls: their time, and the delay of what they launch",
              "launch_statistics.launch_summary", "launches", ("bars", "call", "count")),
     Analysis("launch-list", "device work with its launch call", "launch_statistics.launches",
-             "launches"),
+             "launches", ("bars", "name", "call_ns", "delay_ns", "work_ns")),
     Analysis("operator-delays", "from operators to their launches, from there to kernels",
-             "operator_launches.operator_delays", "launches"),
+             "operator_launches.operator_delays", "launches",
+             ("means", "operator", "call_delay_ns", "kernel_delay_ns")),
     Analysis("sequences", "sequences of kernels that operators launch",
              "operator_launches.kernel_sequences", "launches", ("bars", "operator", "work_ns")),
     Analysis("memory", "memory of devices by operator, and its peak",
@@ -127,9 +129,9 @@ ANALYSES = (
     Analysis("flame", "time by path of calls", "call_stacks.flame_graph", "operators",
              ("flame", "name", "total_ns")),
     Analysis("stacks", "call stacks, and what each call launches", "call_stacks.call_stacks",
-             "operators"),
+             "operators", ("bars", "name", "self_ns")),
     Analysis("counters", "hardware counters of kernels", "device_counters.device_counters",
-             "devices"),
+             "devices", ("means", "counter", "value")),
     Analysis("modules", "time by module: forward, backward, optimizer",
              "graph_analyses.module_table", "operators", ("bars", "module", "forward_device_ns"),
              of_job=True),
@@ -138,14 +140,16 @@ ANALYSES = (
     Analysis("stragglers", "ranks that others wait for", "graph_analyses.straggler_ranks",
              "communication", ("bars", "rank", "caused_ns"), of_job=True),
     Analysis("late", "collectives, and the rank that entered last",
-             "graph_analyses.late_collectives", "communication", of_job=True),
+             "graph_analyses.late_collectives", "communication", ("bars", "name", "waited_ns"),
+             of_job=True),
     Analysis("collectives", "collectives: pure time apart from the skew of ranks",
              "collective_times.collective_skew", "communication",
-             ("parts", "name", "pure_ns", "skew_ns"), of_job=True),
+             ("bars", "name", "pure_ns", "skew_ns"), of_job=True),
     Analysis("collective-list", "each collective: its skew, its pure time",
-             "collective_times.collective_list", "communication", of_job=True),
+             "collective_times.collective_list", "communication",
+             ("lines", "start_ns", "pure_ns", "name"), of_job=True),
     Analysis("rates", "FLOP/s and B/s of operators by shape", "operator_rates.operator_rates",
-             "operators", ("bars", "shape", "tflop_per_s")),
+             "operators", ("means", "shape", "tflop_per_s")),
 )  # fmt: skip
 
 _BY_NAME = {one.name: one for one in ANALYSES}

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from nadi.analyze.module_times import time_by_module
 from nadi.analyze.recorded.call_stacks import flame_graph
 from nadi.analyze.recorded.rank_events import events_of
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.module_tree import PHASES
 from nadi.graph.windows import MARK, Window
 from nadi.model.schema import DEVICE_WORK
 
@@ -57,6 +59,10 @@ class ComparedRuns:
         The same per path of calls on the host (``path``): ``count_before``, ``count_after``,
         ``before_ns`` and ``after_ns`` (host), ``device_before_ns`` and ``device_after_ns`` (work
         launched), without nested calls; ``change_ns`` (both), ``state``.
+    modules
+        The same per module (its path, ``module``), without the modules in it: host time of its
+        forward, backward and optimizer, and the device work that these launch. Without modules
+        annotations count as such; empty if there are none.
     steps
         A row per rank and step, the first step of one beside the first of the other: ``rank``,
         ``step``, ``before``, ``after`` (their numbers), ``before_ns``, ``after_ns``,
@@ -68,6 +74,7 @@ class ComparedRuns:
     path: pl.DataFrame
     kernels: pl.DataFrame
     calls: pl.DataFrame
+    modules: pl.DataFrame
     steps: pl.DataFrame
 
     def __repr__(self) -> str:
@@ -75,7 +82,7 @@ class ComparedRuns:
 
 
 def compare_runs(before: RunSide, after: RunSide) -> ComparedRuns:
-    """Compare two runs by name, by structure, by rank and step, and on the critical path.
+    """Compare two runs by name, structure, module, rank and step, and on the critical path.
 
     O(operations * depth) of both.
     """
@@ -87,6 +94,7 @@ def compare_runs(before: RunSide, after: RunSide) -> ComparedRuns:
         path=_compared_paths(before, after),
         kernels=compare_sums([_device_work(side) for side in sides], ["name"], ["ns"]),
         calls=compare_sums([_calls(side) for side in sides], ["path"], ["ns", "device"]),
+        modules=compare_sums([_modules(side) for side in sides], ["module"], ["ns", "device"]),
         steps=_compared_steps(before, after),
     )
 
@@ -143,6 +151,22 @@ def _calls(side: RunSide) -> pl.DataFrame:
             device=pl.sum("device") / side.num_steps,
         )
     )  # fmt: skip
+
+
+def _modules(side: RunSide) -> pl.DataFrame:
+    """Sum host and device time by module, without the modules in each; none without modules."""
+    found = time_by_module(side.graph, side.window, side.path).table
+    parent = found["parent"].to_numpy()
+    nested = np.flatnonzero(parent >= 0)
+    columns = {"count": found["calls"].to_numpy() / side.num_steps}
+    for name, place in (("ns", "host"), ("device", "device")):
+        own = found.select(pl.sum_horizontal(f"{phase}_{place}" for phase in PHASES))
+        whole = own.to_series().to_numpy()
+        without = whole.copy()
+        np.subtract.at(without, parent[nested], whole[nested])
+        columns[name] = without / side.num_steps
+    table = pl.DataFrame({"module": found["module"], **columns})
+    return table if table.height > 1 else table.clear()
 
 
 def _aligned(names: pl.Series) -> pl.Series:

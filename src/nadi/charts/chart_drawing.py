@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from nadi.charts.chart_bars import bar_chart, bars_height
+from nadi.charts.chart_flames import flames
 from nadi.charts.chart_scales import ChartScale, scale_of, short_number
 from nadi.charts.chart_shapes import (
     BOTTOM,
@@ -23,7 +24,7 @@ from nadi.charts.chart_shapes import (
     line_between,
     text_at,
 )
-from nadi.charts.chart_values import BarChart, HeatMap, LineChart, LineSeries
+from nadi.charts.chart_values import BarChart, Chart, FlameChart, HeatMap, LineChart, LineSeries
 from nadi.model.arrays import Floats
 
 __all__ = ["drawn"]
@@ -37,13 +38,15 @@ _MOST_CELLS = 100  # in a row or a column
 _MOST_WRITTEN = 14  # columns of a heat map whose values are written
 
 
-def drawn(chart: BarChart | LineChart | HeatMap) -> str:
+def drawn(chart: Chart) -> str:
     """Draw a chart as the text of an SVG file."""
     height = HEIGHT
     if isinstance(chart, HeatMap):
         parts = _heat_map(chart)
     elif isinstance(chart, BarChart):
         parts, height = bar_chart(chart), bars_height(chart)
+    elif isinstance(chart, FlameChart):
+        parts = flames(chart)
     else:
         parts = _line_chart(chart)
     size = f'width="{WIDTH}" height="{height}" font-family="{FONT}" role="img"'

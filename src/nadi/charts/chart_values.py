@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nadi.model.arrays import Floats
+from nadi.model.arrays import Floats, Ints
 
-__all__ = ["BarChart", "ChartAxis", "HeatMap", "LineChart", "LineSeries"]
+__all__ = [
+    "BarChart", "Chart", "ChartAxis", "FlameChart", "HeatMap", "LineChart", "LineSeries",
+]  # fmt: skip
 
 
 class ChartAxis(NamedTuple):
@@ -98,3 +100,30 @@ class HeatMap(NamedTuple):
     values: Floats
     label: str
     note: str = ""
+
+
+class FlameChart(NamedTuple):
+    """Frames over the frames that they are called from, as wide as their value.
+
+    Attributes
+    ----------
+    label
+        Of the values, with their unit.
+    names
+        One per frame.
+    parent
+        int64, shape (frames,): the frame below, which comes first, or -1.
+    values
+        float64, shape (frames,): those of frames over one another add up to at most its own.
+    """
+
+    title: str
+    label: str
+    names: tuple[str, ...]
+    parent: Ints
+    values: Floats
+    note: str = ""
+
+
+Chart = LineChart | HeatMap | BarChart | FlameChart
+"""Any of them."""

@@ -8,12 +8,13 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 # as little as can be is imported before Ctrl-C is known what to do with
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
     from nadi.errors import Parameter
 
@@ -33,9 +34,6 @@ _WATCHERS = frozenset({"coverage", "memray", "scalene", "viztracer"})  # which m
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code: 0, or 2 after a one-line error message."""
-    from functools import partial
-
-    from nadi.cli.app import app
     from nadi.errors import NadiError
 
     if signal.getsignal(signal.SIGINT) is _end_at_once:  # now there is somebody who catches it
@@ -46,7 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        code = app(args=given or ["--help"], prog_name="nadi", standalone_mode=False)
+        command = _command()
+        code = command(args=given or ["--help"], prog_name="nadi", standalone_mode=False)
         sys.stdout.flush()
     except NadiError as error:
         _complain(error.message(partial(_option, given)))
@@ -65,6 +64,16 @@ def main(arguments: list[str] | None = None) -> int:
     if code == 130:
         _complain("interrupted")
     return code if isinstance(code, int) else 0
+
+
+@cache
+def _command() -> Any:
+    """Return the list of commands; typer takes half of a short run to make it each time."""
+    from typer.main import get_command
+
+    from nadi.cli.app import app
+
+    return get_command(app)
 
 
 def run() -> NoReturn:
@@ -130,11 +139,7 @@ def _option(given: list[str], parameter: Parameter) -> str:
 
 def _has_option(given: list[str], option: str) -> bool:
     """Tell whether the command that the first arguments name has an option."""
-    from typer.main import get_command
-
-    from nadi.cli.app import app
-
-    command = get_command(app)
+    command = _command()
     for name in given:
         inner = getattr(command, "commands", {}).get(name)
         if inner is None:

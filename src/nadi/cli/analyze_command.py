@@ -21,7 +21,8 @@ HELP = """Analyse recordings as they are: idle times, kernels, overlap, queues a
 
 Each analysis is a table. Without arguments the analyses are listed; the name all
 runs every one, and says in a line what a recording lacks for it. Device traces are
-enough. Ranks are read one after the other, and only their rows are kept.
+enough. Ranks are read one after the other, and only their rows are kept. Each table
+has a chart.
 
 [bold]Examples[/]
 
@@ -29,6 +30,7 @@ enough. Ranks are read one after the other, and only their rows are kept.
   nadi analyze temporal TRACES
   nadi analyze kernels device.json.gz --top 5
   nadi analyze idle TRACES -o idle.csv
+  nadi analyze flame TRACES -o flame.html
   nadi analyze kernels TRACES --step 5
   nadi analyze rates TRACES --set peak_tflops=989 --set peak_tb_per_s=3.35
   nadi analyze all TRACES -o results
@@ -58,7 +60,8 @@ Output = Annotated[
     Path | None,
     typer.Option(
         "-o", "--output", metavar="FILE|FOLDER",
-        help="Write all rows (.csv, .json, .parquet); of all analyses, a folder of CSV files.",
+        help="Write all rows (.csv, .json, .parquet) or a chart (.html, .svg, .png); of all "
+        "analyses, a folder of CSV files and charts.html.",
         show_default=False,
     ),
 ]  # fmt: skip
@@ -76,7 +79,12 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Run an analysis, or all."""
-    from nadi.report.analysis_report import print_analyses, print_analysis, write_analysis
+    from nadi.report.analysis_report import (
+        print_analyses,
+        print_analysis,
+        write_analysis,
+        write_analysis_page,
+    )
     from nadi.report.text_layout import to_json
 
     console = output_console()
@@ -96,8 +104,11 @@ def command(
         tables = {key: one for key, one in found.items() if not isinstance(one, str)}
         if not tables:
             raise InputError("", str(found[names[0]]))
-        for key in files.keys() & tables.keys():
-            write_analysis(files[key], tables[key])
+        for one in chosen:
+            if one.name in files.keys() & tables.keys():
+                write_analysis(files[one.name], one, tables[one.name])
+        if page := files.get(_CHARTS):
+            write_analysis_page(page, tables)
     if as_json:
         data = {key: table.to_dicts() for key, table in tables.items()}
         sys.stdout.write(to_json(data if name == _ALL else data[name]).decode())
@@ -110,11 +121,12 @@ def command(
         if name == _ALL:
             console.print()
     for key, file in files.items():
-        if key in tables:
+        if key in tables or key == _CHARTS:
             console.print(f"wrote {file}", markup=False)
 
 
 _ALL = "all"
+_CHARTS = "charts"
 
 
 def _chosen(
@@ -146,6 +158,7 @@ def _files(
         return {name: output}
     output.mkdir(parents=True, exist_ok=True)
     files = {one.name: output / f"{one.name}.csv" for one in chosen}
+    files[_CHARTS] = output / f"{_CHARTS}.html"
     for file in files.values():
         check_analysis_file(file, overwrite=overwrite)
     return files

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nadi.cli.progress_bar import show_progress
-from nadi.cli.shared_options import AsJson, Step, TimeRange, output_console
+from nadi.cli.shared_options import AsJson, Overwrite, Step, TimeRange, output_console
 
 __all__ = ["HELP", "command"]
 
@@ -28,6 +29,7 @@ found too. Such a file can also be given alone.
 
   nadi waits TRACES
   nadi waits TRACES --step 5 --json
+  nadi waits TRACES -o waits.html
   nadi waits TRACES --switches switches.txt
   nadi waits switches.txt
 """
@@ -49,23 +51,40 @@ _Switches = Annotated[
     ),
 ]  # fmt: skip
 
+_Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output", metavar="FILE", show_default=False,
+        help="Write charts: a page (.html), or that of the bottlenecks (.svg, .png).",
+    ),
+]  # fmt: skip
+
 
 def command(
     paths: _Paths,
     step: Step = "all",
     window: TimeRange = "",
     switches: _Switches = "",
+    output: _Output = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Print who waits for whom."""
     with show_progress(announce=False, use="waits") as progress:
         progress("starting")
+        from nadi.charts.chart_files import check_chart_file, write_charts
         from nadi.pipeline.waiting_jobs import waits
         from nadi.report.text_layout import to_json
-        from nadi.report.waits_report import describe_waits, print_waits
+        from nadi.report.waits_report import describe_waits, print_waits, wait_charts
 
+        if output is not None:
+            check_chart_file(output, overwrite=overwrite)
         found = waits(*paths, step=step, window=window, switches=switches, progress=progress)
+        if output is not None:
+            write_charts(output, wait_charts(found), "Who waits for whom")
     if as_json:
         sys.stdout.write(to_json(describe_waits(found)).decode())
         return
     print_waits(found, output_console())
+    if output is not None:
+        output_console().print(f"wrote {output}", markup=False)

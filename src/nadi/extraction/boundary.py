@@ -62,10 +62,10 @@ def boundary_waits(graph: EventGraph, cut: Cut, nodes: Sequence[Ints]) -> pl.Dat
 def cut_collectives(graph: EventGraph, chosen: Bools) -> int:
     """Return how many collectives and messages have members in the part and members outside."""
     first = 2 * graph.num_ops
-    hub, member = graph.destinations, graph.in_src
-    enters, leaves = hub >= first, member >= first
-    hubs = np.concatenate([hub[enters], member[leaves]])
-    inside = chosen[np.concatenate([member[enters], hub[leaves]]) // 2]
+    of_member = graph.edge_op >= 0
+    enters, leaves = of_member & (graph.destinations >= first), of_member & (graph.in_src >= first)
+    hubs = np.concatenate([graph.destinations[enters], graph.in_src[leaves]])
+    inside = chosen[np.concatenate([graph.edge_op[enters], graph.edge_op[leaves]])]
     return int(np.intersect1d(hubs[inside], hubs[~inside]).size)
 
 

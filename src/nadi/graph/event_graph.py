@@ -181,6 +181,19 @@ class EventGraph:
         nameless
             bool, of the shape of ``ops``: operations that get an empty name.
         """
+        which, texts = self.name_codes(ops, nameless)
+        return pl.Series("name", texts, dtype=pl.String).gather(which)
+
+    def name_codes(
+        self, ops: _Positions | None = None, nameless: Bools | None = None
+    ) -> tuple[npt.NDArray[np.uint32], list[str]]:
+        """Return names as positions in a list, uint32, and the list; each rank's names once.
+
+        Parameters
+        ----------
+        ops, nameless
+            As for :meth:`names`.
+        """
         which = np.empty(self.num_ops if ops is None else ops.size, dtype=np.uint32)
         texts = [""]
         # the texts hold each distinct name once; a cast would copy the name to each row
@@ -196,7 +209,7 @@ class EventGraph:
             which[mine] = text_of[codes]
         if nameless is not None:
             which[nameless] = 0
-        return pl.Series("name", texts, dtype=pl.String).gather(which)
+        return which, texts
 
     def named(self, pattern: str) -> Bools:
         """Return which operations have a name that contains a regular expression (Rust's syntax).

@@ -15,7 +15,8 @@ from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import DEVICE_WORK
 from nadi.units import format_ns, parse_ns
 
-__all__ = ["MARK", "WHOLE", "Window", "choose_window", "find_steps", "operations_of_step"]
+__all__ = ["MARK", "WHOLE", "Window", "choose_window", "find_steps", "operations_of_step",
+           "time_range"]  # fmt: skip
 
 MARK = "ProfilerStep"
 """The annotation with which ``torch.profiler`` marks steps."""
@@ -178,18 +179,30 @@ def operations_of_step(graph: EventGraph, steps: list[Window], step: Window) -> 
     return chosen
 
 
-def _time_window(graph: EventGraph, window: str) -> Window:
-    """Return the window from the first start or end of an operation in a time range to the last."""
+def time_range(window: str) -> tuple[int, int]:
+    """Read a time range such as ``120ms:180ms``: its two times in ns.
+
+    Raises
+    ------
+    UsageError
+        If it is none.
+    """
     begin, colon, end = window.partition(":")
     try:
         if not colon:
             raise ValueError("two times are needed")
-        low, high = parse_ns(begin), parse_ns(end)
+        return parse_ns(begin), parse_ns(end)
     except ValueError as error:
         raise UsageError(
             Parameter("window", window), str(error),
             "give two times since the first event, such as 120ms:180ms",
         ) from None  # fmt: skip
+
+
+def _time_window(graph: EventGraph, window: str) -> Window:
+    """Return the window from the first start or end of an operation in a time range to the last."""
+    low, high = time_range(window)
+    begin, _, end = window.partition(":")
     time = graph.time[: 2 * graph.num_ops]
     inside = np.flatnonzero((time >= low) & (time <= high))
     if inside.size == 0 or low >= high:

@@ -19,8 +19,8 @@ from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
 
 __all__ = [
-    "RANK_IN_NAME", "RESULT_FILES", "Recording", "TraceFiles", "find_files", "list_files",
-    "pair_recordings", "peek", "recording_of", "with_ranks",
+    "RANK_IN_NAME", "RESULT_FILES", "Recording", "TraceFiles", "find_files", "glance",
+    "list_files", "pair_recordings", "peek", "recording_of", "with_ranks",
 ]  # fmt: skip
 
 _Key = Callable[["Recording"], int | str | None]
@@ -221,6 +221,18 @@ def peek(path: Path) -> Recording:
     if rank is not None and operator is not None:
         return Recording(str(path), int(operator[1]), int(rank[1]))
     return recording_of(read(path))
+
+
+def glance(path: Path) -> Recording:
+    """Return the rank of a device trace if it stands at its beginning; -1 for all else.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+    rank = _DEVICE_RANK.search(read_head(path))
+    return Recording(str(path), -1, -1 if rank is None else int(rank[1]))
 
 
 def pair_recordings(

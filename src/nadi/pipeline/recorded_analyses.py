@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from nadi.analyze.recorded.rank_events import events_of
 from nadi.errors import InputError
 from nadi.extraction.part_selection import PartOf
 from nadi.formats.trace_files import read
-from nadi.load.discover import find_files, pair_recordings, peek
+from nadi.load.discover import Recording, find_files, glance, pair_recordings, recording_of
 from nadi.load.recordings import load_devices, load_job
 from nadi.model.trace import Trace
 from nadi.pipeline.recorded_parts import part_named, recorded_part
@@ -133,17 +132,11 @@ def _of_ranks(
     single = [one for one in chosen if not one.of_job]
     parts: list[_Found] = []
     files = find_files(list(paths)).devices
-    ranks = _ranks_of(files)
-    if single and ranks is None:
+    if single and (len(files) < 2 or not _may_be_ranks(files)):
         traces = load_devices(*paths, progress=progress)
         parts = [_of_trace(trace, single, options) for trace in traces]
-    elif single and ranks is not None:
-        names = [one.name for one in single]
-        with _mapping(executor, len(files)) as mapped:
-            work = mapped(_of_file, files, ranks, [names] * len(files), [options] * len(files))
-            for number, part in enumerate(work):
-                progress(f"analysed {number + 1} of {len(files)} ranks")
-                parts.append(part)
+    elif single:
+        parts = _of_files(files, [one.name for one in single], executor, progress, options)
     found = {one.name: _joined([part[one.name] for part in parts]) for one in single}
     of_job = [one for one in chosen if one.of_job]
     if of_job:
@@ -154,23 +147,47 @@ def _of_ranks(
     return {one.name: found[one.name] for one in chosen}
 
 
-def _ranks_of(files: Sequence[Path]) -> list[int] | None:
-    """Return the rank of each file by its beginning; None if files have to be read for it."""
-    if len(files) < 2:
-        return None
+def _may_be_ranks(files: Sequence[Path]) -> bool:
+    """Tell whether files are ranks each, as far as their names and beginnings say."""
     try:
-        found = pair_recordings([], [peek(file) for file in files])
+        pair_recordings([], [glance(file) for file in files])
     except InputError:
-        return None
-    ranks = [-1] * len(files)
-    for _, device, rank in found:
-        ranks[device] = rank
-    return ranks
+        return False
+    return True
 
 
-def _of_file(file: Path, rank: int, names: Sequence[str], options: _Options) -> _Found:
-    trace = replace(read(file), rank=rank)
-    return _of_trace(trace, [analysis_named(name) for name in names], options)
+def _of_files(
+    files: Sequence[Path], names: Sequence[str], executor: Executor | None, progress: _Progress,
+    options: _Options,
+) -> list[_Found]:  # fmt: skip
+    """Analyse a file per rank; in order of rank.
+
+    Where the beginning of a file does not state its rank, the rank is known when it was read.
+    """
+    recordings, found = [], []
+    with _mapping(executor, len(files)) as mapped:
+        work = mapped(_of_file, files, [names] * len(files), [options] * len(files))
+        for number, (recording, part) in enumerate(work):
+            progress(f"analysed {number + 1} of {len(files)} ranks")
+            recordings.append(recording)
+            found.append(part)
+    return [
+        {name: _of_rank(answer, rank) for name, answer in found[device].items()}
+        for _, device, rank in pair_recordings([], recordings)
+    ]
+
+
+def _of_rank(answer: pl.DataFrame | str, rank: int) -> pl.DataFrame | str:
+    """Return the rows of a rank with its number."""
+    if isinstance(answer, str) or "rank" not in answer.columns:
+        return answer
+    return answer.with_columns(pl.lit(rank, dtype=pl.Int64).alias("rank"))
+
+
+def _of_file(file: Path, names: Sequence[str], options: _Options) -> tuple[Recording, _Found]:
+    trace = read(file)
+    chosen = [analysis_named(name) for name in names]
+    return recording_of(trace), _of_trace(trace, chosen, options)
 
 
 def _of_trace(trace: Trace, chosen: Sequence[Analysis], options: _Options) -> _Found:

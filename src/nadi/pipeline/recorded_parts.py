@@ -15,6 +15,7 @@ from nadi.graph.build.job_graph import build_graph
 from nadi.link.join_host_device import link_device, link_pair
 from nadi.link.join_ranks import link_job
 from nadi.load.recordings import ReadRank, load_recordings
+from nadi.load.windowed_recordings import are_large, load_window
 from nadi.model.arrays import Bools
 from nadi.model.trace import Job, Trace
 
@@ -65,6 +66,9 @@ def recorded_part(
 ) -> RecordedPart:
     """Read recordings, and take a part out of them.
 
+    Of device traces with half a GiB of events or more, no more than the part needs is in memory
+    (:mod:`nadi.load.windowed_recordings`); host traces are ignored then.
+
     Raises
     ------
     InputError
@@ -72,7 +76,12 @@ def recorded_part(
     UsageError
         If there is no such part.
     """
-    job, as_read = load_recordings(*paths, progress=progress)
+    if are_large(paths):
+        job, as_read = load_window(
+            *paths, step=part_of.step, window=part_of.window, progress=progress
+        )
+    else:
+        job, as_read = load_recordings(*paths, progress=progress)
     progress("finding the part")
     graph = build_graph(job)
     chosen = part_operations(graph, part_of)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +10,21 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from nadi.analyze.analysis_registry import ANALYSES, Analysis
+from nadi.analyze.analysis_registry import ANALYSES, Analysis, analysis_named
+from nadi.charts.chart_files import CHART_FILES, write_charts
 from nadi.errors import UsageError
 from nadi.formats.addresses import check_target
 from nadi.formats.files import check_writable, write_beside
+from nadi.report.analysis_charts import analysis_chart
 from nadi.report.text_layout import make_table, name_cell, print_table, to_json
 from nadi.units import format_bytes, format_count, format_ns
 
 __all__ = [
     "ANALYSIS_FILES", "check_analysis_file", "print_analyses", "print_analysis", "write_analysis",
+    "write_analysis_page",
 ]  # fmt: skip
 
-ANALYSIS_FILES = (".csv", ".json", ".parquet")
+ANALYSIS_FILES = (".csv", ".json", ".parquet", *CHART_FILES)
 _TOP = 20  # rows
 
 
@@ -103,8 +106,11 @@ def check_analysis_file(path: Path, *, overwrite: bool) -> None:
     check_writable(path)
 
 
-def write_analysis(path: Path, table: pl.DataFrame) -> None:
-    """Write all rows of a table as CSV, JSON or Parquet; which, the suffix says."""
+def write_analysis(path: Path, one: Analysis, table: pl.DataFrame) -> None:
+    """Write all rows of a table as CSV, JSON or Parquet, or a chart; which, the suffix says."""
+    if path.suffix in CHART_FILES:
+        write_charts(path, [analysis_chart(one, table)])
+        return
     with write_beside(path) as file:
         if path.suffix == ".parquet":
             table.write_parquet(file)
@@ -112,6 +118,14 @@ def write_analysis(path: Path, table: pl.DataFrame) -> None:
             file.write(_flat(table).write_csv().encode())
         else:
             file.write(to_json(table.to_dicts()))
+
+
+def write_analysis_page(path: Path, found: Mapping[str, pl.DataFrame]) -> None:
+    """Write a page with the charts of several analyses, by their names."""
+    drawn = [
+        analysis_chart(analysis_named(name), table) for name, table in found.items() if table.height
+    ]
+    write_charts(path, drawn, "Analyses")
 
 
 def _flat(table: pl.DataFrame) -> pl.DataFrame:

@@ -26,12 +26,13 @@ def describe_diff(found: ComparedRuns) -> dict[str, Any]:
         "path": found.path.to_dicts(),
         "kernels": found.kernels.to_dicts(),
         "calls": found.calls.to_dicts(),
+        "modules": found.modules.to_dicts(),
         "steps": found.steps.to_dicts(),
     }
 
 
 def print_diff(found: ComparedRuns, console: Console, top: int = TOP) -> None:
-    """Print what changed: the step, the critical path, kernels, calls, ranks and steps."""
+    """Print what changed: the step, critical path, kernels, modules, calls, ranks and steps."""
     change = found.after_ns - found.before_ns
     slower = "slower" if change > 0 else "faster"
     share = 100 * abs(change) / found.before_ns if found.before_ns else 0.0
@@ -48,16 +49,26 @@ def print_diff(found: ComparedRuns, console: Console, top: int = TOP) -> None:
     _print_rows("critical path, per step", path, ("kind", "cause"), console, top)
     kernels = found.kernels.filter(pl.col("state") != "same")
     _print_rows("device work by name, per step", kernels, ("state",), console, top)
-    calls = found.calls.filter(pl.col("state") != "same").with_columns(
-        name=pl.col("path").str.split(" > ").list.tail(2).list.join(" > "),
-        before_ns=pl.col("before_ns") + pl.col("device_before_ns"),
-        after_ns=pl.col("after_ns") + pl.col("device_after_ns"),
-    )
+    if found.modules.height:
+        modules = _host_and_device(found.modules, pl.col("module"))
+        title = "modules without those in them, host and device, per step"
+        _print_rows(title, modules, ("state",), console, top)
+    last = pl.col("path").str.split(" > ").list.tail(2).list.join(" > ")
+    calls = _host_and_device(found.calls, last)
     _print_rows("calls, host and device, per step", calls, ("state",), console, top)
     ranks = found.steps.group_by(pl.col("rank").cast(pl.String).alias("name"), maintain_order=True)
     means = ranks.agg(pl.mean("before_ns", "after_ns", "change_ns"))
     if means.height > 1 and (means["change_ns"] != 0).any():
         _print_rows("steps by rank", means, (), console, top)
+
+
+def _host_and_device(table: pl.DataFrame, name: pl.Expr) -> pl.DataFrame:
+    """Return the rows that changed, with the times of host and device together."""
+    return table.filter(pl.col("state") != "same").with_columns(
+        name=name,
+        before_ns=pl.col("before_ns") + pl.col("device_before_ns"),
+        after_ns=pl.col("after_ns") + pl.col("device_after_ns"),
+    )
 
 
 def _print_reasons(found: ComparedRuns, change: float, console: Console) -> None:

@@ -8,12 +8,14 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from nadi.charts.chart_values import BarChart, Chart
+from nadi.report.analysis_charts import time_unit
 from nadi.report.text_layout import TOP, make_table, name_cell, print_table
 from nadi.units import format_ns, format_percent, printable
 from nadi.waiting.bottlenecks import Waits
 from nadi.waiting.timelines import SegmentKind, Timelines
 
-__all__ = ["describe_waits", "print_waits"]
+__all__ = ["describe_waits", "print_waits", "wait_charts"]
 
 
 def describe_waits(found: Waits) -> dict[str, Any]:
@@ -47,6 +49,27 @@ def _actors(timelines: Timelines) -> list[dict[str, Any]]:
         for actor, (run, ready, wait) in zip(timelines.actors, sums.tolist(), strict=True)
         if run + ready + wait
     ]  # fmt: skip
+
+
+def wait_charts(found: Waits) -> list[Chart]:
+    """Return the charts: what each bottleneck costs, and what threads and streams do."""
+    data = describe_waits(found)
+    charts: list[Chart] = []
+    if gains := data["bottlenecks"][:TOP]:
+        factor, unit = time_unit(max(one["gain_ns"] for one in gains))
+        lengths = np.array([max(one["gain_ns"], 0) for one in gains]) / factor
+        charts.append(BarChart(
+            f"bottlenecks of {data['window']}", f"gain if nobody waited for it, in {unit}",
+            tuple(one["name"] for one in gains), ("",), lengths[:, None],
+        ))  # fmt: skip
+    actors = sorted(data["actors"], key=lambda one: (-one["run_ns"], one["name"]))[:TOP]
+    factor, unit = time_unit(data["measured_ns"])
+    spent = [[one[f"{key}_ns"] / factor for key in ("run", "runnable", "wait")] for one in actors]
+    charts.append(BarChart(
+        "threads and streams", f"time in {unit}", tuple(one["name"] for one in actors),
+        ("work", "ready to work", "waiting"), np.array(spent).reshape(-1, 3),
+    ))  # fmt: skip
+    return charts
 
 
 def print_waits(found: Waits, console: Console) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +16,6 @@ from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import MARK, WHOLE, Window
 from nadi.model.arrays import Bools, Ints
 from nadi.waiting.recorded_timelines import RecordedActors, is_host, recorded_segments
-from nadi.waiting.refined_graph import refine_waits
 from nadi.waiting.switched_threads import with_switches
 from nadi.waiting.timelines import SegmentKind, Segments, make_timelines
 from nadi.waiting.wait_for_graph import SMALLEST_SHARE, WaitGraph, wait_graph
@@ -22,6 +23,7 @@ from nadi.whatif.what_if_results import what_if
 
 __all__ = ["Bottleneck", "Waits", "WithoutWaits", "find_waits"]
 
+_NUMBER = re.compile(r"#\d+$")
 _MOST = 16  # bottlenecks for which a what-if is computed
 
 
@@ -155,12 +157,12 @@ def find_waits(graph: EventGraph, window: Window, switches: SwitchEvents | None 
         If they are not of the threads and time of the recording.
     """
     window = _without_other_threads(graph, window)
-    replay = replay_graph(refine_waits(graph))
+    replay = replay_graph(graph)
     found = recorded_segments(replay)
     if switches is not None:
         found = with_switches(found, switches, graph.job.origin)
     begin, end = window.start(graph.time), window.end(graph.time)
-    timelines = make_timelines(found.actors, [found.segments], begin, end)
+    timelines = make_timelines(found.actors, found.segments, begin, end)
     waits = wait_graph(timelines)
     return Waits(waits, tuple(_bottlenecks(replay, window, found, waits)), window)
 
@@ -285,16 +287,16 @@ def _operations(graph: EventGraph, change: WithoutWaits) -> tuple[tuple[str, int
     vertex = np.where(is_edge, 2 * graph.edge_op[edges], change.edges - graph.num_edges)
     op = np.where((vertex >= 0) & (vertex < 2 * graph.num_ops), vertex // 2, -1)
     gap = is_edge & (graph.edge_kind[edges] == EdgeKind.HOST_GAP)
-    names = graph.names(np.maximum(op, 0), nameless=op < 0)
-    labelled = pl.DataFrame({"name": names, "gap": gap, "time": change.amounts}).with_columns(
-        pl.when(pl.col("name") == "").then(pl.lit("between operations"))
-        .when("gap").then(pl.format("between operations in {}", "name"))
-        .otherwise("name").str.replace(r"#\d+$", "").alias("name")
-    )  # fmt: skip
-    sums = (
-        labelled.group_by("name").agg(pl.sum("time")).sort("time", "name", descending=[True, False])
-    )
-    return tuple(sums.head(3).iter_rows())
+    which, texts = graph.name_codes(np.maximum(op, 0), nameless=op < 0)
+    times = np.bincount(2 * which.astype(np.int64) + gap, weights=change.amounts)
+    sums: dict[str, int] = defaultdict(int)
+    for code in np.flatnonzero(times).tolist():
+        name = texts[code // 2]
+        told = f"between operations in {name}" if code % 2 else name
+        label = _NUMBER.sub("", told) if name else "between operations"
+        sums[label] += int(times[code])
+    longest = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(longest[:3])
 
 
 def _names_of_waiters(waits: WaitGraph, actor: int) -> tuple[str, ...]:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay
 from nadi.model.arrays import Bools, Ints
+from nadi.waiting.span_kernels import (
+    ChainGraph,
+    SegmentColumns,
+    SpanColumns,
+    SpanGraph,
+    divide_spans,
+    spans_of_threads,
+)
 from nadi.waiting.stated_waits import stated_waits
 from nadi.waiting.timelines import Actor, SegmentKind, Segments
 
 __all__ = ["RecordedActors", "is_host", "recorded_segments"]
 
 _ON_THREAD = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.COMMUNICATION)
-_RUN, _RUNNABLE, _WAIT = (int(kind) for kind in SegmentKind)
+_MORE_ROOM = 1 << 16  # for segments than there are spans; most spans have one
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,20 +48,6 @@ class RecordedActors:
     segments: Segments
     lock: Ints
     locks: list[str]
-
-
-class _Spans(NamedTuple):
-    """Stretches of time of actors that end at a vertex; int64, shape (spans,).
-
-    The actor may work from ``start`` for ``own`` ns (edge ``edge``); the rest is divided by what
-    the vertex waits for.
-    """
-
-    actor: Ints
-    vertex: Ints
-    start: Ints
-    own: Ints
-    edge: Ints
 
 
 def recorded_segments(replay: Replay) -> RecordedActors:
@@ -87,9 +80,10 @@ def recorded_segments(replay: Replay) -> RecordedActors:
     divided = _divided(replay, of_op, channel, unexplained)
     stated = stated_waits(graph, divided, actors, number_of)
     is_wait = stated.target >= 0
+    kind = np.where(is_wait, SegmentKind.WAIT, divided.kind)
+    target = np.where(is_wait, stated.target, divided.target)
     found = Segments(
-        divided.actor, np.where(is_wait, _WAIT, divided.kind), divided.start, divided.end,
-        np.where(is_wait, stated.target, divided.target), divided.edge,
+        divided.actor, kind, divided.start, divided.end, target, divided.edge
     )  # fmt: skip
     return RecordedActors(actors, found, stated.lock, stated.locks)
 
@@ -139,34 +133,21 @@ def _channels(graph: EventGraph, number_of: Callable[[Actor], int]) -> Ints:
 
 def _divided(replay: Replay, of_op: Ints, channel: Ints, unexplained: int) -> Segments:
     """Return the segments of all threads and streams."""
-    graph, time = replay.graph, replay.time
-    spans = _joined([*_thread_spans(graph, of_op), *_stream_spans(replay, of_op)])
-    v, until = spans.vertex, time[spans.vertex]
-    bound = replay.bound_by[v]
-    has = bound >= 0
-    source = np.where(has, graph.in_src[bound], v)
-    via_hub = source >= 2 * graph.num_ops
-    last = replay.bound_by[source]
-    entered = np.where(via_hub & (last >= 0), graph.in_src[last], source)
-    awaited = of_op[np.minimum(entered // 2, graph.num_ops - 1)]
-    self_bound = bound == spans.edge
-    rest = np.minimum(spans.start + spans.own, until)
-    told = np.where(has & ~self_bound, np.clip(time[source], rest, until), rest)
-    explained = np.clip(until - np.where(has, graph.delay[v], until - rest), told, until)
-    none = np.full(v.size, -1, dtype=np.int64)
-    alone = awaited == spans.actor
-    to_channel = np.where(
-        via_hub, channel[np.minimum(np.where(has, graph.edge_op[bound], 0), graph.num_ops - 1)], -1
-    )
-    pure = np.where(has & (graph.edge_kind[bound] == EdgeKind.COMMUNICATION), channel[v // 2], -1)
-    pure = np.where(self_bound & (v % 2 == 1) & ~is_host(graph)[v // 2], pure, -1)
-    return _assembled([
-        (spans, np.where(pure >= 0, _WAIT, _RUN), spans.start, rest, pure, spans.edge),
-        (spans, np.where(alone, _RUNNABLE, _WAIT), rest, told, np.where(alone, -1, awaited), none),
-        (spans, np.where(to_channel >= 0, _WAIT, _RUNNABLE), told, explained, to_channel, bound),
-        (spans, np.full(v.size, _WAIT), explained, until, np.full(v.size, unexplained),
-         graph.num_edges + v),
-    ])  # fmt: skip
+    graph = replay.graph
+    on_host = is_host(graph)
+    parts = [*_thread_spans(graph, of_op, on_host), *_stream_spans(replay, of_op, on_host)]
+    spans = SpanColumns(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    known = SpanGraph(
+        replay.time, graph.delay, replay.bound_by, graph.in_src, graph.edge_op, of_op, channel,
+        graph.edge_kind == EdgeKind.COMMUNICATION, on_host,
+    )  # fmt: skip
+    room = spans.vertex.size + _MORE_ROOM
+    while True:
+        made = SegmentColumns(*(np.empty(room, dtype=np.int64) for _ in SegmentColumns._fields))
+        count = int(divide_spans(spans, known, unexplained, made))
+        if count <= room:
+            return Segments(*(column[:count] for column in made))
+        room = count
 
 
 def is_host(graph: EventGraph) -> Bools:
@@ -175,35 +156,42 @@ def is_host(graph: EventGraph) -> Bools:
     return found
 
 
-def _thread_spans(graph: EventGraph, of_op: Ints) -> list[_Spans]:
+def _thread_spans(graph: EventGraph, of_op: Ints, on_host: Bools) -> list[SpanColumns]:
     """Return the stretches between the boundaries of threads, and before the first that is caused.
 
     A thread whose first operation depends on another thread waits for it since the rank began.
     """
-    edge = np.flatnonzero(np.isin(graph.edge_kind, _ON_THREAD))
-    source, vertex = graph.in_src[edge], graph.destinations[edge]
-    real = (source < 2 * graph.num_ops) & (vertex < 2 * graph.num_ops)
-    edge, source, vertex = edge[real], source[real], vertex[real]
-    on_host = is_host(graph)
-    chain = on_host[vertex // 2] & on_host[source // 2]
-    chain &= of_op[vertex // 2] == of_op[source // 2]
-    edge, source, vertex = edge[chain], source[chain], vertex[chain]
-    found = _Spans(of_op[vertex // 2], vertex, graph.time[source], graph.weight[edge], edge)
+    on_thread = np.zeros(len(EdgeKind), dtype=np.bool_)
+    on_thread[list(_ON_THREAD)] = True
+    known = ChainGraph(
+        graph.time, graph.in_ptr, graph.in_src, graph.weight, on_thread[graph.edge_kind], of_op,
+        on_host,
+    )  # fmt: skip
+    room = 2 * graph.num_ops
+    while True:
+        spans = SpanColumns(*(np.empty(room, dtype=np.int64) for _ in SpanColumns._fields))
+        count = int(spans_of_threads(known, spans))
+        if count <= room:
+            break
+        room = count
+    found = SpanColumns(*(column[:count] for column in spans))
     ops = np.flatnonzero(on_host)
-    first = 2 * ops[np.lexsort((graph.time[2 * ops], of_op[ops]))]
-    first = first[np.unique(of_op[first // 2], return_index=True)[1]]
+    soonest = np.full(int(of_op.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(soonest, of_op[ops], graph.time[2 * ops])
+    ops = ops[graph.time[2 * ops] == soonest[of_op[ops]]]
+    first = 2 * ops[np.unique(of_op[ops], return_index=True)[1]]
     first = first[np.diff(graph.in_ptr)[first] > 0]
     begins = np.full(len(graph.job.traces), np.iinfo(np.int64).max)
     np.minimum.at(begins, graph.op_trace, graph.time[0 : 2 * graph.num_ops : 2])
     none = np.zeros(first.size, dtype=np.int64)
     before = begins[graph.op_trace[first // 2]]
-    return [found, _Spans(of_op[first // 2], first, before, none, none - 1)]
+    return [found, SpanColumns(of_op[first // 2], first, before, none, none - 1)]
 
 
-def _stream_spans(replay: Replay, of_op: Ints) -> list[_Spans]:
+def _stream_spans(replay: Replay, of_op: Ints, on_host: Bools) -> list[SpanColumns]:
     """Return the stretches before and during the operations of streams."""
     graph, time = replay.graph, replay.time
-    op = np.flatnonzero(~is_host(graph))
+    op = np.flatnonzero(~on_host)
     op = op[np.lexsort((time[2 * op], of_op[op]))]
     actor, start, end = of_op[op], time[2 * op], time[2 * op + 1]
     new = np.append(True, actor[1:] != actor[:-1])[: op.size]
@@ -213,28 +201,11 @@ def _stream_spans(replay: Replay, of_op: Ints) -> list[_Spans]:
     before = np.where(new, start, np.append(0, latest[:-1])[: op.size])
     idle = before < start
     none = np.zeros(op.size, dtype=np.int64)
-    waits = _Spans(actor, 2 * op, before, none, none - 1)
+    waits = SpanColumns(actor, 2 * op, before, none, none - 1)
     bound = replay.bound_by[2 * op + 1]
     is_own = (bound >= 0) & (graph.in_src[bound] == 2 * op)
     own = np.where(is_own, graph.weight[bound], 0)
     begin = np.maximum(before, start)
     own = np.clip(own - (begin - start), 0, None)
-    works = _Spans(actor, 2 * op + 1, begin, own, np.where(own > 0, bound, -1))
-    return [_Spans(*(column[idle] for column in waits)), works]
-
-
-def _joined(parts: list[_Spans]) -> _Spans:
-    return _Spans(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-
-_Piece = tuple[_Spans, Ints, Ints, Ints, Ints, Ints]
-
-
-def _assembled(pieces: list[_Piece]) -> Segments:
-    """Put pieces together, without empty ones."""
-    parts = []
-    for spans, kind, start, end, target, edge in pieces:
-        kept = end > start
-        columns = (spans.actor, kind, start, end, target, edge)
-        parts.append([column[kept].astype(np.int64, copy=False) for column in columns])
-    return Segments(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    works = SpanColumns(actor, 2 * op + 1, begin, own, np.where(own > 0, bound, -1))
+    return [SpanColumns(*(column[idle] for column in waits)), works]

@@ -9,16 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.graph.event_graph import EventGraph
+from nadi.link.dependencies.lock_ranges import LOCK_WAIT, WOKEN_BY
 from nadi.model.ancestors import nearest
 from nadi.model.arrays import Bools, Ints
 from nadi.waiting.timelines import Actor, SegmentKind, Segments
 
-__all__ = ["LOCK_WAIT", "WOKEN_BY", "StatedWaits", "stated_waits"]
-
-LOCK_WAIT = "nadi::wait "
-"""Begin of the name of a range in which a thread waits for a lock; the lock's name follows."""
-WOKEN_BY = "nadi::woken by "
-"""Begin of the name of a range after it; the id of the thread that freed the lock follows."""
+__all__ = ["StatedWaits", "stated_waits"]
 
 _LOADER = r"MultiProcessingDataLoaderIter.*(__next__|_next_data|_get_data)"
 _FRAMES = ("python", "annotation")

@@ -70,7 +70,7 @@ def switch_timelines(events: SwitchEvents, threads: Sequence[int] | None = None)
     none = np.full(table.shape[0], -1, dtype=np.int64)
     actor, kinds, start, stop, target = table.T.copy()
     segments = Segments(actor, kinds, start, stop, target, none)
-    return make_timelines(actors, [segments], int(events.time.min(initial=end)), end)
+    return make_timelines(actors, segments, int(events.time.min(initial=end)), end)
 
 
 def _all_threads(events: SwitchEvents) -> list[int]:

@@ -121,14 +121,10 @@ class Timelines:
         })  # fmt: skip
 
 
-def make_timelines(actors: list[Actor], parts: list[Segments], begin: int, end: int) -> Timelines:
+def make_timelines(actors: list[Actor], segments: Segments, begin: int, end: int) -> Timelines:
     """Sort segments, cut them at the borders of the window, and drop empty ones. O(n log n)."""
-    joined = Segments(*(
-        np.concatenate([getattr(part, name) for part in parts] or [np.empty(0, dtype=np.int64)])
-        for name in _COLUMNS
-    ))  # fmt: skip
-    start, stop = np.maximum(joined.start, begin), np.minimum(joined.end, end)
+    start, stop = np.maximum(segments.start, begin), np.minimum(segments.end, end)
     kept = np.flatnonzero(start < stop)
-    kept = kept[np.lexsort((start[kept], joined.actor[kept]))]
-    cut = Segments(joined.actor, joined.kind, start, stop, joined.target, joined.edge)
+    kept = kept[np.lexsort((start[kept], segments.actor[kept]))]
+    cut = Segments(segments.actor, segments.kind, start, stop, segments.target, segments.edge)
     return Timelines(tuple(actors), cut.chosen(kept), begin, end)

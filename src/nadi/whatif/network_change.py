@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import UsageError
+from nadi.graph.build.early_returns import returns_early
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.model.arrays import Ints
 from nadi.units import exact_ns, exact_rate
@@ -67,7 +68,7 @@ class OnNetwork:
 
 
 def _transfers(graph: EventGraph) -> Ints:
-    """Find the edge that is the transfer of each communication.
+    """Find the edges that are the transfer of each communication.
 
     That is the way from the meeting of the ranks. Where a rank does not wait for others, or
     they are not here, it is the longest stretch of its own time; of equal ones the first.
@@ -75,14 +76,15 @@ def _transfers(graph: EventGraph) -> Ints:
     Returns
     -------
     int64, ascending
-        One edge of each operation.
+        One edge of each operation, and one to each thread that continues before its end.
     """
-    edges = np.flatnonzero(graph.edge_kind == EdgeKind.COMMUNICATION)
+    early = returns_early(graph)
+    edges = np.flatnonzero((graph.edge_kind == EdgeKind.COMMUNICATION) & ~early)
     op = graph.edge_op[edges]
     met = graph.in_src[edges] >= 2 * graph.num_ops
     order = np.lexsort((edges, -graph.weight[edges], ~met, op))
     first = np.append(True, np.diff(op[order]) != 0)[: order.size]
-    return np.sort(edges[order[first]])
+    return np.sort(np.append(edges[order[first]], np.flatnonzero(early)))
 
 
 def _bytes_to_send(graph: EventGraph) -> Ints:

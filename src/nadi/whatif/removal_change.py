@@ -73,7 +73,7 @@ def _without_meetings(graph: EventGraph, gone: Bools) -> Edges:
     edges = graph.edges
     hub = 2 * graph.num_ops
     meets = of_ops(edges, gone) & ((edges.src >= hub) | (edges.dst >= hub))
-    op = edges.op[meets & (edges.src >= hub)]
+    op = np.unique(edges.op[meets & (edges.src >= hub)])
     kept = Edges(*(column[~meets] for column in edges))
     # what only waited for others has no other edge from its start to its end
     return join(kept, make_edges(2 * op, 2 * op + 1, 0, EdgeKind.COMMUNICATION, op))

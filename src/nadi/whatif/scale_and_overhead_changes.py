@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.errors import UsageError
+from nadi.graph.build.early_returns import returns_early
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.model.arrays import Bools, Ints
 from nadi.units import exact_ns, plain_number
@@ -70,10 +71,17 @@ class SetTime:
             )
         top = outermost(graph, chosen)
         edges = np.flatnonzero((graph.edge_op >= 0) & (top[graph.edge_op] >= 0) & is_work(graph))
+        # another thread, which continues before the end, does so as much sooner or later
+        early = returns_early(graph)[edges]
+        earlier, edges = edges[early], edges[~early]
         of = top[graph.edge_op[edges]]
         shares = _shares(graph.weight[edges], of, self.time_ns, graph.num_ops)
         # an operation of length 0 has one edge that can take the time: the one into its end
         own = np.bincount(of, weights=graph.weight[edges], minlength=graph.num_ops)
+        before = np.maximum(own[top[graph.edge_op[earlier]]], 1)
+        sooner = np.rint(graph.weight[earlier] / before * self.time_ns).astype(np.int64)
+        edges, shares = np.append(edges, earlier), np.append(shares, sooner)
+        of = top[graph.edge_op[edges]]
         instant = (own[of] == 0) & (graph.destinations[edges] == 2 * of + 1)
         shares[instant] = self.time_ns
         later = later_edges(graph, since)[edges]

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import FormatError, UsageError
+from nadi.graph.build.early_returns import returns_early
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.model.arrays import Ints
 from nadi.model.schema import COMM_TYPES
@@ -218,7 +219,7 @@ def _groups(graph: EventGraph) -> tuple[Ints, list[tuple[int, ...]]]:
 
 
 def _by_type(graph: EventGraph, system: System, comm_type: Ints, time: Ints) -> pl.DataFrame:
-    edges = np.flatnonzero(graph.edge_kind == EdgeKind.COMMUNICATION)
+    edges = np.flatnonzero((graph.edge_kind == EdgeKind.COMMUNICATION) & ~returns_early(graph))
     ops = graph.edge_op[edges]
     names = np.array(COMM_TYPES, dtype=object)
     known = time[ops] >= 0

@@ -29,7 +29,7 @@ from nadi.kernels.strings import make_words
 from nadi.model.arrays import Bytes, Ints
 from nadi.model.schema import CATEGORIES
 
-__all__ = ["CATEGORY", "CATEGORY_WORDS", "Events", "Limits", "scan"]
+__all__ = ["CATEGORY", "CATEGORY_WORDS", "EventReader", "Events", "Limits", "scan"]
 
 CATEGORY = {
     "cpu_op": "operator",
@@ -156,7 +156,7 @@ class Events:
         return self.found.comm[:, COMM_COLUMNS[name]]
 
 
-class _Reader:
+class EventReader:
     """Reads the events of a list, growing its arrays as needed."""
 
     def __init__(self, raw: RawFile, limits: Limits, at: int, size: int, is_first: bool) -> None:
@@ -240,7 +240,7 @@ def scan(raw: RawFile, begin: int, limits: Limits) -> tuple[Events, int]:
     text = raw.content
     if text[begin] != ord("["):
         raise type_error(raw, begin, "`array`", "$.traceEvents")
-    readers = read_list(text, begin, partial(_Reader, raw, limits), b"ph|cat|name|pid|ts")
+    readers = read_list(text, begin, partial(EventReader, raw, limits), b"ph|cat|name|pid|ts")
     end = readers[-1].at + 1
     if len(readers) == 2:
         return _join(*readers), end
@@ -249,7 +249,7 @@ def scan(raw: RawFile, begin: int, limits: Limits) -> tuple[Events, int]:
     return Events((found,), found, one.counts(), one.odd(), one.count("quoted_ids") > 0), end
 
 
-def _join(first: _Reader, second: _Reader) -> Events:
+def _join(first: EventReader, second: EventReader) -> Events:
     """Join two parts of a list."""
     a, b = first.found(), second.found()
     num_rows, num_keys = a.numbers.shape[1], a.keys.shape[0]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nadi.graph.build.edge_list import Limits, join_edges, make_limits
+from nadi.graph.build.early_returns import HostWork, early_returns
+from nadi.graph.build.edge_list import Limits, join_edges, join_limits, make_limits
 from nadi.graph.build.rank_vertices import RankOps
 from nadi.graph.event_graph import EdgeKind, Edges, make_edges
 from nadi.kernels.intervals import expand_ranges
@@ -53,16 +54,19 @@ class _Parts:
     leaves: Bools  # whether it waits for others
 
 
-def meet(job: Job, ranks: Sequence[RankOps], first_vertex: int) -> Meetings:
+def meet(job: Job, ranks: Sequence[RankOps], first_vertex: int, waited: Ints) -> Meetings:
     """Make every rank of a collective end after all ranks that it waits for have entered.
 
     A rank that left before the straggler entered did not wait for it (clocks disagree) and keeps
-    its own duration. O(parts log parts).
+    its own duration. Threads that continue before a collective on another thread ends wait for it
+    as :func:`nadi.graph.build.early_returns.early_returns` finds. O(parts log parts).
 
     Parameters
     ----------
     first_vertex
         The vertex of the first collective.
+    waited
+        int64: vertices of threads whose waits are known already.
     """
     parts = _parts(job, ranks)
     count = int(parts.collective.max(initial=-1)) + 1
@@ -75,9 +79,12 @@ def meet(job: Job, ranks: Sequence[RankOps], first_vertex: int) -> Meetings:
     on_device = leaving[~parts.on_thread[leaving]]
     vertex = 2 * parts.op + 1
     vertex[parts.on_thread] = -1
+    early = []
     for number, rank in enumerate(ranks):
         mine = leaving[parts.on_thread[leaving] & (parts.rank[leaving] == number)]
         vertex[mine] = _ends_of_waits(rank, parts.op[mine], last[mine])
+        work = HostWork(parts.op[mine], parts.end[mine], hub[mine], last[mine])
+        early.append(early_returns(rank, work, waited))
     leaving = leaving[vertex[leaving] >= 0]
     reached = _times(ranks, parts.rank[leaving], vertex[leaving])
     edges = join_edges([
@@ -86,9 +93,11 @@ def meet(job: Job, ranks: Sequence[RankOps], first_vertex: int) -> Meetings:
             hub[leaving], vertex[leaving], reached - last[leaving], EdgeKind.COMMUNICATION,
             parts.op[leaving],
         ),
+        *(found for found, _ in early),
     ])  # fmt: skip
-    threads = leaving[parts.on_thread[leaving]]
-    return Meetings(entered, edges, make_limits(vertex[threads], 0), parts.op[on_device])
+    threads = make_limits(vertex[leaving[parts.on_thread[leaving]]], 0)
+    limits = join_limits([threads, *(found for _, found in early)])
+    return Meetings(entered, edges, limits, parts.op[on_device])
 
 
 def _parts(job: Job, ranks: Sequence[RankOps]) -> _Parts:

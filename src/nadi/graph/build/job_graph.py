@@ -59,12 +59,12 @@ def _vertices_and_edges(
         waiting.append(waiting_edges(rank, deps, typical))
         del deps
     num_vertices = 2 * sum(rank.rows.size for rank in ranks)
-    meetings = meet(job, ranks, num_vertices)
-    edges, limits = [meetings.edges], [meetings.limits]
-    for rank, (more_edges, more_limits) in zip(ranks, waiting, strict=True):
+    known = join_limits([one for _, of_rank in waiting for one in of_rank])
+    meetings = meet(job, ranks, num_vertices, known.vertex)
+    edges = [meetings.edges]
+    for rank, (more_edges, _) in zip(ranks, waiting, strict=True):
         edges += [*more_edges, device_edges(rank, meetings.waiting)]
-        limits += more_limits
-    joined = join_limits(limits)
+    joined = join_limits([known, meetings.limits])
     for rank in ranks:
         edges += thread_edges(rank, joined)
     time = np.empty(num_vertices + meetings.entered.size, dtype=np.int64)

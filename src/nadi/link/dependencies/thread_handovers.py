@@ -17,6 +17,7 @@ from nadi.link.dependencies.launch_correlation import (
     host_work,
     launcher_rows,
 )
+from nadi.link.dependencies.lock_ranges import threads_sharing_locks
 from nadi.link.dependencies.operator_nesting import Nesting
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import LABELS
@@ -26,7 +27,8 @@ __all__ = ["forward_to_backward", "hand_overs"]
 
 _Found = list[tuple[str, tuple[Ints, Ints]]]
 
-_BACKWARD = r"^autograd::engine::evaluate_function"
+_AUTOGRAD = r"^autograd::engine"
+_BACKWARD = rf"{_AUTOGRAD}::evaluate_function"
 _SHORTEST_WAIT_NS = 30_000
 
 
@@ -160,7 +162,8 @@ def _waits_for_workers(
     """Treat an idle interval of the main thread in which another thread starts work as a hand-over.
 
     autograd runs the backward pass of a program that uses a device this way. The work depends on
-    the start of the interval, and the end of the interval depends on the work.
+    the start of the interval, and the end of the interval depends on the work. A thread with which
+    the main one shares locks works for itself, unless it runs the backward pass.
     """
     thread = trace.column("thread")
     main = _main_thread(trace, nesting)
@@ -169,6 +172,8 @@ def _waits_for_workers(
     # threads without operators do not compute: NCCL's watchdog only polls events
     computing = thread[trace.category_mask("operator") & (trace.column("start") >= 0)]
     workers = np.setdiff1d(computing, [main, *thread[is_gloo]])
+    engines = thread[trace.name_mask(_AUTOGRAD)]
+    workers = np.setdiff1d(workers, np.setdiff1d(threads_sharing_locks(trace, main), engines))
     found: _Found = []
     for worker in workers:
         found += _episodes(trace, waiting, top_level[thread[top_level] == worker])

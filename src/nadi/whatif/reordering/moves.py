@@ -253,11 +253,13 @@ def _move_on_thread(units: Units, block: Block, edits: _Edits) -> None:
 
 
 def _waits_for_communication(layout: Layout, vertex: int) -> list[int]:
-    """Return the edges by which a thread waits at a vertex for communication."""
+    """Return the edges by which a thread waits at a vertex for communication of another one."""
     graph = layout.graph
     found = []
     for edge in range(int(graph.in_ptr[vertex]), int(graph.in_ptr[vertex + 1])):
         source = int(graph.in_src[edge])
+        if layout.returns_early[edge]:
+            found.append(edge)
         if graph.edge_kind[edge] == EdgeKind.THREAD and source < 2 * graph.num_ops:
             trace, row = int(graph.op_trace[source // 2]), int(graph.op_row[source // 2])
             if graph.job.traces[trace].nodes["comm_type"][row] != "none":

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from nadi.graph.build.early_returns import returns_early
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import DEVICE_WORK
@@ -133,6 +134,11 @@ class Layout:
         edges = np.flatnonzero(self.graph.edge_kind == EdgeKind.SYNC)
         order = np.argsort(self.graph.in_src[edges], kind="stable")
         return edges[order], self.graph.in_src[edges[order]]
+
+    @cached_property
+    def returns_early(self) -> Bools:
+        """Which edges let a thread continue before a collective's own range ends."""
+        return returns_early(self.graph)
 
     @cached_property
     def destinations(self) -> Ints:
