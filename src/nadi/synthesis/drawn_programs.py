@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from nadi.model.arrays import Ints
-from nadi.synthesis.back_off import BackOff, History
+from nadi.synthesis.back_off import BackOff
 from nadi.synthesis.grammar import scaled_turns
 from nadi.synthesis.learned_model import END, FIRST_START, Role, TraceModel
+from nadi.synthesis.transformer import TransformerDraws
 
 __all__ = ["ProgramDraws"]
 
 _MOST = 2
 """Times the longest sequence that was learned, after which one ends."""
+
+
+class _Sequences(Protocol):
+    """A model of sequences: what :class:`BackOff` and :class:`TransformerDraws` have in common."""
+
+    def begin(self, start: int) -> Any:
+        """Return a sequence with its start only, which has ``append``."""
+
+    def next(self, history: Any, random: np.random.Generator, /) -> list[int]:
+        """Return a symbol that comes next, and others that may replace it."""
 
 
 class ProgramDraws:
@@ -28,7 +40,10 @@ class ProgramDraws:
 
     def __init__(self, model: TraceModel, temperature: float) -> None:
         self._model = model
-        self._next = BackOff(model.counts, temperature)
+        self._sequences: _Sequences = (
+            BackOff(model.counts, temperature) if model.transformer is None
+            else TransformerDraws(model.transformer, temperature)
+        )  # fmt: skip
 
     def steps(
         self, role: Role, num_steps: int, layers: int, random: np.random.Generator
@@ -68,10 +83,10 @@ class ProgramDraws:
         return np.concatenate(pieces)
 
     def _symbols(self, start: int, below: int, random: np.random.Generator) -> Sequence[int]:
-        history = History(start)
+        history = self._sequences.begin(start)
         found: list[int] = []
         while len(found) <= _MOST * self._model.longest:
-            options = self._next.next(history, random)
+            options = self._sequences.next(history, random)
             if found and options[0] == END:
                 break
             drawn = next((one for one in options if one != END and -1 - one < below), END)

@@ -7,6 +7,7 @@ order in which the operations of a job meet them, so that jobs of another width 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ class Token(NamedTuple):
     stream
         Its number; -1 for none.
     group
-        Members of its process group less the first; empty for all ranks.
+        Form of its process group, as of :func:`form_of`.
     nth_group
         Which of the rank's groups of this form, by first use; -1 for none.
     peer
@@ -126,10 +127,14 @@ _COMP = 4
 
 
 def form_of(ranks: tuple[int, ...], world_size: int) -> tuple[int, ...]:
-    """Return the form of a process group: its members less the first; empty for all ranks."""
+    """Return the form of a process group: its members less the first; empty for all ranks.
+
+    Of members at even distances the first two: so groups of another number of ranks are alike.
+    """
     if len(ranks) == world_size:
         return WORLD
-    return tuple(one - ranks[0] for one in ranks)
+    apart = {after - before for before, after in pairwise(ranks)}
+    return tuple(one - ranks[0] for one in (ranks[:2] if len(apart) == 1 else ranks))
 
 
 def lane_number(thread: int, stream: int) -> int:
