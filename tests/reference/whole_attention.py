@@ -12,9 +12,8 @@ import numpy as np
 def likeliness(known: Any, start: int, symbols: Sequence[int]) -> list[float]:
     """Say how likely each symbol comes next; as ``TransformerDraws.logits``, without memory."""
     program = known.program[known.start.tolist().index(start)]
-    inputs = [program]
-    for one in symbols:
-        inputs.append(known.embedding[known.symbol.tolist().index(one)] + program)
+    places = [known.symbol.tolist().index(one) for one in symbols]
+    inputs = [program, *(known.embedding[one] + program for one in places)]
     vectors = [np.array(one, dtype=np.float64) for one in inputs]
     for layer in known.layers:
         rows = [norm(one, layer.attention_norm) @ layer.mix for one in vectors]

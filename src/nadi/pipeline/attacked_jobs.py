@@ -86,12 +86,7 @@ def attack(
     UsageError
         If a model or a level is unknown, or there is nothing to choose from.
     """
-    _check("model", models, shipped_language_models())
-    _check("level", levels, ATTACKED_LEVELS)
-    if len(set(models)) < _LEAST_JOBS or jobs < _LEAST_JOBS:
-        raise UsageError(
-            "attack", "one answer alone cannot be wrong", "name two models and two jobs or more"
-        )
+    _check_request(models, levels, jobs)
     random = np.random.default_rng(seed)
     progress("generating jobs")
     corpus = [_make(model, number, random) for model in models for number in range(jobs)]
@@ -151,6 +146,15 @@ def _targets(
             what = made.model, made.hidden, made.layers, made.tokens
             targets.append(Target(*what, own, first, second))
     return targets
+
+
+def _check_request(models: Sequence[str], levels: Sequence[str], jobs: int) -> None:
+    _check("model", models, shipped_language_models())
+    _check("level", levels, ATTACKED_LEVELS)
+    if len(set(models)) < _LEAST_JOBS or jobs < _LEAST_JOBS:
+        raise UsageError(
+            "attack", "one answer alone cannot be wrong", "name two models and two jobs or more"
+        )
 
 
 def _check(name: str, given: Sequence[str], known: Sequence[str]) -> None:
