@@ -109,3 +109,19 @@ def test_whether_a_size_is_0_is_not_published(job: nadi.Job) -> None:
     done, _ = private_job.noisy_job(replace(job, traces=tuple(traces)), 1.0, Random(3))
     sizes = done.traces[0].column("comm_bytes")
     assert len(set(sizes[sizes >= 0].tolist())) > 1
+
+
+def test_a_rank_that_begins_with_a_message_is_published(tmp_path: Path) -> None:
+    """Blocks stand on lanes that only communicate, too: which lanes compute is not published."""
+    with nadi.JobBuilder(2) as made:
+        for number in range(4):
+            sent = made.ranks[0].compute("a", duration="3 ms")
+            made.ranks[0].stream(9).send(1, "8 MiB", after=sent, tag=number)
+            got = made.ranks[1].stream(9).recv(0, "8 MiB", tag=number)
+            made.ranks[1].compute("a", duration="3 ms", after=got)
+    key = tmp_path / "key"
+    key.write_text("7f3a91c04d5e2b68f1a07c93d2e845b6")
+    done = nadi.obfuscate(made.job, key, "private")
+    assert nadi.simulate(done.job, nadi.load_system("dgx-h100", 2)).makespan > 0
+    kinds = done.job.traces[1].nodes.filter(pl.col("name").cast(str) == "block")["kind"]
+    assert set(kinds.to_list()) == {"COMP"}

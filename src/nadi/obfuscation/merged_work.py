@@ -23,7 +23,11 @@ __all__ = ["Beside", "Cuts", "merge_work", "slack_of", "time_cuts"]
 
 _BLOCK = "block"
 _STEPS = 4  # at a place: a block, collectives without and with slack, and messages
-_COLUMNS = ("kind", "comm_type", "group", "src", "dst", "tag", "is_async")
+_COLUMNS = {
+    "kind": "COMP", "comm_type": "none", "group": -1, "src": -1, "dst": -1, "tag": -1,
+    "is_async": -1,
+}  # fmt: skip
+"""What communication keeps, and what blocks have instead."""
 
 
 class Cuts(NamedTuple):
@@ -312,6 +316,7 @@ def _nodes(
     given = work.trace.nodes
     rows = np.flatnonzero(work.computes)
     of_lane = np.zeros(int(work.lane.max(initial=0)) + 1, dtype=np.int64)
+    of_lane[work.lane] = work.row  # a lane may only communicate
     of_lane[work.lane[rows]] = work.row[rows]
     row = np.concatenate([of_lane[lane], work.row[merged]])[order]
     is_block = (np.arange(order.size) < lane.size)[order]
@@ -319,12 +324,11 @@ def _nodes(
     comm_bytes = np.concatenate([nothing[: lane.size], size])[order]
     duration = np.concatenate([blocks.time, np.full(merged.size, -1, dtype=np.int64)])[order]
     columns: dict[str, object] = {}
-    for name in _COLUMNS:
+    for name, of_block in _COLUMNS.items():
         column = given[name].gather(row)
-        if column.dtype == pl.Int64:
-            columns[name] = np.where(is_block, -1, column.to_numpy())
-        else:
-            columns[name] = column
+        columns[name] = pl.select(
+            pl.when(pl.Series(is_block)).then(pl.lit(of_block, column.dtype)).otherwise(column)
+        ).to_series()
     for name in ("thread", "stream", "device"):
         columns[name] = given[name].gather(row)
     on_host = given["is_cpu"].gather(row)

@@ -18,7 +18,7 @@ from nadi.synthesis.job_columns import JobColumns, columns_of_job
 from nadi.synthesis.learned_model import END, FIRST_START, Role, Template, TraceModel
 from nadi.synthesis.quantities import QuantityLog, contexts_of_steps
 from nadi.synthesis.storage_lives import learn_memory
-from nadi.synthesis.tokens import RankTokens, Token, Vocabulary
+from nadi.synthesis.tokens import RankTokens, Token, Vocabulary, alike_tokens
 from nadi.synthesis.transformer_training import required_torch, train_transformer
 
 __all__ = ["MODELS", "learn", "template_of", "width_of"]
@@ -64,12 +64,13 @@ class _Learner:
             numbers = [self.starts.setdefault(one, len(self.starts)) for one in starts]
             roles.append(Role(layers[own[0]], *numbers))
         self.quantities.add(ranks, hidden)
-        pace, load, share = self.quantities.noise(ranks)
+        alike = alike_tokens(tokens)
+        pace, load, share = self.quantities.noise(ranks, alike)
         stated = [np.unique(one.columns.layer[one.columns.layer >= 0]) for one in ranks]
         of_job = np.unique(np.concatenate(stated)).size or max(layers)
         contexts = []
         for one in ranks:
-            steps = [one.token[rows] for rows in step_parts(one.columns)]
+            steps = [alike[one.token[rows]] for rows in step_parts(one.columns)]
             contexts.append(contexts_of_steps(steps, len(steps)))
         memory = learn_memory([one.columns.lives for one in ranks], contexts, role, columns.device)
         groups = tuple(_groups(one, columns) for one in ranks)

@@ -1,7 +1,7 @@
 """How large storages are in a job of another width or number of ranks than was learned.
 
-Each follows a power, from two learned jobs: the one that is like it, and one that differs in width
-or in the number of ranks only. They belong together by what makes them, or uses them first.
+Each follows a power, from two learned jobs that differ in width or in the number of ranks only.
+They belong together by what makes them, or uses them first.
 """
 
 from __future__ import annotations
@@ -36,38 +36,44 @@ def made_at(
         own = getattr(template, name)
         if not own or not wish or own == wish:
             continue
-        other = _other(templates, template, name, wish)
+        pair = _pair(templates, template, name, wish)
         power = 1 if name == "hidden" else 0
-        if other is None:
+        if pair is None:
             found = [dict(_scaled(one, wish / own, power)) for one in found]
             continue
-        part = math.log(wish / own) / math.log(getattr(other, name) / own)
+        part = math.log(wish / own) / math.log(getattr(pair[1], name) / own)
         found = [
             dict(_between(now, one, two, part, (wish / own, power)))
-            for now, one, two in zip(
-                found, template.memory.made, other.memory.made, strict=True
-            )
+            for now, one, two in zip(found, *(one.memory.made for one in pair), strict=True)
         ]  # fmt: skip
     return found
 
 
-def _other(
+def _pair(
     templates: Sequence[Template], template: Template, name: str, wish: int
-) -> Template | None:
-    """Return the job nearest to a wish that differs in it, and has the same roles otherwise."""
+) -> tuple[Template, Template] | None:
+    """Return two jobs with the same roles that differ in what is wished.
+
+    The first has it as the template, and is that if possible; the second is nearest to the wish.
+    """
     fixed = "num_ranks" if name == "hidden" else "hidden"
+    own = getattr(template, name)
     like = [
         one for one in templates
-        if getattr(one, name) not in (0, getattr(template, name))
-        and getattr(one, fixed) == getattr(template, fixed)
-        and len(one.roles) == len(template.roles) and one.memory.device
+        if len(one.roles) == len(template.roles) and one.memory.device and getattr(one, name)
+    ]  # fmt: skip
+    pairs = [
+        (one, other) for one in like for other in like
+        if getattr(one, name) == own != getattr(other, name)
+        and getattr(one, fixed) == getattr(other, fixed)
     ]  # fmt: skip
 
-    def away(one: Template) -> tuple[float, bool]:
-        far = abs(math.log(getattr(one, name) / wish))
-        return far, one.num_layers != template.num_layers
+    def away(pair: tuple[Template, Template]) -> tuple[float, bool, int]:
+        far = abs(math.log(getattr(pair[1], name) / wish))
+        layers = sum(one.num_layers != template.num_layers for one in pair)
+        return far, pair[0] is not template, layers
 
-    return min(like, key=away, default=None)
+    return min(pairs, key=away, default=None)
 
 
 def _scaled(made: _MadeBy, ratio: float, power: int) -> Iterator[tuple[int, tuple[Made, ...]]]:
@@ -84,12 +90,13 @@ def _between(
 ) -> Iterator[tuple[int, tuple[Made, ...]]]:
     """Give what is made, changed as between two jobs, so many times of the way."""
     for key, every in made.items():
-        theirs = other.get(key, ())
+        ours, theirs = one.get(key, ()), other.get(key, ())
         changed = []
         for turn, storages in enumerate(every):
-            low = one[key][turn]
-            high = theirs[turn * len(theirs) // len(every)] if theirs else ()
-            if len(high) == len(low):
+            low, high = (
+                many[turn * len(many) // len(every)] if many else () for many in (ours, theirs)
+            )
+            if len(high) == len(low) == len(storages):
                 sizes = [
                     round(amount * (b / a) ** part) if a > 0 and b > 0 else amount
                     for (amount, _), (a, _), (b, _) in zip(storages, low, high, strict=True)

@@ -60,8 +60,13 @@ class QuantityLog:
             of_job = [np.full(own.size, one, dtype=np.int64) for one in (len(ranks), hidden)]
             self._rows.append(np.stack([*of_job, *numbers], axis=1))
 
-    def noise(self, ranks: Sequence[RankTokens]) -> tuple[Floats, Floats, float]:
+    def noise(self, ranks: Sequence[RankTokens], alike: Ints) -> tuple[Floats, Floats, float]:
         """Learn how scores depend on context, and on the operation before.
+
+        Parameters
+        ----------
+        alike
+            As of :func:`nadi.synthesis.tokens.alike_tokens`.
 
         Returns
         -------
@@ -77,7 +82,7 @@ class QuantityLog:
         duration = np.concatenate([rank.columns.duration for rank in ranks])
         score = _scores(token, duration)
         context = np.concatenate([
-            contexts_of([rank.token[rows] for rows in steps])
+            contexts_of([alike[rank.token[rows]] for rows in steps])
             for rank, steps in zip(ranks, parts, strict=True)
         ])  # fmt: skip
         known = ~np.isnan(score)
@@ -149,7 +154,7 @@ def contexts_of(steps: Sequence[Ints]) -> Hashes:
     Parameters
     ----------
     steps
-        The tokens of each step.
+        The tokens of each step, alike ones as one.
     """
     token = np.concatenate(steps).astype(np.uint64) + np.uint64(1)
     found = np.zeros(token.size, dtype=np.uint64)
@@ -167,7 +172,7 @@ def contexts_of_steps(steps: Sequence[Ints], num_learned: int) -> list[Hashes]:
     Parameters
     ----------
     steps
-        The tokens of each step.
+        The tokens of each step, alike ones as one.
     num_learned
         Steps of that job: with one, each is like its first.
     """

@@ -33,7 +33,7 @@ from nadi.synthesis.memory_growth import made_at
 from nadi.synthesis.quantities import EDGES, contexts_of_steps
 from nadi.synthesis.rank_layout import RankLayout, layout_of
 from nadi.synthesis.storage_lives import Growth, Lives, Made, draw_lives
-from nadi.synthesis.tokens import Token
+from nadi.synthesis.tokens import Token, alike_tokens
 
 __all__ = ["JobWishes", "synthetic_columns", "synthetic_job"]
 
@@ -130,9 +130,11 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     tokens = [np.concatenate(own) for own in steps]
     if wishes.hidden:
         check_width(model.quantities, np.concatenate(tokens), wishes.hidden, template.hidden)
+    alike = alike_tokens(model.tokens)
     contexts = {
-        like: contexts_of_steps(programs[like], template.num_steps) for like in set(learned)
-    }  # fmt: skip
+        like: contexts_of_steps([alike[one] for one in programs[like]], template.num_steps)
+        for like in set(learned)
+    }
     expected = np.concatenate([
         np.repeat(paces[rank], [one.size for one in own])
         + context_scores(model.quantities, contexts[learned[rank]])

@@ -7,6 +7,7 @@ order in which the operations of a job meet them, so that jobs of another width 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from nadi.model.arrays import Bools, Ints
 from nadi.simulator.distinct_rows import number_rows
 from nadi.synthesis.job_columns import JobColumns, RankColumns
 
-__all__ = ["WORLD", "RankTokens", "Token", "Vocabulary", "form_of", "lanes_of"]
+__all__ = ["WORLD", "RankTokens", "Token", "Vocabulary", "alike_tokens", "form_of", "lanes_of"]
 
 WORLD: tuple[int, ...] = ()
 """The form of the group of all ranks."""
@@ -124,6 +125,20 @@ class Vocabulary:
 
 
 _COMP = 4
+
+
+def alike_tokens(tokens: Sequence[Token]) -> Ints:
+    """Return of each token the first that is like it but for how far apart ranks are.
+
+    That depends on the number of ranks of a job. What comes first stays so if tokens are added.
+    """
+    known: dict[Token, int] = {}
+    found = []
+    for number, one in enumerate(tokens):
+        peer = (one.peer > 0) - (one.peer < 0)
+        like = one._replace(peer=peer, group=(0,) * len(one.group))
+        found.append(known.setdefault(like, number))
+    return np.array(found, dtype=np.int64)
 
 
 def form_of(ranks: tuple[int, ...], world_size: int) -> tuple[int, ...]:
