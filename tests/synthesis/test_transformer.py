@@ -68,7 +68,6 @@ def test_only_the_last_positions_are_attended_to() -> None:
             past.append(one)
         found.append(draws.logits(past))
     assert np.allclose(*found, atol=1e-6)
-    assert np.allclose(found[0], likeliness(known, 5, [0, *symbols]), atol=1e-3)
 
 
 def test_temperature_0_is_the_likeliest_and_options_are_in_order() -> None:
@@ -82,9 +81,21 @@ def test_temperature_0_is_the_likeliest_and_options_are_in_order() -> None:
 
 
 @pytest.fixture(scope="module")
-def model(demo_folder: Path) -> TraceModel:
-    """What was learned of the demo, with a transformer that knows nothing."""
-    known = nadi.pipeline.learn(demo_folder)
+def model() -> TraceModel:
+    """What was learned of a small job, with a transformer that knows nothing."""
+    with nadi.JobBuilder(4) as made:
+        pairs = [made.group("pair", (0, 1)), made.group("pair2", (2, 3))]
+        for number, rank in enumerate(made.ranks):
+            for _ in range(4):
+                for layer in range(5):
+                    done = rank.compute(f"forward.{layer % 2}", duration="1 ms")
+                rank.collective("all_reduce", "1 MiB", after=done, group=pairs[number // 2])
+                if number % 2:
+                    rank.recv(number - 1, "1 MiB")
+                else:
+                    rank.send(number + 1, "1 MiB")
+            rank.collective("all_gather", "1 MiB")
+    known = nadi.pipeline.learn(made.job)
     starts = {one for job in known.templates for role in job.roles for one in role[1:]}
     starts |= {FIRST_START + number for number in range(len(known.rules))}
     symbols = [*range(-len(known.rules), len(known.tokens)), END]
@@ -92,7 +103,7 @@ def model(demo_folder: Path) -> TraceModel:
 
 
 @given(st.integers(0, 99), st.sampled_from([0.0, 1.0, 300.0]))
-@settings(max_examples=examples(16))
+@settings(max_examples=examples(40))
 def test_whatever_it_draws_is_valid_and_runs(
     model: TraceModel, seed: int, temperature: float
 ) -> None:

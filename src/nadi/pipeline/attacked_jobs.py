@@ -99,7 +99,9 @@ def attack(
             found = attack_targets(targets)
             tables.append(
                 found.select(
-                    pl.lit(level).alias("level"), pl.all(), pl.lit(len(targets)).alias("jobs")
+                    pl.lit(level).alias("level"),
+                    pl.all(),
+                    pl.lit(len(targets), pl.Int64).alias("jobs"),
                 )
             )
     learned = [one for one in levels if one in _LEARNED]

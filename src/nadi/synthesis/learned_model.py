@@ -129,6 +129,8 @@ class TraceModel:
         What comes after what, for each length of context; empty with a transformer.
     longest
         The most symbols that a sequence has.
+    largest
+        The most operations that a step has.
     quantities
         Sizes and durations.
     templates
@@ -141,6 +143,7 @@ class TraceModel:
     rules: tuple[Repeat, ...]
     counts: tuple[Counts, ...]
     longest: int
+    largest: int
     quantities: Quantities
     templates: tuple[Template, ...]
     transformer: Transformer | None = None

@@ -104,7 +104,9 @@ class _Learner:
         learned = kind == "transformer"
         return TraceModel(
             tokens, tuple(self.grammar.rules), () if learned else count_contexts(sequences),
-            max(len(symbols) for symbols, _ in sequences), self.quantities.table(),
+            max(len(symbols) for symbols, _ in sequences),
+            max(self.grammar.size_of(symbols) for _, symbols in self.steps),
+            self.quantities.table(),
             tuple(
                 one._replace(roles=tuple(_numbered(role, first_step) for role in one.roles))
                 for one in self.templates

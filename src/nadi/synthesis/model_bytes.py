@@ -37,8 +37,8 @@ def encode_model(model: TraceModel) -> bytes:
     """Return a model as bytes; equal models give equal bytes."""
     content = {
         "tokens": model.tokens, "rules": model.rules, "counts": model.counts,
-        "longest": model.longest, "quantities": model.quantities, "templates": model.templates,
-        "transformer": model.transformer,
+        "longest": model.longest, "largest": model.largest, "quantities": model.quantities,
+        "templates": model.templates, "transformer": model.transformer,
     }  # fmt: skip
     return _HEAD + zlib.compress(msgspec.msgpack.encode(content, enc_hook=_plain), 6)
 
@@ -88,7 +88,7 @@ def _model(found: Any) -> TraceModel:
     arrays: dict[str, Any] = dict(zip(Quantities._fields, map(_array, listed), strict=False))
     return TraceModel(
         tokens, rules, tuple(Counts(*map(_array, one)) for one in found["counts"]),
-        int(found["longest"]), Quantities(**arrays, memory=float(memory)),
+        int(found["longest"]), int(found["largest"]), Quantities(**arrays, memory=float(memory)),
         tuple(map(_template, found["templates"])), _transformer(found["transformer"]),
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ from nadi.synthesis.transformer import EPSILON, HEADS, WINDOW, Layer, Transforme
 __all__ = ["required_torch", "train_transformer"]
 
 _WIDTH, _LAYERS = 96, 3
-_ROWS, _LENGTH = 8, 384
+_ROWS, _LENGTH = 4, 384
 _LEAD = 64
 """Symbols of a part from within a sequence that are only context."""
 _UPDATES = 600
