@@ -69,13 +69,13 @@ def test_epsilon_is_the_sum_of_its_parts_and_noise_never_comes_again(
 def _with_one_more(after: int, duration: str) -> nadi.Job:
     """Return a job whose first rank has one more computation after that of a number."""
     with nadi.JobBuilder(2) as made:
-        for rank in made.ranks:
+        for rank, time in zip(made.ranks, ("5 ms", "6 ms"), strict=True):  # of two traces
             for number in range(8):
                 rank.stream(7).compute("b", duration="1 ms")
                 if number == after and rank is made.ranks[0]:
                     rank.stream(7).compute("x", duration=duration)
                 rank.stream(7).compute("b", duration="1 ms")
-                done = rank.compute("a", duration="5 ms")
+                done = rank.compute("a", duration=time)
                 rank.collective("all_reduce", "64 MiB", after=done)
     return made.job
 
