@@ -146,7 +146,7 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     parts = np.split(durations, ends)
     means = (known.duration * np.diff(EDGES)).sum(axis=1)
     usual = np.where(table.kind == _COMP, np.maximum(means, 0), 0.0)
-    made = made_at(model.templates, template, width, layout.num_ranks)
+    made = made_at(model.templates, template, (width, layout.num_ranks, wishes.layers))
     ranks = []
     for rank, own in enumerate(steps):
         mine = parts[rank * num_steps : (rank + 1) * num_steps]
