@@ -27,6 +27,7 @@ _INTERVALS = (8, 16, 32, 64, 128, 256, 512)
 # the number of collectives between two cuts: one, else powers of 4, 2 and sqrt(2)
 _BASES = (np.inf, 4.0, 2.0, 2.0**0.5)
 _SPREADS = (1.5, 0.5, 0.0)  # of the sizes of parts and messages
+_TRIED = 4  # numbers of intervals, before parts are more alike
 _STARTS = 3  # of the numbers of intervals, the first is one of so many
 _SHIFT = 0.4  # of a cut, as a part of an interval
 _CLASSES = 6  # of slack
@@ -111,7 +112,7 @@ def merge_job(
     least = int((key.unit("intervals") + 1) / 2 * _STARTS)
     for spread in _SPREADS:
         splits = Splits(lambda meeting, part: key.unit("part", str(meeting), str(part)), spread)
-        for intervals in _INTERVALS[least:]:
+        for intervals in _INTERVALS[least : least + _TRIED if spread else None]:
             grid = _grid(max(done.makespan, 1), intervals, key)
             for base in _BASES:
                 merged = _merged(job, works, grid, base, splits)
