@@ -258,7 +258,7 @@ def page(scores: Scores) -> str:
     lines = [
         "# How near synthetic jobs are to jobs that were held back",
         "",
-        "Written by `python verification/synthesis.py --all --write docs/synthesis-scores.md`.",
+        f"Written by `python verification/synthesis.py {' '.join(sys.argv[1:])}`.",
         "[synthesize.md](synthesize.md) says what is learned.",
         "",
         "Distances from 0 (equal) to 1 (nothing in common). Which step, width, depth and number of",
