@@ -126,17 +126,16 @@ def _memory(found: Any) -> MemoryUse:
 def _transformer(found: Any) -> Transformer | None:
     if found is None:
         return None
-    *arrays, layers = found
-    return Transformer(
-        *map(_array, arrays), layers=tuple(Layer(*map(_array, one)) for one in layers)
-    )
+    *listed, layers = found
+    arrays: dict[str, Any] = dict(zip(Transformer._fields, map(_array, listed), strict=False))
+    return Transformer(**arrays, layers=tuple(Layer(*map(_array, one)) for one in layers))
 
 
 def _check(model: TraceModel) -> None:
     """Raise ValueError if parts do not belong together."""
     known = model.quantities
     size = known.token.size
-    shapes = [one.shape[0] for one in known[:_BY_ENTRY]]
+    shapes = [getattr(known, name).shape[0] for name in Quantities._fields[:_BY_ENTRY]]
     if shapes != [size] * _BY_ENTRY or known.duration.shape[1] != EDGES.size - 1:
         raise ValueError("quantities")
     if known.flops.shape[1] != NUM_VARIANTS or known.shape.shape[1:] != (NUM_VARIANTS, 4):

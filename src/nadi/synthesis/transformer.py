@@ -144,7 +144,8 @@ class TransformerDraws:
             weight = np.where(logit >= np.log(_RARE), np.exp(logit), 0.0)
             passed = np.cumsum(weight)
             drawn = int(np.searchsorted(passed, random.random() * passed[-1], side="right"))
-        return self._transformer.symbol[[drawn, *order]].tolist()
+        options = self._transformer.symbol[np.append(drawn, order)]
+        return [int(one) for one in options]
 
     def logits(self, past: Past) -> npt.NDArray[np.float64]:
         """Return how likely each symbol comes next, as logarithms but for a constant."""

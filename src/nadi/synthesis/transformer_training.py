@@ -139,11 +139,12 @@ def _batches(
     weight *= [max(one.size, 1) for one in coded]
     weight /= weight.sum()
     for _ in range(_UPDATES):
-        batch = _Batch(
-            *(np.full((_ROWS, _LENGTH), -1, dtype=np.int64) for _ in range(2)),
-            np.zeros((_ROWS, _LENGTH), dtype=np.int64), np.zeros((_ROWS, _LENGTH), dtype=np.int64),
-            np.zeros((_ROWS, _LENGTH), dtype=np.bool_),
-        )  # fmt: skip
+        shape = _ROWS, _LENGTH
+        symbol_before, of_start, of_part, target = (
+            np.zeros(shape, dtype=np.int64) for _ in range(4)
+        )
+        counts = np.zeros(shape, dtype=np.bool_)
+        batch = _Batch(symbol_before, of_start, of_part, target, counts)
         for row in range(_ROWS):
             at = part = 0
             while at < _LENGTH:
