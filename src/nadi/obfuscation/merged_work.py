@@ -150,8 +150,7 @@ def merge_work(
     Trace
         O(nodes log nodes).
     """
-    blocks = _blocks(work, cuts, beside)
-    merged, comm_of = _merged(work, cuts, beside)
+    blocks, (merged, comm_of) = _blocks(work, cuts, beside), _merged(work, cuts, beside)
     chosen = np.flatnonzero(comm_of >= 0)
     size = np.zeros(merged.size, dtype=np.int64)
     np.add.at(size, comm_of[chosen], np.maximum(sizes[chosen], 0))

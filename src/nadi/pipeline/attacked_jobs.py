@@ -97,13 +97,8 @@ def attack(
         targets = _targets(corpus, known, level, random)
         if len(targets) >= _LEAST_JOBS:
             found = attack_targets(targets)
-            tables.append(
-                found.select(
-                    pl.lit(level).alias("level"),
-                    pl.all(),
-                    pl.lit(len(targets), pl.Int64).alias("jobs"),
-                )
-            )
+            size = pl.lit(len(targets), pl.Int64).alias("jobs")
+            tables.append(found.select(pl.lit(level).alias("level"), pl.all(), size))
     learned = [one for one in levels if one in _LEARNED]
     if learned:
         tables.append(_membership(corpus, known, learned, random, progress))
