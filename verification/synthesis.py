@@ -285,9 +285,10 @@ def page(scores: Scores) -> str:
             lines.append(f"| {measure} | {distance:.3f} | {floor:.3f} | {ceiling:.3f} | {mark} |")
     lines += [
         "", "## Step times", "",
-        "Errors of step times on all shipped systems that allow the ranks, with and without",
-        "changes. A job cannot be nearer to a step than the steps of the recording are to each",
-        "other.", "",
+        f"Errors of step times on {' and '.join(SYSTEMS)}; with `--all` on all shipped systems."
+        if not scores.everything else "Errors of step times on all shipped systems.",
+        "With and without changes. No job can be expected to be nearer to a step than the steps",
+        "of the recording are to each other.", "",
         "| job | step times | median | 90th percentile | of its own steps, median |",
         "|---|---|---|---|---|",
     ]  # fmt: skip
