@@ -24,12 +24,17 @@ def test_what_differs_is_identified_and_what_does_not_is_guessed() -> None:
 
 
 def test_the_command_prints_a_row_for_each_attack(capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = ["--model", "gpt3-125m", "--model", "qwen3-0.6b", "--level", "names", "--jobs", "2"]
+    chosen = ["--model", "gpt3-125m", "--model", "qwen3-0.6b", "--jobs", "2"]
+    levels = ["names", "model", "synthetic"]
+    for level in levels:
+        chosen += ["--level", level]
     assert main(["attack", *chosen, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {row["attack"] for row in rows} == set(ATTACKS)
-    assert {row["level"] for row in rows} == {"original", "names"}
+    assert {row["level"] for row in rows} == {"original", *levels}
     assert all(0 <= row["accuracy"] <= 1 and row["jobs"] == 4 for row in rows)
+    of_model = [row for row in rows if row["level"] == "model"]
+    assert [(row["attack"], row["accuracy"]) for row in of_model] == [("membership", 1.0)]
 
 
 @pytest.mark.parametrize(

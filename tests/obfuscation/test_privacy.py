@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import exp, isclose
 from pathlib import Path
 from random import Random
 
+import numpy as np
+import polars as pl
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.obfuscation import discrete_laplace, discrete_laplace_probability
+from nadi.obfuscation import discrete_laplace, discrete_laplace_probability, private_job
+from tests.amounts import examples
 
 SCALES = st.fractions(Fraction(1, 5), Fraction(40), max_denominator=20)
 
@@ -60,3 +64,64 @@ def test_epsilon_is_the_sum_of_its_parts_and_noise_never_comes_again(
         times = [sum(one.job.traces[0].column("duration").tolist()) for one in (first, second)]
         assert times[0] != times[1]
         assert "how_far" not in first.report  # it would be computed from the original
+
+
+def _with_one_more(after: int, duration: str) -> nadi.Job:
+    """Return a job whose first rank has one more computation after that of a number."""
+    with nadi.JobBuilder(2) as made:
+        for rank, time in zip(made.ranks, ("5 ms", "6 ms"), strict=True):  # of two traces
+            for number in range(8):
+                rank.stream(7).compute("b", duration="1 ms")
+                if number == after and rank is made.ranks[0]:
+                    rank.stream(7).compute("x", duration=duration)
+                rank.stream(7).compute("b", duration="1 ms")
+                done = rank.compute("a", duration=time)
+                rank.collective("all_reduce", "64 MiB", after=done)
+    return made.job
+
+
+@given(st.integers(0, 7), st.integers(1, 100))
+@settings(max_examples=examples(24))
+def test_neighbours_differ_in_one_time_that_is_published(after: int, length: int) -> None:
+    """Without noise: all else, who waits for whom and how many there are, has to be equal."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(private_job, "discrete_laplace", lambda scale, random: 0)
+        one, other = (
+            private_job.noisy_job(_with_one_more(at, f"{length} us"), 1.0)
+            for at in (-1, after)
+        )  # fmt: skip
+    assert other[1].computations == one[1].computations + 1
+    for before, now in zip(one[0].traces, other[0].traces, strict=True):
+        assert before.deps.equals(now.deps)
+        same = [name for name in before.nodes.columns if name != "duration"]
+        assert before.nodes.select(same).equals(now.nodes.select(same))
+        apart = np.abs(before.column("duration") - now.column("duration"))
+        assert int((apart > 0).sum()) <= 1
+        assert int(apart.sum()) <= 100_000
+
+
+def test_whether_a_size_is_0_is_not_published(job: nadi.Job) -> None:
+    traces = [
+        replace(one, nodes=one.nodes.with_columns(
+            comm_bytes=pl.when(pl.col("comm_bytes") > 0).then(0).otherwise(-1).cast(pl.Int64)
+        )) for one in job.traces
+    ]  # fmt: skip
+    done, _ = private_job.noisy_job(replace(job, traces=tuple(traces)), 1.0, Random(3))
+    sizes = done.traces[0].column("comm_bytes")
+    assert len(set(sizes[sizes >= 0].tolist())) > 1
+
+
+def test_a_rank_that_begins_with_a_message_is_published(tmp_path: Path) -> None:
+    """Blocks stand on lanes that only communicate, too: which lanes compute is not published."""
+    with nadi.JobBuilder(2) as made:
+        for number in range(4):
+            sent = made.ranks[0].compute("a", duration="3 ms")
+            made.ranks[0].stream(9).send(1, "8 MiB", after=sent, tag=number)
+            got = made.ranks[1].stream(9).recv(0, "8 MiB", tag=number)
+            made.ranks[1].compute("a", duration="3 ms", after=got)
+    key = tmp_path / "key"
+    key.write_text("7f3a91c04d5e2b68f1a07c93d2e845b6")
+    done = nadi.obfuscate(made.job, key, "private")
+    assert nadi.simulate(done.job, nadi.load_system("dgx-h100", 2)).makespan > 0
+    kinds = done.job.traces[1].nodes.filter(pl.col("name").cast(str) == "block")["kind"]
+    assert set(kinds.to_list()) == {"COMP"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -12,6 +13,7 @@ import nadi
 from nadi.cli import main
 from nadi.load import read_trace_model, write_trace_model
 from nadi.model import validate_trace
+from nadi.simulator import Dimension, Network
 from nadi.synthesis import TraceModel, columns_of_job
 from nadi.synthesis.grammar import scaled_turns
 from nadi.synthesis.model_bytes import decode_model, encode_model
@@ -62,6 +64,37 @@ def test_a_width_and_a_depth_that_were_not_learned(model: TraceModel, folder: Pa
     assert abs(b - a) < 0.15 * a
 
 
+@pytest.mark.parametrize(("hidden", "dp", "layers"), [(384, 2, 4), (512, 4, 4), (384, 4, 4)])
+def test_memory_and_sizes_at_numbers_of_ranks_that_were_not_learned(
+    folder: Path, grown: TraceModel, hidden: int, dp: int, layers: int
+) -> None:
+    made = nadi.pipeline.synthesize(grown, hidden=hidden, ranks=4 * dp, layers=layers, seed=1)
+    true = language_model(folder, hidden, layers, dp=dp, global_batch=4 * dp)
+    found = nadi.similarity(true, made, systems="dgx-h100")
+    assert found["live memory"].distance < 0.05
+    assert found["sizes"].distance < 0.05
+    assert found["communication"].distance < 0.01 or hidden == 384
+
+
+@pytest.fixture(scope="module")
+def grown(folder: Path) -> TraceModel:
+    """Of two widths, and two numbers of data parallel ranks."""
+    sizes = ((256, 2), (512, 2), (256, 4))
+    return nadi.pipeline.learn(
+        [language_model(folder, hidden, dp=dp, global_batch=4 * dp) for hidden, dp in sizes]
+    )
+
+
+def test_storages_are_those_that_were_learned(folder: Path, model: TraceModel) -> None:
+    true = columns_of_job(language_model(folder, 256)).ranks
+    made = columns_of_job(nadi.pipeline.synthesize(model, hidden=256, steps=3, seed=1)).ranks
+    for one, other in zip(true, made, strict=True):
+        was_there = [int(own.lives.bytes[own.lives.begin < 0].sum()) for own in (one, other)]
+        is_made = [int(own.lives.bytes[own.lives.begin >= 0].sum()) for own in (one, other)]
+        assert was_there[0] == was_there[1]
+        assert is_made[1] == 3 * is_made[0]
+
+
 @given(
     st.integers(1, 4), st.integers(1, 6), st.integers(1, 2), st.integers(0, 99),
     st.sampled_from([0.0, 1.0, 30.0, 900.0]),
@@ -75,9 +108,10 @@ def test_any_job_is_valid_and_runs(
     )
     assert len(job.traces) == 4 * copies
     assert not any(validate_trace(trace).height for trace in job.traces)
-    ranks = len(job.traces) if len(job.traces) <= 8 else 16
-    if ranks == len(job.traces):
-        assert nadi.simulate(job, nadi.load_system("dgx-h100", ranks)).makespan > 0
+    network = Network((Dimension("switch", 4 * copies, bandwidth=100.0, latency=500.0),))
+    system = nadi.load_system("dgx-h100", 8)
+    system = msgspec.structs.replace(system, network=network, nccl=None)
+    assert nadi.simulate(job, system).makespan > 0
 
 
 def test_a_recording_keeps_its_structure_and_its_time(demo_folder: Path) -> None:

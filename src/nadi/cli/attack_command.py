@@ -17,7 +17,9 @@ Jobs of the models are generated with random parallel layouts, sequences, micro-
 and devices, and obfuscated at each level. The attacker has other jobs of the same
 models, as they are and obfuscated with other keys, and is asked which model a job is
 of, how large it is, which releases belong together, and whether it is among the jobs
-that the attacker has. Chance is what the most common answer gets.
+that the attacker has. Level model is a model that nadi learn makes of half of the jobs,
+and synthetic are jobs made of it: the attacker is asked which jobs it was learned of.
+Chance is what the most common answer gets.
 
 [bold]Examples[/]
 
@@ -37,7 +39,8 @@ def command(
     level: Annotated[
         list[str] | None,
         typer.Option("--level", metavar="LEVEL", show_default=False,
-                     help="names, shapes, structure or private; repeatable. By default all."),
+                     help="names, shapes, structure, private, model or synthetic; repeatable. By "
+                     "default all."),
     ] = None,
     jobs: Annotated[
         int, typer.Option("--jobs", metavar="N", min=2, help="Jobs of each model."),
@@ -52,12 +55,11 @@ def command(
 
     with show_progress(announce=False, use="attack") as progress:
         progress("starting")
-        from nadi.obfuscation.guarantees import LEVELS
-        from nadi.pipeline.attacked_jobs import ATTACKED_MODELS, attack
+        from nadi.pipeline.attacked_jobs import ATTACKED_LEVELS, ATTACKED_MODELS, attack
         from nadi.report.obfuscation_report import print_attacks
         from nadi.report.text_layout import to_json
 
-        found = attack(model or ATTACKED_MODELS, level or LEVELS, jobs, seed, progress)
+        found = attack(model or ATTACKED_MODELS, level or ATTACKED_LEVELS, jobs, seed, progress)
     if as_json:
         sys.stdout.write(to_json(found.to_dicts()).decode())
         return

@@ -16,12 +16,14 @@ HELP = """Learn a model from jobs, of which nadi synthesize makes new ones.
 A job is a Chakra .et file per rank, a recording, or a folded job, as for nadi simulate.
 The model knows which operations follow which, in steps and layers; on which threads,
 streams and process groups; their sizes and durations. Of several jobs it learns what they
-share; of two widths, what lies between.
+share; of two widths, what lies between. What follows what is learned as counts of
+contexts (ngram), or by a small transformer, which needs torch and some minutes.
 
 [bold]Examples[/]
 
   nadi learn TRACES -o model.nadimodel
   nadi learn JOB_A JOB_B JOB_C -o model.nadimodel
+  nadi learn TRACES -o model.nadimodel --model transformer
   nadi synthesize model.nadimodel -o JOB --steps 10
 """
 
@@ -35,6 +37,9 @@ def command(
         str, typer.Option("--output", "-o", metavar="MODEL", show_default=False,
                           help="Write the model to this file."),
     ],
+    kind: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="ngram or transformer."),
+    ] = "ngram",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -51,7 +56,7 @@ def command(
         from nadi.report.trace_model_report import describe_model, print_model
 
         check_target(locate(output), [Path(job) for job in jobs], overwrite=overwrite)
-        model = learn(jobs, progress=progress)
+        model = learn(jobs, model=kind, progress=progress)
         progress(f"writing {output}")
         size = write_trace_model(model, output, overwrite=overwrite)
     described = describe_model(model, size)

@@ -155,4 +155,5 @@ def _random_lives(rank: RankColumns, size: int, random: np.random.Generator) -> 
         np.concatenate([lives.bytes[lasts], random.permutation(lives.bytes[~lasts])]),
         np.concatenate([lives.begin[lasts], begin]),
         np.minimum(np.concatenate([lives.end[lasts], begin + length]), size - 1),
+        np.concatenate([np.zeros(int(lasts.sum()), dtype=np.int64), begin]),
     )

@@ -15,7 +15,7 @@ import polars as pl
 from nadi.model.arrays import Floats, Ints
 from nadi.obfuscation.attack_features import Seen
 
-__all__ = ["ATTACKS", "Target", "attack_targets", "identify"]
+__all__ = ["ATTACKS", "Target", "attack_targets", "best_threshold", "identify", "whole_vectors"]
 
 
 _RIDGE = 1e-3
@@ -28,6 +28,7 @@ ATTACKS = {
     "layers": "its number of layers, as stated or of the most similar known job",
     "tokens": "tokens of a micro-batch, from sides of products or the most similar known job",
     "linkage": "which of all releases is of the same job as another",
+    "linkage by volume": "the same, by computing time, bytes communicated and ranks alone",
     "membership": "whether the job is one of those that the attacker has",
 }
 """What each attack finds out."""
@@ -83,10 +84,10 @@ def attack_targets(targets: Sequence[Target]) -> pl.DataFrame:
         likes = [_share([truth[at] for at in own], truth) for own in near]
         title = "hidden size" if name == "hidden" else name
         found.append((title, max(direct, *likes), _chance(truth)))
-    whole = [np.concatenate([a, b / np.abs(b).max()], axis=1)
-             for a, b in ((first, scales[1]), (second, scales[2]))]  # fmt: skip
-    linked = _distances(*whole).argmin(axis=1) == np.arange(len(targets))
-    found.append(("linkage", float(linked.mean()), 1 / len(targets)))
+    whole = [whole_vectors([getattr(t, name) for t in targets]) for name in ("first", "second")]
+    for title, pair in (("linkage", whole), ("linkage by volume", scales[1:])):
+        linked = _distances(*pair).argmin(axis=1) == np.arange(len(targets))
+        found.append((title, float(linked.mean()), 1 / len(targets)))
     found.append(("membership", _membership(known, first), 0.5))
     return pl.DataFrame(found, schema=["attack", "accuracy", "chance"], orient="row")
 
@@ -150,8 +151,27 @@ def _membership(known: Floats, seen: Floats) -> float:
     has = apart.min(axis=1)
     np.fill_diagonal(apart, np.inf)
     lacks = apart.min(axis=1)
+    return best_threshold(has, lacks)
+
+
+def best_threshold(has: Floats, lacks: Floats) -> float:
+    """Return how well a threshold tells distances of two kinds apart, at best; 0.5 to 1.
+
+    Parameters
+    ----------
+    has, lacks
+        Of what the attacker has, mostly small; and of what the attacker lacks.
+    """
     limits = np.concatenate([has, lacks])
     return max(float(((has <= at).mean() + (lacks > at).mean()) / 2) for at in limits)
+
+
+def whole_vectors(seen: Sequence[Seen]) -> Floats:
+    """Return all that is seen of each job, volume too, in a row each."""
+    scale = np.stack([one.scale for one in seen])
+    return np.concatenate(
+        [np.stack([one.vector for one in seen]), scale / np.abs(scale).max()], axis=1
+    )
 
 
 def _share(guesses: Sequence[int], truth: Sequence[int]) -> float:

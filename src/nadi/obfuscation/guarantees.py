@@ -60,8 +60,9 @@ GUARANTEES = {
     "private": Guarantee(
         "order, types and groups of communication; noisy computing times and noisy sizes",
         "what structure removes, and the exact time and size of everything",
-        "someone who knows all of the job but one operation, up to epsilon; not about the "
-        "sequence of communications, which is published as it is",
+        "someone who knows all of the job but whether one short computation is in it, or the size "
+        "of one communication to a mebibyte, up to epsilon; not about the sequence of "
+        "communications, which is published as it is",
         -1.0,
     ),
 }

@@ -7,23 +7,29 @@ that the new job cannot deadlock. The original schedule obeys all of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Bools, Ints
 from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS, ISSUES, NODES
 from nadi.model.trace import Trace
 from nadi.obfuscation.free_schedule import RankWork
 from nadi.version import __version__
 
-__all__ = ["Beside", "Cuts", "merge_work", "slack_of", "time_cuts"]
+__all__ = ["EVEN", "Beside", "Cuts", "Splits", "merge_work", "slack_of", "time_cuts"]
 
 _BLOCK = "block"
+_MOST_SPLIT = 3
 _STEPS = 4  # at a place: a block, collectives without and with slack, and messages
-_COLUMNS = ("kind", "comm_type", "group", "src", "dst", "tag", "is_async")
+_COLUMNS = {
+    "kind": "COMP", "comm_type": "none", "group": -1, "src": -1, "dst": -1, "tag": -1,
+    "is_async": -1,
+}  # fmt: skip
+"""What communication keeps, and what blocks have instead."""
 
 
 class Cuts(NamedTuple):
@@ -93,12 +99,39 @@ def slack_of(work: RankWork, grid: Ints) -> Ints:
     return np.where(needed <= until, needed - work.end, 0)
 
 
-def merge_work(work: RankWork, cuts: Cuts, sizes: Ints, beside: Beside, base: float) -> Trace:
+class Splits(NamedTuple):
+    """Into how many parts of which sizes merged collectives are split.
+
+    Attributes
+    ----------
+    secret
+        Of a communication and a part, by their numbers: from -1 to 1.
+    spread
+        The largest part is at most exp(2 spread) times the smallest; 0 for equal ones.
+    """
+
+    secret: Callable[[int, int], float]
+    spread: float
+
+    def parts(self, meeting: int, count: int) -> list[float]:
+        """Return how large the parts are, if there were so many: up to three times as many."""
+        if not self.spread:
+            return [1.0] * count
+        more = 1 + int((self.secret(meeting, -1) + 1) / 2 * _MOST_SPLIT)
+        return [math.exp(self.spread * self.secret(meeting, part)) for part in range(count * more)]
+
+
+EVEN = Splits(lambda meeting, part: 0.0, 0.0)
+"""Parts of equal size, and no more than there have to be."""
+
+
+def merge_work(
+    work: RankWork, cuts: Cuts, sizes: Ints, beside: Beside, base: float, splits: Splits = EVEN
+) -> Trace:
     """Return the trace of a rank with blocks per lane and interval, and merged collectives.
 
-    Collectives of one group, type and class of slack at one cut become a few of equal size. Those
-    without slack come after the first block of the interval, and others go on beside a block of
-    their own.
+    Collectives of one group, type and class of slack at one cut become a few. Those without slack
+    come after the first block of the interval, and others go on beside a block of their own.
 
     Parameters
     ----------
@@ -109,23 +142,25 @@ def merge_work(work: RankWork, cuts: Cuts, sizes: Ints, beside: Beside, base: fl
     base
         The number of collectives of each group and type becomes a power of it; with infinity each
         merged one is one.
+    splits
+        Into what parts these are split.
 
     Returns
     -------
     Trace
         O(nodes log nodes).
     """
-    blocks = _blocks(work, cuts, beside)
-    merged, comm_of = _merged(work, cuts, beside)
+    blocks, (merged, comm_of) = _blocks(work, cuts, beside), _merged(work, cuts, beside)
     chosen = np.flatnonzero(comm_of >= 0)
     size = np.zeros(merged.size, dtype=np.int64)
     np.add.at(size, comm_of[chosen], np.maximum(sizes[chosen], 0))
     step = _step_of(work, cuts, beside)[merged]
     count = _counts(work, merged, np.bincount(comm_of[chosen], minlength=merged.size), step, base)
+    first = np.full(merged.size, np.iinfo(np.int64).max)
+    np.minimum.at(first, comm_of[chosen], work.meeting[chosen])  # the same for all members
+    size, count = _split(size, count, first, work.collective[merged], splits)
     begin = np.cumsum(count) - count
     part = np.arange(int(count.sum())) - np.repeat(begin, count)
-    size = size[np.repeat(np.arange(merged.size), count)]
-    size = size // np.repeat(count, count) + (part < size % np.repeat(count, count))
     lead = blocks.lane.size + begin  # of each, the first and the last in a chain
     first_of, last_of = (
         np.where(comm_of >= 0, ends[np.maximum(comm_of, 0)], -1) if merged.size else comm_of
@@ -149,6 +184,20 @@ def merge_work(work: RankWork, cuts: Cuts, sizes: Ints, beside: Beside, base: fl
         groups=work.trace.groups, issues=ISSUES.empty(), provenance=Provenance(__version__, ()),
         rank=work.trace.rank, world_size=work.trace.world_size,
     )  # fmt: skip
+
+
+def _split(
+    size: Ints, count: Ints, first: Ints, is_collective: Bools, splits: Splits
+) -> tuple[Ints, Ints]:
+    """Return the sizes of all parts, and how many parts each merged communication has."""
+    sizes: list[Ints] = []
+    counts = count.copy()
+    for number in range(size.size):
+        own = splits.parts(int(first[number]), int(count[number])) if is_collective[number] else [1]
+        ends = np.cumsum([0.0, *own])
+        sizes.append(np.diff(np.rint(size[number] * (ends / ends[-1])).astype(np.int64)))
+        counts[number] = len(own)
+    return np.concatenate(sizes) if sizes else size, counts
 
 
 def _deps(src: Ints, dst: Ints, size: int) -> pl.DataFrame:
@@ -312,6 +361,7 @@ def _nodes(
     given = work.trace.nodes
     rows = np.flatnonzero(work.computes)
     of_lane = np.zeros(int(work.lane.max(initial=0)) + 1, dtype=np.int64)
+    of_lane[work.lane] = work.row  # a lane may only communicate
     of_lane[work.lane[rows]] = work.row[rows]
     row = np.concatenate([of_lane[lane], work.row[merged]])[order]
     is_block = (np.arange(order.size) < lane.size)[order]
@@ -319,12 +369,11 @@ def _nodes(
     comm_bytes = np.concatenate([nothing[: lane.size], size])[order]
     duration = np.concatenate([blocks.time, np.full(merged.size, -1, dtype=np.int64)])[order]
     columns: dict[str, object] = {}
-    for name in _COLUMNS:
+    for name, of_block in _COLUMNS.items():
         column = given[name].gather(row)
-        if column.dtype == pl.Int64:
-            columns[name] = np.where(is_block, -1, column.to_numpy())
-        else:
-            columns[name] = column
+        columns[name] = pl.select(
+            pl.when(pl.Series(is_block)).then(pl.lit(of_block, column.dtype)).otherwise(column)
+        ).to_series()
     for name in ("thread", "stream", "device"):
         columns[name] = given[name].gather(row)
     on_host = given["is_cpu"].gather(row)

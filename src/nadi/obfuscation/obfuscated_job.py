@@ -41,8 +41,9 @@ class PrivacyLoss:
         return (
             "two jobs with the same communications in the same order, and with the same ranks that "
             "share a trace, are neighbours if one trace of one of them has one more computation, "
-            f"of at most {self.unit_ns} ns, between others of its thread or stream and for which "
-            f"no other waits, or states at most {self.unit_bytes} bytes more for one communication"
+            f"of at most {self.unit_ns} ns, directly between two others of its thread or stream, "
+            "that waits for nothing else and for which no other waits; or if it states at most "
+            f"{self.unit_bytes} bytes more for one communication that is no barrier"
         )
 
 

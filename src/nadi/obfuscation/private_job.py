@@ -64,7 +64,7 @@ def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[J
             "1 is common",
         )  # fmt: skip
     random = random or SystemRandom()
-    whole = Fraction(epsilon).limit_denominator(_LARGEST_BOTTOM)
+    whole = Fraction(int(epsilon * _LARGEST_BOTTOM), _LARGEST_BOTTOM)  # never more than stated
     part = {name: whole * share for name, share in _PARTS.items()}
     # what follows from times, such as an order of events, must not be published: there are none
     works = works_of(job, free_schedule(_without_times(job)))
@@ -147,8 +147,11 @@ def _noisy_sizes(works: Sequence[RankWork], scale: Fraction, random: Random) -> 
     noise: dict[object, int] = {}
     found = []
     for work in works:
-        size = work.trace.nodes["comm_bytes"].to_numpy()[work.row].copy()
-        for node in np.flatnonzero(~work.computes & (size > 0)).tolist():
+        nodes = work.trace.nodes[work.row]
+        is_barrier = (nodes["comm_type"].cast(pl.String) == "barrier").to_numpy()
+        size = np.where(is_barrier, 1, nodes["comm_bytes"].to_numpy())
+        # sizes of 0, too: whether a size is 0 is not published
+        for node in np.flatnonzero(~work.computes & ~is_barrier & (size >= 0)).tolist():
             key = root(_place(work, node))
             if key not in noise:
                 noise[key] = discrete_laplace(scale, random)

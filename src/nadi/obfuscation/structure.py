@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from nadi.model.trace import Job, Trace
 from nadi.obfuscation.fidelity import Answer, Fidelity, Yardstick
 from nadi.obfuscation.free_schedule import RankWork, free_schedule, works_of
 from nadi.obfuscation.guarantees import GUARANTEES
-from nadi.obfuscation.merged_work import Beside, merge_work, slack_of, time_cuts
+from nadi.obfuscation.merged_work import Beside, Splits, merge_work, slack_of, time_cuts
 from nadi.obfuscation.secret_key import SecretKey
 from nadi.simulator.machine.system import System
 from nadi.simulator.work.recorded_work import nodes_of_job
@@ -25,6 +26,8 @@ __all__ = ["check_mergeable", "check_timed", "merge_job", "simulator_job"]
 _INTERVALS = (8, 16, 32, 64, 128, 256, 512)
 # the number of collectives between two cuts: one, else powers of 4, 2 and sqrt(2)
 _BASES = (np.inf, 4.0, 2.0, 2.0**0.5)
+_SPREADS = (1.5, 0.5, 0.0)  # of the sizes of parts and messages
+_TRIED = 4  # numbers of intervals, before parts are more alike
 _STARTS = 3  # of the numbers of intervals, the first is one of so many
 _SHIFT = 0.4  # of a cut, as a part of an interval
 _CLASSES = 6  # of slack
@@ -107,12 +110,14 @@ def merge_job(
     works = works_of(job, done)
     yardstick = Yardstick(before, systems, tolerance)
     least = int((key.unit("intervals") + 1) / 2 * _STARTS)
-    for intervals in _INTERVALS[least:]:
-        grid = _grid(max(done.makespan, 1), intervals, key)
-        for base in _BASES:
-            merged = _merged(job, works, grid, base)
-            if (found := yardstick.measure(merged)) is not None:
-                return merged, found
+    for spread in _SPREADS:
+        splits = Splits(lambda meeting, part: key.unit("part", str(meeting), str(part)), spread)
+        for intervals in _INTERVALS[least : least + _TRIED if spread else None]:
+            grid = _grid(max(done.makespan, 1), intervals, key)
+            for base in _BASES:
+                merged = _merged(job, works, grid, base, splits)
+                if (found := yardstick.measure(merged)) is not None:
+                    return merged, found
     raise InputError(
         "job", f"its answers differ by more than {tolerance:.0%} even if it is merged into "
         f"{intervals} intervals, so that level structure cannot keep its promise",
@@ -127,14 +132,35 @@ def _grid(end: int, intervals: int, key: SecretKey) -> Ints:
     return np.unique(np.concatenate([[0], np.rint(places * end), [end]]).astype(np.int64))
 
 
-def _merged(job: Job, works: Sequence[RankWork], grid: Ints, base: float) -> Job:
+def _merged(job: Job, works: Sequence[RankWork], grid: Ints, base: float, splits: Splits) -> Job:
+    factor = _of_messages(works, splits)
     different = list({id(work): work for work in works}.values())
     beside = _beside(different, [slack_of(work, grid) for work in different])
     done: dict[int, Trace] = {}
     for work, own in zip(different, beside, strict=True):
         sizes = work.trace.nodes["comm_bytes"].to_numpy()[work.row]
-        done[id(work)] = merge_work(work, time_cuts(work, grid), sizes, own, base)
+        for node in _messages(work).tolist():
+            sizes[node] = max(round(int(sizes[node]) * factor[int(work.meeting[node])]), 1)
+        done[id(work)] = merge_work(work, time_cuts(work, grid), sizes, own, base, splits)
     return replace(job, traces=tuple(done[id(work)] for work in works), matches=MATCHES.empty())
+
+
+def _messages(work: RankWork) -> Ints:
+    return np.flatnonzero(~work.computes & ~work.collective & (work.meeting >= 0))
+
+
+def _of_messages(works: Sequence[RankWork], splits: Splits) -> dict[int, float]:
+    """Return a factor for the size of each message, by its number; their volume stays."""
+    volume: dict[int, int] = {}
+    for work in works:
+        sizes = work.trace.nodes["comm_bytes"].to_numpy()
+        for node in _messages(work).tolist():
+            volume[int(work.meeting[node])] = int(sizes[work.row[node]])
+    if not splits.spread or not volume:
+        return dict.fromkeys(volume, 1.0)
+    factor = {one: math.exp(splits.spread * splits.secret(one, 0)) for one in volume}
+    moved = sum(volume[one] * factor[one] for one in volume)
+    return {one: own * sum(volume.values()) / max(moved, 1) for one, own in factor.items()}
 
 
 def _beside(works: Sequence[RankWork], slack: Sequence[Ints]) -> list[Beside]:

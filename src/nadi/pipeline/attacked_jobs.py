@@ -15,14 +15,17 @@ from nadi.load.model_library import shipped_language_models
 from nadi.load.system_library import load_system
 from nadi.model.trace import Job
 from nadi.obfuscation.attack_features import Seen, seen_of
-from nadi.obfuscation.attacks import Target, attack_targets
+from nadi.obfuscation.attacks import Target, attack_targets, best_threshold, whole_vectors
 from nadi.obfuscation.guarantees import LEVELS
 from nadi.obfuscation.secret_key import SecretKey
 from nadi.pipeline.generated_jobs import checked_plan
 from nadi.pipeline.obfuscated_jobs import obfuscate_with
 from nadi.pricing.priced_traces import price_job
+from nadi.synthesis.learning import learn
+from nadi.synthesis.membership import distance_to_model
+from nadi.synthesis.synthetic_jobs import JobWishes, synthetic_job
 
-__all__ = ["ATTACKED_MODELS", "attack"]
+__all__ = ["ATTACKED_LEVELS", "ATTACKED_MODELS", "attack"]
 
 ATTACKED_MODELS = ("gpt3-1.3b", "gpt3-6.7b", "llama2-13b", "llama3-8b", "qwen3-8b")
 _PLANS = ((1, 1, 1), (1, 1, 2), (2, 1, 1), (2, 1, 2), (1, 1, 4), (1, 2, 1), (4, 1, 1), (1, 2, 2))
@@ -30,6 +33,9 @@ _DEVICES = ("dgx-a100", "dgx-h100", "hgx-h200", "mi300x-node")
 _SEQUENCES = (1024, 2048, 4096)
 _SPREAD = 0.03  # of the durations of two recordings of one job
 _LEAST_JOBS = 2
+_LEARNED = ("model", "synthetic")
+ATTACKED_LEVELS = (*LEVELS, *_LEARNED)
+"""What is attacked: obfuscated jobs, a model learned of jobs, and jobs made of it."""
 
 
 class _Made(NamedTuple):
@@ -44,7 +50,7 @@ class _Made(NamedTuple):
 
 def attack(
     models: Sequence[str] = ATTACKED_MODELS,
-    levels: Sequence[str] = LEVELS,
+    levels: Sequence[str] = ATTACKED_LEVELS,
     jobs: int = 10,
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
@@ -59,7 +65,9 @@ def attack(
     models
         Names of language models that ship with Nadi: what the attacker chooses from.
     levels
-        At which jobs are obfuscated; ``original``, as they are, always comes first.
+        At which jobs are obfuscated; ``original``, as they are, always comes first. ``model`` is a
+        model learned of a random half of the jobs, and ``synthetic`` are as many jobs made of it:
+        of these the attacker is asked which jobs they were learned of.
     jobs
         Of each model.
     seed
@@ -78,28 +86,50 @@ def attack(
     UsageError
         If a model or a level is unknown, or there is nothing to choose from.
     """
-    _check("model", models, shipped_language_models())
-    _check("level", levels, LEVELS)
-    if len(set(models)) < _LEAST_JOBS or jobs < _LEAST_JOBS:
-        raise UsageError(
-            "attack", "one answer alone cannot be wrong", "name two models and two jobs or more"
-        )
+    _check_request(models, levels, jobs)
     random = np.random.default_rng(seed)
     progress("generating jobs")
     corpus = [_make(model, number, random) for model in models for number in range(jobs)]
     known = [seen_of(made.recordings[0]) for made in corpus]
     tables = []
-    for level in ("original", *levels):
+    for level in ("original", *(one for one in levels if one not in _LEARNED)):
         progress(f"attacking level {level}")
         targets = _targets(corpus, known, level, random)
         if len(targets) >= _LEAST_JOBS:
             found = attack_targets(targets)
-            tables.append(
-                found.select(
-                    pl.lit(level).alias("level"), pl.all(), pl.lit(len(targets)).alias("jobs")
-                )
-            )
+            size = pl.lit(len(targets), pl.Int64).alias("jobs")
+            tables.append(found.select(pl.lit(level).alias("level"), pl.all(), size))
+    learned = [one for one in levels if one in _LEARNED]
+    if learned:
+        tables.append(_membership(corpus, known, learned, random, progress))
     return pl.concat(tables)
+
+
+def _membership(
+    corpus: Sequence[_Made], known: Sequence[Seen], levels: Sequence[str],
+    random: np.random.Generator, progress: Callable[[str], None],
+) -> pl.DataFrame:  # fmt: skip
+    """Learn a model of half of the jobs, and ask of all whether they are among these."""
+    progress("learning a model")
+    is_member = np.zeros(len(corpus), dtype=np.bool_)
+    is_member[random.permutation(len(corpus))[: len(corpus) // 2]] = True
+    members = [made for made, one in zip(corpus, is_member.tolist(), strict=True) if one]
+    model = learn(made.recordings[0] for made in members)
+    rows = []
+    for level in levels:
+        progress(f"attacking level {level}")
+        if level == "model":
+            apart = np.array([distance_to_model(model, made.recordings[0]) for made in corpus])
+        else:
+            drawn = [seen_of(synthetic_job(model, JobWishes(seed=n))) for n in range(len(members))]
+            vectors = whole_vectors([*known, *drawn])
+            own, others = vectors[: len(corpus), None], vectors[None, len(corpus) :]
+            apart = np.abs(own - others).sum(axis=2).min(axis=1)
+        accuracy = best_threshold(apart[is_member], apart[~is_member])
+        rows.append((level, "membership", accuracy, 0.5, len(corpus)))
+    return pl.DataFrame(
+        rows, schema=["level", "attack", "accuracy", "chance", "jobs"], orient="row"
+    )
 
 
 def _targets(
@@ -113,6 +143,15 @@ def _targets(
             what = made.model, made.hidden, made.layers, made.tokens
             targets.append(Target(*what, own, first, second))
     return targets
+
+
+def _check_request(models: Sequence[str], levels: Sequence[str], jobs: int) -> None:
+    _check("model", models, shipped_language_models())
+    _check("level", levels, ATTACKED_LEVELS)
+    if len(set(models)) < _LEAST_JOBS or jobs < _LEAST_JOBS:
+        raise UsageError(
+            "attack", "one answer alone cannot be wrong", "name two models and two jobs or more"
+        )
 
 
 def _check(name: str, given: Sequence[str], known: Sequence[str]) -> None:

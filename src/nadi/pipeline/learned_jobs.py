@@ -19,6 +19,7 @@ __all__ = ["learn", "synthesize"]
 def learn(
     jobs: Sequence[Job | Path | str] | Job | Path | str,
     *,
+    model: str = "ngram",
     progress: Callable[[str], None] = lambda _: None,
 ) -> TraceModel:
     """Learn a model of jobs: what their operations are, how they follow, what they take.
@@ -27,13 +28,18 @@ def learn(
     ----------
     jobs
         Jobs, or their paths, as :func:`nadi.simulate` takes them: one, or several.
+    model
+        How what follows is learned: by ``ngram``, counts of contexts, or by ``transformer``, a
+        small one, which needs the package torch and some minutes.
     progress
-        Called with a line of text before each job.
+        Called with a line of text before each job, and while a transformer is trained.
 
     Raises
     ------
     InputError
         If a job cannot be read, or has no operations.
+    UsageError
+        If the model is unknown, or torch is needed and not installed.
     NadiError
         If a recording cannot be converted to what simulators take.
     """
@@ -45,7 +51,7 @@ def learn(
             progress(f"learning from {one}" if named else "learning")
             yield read_job(one) if isinstance(one, (str, Path)) else one
 
-    return learned(read())
+    return learned(read(), model, progress)
 
 
 def synthesize(model: TraceModel | Path | str, **wishes: Any) -> Job:

@@ -20,6 +20,7 @@ def describe_model(model: TraceModel, size: int) -> dict[str, Any]:
         "operations": len(model.tokens),
         "rules": len(model.rules),
         "contexts": sum(one.context.size for one in model.counts),
+        "weights": model.transformer.num_weights if model.transformer else 0,
         "jobs": [
             {
                 "ranks": one.num_ranks, "roles": len(one.roles), "steps": one.num_steps,
@@ -38,7 +39,6 @@ def print_model(described: dict[str, Any], console: Console) -> None:
         values = [format_count(job[name]) if job[name] else "-" for name in columns[1:]]
         table.add_row(str(number), *values)
     print_table(table, console)
-    sizes = (f"{format_count(described[name])} {name}" for name in ("operations", "rules"))
-    console.print(
-        f"{', '.join(sizes)}, {format_count(described['contexts'])} contexts", markup=False
-    )
+    learned = "weights" if described["weights"] else "contexts"
+    sizes = (f"{format_count(described[name])} {name}" for name in ("operations", "rules", learned))
+    console.print(", ".join(sizes), markup=False)

@@ -150,6 +150,10 @@ class BackOff:
         self._temperature = temperature
         self._discount = [_discount(one.times) * temperature for one in counts]
 
+    def begin(self, start: int) -> History:
+        """Return a sequence of which only the start is there."""
+        return History(start)
+
     def next(self, history: History, random: np.random.Generator) -> list[int]:
         """Draw the next symbol; those after it may replace it, the likeliest first.
 

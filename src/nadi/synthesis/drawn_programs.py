@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from nadi.model.arrays import Ints
-from nadi.synthesis.back_off import BackOff, History
+from nadi.synthesis.back_off import BackOff
 from nadi.synthesis.grammar import scaled_turns
 from nadi.synthesis.learned_model import END, FIRST_START, Role, TraceModel
+from nadi.synthesis.transformer import TransformerDraws
 
 __all__ = ["ProgramDraws"]
 
 _MOST = 2
-"""Times the longest sequence that was learned, after which one ends."""
+"""Times the longest sequence and the largest step that were learned, after which one ends."""
+
+
+class _Sequences(Protocol):
+    """A model of sequences: what :class:`BackOff` and :class:`TransformerDraws` have in common."""
+
+    def begin(self, start: int) -> Any:
+        """Return a sequence with its start only, which has ``append``."""
+
+    def next(self, history: Any, random: np.random.Generator, /) -> list[int]:
+        """Return a symbol that comes next, and others that may replace it."""
 
 
 class ProgramDraws:
@@ -28,7 +40,11 @@ class ProgramDraws:
 
     def __init__(self, model: TraceModel, temperature: float) -> None:
         self._model = model
-        self._next = BackOff(model.counts, temperature)
+        self._left = 0  # operations that a step may still get
+        self._sequences: _Sequences = (
+            BackOff(model.counts, temperature) if model.transformer is None
+            else TransformerDraws(model.transformer, temperature)
+        )  # fmt: skip
 
     def steps(
         self, role: Role, num_steps: int, layers: int, random: np.random.Generator
@@ -41,7 +57,9 @@ class ProgramDraws:
             How many each rank has; as many as learned if it is those of the role.
         """
         found = []
+        deeper = max(layers / role.layers, 1.0) if role.layers else 1.0
         for number in range(num_steps):
+            self._left = round(_MOST * self._model.largest * deeper)
             start = role.later_step if number else role.first_step
             found.append(self._drawn(start, len(self._model.rules), role, layers, random))
         return found
@@ -62,16 +80,18 @@ class ProgramDraws:
             turns = rule.turns
             if role.layers and not rule.holds_layers and layers != role.layers:
                 turns = scaled_turns(turns, role.layers, layers)
+            turns = min(turns, 1 + max(self._left, 0) // max(body.size, 1))
+            self._left -= (turns - 1) * body.size
             pieces.append(np.tile(body, turns))
             at = place + 1
         pieces.append(np.array(symbols[at:], dtype=np.int64))
         return np.concatenate(pieces)
 
     def _symbols(self, start: int, below: int, random: np.random.Generator) -> Sequence[int]:
-        history = History(start)
+        history = self._sequences.begin(start)
         found: list[int] = []
-        while len(found) <= _MOST * self._model.longest:
-            options = self._next.next(history, random)
+        while len(found) <= _MOST * self._model.longest and self._left > 0:
+            options = self._sequences.next(history, random)
             if found and options[0] == END:
                 break
             drawn = next((one for one in options if one != END and -1 - one < below), END)
@@ -79,4 +99,5 @@ class ProgramDraws:
                 break
             found.append(drawn)
             history.append(drawn)
+            self._left -= drawn >= 0
         return found

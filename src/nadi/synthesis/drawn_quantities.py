@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.model.arrays import Floats, Ints
+from nadi.model.arrays import Floats, Hashes, Ints
 from nadi.synthesis.learned_model import Quantities, Template
-from nadi.synthesis.quantities import EDGES, NUM_VARIANTS, contexts_of
+from nadi.synthesis.quantities import EDGES, NUM_VARIANTS
 
 __all__ = [
-    "Noise", "TokenQuantities", "check_width", "context_scores", "draw_durations", "drawn_steps",
-    "loaded", "quantities_at", "sizes_of_job",
+    "JobSize", "Noise", "TokenQuantities", "check_width", "context_scores", "draw_durations",
+    "drawn_steps", "loaded", "quantities_at", "sizes_of_job",
 ]  # fmt: skip
 
 _TAPS = 24
 """Earlier operations that the noise of one depends on."""
 _WIDEST = 1 << 40
+_OF_ENTRIES = Quantities._fields[: Quantities._fields.index("context")]
 _MOST_ALONE = 0.1
 """Share of operations that may have been learned at one width only, if another is wished."""
 
@@ -34,14 +35,67 @@ class TokenQuantities(NamedTuple):
     duration: Floats
 
 
-def quantities_at(known: Quantities, num_tokens: int, width: int) -> TokenQuantities:
-    """Return what tokens take at a width.
+class JobSize(NamedTuple):
+    """How many ranks a job has, how many the learned one has that it is like, and its width."""
+
+    ranks: int
+    learned_ranks: int
+    width: int
+
+
+def quantities_at(known: Quantities, num_tokens: int, size: JobSize) -> TokenQuantities:
+    """Return what tokens take at a width and a number of ranks.
 
     Between two widths that were learned, powers of the width; a token that was seen at one width
-    only is taken from there. O(tokens).
+    only is taken from there. The same of numbers of ranks. O(tokens).
     """
+    every = np.arange(known.token.size)
+    near = _nearest(known, every, known.ranks, size.learned_ranks, num_tokens)
+    own = np.flatnonzero(known.ranks == near[known.token])
+    found = _at_width(known, own, np.full(num_tokens, size.width))
+    others = np.flatnonzero(known.ranks != near[known.token])
+    if size.ranks == size.learned_ranks or not others.size:
+        return found
+    beside = _nearest(known, others, known.ranks, size.ranks, num_tokens)
+    beside = np.where(beside < 0, near, beside)
+    there = np.flatnonzero(known.ranks == beside[known.token])
+    width = _nearest(known, there, known.hidden, size.width, num_tokens)
+    apart = np.log(beside / near)
+    way = np.log(size.ranks / near)
+    part = np.divide(way, apart, out=np.zeros_like(apart), where=apart != 0)
+    one, other = (_at_width(known, rows, width) for rows in (own, there))
+    return TokenQuantities(*(
+        _grown(value, low, high, part) for value, low, high in zip(found, one, other, strict=True)
+    ))  # fmt: skip
+
+
+def _nearest(known: Quantities, rows: Ints, values: Ints, wish: int, num_tokens: int) -> Ints:
+    """Return of each token the value among its rows that is nearest to a wish; -1 for none."""
+    found = np.full(num_tokens, -1, dtype=np.int64)
+    away = np.full(num_tokens, np.inf)
+    for value in np.unique(values[rows]).tolist():
+        far = abs(np.log(max(value, 1) / max(wish, 1)))
+        token = known.token[rows[values[rows] == value]]
+        token = token[away[token] > far]
+        found[token], away[token] = value, far
+    return found
+
+
+def _grown(value: Any, low: Any, high: Any, part: Floats) -> Any:
+    """Return values changed as between a low and a high, so many times of the way."""
+    known = (low > 0) & (high > 0) & (low != high)
+    way = part.reshape(-1, *([1] * (value.ndim - 1)))
+    ratio = np.where(known, high, 1) / np.where(known, low, 1)
+    grown = value * ratio**way
+    whole = grown if value.dtype == np.float64 else np.rint(grown).astype(np.int64)
+    return np.where(known, whole, value)
+
+
+def _at_width(known: Quantities, rows: Ints, width: Ints) -> TokenQuantities:
+    """Return what tokens take at a width of each, of some entries that have all tokens."""
+    known = known._replace(**{name: getattr(known, name)[rows] for name in _OF_ENTRIES})
     key = known.token * _WIDEST + known.hidden
-    token = np.arange(num_tokens)
+    token = np.arange(width.size)
     first = np.searchsorted(known.token, token)
     end = np.searchsorted(known.token, token, side="right") - 1
     above = np.clip(np.searchsorted(key, token * _WIDEST + width), first, end)
@@ -53,7 +107,7 @@ def quantities_at(known: Quantities, num_tokens: int, width: int) -> TokenQuanti
     above = np.where((below == above) & ~exact, np.minimum(above + 1, end), above)
     wide = np.log(np.maximum(known.hidden, 1))
     span = wide[above] - wide[below]
-    wanted = np.log(max(width, 1)) - wide[below]
+    wanted = np.log(np.maximum(width, 1)) - wide[below]
     part = np.divide(wanted, span, out=np.zeros_like(span), where=span > 0)
     return TokenQuantities(
         _between(known.flops, below, above, part),
@@ -81,7 +135,8 @@ def check_width(known: Quantities, token: Ints, width: int, learned: int) -> Non
     """
     if width == learned:
         return
-    widths = np.bincount(known.token[known.hidden > 0])
+    pairs = np.unique(known.token[known.hidden > 0] * _WIDEST + known.hidden[known.hidden > 0])
+    widths = np.bincount(pairs // _WIDEST)
     alone = np.append(widths, np.zeros(token.max() + 1, dtype=np.int64))[token] < 2
     if alone.mean() > _MOST_ALONE:
         share = f"{100 * alone.mean():.0f} %"
@@ -156,9 +211,9 @@ def loaded(duration: Ints, usual: Floats, load: float) -> Ints:
     return np.where(chosen, np.rint(duration * factor).astype(np.int64), duration)
 
 
-def context_scores(known: Quantities, steps: Sequence[Ints]) -> Floats:
+def context_scores(known: Quantities, contexts: Sequence[Hashes]) -> Floats:
     """Return the score that each operation of a rank has by those before it; 0 if unseen."""
-    context = contexts_of(steps)
+    context = np.concatenate(contexts)
     if not known.context.size:
         return np.zeros(context.size)
     place = np.minimum(np.searchsorted(known.context, context), known.context.size - 1)

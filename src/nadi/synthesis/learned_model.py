@@ -10,6 +10,7 @@ from nadi.synthesis.back_off import Counts
 from nadi.synthesis.grammar import Repeat
 from nadi.synthesis.storage_lives import MemoryUse
 from nadi.synthesis.tokens import Token
+from nadi.synthesis.transformer import Transformer
 
 __all__ = ["END", "FIRST_START", "Quantities", "Role", "Template", "TraceModel"]
 
@@ -20,13 +21,13 @@ FIRST_START = END + 1
 
 
 class Quantities(NamedTuple):
-    """Sizes and durations by token, and by the width of the jobs in which they were seen.
+    """Sizes and durations by token, and by size and width of the jobs in which they were seen.
 
     Attributes
     ----------
-    token, hidden
-        int64, shape (entries,), ascending: the width is the commonest last size of tensors, 0 if
-        no tensors are stated.
+    token, ranks, hidden
+        int64, shape (entries,), ascending: the number of ranks; the width is the commonest last
+        size of tensors, 0 if no tensors are stated.
     flops, bytes, comm_bytes
         int64, shape (entries, variants): sizes that occur, ascending together; mostly all equal.
         -1 if they are not stated.
@@ -44,6 +45,7 @@ class Quantities(NamedTuple):
     """
 
     token: Ints
+    ranks: Ints
     hidden: Ints
     flops: Ints
     bytes: Ints
@@ -124,21 +126,27 @@ class TraceModel:
     rules
         Repeats; their bodies are learned as sequences, too.
     counts
-        What comes after what, for each length of context.
+        What comes after what, for each length of context; empty with a transformer.
     longest
         The most symbols that a sequence has.
+    largest
+        The most operations that a step has.
     quantities
         Sizes and durations.
     templates
         The jobs that were learned: their ranks, process groups and steps.
+    transformer
+        What comes after what, instead of counts.
     """
 
     tokens: tuple[Token, ...]
     rules: tuple[Repeat, ...]
     counts: tuple[Counts, ...]
     longest: int
+    largest: int
     quantities: Quantities
     templates: tuple[Template, ...]
+    transformer: Transformer | None = None
 
     def __repr__(self) -> str:
         return f"<TraceModel jobs={len(self.templates)} tokens={len(self.tokens)}>"

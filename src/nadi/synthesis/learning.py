@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from nadi.errors import InputError
+from nadi.errors import InputError, Parameter, UsageError
 from nadi.model.arrays import Ints
 from nadi.model.schema import NODE_KINDS
 from nadi.model.trace import Job, Trace
@@ -16,11 +16,15 @@ from nadi.synthesis.back_off import count_contexts
 from nadi.synthesis.grammar import Grammar, num_layers, step_parts
 from nadi.synthesis.job_columns import JobColumns, columns_of_job
 from nadi.synthesis.learned_model import END, FIRST_START, Role, Template, TraceModel
-from nadi.synthesis.quantities import QuantityLog, contexts_of, split_like
+from nadi.synthesis.quantities import QuantityLog, contexts_of_steps
 from nadi.synthesis.storage_lives import learn_memory
-from nadi.synthesis.tokens import RankTokens, Token, Vocabulary
+from nadi.synthesis.tokens import RankTokens, Token, Vocabulary, alike_tokens
+from nadi.synthesis.transformer_training import required_torch, train_transformer
 
-__all__ = ["learn", "width_of"]
+__all__ = ["MODELS", "learn", "template_of", "width_of"]
+
+MODELS = ("ngram", "transformer")
+"""Models of what follows what."""
 
 _COMP = NODE_KINDS.index("COMP")
 
@@ -60,13 +64,14 @@ class _Learner:
             numbers = [self.starts.setdefault(one, len(self.starts)) for one in starts]
             roles.append(Role(layers[own[0]], *numbers))
         self.quantities.add(ranks, hidden)
-        pace, load, share = self.quantities.noise(ranks)
+        alike = alike_tokens(tokens)
+        pace, load, share = self.quantities.noise(ranks, alike)
         stated = [np.unique(one.columns.layer[one.columns.layer >= 0]) for one in ranks]
         of_job = np.unique(np.concatenate(stated)).size or max(layers)
         contexts = []
         for one in ranks:
-            steps = [one.token[rows] for rows in step_parts(one.columns)]
-            contexts.append(split_like(contexts_of(steps), steps))
+            steps = [alike[one.token[rows]] for rows in step_parts(one.columns)]
+            contexts.append(contexts_of_steps(steps, len(steps)))
         memory = learn_memory([one.columns.lives for one in ranks], contexts, role, columns.device)
         groups = tuple(_groups(one, columns) for one in ranks)
         self.templates.append(
@@ -91,8 +96,26 @@ class _Learner:
             if number == 0:  # if a job of one step gets more
                 self.steps[starts[1], symbols] += 0
 
-    def model(self) -> TraceModel:
+    def model(self, kind: str, progress: Callable[[str], None]) -> TraceModel:
         """Return what was learned of all jobs."""
+        sequences = self._sequences()
+        first_step = FIRST_START + len(self.grammar.rules)
+        tokens = tuple(self.vocabulary.tokens)
+        learned = kind == "transformer"
+        return TraceModel(
+            tokens, tuple(self.grammar.rules), () if learned else count_contexts(sequences),
+            max(len(symbols) for symbols, _ in sequences),
+            max(self.grammar.size_of(symbols) for _, symbols in self.steps),
+            self.quantities.table(),
+            tuple(
+                one._replace(roles=tuple(_numbered(role, first_step) for role in one.roles))
+                for one in self.templates
+            ),
+            train_transformer(sequences, tokens, progress) if learned else None,
+        )  # fmt: skip
+
+    def _sequences(self) -> list[tuple[tuple[int, ...], int]]:
+        """Return each different step and body of a rule, and how often it came."""
         rules = self.grammar.rules
         first_step = FIRST_START + len(rules)
         sequences: list[tuple[tuple[int, ...], int]] = []
@@ -111,37 +134,63 @@ class _Learner:
                 often[one] += weight * (one < 0)
             if weight:
                 sequences.append(((FIRST_START + number, *rule.body, END), weight))
-        templates = [
-            one._replace(roles=tuple(_numbered(role, first_step) for role in one.roles))
-            for one in self.templates
-        ]  # fmt: skip
-        return TraceModel(
-            tuple(self.vocabulary.tokens), tuple(rules), count_contexts(sequences),
-            max(len(symbols) for symbols, _ in sequences),
-            self.quantities.table(), tuple(templates),
-        )  # fmt: skip
+        return sequences
 
 
-def learn(jobs: Iterable[Job | Sequence[Trace]]) -> TraceModel:
+def learn(
+    jobs: Iterable[Job | Sequence[Trace]],
+    model: str = "ngram",
+    progress: Callable[[str], None] = lambda _: None,
+) -> TraceModel:
     """Learn a model of jobs, recorded or generated. O(operations log operations).
 
     The model has no process ids, paths or hosts; it has names of operations, with numbers
     replaced by ``#``, and sizes and times as they were.
 
+    Parameters
+    ----------
+    model
+        One of ``MODELS``: what follows what is learned as counts of contexts, or by a transformer,
+        which needs torch and some minutes.
+    progress
+        Called with a line of text while a transformer is trained.
+
     Raises
     ------
     InputError
         If there is no job, or one has no operations.
+    UsageError
+        If the model is unknown, or torch is not installed.
     NadiError
         If a recording cannot be converted to what simulators take.
     """
+    if model not in MODELS:
+        raise UsageError(
+            Parameter("model", model), "unknown model", f"there are {', '.join(MODELS)}"
+        )
+    if model == "transformer":
+        required_torch()  # before a job is read
     learner = _Learner()
     for job in jobs:
         traces = job.traces if isinstance(job, Job) else job
         learner.add(columns_of_job(job), width_of(traces[0]) if traces else 0)
     if not learner.templates:
         raise InputError("jobs", "there are none to learn from", "give at least one job")
-    return learner.model()
+    return learner.model(model, progress)
+
+
+def template_of(job: Job | Sequence[Trace]) -> Template:
+    """Return what a model of one job alone has of it, besides its operations.
+
+    Raises
+    ------
+    NadiError
+        As of :func:`learn`.
+    """
+    learner = _Learner()
+    traces = job.traces if isinstance(job, Job) else job
+    learner.add(columns_of_job(job), width_of(traces[0]))
+    return learner.templates[0]
 
 
 def width_of(trace: Trace) -> int:

@@ -11,24 +11,34 @@ import numpy as np
 from nadi.errors import FormatError
 from nadi.synthesis.back_off import ORDERS, Counts
 from nadi.synthesis.grammar import Repeat
-from nadi.synthesis.learned_model import Quantities, Role, Template, TraceModel
+from nadi.synthesis.learned_model import (
+    END,
+    FIRST_START,
+    Quantities,
+    Role,
+    Template,
+    TraceModel,
+)
 from nadi.synthesis.quantities import EDGES, NUM_VARIANTS
 from nadi.synthesis.storage_lives import MemoryUse
 from nadi.synthesis.tokens import Token
+from nadi.synthesis.transformer import Layer, Transformer, check_transformer
 
 __all__ = ["decode_model", "encode_model"]
 
-_HEAD = b"nadi trace model 1\n"
+_HEAD = b"nadi trace model 2\n"
 _REMEDY = "give a file that nadi learn of this version wrote"
-_TYPES = ("<i8", "<u8", "<f8")
+_TYPES = ("<i8", "<u8", "<f8", "<f4")
 _LARGEST = 1 << 32
+_BY_ENTRY = Quantities._fields.index("context")
 
 
 def encode_model(model: TraceModel) -> bytes:
     """Return a model as bytes; equal models give equal bytes."""
     content = {
         "tokens": model.tokens, "rules": model.rules, "counts": model.counts,
-        "longest": model.longest, "quantities": model.quantities, "templates": model.templates,
+        "longest": model.longest, "largest": model.largest, "quantities": model.quantities,
+        "templates": model.templates, "transformer": model.transformer,
     }  # fmt: skip
     return _HEAD + zlib.compress(msgspec.msgpack.encode(content, enc_hook=_plain), 6)
 
@@ -78,8 +88,8 @@ def _model(found: Any) -> TraceModel:
     arrays: dict[str, Any] = dict(zip(Quantities._fields, map(_array, listed), strict=False))
     return TraceModel(
         tokens, rules, tuple(Counts(*map(_array, one)) for one in found["counts"]),
-        int(found["longest"]), Quantities(**arrays, memory=float(memory)),
-        tuple(map(_template, found["templates"])),
+        int(found["longest"]), int(found["largest"]), Quantities(**arrays, memory=float(memory)),
+        tuple(map(_template, found["templates"])), _transformer(found["transformer"]),
     )  # fmt: skip
 
 
@@ -113,18 +123,28 @@ def _memory(found: Any) -> MemoryUse:
     return MemoryUse(by_role, tuple(lasting), device)
 
 
+def _transformer(found: Any) -> Transformer | None:
+    if found is None:
+        return None
+    *listed, layers = found
+    arrays: dict[str, Any] = dict(zip(Transformer._fields, map(_array, listed), strict=False))
+    return Transformer(**arrays, layers=tuple(Layer(*map(_array, one)) for one in layers))
+
+
 def _check(model: TraceModel) -> None:
     """Raise ValueError if parts do not belong together."""
     known = model.quantities
     size = known.token.size
-    shapes = [one.shape[0] for one in known[:7]]
-    if shapes != [size] * 7 or known.duration.shape[1] != EDGES.size - 1:
+    shapes = [getattr(known, name).shape[0] for name in Quantities._fields[:_BY_ENTRY]]
+    if shapes != [size] * _BY_ENTRY or known.duration.shape[1] != EDGES.size - 1:
         raise ValueError("quantities")
     if known.flops.shape[1] != NUM_VARIANTS or known.shape.shape[1:] != (NUM_VARIANTS, 4):
         raise ValueError("sizes")
     every = np.arange(len(model.tokens))
-    if not np.array_equal(np.unique(known.token), every) or len(model.counts) != len(ORDERS):
+    if not np.array_equal(np.unique(known.token), every):
         raise ValueError("tokens")
+    if len(model.counts) != (0 if model.transformer else len(ORDERS)):
+        raise ValueError("counts")
     for one in model.counts:
         if one.first.size != one.context.size + 1 or one.first[-1] != one.symbol.size:
             raise ValueError("counts")
@@ -138,3 +158,16 @@ def _check(model: TraceModel) -> None:
             raise ValueError("templates")
     if not model.templates:
         raise ValueError("no job")
+    if model.transformer is not None:
+        _check_symbols(model, model.transformer)
+
+
+def _check_symbols(model: TraceModel, transformer: Transformer) -> None:
+    """Raise ValueError unless a transformer knows what can be asked for."""
+    check_transformer(transformer)
+    symbols, starts = transformer.symbol, transformer.start
+    inside = (symbols >= -len(model.rules)) & (symbols < len(model.tokens)) | (symbols == END)
+    asked = {FIRST_START - 1 - one for one in symbols[symbols < 0].tolist()}
+    asked |= {one for template in model.templates for role in template.roles for one in role[1:]}
+    if not inside.all() or not asked <= set(starts.tolist()):
+        raise ValueError("symbols")

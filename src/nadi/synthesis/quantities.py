@@ -19,8 +19,8 @@ from nadi.synthesis.grammar import step_parts
 from nadi.synthesis.learned_model import Quantities
 from nadi.synthesis.tokens import RankTokens
 
-__all__ = ["EDGES", "NUM_VARIANTS", "QuantityLog", "contexts_of", "normal_scores",
-           "split_like"]  # fmt: skip
+__all__ = ["EDGES", "NUM_VARIANTS", "QuantityLog", "contexts_of", "contexts_of_steps",
+           "normal_scores"]  # fmt: skip
 
 EDGES = np.concatenate([np.linspace(0, 0.96875, 63), 1 - 0.5 ** np.arange(5.5, 13.5, 0.5), [1.0]])
 """Shares of durations that are shorter than each bin: finer at the end, where few take long."""
@@ -57,11 +57,16 @@ class QuantityLog:
             own = rank.rank.columns
             numbers = [own.duration, own.flops, own.bytes, own.comm_bytes, *own.shape.T]
             self._token.append(rank.rank.token)
-            width = np.full(own.size, hidden, dtype=np.int64)
-            self._rows.append(np.stack([width, *numbers], axis=1))
+            of_job = [np.full(own.size, one, dtype=np.int64) for one in (len(ranks), hidden)]
+            self._rows.append(np.stack([*of_job, *numbers], axis=1))
 
-    def noise(self, ranks: Sequence[RankTokens]) -> tuple[Floats, Floats, float]:
+    def noise(self, ranks: Sequence[RankTokens], alike: Ints) -> tuple[Floats, Floats, float]:
         """Learn how scores depend on context, and on the operation before.
+
+        Parameters
+        ----------
+        alike
+            As of :func:`nadi.synthesis.tokens.alike_tokens`.
 
         Returns
         -------
@@ -77,7 +82,7 @@ class QuantityLog:
         duration = np.concatenate([rank.columns.duration for rank in ranks])
         score = _scores(token, duration)
         context = np.concatenate([
-            contexts_of([rank.token[rows] for rows in steps])
+            contexts_of([alike[rank.token[rows]] for rows in steps])
             for rank, steps in zip(ranks, parts, strict=True)
         ])  # fmt: skip
         known = ~np.isnan(score)
@@ -111,22 +116,23 @@ class QuantityLog:
         return pace, load, float((left[known] ** 2).mean()) / total if total else 1.0
 
     def table(self) -> Quantities:
-        """Return the quantities by token and width."""
+        """Return the quantities by token, number of ranks and width."""
         token, rows = np.concatenate(self._token), np.concatenate(self._rows)
-        order = np.lexsort((rows[:, 1], rows[:, 0], token))
+        order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0], token))
         token, rows = token[order], rows[order]
         is_new = np.append(
-            True, (token[1:] != token[:-1]) | (rows[1:, 0] != rows[:-1, 0])
+            True, (token[1:] != token[:-1]) | (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
         )  # fmt: skip
         first = np.flatnonzero(is_new)
-        sizes = _variants(first, rows[:, 2:])
+        sizes = _variants(first, rows[:, 3:])
         product = sum(one for one, _ in self._moments)
         square = sum(one for _, one in self._moments)
         context, effect = self.effects()
         return Quantities(
-            token=token[first], hidden=rows[first, 0], flops=sizes[..., 0].copy(),
+            token=token[first], ranks=rows[first, 0], hidden=rows[first, 1],
+            flops=sizes[..., 0].copy(),
             bytes=sizes[..., 1].copy(), comm_bytes=sizes[..., 2].copy(),
-            shape=sizes[..., 3:].copy(), duration=_quantiles(first, rows[:, 1]),
+            shape=sizes[..., 3:].copy(), duration=_quantiles(first, rows[:, 2]),
             context=context, effect=effect,
             memory=max(product / square, 0.0) if square else 0.0,
         )  # fmt: skip
@@ -148,7 +154,7 @@ def contexts_of(steps: Sequence[Ints]) -> Hashes:
     Parameters
     ----------
     steps
-        The tokens of each step.
+        The tokens of each step, alike ones as one.
     """
     token = np.concatenate(steps).astype(np.uint64) + np.uint64(1)
     found = np.zeros(token.size, dtype=np.uint64)
@@ -160,9 +166,19 @@ def contexts_of(steps: Sequence[Ints]) -> Hashes:
     return found
 
 
-def split_like(values: Hashes, steps: Sequence[Ints]) -> list[Hashes]:
-    """Return the values of each step, of one value for each operation."""
-    return np.split(values, np.cumsum([one.size for one in steps])[:-1])
+def contexts_of_steps(steps: Sequence[Ints], num_learned: int) -> list[Hashes]:
+    """Return the contexts of each step of a rank, in words of a job that was learned.
+
+    Parameters
+    ----------
+    steps
+        The tokens of each step, alike ones as one.
+    num_learned
+        Steps of that job: with one, each is like its first.
+    """
+    if num_learned == 1:
+        return [contexts_of([one]) for one in steps]
+    return np.split(contexts_of(steps), np.cumsum([one.size for one in steps])[:-1])
 
 
 def _effects(context: Hashes, score: Floats) -> tuple[Ints, Floats]:

@@ -28,7 +28,8 @@ __all__ = [
 ]
 
 Made = tuple[tuple[int, int], ...]
-"""Of the storages that an operation makes in a context: bytes, and operations that they last."""
+"""Of the storages that an operation makes, or is the first to use, in a context: bytes, and
+operations that they last; -1 for what is there before, and stays."""
 
 
 class Lives(NamedTuple):
@@ -42,17 +43,20 @@ class Lives(NamedTuple):
         The operation that makes it; -1 if it was there before the first.
     end
         The last operation that uses it.
+    first
+        The first operation that uses it or makes it.
     """
 
     bytes: Ints
     begin: Ints
     end: Ints
+    first: Ints
 
     @classmethod
     def none(cls) -> Lives:
         """Return no storages."""
         empty = np.zeros(0, dtype=np.int64)
-        return cls(empty, empty, empty)
+        return cls(empty, empty, empty, empty)
 
 
 class MemoryUse(NamedTuple):
@@ -61,8 +65,8 @@ class MemoryUse(NamedTuple):
     Attributes
     ----------
     made
-        For each role, by context; those that make nothing are left out. What is made is stated for
-        each time that the context comes in a step, once if it is always the same.
+        For each role, by context; those that make nothing, and use nothing first, are left out. It
+        is stated for each time that the context comes in a step, once if it is always the same.
     lasting
         For each rank, bytes that are there before the first operation.
     device
@@ -75,17 +79,19 @@ class MemoryUse(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """How a job differs from the one that was learned.
+    """How a rank of a job differs from the one that was learned.
 
     Attributes
     ----------
-    wider, deeper
-        Times the bytes, and the layers.
+    share
+        Bytes that are there before, over those of the first rank of its role.
+    deeper
+        Times the layers.
     layer
         Operations of a layer: storages that last as long are of several, and last longer.
     """
 
-    wider: float
+    share: float
     deeper: float
     layer: float
 
@@ -112,7 +118,7 @@ def lives_of_uses(uses: StorageUses, begin: Ints, end: Ints) -> Lives:
     at = np.flatnonzero((np.diff(storage, prepend=-1) > 0) | (makes & over))
     return Lives(
         np.maximum.reduceat(size, at), np.where(makes[at], first[at], -1),
-        np.maximum.reduceat(last, at),
+        np.maximum.reduceat(last, at), first[at],
     )  # fmt: skip
 
 
@@ -134,12 +140,13 @@ def learn_memory(
 
 
 def _made(own: Lives, of_steps: Sequence[Hashes]) -> dict[int, tuple[Made, ...]]:
-    """Return what a rank makes by context, each context in the first step that has it."""
+    """Return what a rank makes or uses by context, each in the first step that has it."""
     made: dict[int, tuple[Made, ...]] = {}
     context = np.concatenate(of_steps).tolist()
     by_row: dict[int, list[int]] = defaultdict(list)
-    for number in np.flatnonzero(own.begin >= 0).tolist():
-        by_row[int(own.begin[number])].append(number)
+    for number, row in enumerate(own.first.tolist()):
+        by_row[row].append(number)
+    lasts = np.where(own.begin >= 0, own.end - own.begin, -1)
     begin = 0
     for step in of_steps:
         found: dict[int, list[Made]] = defaultdict(list)
@@ -147,9 +154,8 @@ def _made(own: Lives, of_steps: Sequence[Hashes]) -> dict[int, tuple[Made, ...]]
         for row in range(begin, begin + step.size):
             if context[row] in makers:
                 numbers = by_row.get(row, [])
-                lasts = (own.end[numbers] - row).tolist()
                 found[context[row]].append(
-                    tuple(zip(own.bytes[numbers].tolist(), lasts, strict=True))
+                    tuple(zip(own.bytes[numbers].tolist(), lasts[numbers].tolist(), strict=True))
                 )
         for key, every in found.items():
             made.setdefault(key, tuple(every if len(set(every)) > 1 else every[:1]))
@@ -158,52 +164,52 @@ def _made(own: Lives, of_steps: Sequence[Hashes]) -> dict[int, tuple[Made, ...]]
 
 
 def draw_lives(
-    made: Mapping[int, tuple[Made, ...]], steps: Sequence[Hashes], lasting: int, growth: Growth
+    made: Mapping[int, tuple[Made, ...]], steps: Sequence[Hashes], growth: Growth
 ) -> Lives:
     """Return the storages of a rank by the contexts of its operations. O(storages).
 
     Parameters
     ----------
     made
-        What the role of the rank makes.
+        What the role of the rank makes, as large as in the new job.
     steps
         The contexts of each step.
-    lasting
-        Bytes that are there from the first to the last operation.
     growth
         How the job differs from the learned one.
     """
-    first = 0
-    wider, deeper, within = growth
+    before = 0
+    share, deeper, within = growth
     last = sum(step.size for step in steps) - 1
-    size, begin, end = [lasting], [-1], [last]
+    found: list[tuple[int, int, int, int]] = []
+    earlier: set[int] = set()
     active = np.array(sorted(made), dtype=np.uint64)
     for step in steps:
         rows = np.flatnonzero(np.isin(step, active))
         keys = step[rows].tolist()
         times, seen = Counter(keys), Counter[int]()
-        for row, key in zip((first + rows).tolist(), keys, strict=True):
+        for row, key in zip((before + rows).tolist(), keys, strict=True):
             every = made[key]
             now = every[seen[key] * len(every) // times[key]]
             seen[key] += 1
             for amount, lasts in now:
-                size.append(round(amount * wider))
-                begin.append(row)
-                stays = lasts if lasts < within else round(lasts * deeper)
-                end.append(min(row + stays, last))
-        first += step.size
-    columns = (np.array(one, dtype=np.int64) for one in (size, begin, end))
-    return Lives(*columns)
+                if lasts >= 0:
+                    stays = lasts if lasts < within else round(lasts * deeper)
+                    found.append((amount, row, min(row + stays, last), row))
+                elif key not in earlier:  # what is there before is there once
+                    found.append((round(amount * share), -1, last, row))
+        before += step.size
+        earlier |= set(times)
+    return Lives(*np.array(found, dtype=np.int64).reshape(-1, 4).T)
 
 
 def operands_of_lives(lives: Lives, device: str) -> OperandColumns:
-    """Return operands: each storage is given where it begins, and taken where it ends."""
+    """Return operands: each storage is stated where it is first used, and where it ends."""
     number = np.arange(lives.bytes.size)
     stated = number[lives.bytes > 0]
     is_made = lives.begin[stated] >= 0
-    # what is used by its maker only is given, and not taken
-    taken = stated[~is_made | (lives.end[stated] > lives.begin[stated])]
-    node = np.concatenate([np.maximum(lives.begin[stated], 0), lives.end[taken]])
+    # what one operation alone uses is stated once
+    taken = stated[lives.end[stated] > lives.first[stated]]
+    node = np.concatenate([lives.first[stated], lives.end[taken]])
     is_output = np.concatenate([is_made, np.zeros(taken.size, dtype=np.bool_)])
     storage = np.concatenate([stated, taken])
     order = np.lexsort((storage, is_output, node))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
 from nadi.generate.row_operands import spread
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Hashes, Ints
 from nadi.model.schema import NODE_KINDS
 from nadi.model.trace import Job
 from nadi.synthesis.agreed_meetings import Meeting, matched_meetings, without_deadlock
 from nadi.synthesis.column_traces import job_of_columns
 from nadi.synthesis.drawn_programs import ProgramDraws
 from nadi.synthesis.drawn_quantities import (
+    JobSize,
     Noise,
     TokenQuantities,
     check_width,
@@ -29,10 +29,11 @@ from nadi.synthesis.drawn_quantities import (
 )
 from nadi.synthesis.job_columns import JobColumns, RankColumns
 from nadi.synthesis.learned_model import Template, TraceModel
-from nadi.synthesis.quantities import EDGES, contexts_of, split_like
+from nadi.synthesis.memory_growth import made_at
+from nadi.synthesis.quantities import EDGES, contexts_of_steps
 from nadi.synthesis.rank_layout import RankLayout, layout_of
-from nadi.synthesis.storage_lives import Growth, Lives, draw_lives
-from nadi.synthesis.tokens import Token
+from nadi.synthesis.storage_lives import Growth, Lives, Made, draw_lives
+from nadi.synthesis.tokens import Token, alike_tokens
 
 __all__ = ["JobWishes", "synthetic_columns", "synthetic_job"]
 
@@ -117,7 +118,8 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     layout = layout_of(template, wishes.ranks)
     table, labels = _table(model.tokens)
     width = wishes.hidden or template.hidden
-    known = sizes_of_job(quantities_at(model.quantities, len(model.tokens), width), random)
+    size = JobSize(layout.num_ranks, template.num_ranks, width)
+    known = sizes_of_job(quantities_at(model.quantities, len(model.tokens), size), random)
     programs = _programs(model, template, wishes, random)
     maker = _Maker(model.tokens, table, layout, known, {})
     learned = [layout.learned_rank(rank) for rank in range(layout.num_ranks)]
@@ -128,8 +130,14 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     tokens = [np.concatenate(own) for own in steps]
     if wishes.hidden:
         check_width(model.quantities, np.concatenate(tokens), wishes.hidden, template.hidden)
+    alike = alike_tokens(model.tokens)
+    contexts = {
+        like: contexts_of_steps([alike[one] for one in programs[like]], template.num_steps)
+        for like in set(learned)
+    }
     expected = np.concatenate([
-        np.repeat(paces[rank], [one.size for one in own]) + context_scores(model.quantities, own)
+        np.repeat(paces[rank], [one.size for one in own])
+        + context_scores(model.quantities, contexts[learned[rank]])
         for rank, own in enumerate(steps)
     ])  # fmt: skip
     noise = Noise(expected, template.noise_share, model.quantities.memory)
@@ -138,7 +146,7 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     parts = np.split(durations, ends)
     means = (known.duration * np.diff(EDGES)).sum(axis=1)
     usual = np.where(table.kind == _COMP, np.maximum(means, 0), 0.0)
-    power = _lasting_power(model)
+    made = made_at(model.templates, template, (width, layout.num_ranks, wishes.layers))
     ranks = []
     for rank, own in enumerate(steps):
         mine = parts[rank * num_steps : (rank + 1) * num_steps]
@@ -146,7 +154,7 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
             loaded(part, usual[of_step], load)
             for part, of_step, load in zip(mine, own, loads[rank], strict=True)
         ]  # fmt: skip
-        lives = _lives(template, learned[rank], own, wishes, power)
+        lives = _lives(template, made, learned[rank], contexts[learned[rank]], wishes)
         ranks.append(_rank(maker, rank, tokens[rank], np.concatenate(taken), lives))
     groups = tuple(maker.groups)
     lanes = [np.where(one.stream >= 0, 2 * one.stream, 2 * one.thread + 1) for one in ranks]
@@ -171,9 +179,11 @@ def _check(wishes: JobWishes) -> None:
 
 
 def _template(model: TraceModel, wishes: JobWishes, random: np.random.Generator) -> Template:
-    """Choose one of the learned jobs: of the nearest width and depth, if these are wished."""
+    """Choose one of the learned jobs: of the nearest width, depth and size, if these are wished."""
     templates = list(model.templates)
-    for name, wanted in (("hidden", wishes.hidden), ("num_layers", wishes.layers)):
+    for name, wanted in (
+        ("hidden", wishes.hidden), ("num_layers", wishes.layers), ("num_ranks", wishes.ranks),
+    ):  # fmt: skip
         if wanted:
             away = [abs(np.log(max(getattr(one, name), 1) / wanted)) for one in templates]
             templates = [one for one, far in zip(templates, away, strict=True) if far == min(away)]
@@ -264,28 +274,18 @@ def _rank(maker: _Maker, rank: int, token: Ints, duration: Ints, lives: Lives) -
 
 
 def _lives(
-    template: Template, learned: int, steps: Sequence[Ints], wishes: JobWishes, power: float
-) -> Lives:
-    """Return the storages of a rank; what lasts grows with a power of the width."""
+    template: Template, made: Sequence[Mapping[int, tuple[Made, ...]]], learned: int,
+    contexts: Sequence[Hashes], wishes: JobWishes,
+) -> Lives:  # fmt: skip
+    """Return the storages of a rank that is like a learned one."""
     if not template.memory.device:
         return Lives.none()
-    wider = wishes.hidden / template.hidden if wishes.hidden else 1.0
     deeper = wishes.layers / template.num_layers if wishes.layers else 1.0
-    lasting = round(template.memory.lasting[learned] * wider**power * deeper)
-    contexts = split_like(contexts_of(steps), steps)
-    layer = sum(one.size for one in steps) / len(steps) / max(template.num_layers * deeper, 1)
-    made = template.memory.made[template.role[learned]]
-    return draw_lives(made, contexts, lasting, Growth(wider, deeper, layer))
-
-
-def _lasting_power(model: TraceModel) -> float:
-    """Return with which power of the width lasting memory grows, from two jobs alike but for it."""
-    for one, other in combinations(model.templates, 2):
-        sizes = sum(one.memory.lasting), sum(other.memory.lasting)
-        alike = (one.num_ranks, one.num_layers) == (other.num_ranks, other.num_layers)
-        if alike and all(sizes) and one.hidden and other.hidden not in (0, one.hidden):
-            return float(np.log(sizes[0] / sizes[1]) / np.log(one.hidden / other.hidden))
-    return 2.0  # of weights
+    layer = sum(one.size for one in contexts) / len(contexts) / max(template.num_layers * deeper, 1)
+    role, lasting = template.role[learned], template.memory.lasting
+    like = lasting[template.role.index(role)]
+    share = lasting[learned] / like if like else 1.0
+    return draw_lives(made[role], contexts, Growth(share, deeper, layer))
 
 
 def _groups(maker: _Maker, rank: int, token: Ints) -> tuple[Ints, Ints]:

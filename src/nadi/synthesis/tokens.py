@@ -7,6 +7,8 @@ order in which the operations of a job meet them, so that jobs of another width 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +17,7 @@ from nadi.model.arrays import Bools, Ints
 from nadi.simulator.distinct_rows import number_rows
 from nadi.synthesis.job_columns import JobColumns, RankColumns
 
-__all__ = ["WORLD", "RankTokens", "Token", "Vocabulary", "form_of", "lanes_of"]
+__all__ = ["WORLD", "RankTokens", "Token", "Vocabulary", "alike_tokens", "form_of", "lanes_of"]
 
 WORLD: tuple[int, ...] = ()
 """The form of the group of all ranks."""
@@ -38,7 +40,7 @@ class Token(NamedTuple):
     stream
         Its number; -1 for none.
     group
-        Members of its process group less the first; empty for all ranks.
+        Form of its process group, as of :func:`form_of`.
     nth_group
         Which of the rank's groups of this form, by first use; -1 for none.
     peer
@@ -125,11 +127,29 @@ class Vocabulary:
 _COMP = 4
 
 
+def alike_tokens(tokens: Sequence[Token]) -> Ints:
+    """Return of each token the first that is like it but for how far apart ranks are.
+
+    That depends on the number of ranks of a job. What comes first stays so if tokens are added.
+    """
+    known: dict[Token, int] = {}
+    found = []
+    for number, one in enumerate(tokens):
+        peer = (one.peer > 0) - (one.peer < 0)
+        like = one._replace(peer=peer, group=(0,) * len(one.group))
+        found.append(known.setdefault(like, number))
+    return np.array(found, dtype=np.int64)
+
+
 def form_of(ranks: tuple[int, ...], world_size: int) -> tuple[int, ...]:
-    """Return the form of a process group: its members less the first; empty for all ranks."""
+    """Return the form of a process group: its members less the first; empty for all ranks.
+
+    Of members at even distances the first two: so groups of another number of ranks are alike.
+    """
     if len(ranks) == world_size:
         return WORLD
-    return tuple(one - ranks[0] for one in ranks)
+    apart = {after - before for before, after in pairwise(ranks)}
+    return tuple(one - ranks[0] for one in (ranks[:2] if len(apart) == 1 else ranks))
 
 
 def lane_number(thread: int, stream: int) -> int:
