@@ -14,7 +14,7 @@ pytest.importorskip("highspy", reason="the solver is an extra")
 
 
 def test_text_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["offload", "opt-13b", "t4", "--batch", "8", "--generate", "8"]
+    asked = ["offload", "opt-13b", "t4", "--gpu-batch-size", "8", "--generate", "8"]
     assert main([*asked, "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     policy = described["policy"]
@@ -27,7 +27,7 @@ def test_text_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_given_percentages_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    percent = ["--batch", "24", "--batches", "2", "--percent", "10,90,0,100,0,100"]
+    percent = ["--gpu-batch-size", "24", "--num-gpu-batches", "2", "--percent", "10,90,0,100,0,100"]
     assert main(["offload", "opt-30b", "t4", *percent, "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     shares = described["policy"]["shares"]
@@ -87,7 +87,8 @@ def test_a_wrong_machine_is_refused(
         (["opt-13b", "t4", "--prompt", "0"], "--prompt 0: not a number of tokens"),
         (["opt-13b", "t4", "--compat", "x"], "--compat x: unknown rules"),
         (["mixtral-8x7b", "t4"], "mixture of experts"),
-        (["opt-13b", "t4", "--batch", "4", "--batches", "4", "--percent", "50,70,,,,"],
+        (["opt-13b", "t4", "--gpu-batch-size", "4", "--num-gpu-batches", "4",
+          "--percent", "50,70,,,,"],
          "no memory of any size alone is enough"),
     ],
 )  # fmt: skip

@@ -13,7 +13,7 @@ from tests.estimate.described import EXAMPLES
 
 FILES = [str(EXAMPLES / f"{name}.json") for name in ("model", "machine", "execution")]
 FILES += ["--compat", "calculon"]
-SEARCH = [*FILES[:2], "--compat", "calculon", "--processors", "16", "--batch", "32", "--set",
+SEARCH = [*FILES[:2], "--compat", "calculon", "--ranks", "16", "--global-batch", "32", "--set",
           "microbatch_size=1", "--set", "tensor_par=8", "--set", "fused_activation=1"]  # fmt: skip
 TWO = ["--sweep", "mem2.GBps=32:512:x4", "--sweep", "mem2.GiB=16,1024"]
 

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Analyse recordings as they are: idle times, kernels, overlap, queues and more.
+HELP = """Tabulate idle times, kernels, overlap, queues and more.
 
-Each analysis is a table. Without arguments the analyses are listed; the name all
-runs every one, and says in a line what a recording lacks for it. Device traces are
-enough. Ranks are read one after the other, and only their rows are kept.
+Analyses recordings as they are, without replay. Each analysis is a table. Without
+arguments the analyses are listed; the name all runs every one, and says in a line what
+a recording lacks for it. Device traces are enough. Ranks are read one after the other,
+and only their rows are kept.
 
 [bold]Examples[/]
 

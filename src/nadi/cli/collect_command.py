@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Run a PyTorch program and record a few of its steps, without changing it.
+HELP = """Run a PyTorch program unchanged, and record a few steps.
 
 Each rank writes an execution trace and a Kineto trace into a folder that nadi run
 takes. A step ends at profiler.step() of the program, else when its first optimizer has

@@ -11,7 +11,7 @@ from nadi.cli.shared_options import ReportFile, ResultsFolder
 
 __all__ = ["HELP", "command"]
 
-HELP = """Run the main analysis on the recording that ships with Nadi.
+HELP = """Analyse the recording that ships with Nadi, as nadi run does.
 
 Two steps of data-parallel training on 4 ranks, on CPUs, with the gloo backend.
 

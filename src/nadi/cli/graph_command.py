@@ -12,7 +12,7 @@ from nadi.cli.shared_options import Overwrite, output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Draw the event graph: around an operation, or all of it by module.
+HELP = """Draw the event graph around an operation, or by module.
 
 Arrows are dependencies and the order on threads and streams, by kind. A drawing has at
 most 100 nodes: without --operation and --around, modules and phases of the step are the

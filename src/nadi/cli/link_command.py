@@ -11,7 +11,7 @@ from nadi.cli.shared_options import ChakraSchema, ForceLink, Format, Overwrite, 
 
 __all__ = ["HELP", "command"]
 
-HELP = """Link the host and device traces of each rank into one trace per rank.
+HELP = """Link host and device traces into one trace per rank.
 
 Ranks are linked in parallel on all cores. The ranks of a folder become rank0.et,
 rank1.et, ... in the folder OUT; a single rank can be written to a file. --to or the

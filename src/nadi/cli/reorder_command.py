@@ -13,7 +13,7 @@ from nadi.errors import UsageError
 
 __all__ = ["HELP", "command"]
 
-HELP = """Find operations that can start earlier, and what the step would gain.
+HELP = """Find operations that can start earlier, and what that gains.
 
 The order of a program is one of many in which every operation finds its data. Early
 communication can be hidden by more computation, so communication is tried first.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Write what nadi run finds as one HTML page that needs no network.
+HELP = """Write what nadi run finds as one HTML page, with a timeline.
 
 The verdict comes first, then a timeline, the critical path by kind, operation and
 module, ranks and streams, stragglers, collectives, kernels, and where all of it

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "Request", "analyse", "command"]
 
-HELP = """Find what bounds a step: link the traces, replay them, find the critical path.
+HELP = """Find what bounds a step: the critical path over all ranks.
 
-Prints first what bounds the step and the changes that gain most, then the
-critical path by kind and operation, exposed communication, and stragglers. With
-several ranks the path crosses ranks at collectives.
+Links host and device traces, replays them, and walks the critical path. Prints first
+what bounds the step and the changes that gain most, then the critical path by kind and
+operation, exposed communication, and stragglers. With several ranks the path crosses
+ranks at collectives.
 
 [bold]Examples[/]
 

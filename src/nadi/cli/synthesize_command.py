@@ -10,7 +10,7 @@ from nadi.cli.shared_options import Overwrite, output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Make a job from a model that nadi learn wrote: a Chakra trace per rank.
+HELP = """Make a job from a model that nadi learn wrote.
 
 The job has ranks, layers and steps as one of the learned jobs, or as many as you say.
 Communication has all of its members and no deadlock, so that nadi simulate runs it. Equal
@@ -30,7 +30,7 @@ def command(
         str, typer.Argument(metavar="MODEL", help="A model.", show_default=False),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", show_default=False,
+        str, typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
                           help="Write a Chakra trace per rank and comm_group.json here."),
     ],
     ranks: Annotated[

@@ -10,7 +10,7 @@ from nadi.cli.shared_options import Overwrite, output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Write all ranks of a folded job: a Chakra .et for each, and comm_group.json.
+HELP = """Write all ranks of a folded job as Chakra traces.
 
 A job whose alike ranks took the same times becomes what it was. Where they took
 different ones, each rank gets the typical times. A recording becomes the nodes that
@@ -28,7 +28,7 @@ def command(
                             show_default=False),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write the traces.",
+        str, typer.Option("-o", "--output", metavar="FOLDER", help="Where to write the traces.",
                           show_default=False),
     ],
     overwrite: Overwrite = False,

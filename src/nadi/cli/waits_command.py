@@ -12,7 +12,7 @@ from nadi.cli.shared_options import AsJson, Step, TimeRange, output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Find who waits for whom, and what the step would gain without it.
+HELP = """Find who waits for whom, and the gain without these waits.
 
 Threads, device streams, transfers between ranks, data loaders and locks are nodes of a
 wait-for graph. Waits are passed on to what the awaited one waits for itself (wPerf's

@@ -103,16 +103,16 @@ class SearchSpace(NamedTuple):
 
 
 def search_space(
-    model: ModelDescription, machine: MachineDescription, processors: int, batch: int,
+    model: ModelDescription, machine: MachineDescription, ranks: int, global_batch: int,
     given: Mapping[str, Iterable[Any]] | None = None, *, round_batch: bool = False,
     rules: EstimateRules = DEFAULT,
 ) -> SearchSpace:  # fmt: skip
-    """Lay out the executions of a model on some processors.
+    """Lay out the executions of a model on some ranks.
 
     Parameters
     ----------
-    processors, batch
-        All processors, and the sequences of a step.
+    ranks, global_batch
+        The number of ranks, and the sequences of a step.
     given
         Values of fields of ``Execution`` to try instead of ``CHOICES`` and of all divisors; of
         datatypes by default float16, or the first that the machine has engines for.
@@ -130,11 +130,11 @@ def search_space(
     own = {} if rules.blocks_of_calculon else _OWN_CHOICES
     usual = {**own, "datatype": (_usual_datatype(machine),)}
     chosen = _checked({**usual, **(given or {})}, machine)
-    layouts = _layouts(model, processors, batch, chosen, round_batch)
+    layouts = _layouts(model, ranks, global_batch, chosen, round_batch)
     if not layouts:
         raise UsageError(
-            [Parameter("processors", processors), ", ", Parameter("batch", batch)],
-            "no degrees of parallelism divide processors, batch, heads and widths",
+            [Parameter("ranks", ranks), ", ", Parameter("global_batch", global_batch)],
+            "no degrees of parallelism divide ranks, batch, heads and widths",
             "choose numbers with common divisors, or round the batch",
         )
     by_kind: dict[tuple[bool, bool, bool], list[tuple[int, ...]]] = {}
@@ -145,7 +145,7 @@ def search_space(
         columns = np.array(rows, dtype=np.int64).T
         choices = _choices(machine, chosen, kind)
         parts.append(_Part(dict(zip(LAYOUT, columns, strict=True)), choices))
-    return SearchSpace(model, machine, processors, rules, tuple(parts))
+    return SearchSpace(model, machine, ranks, rules, tuple(parts))
 
 
 def _usual_datatype(machine: MachineDescription) -> str:

@@ -19,7 +19,7 @@ from nadi.units import format_bytes, format_count, format_ns, format_percent
 __all__ = ["describe_estimate", "describe_search", "print_estimate", "print_search"]
 
 _SHORT = {
-    "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "microbatch",
+    "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "micro-batch",
     "pipeline_interleaving": "interleaving",
 }  # fmt: skip
 
@@ -110,8 +110,8 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
 
 def _memory_table(estimate: Estimate) -> Table:
     columns = {"tensors": "left", "tier 1": "right", "tier 2": "right"}
-    table = make_table("Memory of a processor", **columns)
-    for name, title in TENSOR_NAMES.items():
+    table = make_table("Memory of a rank", **columns)
+    for name, title in _TENSORS.items():
         one, two = estimate.tier1[name], estimate.tier2[name]
         if one or two:
             table.add_row(title, format_bytes(int(one)), format_bytes(int(two)))

@@ -29,7 +29,7 @@ _MOST_ROWS, _MOST_COLUMNS = 40, 12
 _MOST_LINES = 10  # of a chart, before two axes make a heat map
 _RATE = "sequences/s"
 _CHOICES = {
-    "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "microbatch",
+    "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "micro-batch",
     "pipeline_interleaving": "interleaving", "activation_recompute": "recompute",
 }  # fmt: skip
 _MOVED = ("weight_offload", "activations_offload", "optimizer_offload")
