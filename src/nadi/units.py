@@ -14,6 +14,7 @@ __all__ = [
     "exact_ns",
     "exact_rate",
     "format_bytes",
+    "format_change",
     "format_count",
     "format_ns",
     "format_percent",
@@ -205,6 +206,11 @@ def printable(text: str, longest: int = 0) -> str:
 def format_percent(part: float, whole: float) -> str:
     """Write ``part / whole`` as a percentage with one decimal; ``-`` if ``whole`` is 0."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def format_change(after: float, before: float, decimals: int = 1) -> str:
+    """Write how much ``after`` exceeds ``before``, as a percentage with its sign."""
+    return f"{100 * (after / before - 1):+.{decimals}f} %" if before else "-"
 
 
 def _four_digits(value: float) -> str:

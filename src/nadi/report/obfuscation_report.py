@@ -59,7 +59,7 @@ def print_obfuscation(done: ObfuscatedJob, files: Sequence[Path], console: Conso
         for one in done.fidelity:
             table.add_row(
                 one.system, format_ns(one.step_ns), format_ns(one.obfuscated_ns),
-                f"{one.step:.2%}", f"{one.path:.2%}",
+                f"{100 * one.step:.2f} %", f"{100 * one.path:.2f} %",
             )  # fmt: skip
         print_table(table, console)
 
@@ -79,8 +79,8 @@ def print_attacks(found: pl.DataFrame, console: Console) -> None:
     table = make_table("right answers", attack="left", **titles, chance="right")
     for (attack,), rows in found.group_by("attack", maintain_order=True):
         of = dict(zip(rows["level"].to_list(), rows["accuracy"].to_list(), strict=True))
-        cells = [f"{of[level]:.0%}" if level in of else "-" for level in levels]
-        table.add_row(str(attack), *cells, f"{rows['chance'][0]:.0%}")
+        cells = [f"{100 * of[level]:.0f} %" if level in of else "-" for level in levels]
+        table.add_row(str(attack), *cells, f"{100 * rows['chance'][0]:.0f} %")
     print_table(table, console)
     for level, jobs in found.select("level", "jobs").unique(maintain_order=True).iter_rows():
         console.print(Text(f"{level}: {format_count(jobs)} jobs"))

@@ -29,8 +29,14 @@ from nadi.report.verdict_report import (
     verdict_in_words,
 )
 from nadi.report.what_if_report import describe_interval
-from nadi.units import format_count, format_ns, format_percent, format_range, printable
-from nadi.whatif.what_if_results import WhatIf
+from nadi.units import (
+    format_change,
+    format_count,
+    format_ns,
+    format_percent,
+    format_range,
+    printable,
+)
 
 __all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
 
@@ -276,7 +282,8 @@ def _print_explained(run: Run, console: Console) -> None:
     started = f"; {late} device operations start later than their dependencies explain"
     console.print(
         f"explained by dependencies: {format_ns(found.explained_ns)} of "
-        f"{format_ns(found.measured_ns)} over the whole recording ({found.error:+.2%})"
+        f"{format_ns(found.measured_ns)} over the whole recording "
+        f"({format_change(found.explained_ns, found.measured_ns, 2)})"
         + (started if found.num_device_operations else "")
     )
 

@@ -81,10 +81,10 @@ def _straggler(verdict: Verdict, window: str) -> list[str]:
     else:
         share = format_percent(late.caused_ns, late.all_caused_ns)
         first = (
-            f"Ranks are late in turns. Rank {late.rank} causes most wait time ({share}), and is "
-            f"late by {lateness}{each}: {_reason(late, verdict)}."
+            f"The straggler changes from collective to collective. Rank {late.rank} causes most wait "
+            f"time ({share}), and is late by {lateness}{each}: {_reason(late, verdict)}."
         )
-    return [f"{first} Balancing gains {gain}."]
+    return [f"{first} Balanced ranks would gain {gain}."]
 
 
 def _reason(late: LateRank, verdict: Verdict) -> str:
@@ -228,7 +228,7 @@ def _in_words(one: TriedChange) -> str:
     if isinstance(change, Scale) and change.selection.ranks:
         return f"{about} on rank {change.selection.ranks[0]} as on the others"
     if isinstance(change, Scale):
-        return f"{about or 'communication'} in half of the time"
+        return f"{about or 'communication'} twice as fast"
     if isinstance(change, NoGaps):
-        return "no time between operations"
+        return "no gaps between operations"
     return "each step in one CUDA graph" if about else "no launch overhead"
