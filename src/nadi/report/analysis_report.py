@@ -23,6 +23,8 @@ __all__ = [
 
 ANALYSIS_FILES = (".csv", ".json", ".parquet")
 _TOP = 20  # rows
+_RATE_UNITS = {"gb": "GB/s", "tb": "TB/s", "tflop": "TFLOP/s"}
+_RATES = tuple(f"{unit}_per_s" for unit in _RATE_UNITS)
 
 
 def print_analyses(console: Console) -> None:
@@ -59,6 +61,9 @@ def _is_idle(table: pl.DataFrame, name: str) -> bool:
 
 
 def _heading(name: str, names: Sequence[str]) -> str:
+    if name.endswith(_RATES):
+        what, _, unit = name.rpartition("_per_s")[0].rpartition("_")
+        return f"{what.replace('_', ' ')} {_RATE_UNITS[unit]}".lstrip()
     for suffix, unit in (("_ns", " time"), ("_bytes", " size"), ("_percent", " %")):
         if name.endswith(suffix):
             base = name.removesuffix(suffix)

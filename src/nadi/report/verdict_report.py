@@ -81,8 +81,9 @@ def _straggler(verdict: Verdict, window: str) -> list[str]:
     else:
         share = format_percent(late.caused_ns, late.all_caused_ns)
         first = (
-            f"The straggler changes from collective to collective. Rank {late.rank} causes most wait "
-            f"time ({share}), and is late by {lateness}{each}: {_reason(late, verdict)}."
+            "The straggler changes from collective to collective. "
+            f"Rank {late.rank} causes most wait time ({share}), and is late by {lateness}{each}: "
+            f"{_reason(late, verdict)}."
         )
     return [f"{first} Balanced ranks would gain {gain}."]
 
