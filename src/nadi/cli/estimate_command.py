@@ -62,8 +62,7 @@ MachineName = Annotated[
 ]  # fmt: skip
 Compat = Annotated[
     str, typer.Option("--compat", metavar="NAME", show_default=False,
-                      help="Use the rules of another program, with what is odd about them: "
-                      "calculon."),
+                      help="Use the rules of another program, including its quirks: calculon."),
 ]  # fmt: skip
 _Execution = Annotated[
     str, typer.Argument(metavar="[EXECUTION]", help="A file that says how it is run, instead of "

@@ -38,7 +38,7 @@ def command(
     operation: Annotated[
         str,
         typer.Option("--operation", metavar="REGEX", show_default=False,
-                     help="Draw what is near the first operation whose name has it."),
+                     help="Draw what is near the first operation whose name matches."),
     ] = "",
     around: Annotated[
         str,

@@ -52,8 +52,8 @@ def command(
     ] = 0,
     temperature: Annotated[
         float, typer.Option("--temperature", metavar="X", min=0,
-                            help="1 for operations as often after others as learned; less for "
-                            "the usual, more for the rare."),
+                            help="1: operations follow each other as often as learned; below 1 "
+                            "usual ones more often, above 1 rare ones."),
     ] = 1.0,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
