@@ -48,14 +48,14 @@ def model(folder: Path) -> TraceModel:
 
 def test_a_learned_job_comes_back(model: TraceModel, folder: Path) -> None:
     made = nadi.pipeline.synthesize(model, hidden=256, seed=1)
-    found = nadi.similarity(language_model(folder, 256), made, systems="dgx-h100")
+    found = nadi.compare(language_model(folder, 256), made, systems="dgx-h100")
     assert max(one.distance for one in found.measures) < 0.01
 
 
 def test_a_width_and_a_depth_that_were_not_learned(model: TraceModel, folder: Path) -> None:
     made = nadi.pipeline.synthesize(model, hidden=384, layers=8, seed=1)
     true = language_model(folder, 384, 8)
-    found = nadi.similarity(true, made, systems="dgx-h100")
+    found = nadi.compare(true, made, systems="dgx-h100")
     for measure in ("operation sequences", "sizes", "depth", "degrees", "critical path"):
         assert found[measure].is_near
     a, b = found.step_ns["dgx-h100", ""]
@@ -83,7 +83,7 @@ def test_any_job_is_valid_and_runs(
 def test_a_recording_keeps_its_structure_and_its_time(demo_folder: Path) -> None:
     job = nadi.load_job(demo_folder)
     model = nadi.pipeline.learn(job)
-    found = nadi.similarity(job, nadi.pipeline.synthesize(model, seed=5), systems="dgx-h100")
+    found = nadi.compare(job, nadi.pipeline.synthesize(model, seed=5), systems="dgx-h100")
     assert found["operation sequences"].distance < 0.1
     assert found["live memory"].distance < 0.1
     a, b = found.step_ns["dgx-h100", ""]

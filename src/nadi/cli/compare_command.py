@@ -46,12 +46,12 @@ def command(
     from nadi.cli.progress_bar import show_progress
 
     with show_progress(announce=False, use="compare") as progress:
-        from nadi.pipeline.compared_jobs import similarity
-        from nadi.report.similarity_report import describe_similarity, print_similarity
+        from nadi.pipeline.compared_jobs import compare
+        from nadi.report.compare_report import describe_comparison, print_comparison
         from nadi.report.text_layout import to_json
 
-        found = similarity(a, b, systems=system or (), same=same or None, progress=progress)
+        found = compare(a, b, systems=system or (), same=same or None, progress=progress)
     if as_json:
-        sys.stdout.write(to_json(describe_similarity(found)).decode())
+        sys.stdout.write(to_json(describe_comparison(found)).decode())
         return
-    print_similarity(found, output_console())
+    print_comparison(found, output_console())

@@ -14,7 +14,7 @@ from .collective_estimates import (
 from .compared_jobs import (
     Likeness as Likeness,
     Similarity as Similarity,
-    similarity as similarity,
+    compare as compare,
 )
 from .configuration_search import search as search
 from .conversion import Conversion as Conversion, convert as convert

@@ -122,7 +122,7 @@ def _variation(described: dict[str, Any]) -> str:
     if described["times_vary"]:
         return "alike ranks took different times: answers have a bound (nadi simulate prints it)"
     if any(one["iterations_vary"] for one in described["classes"]):
-        return "iterations of repeats have times of their own; alike ranks took the same times: exact"
+        return "iterations have times of their own; alike ranks took the same times: exact"
     return "alike ranks and iterations took the same times: exact"
 
 
@@ -142,7 +142,8 @@ def _print_repeats(one: dict[str, Any], console: Console) -> None:
     page = make_table(f"repeats of rank {one['ranks'].partition('-')[0].partition(',')[0]}", **{
         "iterations": "right", "body": "right", "from": "left", "to": "left", "varies": "left",
     })  # fmt: skip
-    largest = sorted(one["repeats"], key=lambda row: -row["iterations"] * row["kept_nodes"])[:_SHOWN]
+    by_size = sorted(one["repeats"], key=lambda row: -row["iterations"] * row["kept_nodes"])
+    largest = by_size[:_SHOWN]
     for row in [row for row in one["repeats"] if row in largest]:
         inside = "  " * row["depth"]
         page.add_row(

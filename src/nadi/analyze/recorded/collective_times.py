@@ -69,7 +69,7 @@ def collective_skew(job: Job) -> pl.DataFrame:
     -------
     polars.DataFrame
         ``name``, ``type``, ``ranks``, ``size_bytes``, ``count``, ``comm_latency_ns`` and
-        ``skew_ns`` (means), ``skew_percent`` (of both), ``algbw_gb_per_s`` and ``busbw_gb_per_s`` (as
+        ``skew_ns`` (means), ``skew_percent`` (of both), ``algbw_gb_per_s``, ``busbw_gb_per_s`` (as
         nccl-tests has them; null where sizes or factors are not known); the most time first.
         O(collectives).
 
