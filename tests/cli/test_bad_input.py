@@ -283,7 +283,8 @@ def test_results_may_lie_beside_the_traces(demo_folder: Path, tmp_path: Path) ->
         shutil.copy(demo_folder / f"{name}.json.gz", tmp_path)
     assert main(["run", str(tmp_path), "-o", str(tmp_path)]) == 0
     (tmp_path / "timeline.json.gz").rename(tmp_path / "renamed.json.gz")
-    assert main(["run", str(tmp_path), "-o", str(tmp_path)]) == 0
+    assert main(["run", str(tmp_path), "-o", str(tmp_path)]) == 2  # summary.json exists
+    assert main(["run", str(tmp_path), "-o", str(tmp_path), "--overwrite"]) == 0
 
 
 @pytest.mark.parametrize("blocked", ["summary.json", "critical_path.csv", "timeline.json.gz"])

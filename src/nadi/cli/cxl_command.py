@@ -91,7 +91,7 @@ _Folder = Annotated[
                  help="Write tables, index.html and charts as SVG to this folder."),
 ]  # fmt: skip
 _Trace = Annotated[
-    str, typer.Option("--trace", metavar="JOB|PLAN", show_default=False,
+    str | None, typer.Option("--trace", metavar="JOB|PLAN", show_default=False,
                       help="Simulate this job instead: a folder of traces, or a file (.toml) "
                       "with a model and its plan."),
 ]  # fmt: skip
@@ -152,15 +152,15 @@ def _refuse_several(**given: str) -> None:
 
 def command(
     model: _Models = "", system: _Systems = "", ranks: _Ranks = 0, global_batch: _GlobalBatch = 512,
-    trace: _Trace = "", place: _Place = "", memory: _Memories = "", buffers: _Buffers = "",
+    trace: _Trace = None, place: _Place = "", memory: _Memories = "", buffers: _Buffers = "",
     prefetch: _Prefetch = 0, in_place: _InPlace = False,
     bandwidth: _Bandwidths = "", capacity: _Capacities = "", latency: _Latency = "250ns",
     outstanding: _Outstanding = 4096, shared_by: _SharedBy = "", compat: Compat = "",
     output: _Folder = None, overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Study, and print what changes."""
-    tier = (bandwidth, capacity, latency, outstanding, _sharings(shared_by))
-    if trace:
+    tier = (bandwidth, capacity, latency, outstanding, shared_by)
+    if trace is not None:  # also an empty text: a variable that is not set
         _refuse_with_trace(model=model, ranks=ranks, compat=compat)
         from nadi.cli.placement_output import PlacedWishes, study_trace
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from nadi.cli.progress_bar import show_progress
-from nadi.cli.shared_options import ForceLink, Step, TimeRange, output_console
+from nadi.cli.shared_options import ForceLink, Overwrite, Step, TimeRange, output_console
 
 if TYPE_CHECKING:
     from nadi.load.report_inputs import ReportInputs
@@ -76,6 +76,7 @@ def command(
         Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
     ] = Path("report.html"),
     force: ForceLink = False,
+    overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Write the page."""
     with show_progress(announce=False, use="run") as progress:
@@ -84,13 +85,13 @@ def command(
         from nadi.load.separate_recordings import are_two_recordings
         from nadi.report.page.result_pages import check_page
 
-        check_page(output, [Path(path) for path in paths])
-        found = read_report_inputs(paths)
-        wishes = _Wishes(step, window, tuple(what_if or ()), system, force)
-        if len(found.traces) == 2 and are_two_recordings(*found.traces):
-            _compare(found, wishes, output, progress)
-        elif found.traces:
-            _of_recording(found, wishes, output, progress)
+        check_page(output, [Path(path) for path in paths], overwrite=overwrite)
+        saved = read_summary(paths[0]) if len(paths) == 1 else None
+        if saved is not None:
+            write_summary_page(saved, output, Path(paths[0]).name)
+        elif len(paths) == 2 and are_two_recordings(*paths):
+            _refuse({"--window": window, "--what-if": what_if, "--system": system})
+            _compare(paths[0], paths[1], step, output, force, progress)
         else:
             _of_results(found, wishes, output, Path(paths[0]).name)
     output_console().print(f"wrote {output}", markup=False)

@@ -12,6 +12,7 @@ import typer
 from nadi.cli.progress_bar import show_progress
 from nadi.cli.shared_options import (
     ForceLink,
+    Overwrite,
     ReportFile,
     ResultsFolder,
     Step,
@@ -91,13 +92,15 @@ def command(
     output: ResultsFolder = None,
     report: ReportFile = None,
     force: ForceLink = False,
+    overwrite: Overwrite = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the content of summary.json only.")
     ] = False,
 ) -> None:  # fmt: skip
     """Run the main analysis."""
     asked = Request(step, window, what_if or [], system, force, by)
-    analyse(paths, asked, output, report=report, as_json=as_json)
+    files = ResultFiles(output, report, overwrite)
+    analyse(paths, asked, files, as_json=as_json)
 
 
 class Request(NamedTuple):
@@ -111,19 +114,27 @@ class Request(NamedTuple):
     by: str = ""
 
 
+class ResultFiles(NamedTuple):
+    """The files that are written besides what is printed."""
+
+    folder: Path | None = None
+    report: Path | None = None
+    overwrite: bool = False
+
+
 def analyse(
     paths: Sequence[Path | str],
     asked: Request,
-    output: Path | None,
+    files: ResultFiles,
     *,
-    report: Path | None = None,
     as_json: bool = False,
     announce: bool = False,
 ) -> Run:
-    """Run the main analysis, print it, and write its files if ``output`` or ``report`` is given.
+    """Run the main analysis, print it, and write its files.
 
     With ``announce`` a first compilation is announced even where no terminal listens.
     """
+    output, report, overwrite = files
     with show_progress(announce=announce, use="run") as progress:
         progress("starting")
         from nadi.pipeline.recorded_jobs import run
@@ -136,11 +147,11 @@ def analyse(
         from nadi.report.text_layout import to_json
 
         if output is not None:
-            check_results_folder(output)
+            check_results_folder(output, overwrite=overwrite)
         if report is not None:
             from nadi.report.page.result_pages import check_page, write_run_page
 
-            check_page(report, [Path(path) for path in paths])
+            check_page(report, [Path(path) for path in paths], overwrite=overwrite)
         result = run(*paths, **asked._asdict(), progress=progress)
         written = []
         if output is not None:

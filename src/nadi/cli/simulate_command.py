@@ -180,7 +180,7 @@ def command(
             given = (*files, *(comm_group or []), *(measured or []), system, *job, prices)
             check_output(output, [Path(path) for path in given if path], overwrite=overwrite)
         if report:
-            _check_page(report, job)
+            _check_page(report, job, overwrite=overwrite)
         stated = _AstraSim(*files, congestion, queues, rendezvous, injection_scale, default_rules)
         own, groups = _groups_of_jobs(comm_group or [], len(job), alone=len(job) == 1 and not on)
         machine_for = _with_measured(_machine_for(system, own, stated), measured or [])
@@ -201,10 +201,10 @@ def command(
         _print_written(output, left_out, report)
 
 
-def _check_page(report: Path, job: Sequence[str]) -> None:
+def _check_page(report: Path, job: Sequence[str], *, overwrite: bool) -> None:
     from nadi.report.page.result_pages import check_page
 
-    check_page(report, [Path(path) for path in job])
+    check_page(report, [Path(path) for path in job], overwrite=overwrite)
 
 
 def _written(

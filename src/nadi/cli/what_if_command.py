@@ -108,7 +108,7 @@ def command(
         if report:
             from nadi.report.page.result_pages import check_page, write_answers_page
 
-            check_page(report, [Path(job)])
+            check_page(report, [Path(job)], overwrite=overwrite)
         answers = ask(
             job, changes=changes or [], step=step, window=window, sweep_over=sweep,
             progress=progress,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Iterable, Mapping
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,6 +49,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "flash_attention": (False,),
     "expert_par": (1,),
 }
+_LARGEST = 1 << 31  # of a number of ranks, sequences or chunks
 # of Nadi's own rules, where they differ
 _OWN_CHOICES: dict[str, tuple[Any, ...]] = {
     "fused_activation": (False,),
@@ -176,10 +178,23 @@ def _checked(
             names = CODES.get(field)
             if names is not None and value not in names:
                 raise UsageError(f"{field}={value}", "unknown value", f"known: {', '.join(names)}")
-            number = names.index(value) if names is not None else int(value)
+            number = names.index(value) if names is not None else _whole(field, value)
             numbers.append(last if field.endswith("_net") and number < 0 else number)
         chosen[field] = tuple(numbers)
     return chosen
+
+
+def _whole(field: str, value: Any) -> int:
+    """Return a number or a truth value as a number."""
+    is_truth = isinstance(CHOICES.get(field, (0,))[0], bool)
+    try:
+        number = index(value)
+    except TypeError:
+        number = -_LARGEST - 1
+    if abs(number) <= (1 if is_truth else _LARGEST):
+        return number
+    kind = "true or false" if is_truth else f"a whole number up to {_LARGEST:,}"
+    raise UsageError(f"{field}={value}", f"it is not {kind}", "give another value")
 
 
 def _divisors(number: int) -> list[int]:

@@ -114,9 +114,10 @@ def read(path: Path | str) -> Trace:
                 "simulate it as it is (nadi simulate), or write its ranks (nadi unfold)",
             )  # fmt: skip
         titles = ", ".join(one.title for one in FORMATS if one.decoder)
-        raise FormatError(
-            str(path), "not a trace in a format that Nadi reads", f"it reads: {titles}"
-        )
+        what = "not a trace in a format that Nadi reads"
+        if not container.read_head(path):
+            what = f"the file is empty: {what}"
+        raise FormatError(str(path), what, f"it reads: {titles}")
     if found.name == "nadi":  # opens the file itself, to read only what is needed
         return found.decode(path)  # type: ignore[no-any-return]
     return found.decode(container.read_file(path))  # type: ignore[no-any-return]

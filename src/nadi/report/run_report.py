@@ -10,6 +10,7 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from nadi.formats.addresses import check_target
 from nadi.formats.files import check_writable, write_beside
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.windows import MARK, WHOLE
@@ -180,9 +181,16 @@ def write_results(run: Run, folder: Path) -> list[Path]:
     return [summary, csv, timeline]
 
 
-def check_results_folder(folder: Path) -> None:
-    """Raise InputError if :func:`write_results` could not write into ``folder``; writes nothing."""
+def check_results_folder(folder: Path, *, overwrite: bool) -> None:
+    """Check that :func:`write_results` can write into a folder; writes nothing.
+
+    Raises
+    ------
+    InputError
+        If a file exists already and ``overwrite`` is not given, or cannot be written.
+    """
     for name in RESULT_FILES:
+        check_target(folder / name, [], overwrite=overwrite)
         check_writable(folder / name)
 
 

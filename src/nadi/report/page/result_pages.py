@@ -71,7 +71,7 @@ class Beside(NamedTuple):
     files: tuple[str, ...] = ()
 
 
-def check_page(path: Path, sources: list[Path]) -> None:
+def check_page(path: Path, sources: list[Path], *, overwrite: bool) -> None:
     """Check that a page can be written before it is computed; writes nothing.
 
     Raises
@@ -79,11 +79,11 @@ def check_page(path: Path, sources: list[Path]) -> None:
     UsageError
         If the suffix is not that of HTML, or the file is one of ``sources``.
     InputError
-        If it cannot be written.
+        If it exists already and ``overwrite`` is not given, or cannot be written.
     """
     if path.suffix not in (".html", ".htm"):
         raise UsageError(str(path), "a report is HTML", "give a name that ends in .html")
-    check_target(locate(path), [locate(source) for source in sources], overwrite=True)
+    check_target(locate(path), [locate(source) for source in sources], overwrite=overwrite)
     check_writable(path)
 
 
