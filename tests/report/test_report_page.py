@@ -287,7 +287,7 @@ def test_a_section_is_one_file(
         (["report", "{demo}", "-o", "{tmp}/other/summary.json/page.html"], "page.html"),
         (
             ["report", "{demo}", "-o", "{tmp}/other/old.html"],
-            "exists already; give another name, or --o",
+            "give another name, or --overwrite",
         ),
         (["what-if", "{demo}", "--report", "{tmp}/other/old.html"], "exists already"),
         (["report", "{tmp}/nothing"], "nothing"),

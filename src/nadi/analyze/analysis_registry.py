@@ -147,6 +147,7 @@ ANALYSES = (
     Analysis("rates", "FLOP/s and B/s of operators by shape", "operator_rates.operator_rates",
              "operators", ("bars", "shape", "tflop_per_s")),
 )  # fmt: skip
+"""All analyses, in the order of ``nadi analyze``."""
 
 _BY_NAME = {one.name: one for one in ANALYSES}
 

@@ -30,6 +30,7 @@ ATTACKS = {
     "linkage": "which of all releases is of the same job as another",
     "membership": "whether the job is one of those that the attacker has",
 }
+"""What each attack asks of an obfuscated job, by its name."""
 """What each attack finds out."""
 
 

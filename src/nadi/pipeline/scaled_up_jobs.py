@@ -47,7 +47,7 @@ def scale(
     micro_batches: int = 0, system: System | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> ScaledJob:  # fmt: skip
-    """Scale a job up: to more replicas, and to other shares of layers and of their operations.
+    """Scale a job up: more replicas, other tensor and pipeline parallel degrees.
 
     Replicas are copies of the ranks that there are, and groups that sum gradients get the members
     of all. With another tensor parallel degree operations are split or merged by their shapes.
