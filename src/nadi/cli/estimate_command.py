@@ -133,7 +133,7 @@ def _estimate(
 ) -> None:  # fmt: skip
     """Estimate and print; with the names of model and system, also what a check finds."""
     from nadi.estimate.single_estimate import estimate
-    from nadi.report.check_report import describe_check, print_check
+    from nadi.report.estimate_check_report import describe_check, print_check
     from nadi.report.estimate_report import describe_estimate, print_estimate
     from nadi.report.text_layout import to_json
 

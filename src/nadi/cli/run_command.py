@@ -21,7 +21,7 @@ from nadi.cli.shared_options import (
 )
 
 if TYPE_CHECKING:
-    from nadi.pipeline.result import Run
+    from nadi.pipeline.run_results import Run
 
 __all__ = ["HELP", "Request", "analyse", "command"]
 

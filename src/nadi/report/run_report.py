@@ -17,7 +17,7 @@ from nadi.graph.windows import MARK, WHOLE
 from nadi.load.discover import RESULT_FILES
 from nadi.model.issues import summed_issues
 from nadi.model.schema import UNBOUNDED
-from nadi.pipeline.result import Run
+from nadi.pipeline.run_results import Run
 from nadi.report.activity_report import describe_activity
 from nadi.report.path_changes import path_by_kind, path_changes
 from nadi.report.prediction_report import describe_prediction, print_prediction

@@ -12,7 +12,7 @@ from nadi.analyze.rank_excess import EXPLAINS, Excess
 from nadi.analyze.unexplained_time import CAUSES
 from nadi.analyze.verdict import LateRank, Leading, Verdict
 from nadi.graph.windows import WHOLE
-from nadi.pipeline.result import Run
+from nadi.pipeline.run_results import Run
 from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.report.what_if_report import describe_interval
 from nadi.units import format_count, format_ns, format_percent, format_range, printable

@@ -7,8 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from nadi.pipeline.result import Answers
-from nadi.report.path_changes import path_by_kind
+from nadi.pipeline.run_results import Answers
 from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.units import format_ns, format_percent, format_range, printable
 from nadi.whatif.prediction_intervals import LEVEL, Interval
