@@ -42,7 +42,7 @@ Name = Annotated[
 Paths = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="PATH",
+        metavar="TRACES",
         help="A folder with a device trace per rank, or the files themselves.",
         show_default=False,
     ),

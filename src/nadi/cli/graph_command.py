@@ -29,7 +29,7 @@ nodes, and the command prints what was condensed. SVG and PDF need Graphviz.
 def command(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH", show_default=False, help="Traces as for nadi run."),
+        typer.Argument(metavar="TRACES", show_default=False, help="Traces as for nadi run."),
     ],
     output: Annotated[
         Path,

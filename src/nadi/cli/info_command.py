@@ -30,7 +30,7 @@ def command(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH", help="Traces, or folders of traces.", show_default=False
+            metavar="TRACES", help="Traces, or folders of traces.", show_default=False
         ),
     ],
     as_json: Annotated[

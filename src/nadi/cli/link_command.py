@@ -39,7 +39,7 @@ def command(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH",
+            metavar="TRACES",
             help="A host and a device trace, or a folder with a pair for each rank.",
             show_default=False,
         ),

@@ -35,7 +35,7 @@ reads.
 _Job = Annotated[
     str,
     typer.Argument(
-        metavar="JOB", help="A folder with a host and a device trace per rank.",
+        metavar="TRACES", help="A folder with a host and a device trace per rank.",
         show_default=False,
     ),
 ]  # fmt: skip

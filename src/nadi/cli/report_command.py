@@ -51,9 +51,8 @@ def command(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH", show_default=False,
-            help="Traces as for nadi run; two recordings; and results of other commands: "
-            "folders, or files of JSON.",
+            metavar="TRACES|RESULTS", show_default=False,
+            help="Traces as for nadi run; two recordings; or a folder or JSON file of results.",
         ),
     ],
     step: Step = "all",

@@ -50,7 +50,7 @@ def command(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH",
+            metavar="TRACES",
             help="A folder with a host and a device trace per rank, or the files themselves; "
             "device traces alone are enough. Addresses such as s3://bucket/run work too.",
             show_default=False,

@@ -35,7 +35,7 @@ found too. Such a file can also be given alone.
 _Paths = Annotated[
     list[str],
     typer.Argument(
-        metavar="PATH", show_default=False,
+        metavar="TRACES", show_default=False,
         help="A folder with a pair of traces per rank, the files themselves, or one file of "
         "switches.",
     ),

@@ -51,7 +51,7 @@ in=Block_2 is its forward, its backward, and the optimizer's work on its paramet
 _Job = Annotated[
     str,
     typer.Argument(
-        metavar="JOB", help="A folder with a pair of traces per rank, or a device trace.",
+        metavar="TRACES", help="A folder with a pair of traces per rank, or a device trace.",
         show_default=False,
     ),
 ]  # fmt: skip
