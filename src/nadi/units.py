@@ -17,6 +17,7 @@ __all__ = [
     "format_change",
     "format_count",
     "format_ns",
+    "format_number",
     "format_percent",
     "lowered",
     "parse_bytes",
@@ -201,6 +202,11 @@ def printable(text: str, longest: int = 0) -> str:
         half = (longest - 5) // 2
         line = f"{line[:half]} ... {line[-half:]}"
     return line
+
+
+def format_number(value: float) -> str:
+    """Write a number with four significant digits: ``13.80``, ``0.4267``, ``12,345``."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.4g}"
 
 
 def format_percent(part: float, whole: float) -> str:

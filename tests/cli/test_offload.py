@@ -9,6 +9,7 @@ import pytest
 
 from nadi.cli import main
 from nadi.load import offload_machine_text
+from nadi.units import format_number
 
 pytest.importorskip("highspy", reason="the solver is an extra")
 
@@ -21,7 +22,9 @@ def test_text_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert policy["batch"] == 8
     assert main(asked) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith(f"{policy['rate']:.4g} tokens/s: {policy['num_batches']} batches")
+    assert printed.startswith(
+        f"{format_number(policy['rate'])} tokens/s: {policy['num_batches']} batches"
+    )
     assert f"{100 * policy['shares']['weights_gpu']:.1f} %" in printed
     assert "--gpu-batch-size 8" in printed
 

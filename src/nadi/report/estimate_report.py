@@ -14,7 +14,7 @@ from nadi.estimate.search_results import RankedExecution, SearchResult
 from nadi.estimate.single_estimate import Estimate
 from nadi.report.estimate_words import PART_NAMES, TENSOR_NAMES
 from nadi.report.text_layout import make_table, print_table
-from nadi.units import format_bytes, format_count, format_ns, format_percent
+from nadi.units import format_bytes, format_count, format_ns, format_number, format_percent
 
 __all__ = ["describe_estimate", "describe_search", "print_estimate", "print_search"]
 
@@ -74,13 +74,13 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
     share = format_percent(estimate.statistics["total_efficiency"], 1)
     console.print(Text.assemble(
         (_seconds(estimate.seconds), "bold"),
-        f" a step, {estimate.rate:.4g} sequences/s, {share} of the matrix engine's peak",
+        f" a step, {format_number(estimate.rate)} sequences/s, {share} of the matrix engine's peak",
     ))  # fmt: skip
     if estimate.price_per_hour:
         currency = estimate.machine.currency
         console.print(Text(
             f"{estimate.price_per_hour:,.2f} {currency} an hour, "
-            f"{estimate.price_per_million_tokens:.4g} {currency} a million tokens"
+            f"{format_number(estimate.price_per_million_tokens)} {currency} a million tokens"
         ))  # fmt: skip
     if estimate.lacks:
         console.print(Text(f"not possible: {estimate.lacks}", "bold red"))
@@ -160,7 +160,7 @@ def _best_table(best: tuple[RankedExecution, ...]) -> Table:
         tensors = [e.tensor_par_comm_type, *(name for name, is_so in also.items() if is_so)]
         moved = [name for name, is_moved in offload.items() if is_moved]
         table.add_row(
-            f"{one.rate:.4g}", _seconds(one.seconds),
+            format_number(one.rate), _seconds(one.seconds),
             *(str(getattr(e, field)) for field in _SHORT),
             e.activation_recompute, " ".join(tensors), " ".join(moved) or "-",
             format_bytes(int(one.tier1_bytes)),

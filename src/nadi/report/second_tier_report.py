@@ -22,7 +22,7 @@ from nadi.formats.files import check_writable, write_beside
 from nadi.model.arrays import Floats
 from nadi.pipeline.second_tier_studies import StudiedJob
 from nadi.report.text_layout import make_table, print_table
-from nadi.units import format_count
+from nadi.units import format_count, format_number
 
 __all__ = [
     "check_study_folder", "describe_studies", "print_studies", "study_points", "write_studies",
@@ -126,14 +126,15 @@ def print_studies(jobs: Sequence[StudiedJob], console: Console) -> None:
 
 
 def _rate(one: StudiedExecution | None) -> str:
-    return "-" if one is None else f"{one.rate:.4g}"
+    return "-" if one is None else format_number(one.rate)
 
 
 def _gain(one: StudiedExecution | None, without: StudiedExecution | None) -> str:
     if one is None or without is None:
         return _rate(one)
     gain = one.rate / without.rate - 1
-    return f"{one.rate:.4g} {gain:+.1%}" if gain >= 0.0005 else f"{one.rate:.4g}  same"
+    rate = format_number(one.rate)
+    return f"{rate} {gain:+.1%}" if gain >= 0.0005 else f"{rate}  same"
 
 
 def _gbps(bandwidth: float | None) -> str:
