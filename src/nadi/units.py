@@ -216,7 +216,10 @@ def format_percent(part: float, whole: float) -> str:
 
 def format_change(after: float, before: float, decimals: int = 1) -> str:
     """Write how much ``after`` exceeds ``before``, as a percentage with its sign."""
-    return f"{100 * (after / before - 1):+.{decimals}f} %" if before else "-"
+    if not before:
+        return "-"
+    change = round(100 * (after / before - 1), decimals)
+    return f"{change:+.{decimals}f} %" if change else f"{0:.{decimals}f} %"
 
 
 def _four_digits(value: float) -> str:

@@ -23,7 +23,12 @@ def test_a_table_in_a_pipe_is_as_wide_as_it_needs() -> None:
 
 @pytest.mark.parametrize(
     ("after", "before", "decimals", "text"),
-    [(97, 100, 1, "-3.0 %"), (102.5, 100, 2, "+2.50 %"), (1, 0, 1, "-")],
+    [
+        (97, 100, 1, "-3.0 %"),
+        (102.5, 100, 2, "+2.50 %"),
+        (1, 0, 1, "-"),
+        (99_999, 100_000, 2, "0.00 %"),
+    ],
 )
 def test_changes_have_a_sign(after: float, before: float, decimals: int, text: str) -> None:
     assert format_change(after, before, decimals) == text

@@ -29,7 +29,7 @@ from nadi.report.verdict_report import (
     print_verdict,
     verdict_in_words,
 )
-from nadi.report.what_if_report import describe_interval
+from nadi.report.what_if_report import describe_interval, print_if_one_step
 from nadi.units import (
     format_change,
     format_count,
@@ -394,6 +394,9 @@ def _print_what_ifs(data: dict[str, Any], console: Console) -> None:
         )  # fmt: skip
         for text in change["included"]:
             console.print(Text(f"  {printable(text)}"))
+    predicted = data["what_if"] or data["best_changes"]
+    if predicted:
+        print_if_one_step(predicted[0]["interval"]["steps"], console)
 
 
 def _nodes_by_kind(run: Run) -> dict[str, int]:

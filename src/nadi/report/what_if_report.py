@@ -13,7 +13,7 @@ from nadi.units import format_ns, format_percent, format_range, printable
 from nadi.whatif.prediction_intervals import LEVEL, Interval
 from nadi.whatif.what_if_results import WhatIf
 
-__all__ = ["describe_answers", "describe_interval", "print_answers"]
+__all__ = ["describe_answers", "describe_interval", "print_answers", "print_if_one_step"]
 
 _LEVEL = f"{LEVEL:.0%} ".replace("%", " %")
 _BETWEEN = "between operations"
@@ -111,5 +111,10 @@ def _print_table(
             format_percent(row["gain_ns"], measured), name_cell(bottleneck),
         )  # fmt: skip
     print_table(table, console)
-    if rows[0][1]["interval"]["steps"] < 2:
+    print_if_one_step(rows[0][1]["interval"]["steps"], console)
+
+
+def print_if_one_step(steps: int, console: Console) -> None:
+    """Say what intervals lack that were made from so many steps, if that is one."""
+    if steps < 2:
         console.print("the intervals do not contain how much steps vary: the window has one step")
