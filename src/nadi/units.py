@@ -16,6 +16,7 @@ __all__ = [
     "format_bytes",
     "format_change",
     "format_count",
+    "format_counted",
     "format_ns",
     "format_number",
     "format_percent",
@@ -202,6 +203,11 @@ def printable(text: str, longest: int = 0) -> str:
         half = (longest - 5) // 2
         line = f"{line[:half]} ... {line[-half:]}"
     return line
+
+
+def format_counted(count: int, what: str, plural: str = "s") -> str:
+    """Write a number and what it counts: ``1 rank``, ``1,024 ranks``."""
+    return f"{format_count(count)} {what}{'' if count == 1 else plural}"
 
 
 def format_number(value: float) -> str:

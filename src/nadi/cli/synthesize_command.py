@@ -65,7 +65,7 @@ def command(
     with show_progress(announce=False, use="synthesize") as progress:
         from nadi.generate.job_files import check_place, write_job
         from nadi.pipeline.learned_jobs import synthesize
-        from nadi.units import format_count
+        from nadi.units import format_counted
 
         progress(f"reading {model}")
         job = synthesize(
@@ -75,5 +75,6 @@ def command(
         check_place(Path(output), "trace", len(job.traces), overwrite=overwrite)
         progress(f"writing {output}")
         files = write_job(job, output, overwrite=overwrite)
-    ranks_made, nodes = format_count(len(files.traces)), format_count(files.nodes)
-    output_console().print(f"{ranks_made} ranks, {nodes} operations -> {output}", markup=False)
+    made = format_counted(len(files.traces), "rank")
+    nodes = format_counted(files.nodes, "operation")
+    output_console().print(f"{made}, {nodes} -> {output}", markup=False)

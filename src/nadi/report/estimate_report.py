@@ -109,16 +109,17 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
 
 
 def _memory_table(estimate: Estimate) -> Table:
-    columns = {"tensors": "left", "tier 1": "right", "tier 2": "right"}
-    table = make_table("Memory of a rank", **columns)
+    machine = estimate.machine
+    used = [(machine.mem1, estimate.tier1)]
+    if machine.mem2.capacity or any(estimate.tier2.values()):
+        used.append((machine.mem2, estimate.tier2))
+    columns = {f"tier {k + 1}": "right" for k in range(len(used))}
+    table = make_table("Memory of a rank", tensors="left", **columns)
     for name, title in _TENSORS.items():
-        one, two = estimate.tier1[name], estimate.tier2[name]
-        if one or two:
-            table.add_row(title, format_bytes(int(one)), format_bytes(int(two)))
-    sums = (sum(estimate.tier1.values()), sum(estimate.tier2.values()))
-    table.add_row("all", *(format_bytes(int(one)) for one in sums))
-    tiers = (estimate.machine.mem1, estimate.machine.mem2)
-    table.add_row("capacity", *(format_bytes(int(tier.capacity)) for tier in tiers))
+        if any(sizes[name] for _, sizes in used):
+            table.add_row(title, *(format_bytes(int(sizes[name])) for _, sizes in used))
+    table.add_row("all", *(format_bytes(int(sum(sizes.values()))) for _, sizes in used))
+    table.add_row("capacity", *(format_bytes(int(tier.capacity)) for tier, _ in used))
     return table
 
 

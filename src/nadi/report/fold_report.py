@@ -14,7 +14,7 @@ from nadi.folding.folded_trace import FoldedTrace
 from nadi.folding.row_values import COUNTERS
 from nadi.model.arrays import Ints
 from nadi.report.text_layout import make_table, print_table, rank_ranges
-from nadi.units import format_bytes, format_count
+from nadi.units import format_bytes, format_count, format_counted
 
 if TYPE_CHECKING:
     from nadi.pipeline.scaled_down_jobs import ScaledDown
@@ -91,10 +91,10 @@ def print_fold(described: dict[str, Any], console: Console) -> None:
     """Print the size before and after, the classes of ranks, and the repeats of the first."""
     ranks, nodes = described["ranks"], described["nodes"]
     kept, classes = described["kept_nodes"], described["classes"]
-    noun = "class" if len(classes) == 1 else "classes"
     console.print(Text(
-        f"{_counted(ranks, 'rank')}, {_counted(nodes, 'node')} -> {len(classes)} {noun} of ranks, "
-        f"{_counted(kept, 'node')} kept, {nodes / max(kept, 1):,.0f} times fewer"
+        f"{format_counted(ranks, 'rank')}, {format_counted(nodes, 'node')} -> "
+        f"{format_counted(len(classes), 'class', 'es')} of ranks, "
+        f"{format_counted(kept, 'node')} kept, {_times(nodes / max(kept, 1))} fewer"
         + (f" ({format_bytes(described['file_bytes'])})" if "file_bytes" in described else "")
     ))  # fmt: skip
     console.print(_variation(described))
@@ -114,8 +114,8 @@ def print_fold(described: dict[str, Any], console: Console) -> None:
     _print_repeats(classes[0], console)
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{format_count(count)} {what}{'' if count == 1 else 's'}"
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
 
 
 def _variation(described: dict[str, Any]) -> str:

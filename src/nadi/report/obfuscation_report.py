@@ -13,7 +13,7 @@ from rich.text import Text
 from nadi.obfuscation.attacks import ATTACKS
 from nadi.obfuscation.obfuscated_job import ObfuscatedJob
 from nadi.report.text_layout import make_table, name_cell, print_table
-from nadi.units import format_count, format_ns, printable
+from nadi.units import format_count, format_counted, format_ns, printable
 
 __all__ = ["describe_obfuscation", "print_attacks", "print_names", "print_obfuscation"]
 
@@ -41,9 +41,9 @@ def describe_obfuscation(done: ObfuscatedJob) -> dict[str, Any]:
 def print_obfuscation(done: ObfuscatedJob, files: Sequence[Path], console: Console) -> None:
     """Print what was written, what it preserves and how far, and what it is not."""
     report = done.report
-    ranks = len(done.job.traces)
+    ranks = format_counted(len(done.job.traces), "rank")
     nodes = f"{format_count(done.original_nodes)} nodes -> {format_count(done.job.num_nodes)}"
-    told = f"{ranks} ranks, {nodes}, level {done.level} -> {files[0].parent}"
+    told = f"{ranks}, {nodes}, level {done.level} -> {files[0].parent}"
     console.print(Text(printable(told)))
     for name in ("preserved", "removed", "against"):
         console.print(Text(f"{name}: {report[name]}"))
