@@ -140,4 +140,4 @@ def test_studies_of_several_are_those_of_each() -> None:
     assert found.study.without is not None
     assert math.isfinite(found.study.break_even.limit)
     with pytest.raises(nadi.errors.UsageError, match="gpt3-125m on 64 h100"):
-        study_second_tiers(["gpt3-125m"], ["h100"], asked._replace(processors=64, batch=1))
+        study_second_tiers(["gpt3-125m"], ["h100"], asked._replace(ranks=64, global_batch=1))
