@@ -126,7 +126,7 @@ def _chosen(
 
     chosen = list(ANALYSES) if name == _ALL else [analysis_named(name)]
     if not paths:
-        raise UsageError("PATH", "no recording is given", "name a file or a folder")
+        raise UsageError("TRACES", "no recording is given", "name a file or a folder")
     if not settings:
         return chosen, {}
     if name == _ALL:

@@ -39,7 +39,9 @@ _Job = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
-_Top = Annotated[int, typer.Option("--top", metavar="K", min=1, help="Number of moves to print.")]
+_Top = Annotated[
+    int, typer.Option("--top", metavar="ROWS", min=1, help="Number of moves to print.")
+]
 _Apply = Annotated[
     str,
     typer.Option(

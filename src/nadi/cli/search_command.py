@@ -58,7 +58,9 @@ def command(
         typer.Option("--set", metavar="FIELD=VALUE,...", show_default=False,
                      help="Try these values of a field of executions; repeatable."),
     ] = None,
-    top: Annotated[int, typer.Option("--top", metavar="K", min=1, help="How many to print.")] = 20,
+    top: Annotated[
+        int, typer.Option("--top", metavar="ROWS", min=1, help="How many to print."),
+    ] = 20,
     round_batch: Annotated[
         bool, typer.Option("--round-batch", help="Let replicas that do not divide the batch take "
                            "the largest one below it that they divide."),

@@ -119,6 +119,10 @@ def _found(
     single = [one for one in chosen if not one.of_job]
     parts = [_of_trace(one.device, single, options) for one in part.ranks]
     found = {one.name: _joined([each[one.name] for each in parts]) for one in single}
+    # what the part lacks, the recording may have
+    found = {
+        name: f"{part_of} of {one}" if isinstance(one, str) else one for name, one in found.items()
+    }
     of_job = [one for one in chosen if one.of_job]
     if of_job:
         job = part.job

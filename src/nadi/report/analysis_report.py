@@ -15,7 +15,7 @@ from nadi.errors import UsageError
 from nadi.formats.addresses import check_target
 from nadi.formats.files import check_writable, write_beside
 from nadi.report.text_layout import make_table, name_cell, print_table, to_json
-from nadi.units import format_bytes, format_count, format_ns
+from nadi.units import format_bytes, format_count, format_counted, format_ns
 
 __all__ = [
     "ANALYSIS_FILES", "check_analysis_file", "print_analyses", "print_analysis", "write_analysis",
@@ -46,11 +46,11 @@ def print_analysis(one: Analysis, table: pl.DataFrame, console: Console, top: in
         for name in shown
     }
     printed = make_table(one.title, **layout)
-    for row in table.head(top).select(shown).iter_rows():
+    for row in table.head(min(top, table.height)).select(shown).iter_rows():
         printed.add_row(*(_cell(name, value) for name, value in zip(shown, row, strict=True)))
     print_table(printed, console)
     if table.height > top:
-        console.print(f"{format_count(table.height - top)} more rows: -o writes all")
+        console.print(f"{format_counted(table.height - top, 'more row')}: -o writes all")
 
 
 def _is_idle(table: pl.DataFrame, name: str) -> bool:

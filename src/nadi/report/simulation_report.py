@@ -425,7 +425,9 @@ def _print_memory(results: SimulationResults, console: Console) -> None:
     """Print the largest peak of each kind of device, and which ranks' tensors do not fit."""
     live, capacity = results.live_memory, results.system.memory_capacity
     if live is None:
-        console.print("live tensors: unknown (the traces record no tensors)")
+        several = results.job_times is not None
+        why = "of several jobs they are not counted" if several else "the traces record no tensors"
+        console.print(f"live tensors: unknown ({why})")
         return
     kind = live["device"].cast(pl.String).str.extract(r"^([^:]*)")
     largest = live.with_columns(kind=kind, counts=are_of_device(live)).sort(

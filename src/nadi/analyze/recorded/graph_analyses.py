@@ -50,8 +50,8 @@ def late_collectives(job: Job) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        In order of time: ``name``, ``rank``, ``time_ns``, ``wait_time_caused_ns`` (by all others),
-        ``longest_wait_ns`` (by one), ``cause`` and ``operation`` (the largest part of
+        In order of time: ``name``, ``rank``, ``last_entry_ns``, ``wait_time_caused_ns`` (by all
+        others), ``longest_wait_ns`` (by one), ``cause`` and ``operation`` (the largest part of
         what delayed it).
 
     Raises
@@ -60,8 +60,8 @@ def late_collectives(job: Job) -> pl.DataFrame:
         If the job has one rank only.
     """
     return _stragglers(job).collectives.select(
-        "name", "rank", time_ns="time", wait_time_caused_ns="waited", longest_wait_ns="longest",
-        cause="cause", operation="operation",
+        "name", "rank", last_entry_ns="time", wait_time_caused_ns="waited",
+        longest_wait_ns="longest", cause="cause", operation="operation",
     )  # fmt: skip
 
 
