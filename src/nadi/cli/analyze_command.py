@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -87,13 +88,16 @@ def command(
     with show_progress(announce=False, use="analyze") as progress:
         progress("starting")
         from nadi.pipeline.recorded_analyses import analyze_all
+        from nadi.pipeline.worker_processes import worker_processes
 
         chosen, options = _chosen(name, paths, settings)
         files = _files(name, chosen, output, overwrite=overwrite)
         names = [one.name for one in chosen]
-        found = analyze_all(
-            *paths or [], names=names, step=step, window=window, progress=progress, options=options
-        )
+        with worker_processes(os.cpu_count() or 1) as processes:
+            found = analyze_all(
+                *paths or [], names=names, step=step, window=window, executor=processes,
+                progress=progress, options=options,
+            )  # fmt: skip
         tables = {key: one for key, one in found.items() if not isinstance(one, str)}
         if not tables:
             raise InputError("", str(found[names[0]]))

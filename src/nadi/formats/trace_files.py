@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nadi.errors import FormatError, InputError, Parameter, UsageError
+from nadi.errors import FormatError, InputError, Parameter, UsageError, check_kind
 from nadi.formats import files as container
 from nadi.formats.addresses import locate
 from nadi.formats.registry import FORMATS, Format, format_for_writing, format_named
@@ -187,6 +187,9 @@ def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> 
     InputError
         If the file cannot be written; an existing file is unchanged.
     """
+    from nadi.model.trace import Trace
+
+    check_kind("trace", trace, Trace, "of a job, write each of its traces")
     path = locate(path)
     chosen = format_for_writing(path, to)
     if schema and chosen.name != "chakra":

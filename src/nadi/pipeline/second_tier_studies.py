@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
-from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +16,7 @@ from nadi.estimate.search_layouts import search_space
 from nadi.estimate.second_tier_study import PLAIN_TIER, SecondTier, TierStudy, study_second_tier
 from nadi.forks import refuse_in_fork
 from nadi.load.estimate_files import read_machine, read_model
+from nadi.pipeline.worker_processes import worker_processes
 from nadi.progress import tell
 
 __all__ = ["STUDIED_MODELS", "STUDIED_SYSTEMS", "StudiedJob", "TierQuestion", "study_second_tiers"]
@@ -124,11 +124,8 @@ def _mapping(executor: Executor | None, num: int) -> Iterator[Any]:
     elif workers < 2:
         yield map
     else:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            try:
-                yield pool.map
-            finally:
-                pool.shutdown(cancel_futures=True)
+        with worker_processes(workers) as pool:
+            yield pool.map
 
 
 def _study(asked: tuple[str, str, TierQuestion, EstimateRules]) -> StudiedJob:
