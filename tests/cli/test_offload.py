@@ -88,6 +88,7 @@ def test_a_wrong_machine_is_refused(
         (["opt-13b", "t4", "--percent", "a,,,,,"], "not six percentages"),
         (["opt-13b", "t4", "--gpu", "16"], "--gpu 16: '16' is not a size"),
         (["opt-13b", "t4", "--prompt", "0"], "--prompt 0: not a number of tokens"),
+        (["opt-13b", "t4", "--prompt", "99999999999999"], "state 1 to 16,777,216"),
         (["opt-13b", "t4", "--compat", "x"], "--compat x: unknown rules"),
         (["mixtral-8x7b", "t4"], "mixture of experts"),
         (["opt-13b", "t4", "--gpu-batch-size", "4", "--num-gpu-batches", "4",

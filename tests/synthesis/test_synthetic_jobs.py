@@ -127,6 +127,7 @@ def test_wishes_that_cannot_be_met_are_refused_in_one_line(
         ("m", "--ranks", "7", "a multiple of 4"),
         ("m", "--layers", "5", "a multiple of 2"),
         ("m", "--temperature", "2000", "between 0 and 1000"),
+        ("m", "--steps", "99999999999999", "are more than 4,194,304"),
         ("one", "--hidden", "999", "at two widths or more"),
         ("none", "--seed", "1", "none.nadimodel"),
     ):

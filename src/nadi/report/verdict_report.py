@@ -220,6 +220,8 @@ def _print_changes(run: Run, console: Console) -> None:
             format_percent(one.gain_ns, run.measured_ns), name_cell(str(one.change)),
         )  # fmt: skip
     print_table(table, console)
+    if any(name_cell(str(one.change)).plain != str(one.change) for one in run.best_changes):
+        console.print("changes with ... are shortened; --json has them in full")
 
 
 def _in_words(one: TriedChange) -> str:
