@@ -29,9 +29,10 @@ _ENDS: tuple[Literal["low"], Literal["high"]] = ("low", "high")
 
 
 def simulate(
-    job: Job | Sequence[Trace] | Path | str, system: System | Path | str,
+    job: Job | Sequence[Trace] | Path | str,
+    system: System | Path | str,
     prices: LearnedPrices | None = None,
-) -> Simulation:  # fmt: skip
+) -> Simulation:
     """Predict when each node of a job runs on a system.
 
     Computations without a time are priced by the system's device
@@ -44,8 +45,7 @@ def simulate(
         A trace per rank, in order of rank; a linked job; or the paths that
         :func:`nadi.load.read_job` accepts.
     system
-        The system to simulate; or the name or file of one, as :func:`nadi.load_system` takes it,
-        for the ranks of the job.
+        The system to simulate, or a name or a file of one as :func:`nadi.load_system` takes it.
     prices
         Prices learned from a recording (:func:`nadi.pricing.learn_prices`), which take
         precedence over those of the device.
@@ -59,7 +59,7 @@ def simulate(
     """
     if isinstance(job, (str, Path)):
         job = read_job(job)
-    if isinstance(system, (str, Path)):
+    if not isinstance(system, System):
         system = load_system(system, len(job.traces if isinstance(job, Job) else job))
     done = _simulated(job, system, prices)
     if not isinstance(job, FoldedJob):
