@@ -82,8 +82,9 @@ _Outstanding = Annotated[
                       help="Accesses of 64 bytes that a rank has under way."),
 ]  # fmt: skip
 _SharedBy = Annotated[
-    int, typer.Option("--shared-by", metavar="N", min=1,
-                      help="How many ranks share a tier, its bandwidth and its capacity."),
+    str, typer.Option("--shared-by", metavar="LIST", show_default="1; with --trace the system's",
+                      help="How many ranks share a tier, its bandwidth and its capacity; "
+                      "several numbers with --trace."),
 ]  # fmt: skip
 _Folder = Annotated[
     Path | None,
@@ -159,7 +160,7 @@ def command(
     output: _Folder = None, overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Study, and print what changes."""
-    tier = (bandwidth, capacity, latency, outstanding, shared_by)
+    tier = (bandwidth, capacity, latency, outstanding, _sharings(shared_by))
     if trace is not None:  # also an empty text: a variable that is not set
         _refuse_with_trace(model=model, ranks=ranks, compat=compat)
         from nadi.cli.placement_output import PlacedWishes, study_trace
@@ -186,7 +187,7 @@ def command(
         question = TierQuestion(
             amounts("bandwidth", bandwidth or _BANDWIDTHS, lambda text: parse_rate(text) / 1e9),
             amounts("capacity", capacity or _CAPACITIES, lambda text: parse_bytes(text) / 2**30),
-            _kind(latency, outstanding, shared_by), ranks, global_batch,
+            _kind(latency, outstanding, _sharings(shared_by)), ranks, global_batch,
         )  # fmt: skip
         if output is not None:
             check_study_folder(output, overwrite=overwrite)
@@ -207,12 +208,12 @@ def command(
 
 
 def _sharings(text: str) -> tuple[int, ...]:
-    """Read how many processors share a tier."""
+    """Read how many ranks share a tier."""
     found = names_in(text)
     for one in found:
         if not one.isdecimal() or int(one) < 1:
             raise UsageError(
-                Parameter("shared_by", text), f"{one!r} is no number of processors",
+                Parameter("shared_by", text), f"{one!r} is no number of ranks",
                 "give numbers from 1 with commas between them",
             )  # fmt: skip
     return tuple(map(int, found))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +21,13 @@ import polars as pl
 from nadi.forks import refuse_in_fork
 from nadi.model.arrays import Floats, Ints
 from nadi.model.trace import Job, Trace
-from nadi.pipeline.placed_steps import PlainStep, with_bandwidth, with_room
+from nadi.pipeline.placed_steps import (
+    PlainStep,
+    with_bandwidth,
+    with_latency,
+    with_room,
+    with_sharing,
+)
 from nadi.pipeline.worker_processes import worker_processes
 from nadi.placement.placement_choice import Placer, TierRoom, rooms_of
 from nadi.placement.staged_moves import Staging
