@@ -52,7 +52,8 @@ def command(
         list[str],
         typer.Argument(
             metavar="TRACES|RESULTS", show_default=False,
-            help="Traces as for nadi run; two recordings; or a folder or JSON file of results.",
+            help="Traces as for nadi run; two recordings; and results of other commands: "
+            "folders, or files of JSON.",
         ),
     ],
     step: Step = "all",
@@ -85,12 +86,12 @@ def command(
         from nadi.report.page.result_pages import check_page
 
         check_page(output, [Path(path) for path in paths], overwrite=overwrite)
-        saved = read_summary(paths[0]) if len(paths) == 1 else None
-        if saved is not None:
-            write_summary_page(saved, output, Path(paths[0]).name)
-        elif len(paths) == 2 and are_two_recordings(*paths):
-            _refuse({"--window": window, "--what-if": what_if, "--system": system})
-            _compare(paths[0], paths[1], step, output, force, progress)
+        found = read_report_inputs(paths)
+        wishes = _Wishes(step, window, tuple(what_if or ()), system, force)
+        if len(found.traces) == 2 and are_two_recordings(*found.traces):
+            _compare(found, wishes, output, progress)
+        elif found.traces:
+            _of_recording(found, wishes, output, progress)
         else:
             _of_results(found, wishes, output, Path(paths[0]).name)
     output_console().print(f"wrote {output}", markup=False)

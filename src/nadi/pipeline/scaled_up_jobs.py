@@ -12,6 +12,7 @@ from nadi.graph.build.job_graph import build_graph
 from nadi.link.join_ranks import link_job
 from nadi.load.simulation_jobs import read_job
 from nadi.load.system_library import load_system, read_system_file
+from nadi.model.schema import COMM_TYPES
 from nadi.model.trace import Job, Trace
 from nadi.pipeline.folded_jobs import fold
 from nadi.pipeline.simulated_jobs import simulate
@@ -43,7 +44,8 @@ class ScaledStep(NamedTuple):
 
 def scale(
     job: Job | Sequence[Trace] | Path | str, *, dp: int = 0, tp: int = 0, pp: int = 0,
-    system: System | Path | str | None = None, progress: Callable[[str], None] = lambda _: None,
+    micro_batches: int = 0, system: System | Path | str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> ScaledJob:  # fmt: skip
     """Scale a job up: more replicas, other tensor and pipeline parallel degrees.
 

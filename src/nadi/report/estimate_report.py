@@ -115,7 +115,7 @@ def _memory_table(estimate: Estimate) -> Table:
         used.append((machine.mem2, estimate.tier2))
     columns = {f"tier {k + 1}": "right" for k in range(len(used))}
     table = make_table("Memory of a rank", tensors="left", **columns)
-    for name, title in _TENSORS.items():
+    for name, title in TENSOR_NAMES.items():
         if any(sizes[name] for _, sizes in used):
             table.add_row(title, *(format_bytes(int(sizes[name])) for _, sizes in used))
     table.add_row("all", *(format_bytes(int(sum(sizes.values()))) for _, sizes in used))

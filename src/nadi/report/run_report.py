@@ -38,6 +38,7 @@ from nadi.units import (
     format_range,
     printable,
 )
+from nadi.whatif.what_if_results import WhatIf
 
 __all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.pipeline.run_results import Answers
+from nadi.report.path_changes import path_by_kind
 from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.units import format_ns, format_percent, format_range, printable
 from nadi.whatif.prediction_intervals import LEVEL, Interval

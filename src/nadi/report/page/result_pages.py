@@ -18,7 +18,9 @@ from nadi.graph.replay import replay_graph
 from nadi.load.report_inputs import OWN_PAGE, ReportInputs
 from nadi.load.saved_predictions import SavedPrediction
 from nadi.pipeline.recorded_diffs import diff_runs
+from nadi.pipeline.recorded_predictions import compare_prediction
 from nadi.pipeline.run_results import Answers, Run
+from nadi.report.compared_prediction_report import describe_compared_prediction
 from nadi.report.diff_report import describe_diff
 from nadi.report.page.html_page import write_page
 from nadi.report.page.more_results import more_results
