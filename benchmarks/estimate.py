@@ -94,7 +94,7 @@ def main() -> None:
         space = search_space(read_model(name), machine_of_name, 512, 4096)
         command(
             f"{name} on 512 processors of dgx-h100",
-            [name, "dgx-h100", "--processors", "512", "--batch", "4096"], space.size,
+            [name, "dgx-h100", "--ranks", "512", "--global-batch", "4096"], space.size,
         )  # fmt: skip
     found = measure(nadi("estimate", *(str(EXAMPLES / f"{name}.json") for name in
                                        ("model", "machine", "execution"))), runs=5)  # fmt: skip
@@ -129,7 +129,7 @@ def main() -> None:
             )  # fmt: skip
             command(
                 f"{name} on {processors} processors",
-                [paths[name], paths[system], "--processors", str(processors), "--batch",
+                [paths[name], paths[system], "--ranks", str(processors), "--global-batch",
                  str(batch), *options, *COMPAT], space.size,
             )  # fmt: skip
 

@@ -38,7 +38,7 @@ def main() -> None:
             f"second; the model is {size:,} bytes"
         )
         begin = time.perf_counter()
-        nadi.similarity(job, job, systems="dgx-h100")
+        nadi.compare(job, job, systems="dgx-h100")
         print(f"compared with itself on one system in {time.perf_counter() - begin:.1f} s")
 
 

@@ -1,8 +1,10 @@
 """Write the pages of the documentation that come from the code: ``make docs``."""
 
+import ast
 import inspect
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -49,16 +51,47 @@ def api_page() -> str:
             value = getattr(package, one)
             if inspect.ismodule(value) and package is nadi:
                 continue  # it has a section of its own
-            told = "its version" if one == "__version__" else summary(value)
+            told = "its version" if one == "__version__" else summary_of(package, one)
             call = f"{one}()" if inspect.isroutine(value) else one
             lines.append(f"| `{call}` | {told.replace('|', chr(92) + '|')} |")
         lines.append("")
     return "\n".join(lines)
 
 
+def summary_of(package: ModuleType, name: str) -> str:
+    """Give the summary of a public name; of a constant the text that follows it."""
+    value = getattr(package, name)
+    if inspect.isroutine(value) or inspect.isclass(value) or inspect.ismodule(value):
+        return summary(value)
+    return as_markdown(told_of_constants(package).get(name) or inspect.getdoc(value) or "")
+
+
+def told_of_constants(package: ModuleType) -> dict[str, str]:
+    """Read the texts that follow the constants which a package takes from its modules."""
+    folder = Path(str(package.__file__)).parent
+    found = {}
+    for line in ast.walk(ast.parse((folder / "__init__.pyi").read_text(encoding="utf-8"))):
+        if not isinstance(line, ast.ImportFrom) or not line.module:
+            continue
+        module = folder.joinpath(*line.module.split(".")).with_suffix(".py")
+        body = ast.parse(module.read_text(encoding="utf-8")).body if module.exists() else []
+        for given, text in pairwise(body):
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                targets = given.targets if isinstance(given, ast.Assign) else []
+                targets += [given.target] if isinstance(given, ast.AnnAssign) else []
+                names = [one.id for one in targets if isinstance(one, ast.Name)]
+                found |= dict.fromkeys(names, str(text.value.value))
+    return found
+
+
 def summary(value: object) -> str:
     """Give the first paragraph of a docstring, as Markdown."""
-    text = " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split())
+    return as_markdown(inspect.getdoc(value) or "")
+
+
+def as_markdown(text: str) -> str:
+    """Give the first paragraph of a text, as Markdown."""
+    text = " ".join(text.partition("\n\n")[0].split())
     return re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"`\1`", text).replace("``", "`")
 
 

@@ -19,8 +19,8 @@ from tests.conftest import PairWriter
 SOURCE = Path(nadi.__file__).parent
 # of values that no command takes
 ONLY_IN_PYTHON = {
-    "changes", "comm_type", "digraph", "given", "group", "name", "parts", "policy", "root",
-    "seconds", "window_size",
+    "changes", "comm_type", "digraph", "given", "group", "name", "parts", "paths", "policy",
+    "root", "seconds", "window_size",
 }  # fmt: skip
 
 

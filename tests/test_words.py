@@ -136,6 +136,9 @@ def test_force_means_one_thing() -> None:
     assert with_force == {"run", "report", "link", "extract", "diff"}
     with_overwrite = {one.split("\n")[0] for one in sections if "| `--overwrite`" in one}
     assert with_overwrite == {
+        "run",
+        "demo",
+        "report",
         "analyze",
         "collective",
         "simulate",

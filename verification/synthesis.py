@@ -110,9 +110,9 @@ class Scores:
     def add(self, case: str, held: Job, made: Job, learned: Job, *, is_recorded: bool) -> None:
         """Compare a job that was held back with the one that was made."""
         same = learned if is_recorded else None
-        found = nadi.similarity(held, made, same=same, systems=() if self.everything else SYSTEMS)
+        found = nadi.compare(held, made, same=same, systems=() if self.everything else SYSTEMS)
         guess = job_of_columns(independent_sample(columns_of_job(learned)))
-        naive = nadi.similarity(held, guess, systems=() if self.everything else SYSTEMS)
+        naive = nadi.compare(held, guess, systems=() if self.everything else SYSTEMS)
         ceiling = {one.measure: one.distance for one in naive.measures}
         for one in found.measures:
             self.rows.append((case, one.measure, one.distance, one.floor or 0.0,

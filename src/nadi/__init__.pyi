@@ -42,7 +42,7 @@ from .load.recordings import load_job as load_job
 from .load.system_library import load_system as load_system
 from .model.schedule import Schedule as Schedule
 from .model.trace import Job as Job, Trace as Trace
-from .pipeline.compared_jobs import similarity as similarity
+from .pipeline.compared_jobs import compare as compare
 from .pipeline.conversion import convert as convert
 from .pipeline.extracted_jobs import extract as extract
 from .pipeline.folded_jobs import fold as fold, unfold as unfold

@@ -20,7 +20,9 @@ from typing import NamedTuple, TypeAlias
 
 from nadi.units import printable
 
-__all__ = ["FormatError", "InputError", "NadiError", "PairError", "Parameter", "UsageError"]
+__all__ = [
+    "FormatError", "InputError", "NadiError", "PairError", "Parameter", "UsageError", "check_kind",
+]  # fmt: skip
 
 
 class Parameter(NamedTuple):
@@ -82,6 +84,19 @@ def _spelled(wording: Wording, spell: Callable[[Parameter], str]) -> str:
 
 class UsageError(NadiError):
     """An invalid request: an unknown step, an expression that does not parse."""
+
+
+def check_kind(name: str, value: object, kind: type, remedy: str) -> None:
+    """Refuse a value of another kind, where one is easily taken for another.
+
+    Raises
+    ------
+    UsageError
+        If the value of the parameter is not of this kind.
+    """
+    if not isinstance(value, kind):
+        given, wanted = type(value).__name__, kind.__name__
+        raise UsageError(Parameter(name), f"it is of type {given}, not {wanted}", remedy)
 
 
 class InputError(NadiError):

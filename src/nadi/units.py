@@ -14,8 +14,11 @@ __all__ = [
     "exact_ns",
     "exact_rate",
     "format_bytes",
+    "format_change",
     "format_count",
+    "format_counted",
     "format_ns",
+    "format_number",
     "format_percent",
     "lowered",
     "parse_bytes",
@@ -202,9 +205,27 @@ def printable(text: str, longest: int = 0) -> str:
     return line
 
 
+def format_counted(count: int, what: str, plural: str = "s") -> str:
+    """Write a number and what it counts: ``1 rank``, ``1,024 ranks``."""
+    return f"{format_count(count)} {what}{'' if count == 1 else plural}"
+
+
+def format_number(value: float) -> str:
+    """Write a number with four significant digits: ``13.80``, ``0.4267``, ``12,345``."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.4g}"
+
+
 def format_percent(part: float, whole: float) -> str:
     """Write ``part / whole`` as a percentage with one decimal; ``-`` if ``whole`` is 0."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def format_change(after: float, before: float, decimals: int = 1) -> str:
+    """Write how much ``after`` exceeds ``before``, as a percentage with its sign."""
+    if not before:
+        return "-"
+    change = round(100 * (after / before - 1), decimals)
+    return f"{change:+.{decimals}f} %" if change else f"{0:.{decimals}f} %"
 
 
 def _four_digits(value: float) -> str:

@@ -259,7 +259,13 @@ def test_wrong_parameters_are_refused() -> None:
         analyze.analysis_named("temprl")
 
 
-def test_collectives_have_skew_and_pure_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "name", "whole", "bus"),
+    [("AllReduce", "allreduce", 1, 1.0), ("AllGather", "_allgather_base", 2, 0.5)],
+)
+def test_collectives_have_skew_latency_and_bandwidth(
+    tmp_path: Path, kernel: str, name: str, whole: int, bus: float
+) -> None:
     for rank, start in enumerate((10, 40)):
         pair = PairWriter(tmp_path)
         pair.device_keys["distributedInfo"] = {
@@ -267,18 +273,22 @@ def test_collectives_have_skew_and_pure_time(tmp_path: Path) -> None:
         }  # fmt: skip
         pair.op("aten::mm", 0, 5)
         pair.event("cudaLaunchKernel", 2, 1, "cuda_runtime", correlation=1)
-        pair.event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", start, 100 - start, "kernel", pid=0,
+        pair.event(f"ncclDevKernel_{kernel}_Sum_f32_RING_LL", start, 100 - start, "kernel", pid=0,
                    tid=7, stream=7, device=0, correlation=1,
-                   **{"Process Group Name": "0"})  # fmt: skip
+                   **{"Process Group Name": "0", "Collective name": name, "dtype": "Float",
+                      "In msg nelems": 1000})  # fmt: skip
         pair.write(f"_{rank}")[0].unlink()
     job = nadi.load_job(tmp_path)
     (one,) = analyze.collective_list(job).iter_rows(named=True)
     shift = int(job.traces[1].column("start").min() - job.traces[0].column("start").min())
     assert one["last_rank"] == 1
     assert one["skew_ns"] == 30_000 + shift
-    assert one["pure_ns"] == 60_000 - max(shift, 0)
+    assert one["comm_latency_ns"] == 60_000 - max(shift, 0)
     (row,) = analyze.collective_skew(job).iter_rows(named=True)
     assert row["count"] == 1
+    # as nccl-tests: of an all-gather the bytes that all ranks give
+    assert row["algbw_gb_per_s"] == whole * 4000 / row["comm_latency_ns"]
+    assert row["busbw_gb_per_s"] == row["algbw_gb_per_s"] * bus
     assert json.dumps(row)
 
 

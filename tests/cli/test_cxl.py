@@ -11,8 +11,8 @@ import pytest
 
 from nadi.cli import main
 
-SMALL = ["--model", "gpt3-125m,gpt3-350m", "--system", "h100", "--processors", "2", "--batch", "8",
-         "--bandwidth", "32,0.1TB/s", "--capacity", "1,1TiB"]  # fmt: skip
+SMALL = ["--model", "gpt3-125m,gpt3-350m", "--system", "h100", "--ranks", "2",
+         "--global-batch", "8", "--bandwidth", "32,0.1TB/s", "--capacity", "1,1TiB"]  # fmt: skip
 
 
 def test_a_study_is_printed_and_written(

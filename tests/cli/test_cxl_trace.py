@@ -107,7 +107,7 @@ def test_a_generated_job_is_beside_an_estimate_where_there_is_one(
         (["--place", "weights.age>1MB=cxl"], "there is no age"),
         (["--place", "none.json"], "none.json"),
         (["--latency", "1us,fast"], "fast"),
-        (["--shared-by", "0"], "'0' is no number of processors"),
+        (["--shared-by", "0"], "'0' is no number of ranks"),
         (["--shared-by", "2,4"], "the job has 2 ranks"),
         (["--model", "13b"], "is for a search"),
         (["--system", ""], "a job needs one system"),

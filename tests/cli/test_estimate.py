@@ -11,7 +11,7 @@ from nadi.cli import main
 from tests.estimate.described import EXAMPLES, read
 
 FILES = [str(EXAMPLES / f"{name}.json") for name in ("model", "machine", "execution")]
-SMALL = ["--processors", "16", "--batch", "32", "--set", "datatype=bfloat16", "--set",
+SMALL = ["--ranks", "16", "--global-batch", "32", "--set", "datatype=bfloat16", "--set",
          "microbatch_size=1", "--set", "fused_activation=true"]  # fmt: skip
 
 

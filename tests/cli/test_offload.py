@@ -9,25 +9,28 @@ import pytest
 
 from nadi.cli import main
 from nadi.load import offload_machine_text
+from nadi.units import format_number
 
 pytest.importorskip("highspy", reason="the solver is an extra")
 
 
 def test_text_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["offload", "opt-13b", "t4", "--batch", "8", "--generate", "8"]
+    asked = ["offload", "opt-13b", "t4", "--gpu-batch-size", "8", "--generate", "8"]
     assert main([*asked, "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     policy = described["policy"]
     assert policy["batch"] == 8
     assert main(asked) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith(f"{policy['rate']:.4g} tokens/s: {policy['num_batches']} batches")
+    assert printed.startswith(
+        f"{format_number(policy['rate'])} tokens/s: {policy['num_batches']} batches"
+    )
     assert f"{100 * policy['shares']['weights_gpu']:.1f} %" in printed
     assert "--gpu-batch-size 8" in printed
 
 
 def test_given_percentages_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    percent = ["--batch", "24", "--batches", "2", "--percent", "10,90,0,100,0,100"]
+    percent = ["--gpu-batch-size", "24", "--num-gpu-batches", "2", "--percent", "10,90,0,100,0,100"]
     assert main(["offload", "opt-30b", "t4", *percent, "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     shares = described["policy"]["shares"]
@@ -85,9 +88,11 @@ def test_a_wrong_machine_is_refused(
         (["opt-13b", "t4", "--percent", "a,,,,,"], "not six percentages"),
         (["opt-13b", "t4", "--gpu", "16"], "--gpu 16: '16' is not a size"),
         (["opt-13b", "t4", "--prompt", "0"], "--prompt 0: not a number of tokens"),
+        (["opt-13b", "t4", "--prompt", "99999999999999"], "state 1 to 16,777,216"),
         (["opt-13b", "t4", "--compat", "x"], "--compat x: unknown rules"),
         (["mixtral-8x7b", "t4"], "mixture of experts"),
-        (["opt-13b", "t4", "--batch", "4", "--batches", "4", "--percent", "50,70,,,,"],
+        (["opt-13b", "t4", "--gpu-batch-size", "4", "--num-gpu-batches", "4",
+          "--percent", "50,70,,,,"],
          "no memory of any size alone is enough"),
     ],
 )  # fmt: skip

@@ -9,11 +9,12 @@ import polars as pl
 import pytest
 
 from nadi.cli import main
+from nadi.units import format_number
 from tests.estimate.described import EXAMPLES
 
 FILES = [str(EXAMPLES / f"{name}.json") for name in ("model", "machine", "execution")]
 FILES += ["--compat", "calculon"]
-SEARCH = [*FILES[:2], "--compat", "calculon", "--processors", "16", "--batch", "32", "--set",
+SEARCH = [*FILES[:2], "--compat", "calculon", "--ranks", "16", "--global-batch", "32", "--set",
           "microbatch_size=1", "--set", "tensor_par=8", "--set", "fused_activation=1"]  # fmt: skip
 TWO = ["--sweep", "mem2.GBps=32:512:x4", "--sweep", "mem2.GiB=16,1024"]
 
@@ -62,7 +63,7 @@ def test_a_search_has_the_fastest_of_each_point(capsys: pytest.CaptureFixture[st
     assert [row["mem2.GBps"] for row in rows] == [32, 512]
     assert rows[0]["rate"] <= rows[1]["rate"]
     assert main(["search", *SEARCH, "--sweep", "mem2.GBps=32,512"]) == 0
-    assert f"{rows[1]['rate']:.4g}" in capsys.readouterr().out
+    assert format_number(rows[1]["rate"]) in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def job() -> nadi.Job:
 
 
 def test_a_job_equals_itself(job: nadi.Job) -> None:
-    found = nadi.similarity(job, job, systems="dgx-h100", same=job)
+    found = nadi.compare(job, job, systems="dgx-h100", same=job)
     assert len(found.measures) > 8
     assert {(one.distance, one.floor) for one in found.measures} == {(0.0, 0.0)}
     assert all(one.is_near for one in found.measures)
@@ -30,7 +30,7 @@ def test_a_job_equals_itself(job: nadi.Job) -> None:
 
 def test_columns_written_as_traces_are_the_job(job: nadi.Job) -> None:
     again = job_of_columns(columns_of_job(job))
-    found = nadi.similarity(job, again, systems="dgx-h100")
+    found = nadi.compare(job, again, systems="dgx-h100")
     assert max(one.distance for one in found.measures) == 0
     assert not any(validate_trace(trace).height for trace in again.traces)
 
@@ -39,7 +39,7 @@ def test_twice_the_durations_are_another_step_time(demo_folder: Path) -> None:
     job = nadi.load_job(demo_folder)
     columns = columns_of_job(job)
     slow = tuple(rank._replace(duration=2 * rank.duration) for rank in columns.ranks)
-    found = nadi.similarity(job, job_of_columns(columns._replace(ranks=slow)), systems="dgx-h100")
+    found = nadi.compare(job, job_of_columns(columns._replace(ranks=slow)), systems="dgx-h100")
     assert found["operation mix"].distance == 0
     assert found["durations"].distance == pytest.approx(1 / 3, abs=0.02)
     ((a, b),) = [times for key, times in found.step_ns.items() if key == ("dgx-h100", "")]
@@ -59,7 +59,7 @@ def test_the_naive_guess_runs_and_is_the_same_each_time(job: nadi.Job) -> None:
 def test_systems_that_do_not_fit_are_refused(job: nadi.Job) -> None:
     large = nadi.llm_job("gpt3-125m", dp=12, global_batch=12)
     with pytest.raises(nadi.NadiError, match="12 ranks"):
-        nadi.similarity(job, large, systems="dgx-h100")
+        nadi.compare(job, large, systems="dgx-h100")
 
 
 def test_the_command_prints_and_refuses(
@@ -67,7 +67,7 @@ def test_the_command_prints_and_refuses(
 ) -> None:
     nadi.generate.write_job(job, tmp_path / "a")
     place = str(tmp_path / "a")
-    assert main(["compare", place, place, "--systems", "dgx-h100"]) == 0
+    assert main(["compare", place, place, "--system", "dgx-h100"]) == 0
     assert "operation mix" in capsys.readouterr().out
-    assert main(["compare", place, str(tmp_path / "none"), "--systems", "dgx-h100"]) == 2
+    assert main(["compare", place, str(tmp_path / "none"), "--system", "dgx-h100"]) == 2
     assert "none" in capsys.readouterr().err

@@ -133,10 +133,11 @@ def test_a_study_needs_bandwidths_and_capacities(
 
 
 def test_studies_of_several_are_those_of_each() -> None:
-    asked = TierQuestion((64.0,), (100.0,), processors=8, batch=8)
+    asked = TierQuestion((64.0,), (100.0,), ranks=8, global_batch=8)
     (found,) = study_second_tiers(["gpt3-125m"], ["h100"], asked)
-    assert (found.model, found.system, found.processors, found.batch) == ("gpt3-125m", "h100", 8, 8)
+    assert (found.model, found.system) == ("gpt3-125m", "h100")
+    assert (found.ranks, found.global_batch) == (8, 8)
     assert found.study.without is not None
     assert math.isfinite(found.study.break_even.limit)
     with pytest.raises(nadi.errors.UsageError, match="gpt3-125m on 64 h100"):
-        study_second_tiers(["gpt3-125m"], ["h100"], asked._replace(processors=64, batch=1))
+        study_second_tiers(["gpt3-125m"], ["h100"], asked._replace(ranks=64, global_batch=1))

@@ -392,7 +392,7 @@ def test_a_job_is_simulated_on_a_system_of_its_size(
     ("options", "message"),
     [
         ((), "no system is given"),
-        (("--system", "dgx-h100", "--right"), "--right: is for ASTRA-sim's files"),
+        (("--system", "dgx-h100", "--default-rules"), "--default-rules: is for ASTRA-sim's files"),
         (("--system", "dgx-h100", "--network", "n.yml"), "--network: is for ASTRA-sim's files"),
     ],
 )

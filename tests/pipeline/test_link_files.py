@@ -7,7 +7,7 @@ import json
 import os
 import pickle
 import shutil
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import nadi
 from nadi.load.discover import peek, recording_of
 from nadi.pipeline import linking
 from nadi.pipeline.linking import _communication
+from nadi.pipeline.worker_processes import worker_processes
 from tests.conftest import PairWriter
 
 
@@ -71,12 +72,12 @@ def test_on_all_cores(
     cores: int, demo_folder: Path, tmp_path: Path, job: nadi.Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = []
-    for name in ("ThreadPoolExecutor", "ProcessPoolExecutor"):
+    for name in ("ThreadPoolExecutor", "worker_processes"):
         made = getattr(linking, name)
         monkeypatch.setattr(linking, name, lambda *a, made=made: used.append(made) or made(*a))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     assert_same_files(nadi.link_files(demo_folder, output=tmp_path, to="nadi"), job)
-    assert (ProcessPoolExecutor in used) == (cores == 3)
+    assert (worker_processes in used) == (cores == 3)
 
 
 @pytest.mark.parametrize(("suffix", "to"), [("et", "chakra"), ("json", "chakra-json")])

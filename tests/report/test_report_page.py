@@ -285,6 +285,11 @@ def test_a_section_is_one_file(
     [
         (["report", "{demo}", "-o", "{tmp}/page.pdf"], "a report is HTML"),
         (["report", "{demo}", "-o", "{tmp}/other/summary.json/page.html"], "page.html"),
+        (
+            ["report", "{demo}", "-o", "{tmp}/other/old.html"],
+            "give another name, or --overwrite",
+        ),
+        (["what-if", "{demo}", "--report", "{tmp}/other/old.html"], "exists already"),
         (["report", "{tmp}/nothing"], "nothing"),
         (["report", "{tmp}/broken"], "is not JSON"),
         (["report", "{tmp}/other"], "is not a summary"),
@@ -301,6 +306,7 @@ def test_what_cannot_be_written_is_said(
     for folder, content in (("broken", '{"verdict": '), ("other", "{}")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "summary.json").write_text(content)
+        (tmp_path / folder / "old.html").write_text("")
     given = [text.format(demo=demo_folder, tmp=tmp_path) for text in arguments]
     assert main(given) == 2
     error = capsys.readouterr().err

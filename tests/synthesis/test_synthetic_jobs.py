@@ -50,14 +50,14 @@ def model(folder: Path) -> TraceModel:
 
 def test_a_learned_job_comes_back(model: TraceModel, folder: Path) -> None:
     made = nadi.pipeline.synthesize(model, hidden=256, seed=1)
-    found = nadi.similarity(language_model(folder, 256), made, systems="dgx-h100")
+    found = nadi.compare(language_model(folder, 256), made, systems="dgx-h100")
     assert max(one.distance for one in found.measures) < 0.01
 
 
 def test_a_width_and_a_depth_that_were_not_learned(model: TraceModel, folder: Path) -> None:
     made = nadi.pipeline.synthesize(model, hidden=384, layers=8, seed=1)
     true = language_model(folder, 384, 8)
-    found = nadi.similarity(true, made, systems="dgx-h100")
+    found = nadi.compare(true, made, systems="dgx-h100")
     for measure in ("operation sequences", "sizes", "depth", "degrees", "critical path"):
         assert found[measure].is_near
     a, b = found.step_ns["dgx-h100", ""]
@@ -117,7 +117,7 @@ def test_any_job_is_valid_and_runs(
 def test_a_recording_keeps_its_structure_and_its_time(demo_folder: Path) -> None:
     job = nadi.load_job(demo_folder)
     model = nadi.pipeline.learn(job)
-    found = nadi.similarity(job, nadi.pipeline.synthesize(model, seed=5), systems="dgx-h100")
+    found = nadi.compare(job, nadi.pipeline.synthesize(model, seed=5), systems="dgx-h100")
     assert found["operation sequences"].distance < 0.1
     assert found["live memory"].distance < 0.1
     a, b = found.step_ns["dgx-h100", ""]
@@ -161,6 +161,7 @@ def test_wishes_that_cannot_be_met_are_refused_in_one_line(
         ("m", "--ranks", "7", "a multiple of 4"),
         ("m", "--layers", "5", "a multiple of 2"),
         ("m", "--temperature", "2000", "between 0 and 1000"),
+        ("m", "--steps", "99999999999999", "are more than 4,194,304"),
         ("one", "--hidden", "999", "at two widths or more"),
         ("none", "--seed", "1", "none.nadimodel"),
     ):

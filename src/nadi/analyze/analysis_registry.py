@@ -138,19 +138,20 @@ ANALYSES = (
     Analysis("steps", "steps, as marked or as they repeat", "graph_analyses.step_table",
              "steps", ("bars", "step", "duration_ns"), of_job=True),
     Analysis("stragglers", "ranks that others wait for", "graph_analyses.straggler_ranks",
-             "communication", ("bars", "rank", "caused_ns"), of_job=True),
+             "communication", ("bars", "rank", "wait_time_caused_ns"), of_job=True),
     Analysis("late", "collectives, and the rank that entered last",
              "graph_analyses.late_collectives", "communication", ("bars", "name", "waited_ns"),
              of_job=True),
-    Analysis("collectives", "collectives: pure time apart from the skew of ranks",
+    Analysis("collectives", "collectives: communication latency, apart from the skew of ranks",
              "collective_times.collective_skew", "communication",
-             ("bars", "name", "pure_ns", "skew_ns"), of_job=True),
-    Analysis("collective-list", "each collective: its skew, its pure time",
+             ("bars", "name", "comm_latency_ns", "skew_ns"), of_job=True),
+    Analysis("collective-list", "each collective: its skew, its communication latency",
              "collective_times.collective_list", "communication",
-             ("lines", "start_ns", "pure_ns", "name"), of_job=True),
+             ("lines", "start_ns", "comm_latency_ns", "name"), of_job=True),
     Analysis("rates", "FLOP/s and B/s of operators by shape", "operator_rates.operator_rates",
              "operators", ("means", "shape", "tflop_per_s")),
 )  # fmt: skip
+"""All analyses, in the order of ``nadi analyze``."""
 
 _BY_NAME = {one.name: one for one in ANALYSES}
 

@@ -245,7 +245,8 @@ def _compared_paths(before: RunSide, after: RunSide) -> pl.DataFrame:
         .when(ratio < 1 - _SAME).then(pl.lit("faster"))
         .when(became > was * (1 + _SAME)).then(pl.lit("called more"))
         .when(became < was * (1 - _SAME)).then(pl.lit("called less"))
-        .otherwise(pl.lit("as long as before"))
+        .when(pl.col("ns_after") > pl.col("ns")).then(pl.lit("moved onto the path"))
+        .otherwise(pl.lit("moved off the path"))
     )  # fmt: skip
     return (
         known.select(

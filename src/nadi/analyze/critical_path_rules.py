@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 from nadi.analyze.hta.hta_path import HtaCriticalPath, hta_critical_path
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, check_kind
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
@@ -55,4 +55,5 @@ def critical_path(
             Parameter("rules"), f"{rules!r} with {'a' if window else 'no'} window",
             "pass rules='nadi' with a replay and a window, or rules='hta' with a trace",
         )  # fmt: skip
+    check_kind("source", source, Replay, "make one with nadi.graph.replay_graph(graph)")
     return walk_critical_path(source, window)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["main", "run"]
 
 _LONGEST_LINE = 1_000
+_PIPE_CLOSED = 128 + 13  # as a shell reports SIGPIPE
 _RARELY = 1_000_000, 20, 20
 _OPTIONS = {
     "sweep_over": "--sweep",
@@ -33,7 +34,10 @@ _WATCHERS = frozenset({"coverage", "memray", "scalene", "viztracer"})  # which m
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; return the exit code: 0, or 2 after a one-line error message."""
+    """Run the command line; return the exit code: 0, or 2 after a one-line error message.
+
+    Some commands return 1 for what they found; 130 is an interruption, 141 a pipe that was closed.
+    """
     from nadi.errors import NadiError
 
     if signal.getsignal(signal.SIGINT) is _end_at_once:  # now there is somebody who catches it
@@ -55,6 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except (KeyboardInterrupt, EOFError):
         code = 130
+    except SystemExit:  # typer's, when nobody reads the output any more: as of a signal
+        return _PIPE_CLOSED
     except Exception as error:
         show = getattr(error, "format_message", None)  # click's own errors of usage have it
         if show is None:

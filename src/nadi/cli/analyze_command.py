@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Analyse recordings as they are: idle times, kernels, overlap, queues and more.
+HELP = """Tabulate idle times, kernels, overlap, queues and more.
 
-Each analysis is a table. Without arguments the analyses are listed; the name all
-runs every one, and says in a line what a recording lacks for it. Device traces are
-enough. Ranks are read one after the other, and only their rows are kept. Each table
-has a chart.
+Analyses recordings as they are, without replay. Each analysis is a table. Without
+arguments the analyses are listed; the name all runs every one, and says in a line what
+a recording lacks for it. Device traces are enough. Ranks are read one after the other,
+and only their rows are kept. Each table has a chart.
 
 [bold]Examples[/]
 
@@ -43,7 +44,7 @@ Name = Annotated[
 Paths = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="PATH",
+        metavar="TRACES",
         help="A folder with a device trace per rank, or the files themselves.",
         show_default=False,
     ),
@@ -94,13 +95,16 @@ def command(
     with show_progress(announce=False, use="analyze") as progress:
         progress("starting")
         from nadi.pipeline.recorded_analyses import analyze_all
+        from nadi.pipeline.worker_processes import worker_processes
 
         chosen, options = _chosen(name, paths, settings)
         files = _files(name, chosen, output, overwrite=overwrite)
         names = [one.name for one in chosen]
-        found = analyze_all(
-            *paths or [], names=names, step=step, window=window, progress=progress, options=options
-        )
+        with worker_processes(os.cpu_count() or 1) as processes:
+            found = analyze_all(
+                *paths or [], names=names, step=step, window=window, executor=processes,
+                progress=progress, options=options,
+            )  # fmt: skip
         tables = {key: one for key, one in found.items() if not isinstance(one, str)}
         if not tables:
             raise InputError("", str(found[names[0]]))
@@ -137,7 +141,7 @@ def _chosen(
 
     chosen = list(ANALYSES) if name == _ALL else [analysis_named(name)]
     if not paths:
-        raise UsageError("PATH", "no recording is given", "name a file or a folder")
+        raise UsageError("TRACES", "no recording is given", "name a file or a folder")
     if not settings:
         return chosen, {}
     if name == _ALL:

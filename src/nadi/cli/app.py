@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -48,6 +48,9 @@ from nadi.cli import (
 from nadi.cli.typer_internals import QuickCommand, QuickGroup
 from nadi.version import __version__
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -59,43 +62,39 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run", cls=QuickCommand, help=run.HELP)(run.command)
-app.command("demo", cls=QuickCommand, help=demo.HELP)(demo.command)
-app.command("analyze", cls=QuickCommand, help=analyze.HELP)(analyze.command)
-app.command("diff", cls=QuickCommand, help=diff.HELP)(diff.command)
-app.command("report", cls=QuickCommand, help=report.HELP)(report.command)
-app.command("view", cls=QuickCommand, help=view.HELP)(view.command)
-app.command("critical-path", cls=QuickCommand, help=critical_path.HELP)(critical_path.command)
-app.command("simulate", cls=QuickCommand, help=simulate.HELP)(simulate.command)
-app.command("loggp", cls=QuickCommand, help=loggp.HELP)(loggp.command)
-app.command("collective", cls=QuickCommand, help=collective.HELP)(collective.command)
-app.command("systems", cls=QuickCommand, help=systems.HELP)(systems.command)
-app.command("estimate", cls=QuickCommand, help=estimate.HELP)(estimate.command)
-app.command("search", cls=QuickCommand, help=search.HELP)(search.command)
-app.command("cxl", cls=QuickCommand, help=cxl.HELP)(cxl.command)
-app.command("offload", cls=QuickCommand, help=offload.HELP)(offload.command)
-app.command("waits", cls=QuickCommand, help=waits.HELP)(waits.command)
-app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
-app.command("fold", cls=QuickCommand, help=fold.HELP)(fold.command)
-app.command("unfold", cls=QuickCommand, help=unfold.HELP)(unfold.command)
-app.command("scale", cls=QuickCommand, help=scale.HELP)(scale.command)
-app.command("obfuscate", cls=QuickCommand, help=obfuscate.HELP)(obfuscate.command)
-app.command("attack", cls=QuickCommand, help=attack.HELP)(attack.command)
-app.command("learn", cls=QuickCommand, help=learn.HELP)(learn.command)
-app.command("synthesize", cls=QuickCommand, help=synthesize.HELP)(synthesize.command)
-app.command("compare", cls=QuickCommand, help=compare.HELP)(compare.command)
-app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
-app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
-app.command("link", cls=QuickCommand, help=link.HELP)(link.command)
-app.command("convert", cls=QuickCommand, help=convert.HELP)(convert.command)
-app.command("timeline", cls=QuickCommand, help=timeline.HELP)(timeline.command)
-app.command("graph", cls=QuickCommand, help=graph.HELP)(graph.command)
-app.command("extract", cls=QuickCommand, help=extract.HELP)(extract.command)
-app.command("validate", cls=QuickCommand, help=validate.HELP)(validate.command)
-app.command("record-fake", cls=QuickCommand, help=record_fake.HELP)(record_fake.command)
-app.command("collect", cls=QuickCommand, help=collect.HELP)(collect.command)
-app.command("replay", cls=QuickCommand, help=replay.HELP)(replay.command)
-app.add_typer(generate.generate, name="generate", help=generate.HELP)
+# by what a user wants to know; the list of commands has these titles and this order
+_COMMANDS: dict[str, dict[str, ModuleType]] = {
+    "Find what bounds a step": {
+        "demo": demo, "run": run, "critical-path": critical_path, "waits": waits,
+        "analyze": analyze, "diff": diff, "report": report, "view": view, "graph": graph,
+    },
+    "Predict what a change gains": {"what-if": what_if, "reorder": reorder},
+    "Simulate a job on another machine": {
+        "simulate": simulate, "systems": systems, "collective": collective, "scale": scale,
+        "fold": fold, "unfold": unfold, "loggp": loggp,
+    },
+    "Estimate without a trace": {
+        "estimate": estimate, "search": search, "cxl": cxl, "offload": offload,
+    },
+    "Record and replay": {"collect": collect, "record-fake": record_fake, "replay": replay},
+    "Read, check and convert traces": {
+        "info": info, "validate": validate, "link": link, "convert": convert, "extract": extract,
+        "timeline": timeline,
+    },
+    "Make and share jobs": {
+        "generate": generate, "learn": learn, "synthesize": synthesize, "compare": compare,
+        "obfuscate": obfuscate, "attack": attack,
+    },
+}  # fmt: skip
+for _title, _modules in _COMMANDS.items():
+    for _name, _module in _modules.items():
+        if _module is generate:
+            app.add_typer(generate.generate, name=_name, help=generate.HELP, rich_help_panel=_title)
+        else:
+            _declare = app.command(
+                _name, cls=QuickCommand, help=_module.HELP, rich_help_panel=_title
+            )
+            _declare(_module.command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -117,8 +116,8 @@ def _nadi(
 
     [bold]Start with[/]
 
-      nadi demo                              analyse the recording that ships with Nadi
-      nadi run TRACES                        a folder with a pair of traces per rank
+      nadi demo                              the recording that ships with Nadi
+      nadi run TRACES                        a folder: a pair of traces per rank
       nadi run host.json.gz device.json.gz   one rank
       nadi run TRACES --step 5 -o results    one step, and result files
       nadi run TRACES --what-if 'scale aten::mm 0.5'

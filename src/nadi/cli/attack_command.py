@@ -11,7 +11,7 @@ from nadi.cli.shared_options import AsJson, output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Attack obfuscated jobs of known models, and print how often that succeeds.
+HELP = """Attack obfuscated jobs, and print how often that succeeds.
 
 Jobs of the models are generated with random parallel layouts, sequences, micro-batches
 and devices, and obfuscated at each level. The attacker has other jobs of the same

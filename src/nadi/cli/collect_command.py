@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Run a PyTorch program and record a few of its steps, without changing it.
+HELP = """Run a PyTorch program unchanged, and record a few steps.
 
 Each rank writes an execution trace and a Kineto trace into a folder that nadi run
 takes. A step ends at profiler.step() of the program, else when its first optimizer has
@@ -119,12 +119,12 @@ def _say(found: Collected) -> None:
         several = len(found.ranks) > 1
         lines.append(
             f"recorded {found.num_steps} steps of rank{'s' if several else ''} "
-            f"{rank_ranges(found.ranks)} in {found.folder}; a step ends by {found.steps_by}"
+            f"{rank_ranges(found.ranks)} in {found.folder}; steps were found by {found.steps_by}"
         )
         lines.append(
             "recorded steps took "
             + (
-                f"{found.overhead:+.1%} against steps without a recorder"
+                f"{100 * found.overhead:+.1f} % against steps without a recorder"
                 if found.overhead is not None
                 else "a time that cannot be compared: no step ran without a recorder (--warmup 5)"
             )

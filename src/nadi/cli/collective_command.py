@@ -13,7 +13,7 @@ from nadi.errors import UsageError
 
 __all__ = ["HELP", "command"]
 
-HELP = """Predict how long a collective takes on a system, and what NCCL chooses for it.
+HELP = """Predict the time of one collective, and what NCCL chooses.
 
 Prints the time, algorithm, protocol, channels and bus bandwidth, and the least time
 that its bytes take. A size is counted as nccl-tests does: of an all-gather the bytes
@@ -47,7 +47,7 @@ _NcclLog = Annotated[
                               "NCCL_DEBUG=INFO with the subsystems INIT and GRAPH."),
 ]  # fmt: skip
 _Output = Annotated[
-    str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
+    str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
                       help="Write a row per size (.csv, .json)."),
 ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from nadi.cli.shared_options import AsJson, output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Compare two jobs: how alike are their operations, their graphs and their times?
+HELP = """Compare two jobs: how alike are operations, graphs and times?
 
 A job is a Chakra .et file per rank, a recording, or a folded job, as for nadi simulate.
 Each measure is a distance from 0 (equal) to 1 (nothing in common), beside that of a job
@@ -23,16 +23,16 @@ another recording of the same program to that job. Both jobs run on each system,
 
   nadi compare RECORDED SYNTHETIC
   nadi compare RECORDED SYNTHETIC --same RECORDED_AGAIN
-  nadi compare A B --systems dgx-h100 --systems mine.toml
+  nadi compare A B --system dgx-h100 --system mine.toml
 """
 
 
 def command(
     a: Annotated[str, typer.Argument(metavar="A", help="A job.", show_default=False)],
     b: Annotated[str, typer.Argument(metavar="B", help="The job to compare.", show_default=False)],
-    systems: Annotated[
+    system: Annotated[
         list[str] | None,
-        typer.Option("--systems", metavar="NAME|FILE", show_default=False,
+        typer.Option("--system", metavar="NAME|FILE", show_default=False,
                      help="A system on which to simulate both; repeatable. By default all that "
                      "ship with Nadi and fit both."),
     ] = None,
@@ -46,12 +46,12 @@ def command(
     from nadi.cli.progress_bar import show_progress
 
     with show_progress(announce=False, use="compare") as progress:
-        from nadi.pipeline.compared_jobs import similarity
-        from nadi.report.similarity_report import describe_similarity, print_similarity
+        from nadi.pipeline.compared_jobs import compare
+        from nadi.report.compare_report import describe_comparison, print_comparison
         from nadi.report.text_layout import to_json
 
-        found = similarity(a, b, systems=systems or (), same=same or None, progress=progress)
+        found = compare(a, b, systems=system or (), same=same or None, progress=progress)
     if as_json:
-        sys.stdout.write(to_json(describe_similarity(found)).decode())
+        sys.stdout.write(to_json(describe_comparison(found)).decode())
         return
-    print_similarity(found, output_console())
+    print_comparison(found, output_console())

@@ -10,7 +10,7 @@ from nadi.cli.shared_options import ChakraSchema, Format, Overwrite, output_cons
 
 __all__ = ["HELP", "command"]
 
-HELP = """Convert a trace, or each trace of a folder, to another format.
+HELP = """Convert a trace, or a folder of traces, to another format.
 
 The input format is detected from the content. --to or the suffix of OUT selects the
 output format:

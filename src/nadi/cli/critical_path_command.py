@@ -35,7 +35,7 @@ recording contains synchronization events.
 Paths = Annotated[
     list[str],
     typer.Argument(
-        metavar="PATH",
+        metavar="TRACES",
         help="A folder with the traces of all ranks, or the files themselves; HTA's rules "
         "use the device traces only.",
         show_default=False,

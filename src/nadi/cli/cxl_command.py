@@ -34,7 +34,7 @@ what each kind of tensor costs, and from which bandwidth the tier pays
 [bold]Examples[/]
 
   nadi cxl
-  nadi cxl --model 175b,1t --system h100 --processors 64 -o study
+  nadi cxl --model 175b,1t --system h100 --ranks 64 -o study
   nadi cxl --model llama3-70b --system gb200-nvl72 --bandwidth 64,128 --capacity 512,1TiB
   nadi cxl --trace RECORDING --system dgx-h100 --place optimizer=cxl
   nadi cxl --trace plan.toml --system dgx-h100 --memory 24,32,40 --bandwidth 64,128,256
@@ -52,13 +52,15 @@ _Systems = Annotated[
     typer.Option("--system", metavar="NAMES", show_default=False,
                  help="Systems: a100, h100, h200, other names, or files; default: these three."),
 ]  # fmt: skip
-_Processors = Annotated[
+_Ranks = Annotated[
     int,
-    typer.Option("--processors", metavar="N", min=0, show_default=False,
-                 help="How many processors; by default 4 for 13b, 8 for 22b, 128 for 530b and 1t, "
+    typer.Option("--ranks", metavar="N", min=0, show_default=False,
+                 help="How many ranks; by default 4 for 13b, 8 for 22b, 128 for 530b and 1t, "
                  "else 64."),
 ]  # fmt: skip
-_Batch = Annotated[int, typer.Option("--batch", metavar="B", min=1, help="Sequences of a step.")]
+_GlobalBatch = Annotated[
+    int, typer.Option("--global-batch", metavar="N", min=1, help="Sequences of a step.")
+]
 _Bandwidths = Annotated[
     str, typer.Option("--bandwidth", metavar="LIST",
                       show_default="32,64,128,256,512; with --trace the system's, or 64",
@@ -77,11 +79,11 @@ _Latency = Annotated[
 ]
 _Outstanding = Annotated[
     int, typer.Option("--outstanding", metavar="N", min=1,
-                      help="Accesses of 64 bytes that a processor has under way."),
+                      help="Accesses of 64 bytes that a rank has under way."),
 ]  # fmt: skip
 _SharedBy = Annotated[
     str, typer.Option("--shared-by", metavar="LIST", show_default="1; with --trace the system's",
-                      help="How many processors share a tier, its bandwidth and its capacity; "
+                      help="How many ranks share a tier, its bandwidth and its capacity; "
                       "several numbers with --trace."),
 ]  # fmt: skip
 _Folder = Annotated[
@@ -90,7 +92,7 @@ _Folder = Annotated[
                  help="Write tables, index.html and charts as SVG to this folder."),
 ]  # fmt: skip
 _Trace = Annotated[
-    str, typer.Option("--trace", metavar="JOB|PLAN", show_default=False,
+    str | None, typer.Option("--trace", metavar="JOB|PLAN", show_default=False,
                       help="Simulate this job instead: a folder of traces, or a file (.toml) "
                       "with a model and its plan."),
 ]  # fmt: skip
@@ -150,8 +152,8 @@ def _refuse_several(**given: str) -> None:
 
 
 def command(
-    model: _Models = "", system: _Systems = "", processors: _Processors = 0, batch: _Batch = 512,
-    trace: _Trace = "", place: _Place = "", memory: _Memories = "", buffers: _Buffers = "",
+    model: _Models = "", system: _Systems = "", ranks: _Ranks = 0, global_batch: _GlobalBatch = 512,
+    trace: _Trace = None, place: _Place = "", memory: _Memories = "", buffers: _Buffers = "",
     prefetch: _Prefetch = 0, in_place: _InPlace = False,
     bandwidth: _Bandwidths = "", capacity: _Capacities = "", latency: _Latency = "250ns",
     outstanding: _Outstanding = 4096, shared_by: _SharedBy = "", compat: Compat = "",
@@ -159,8 +161,8 @@ def command(
 ) -> None:  # fmt: skip
     """Study, and print what changes."""
     tier = (bandwidth, capacity, latency, outstanding, _sharings(shared_by))
-    if trace:
-        _refuse_with_trace(model=model, processors=processors, compat=compat)
+    if trace is not None:  # also an empty text: a variable that is not set
+        _refuse_with_trace(model=model, ranks=ranks, compat=compat)
         from nadi.cli.placement_output import PlacedWishes, study_trace
 
         study_trace(PlacedWishes(
@@ -185,7 +187,7 @@ def command(
         question = TierQuestion(
             amounts("bandwidth", bandwidth or _BANDWIDTHS, lambda text: parse_rate(text) / 1e9),
             amounts("capacity", capacity or _CAPACITIES, lambda text: parse_bytes(text) / 2**30),
-            _kind(latency, outstanding, _sharings(shared_by)), processors, batch,
+            _kind(latency, outstanding, _sharings(shared_by)), ranks, global_batch,
         )  # fmt: skip
         if output is not None:
             check_study_folder(output, overwrite=overwrite)
@@ -206,12 +208,12 @@ def command(
 
 
 def _sharings(text: str) -> tuple[int, ...]:
-    """Read how many processors share a tier."""
+    """Read how many ranks share a tier."""
     found = names_in(text)
     for one in found:
         if not one.isdecimal() or int(one) < 1:
             raise UsageError(
-                Parameter("shared_by", text), f"{one!r} is no number of processors",
+                Parameter("shared_by", text), f"{one!r} is no number of ranks",
                 "give numbers from 1 with commas between them",
             )  # fmt: skip
     return tuple(map(int, found))

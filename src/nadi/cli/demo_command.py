@@ -6,12 +6,12 @@ from importlib import resources
 
 import typer
 
-from nadi.cli.run_command import Request, analyse
-from nadi.cli.shared_options import ReportFile, ResultsFolder
+from nadi.cli.run_command import Request, ResultFiles, analyse
+from nadi.cli.shared_options import Overwrite, ReportFile, ResultsFolder
 
 __all__ = ["HELP", "command"]
 
-HELP = """Run the main analysis on the recording that ships with Nadi.
+HELP = """Analyse the recording that ships with Nadi, as nadi run does.
 
 Two steps of data-parallel training on 4 ranks, on CPUs, with the gloo backend.
 
@@ -32,10 +32,13 @@ Next steps
   nadi run --help               options: one step, what-if, JSON output"""
 
 
-def command(output: ResultsFolder = None, report: ReportFile = None) -> None:
+def command(
+    output: ResultsFolder = None, report: ReportFile = None, overwrite: Overwrite = False
+) -> None:
     """Run the demo."""
     typer.echo("Demo: two steps of data-parallel training on 4 ranks (CPU, gloo)")
     typer.echo(f"      nadi run DEMO --what-if '{_WHAT_IF}'\n")
     with resources.as_file(resources.files("nadi") / "data" / "demo") as folder:
-        analyse([folder], Request(what_if=[_WHAT_IF]), output, report=report, announce=True)
+        files = ResultFiles(output, report, overwrite)
+        analyse([folder], Request(what_if=[_WHAT_IF]), files, announce=True)
     typer.echo(_NEXT)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Compare two recordings, or a recording and its prediction: what differs, and where.
+HELP = """Compare two recordings, or one with its prediction.
 
 Operations are aligned by name and by the calls around them, ranks by number, and
 steps in order. First comes what changed on the critical path: these changes add up to

@@ -62,8 +62,7 @@ MachineName = Annotated[
 ]  # fmt: skip
 Compat = Annotated[
     str, typer.Option("--compat", metavar="NAME", show_default=False,
-                      help="Use the rules of another program, with what is odd about them: "
-                      "calculon."),
+                      help="Use the rules of another program, including its quirks: calculon."),
 ]  # fmt: skip
 _Execution = Annotated[
     str, typer.Argument(metavar="[EXECUTION]", help="A file that says how it is run, instead of "
@@ -134,7 +133,7 @@ def _estimate(
 ) -> None:  # fmt: skip
     """Estimate and print; with the names of model and system, also what a check finds."""
     from nadi.estimate.single_estimate import estimate
-    from nadi.report.check_report import describe_check, print_check
+    from nadi.report.estimate_check_report import describe_check, print_check
     from nadi.report.estimate_report import describe_estimate, print_estimate
     from nadi.report.text_layout import to_json
 

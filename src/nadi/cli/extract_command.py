@@ -12,7 +12,7 @@ from nadi.cli.shared_options import AsJson, ForceLink, Overwrite, output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Take a part out of a job: traces of their own, and what they wait for.
+HELP = """Extract a step, a layer, a time range or ranks of a job.
 
 An operation is in the part if it meets every condition that is given: a module, a
 step, a time range, ranks, or operations with all that is nested in them. Recordings
@@ -43,7 +43,7 @@ def command(
         ),
     ],
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="SUB", help="A folder.", show_default=False),
+        str, typer.Option("-o", "--output", metavar="FOLDER", help="A folder.", show_default=False),
     ],
     module: Annotated[
         str, typer.Option("--module", metavar="REGEX", show_default=False,

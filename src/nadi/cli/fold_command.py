@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Fold a job: alike ranks become one, and layers, micro-batches and steps are stored once.
+HELP = """Fold a job: store what ranks and layers repeat only once.
 
+Alike ranks become one, and layers, micro-batches and steps are stored once.
 The job is a Chakra .et file per rank, a recording, or a folder of nadi record-fake, as
 for nadi simulate. The folded job is a file that nadi simulate takes like the job
 itself: its answers are those of the whole job, with a bound where alike ranks took
@@ -43,7 +44,7 @@ def command(
                             show_default=False),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
+        str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
                           help="Write the folded job to this file (.nadi); with --to-ranks, the "
                           "small job and its system to this folder."),
     ] = "",

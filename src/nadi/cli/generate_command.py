@@ -13,7 +13,7 @@ from nadi.cli.typer_internals import QuickCommand, QuickGroup
 
 __all__ = ["CASES_HELP", "HELP", "cases", "generate"]
 
-HELP = """Write jobs that nobody recorded, as Chakra traces for simulators.
+HELP = """Generate jobs of models, or test cases, as Chakra traces.
 
 To make a job of your own in Python: docs/generate.md.
 

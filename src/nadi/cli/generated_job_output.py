@@ -56,7 +56,7 @@ def make_job(
             from nadi.load.folded_files import check_folded_output, write_folded
             from nadi.pipeline.folded_jobs import fold
 
-            check_folded_output(wishes.output, "", overwrite=wishes.overwrite)
+            check_folded_output(wishes.output, None, overwrite=wishes.overwrite)
         elif wishes.output:
             check_place(Path(wishes.output), "trace", ranks, overwrite=wishes.overwrite)
         job = make()

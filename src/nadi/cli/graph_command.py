@@ -12,7 +12,7 @@ from nadi.cli.shared_options import Overwrite, output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Draw the event graph: around an operation, or all of it by module.
+HELP = """Draw the event graph around an operation, or by module.
 
 Arrows are dependencies and the order on threads and streams, by kind. A drawing has at
 most 100 nodes: without --operation and --around, modules and phases of the step are the
@@ -29,7 +29,7 @@ nodes, and the command prints what was condensed. SVG and PDF need Graphviz.
 def command(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH", show_default=False, help="Traces as for nadi run."),
+        typer.Argument(metavar="TRACES", show_default=False, help="Traces as for nadi run."),
     ],
     output: Annotated[
         Path,
@@ -38,7 +38,7 @@ def command(
     operation: Annotated[
         str,
         typer.Option("--operation", metavar="REGEX", show_default=False,
-                     help="Draw what is near the first operation whose name has it."),
+                     help="Draw what is near the first operation whose name matches."),
     ] = "",
     around: Annotated[
         str,

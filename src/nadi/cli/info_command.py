@@ -11,7 +11,7 @@ from nadi.cli.shared_options import output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Summarize traces by category, operation, thread, stream and process group.
+HELP = """Summarize traces by category, operation, thread and stream.
 
 Each file is summarized on its own, so a host or a device trace alone is enough.
 Times are sums of durations; a nested operation also counts in the operations that
@@ -30,7 +30,7 @@ def command(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH", help="Traces, or folders of traces.", show_default=False
+            metavar="TRACES", help="Traces, or folders of traces.", show_default=False
         ),
     ],
     as_json: Annotated[

@@ -11,7 +11,7 @@ from nadi.cli.shared_options import AsJson, Overwrite, output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Learn a model from jobs, of which nadi synthesize makes new ones.
+HELP = """Learn a model of jobs, for nadi synthesize.
 
 A job is a Chakra .et file per rank, a recording, or a folded job, as for nadi simulate.
 The model knows which operations follow which, in steps and layers; on which threads,
@@ -34,7 +34,7 @@ def command(
                                   show_default=False),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="MODEL", show_default=False,
+        str, typer.Option("-o", "--output", metavar="MODEL", show_default=False,
                           help="Write the model to this file."),
     ],
     kind: Annotated[

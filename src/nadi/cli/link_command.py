@@ -11,7 +11,7 @@ from nadi.cli.shared_options import ChakraSchema, ForceLink, Format, Overwrite, 
 
 __all__ = ["HELP", "command"]
 
-HELP = """Link the host and device traces of each rank into one trace per rank.
+HELP = """Link host and device traces into one trace per rank.
 
 Ranks are linked in parallel on all cores. The ranks of a folder become rank0.et,
 rank1.et, ... in the folder OUT; a single rank can be written to a file. --to or the
@@ -39,7 +39,7 @@ def command(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH",
+            metavar="TRACES",
             help="A host and a device trace, or a folder with a pair for each rank.",
             show_default=False,
         ),

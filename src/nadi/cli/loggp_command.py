@@ -12,7 +12,7 @@ from nadi.cli.shared_options import AsJson, output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Predict when ranks finish in a LogGP model: what messages cost, six numbers.
+HELP = """Predict when ranks finish in a LogGP model of messages.
 
 PROGRAM is a GOAL file, or a job as for nadi simulate, whose collectives are taken
 apart into messages. The network has no links that messages share; processors and

@@ -12,7 +12,7 @@ from nadi.errors import Parameter, UsageError
 
 __all__ = ["HELP", "command"]
 
-HELP = """Make a job that can be shared: what simulators need stays, the rest goes.
+HELP = """Make a job that can be shared: only what simulators need.
 
 What stays is on a list, from which the traces are built anew; everything else is
 missing. Names become pseudonyms, which only the owner of the key can map back. Each
@@ -24,7 +24,7 @@ level removes what the ones before it do:
              communications is one block, and communications are merged
   private    exact times and sizes, by differential privacy
 
-DIR gets a trace per rank and obfuscation.json, which says what is preserved, how far,
+FOLDER gets a trace per rank and obfuscation.json, which says what is preserved, how far,
 what is not, and against whom. docs/obfuscate.md says what the guarantee is not.
 
 [bold]Examples[/]
@@ -46,7 +46,7 @@ def command(
                           help="The owner's key: at least 16 random bytes."),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", show_default=False,
+        str, typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
                           help="Write the job and its report to this folder."),
     ] = "",
     level: Annotated[
@@ -58,7 +58,7 @@ def command(
         float, typer.Option("--epsilon", metavar="E", help="Privacy loss at level private."),
     ] = 1.0,
     reveal: Annotated[
-        str, typer.Option("--reveal", metavar="DIR", show_default=False,
+        str, typer.Option("--reveal", metavar="FOLDER", show_default=False,
                           help="Print the name behind each pseudonym in this folder, instead."),
     ] = "",
     overwrite: Overwrite = False,

@@ -12,7 +12,7 @@ from nadi.errors import Parameter, UsageError
 
 __all__ = ["HELP", "command"]
 
-HELP = """Find the fastest inference of a model that is larger than the GPU's memory.
+HELP = """Find the fastest inference of a model larger than the GPU.
 
 Which batch, how many batches for each load of the weights, and which share of weights,
 of keys and values, and of activations on GPU, CPU and disk: by FlexGen's cost model,
@@ -24,7 +24,7 @@ solver: pip install 'nadi\\[solver]'.
 
   nadi offload opt-30b t4
   nadi offload opt-30b t4 --prompt 1024 --generate 64 --cpu 400GiB
-  nadi offload opt-30b t4 --batch 48 --batches 3 --percent 20,80,0,100,0,100
+  nadi offload opt-30b t4 --gpu-batch-size 48 --num-gpu-batches 3 --percent 20,80,0,100,0,100
 """
 
 _Model = Annotated[
@@ -37,12 +37,12 @@ _Prompt = Annotated[int, typer.Option("--prompt", metavar="N", help="Tokens of e
 _Generate = Annotated[
     int, typer.Option("--generate", metavar="N", help="Tokens to generate for each.")
 ]
-_Batch = Annotated[
-    int, typer.Option("--batch", metavar="N", min=0, show_default=False,
+_BatchSize = Annotated[
+    int, typer.Option("--gpu-batch-size", metavar="N", min=0, show_default=False,
                       help="Sequences that the GPU computes at once; by default the best."),
 ]  # fmt: skip
-_Batches = Annotated[
-    int, typer.Option("--batches", metavar="N", min=0, show_default=False,
+_NumBatches = Annotated[
+    int, typer.Option("--num-gpu-batches", metavar="N", min=0, show_default=False,
                       help="Batches for each load of the weights; by default the best."),
 ]  # fmt: skip
 _Percent = Annotated[
@@ -68,7 +68,8 @@ _Compat = Annotated[
 
 def command(
     model: _Model, machine: _Machine, prompt: _Prompt = 512, generate: _Generate = 32,
-    batch: _Batch = 0, batches: _Batches = 0, percent: _Percent = "", gpu: _Gpu = "",
+    gpu_batch_size: _BatchSize = 0, num_gpu_batches: _NumBatches = 0,
+    percent: _Percent = "", gpu: _Gpu = "",
     cpu: _Cpu = "", disk: _Disk = "", compat: _Compat = "", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Find the fastest policy, and print it."""
@@ -80,7 +81,12 @@ def command(
 
         sizes = _sizes(gpu_memory=gpu, cpu_memory=cpu, disk=disk)
         question = OffloadQuestion(
-            prompt, generate, batch or None, batches or None, _shares(percent), sizes
+            prompt,
+            generate,
+            gpu_batch_size or None,
+            num_gpu_batches or None,
+            _shares(percent),
+            sizes,
         )
         progress("searching")
         found = offload_inference(model, machine, question, compat=compat)

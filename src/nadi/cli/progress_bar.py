@@ -59,8 +59,8 @@ def _bars(counts: str) -> Iterator[tuple[Callable[[str], None], Callable[[int, i
         """How much is read or written, of stages that do so."""
 
         def render(self, task: Task) -> Text:
-            if task.fields.get("counts_kernels"):
-                return Text("")
+            if task.fields.get("counts_kernels") or not (task.total or task.completed):
+                return Text("")  # a stage that reads and writes nothing
             if counts:
                 whole = f" of {task.total:,.0f}" if task.total else ""
                 return Text(f"{task.completed:,.0f}{whole} {counts}")

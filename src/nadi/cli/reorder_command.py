@@ -13,7 +13,7 @@ from nadi.errors import UsageError
 
 __all__ = ["HELP", "command"]
 
-HELP = """Find operations that can start earlier, and what the step would gain.
+HELP = """Find operations that can start earlier, and what that gains.
 
 The order of a program is one of many in which every operation finds its data. Early
 communication can be hidden by more computation, so communication is tried first.
@@ -35,11 +35,13 @@ reads.
 _Job = Annotated[
     str,
     typer.Argument(
-        metavar="JOB", help="A folder with a host and a device trace per rank.",
+        metavar="TRACES", help="A folder with a host and a device trace per rank.",
         show_default=False,
     ),
 ]  # fmt: skip
-_Top = Annotated[int, typer.Option("--top", metavar="K", min=1, help="Number of moves to print.")]
+_Top = Annotated[
+    int, typer.Option("--top", metavar="ROWS", min=1, help="Number of moves to print.")
+]
 _Apply = Annotated[
     str,
     typer.Option(

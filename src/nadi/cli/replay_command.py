@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Run the operators of a recording again, on tensors of random data.
+HELP = """Run the operators of a recording again, on random data.
 
 Every operator is called in its recorded order, with the recorded shapes, strides, types,
 views and shared memory, and collectives among one process per rank (--comm gloo). Prints

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from nadi.cli.progress_bar import show_progress
-from nadi.cli.shared_options import ForceLink, Step, TimeRange, output_console
+from nadi.cli.shared_options import ForceLink, Overwrite, Step, TimeRange, output_console
 
 if TYPE_CHECKING:
     from nadi.load.report_inputs import ReportInputs
 
 __all__ = ["HELP", "command"]
 
-HELP = """Write what nadi run finds as one HTML page that needs no network.
+HELP = """Write what nadi run finds as one HTML page, with a timeline.
 
 The verdict comes first, then a timeline, the critical path by kind, operation and
 module, ranks and streams, stragglers, collectives, kernels, and where all of it
@@ -51,7 +51,7 @@ def command(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH", show_default=False,
+            metavar="TRACES|RESULTS", show_default=False,
             help="Traces as for nadi run; two recordings; and results of other commands: "
             "folders, or files of JSON.",
         ),
@@ -76,6 +76,7 @@ def command(
         Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
     ] = Path("report.html"),
     force: ForceLink = False,
+    overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Write the page."""
     with show_progress(announce=False, use="run") as progress:
@@ -84,7 +85,7 @@ def command(
         from nadi.load.separate_recordings import are_two_recordings
         from nadi.report.page.result_pages import check_page
 
-        check_page(output, [Path(path) for path in paths])
+        check_page(output, [Path(path) for path in paths], overwrite=overwrite)
         found = read_report_inputs(paths)
         wishes = _Wishes(step, window, tuple(what_if or ()), system, force)
         if len(found.traces) == 2 and are_two_recordings(*found.traces):

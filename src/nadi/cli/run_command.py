@@ -12,6 +12,7 @@ import typer
 from nadi.cli.progress_bar import show_progress
 from nadi.cli.shared_options import (
     ForceLink,
+    Overwrite,
     ReportFile,
     ResultsFolder,
     Step,
@@ -20,15 +21,16 @@ from nadi.cli.shared_options import (
 )
 
 if TYPE_CHECKING:
-    from nadi.pipeline.result import Run
+    from nadi.pipeline.run_results import Run
 
 __all__ = ["HELP", "Request", "analyse", "command"]
 
-HELP = """Find what bounds a step: link the traces, replay them, find the critical path.
+HELP = """Find what bounds a step: the critical path over all ranks.
 
-Prints first what bounds the step and the changes that gain most, then the
-critical path by kind and operation, exposed communication, and stragglers. With
-several ranks the path crosses ranks at collectives.
+Links host and device traces, replays them, and walks the critical path. Prints first
+what bounds the step and the changes that gain most, then the critical path by kind and
+operation, exposed communication, and stragglers. With several ranks the path crosses
+ranks at collectives.
 
 [bold]Examples[/]
 
@@ -48,7 +50,7 @@ def command(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH",
+            metavar="TRACES",
             help="A folder with a host and a device trace per rank, or the files themselves; "
             "device traces alone are enough. Addresses such as s3://bucket/run work too.",
             show_default=False,
@@ -90,13 +92,15 @@ def command(
     output: ResultsFolder = None,
     report: ReportFile = None,
     force: ForceLink = False,
+    overwrite: Overwrite = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the content of summary.json only.")
     ] = False,
 ) -> None:  # fmt: skip
     """Run the main analysis."""
     asked = Request(step, window, what_if or [], system, force, by)
-    analyse(paths, asked, output, report=report, as_json=as_json)
+    files = ResultFiles(output, report, overwrite)
+    analyse(paths, asked, files, as_json=as_json)
 
 
 class Request(NamedTuple):
@@ -110,19 +114,27 @@ class Request(NamedTuple):
     by: str = ""
 
 
+class ResultFiles(NamedTuple):
+    """The files that are written besides what is printed."""
+
+    folder: Path | None = None
+    report: Path | None = None
+    overwrite: bool = False
+
+
 def analyse(
     paths: Sequence[Path | str],
     asked: Request,
-    output: Path | None,
+    files: ResultFiles,
     *,
-    report: Path | None = None,
     as_json: bool = False,
     announce: bool = False,
 ) -> Run:
-    """Run the main analysis, print it, and write its files if ``output`` or ``report`` is given.
+    """Run the main analysis, print it, and write its files.
 
     With ``announce`` a first compilation is announced even where no terminal listens.
     """
+    output, report, overwrite = files
     with show_progress(announce=announce, use="run") as progress:
         progress("starting")
         from nadi.pipeline.recorded_jobs import run
@@ -135,11 +147,11 @@ def analyse(
         from nadi.report.text_layout import to_json
 
         if output is not None:
-            check_results_folder(output)
+            check_results_folder(output, overwrite=overwrite)
         if report is not None:
             from nadi.report.page.result_pages import check_page, write_run_page
 
-            check_page(report, [Path(path) for path in paths])
+            check_page(report, [Path(path) for path in paths], overwrite=overwrite)
         result = run(*paths, **asked._asdict(), progress=progress)
         written = []
         if output is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Scale a job up: more replicas, other shares of layers, other pipeline stages.
+HELP = """Scale a job up: more replicas, other TP and PP degrees.
 
 The job is what nadi simulate takes: a Chakra .et file per rank, a recording, or a folded
 job. --dp copies its ranks and lets groups that sum gradients grow; a job of one
@@ -54,7 +54,7 @@ def command(
     ] = None,
     system: SystemName = "",
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
+        str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
                           help="Write a Chakra trace per rank and comm_group.json to this folder, "
                           "or all ranks folded to this file (.nadi)."),
     ] = "",

@@ -1,4 +1,4 @@
-"""``nadi search``: the fastest way to run a model on a number of processors."""
+"""``nadi search``: the fastest way to run a model on a number of ranks."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Find the fastest way to run a model on a number of processors.
+HELP = """Find the fastest way to run a model on a number of ranks.
 
-Tries every degree of tensor, pipeline and data parallelism, microbatch, interleaving,
+Tries every degree of tensor, pipeline and data parallelism, micro-batch, interleaving,
 recomputation, overlap and offloading, or those that --set names. Prints the fastest
 that are possible, and what the others lack.
 
 [bold]Examples[/]
 
-  nadi search llama3-70b dgx-h100 --processors 512 --batch 1024
-  nadi search model.json machine.json --processors 64 --batch 64 --top 5 \\
+  nadi search llama3-70b dgx-h100 --ranks 512 --global-batch 1024
+  nadi search model.json machine.json --ranks 64 --global-batch 64 --top 5 \\
       --set tensor_par=4,8 --set activation_recompute=none,attn_only
-  nadi search model.json machine.json --processors 512 --batch 512 -o FOLDER
-  nadi search llama3-70b dgx-h100 --processors 64 --batch 64 \\
+  nadi search model.json machine.json --ranks 512 --global-batch 512 -o FOLDER
+  nadi search llama3-70b dgx-h100 --ranks 64 --global-batch 64 \\
       --sweep memory.tier2.bandwidth=32,64,128GB/s \\
       --sweep memory.tier2.capacity=1TiB -o best.html
 """
 _TRUTH = {"true": True, "false": False}
 
 
-_Processors = Annotated[
-    int, typer.Option("--processors", metavar="N", min=1, help="How many processors.",
+_Ranks = Annotated[
+    int, typer.Option("--ranks", metavar="N", min=1, help="How many ranks.",
                       show_default=False),
 ]  # fmt: skip
-_Batch = Annotated[
-    int, typer.Option("--batch", metavar="B", min=1, help="Sequences of a step.",
+_GlobalBatch = Annotated[
+    int, typer.Option("--global-batch", metavar="N", min=1, help="Sequences of a step.",
                       show_default=False),
 ]  # fmt: skip
 
@@ -51,14 +51,16 @@ _Batch = Annotated[
 def command(
     model: ModelName,
     system: MachineName,
-    processors: _Processors,
-    batch: _Batch,
+    ranks: _Ranks,
+    global_batch: _GlobalBatch,
     given: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE,...", show_default=False,
                      help="Try these values of a field of executions; repeatable."),
     ] = None,
-    top: Annotated[int, typer.Option("--top", metavar="K", min=1, help="How many to print.")] = 20,
+    top: Annotated[
+        int, typer.Option("--top", metavar="ROWS", min=1, help="How many to print."),
+    ] = 20,
     round_batch: Annotated[
         bool, typer.Option("--round-batch", help="Let replicas that do not divide the batch take "
                            "the largest one below it that they divide."),
@@ -88,16 +90,16 @@ def command(
 
         chosen, rules = dict(map(_parsed, given or [])), rules_named(compat)
         if sweep:
-            described = describe_search(model, system, processors, batch, seq)
+            described = describe_search(model, system, ranks, global_batch, seq)
             progress("searching")
             swept = sweep_search(described, sweep, chosen, round_batch=round_batch, rules=rules)
         else:
-            told = read_model(model, seq), read_machine(system, processors), processors, batch
+            told = read_model(model, seq), read_machine(system, ranks), ranks, global_batch
             progress("searching")
             space = search_space(*told, chosen, round_batch=round_batch, rules=rules)
             found = search(space, top=top, output=output)
     if sweep:
-        show_sweep(swept.frame(), swept.axes, f"{model} on {processors} {system}", output,
+        show_sweep(swept.frame(), swept.axes, f"{model} on {ranks} {system}", output,
                    as_json=as_json)  # fmt: skip
         return
     _show(found, as_json=as_json)

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Simulate a job on a system that you describe, and print what bounds it.
+HELP = """Simulate a job on a described system: time and bottleneck.
 
 The job is a Chakra .et file per rank, or a recording: a host and a device trace per
 rank, as for nadi run. The system is one that ships with Nadi (nadi systems lists
 them), a file of yours, or a set of ASTRA-sim configuration files. With ASTRA-sim's
-files the results equal ASTRA-sim's to the nanosecond; --right turns off its known
-quirks. Computations without a time are priced by the system's device.
+files the results equal ASTRA-sim's to the nanosecond; --default-rules turns off its
+known quirks. Computations without a time are priced by the system's device.
 
 [bold]Examples[/]
 
@@ -102,7 +102,10 @@ _InjectionScale = Annotated[
     float, typer.Option("--injection-scale", metavar="X", min=0,
                         help="Factor of the endpoint delay."),
 ]  # fmt: skip
-_Right = Annotated[bool, typer.Option("--right", help="Turn off ASTRA-sim's known quirks.")]
+_DefaultRules = Annotated[
+    bool, typer.Option("--default-rules", help="With ASTRA-sim's files: Nadi's default rules, "
+                       "without the known quirks of ASTRA-sim."),
+]  # fmt: skip
 _Prices = Annotated[
     str, typer.Option("--prices", metavar="RECORDING", show_default=False,
                       help="A folder of recordings: computations of the job without a time "
@@ -118,7 +121,7 @@ _WhatIf = Annotated[
     ),
 ]  # fmt: skip
 _Output = Annotated[
-    str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
+    str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
                       help="Write all results (.json), the schedule (.csv), both lossless "
                       "(.nadi), a timeline with the critical path for ui.perfetto.dev "
                       "(.trace.json, .pftrace), or a log for Chakra's timeline visualizer "
@@ -136,7 +139,7 @@ class _AstraSim(NamedTuple):
     queues: int = 1
     rendezvous: bool = False
     injection_scale: float = 1
-    right: bool = False
+    default_rules: bool = False
 
 
 def command(
@@ -151,7 +154,7 @@ def command(
     queues: _Queues = 1,
     rendezvous: _Rendezvous = False,
     injection_scale: _InjectionScale = 1,
-    right: _Right = False,
+    default_rules: _DefaultRules = False,
     prices: _Prices = "",
     measured: Measured = None,
     what_if: _WhatIf = None,
@@ -177,8 +180,8 @@ def command(
             given = (*files, *(comm_group or []), *(measured or []), system, *job, prices)
             check_output(output, [Path(path) for path in given if path], overwrite=overwrite)
         if report:
-            _check_page(report, job)
-        stated = _AstraSim(*files, congestion, queues, rendezvous, injection_scale, right)
+            _check_page(report, job, overwrite=overwrite)
+        stated = _AstraSim(*files, congestion, queues, rendezvous, injection_scale, default_rules)
         own, groups = _groups_of_jobs(comm_group or [], len(job), alone=len(job) == 1 and not on)
         machine_for = _with_measured(_machine_for(system, own, stated), measured or [])
         found = [read_job(one, progress) for one in job]
@@ -198,10 +201,10 @@ def command(
         _print_written(output, left_out, report)
 
 
-def _check_page(report: Path, job: Sequence[str]) -> None:
+def _check_page(report: Path, job: Sequence[str], *, overwrite: bool) -> None:
     from nadi.report.page.result_pages import check_page
 
-    check_page(report, [Path(path) for path in job])
+    check_page(report, [Path(path) for path in job], overwrite=overwrite)
 
 
 def _written(
@@ -339,7 +342,7 @@ def _of_astra_sim(comm_group: Path | None, stated: _AstraSim) -> Callable[[int],
         stated.network, stated.system_config, stated.remote_memory, comm_group,
         AstraSimOptions(
             stated.congestion, stated.queues, stated.rendezvous, stated.injection_scale,
-            "" if stated.right else "astra-sim",
+            "" if stated.default_rules else "astra-sim",
         ),
     )  # fmt: skip
     return lambda _: machine

@@ -10,7 +10,7 @@ from nadi.cli.shared_options import Overwrite, output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Make a job from a model that nadi learn wrote: a Chakra trace per rank.
+HELP = """Make a job from a model that nadi learn wrote.
 
 The job has ranks, layers and steps as one of the learned jobs, or as many as you say.
 Communication has all of its members and no deadlock, so that nadi simulate runs it. Equal
@@ -30,7 +30,7 @@ def command(
         str, typer.Argument(metavar="MODEL", help="A model.", show_default=False),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", show_default=False,
+        str, typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
                           help="Write a Chakra trace per rank and comm_group.json here."),
     ],
     ranks: Annotated[
@@ -52,8 +52,8 @@ def command(
     ] = 0,
     temperature: Annotated[
         float, typer.Option("--temperature", metavar="X", min=0,
-                            help="1 for operations as often after others as learned; less for "
-                            "the usual, more for the rare."),
+                            help="1: operations follow each other as often as learned; below 1 "
+                            "usual ones more often, above 1 rare ones."),
     ] = 1.0,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
@@ -65,7 +65,7 @@ def command(
     with show_progress(announce=False, use="synthesize") as progress:
         from nadi.generate.job_files import check_place, write_job
         from nadi.pipeline.learned_jobs import synthesize
-        from nadi.units import format_count
+        from nadi.units import format_counted
 
         progress(f"reading {model}")
         job = synthesize(
@@ -75,5 +75,6 @@ def command(
         check_place(Path(output), "trace", len(job.traces), overwrite=overwrite)
         progress(f"writing {output}")
         files = write_job(job, output, overwrite=overwrite)
-    ranks_made, nodes = format_count(len(files.traces)), format_count(files.nodes)
-    output_console().print(f"{ranks_made} ranks, {nodes} operations -> {output}", markup=False)
+    made = format_counted(len(files.traces), "rank")
+    nodes = format_counted(files.nodes, "operation")
+    output_console().print(f"{made}, {nodes} -> {output}", markup=False)

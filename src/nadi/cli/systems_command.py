@@ -11,7 +11,7 @@ from nadi.cli.shared_options import output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """List the systems that ship with Nadi, or print the file of one.
+HELP = """List the systems that ship with Nadi, or print one's file.
 
 --system takes one of these names, or a file. To describe another system, print the
 file of the most similar one and edit it; each figure states its source.

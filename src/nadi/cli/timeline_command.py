@@ -52,9 +52,9 @@ def command(
     """Draw the schedule."""
     from nadi.pipeline.schedule_files import draw_schedule
     from nadi.report.text_layout import print_written
-    from nadi.units import format_count
+    from nadi.units import format_counted
 
     number, left_out = draw_schedule(source, target, frequency, overwrite=overwrite)
     console = output_console()
-    console.print(f"{format_count(number)} operations")
+    console.print(format_counted(number, "operation"))
     print_written(target, left_out, console)

@@ -10,7 +10,7 @@ from nadi.cli.shared_options import Overwrite, output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Write all ranks of a folded job: a Chakra .et for each, and comm_group.json.
+HELP = """Write all ranks of a folded job as Chakra traces.
 
 A job whose alike ranks took the same times becomes what it was. Where they took
 different ones, each rank gets the typical times. A recording becomes the nodes that
@@ -28,7 +28,7 @@ def command(
                             show_default=False),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write the traces.",
+        str, typer.Option("-o", "--output", metavar="FOLDER", help="Where to write the traces.",
                           show_default=False),
     ],
     overwrite: Overwrite = False,
@@ -40,7 +40,7 @@ def command(
     from nadi.generate.job_files import check_place, write_job
     from nadi.load.folded_files import read_folded
     from nadi.pipeline.folded_jobs import unfold
-    from nadi.units import format_count
+    from nadi.units import format_counted
 
     with show_progress(announce=False, use="unfold") as progress:
         progress(f"reading {job}")
@@ -52,5 +52,6 @@ def command(
         files = write_job(unfold(folded), output, overwrite=overwrite)
     times = "typical times, as alike ranks took different ones" if folded.times_vary else ""
     console = output_console()
-    ranks, nodes = format_count(len(files.traces)), format_count(files.nodes)
-    console.print(Text(f"{ranks} ranks, {nodes} nodes -> {output}{'; ' if times else ''}{times}"))
+    ranks = format_counted(len(files.traces), "rank")
+    nodes = format_counted(files.nodes, "node")
+    console.print(Text(f"{ranks}, {nodes} -> {output}{'; ' if times else ''}{times}"))

@@ -29,7 +29,7 @@ def command(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH", help="Traces, or folders of traces.", show_default=False
+            metavar="TRACES", help="Traces, or folders of traces.", show_default=False
         ),
     ],
 ) -> None:  # fmt: skip

@@ -13,7 +13,7 @@ from nadi.cli.shared_options import AsJson, Overwrite, Step, TimeRange, output_c
 
 __all__ = ["HELP", "command"]
 
-HELP = """Find who waits for whom, and what the step would gain without it.
+HELP = """Find who waits for whom, and the gain without these waits.
 
 Threads, device streams, transfers between ranks, data loaders and locks are nodes of a
 wait-for graph. Waits are passed on to what the awaited one waits for itself (wPerf's
@@ -37,7 +37,7 @@ found too. Such a file can also be given alone.
 _Paths = Annotated[
     list[str],
     typer.Argument(
-        metavar="PATH", show_default=False,
+        metavar="TRACES", show_default=False,
         help="A folder with a pair of traces per rank, the files themselves, or one file of "
         "switches.",
     ),

@@ -51,7 +51,7 @@ in=Block_2 is its forward, its backward, and the optimizer's work on its paramet
 _Job = Annotated[
     str,
     typer.Argument(
-        metavar="JOB", help="A folder with a pair of traces per rank, or a device trace.",
+        metavar="TRACES", help="A folder with a pair of traces per rank, or a device trace.",
         show_default=False,
     ),
 ]  # fmt: skip
@@ -108,7 +108,7 @@ def command(
         if report:
             from nadi.report.page.result_pages import check_page, write_answers_page
 
-            check_page(report, [Path(job)])
+            check_page(report, [Path(job)], overwrite=overwrite)
         answers = ask(
             job, changes=changes or [], step=step, window=window, sweep_over=sweep,
             progress=progress,

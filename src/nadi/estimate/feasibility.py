@@ -27,9 +27,9 @@ class Reason(NamedTuple):
 
 REASONS: tuple[Reason, ...] = (
     Reason("", ""),
-    Reason("processors", "the degrees of parallelism do not multiply to the processors"),
+    Reason("processors", "the degrees of parallelism do not multiply to the number of ranks"),
     Reason("replicas", "the batch does not divide by the degree of data parallelism"),
-    Reason("microbatches", "the batch of a replica does not divide by the microbatch"),
+    Reason("microbatches", "the batch of a replica does not divide by the micro-batch"),
     Reason("heads", "the attention's heads do not divide by the degree of tensor parallelism"),
     Reason("width", "the widths do not divide by the degree of tensor parallelism"),
     Reason("sequence", "the sequence does not divide by the degree of tensor parallelism"),

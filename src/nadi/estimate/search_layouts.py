@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Iterable, Mapping
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,6 +49,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "flash_attention": (False,),
     "expert_par": (1,),
 }
+_LARGEST = 1 << 31  # of a number of ranks, sequences or chunks
 # of Nadi's own rules, where they differ
 _OWN_CHOICES: dict[str, tuple[Any, ...]] = {
     "fused_activation": (False,),
@@ -103,16 +105,16 @@ class SearchSpace(NamedTuple):
 
 
 def search_space(
-    model: ModelDescription, machine: MachineDescription, processors: int, batch: int,
+    model: ModelDescription, machine: MachineDescription, ranks: int, global_batch: int,
     given: Mapping[str, Iterable[Any]] | None = None, *, round_batch: bool = False,
     rules: EstimateRules = DEFAULT,
 ) -> SearchSpace:  # fmt: skip
-    """Lay out the executions of a model on some processors.
+    """Lay out the executions of a model on some ranks.
 
     Parameters
     ----------
-    processors, batch
-        All processors, and the sequences of a step.
+    ranks, global_batch
+        The number of ranks, and the sequences of a step.
     given
         Values of fields of ``Execution`` to try instead of ``CHOICES`` and of all divisors; of
         datatypes by default float16, or the first that the machine has engines for.
@@ -130,11 +132,11 @@ def search_space(
     own = {} if rules.blocks_of_calculon else _OWN_CHOICES
     usual = {**own, "datatype": (_usual_datatype(machine),)}
     chosen = _checked({**usual, **(given or {})}, machine)
-    layouts = _layouts(model, processors, batch, chosen, round_batch)
+    layouts = _layouts(model, ranks, global_batch, chosen, round_batch)
     if not layouts:
         raise UsageError(
-            [Parameter("processors", processors), ", ", Parameter("batch", batch)],
-            "no degrees of parallelism divide processors, batch, heads and widths",
+            [Parameter("ranks", ranks), ", ", Parameter("global_batch", global_batch)],
+            "no degrees of parallelism divide ranks, batch, heads and widths",
             "choose numbers with common divisors, or round the batch",
         )
     by_kind: dict[tuple[bool, bool, bool], list[tuple[int, ...]]] = {}
@@ -145,7 +147,7 @@ def search_space(
         columns = np.array(rows, dtype=np.int64).T
         choices = _choices(machine, chosen, kind)
         parts.append(_Part(dict(zip(LAYOUT, columns, strict=True)), choices))
-    return SearchSpace(model, machine, processors, rules, tuple(parts))
+    return SearchSpace(model, machine, ranks, rules, tuple(parts))
 
 
 def _usual_datatype(machine: MachineDescription) -> str:
@@ -176,10 +178,23 @@ def _checked(
             names = CODES.get(field)
             if names is not None and value not in names:
                 raise UsageError(f"{field}={value}", "unknown value", f"known: {', '.join(names)}")
-            number = names.index(value) if names is not None else int(value)
+            number = names.index(value) if names is not None else _whole(field, value)
             numbers.append(last if field.endswith("_net") and number < 0 else number)
         chosen[field] = tuple(numbers)
     return chosen
+
+
+def _whole(field: str, value: Any) -> int:
+    """Return a number or a truth value as a number."""
+    is_truth = isinstance(CHOICES.get(field, (0,))[0], bool)
+    try:
+        number = index(value)
+    except TypeError:
+        number = -_LARGEST - 1
+    if abs(number) <= (1 if is_truth else _LARGEST):
+        return number
+    kind = "true or false" if is_truth else f"a whole number up to {_LARGEST:,}"
+    raise UsageError(f"{field}={value}", f"it is not {kind}", "give another value")
 
 
 def _divisors(number: int) -> list[int]:

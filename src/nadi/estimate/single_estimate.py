@@ -160,7 +160,7 @@ def _limits(execution: Execution, costs: StepCosts) -> tuple[Limit, ...]:
         Limit("pipeline transfers", _first(times.pipeline_parallel),
               f"more bandwidth of network tier {e.pipeline_par_net}, or less interleaving"),
         Limit("pipeline bubble", _first(times.bubble),
-              "more microbatches, more interleaving, or fewer stages"),
+              "more micro-batches, more interleaving, or fewer stages"),
         Limit("data parallelism", _first(times.data_parallel),
               f"more bandwidth of network tier {e.data_par_net}, overlap, or fewer replicas"),
         Limit("offloading", _first(times.forward_offload + times.backward_offload),

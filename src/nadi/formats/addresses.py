@@ -19,8 +19,10 @@ def locate(place: Path | str) -> Path:
     Raises
     ------
     InputError
-        If the protocol is unknown, or the package that it needs is not installed.
+        If the text is empty, the protocol unknown, or the package that it needs not installed.
     """
+    if place == "":  # which a Path would take for this folder: often a variable that is not set
+        raise InputError("''", "is no path", "name a file or a folder")
     if isinstance(place, Path) or "://" not in str(place):
         return Path(place)
     from upath import UPath

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nadi.errors import FormatError, InputError, Parameter, UsageError
+from nadi.errors import FormatError, InputError, Parameter, UsageError, check_kind
 from nadi.formats import files as container
 from nadi.formats.addresses import locate
 from nadi.formats.registry import FORMATS, Format, format_for_writing, format_named
@@ -114,9 +114,10 @@ def read(path: Path | str) -> Trace:
                 "simulate it as it is (nadi simulate), or write its ranks (nadi unfold)",
             )  # fmt: skip
         titles = ", ".join(one.title for one in FORMATS if one.decoder)
-        raise FormatError(
-            str(path), "not a trace in a format that Nadi reads", f"it reads: {titles}"
-        )
+        what = "not a trace in a format that Nadi reads"
+        if not container.read_head(path):
+            what = f"the file is empty: {what}"
+        raise FormatError(str(path), what, f"it reads: {titles}")
     if found.name == "nadi":  # opens the file itself, to read only what is needed
         return found.decode(path)  # type: ignore[no-any-return]
     return found.decode(container.read_file(path))  # type: ignore[no-any-return]
@@ -186,6 +187,9 @@ def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> 
     InputError
         If the file cannot be written; an existing file is unchanged.
     """
+    from nadi.model.trace import Trace
+
+    check_kind("trace", trace, Trace, "of a job, write each of its traces")
     path = locate(path)
     chosen = format_for_writing(path, to)
     if schema and chosen.name != "chakra":

@@ -48,7 +48,8 @@ class DrawnPart:
 def neighbourhood(graph: EventGraph, op: int, hops: int, which: str = "") -> DrawnPart:
     """Return an operation and what is at most so many edges from it, either way.
 
-    At most ``MOST_NODES`` operations: of more, the nearest in time. O(edges * hops).
+    At most ``MOST_NODES`` operations: of more, the nearest in time. O(edges * hops),
+    as far as anything is left to reach.
 
     Parameters
     ----------
@@ -64,7 +65,9 @@ def neighbourhood(graph: EventGraph, op: int, hops: int, which: str = "") -> Dra
                       dtype=np.bool_)  # fmt: skip
     inside[op] = True
     for _ in range(hops):
-        near = inside[src] | inside[dst]
+        near = inside[src] != inside[dst]
+        if not near.any():
+            break  # all that can be reached: further edges add nothing
         inside[src[near]] = inside[dst[near]] = True
     found = np.flatnonzero(inside)
     edges_away = f"{hops} edge{'s' if hops > 1 else ''}"

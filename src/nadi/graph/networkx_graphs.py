@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, check_kind
 from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
 from nadi.model.arrays import Ints
 
@@ -33,6 +33,7 @@ def to_networkx(graph: EventGraph) -> nx.DiGraph:
         number of the operation that the time belongs to, or -1. If several edges connect two
         nodes, the longest is kept, which changes no time. O(vertices + edges).
     """
+    check_kind("graph", graph, EventGraph, "make one with nadi.build_graph(nadi.load_job(...))")
     import networkx as nx
 
     result = nx.DiGraph(**{_ORIGINAL: graph})

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from nadi.errors import PairError, Parameter
 from nadi.link.communication.issue_order import group_order
 from nadi.link.communication.rank_communication import communication
 from nadi.link.dependencies.all_dependencies import find_deps
@@ -61,6 +62,10 @@ def link_pair(
     PairError
         Under the conditions of :func:`nadi.link.matching.operation_matching.match_operations`.
     """
+    if device.nodes.height and not (device.column("start") >= 0).any():
+        raise PairError(
+            Parameter("device"), "no operation has a time", "pass the Kineto trace of the rank"
+        )
     log = IssueLog()
     device, launcher = align_device(device, log)
     device = transfers_beside_threads(device, launcher, log)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nadi.errors import InputError, PairError, Parameter
+from nadi.errors import InputError, PairError, Parameter, UsageError
 from nadi.formats.addresses import locate
 from nadi.formats.files import read_head
 from nadi.formats.registry import READABLE_SUFFIXES
@@ -108,6 +108,8 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
     InputError
         If a path does not exist, a file is no trace, or there is no trace at all.
     """
+    if not paths:
+        raise UsageError(Parameter("paths"), "none is given", "name a folder or files")
     found = TraceFiles()
     places = [locate(path) for path in paths]
     for path in places:

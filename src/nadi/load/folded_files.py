@@ -90,8 +90,8 @@ def is_folded(path: Path | str) -> bool:
     return place.is_file() and holds_fold(read_head(place))
 
 
-def check_folded_output(path: Path | str, source: Path | str, *, overwrite: bool) -> None:
-    """Check that a folded job may be written, before it is made.
+def check_folded_output(path: Path | str, source: Path | str | None, *, overwrite: bool) -> None:
+    """Check that a folded job may be written, before it is made from ``source``, if from a file.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def check_folded_output(path: Path | str, source: Path | str, *, overwrite: bool
     place = locate(path)
     if not place.name.endswith(".nadi"):
         raise UsageError(str(path), "a folded job is one file of Nadi's own", "end it in .nadi")
-    check_target(place, [locate(source)], overwrite=overwrite)
+    check_target(place, [] if source is None else [locate(source)], overwrite=overwrite)
     if is_local(place):
         check_writable(place)
 

@@ -155,11 +155,15 @@ def data_model_page() -> str:
 
 
 def _type_name(column: Column) -> str:
-    dtype = column.instance
+    return _name_of_type(column.instance)
+
+
+def _name_of_type(dtype: pl.DataType) -> str:
     if isinstance(dtype, pl.Enum):
         return "one of " + ", ".join(dtype.categories.to_list())
     if isinstance(dtype, pl.List):
-        return "list of int64"
+        inner = dtype.inner
+        return f"list of {_name_of_type(inner() if isinstance(inner, type) else inner)}"
     return {pl.String: "text", pl.Categorical: "text", pl.Boolean: "bool"}.get(
         type(dtype), str(dtype).lower()
     )

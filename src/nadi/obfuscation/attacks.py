@@ -31,6 +31,7 @@ ATTACKS = {
     "linkage by volume": "the same, by computing time, bytes communicated and ranks alone",
     "membership": "whether the job is one of those that the attacker has",
 }
+"""What each attack asks of an obfuscated job, by its name."""
 """What each attack finds out."""
 
 

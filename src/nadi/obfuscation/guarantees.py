@@ -7,6 +7,7 @@ from typing import NamedTuple
 __all__ = ["GUARANTEES", "LEVELS", "NOT_GUARANTEED", "Guarantee"]
 
 LEVELS = ("names", "shapes", "structure", "private")
+"""The levels of obfuscation; each removes what those before it do."""
 
 
 class Guarantee(NamedTuple):
@@ -66,6 +67,7 @@ GUARANTEES = {
         -1.0,
     ),
 }
+"""What each level promises, by its name."""
 
 NOT_GUARANTEED = (
     "It is no encryption: what simulations need can be read by everyone.",
@@ -74,3 +76,4 @@ NOT_GUARANTEED = (
     "Releases of several recordings of one job can be recognized as of one job, at every level.",
     "Reports of releases at private add up: their epsilons are summed for one job.",
 )
+"""What no level promises, in sentences."""

@@ -14,7 +14,7 @@ from .collective_estimates import (
 from .compared_jobs import (
     Likeness as Likeness,
     Similarity as Similarity,
-    similarity as similarity,
+    compare as compare,
 )
 from .configuration_search import search as search
 from .conversion import Conversion as Conversion, convert as convert
@@ -77,7 +77,7 @@ from .recorded_predictions import (
     compare_prediction as compare_prediction,
 )
 from .replayed_jobs import ReplayedJob as ReplayedJob, replay as replay
-from .result import Answers as Answers, Prediction as Prediction, Run as Run
+from .run_results import Answers as Answers, Prediction as Prediction, Run as Run
 from .scaled_down_jobs import (
     ScaledDown as ScaledDown,
     scale_down as scale_down,

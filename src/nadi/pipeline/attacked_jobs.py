@@ -28,6 +28,7 @@ from nadi.synthesis.synthetic_jobs import JobWishes, synthetic_job
 __all__ = ["ATTACKED_LEVELS", "ATTACKED_MODELS", "attack"]
 
 ATTACKED_MODELS = ("gpt3-1.3b", "gpt3-6.7b", "llama2-13b", "llama3-8b", "qwen3-8b")
+"""The language models whose jobs are attacked by default."""
 _PLANS = ((1, 1, 1), (1, 1, 2), (2, 1, 1), (2, 1, 2), (1, 1, 4), (1, 2, 1), (4, 1, 1), (1, 2, 2))
 _DEVICES = ("dgx-a100", "dgx-h100", "hgx-h200", "mi300x-node")
 _SEQUENCES = (1024, 2048, 4096)

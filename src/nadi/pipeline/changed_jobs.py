@@ -8,7 +8,7 @@ from pathlib import Path
 from nadi.errors import Parameter, UsageError
 from nadi.graph.windows import choose_window, find_steps
 from nadi.pipeline.recorded_jobs import load_graph
-from nadi.pipeline.result import Answers
+from nadi.pipeline.run_results import Answers
 from nadi.units import as_list
 from nadi.whatif.change_syntax import parse_change, parse_values
 from nadi.whatif.reordering.applied_moves import Reordering, reorder

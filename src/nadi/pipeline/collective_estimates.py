@@ -11,6 +11,7 @@ from nadi.errors import Parameter, UsageError
 from nadi.formats.nccl_log import NcclLog
 from nadi.formats.nccl_tests import MeasuredCollective
 from nadi.model.arrays import Ints
+from nadi.model.nccl_tests_sizes import nccl_tests_factors
 from nadi.simulator.collectives.bandwidth_bounds import least_time
 from nadi.simulator.collectives.collective_algorithms import timed_recipe
 from nadi.simulator.communication_times import collective_time
@@ -115,7 +116,7 @@ def estimate_collectives(
     if system.nccl is not None and has_model(system, collective, members):
         chosen = [*nccl_estimates(system.nccl, collective, counted, members)]
     timed = _timed(system, collective, counted, members, chosen)
-    factor = _bus_factor(collective, members.size)
+    factor = nccl_tests_factors(collective, members.size)[1]
     return [
         CollectiveEstimate(
             collective=collective,
@@ -176,12 +177,3 @@ def _bound(
     else:
         recipe = rules_of(system).recipe_of(system, collective)
     return round(least_time(system, recipe, given, members))
-
-
-def _bus_factor(collective: str, ranks: int) -> float:
-    """Return by what nccl-tests multiplies the bandwidth; 0 if it does not."""
-    if collective == "all_reduce":
-        return 2 * (ranks - 1) / ranks
-    if collective in ("broadcast", "reduce"):
-        return 1.0
-    return 0.0 if collective == "barrier" else (ranks - 1) / ranks

@@ -23,7 +23,7 @@ from nadi.units import as_list
 from nadi.whatif.change_syntax import parse_change
 from nadi.whatif.what_if_results import what_if
 
-__all__ = ["Likeness", "Similarity", "similarity"]
+__all__ = ["Likeness", "Similarity", "compare"]
 
 _AnyJob = Job | Sequence[Trace] | Path | str
 _EQUAL = 0.01
@@ -102,7 +102,7 @@ class _Measured:
             self.times |= _times(name, run)
 
 
-def similarity(
+def compare(
     a: _AnyJob,
     b: _AnyJob,
     *,

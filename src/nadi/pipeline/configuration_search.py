@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
@@ -26,6 +25,7 @@ from nadi.estimate.search_results import (
     search_part,
 )
 from nadi.forks import refuse_in_fork
+from nadi.pipeline.worker_processes import worker_processes
 from nadi.progress import tell
 
 __all__ = ["search"]
@@ -112,7 +112,7 @@ def _processes(executor: Executor | None, parts: int) -> Iterator[Executor]:
         yield executor
         return
     workers = min(os.cpu_count() or 1, parts)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with worker_processes(workers) as pool:
         yield pool
 
 

@@ -117,11 +117,11 @@ def describe_sweep(
 
 
 def describe_search(
-    model: str | Path, system: str | Path, processors: int, batch: int, sequence: int = 0
+    model: str | Path, system: str | Path, ranks: int, global_batch: int, sequence: int = 0
 ) -> Described:  # fmt: skip
     """Find a model and a system for a search that is swept; the execution is one of its space."""
-    machine = read_machine(system, processors)
-    described = Described(read_model(model, sequence), machine, _template(processors, batch))
+    machine = read_machine(system, ranks)
+    described = Described(read_model(model, sequence), machine, _template(ranks, global_batch))
     return _with_files(described, model, system)
 
 

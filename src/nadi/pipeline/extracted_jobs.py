@@ -119,7 +119,7 @@ def extract(
     progress: _Progress = lambda _: None,
     **conditions: Unpack[Conditions],
 ) -> Extraction:
-    """Take a part out of a job: traces of their own, and what they wait for.
+    """Extract a part of a job as traces of their own, and state what they wait for.
 
     An operation is in the part if it meets every condition that is given. Times stay as in the
     whole. Recordings are written as recordings, a host and a device trace for each rank; linked

@@ -7,15 +7,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     Executor,
-    Future,
-    ProcessPoolExecutor,
     ThreadPoolExecutor,
     as_completed,
 )
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import polars as pl
@@ -31,6 +27,7 @@ from nadi.load.discover import TraceFiles, find_files, pair_recordings, peek, re
 from nadi.model.provenance import Provenance, Source
 from nadi.model.schema import COMMUNICATION_KINDS, DEPS
 from nadi.model.trace import Job, Trace
+from nadi.pipeline.worker_processes import worker_processes
 from nadi.progress import tell
 
 __all__ = ["LinkedFile", "Linking", "link_files"]
@@ -249,7 +246,7 @@ def _run(
                    zip(tasks, sizes, strict=True)}  # fmt: skip
         try:
             for future in as_completed(pending):
-                done.append(_result(future))
+                done.append(future.result())
                 tell(sum(size for one, size in pending.items() if one.done()), sum(sizes))
         finally:
             for future in pending:
@@ -274,19 +271,8 @@ def _pool(executor: Executor | None, num_ranks: int) -> Iterator[Executor]:
         with ThreadPoolExecutor(workers) as threads:
             yield threads
         return
-    # a forked process could deadlock on threads that it does not have
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    with worker_processes(workers) as pool:
         yield pool
-
-
-def _result(future: Future[tuple[LinkedFile, Trace]]) -> tuple[LinkedFile, Trace]:
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        raise UsageError(
-            "", "a worker process ended early",
-            "check free memory; a script must start its work under if __name__ == '__main__'",
-        ) from None  # fmt: skip
 
 
 def _size(task: _Task) -> int:

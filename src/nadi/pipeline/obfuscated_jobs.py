@@ -49,7 +49,7 @@ def obfuscate(
     epsilon: float = 1.0,
     progress: _Progress = lambda _: None,
 ) -> ObfuscatedJob:
-    """Make a job that can be shared: what simulators need stays, the rest goes.
+    """Make a job that can be shared: only what simulators need.
 
     What stays is on a list, from which traces are built anew, so that a field that is not known
     cannot leak. Names become pseudonyms that only the key's owner can map back (:func:`reveal`).

@@ -10,7 +10,7 @@ from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
 from nadi.load.system_library import read_system_file, shipped_systems
 from nadi.model.trace import Job
-from nadi.pipeline.result import Prediction
+from nadi.pipeline.run_results import Prediction
 from nadi.simulator.machine.system_file import SystemFile
 from nadi.units import as_list
 from nadi.whatif.change_syntax import parse_change

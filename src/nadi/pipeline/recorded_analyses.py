@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
-from multiprocessing import get_context
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +32,8 @@ def analyze(
 ) -> pl.DataFrame:  # fmt: skip
     """Run one analysis on the device traces of a job.
 
-    Ranks are read one after the other, or in processes: no more of a rank is kept than its rows of
-    the table.
+    Ranks are read one after the other, or by an executor. No more of a rank is kept than its rows
+    of the table.
 
     Parameters
     ----------
@@ -48,7 +45,7 @@ def analyze(
         The number of a step, or a time range such as ``120ms:180ms``, as of :func:`nadi.extract`:
         the table is that of this part alone. Ranks are read and linked all at once then.
     executor
-        Where ranks are analysed; by default here, or in a process per core if there are several.
+        Where ranks are analysed, if there are several; by default here, one after the other.
     options
         Parameters of the analysis.
 
@@ -118,6 +115,10 @@ def _found(
     single = [one for one in chosen if not one.of_job]
     parts = [_of_trace(one.device, single, options) for one in part.ranks]
     found = {one.name: _joined([each[one.name] for each in parts]) for one in single}
+    # what the part lacks, the recording may have
+    found = {
+        name: f"{part_of} of {one}" if isinstance(one, str) else one for name, one in found.items()
+    }
     of_job = [one for one in chosen if one.of_job]
     if of_job:
         job = part.job
@@ -165,12 +166,12 @@ def _of_files(
     Where the beginning of a file does not state its rank, the rank is known when it was read.
     """
     recordings, found = [], []
-    with _mapping(executor, len(files)) as mapped:
-        work = mapped(_of_file, files, [names] * len(files), [options] * len(files))
-        for number, (recording, part) in enumerate(work):
-            progress(f"analysed {number + 1} of {len(files)} ranks")
-            recordings.append(recording)
-            found.append(part)
+    mapped = map if executor is None or len(files) < _FEW else executor.map
+    work = mapped(_of_file, files, [names] * len(files), [options] * len(files))
+    for number, (recording, part) in enumerate(work):
+        progress(f"analysed {number + 1} of {len(files)} ranks")
+        recordings.append(recording)
+        found.append(part)
     return [
         {name: _of_rank(answer, rank) for name, answer in found[device].items()}
         for _, device, rank in pair_recordings([], recordings)
@@ -207,17 +208,3 @@ def _joined(parts: Sequence[pl.DataFrame | str]) -> pl.DataFrame | str:
     """Return the rows of all ranks that have what the analysis needs, else what the first lacks."""
     tables = [part for part in parts if not isinstance(part, str)]
     return pl.concat(tables) if tables else parts[0]
-
-
-@contextmanager
-def _mapping(executor: Executor | None, num: int) -> Iterator[Any]:
-    """Give a function that maps over ranks, in processes if there are several."""
-    if executor is not None:
-        yield executor.map
-        return
-    workers = min(os.cpu_count() or 1, num)
-    if num < _FEW or workers < 2:
-        yield map
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield pool.map

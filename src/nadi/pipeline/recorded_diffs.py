@@ -10,7 +10,7 @@ from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import MARK, Window, choose_window, find_steps
 from nadi.pipeline.recorded_jobs import load_graph
-from nadi.pipeline.result import Run
+from nadi.pipeline.run_results import Run
 
 __all__ = ["diff", "diff_runs"]
 

@@ -18,7 +18,7 @@ from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import Window, choose_window, find_steps
 from nadi.load.recordings import load_job, why_empty
-from nadi.pipeline.result import Run
+from nadi.pipeline.run_results import Run
 
 if TYPE_CHECKING:
     from nadi.analyze.module_times import ModuleTimes

@@ -12,7 +12,7 @@ from nadi.analyze.rank_activity import rank_activity
 from nadi.graph.windows import Window, choose_window
 from nadi.load.saved_predictions import SavedPrediction
 from nadi.model.schema import DEVICE_WORK
-from nadi.pipeline.result import Run
+from nadi.pipeline.run_results import Run
 
 __all__ = ["ComparedPrediction", "compare_prediction"]
 

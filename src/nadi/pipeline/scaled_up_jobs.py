@@ -11,7 +11,7 @@ from nadi.folding.folded_job import FoldedJob
 from nadi.graph.build.job_graph import build_graph
 from nadi.link.join_ranks import link_job
 from nadi.load.simulation_jobs import read_job
-from nadi.load.system_library import read_system_file
+from nadi.load.system_library import load_system, read_system_file
 from nadi.model.schema import COMM_TYPES
 from nadi.model.trace import Job, Trace
 from nadi.pipeline.folded_jobs import fold
@@ -44,10 +44,10 @@ class ScaledStep(NamedTuple):
 
 def scale(
     job: Job | Sequence[Trace] | Path | str, *, dp: int = 0, tp: int = 0, pp: int = 0,
-    micro_batches: int = 0, system: System | None = None,
+    micro_batches: int = 0, system: System | Path | str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> ScaledJob:  # fmt: skip
-    """Scale a job up: to more replicas, and to other shares of layers and of their operations.
+    """Scale a job up: more replicas, other tensor and pipeline parallel degrees.
 
     Replicas are copies of the ranks that there are, and groups that sum gradients get the members
     of all. With another tensor parallel degree operations are split or merged by their shapes.
@@ -64,7 +64,8 @@ def scale(
     micro_batches
         Of a step, where stages change; 0 for as many as the job has.
     system
-        A system whose device prices operations, where measured times change with sizes.
+        A system whose device prices operations, where measured times change with sizes; or its
+        name or file.
     progress
         Called with a line of text before each longer stage.
 
@@ -88,6 +89,8 @@ def scale(
         found = read_job(found, progress)
     folded = fold(found, progress=progress)
     progress("scaling")
+    if isinstance(system, (str, Path)):
+        system = load_system(system)
     device = system.compute.device if system else None
     wanted = Wanted(dp, tp, pp, micro_batches)
     recorded: list[RecordedRank] = []

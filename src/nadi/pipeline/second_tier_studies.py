@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
-from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +16,7 @@ from nadi.estimate.search_layouts import search_space
 from nadi.estimate.second_tier_study import PLAIN_TIER, SecondTier, TierStudy, study_second_tier
 from nadi.forks import refuse_in_fork
 from nadi.load.estimate_files import read_machine, read_model
+from nadi.pipeline.worker_processes import worker_processes
 from nadi.progress import tell
 
 __all__ = ["STUDIED_MODELS", "STUDIED_SYSTEMS", "StudiedJob", "TierQuestion", "study_second_tiers"]
@@ -25,9 +25,9 @@ STUDIED_MODELS = {
     "13b": ("gpt3-13b", 4), "22b": ("megatron-22b", 8), "175b": ("gpt3-175b", 64),
     "530b": ("megatron-530b", 128), "1t": ("megatron-1t", 128),
 }  # fmt: skip
-"""Short names of models, and on how many processors they are studied by default."""
+"""Short names of models, and on how many ranks they are studied by default."""
 STUDIED_SYSTEMS = {"a100": "dgx-a100", "h100": "dgx-h100", "h200": "hgx-h200"}
-_PROCESSORS = 64  # of a model without a short name
+_RANKS = 64  # of a model without a short name
 _ALWAYS: dict[str, Any] = {
     "tensor_par_comm_type": ["rs_ag"], "seq_par_ag_redo": [False], "optimizer_sharding": [True],
 }  # fmt: skip
@@ -48,17 +48,17 @@ class TierQuestion(NamedTuple):
         Of a tier, in 10^9 bytes a second and in 2^30 bytes.
     kind
         What the tier is otherwise.
-    processors
+    ranks
         How many; 0 for the number that ``STUDIED_MODELS`` has.
-    batch
+    global_batch
         Sequences of a step.
     """
 
     bandwidths: tuple[float, ...] = (32.0, 64.0, 128.0, 256.0, 512.0)
     capacities: tuple[float, ...] = (64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0)
     kind: SecondTier = PLAIN_TIER
-    processors: int = 0
-    batch: int = 512
+    ranks: int = 0
+    global_batch: int = 512
 
 
 class StudiedJob(NamedTuple):
@@ -66,8 +66,8 @@ class StudiedJob(NamedTuple):
 
     model: str
     system: str
-    processors: int
-    batch: int
+    ranks: int
+    global_batch: int
     study: TierStudy
 
 
@@ -78,11 +78,11 @@ def study_second_tiers(
 ) -> tuple[StudiedJob, ...]:  # fmt: skip
     """Study what a second memory tier changes for models on systems.
 
-    The space of executions: all degrees of tensor, pipeline and data parallelism, microbatches,
+    The space of executions: all degrees of tensor, pipeline and data parallelism, micro-batches,
     interleavings, recomputations, overlaps of tensor parallelism, and all kinds of tensors that can
     be offloaded; with sequence parallelism, a sharded optimizer and overlapped reductions wherever
-    there is something to split. By Calculon's rules, nothing overlaps, and at most 8 processors
-    share a tensor and 8 sequences a microbatch.
+    there is something to split. By Calculon's rules, nothing overlaps, and at most 8 ranks
+    share a tensor and 8 sequences a micro-batch.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def study_second_tiers(
     InputError
         If a model or a system cannot be read.
     UsageError
-        If there is no such name, or no execution fits the processors and the batch.
+        If there is no such name, or no execution fits the ranks and the batch.
     """
     refuse_in_fork()
     asked = question or TierQuestion()
@@ -124,29 +124,25 @@ def _mapping(executor: Executor | None, num: int) -> Iterator[Any]:
     elif workers < 2:
         yield map
     else:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            try:
-                yield pool.map
-            finally:
-                pool.shutdown(cancel_futures=True)
+        with worker_processes(workers) as pool:
+            yield pool.map
 
 
 def _study(asked: tuple[str, str, TierQuestion, EstimateRules]) -> StudiedJob:
     model, system, question, rules = asked
-    name, usual = STUDIED_MODELS.get(model.lower(), (model, _PROCESSORS))
-    processors = question.processors or usual
-    batch = question.batch
+    name, usual = STUDIED_MODELS.get(model.lower(), (model, _RANKS))
+    ranks = question.ranks or usual
     described = read_model(name)
-    machine = read_machine(STUDIED_SYSTEMS.get(system.lower(), system), processors)
+    machine = read_machine(STUDIED_SYSTEMS.get(system.lower(), system), ranks)
     if not machine.mem2.GiB:  # there is one, of which the study says how large it is
         machine = msgspec.structs.replace(
             machine, mem2=msgspec.structs.replace(machine.mem2, GiB=1.0)
         )
     chosen = _SPACE_OF_CALCULON if rules.blocks_of_calculon else _SPACE
     try:
-        space = search_space(described, machine, processors, batch, chosen, rules=rules)
+        space = search_space(described, machine, ranks, question.global_batch, chosen, rules=rules)
     except UsageError as error:
-        raise UsageError(f"{model} on {processors} {system}: {error.where}", error.what,
+        raise UsageError(f"{model} on {ranks} {system}: {error.where}", error.what,
                          error.remedy) from None  # fmt: skip
     study = study_second_tier(space, question.bandwidths, question.capacities, question.kind)
-    return StudiedJob(model, system, processors, batch, study)
+    return StudiedJob(model, system, ranks, question.global_batch, study)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
-from multiprocessing import get_context
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,6 +28,7 @@ from nadi.pipeline.placed_steps import (
     with_room,
     with_sharing,
 )
+from nadi.pipeline.worker_processes import worker_processes
 from nadi.placement.placement_choice import Placer, TierRoom, rooms_of
 from nadi.placement.staged_moves import Staging
 from nadi.placement.tiered_jobs import tiered_job
@@ -245,8 +245,5 @@ def _mapping(executor: Executor | None, num: int, points: int) -> Iterator[Any]:
     elif workers < 2 or points <= _FEW:
         yield map
     else:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            try:
-                yield pool.map
-            finally:
-                pool.shutdown(cancel_futures=True)
+        with worker_processes(workers) as pool:
+            yield pool.map

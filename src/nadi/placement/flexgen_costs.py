@@ -23,6 +23,7 @@ from nadi.model.arrays import Floats
 
 __all__ = ["Inference", "OffloadMachine", "block_costs", "inference_of_model"]
 
+_MOST_TOKENS = 1 << 24  # beyond, numbers of a solver are too large for each other
 _Rate = Annotated[float, Meta(gt=0)]
 _Size = Annotated[float, Meta(ge=0)]
 _Share = Annotated[float, Meta(gt=0)]
@@ -161,8 +162,10 @@ def inference_of_model(model: LanguageModel, prompt: int, generated: int) -> Inf
             "attention", "take a dense model",
         )  # fmt: skip
     for name, count in (("prompt", prompt), ("generate", generated)):
-        if count < 1:
-            raise UsageError(Parameter(name, count), "not a number of tokens", "state 1 or more")
+        if not 1 <= count <= _MOST_TOKENS:
+            raise UsageError(
+                Parameter(name, count), "not a number of tokens", f"state 1 to {_MOST_TOKENS:,}"
+            )
     linears = (*model.attention_linears(), *model.mlp_linears())
     matrices = sum(one.inputs * one.outputs for one in linears)
     return Inference(

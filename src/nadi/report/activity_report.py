@@ -8,7 +8,7 @@ import polars as pl
 
 from nadi.analyze.operation_totals import collective_totals, operation_totals
 from nadi.analyze.rank_activity import rank_activity, stream_activity
-from nadi.pipeline.result import Run
+from nadi.pipeline.run_results import Run
 
 __all__ = ["describe_activity"]
 

@@ -17,7 +17,7 @@ from nadi.formats.addresses import check_target
 from nadi.formats.files import check_writable, write_beside
 from nadi.report.analysis_charts import analysis_chart
 from nadi.report.text_layout import make_table, name_cell, print_table, to_json
-from nadi.units import format_bytes, format_count, format_ns
+from nadi.units import format_bytes, format_count, format_counted, format_ns
 
 __all__ = [
     "ANALYSIS_FILES", "check_analysis_file", "print_analyses", "print_analysis", "write_analysis",
@@ -26,6 +26,8 @@ __all__ = [
 
 ANALYSIS_FILES = (".csv", ".json", ".parquet", *CHART_FILES)
 _TOP = 20  # rows
+_RATE_UNITS = {"gb": "GB/s", "tb": "TB/s", "tflop": "TFLOP/s"}
+_RATES = tuple(f"{unit}_per_s" for unit in _RATE_UNITS)
 
 
 def print_analyses(console: Console) -> None:
@@ -47,11 +49,11 @@ def print_analysis(one: Analysis, table: pl.DataFrame, console: Console, top: in
         for name in shown
     }
     printed = make_table(one.title, **layout)
-    for row in table.head(top).select(shown).iter_rows():
+    for row in table.head(min(top, table.height)).select(shown).iter_rows():
         printed.add_row(*(_cell(name, value) for name, value in zip(shown, row, strict=True)))
     print_table(printed, console)
     if table.height > top:
-        console.print(f"{format_count(table.height - top)} more rows: -o writes all")
+        console.print(f"{format_counted(table.height - top, 'more row')}: -o writes all")
 
 
 def _is_idle(table: pl.DataFrame, name: str) -> bool:
@@ -62,6 +64,9 @@ def _is_idle(table: pl.DataFrame, name: str) -> bool:
 
 
 def _heading(name: str, names: Sequence[str]) -> str:
+    if name.endswith(_RATES):
+        what, _, unit = name.rpartition("_per_s")[0].rpartition("_")
+        return f"{what.replace('_', ' ')} {_RATE_UNITS[unit]}".lstrip()
     for suffix, unit in (("_ns", " time"), ("_bytes", " size"), ("_percent", " %")):
         if name.endswith(suffix):
             base = name.removesuffix(suffix)

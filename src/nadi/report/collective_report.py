@@ -16,7 +16,14 @@ from nadi.formats.addresses import check_target, is_local, locate
 from nadi.formats.files import check_writable, write_pieces
 from nadi.pipeline.collective_estimates import CollectiveEstimate
 from nadi.report.text_layout import make_table, print_table, to_json
-from nadi.units import format_bytes, format_count, format_ns, format_percent, printable
+from nadi.units import (
+    format_bytes,
+    format_count,
+    format_ns,
+    format_number,
+    format_percent,
+    printable,
+)
 
 __all__ = [
     "check_collective_output",
@@ -114,8 +121,12 @@ def _algorithm(one: CollectiveEstimate) -> str:
 
 
 def _bandwidths(one: CollectiveEstimate) -> str:
-    own = f"{one.bandwidth:.4g} GB/s"
-    return f"{own}, bus bandwidth {one.bus_bandwidth:.4g} GB/s" if one.bus_bandwidth >= 0 else own
+    own = f"{format_number(one.bandwidth)} GB/s"
+    return (
+        f"{own}, bus bandwidth {format_number(one.bus_bandwidth)} GB/s"
+        if one.bus_bandwidth >= 0
+        else own
+    )
 
 
 def _bound(one: CollectiveEstimate) -> str:
@@ -128,13 +139,13 @@ def _bound(one: CollectiveEstimate) -> str:
 def _print_sizes(found: Sequence[CollectiveEstimate], what: str, console: Console) -> None:
     table = make_table(
         printable(what), size="right", time="right", algorithm="left", protocol="left",
-        channels="right", busbw="right", bound="right", source="left",
+        channels="right", busbw="right", efficiency="right", source="left",
     )  # fmt: skip
     for one in found:
         table.add_row(
             _bytes(one.size), format_ns(one.time_ns), Text(one.algorithm or "-"),
             one.protocol or "-", str(one.channels or "-"),
-            f"{one.bus_bandwidth:.4g} GB/s" if one.bus_bandwidth >= 0 else "-",
+            f"{format_number(one.bus_bandwidth)} GB/s" if one.bus_bandwidth >= 0 else "-",
             format_percent(one.bound_ns, one.time_ns) if one.bound_ns >= 0 else "-",
             Text(one.source),
         )  # fmt: skip

@@ -95,7 +95,7 @@ def _print_rows(
         title, name="left", **dict.fromkeys(more, "left"), **counts,
         before="right", after="right", change="right",
     )  # fmt: skip
-    for row in table.head(top).iter_rows(named=True):
+    for row in table.head(min(top, table.height)).iter_rows(named=True):
         change = row["change_ns"]
         sign = "+" if change > 0 else "-" if change < 0 else ""
         sides = ("before", "after") if has_counts else ()

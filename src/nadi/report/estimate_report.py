@@ -14,12 +14,12 @@ from nadi.estimate.search_results import RankedExecution, SearchResult
 from nadi.estimate.single_estimate import Estimate
 from nadi.report.estimate_words import PART_NAMES, TENSOR_NAMES
 from nadi.report.text_layout import make_table, print_table
-from nadi.units import format_bytes, format_count, format_ns, format_percent
+from nadi.units import format_bytes, format_count, format_ns, format_number, format_percent
 
 __all__ = ["describe_estimate", "describe_search", "print_estimate", "print_search"]
 
 _SHORT = {
-    "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "microbatch",
+    "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "micro-batch",
     "pipeline_interleaving": "interleaving",
 }  # fmt: skip
 
@@ -74,13 +74,13 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
     share = format_percent(estimate.statistics["total_efficiency"], 1)
     console.print(Text.assemble(
         (_seconds(estimate.seconds), "bold"),
-        f" a step, {estimate.rate:.4g} sequences/s, {share} of the matrix engine's peak",
+        f" a step, {format_number(estimate.rate)} sequences/s, {share} of the matrix engine's peak",
     ))  # fmt: skip
     if estimate.price_per_hour:
         currency = estimate.machine.currency
         console.print(Text(
             f"{estimate.price_per_hour:,.2f} {currency} an hour, "
-            f"{estimate.price_per_million_tokens:.4g} {currency} a million tokens"
+            f"{format_number(estimate.price_per_million_tokens)} {currency} a million tokens"
         ))  # fmt: skip
     if estimate.lacks:
         console.print(Text(f"not possible: {estimate.lacks}", "bold red"))
@@ -109,16 +109,17 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
 
 
 def _memory_table(estimate: Estimate) -> Table:
-    columns = {"tensors": "left", "tier 1": "right", "tier 2": "right"}
-    table = make_table("Memory of a processor", **columns)
+    machine = estimate.machine
+    used = [(machine.mem1, estimate.tier1)]
+    if machine.mem2.capacity or any(estimate.tier2.values()):
+        used.append((machine.mem2, estimate.tier2))
+    columns = {f"tier {k + 1}": "right" for k in range(len(used))}
+    table = make_table("Memory of a rank", tensors="left", **columns)
     for name, title in TENSOR_NAMES.items():
-        one, two = estimate.tier1[name], estimate.tier2[name]
-        if one or two:
-            table.add_row(title, format_bytes(int(one)), format_bytes(int(two)))
-    sums = (sum(estimate.tier1.values()), sum(estimate.tier2.values()))
-    table.add_row("all", *(format_bytes(int(one)) for one in sums))
-    tiers = (estimate.machine.mem1, estimate.machine.mem2)
-    table.add_row("capacity", *(format_bytes(int(tier.capacity)) for tier in tiers))
+        if any(sizes[name] for _, sizes in used):
+            table.add_row(title, *(format_bytes(int(sizes[name])) for _, sizes in used))
+    table.add_row("all", *(format_bytes(int(sum(sizes.values()))) for _, sizes in used))
+    table.add_row("capacity", *(format_bytes(int(tier.capacity)) for tier, _ in used))
     return table
 
 
@@ -160,7 +161,7 @@ def _best_table(best: tuple[RankedExecution, ...]) -> Table:
         tensors = [e.tensor_par_comm_type, *(name for name, is_so in also.items() if is_so)]
         moved = [name for name, is_moved in offload.items() if is_moved]
         table.add_row(
-            f"{one.rate:.4g}", _seconds(one.seconds),
+            format_number(one.rate), _seconds(one.seconds),
             *(str(getattr(e, field)) for field in _SHORT),
             e.activation_recompute, " ".join(tensors), " ".join(moved) or "-",
             format_bytes(int(one.tier1_bytes)),

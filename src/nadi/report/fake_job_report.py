@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nadi.collect.fake_job import FakeJob
-from nadi.units import format_bytes, format_count
+from nadi.units import format_bytes, format_count, format_counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,9 +40,9 @@ def print_fake_job(job: FakeJob, console: Console) -> None:
 
     from nadi.report.text_layout import make_table, print_issues, print_table
 
-    kinds = f"{len(job.ranks)} kind{'s' if len(job.ranks) > 1 else ''} of rank"
-    told = f"{format_count(job.world_size)} ranks, {kinds}, {job.steps} step"
-    console.print(Text(told + ("s" if job.steps > 1 else ""), style="bold"))
+    kinds = format_counted(len(job.ranks), "kind")
+    ranks, steps = format_counted(job.world_size, "rank"), format_counted(job.steps, "step")
+    console.print(Text(f"{ranks}, {kinds} of rank, {steps}", style="bold"))
     columns = ("rank", "like it", "operators", "FLOPs", "collectives", "messages", "sent", "memory")
     table = make_table("", **dict.fromkeys(columns, "right"))
     for one in job.ranks:

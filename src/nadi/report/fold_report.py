@@ -14,7 +14,7 @@ from nadi.folding.folded_trace import FoldedTrace
 from nadi.folding.row_values import COUNTERS
 from nadi.model.arrays import Ints
 from nadi.report.text_layout import make_table, print_table, rank_ranges
-from nadi.units import format_bytes, format_count
+from nadi.units import format_bytes, format_count, format_counted
 
 if TYPE_CHECKING:
     from nadi.pipeline.scaled_down_jobs import ScaledDown
@@ -53,7 +53,7 @@ def _class(fold: FoldedTrace, ranks: Ints, job: FoldedJob) -> dict[str, Any]:
         "kept_nodes": fold.nodes.height,
         "times_ns": {"typical": typical, "low": low, "high": high},
         "ranks_vary": fold.ranks_vary,
-        "turns_vary": fold.turns_vary,
+        "iterations_vary": fold.turns_vary,
         "repeats": _repeats(fold),
     }
 
@@ -65,7 +65,7 @@ def _ranges(ranks: Ints) -> str:
 
 
 def _repeats(fold: FoldedTrace) -> list[dict[str, Any]]:
-    """Describe each repeat: where it is, its body, its turns, and what grows in it."""
+    """Describe each repeat: where it is, its body, its iterations, and what grows in it."""
     names = fold.nodes["name"].cast(pl.String)
     first = fold.layout.first
     found = []
@@ -81,7 +81,7 @@ def _repeats(fold: FoldedTrace) -> list[dict[str, Any]]:
         counters = [COUNTERS[k] for k in np.unique(column[column < len(COUNTERS)]).tolist()]
         labels = [name for name in counters if name not in ("id", "parent", "event")]
         found.append({
-            "depth": row["depth"], "turns": row["count"], "kept_nodes": row["size"],
+            "depth": row["depth"], "iterations": row["count"], "kept_nodes": row["size"],
             "from": names[begin], "to": names[end - 1], "varies": labels,
         })  # fmt: skip
     return found
@@ -91,10 +91,10 @@ def print_fold(described: dict[str, Any], console: Console) -> None:
     """Print the size before and after, the classes of ranks, and the repeats of the first."""
     ranks, nodes = described["ranks"], described["nodes"]
     kept, classes = described["kept_nodes"], described["classes"]
-    noun = "class" if len(classes) == 1 else "classes"
     console.print(Text(
-        f"{_counted(ranks, 'rank')}, {_counted(nodes, 'node')} -> {len(classes)} {noun} of ranks, "
-        f"{_counted(kept, 'node')} kept, {nodes / max(kept, 1):,.0f} times fewer"
+        f"{format_counted(ranks, 'rank')}, {format_counted(nodes, 'node')} -> "
+        f"{format_counted(len(classes), 'class', 'es')} of ranks, "
+        f"{format_counted(kept, 'node')} kept, {_times(nodes / max(kept, 1))} fewer"
         + (f" ({format_bytes(described['file_bytes'])})" if "file_bytes" in described else "")
     ))  # fmt: skip
     console.print(_variation(described))
@@ -114,16 +114,16 @@ def print_fold(described: dict[str, Any], console: Console) -> None:
     _print_repeats(classes[0], console)
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{format_count(count)} {what}{'' if count == 1 else 's'}"
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
 
 
 def _variation(described: dict[str, Any]) -> str:
     if described["times_vary"]:
         return "alike ranks took different times: answers have a bound (nadi simulate prints it)"
-    if any(one["turns_vary"] for one in described["classes"]):
-        return "turns of repeats have times of their own; alike ranks took the same: exact"
-    return "alike ranks and turns take the same times: exact"
+    if any(one["iterations_vary"] for one in described["classes"]):
+        return "iterations have times of their own; alike ranks took the same times: exact"
+    return "alike ranks and iterations took the same times: exact"
 
 
 def _spread(one: dict[str, Any]) -> str:
@@ -140,13 +140,14 @@ def _print_repeats(one: dict[str, Any], console: Console) -> None:
         console.print("no repeats")
         return
     page = make_table(f"repeats of rank {one['ranks'].partition('-')[0].partition(',')[0]}", **{
-        "turns": "right", "body": "right", "from": "left", "to": "left", "varies": "left",
+        "iterations": "right", "body": "right", "from": "left", "to": "left", "varies": "left",
     })  # fmt: skip
-    largest = sorted(one["repeats"], key=lambda row: -row["turns"] * row["kept_nodes"])[:_SHOWN]
+    by_size = sorted(one["repeats"], key=lambda row: -row["iterations"] * row["kept_nodes"])
+    largest = by_size[:_SHOWN]
     for row in [row for row in one["repeats"] if row in largest]:
         inside = "  " * row["depth"]
         page.add_row(
-            str(row["turns"]), format_count(row["kept_nodes"]), inside + row["from"],
+            str(row["iterations"]), format_count(row["kept_nodes"]), inside + row["from"],
             row["to"], ", ".join(name.replace("_", "-") for name in row["varies"]) or "-",
         )  # fmt: skip
     print_table(page, console)

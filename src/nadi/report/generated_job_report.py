@@ -12,10 +12,10 @@ from nadi.generate.llm.job_statistics import JobStatistics
 from nadi.report.text_layout import make_table, print_table
 from nadi.simulator.machine.system import System
 from nadi.simulator.results.simulation_results import SimulationResults
-from nadi.units import format_bytes, format_count
+from nadi.units import format_bytes, format_count, format_counted, format_number
 
 __all__ = [
-    "counted", "describe_job", "print_communication", "print_fit", "print_job", "print_memory",
+    "describe_job", "print_communication", "print_fit", "print_job", "print_memory",
     "print_tables", "short", "utilization",
 ]  # fmt: skip
 
@@ -84,10 +84,10 @@ def print_job(statistics: JobStatistics, console: Console) -> None:
         active = f" ({short(statistics.active_parameters)} per token)"
     console.print(
         f"{short(statistics.parameters)} parameters{active} on "
-        f"{counted(statistics.world_size, 'rank')} in {counted(stages, 'stage')}: "
+        f"{format_counted(statistics.world_size, 'rank')} in {format_counted(stages, 'stage')}: "
         f"{short(statistics.model_flops)}FLOP and "
         f"{format_count(statistics.tokens)} tokens per step, "
-        f"{counted(statistics.micro_batches, 'micro-batch', 'es')} per rank",
+        f"{format_counted(statistics.micro_batches, 'micro-batch', 'es')} per rank",
         highlight=False,
     )
     memory = statistics.memory.sort("total", descending=True, maintain_order=True)
@@ -126,17 +126,12 @@ def _print_flops(flops: pl.DataFrame, console: Console) -> None:
     print_table(table, console)
 
 
-def counted(count: int, what: str, plural: str = "s") -> str:
-    """Return a number and what it counts, as 2 ranks."""
-    return f"{format_count(count)} {what}{'' if count == 1 else plural}"
-
-
 def short(number: int) -> str:
     """Format a large number with a prefix, as 174.6 G."""
     for power, prefix in ((18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M")):
         if number >= 10**power:
-            return f"{number / 10**power:.4g} {prefix}"
-    return f"{number} "
+            return f"{format_number(number / 10**power)} {prefix}"
+    return f"{format_count(number)} "
 
 
 def print_memory(memory: pl.DataFrame, console: Console, rest: str = "stages") -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from nadi.model.trace import Trace
 from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, print_table
-from nadi.units import format_bytes, format_count, format_ns
+from nadi.units import format_bytes, format_count, format_counted, format_ns
 
 __all__ = ["describe", "print_description"]
 
@@ -72,10 +72,10 @@ def print_description(data: dict[str, Any], console: Console) -> None:
     span = f", {format_ns(data['span_ns'])} from first to last event" if data["timed_nodes"] else ""
     untimed = data["nodes"] - data["timed_nodes"]
     without = f", {format_count(untimed)} without a timestamp" if untimed else ""
-    console.print(
-        f"{rank}, process {data['process']}; {format_count(data['nodes'])} nodes, "
-        f"{format_count(data['operations'])} distinct names{without}{span}"
-    )
+    process = f", process {data['process']}" if data["process"] >= 0 else ""
+    nodes = format_counted(data["nodes"], "node")
+    names = format_counted(data["operations"], "distinct name")
+    console.print(f"{rank}{process}; {nodes}, {names}{without}{span}")
     for title, key, column in (
         ("categories", "by_category", "category"),
         ("communication", "by_communication", "comm_type"),

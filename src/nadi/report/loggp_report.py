@@ -10,7 +10,7 @@ from rich.text import Text
 from nadi.model.message_programs import Action
 from nadi.report.text_layout import make_table, print_table
 from nadi.simulator.loggp.loggp_times import LogGPTimes
-from nadi.units import format_bytes, format_count, format_ns
+from nadi.units import format_bytes, format_count, format_counted, format_ns
 
 __all__ = ["describe_messages", "print_messages"]
 
@@ -45,7 +45,7 @@ def print_messages(described: dict[str, Any], console: Console) -> None:
     """Print a summary, and the ranks that finish last."""
     console.print(
         Text(
-            f"{format_count(described['ranks'])} ranks, {format_count(described['messages'])} "
+            f"{format_counted(described['ranks'], 'rank')}, {format_count(described['messages'])} "
             f"messages, {format_bytes(described['bytes'])}: {format_ns(described['makespan_ns'])}"
         )
     )

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.generate.networks.network_statistics import NetworkStatistics
-from nadi.report.generated_job_report import counted, print_communication, print_memory, short
+from nadi.report.generated_job_report import print_communication, print_memory, short
 from nadi.report.simulation_report import describe_simulation
 from nadi.report.text_layout import make_table, print_table, rank_ranges
 from nadi.simulator.results.simulation_results import SimulationResults
-from nadi.units import format_bytes, format_count
+from nadi.units import format_bytes, format_count, format_counted
 
 __all__ = ["describe_network_job", "print_network_fit", "print_network_job"]
 
@@ -57,8 +57,8 @@ def print_network_job(statistics: NetworkStatistics, console: Console) -> None:
     each = statistics.samples // statistics.world_size
     console.print(
         f"{short(statistics.parameters).strip()} parameters{tables} on "
-        f"{counted(statistics.world_size, 'rank')}: {short(statistics.model_flops)}FLOP and "
-        f"{counted(statistics.samples, 'sample')} per step, {format_count(each)} per rank; "
+        f"{format_counted(statistics.world_size, 'rank')}: {short(statistics.model_flops)}FLOP and "
+        f"{format_counted(statistics.samples, 'sample')} per step, {format_count(each)} per rank; "
         f"forward of a sample: {short(statistics.macs)}MAC",
         highlight=False,
     )

@@ -13,7 +13,7 @@ from rich.text import Text
 from nadi.obfuscation.attacks import ATTACKS
 from nadi.obfuscation.obfuscated_job import ObfuscatedJob
 from nadi.report.text_layout import make_table, name_cell, print_table
-from nadi.units import format_count, format_ns, printable
+from nadi.units import format_count, format_counted, format_ns, printable
 
 __all__ = ["describe_obfuscation", "print_attacks", "print_names", "print_obfuscation"]
 
@@ -41,9 +41,9 @@ def describe_obfuscation(done: ObfuscatedJob) -> dict[str, Any]:
 def print_obfuscation(done: ObfuscatedJob, files: Sequence[Path], console: Console) -> None:
     """Print what was written, what it preserves and how far, and what it is not."""
     report = done.report
-    ranks = len(done.job.traces)
+    ranks = format_counted(len(done.job.traces), "rank")
     nodes = f"{format_count(done.original_nodes)} nodes -> {format_count(done.job.num_nodes)}"
-    told = f"{ranks} ranks, {nodes}, level {done.level} -> {files[0].parent}"
+    told = f"{ranks}, {nodes}, level {done.level} -> {files[0].parent}"
     console.print(Text(printable(told)))
     for name in ("preserved", "removed", "against"):
         console.print(Text(f"{name}: {report[name]}"))
@@ -59,7 +59,7 @@ def print_obfuscation(done: ObfuscatedJob, files: Sequence[Path], console: Conso
         for one in done.fidelity:
             table.add_row(
                 one.system, format_ns(one.step_ns), format_ns(one.obfuscated_ns),
-                f"{one.step:.2%}", f"{one.path:.2%}",
+                f"{100 * one.step:.2f} %", f"{100 * one.path:.2f} %",
             )  # fmt: skip
         print_table(table, console)
 
@@ -79,8 +79,8 @@ def print_attacks(found: pl.DataFrame, console: Console) -> None:
     table = make_table("right answers", attack="left", **titles, chance="right")
     for (attack,), rows in found.group_by("attack", maintain_order=True):
         of = dict(zip(rows["level"].to_list(), rows["accuracy"].to_list(), strict=True))
-        cells = [f"{of[level]:.0%}" if level in of else "-" for level in levels]
-        table.add_row(str(attack), *cells, f"{rows['chance'][0]:.0%}")
+        cells = [f"{100 * of[level]:.0f} %" if level in of else "-" for level in levels]
+        table.add_row(str(attack), *cells, f"{100 * rows['chance'][0]:.0f} %")
     print_table(table, console)
     for level, jobs in found.select("level", "jobs").unique(maintain_order=True).iter_rows():
         console.print(Text(f"{level}: {format_count(jobs)} jobs"))

@@ -10,7 +10,7 @@ from rich.text import Text
 from nadi.pipeline.offloaded_inference import OffloadAnswer
 from nadi.placement.flexgen_policy import OffloadPolicy
 from nadi.report.text_layout import make_table, print_table
-from nadi.units import format_bytes, format_count, format_ns
+from nadi.units import format_bytes, format_count, format_ns, format_number
 
 __all__ = ["describe_offload", "print_offload"]
 
@@ -54,7 +54,7 @@ def print_offload(answer: OffloadAnswer, console: Console) -> None:
     sequences = f"{format_count(number)} sequence{'' if number == 1 else 's'}"
     console.print(
         Text(
-            f"{policy.rate:.4g} tokens/s: {_batches(policy)} at once, {sequences} in "
+            f"{format_number(policy.rate)} tokens/s: {_batches(policy)} at once, {sequences} in "
             f"{format_ns(round(policy.seconds * 1e9))}\n"
         )
     )
@@ -118,7 +118,8 @@ def _print_others(answer: OffloadAnswer, console: Console) -> None:
     best, theirs, whole = answer.policy, answer.flexgen, answer.in_percent
     lines = []
     if theirs is not None:
-        found = f"FlexGen's search finds {theirs.rate:.4g} tokens/s with {_batches(theirs)}"
+        rate = format_number(theirs.rate)
+        found = f"FlexGen's search finds {rate} tokens/s with {_batches(theirs)}"
         gain = best.rate / theirs.rate - 1
         lines.append(f"{found}: {100 * gain:.1f} % are gained" if gain > 5e-4 else f"{found}, too")
     if whole is not None:
@@ -126,7 +127,8 @@ def _print_others(answer: OffloadAnswer, console: Console) -> None:
         names = ("weights_gpu", "weights_cpu", "cache_gpu", "cache_cpu", "hidden_gpu", "hidden_cpu")
         percent = " ".join(f"{100 * shares[name]:.0f}" for name in names)
         lines.append(
-            f"in whole percentages {whole.rate:.4g} tokens/s: --gpu-batch-size {whole.batch} "
+            f"in whole percentages {format_number(whole.rate)} tokens/s: "
+            f"--gpu-batch-size {whole.batch} "
             f"--num-gpu-batches {whole.num_batches} --percent {percent}"
         )
     for line in lines:

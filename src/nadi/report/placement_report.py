@@ -18,7 +18,7 @@ from nadi.formats.files import check_writable, write_beside
 from nadi.model.schema import TENSOR_ROLES
 from nadi.pipeline.placement_studies import PlacementStudy
 from nadi.report.text_layout import make_table, name_cell, print_table, to_json
-from nadi.units import format_bytes, format_count, format_ns, format_percent
+from nadi.units import format_bytes, format_count, format_counted, format_ns, format_percent
 
 __all__ = ["check_placement_folder", "describe_placement", "print_placement", "write_placement"]
 
@@ -134,7 +134,7 @@ def print_placement(study: PlacementStudy, console: Console) -> None:
     if lower.shared_by != 1:
         told += f" for {lower.shared_by or 'all'} ranks"
     console.print(
-        f"{format_count(step.simulation.like.size)} ranks on {step.system.name}: "
+        f"{format_counted(step.simulation.like.size, 'rank')} on {step.system.name}: "
         f"{format_ns(plain.ns)} without tiers, {format_ns(step.ns)} with {told}: "
         f"{step.ns / max(plain.ns, 1):.3f} times as long",
         markup=False,

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.graph.critical_paths import CriticalPath
-from nadi.pipeline.result import Prediction
+from nadi.pipeline.run_results import Prediction
 from nadi.report.path_changes import path_by_kind, path_changes
 from nadi.report.text_layout import make_table, print_table
 from nadi.units import format_count, format_ns, format_percent, printable

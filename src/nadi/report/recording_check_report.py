@@ -6,7 +6,7 @@ from rich.console import Console
 
 from nadi.pipeline.checked_recordings import CheckedRecordings
 from nadi.report.text_layout import rank_ranges
-from nadi.units import format_count
+from nadi.units import format_count, format_counted
 
 __all__ = ["print_recording_check"]
 
@@ -18,13 +18,9 @@ def print_recording_check(found: CheckedRecordings, folder: str, console: Consol
     there = f"rank{'s' if several else ''} {rank_ranges(found.ranks)}{of_all}"
     if not found.ranks:
         there = "no rank"
-    marked = (
-        f"{format_count(found.num_steps)} marked steps" if found.num_steps else "no marked step"
-    )
-    console.print(
-        f"{folder}: {there}, {format_count(found.num_hosts)} host traces, {marked}",
-        markup=False,
-    )
+    marked = format_counted(found.num_steps, "marked step") if found.num_steps else "no marked step"
+    hosts = format_counted(found.num_hosts, "host trace")
+    console.print(f"{folder}: {there}, {hosts}, {marked}", markup=False)
     for text in found.missing:
         console.print(f"missing: {text}", markup=False)
     for one in found.not_recorded:

@@ -16,7 +16,7 @@ from nadi.formats.files import check_writable, write_pieces
 from nadi.pipeline.replayed_jobs import ReplayedJob
 from nadi.replay.operator_trials import Skipped
 from nadi.report.text_layout import make_table, name_cell, print_table
-from nadi.units import format_count, format_ns, format_percent, printable
+from nadi.units import format_change, format_count, format_ns, format_percent, printable
 
 __all__ = ["check_script", "describe_replay", "print_replay", "write_script"]
 
@@ -71,7 +71,7 @@ def print_replay(done: ReplayedJob, console: Console) -> None:
         after = max(statistics.median(one.replayed_steps) for one in done.comparisons)
         console.print(
             f"recorded   {format_ns(round(after))}, original {format_ns(round(before))} "
-            f"({after / before - 1:+.1%})",
+            f"({format_change(after, before)})",
             markup=False,
         )
     _print_left_out("not replayed", done.skipped, console)

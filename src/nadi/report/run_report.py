@@ -10,13 +10,14 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from nadi.formats.addresses import check_target
 from nadi.formats.files import check_writable, write_beside
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.windows import MARK, WHOLE
 from nadi.load.discover import RESULT_FILES
 from nadi.model.issues import summed_issues
 from nadi.model.schema import UNBOUNDED
-from nadi.pipeline.result import Run
+from nadi.pipeline.run_results import Run
 from nadi.report.activity_report import describe_activity
 from nadi.report.path_changes import path_by_kind, path_changes
 from nadi.report.prediction_report import describe_prediction, print_prediction
@@ -28,8 +29,15 @@ from nadi.report.verdict_report import (
     print_verdict,
     verdict_in_words,
 )
-from nadi.report.what_if_report import describe_interval
-from nadi.units import format_count, format_ns, format_percent, format_range, printable
+from nadi.report.what_if_report import describe_interval, print_if_one_step
+from nadi.units import (
+    format_change,
+    format_count,
+    format_ns,
+    format_percent,
+    format_range,
+    printable,
+)
 from nadi.whatif.what_if_results import WhatIf
 
 __all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
@@ -174,9 +182,16 @@ def write_results(run: Run, folder: Path) -> list[Path]:
     return [summary, csv, timeline]
 
 
-def check_results_folder(folder: Path) -> None:
-    """Raise InputError if :func:`write_results` could not write into ``folder``; writes nothing."""
+def check_results_folder(folder: Path, *, overwrite: bool) -> None:
+    """Check that :func:`write_results` can write into a folder; writes nothing.
+
+    Raises
+    ------
+    InputError
+        If a file exists already and ``overwrite`` is not given, or cannot be written.
+    """
     for name in RESULT_FILES:
+        check_target(folder / name, [], overwrite=overwrite)
         check_writable(folder / name)
 
 
@@ -276,7 +291,8 @@ def _print_explained(run: Run, console: Console) -> None:
     started = f"; {late} device operations start later than their dependencies explain"
     console.print(
         f"explained by dependencies: {format_ns(found.explained_ns)} of "
-        f"{format_ns(found.measured_ns)} over the whole recording ({found.error:+.2%})"
+        f"{format_ns(found.measured_ns)} over the whole recording "
+        f"({format_change(found.explained_ns, found.measured_ns, 2)})"
         + (started if found.num_device_operations else "")
     )
 
@@ -379,6 +395,9 @@ def _print_what_ifs(data: dict[str, Any], console: Console) -> None:
         )  # fmt: skip
         for text in change["included"]:
             console.print(Text(f"  {printable(text)}"))
+    predicted = data["what_if"] or data["best_changes"]
+    if predicted:
+        print_if_one_step(predicted[0]["interval"]["steps"], console)
 
 
 def _nodes_by_kind(run: Run) -> dict[str, int]:

@@ -76,7 +76,6 @@ def print_scale(described: dict[str, Any], console: Console) -> None:
 
 def _print_step(step: dict[str, Any], console: Console) -> None:
     now, low, high = step["step_ns"], step["bound"]["low_ns"], step["bound"]["high_ns"]
-    console.print(Text(
-        f"step {format_ns(now)} ({format_count(now)} ns), between {format_ns(low)} and "
-        f"{format_ns(high)}; before {format_ns(step['before_ns'])}"
-    ))  # fmt: skip
+    between = f", between {format_ns(low)} and {format_ns(high)}" if low < high else ""
+    before = format_ns(step["before_ns"])
+    console.print(Text(f"step {format_ns(now)} ({format_count(now)} ns){between}; before {before}"))

@@ -22,7 +22,7 @@ from nadi.formats.files import check_writable, write_beside
 from nadi.model.arrays import Floats
 from nadi.pipeline.second_tier_studies import StudiedJob
 from nadi.report.text_layout import make_table, print_table
-from nadi.units import format_count
+from nadi.units import format_count, format_number
 
 __all__ = [
     "check_study_folder", "describe_studies", "print_studies", "study_points", "write_studies",
@@ -69,8 +69,8 @@ def describe_studies(jobs: Sequence[StudiedJob]) -> list[dict[str, Any]]:
     for job in jobs:
         study, curve = job.study, job.study.break_even
         found.append({
-            "model": job.model, "system": job.system, "processors": job.processors,
-            "batch": job.batch, "executions": study.num_executions,
+            "model": job.model, "system": job.system, "ranks": job.ranks,
+            "global_batch": job.global_batch, "executions": study.num_executions,
             "bandwidths_gbps": study.bandwidths, "capacities_gib": study.capacities,
             "without": _columns(study.without),
             "best": [[_columns(one) for one in row] for row in study.best],
@@ -95,7 +95,7 @@ def print_studies(jobs: Sequence[StudiedJob], console: Console) -> None:
     for job in jobs:
         without, curve = job.study.without, job.study.break_even
         table.add_row(
-            job.model, job.system, format_count(job.processors), _rate(without),
+            job.model, job.system, format_count(job.ranks), _rate(without),
             *(_gain(one, without) for one in job.study.best[-1]),
             "possible" if without is None and curve.pays_from else _gbps(curve.pays_from),
             _gbps(curve.enough_from),
@@ -126,14 +126,15 @@ def print_studies(jobs: Sequence[StudiedJob], console: Console) -> None:
 
 
 def _rate(one: StudiedExecution | None) -> str:
-    return "-" if one is None else f"{one.rate:.4g}"
+    return "-" if one is None else format_number(one.rate)
 
 
 def _gain(one: StudiedExecution | None, without: StudiedExecution | None) -> str:
     if one is None or without is None:
         return _rate(one)
     gain = one.rate / without.rate - 1
-    return f"{one.rate:.4g} {gain:+.1%}" if gain >= 0.0005 else f"{one.rate:.4g}  same"
+    rate = format_number(one.rate)
+    return f"{rate} {gain:+.1%}" if gain >= 0.0005 else f"{rate}  same"
 
 
 def _gbps(bandwidth: float | None) -> str:
@@ -205,13 +206,13 @@ def _charts(jobs: Sequence[StudiedJob]) -> dict[str, LineChart | HeatMap]:
             f"{job.system} {_rate(job.study.without)}" for job in these if job.study.without
         )
         charts[f"rate-{_file(model)}"] = LineChart(
-            f"{model} on {these[0].processors} GPUs", _BANDWIDTH, ChartAxis(_RATE), tuple(lines),
+            f"{model} on {these[0].ranks} GPUs", _BANDWIDTH, ChartAxis(_RATE), tuple(lines),
             f"without a second tier: {told}" if told else "not possible without a second tier",
         )  # fmt: skip
     for job in jobs:
         study = job.study
         charts[f"points-{_file(job.model)}-{_file(job.system)}"] = HeatMap(
-            f"{job.model} on {job.processors} {job.system}", "bandwidth of a tier (GB/s)",
+            f"{job.model} on {job.ranks} {job.system}", "bandwidth of a tier (GB/s)",
             "capacity of a tier (GiB)", tuple(map(short_number, study.bandwidths)),
             tuple(map(short_number, study.capacities)),
             np.array([[math.nan if one is None else one.rate for one in row]

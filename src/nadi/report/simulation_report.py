@@ -33,7 +33,14 @@ from nadi.simulator.results.rank_accounts import PARTITION, WAITING
 from nadi.simulator.results.simulation_results import SimulationResults, results_of
 from nadi.simulator.simulation import Simulation
 from nadi.simulator.time_bound import TimeBound
-from nadi.units import format_bytes, format_count, format_ns, format_percent, format_range
+from nadi.units import (
+    format_bytes,
+    format_count,
+    format_counted,
+    format_ns,
+    format_percent,
+    format_range,
+)
 
 __all__ = [
     "check_output",
@@ -271,7 +278,7 @@ def print_simulation(results: SimulationResults, console: Console) -> None:
     """Print the page of text."""
     system, num_ranks = results.system, results.cycles.size
     on = f" on {system.name}" if system.name else ""
-    ranks, nodes = _counted(num_ranks, "rank"), _counted(results.num_nodes, "node")
+    ranks, nodes = format_counted(num_ranks, "rank"), format_counted(results.num_nodes, "node")
     makespan = f"{format_ns(results.makespan)} ({format_count(results.makespan)} ns)"
     console.print(Text(f"{ranks}, {nodes}{on}: {makespan}"))
     if results.bound:
@@ -305,10 +312,6 @@ def _bound(bound: TimeBound, makespan: int) -> str:
     return f"folded: the whole job takes {interval} ({low:+.2f} to {high:+.2f} %)"
 
 
-def _counted(count: int, what: str) -> str:
-    return f"1 {what}" if count == 1 else f"{format_count(count)} {what}s"
-
-
 def _priced(priced: PricedWork) -> str:
     """Format what was priced, by what, and the interval of the sum."""
     of_device = f"curves of {priced.device}"
@@ -325,7 +328,7 @@ def _priced(priced: PricedWork) -> str:
     )
     by = f"by {by}" if len(used) == 1 else by
     time = f"{format_ns(priced.duration_ns)} ({format_range(priced.low_ns, priced.high_ns)})"
-    number = _counted(priced.num_priced, "operation")
+    number = format_counted(priced.num_priced, "operation")
     return f"priced {number} without a time {by}: {time} in all"
 
 
@@ -422,7 +425,9 @@ def _print_memory(results: SimulationResults, console: Console) -> None:
     """Print the largest peak of each kind of device, and which ranks' tensors do not fit."""
     live, capacity = results.live_memory, results.system.memory_capacity
     if live is None:
-        console.print("live tensors: unknown (the traces record no tensors)")
+        several = results.job_times is not None
+        why = "of several jobs they are not counted" if several else "the traces record no tensors"
+        console.print(f"live tensors: unknown ({why})")
         return
     kind = live["device"].cast(pl.String).str.extract(r"^([^:]*)")
     largest = live.with_columns(kind=kind, counts=are_of_device(live)).sort(
@@ -438,6 +443,6 @@ def _print_memory(results: SimulationResults, console: Console) -> None:
     beyond = results.beyond_capacity["rank"].n_unique()
     if beyond:
         console.print(Text(
-            f"warning: live tensors of {_counted(beyond, 'rank')} exceed the "
+            f"warning: live tensors of {format_counted(beyond, 'rank')} exceed the "
             f"{format_bytes(capacity)} memory of a rank's device"
         ))  # fmt: skip

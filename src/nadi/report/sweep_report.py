@@ -20,7 +20,7 @@ from nadi.formats.addresses import check_target
 from nadi.formats.files import check_writable, write_beside
 from nadi.model.arrays import Floats
 from nadi.report.text_layout import make_table, print_table, to_json
-from nadi.units import format_bytes, format_count, format_ns
+from nadi.units import format_bytes, format_count, format_ns, format_number
 
 __all__ = ["check_sweep_file", "print_sweep", "sweep_chart", "sweep_rows", "write_sweep"]
 
@@ -29,7 +29,7 @@ _MOST_ROWS, _MOST_COLUMNS = 40, 12
 _MOST_LINES = 10  # of a chart, before two axes make a heat map
 _RATE = "sequences/s"
 _CHOICES = {
-    "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "microbatch",
+    "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "micro-batch",
     "pipeline_interleaving": "interleaving", "activation_recompute": "recompute",
 }  # fmt: skip
 _MOVED = ("weight_offload", "activations_offload", "optimizer_offload")
@@ -143,7 +143,7 @@ def print_sweep(frame: pl.DataFrame, axes: Sequence[SweepAxis], console: Console
     if feasible:
         row = frame.row(int(frame["rate"].arg_max() or 0), named=True)
         where = ", ".join(_at(axis, row[axis.name]) for axis in axes)
-        counts += f"; fastest: {row['rate']:.4g} {_RATE} at {where}"
+        counts += f"; fastest: {format_number(row['rate'])} {_RATE} at {where}"
     console.print(Text(counts))
 
 
@@ -153,7 +153,9 @@ def _print_rates(frame: pl.DataFrame, axes: Sequence[SweepAxis], console: Consol
     rates = _rates(frame, axes)
     rows = rates.shape[0]
     for value, rate in zip(axes[0].values[:_MOST_ROWS], rates, strict=False):
-        table.add_row(_shown(value), *("-" if np.isnan(one) else f"{one:.4g}" for one in rate))
+        table.add_row(
+            _shown(value), *("-" if np.isnan(one) else format_number(one) for one in rate)
+        )
     print_table(table, console)
     _say_left_out(rows, console)
 
@@ -170,7 +172,10 @@ def _print_points(frame: pl.DataFrame, axes: Sequence[SweepAxis], console: Conso
     table.title = None
     for row in frame.head(_MOST_ROWS).iter_rows(named=True):
         values = [_shown(row[axis.name]) for axis in axes]
-        values += ["-" if row["rate"] is None else f"{row['rate']:.4g}", _step(row["seconds"])]
+        values += [
+            "-" if row["rate"] is None else format_number(row["rate"]),
+            _step(row["seconds"]),
+        ]
         if is_search:
             there = row["rate"] is not None
             values += [str(row.get(field)) if there else "-" for field in _CHOICES]

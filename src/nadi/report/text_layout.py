@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import polars as pl
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -30,7 +31,7 @@ __all__ = [
 TOP = 10  # rows of a table of operations
 _NAME_WIDTH = 60
 _UNITS = {"ns": "_ns", "GB/s": "_gb_per_s", "bytes": "_bytes"}
-_WIDE = 160  # columns of a file or a pipe
+_WIDEST = 100_000  # of a table in a file or a pipe
 
 
 def make_table(title: str, **columns: str) -> Table:
@@ -50,7 +51,8 @@ def print_table(table: Table, console: Console) -> None:
     """Print a table; in a file or a pipe, cells are not cut."""
     width = console.width
     if console.soft_wrap:
-        console.width = max(width, _WIDE)
+        wanted = Measurement.get(console, console.options.update(max_width=_WIDEST), table)
+        console.width = max(width, wanted.maximum)
     console.print(table)
     console.width = width
 

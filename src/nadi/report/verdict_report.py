@@ -12,7 +12,7 @@ from nadi.analyze.rank_excess import EXPLAINS, Excess
 from nadi.analyze.unexplained_time import CAUSES
 from nadi.analyze.verdict import LateRank, Leading, Verdict
 from nadi.graph.windows import WHOLE
-from nadi.pipeline.result import Run
+from nadi.pipeline.run_results import Run
 from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.report.what_if_report import describe_interval
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
@@ -81,10 +81,11 @@ def _straggler(verdict: Verdict, window: str) -> list[str]:
     else:
         share = format_percent(late.caused_ns, late.all_caused_ns)
         first = (
-            f"Ranks are late in turns. Rank {late.rank} causes most wait time ({share}), and is "
-            f"late by {lateness}{each}: {_reason(late, verdict)}."
+            "The straggler changes from collective to collective. "
+            f"Rank {late.rank} causes most wait time ({share}), and is late by {lateness}{each}: "
+            f"{_reason(late, verdict)}."
         )
-    return [f"{first} Balancing gains {gain}."]
+    return [f"{first} Balanced ranks would gain {gain}."]
 
 
 def _reason(late: LateRank, verdict: Verdict) -> str:
@@ -219,6 +220,8 @@ def _print_changes(run: Run, console: Console) -> None:
             format_percent(one.gain_ns, run.measured_ns), name_cell(str(one.change)),
         )  # fmt: skip
     print_table(table, console)
+    if any(name_cell(str(one.change)).plain != str(one.change) for one in run.best_changes):
+        console.print("changes with ... are shortened; --json has them in full")
 
 
 def _in_words(one: TriedChange) -> str:
@@ -228,7 +231,7 @@ def _in_words(one: TriedChange) -> str:
     if isinstance(change, Scale) and change.selection.ranks:
         return f"{about} on rank {change.selection.ranks[0]} as on the others"
     if isinstance(change, Scale):
-        return f"{about or 'communication'} in half of the time"
+        return f"{about or 'communication'} twice as fast"
     if isinstance(change, NoGaps):
-        return "no time between operations"
+        return "no gaps between operations"
     return "each step in one CUDA graph" if about else "no launch overhead"

@@ -116,7 +116,7 @@ def _print_waits(data: dict[str, Any], console: Console) -> None:
     table = make_table(
         "who waits for whom: directly, and with what others wait for meanwhile (cascaded)",
         **{"waiter": "left", "waits for": "left", "direct": "right", "cascaded": "right",
-           "share": "right"},
+           "of the window": "right"},
     )  # fmt: skip
     for one in data["waits"][:TOP]:
         table.add_row(

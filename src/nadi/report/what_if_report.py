@@ -7,14 +7,14 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from nadi.pipeline.result import Answers
+from nadi.pipeline.run_results import Answers
 from nadi.report.path_changes import path_by_kind
 from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.units import format_ns, format_percent, format_range, printable
 from nadi.whatif.prediction_intervals import LEVEL, Interval
 from nadi.whatif.what_if_results import WhatIf
 
-__all__ = ["describe_answers", "describe_interval", "print_answers"]
+__all__ = ["describe_answers", "describe_interval", "print_answers", "print_if_one_step"]
 
 _LEVEL = f"{LEVEL:.0%} ".replace("%", " %")
 _BETWEEN = "between operations"
@@ -112,5 +112,10 @@ def _print_table(
             format_percent(row["gain_ns"], measured), name_cell(bottleneck),
         )  # fmt: skip
     print_table(table, console)
-    if rows[0][1]["interval"]["steps"] < 2:
+    print_if_one_step(rows[0][1]["interval"]["steps"], console)
+
+
+def print_if_one_step(steps: int, console: Console) -> None:
+    """Say what intervals lack that were made from so many steps, if that is one."""
+    if steps < 2:
         console.print("the intervals do not contain how much steps vary: the window has one step")

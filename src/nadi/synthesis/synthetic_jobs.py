@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ _COMP, _SEND, _RECV, _COLL = (
     NODE_KINDS.index(name) for name in ("COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
 )
 
+_LARGEST = 1 << 22  # ranks x layers x steps: some 10^9 operations
 _PROGRAMS = 4
 """Different programs of ranks with the same communication."""
 
@@ -115,6 +117,7 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     _check(wishes)
     random = np.random.default_rng(wishes.seed)
     template = _template(model, wishes, random)
+    _check_size(wishes, template)
     layout = layout_of(template, wishes.ranks)
     table, labels = _table(model.tokens)
     width = wishes.hidden or template.hidden
@@ -176,6 +179,20 @@ def _check(wishes: JobWishes) -> None:
             Parameter("temperature", wishes.temperature), "it is not between 0 and 1000",
             "give 1 for what was learned",
         )  # fmt: skip
+
+
+def _check_size(wishes: JobWishes, template: Template) -> None:
+    counts = {
+        "ranks": wishes.ranks or len(template.pace),
+        "layers": wishes.layers or max(template.num_layers, 1),
+        "steps": wishes.steps or template.num_steps,
+    }
+    if math.prod(counts.values()) > _LARGEST:
+        name = max(counts, key=lambda one: counts[one])
+        product = " x ".join(f"{count:,} {what}" for what, count in counts.items())
+        raise UsageError(
+            Parameter(name, counts[name]), f"{product} are more than {_LARGEST:,}", "give fewer"
+        )
 
 
 def _template(model: TraceModel, wishes: JobWishes, random: np.random.Generator) -> Template:

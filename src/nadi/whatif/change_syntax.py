@@ -189,7 +189,7 @@ def _scale(text: str) -> Scale:
     except ValueError:
         raise ValueError(f"expected a number, got {last!r}") from None
     if not (math.isfinite(factor) and factor >= 0):
-        raise ValueError(f"the factor {last} is not 0 or more")
+        raise ValueError(f"the factor {last} is not a finite number of 0 or more")
     return Scale(selection, factor)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, check_kind
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay, replay_graph
@@ -150,6 +150,7 @@ def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = N
     UsageError
         If a change is invalid or matches nothing.
     """
+    check_kind("graph", graph, EventGraph, "make one with nadi.build_graph(nadi.load_job(...))")
     asked = window or choose_window(graph, find_steps(graph))
     since = asked.start(graph.time)
     made = tuple(parse_change(c) if isinstance(c, str) else c for c in changes)

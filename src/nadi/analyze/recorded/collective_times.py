@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
 from nadi.errors import InputError
+from nadi.model.nccl_tests_sizes import nccl_tests_factors
 from nadi.model.trace import Job
 
 __all__ = ["collective_list", "collective_skew"]
 
-# what of the bytes of a rank crosses its link, by the number of ranks
-_BUS = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-}
-
 
 def collective_list(job: Job) -> pl.DataFrame:
-    """List the collectives of a job: the skew of its ranks apart from its pure time.
+    """List the collectives of a job: the skew of its ranks apart from its communication latency.
 
-    The pure time is from the moment when the last rank began to the end of the rank that ends
-    first after it: until then some rank was absent, and nobody could finish.
+    The communication latency is from the moment when the last rank began to the end of the rank
+    that ends first after it: until then some rank was absent, and nobody could finish. Both terms
+    are TraceLens's.
 
     Returns
     -------
@@ -31,7 +24,7 @@ def collective_list(job: Job) -> pl.DataFrame:
         In order of time: ``collective``, ``name``, ``type``, ``ranks``, ``size_bytes`` (of the
         tensors of a rank; -1 if not recorded), ``start_ns`` (since the origin of the job),
         ``last_rank`` (that began last), ``skew_ns`` (from the first begin to the last),
-        ``pure_ns``, ``longest_ns`` (of a rank, with its wait). O(collectives).
+        ``comm_latency_ns``, ``longest_ns`` (of a rank, with its wait). O(collectives).
 
     Raises
     ------
@@ -62,7 +55,7 @@ def collective_list(job: Job) -> pl.DataFrame:
             pl.first("name"), pl.first("type"), ranks=pl.len().cast(pl.Int64),
             size_bytes=pl.max("comm_bytes"), start_ns=pl.min("start") - job.origin,
             last_rank=pl.col("rank").get(pl.col("start").arg_max()),
-            skew_ns=last - pl.min("start"), pure_ns=pl.max_horizontal(end.min() - last, 0),
+            skew_ns=last - pl.min("start"), comm_latency_ns=pl.max_horizontal(end.min() - last, 0),
             longest_ns=pl.max("duration"),
         )
         .sort("start_ns", "collective")
@@ -75,10 +68,10 @@ def collective_skew(job: Job) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``name``, ``type``, ``ranks``, ``size_bytes``, ``count``, ``pure_ns`` and ``skew_ns``
-        (means), ``skew_percent`` (of both), ``alg_gb_per_s`` (bytes by pure time) and
-        ``bus_gb_per_s`` (as nccl-tests has it; null for types without such a factor); the most time
-        first. O(collectives).
+        ``name``, ``type``, ``ranks``, ``size_bytes``, ``count``, ``comm_latency_ns`` and
+        ``skew_ns`` (means), ``skew_percent`` (of both), ``algbw_gb_per_s``, ``busbw_gb_per_s`` (as
+        nccl-tests has them; null where sizes or factors are not known); the most time first.
+        O(collectives).
 
     Raises
     ------
@@ -88,21 +81,25 @@ def collective_skew(job: Job) -> pl.DataFrame:
     table = (
         collective_list(job)
         .group_by("name", "type", "ranks", "size_bytes")
-        .agg(count=pl.len().cast(pl.Int64), pure_ns=pl.mean("pure_ns"), skew_ns=pl.mean("skew_ns"))
+        .agg(
+            count=pl.len().cast(pl.Int64),
+            comm_latency_ns=pl.mean("comm_latency_ns"),
+            skew_ns=pl.mean("skew_ns"),
+        )
     )
-    factors = np.array([
-        _BUS[kind](ranks) if kind in _BUS else np.nan
-        for kind, ranks in table.select("type", "ranks").iter_rows()
-    ], dtype=np.float64)  # fmt: skip
-    rate = pl.when((pl.col("size_bytes") > 0) & (pl.col("pure_ns") > 0)).then(
-        pl.col("size_bytes") / pl.col("pure_ns")
+    factors = [
+        nccl_tests_factors(kind, ranks) for kind, ranks in table.select("type", "ranks").iter_rows()
+    ]
+    whole, bus = (pl.Series([pair[k] for pair in factors], dtype=pl.Float64) for k in range(2))
+    rate = pl.when((pl.col("size_bytes") > 0) & (pl.col("comm_latency_ns") > 0)).then(
+        pl.col("size_bytes") * pl.lit(whole) / pl.col("comm_latency_ns")
     )
-    both = pl.col("pure_ns") + pl.col("skew_ns")
+    both = pl.col("comm_latency_ns") + pl.col("skew_ns")
     return table.with_columns(
         skew_percent=100 * pl.col("skew_ns") / both,
-        alg_gb_per_s=rate,
-        bus_gb_per_s=rate * pl.Series(factors).fill_nan(None),
+        algbw_gb_per_s=rate,
+        busbw_gb_per_s=pl.when(pl.lit(bus) > 0).then(rate * pl.lit(bus)),
     ).sort(
-        (pl.col("pure_ns") + pl.col("skew_ns")) * pl.col("count"), "name", "size_bytes",
+        (pl.col("comm_latency_ns") + pl.col("skew_ns")) * pl.col("count"), "name", "size_bytes",
         descending=[True, False, False],
     )  # fmt: skip

@@ -31,14 +31,17 @@ def straggler_ranks(job: Job) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``rank``, ``times_last``, ``caused_ns``, ``waited_ns``; the most caused first.
+        ``rank``, ``times_last``, ``wait_time_caused_ns``, ``own_wait_time_ns``; the most caused
+        first.
 
     Raises
     ------
     InputError
         If the job has one rank only.
     """
-    return _stragglers(job).ranks.rename({"caused": "caused_ns", "waited": "waited_ns"})
+    return _stragglers(job).ranks.rename(
+        {"caused": "wait_time_caused_ns", "waited": "own_wait_time_ns"}
+    )
 
 
 def late_collectives(job: Job) -> pl.DataFrame:
@@ -47,8 +50,9 @@ def late_collectives(job: Job) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        In order of time: ``name``, ``rank``, ``time_ns``, ``waited_ns`` (by all others),
-        ``longest_ns`` (by one), ``cause`` and ``operation`` (the largest part of what delayed it).
+        In order of time: ``name``, ``rank``, ``last_entry_ns``, ``wait_time_caused_ns`` (by all
+        others), ``longest_wait_ns`` (by one), ``cause`` and ``operation`` (the largest part of
+        what delayed it).
 
     Raises
     ------
@@ -56,8 +60,8 @@ def late_collectives(job: Job) -> pl.DataFrame:
         If the job has one rank only.
     """
     return _stragglers(job).collectives.select(
-        "name", "rank", time_ns="time", waited_ns="waited", longest_ns="longest", cause="cause",
-        operation="operation",
+        "name", "rank", last_entry_ns="time", wait_time_caused_ns="waited",
+        longest_wait_ns="longest", cause="cause", operation="operation",
     )  # fmt: skip
 
 

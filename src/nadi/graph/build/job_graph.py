@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nadi.errors import NadiError
+from nadi.errors import NadiError, check_kind
 from nadi.forks import refuse_in_fork
 from nadi.graph.build.collective_edges import meet
 from nadi.graph.build.edge_list import Limits, join_limits
@@ -34,6 +34,7 @@ def build_graph(job: Job, overheads: Sequence[Overheads] | None = None) -> Event
     EventGraph
         Operations are in order of trace, then row.
     """
+    check_kind("job", job, Job, "read one with nadi.load_job")
     refuse_in_fork()
     operations, time, edges = _vertices_and_edges(job, overheads)
     if any(min(part.src.min(initial=0), part.dst.min(initial=0)) < 0 for part in edges):

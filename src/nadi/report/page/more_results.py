@@ -11,7 +11,7 @@ from nadi.analyze.recorded.operator_rates import operator_rates
 from nadi.analyze.recorded.rank_events import RankEvents, events_of
 from nadi.errors import InputError
 from nadi.pipeline.recorded_roofs import recorded_roofs
-from nadi.pipeline.result import Run
+from nadi.pipeline.run_results import Run
 from nadi.report.flame_report import describe_flame, module_frames
 from nadi.report.memory_timeline_report import describe_memory
 from nadi.report.roofline_report import describe_roofs

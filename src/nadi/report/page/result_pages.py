@@ -19,7 +19,7 @@ from nadi.load.report_inputs import OWN_PAGE, ReportInputs
 from nadi.load.saved_predictions import SavedPrediction
 from nadi.pipeline.recorded_diffs import diff_runs
 from nadi.pipeline.recorded_predictions import compare_prediction
-from nadi.pipeline.result import Answers, Run
+from nadi.pipeline.run_results import Answers, Run
 from nadi.report.compared_prediction_report import describe_compared_prediction
 from nadi.report.diff_report import describe_diff
 from nadi.report.page.html_page import write_page
@@ -71,7 +71,7 @@ class Beside(NamedTuple):
     files: tuple[str, ...] = ()
 
 
-def check_page(path: Path, sources: list[Path]) -> None:
+def check_page(path: Path, sources: list[Path], *, overwrite: bool) -> None:
     """Check that a page can be written before it is computed; writes nothing.
 
     Raises
@@ -79,11 +79,11 @@ def check_page(path: Path, sources: list[Path]) -> None:
     UsageError
         If the suffix is not that of HTML, or the file is one of ``sources``.
     InputError
-        If it cannot be written.
+        If it exists already and ``overwrite`` is not given, or cannot be written.
     """
     if path.suffix not in (".html", ".htm"):
         raise UsageError(str(path), "a report is HTML", "give a name that ends in .html")
-    check_target(locate(path), [locate(source) for source in sources], overwrite=True)
+    check_target(locate(path), [locate(source) for source in sources], overwrite=overwrite)
     check_writable(path)
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.model.arrays import Bools, Floats, Ints
+from nadi.model.nccl_tests_sizes import nccl_tests_factors
 from nadi.model.schema import COLLECTIVE_TIMES, COMM_TYPES
 from nadi.simulator.collectives.bandwidth_bounds import UNKNOWN, least_time
 from nadi.simulator.collectives.phases import Recipe
@@ -196,17 +197,17 @@ def _volumes(comm_type: pl.Series, size: Ints, members: Ints) -> tuple[Ints, Flo
     The size is that of the larger of a member's input and output; the factor is 0 where none is
     defined.
     """
-    n = np.maximum(members, 1)
-    gathers = comm_type.is_in(["all_gather", "gather"]).to_numpy()
-    factor = np.zeros(size.size)
-    factor[comm_type.is_in(["broadcast", "reduce"]).to_numpy()] = 1.0
-    parts = comm_type.is_in([*_IN_PARTS, "all_reduce"]).to_numpy()
-    factor[parts] = ((n - 1) / n)[parts]
-    factor[(comm_type == "all_reduce").to_numpy()] *= 2
-    return np.where(gathers, size * n, size), factor
-
-
-_IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+    kinds = pl.DataFrame({"type": comm_type.cast(pl.String), "members": members})
+    known = kinds.unique()
+    factors = [nccl_tests_factors(*kind) for kind in known.iter_rows()]
+    found = kinds.join(
+        known.with_columns(
+            whole=pl.Series([pair[0] for pair in factors], dtype=pl.Int64),
+            bus=pl.Series([pair[1] for pair in factors], dtype=pl.Float64),
+        ),
+        on=["type", "members"], how="left", maintain_order="left",
+    )  # fmt: skip
+    return size * found["whole"].to_numpy(), found["bus"].to_numpy()
 
 
 def sum_by_type(collectives: pl.DataFrame) -> pl.DataFrame:

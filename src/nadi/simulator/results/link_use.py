@@ -90,7 +90,7 @@ def overload_issues(simulation: Simulation) -> pl.DataFrame:
             "links have more to carry than they can in the time of the job, as by ASTRA-sim's "
             "rules transfers do not slow each other down: the time is too short, by a factor of "
             f"{most:.2f} at least",
-            "simulate by the default rules (--right, or --system), or with --congestion",
+            "simulate by the default rules (--default-rules, or --system), or with --congestion",
         )  # fmt: skip
     return log.table()
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from nadi.pipeline.estimate_checks import EstimateCheck
 from nadi.report.text_layout import make_table, print_table
-from nadi.units import format_ns, format_percent
+from nadi.units import format_change, format_ns, format_percent
 
 __all__ = ["describe_check", "print_check"]
 
@@ -44,7 +44,7 @@ def print_check(check: EstimateCheck, console: Console) -> None:
         return
     console.print(Text(f"measured: {_seconds(measured.seconds)} ({measured.source})"))
     for name, value in (("estimate", check.estimated), ("simulation", check.simulated)):
-        console.print(Text(f"  {name} {value / measured.seconds - 1:+.1%}"))
+        console.print(Text(f"  {name} {format_change(value, measured.seconds)}"))
 
 
 def _seconds(seconds: float) -> str:

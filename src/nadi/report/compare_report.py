@@ -10,10 +10,10 @@ from nadi.pipeline.compared_jobs import Likeness, Similarity
 from nadi.report.text_layout import make_table, print_table
 from nadi.units import format_ns
 
-__all__ = ["describe_similarity", "print_similarity"]
+__all__ = ["describe_comparison", "print_comparison"]
 
 
-def describe_similarity(found: Similarity) -> dict[str, Any]:
+def describe_comparison(found: Similarity) -> dict[str, Any]:
     """Describe each distance with its reference points, and the step times."""
     return {
         "reference_system": found.reference,
@@ -31,7 +31,7 @@ def describe_similarity(found: Similarity) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def print_similarity(found: Similarity, console: Console) -> None:
+def print_comparison(found: Similarity, console: Console) -> None:
     """Print a row per measure, and one per system and change."""
     has_floor = any(one.floor is not None for one in found.measures)
     columns = {"measure": "left", "distance": "right"}
