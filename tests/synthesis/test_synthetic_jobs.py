@@ -70,7 +70,7 @@ def test_memory_and_sizes_at_numbers_of_ranks_that_were_not_learned(
 ) -> None:
     made = nadi.pipeline.synthesize(grown, hidden=hidden, ranks=4 * dp, layers=layers, seed=1)
     true = language_model(folder, hidden, layers, dp=dp, global_batch=4 * dp)
-    found = nadi.similarity(true, made, systems="dgx-h100")
+    found = nadi.compare(true, made, systems="dgx-h100")
     assert found["live memory"].distance < 0.05
     assert found["sizes"].distance < 0.05
     assert found["communication"].distance < 0.01 or hidden == 384
