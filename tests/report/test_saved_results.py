@@ -20,18 +20,18 @@ Capture = pytest.CaptureFixture[str]
 
 
 def page_of(given: list[str], place: Path) -> str:
-    assert main(["report", *given, "-o", str(place / "page.html")]) == 0
+    assert main(["report", *given, "-o", str(place / "page.html"), "--overwrite"]) == 0
     return (place / "page.html").read_text()
 
 
 COMMANDS = {
     "estimate": ["estimate", "llama3-8b", "dgx-h100", "--tp", "8", "--global-batch", "8"],
-    "search": ["search", "llama3-8b", "dgx-h100", "--processors", "8", "--batch", "8",
+    "search": ["search", "llama3-8b", "dgx-h100", "--ranks", "8", "--global-batch", "8",
                "--set", "tensor_par=8"],
     "fold": ["fold", "{job}"],
-    "similarity": ["compare", "{recording}", "{recording}", "--systems", "dgx-h100"],
-    "second_tier": ["cxl", "--model", "13b", "--system", "h100", "--batch", "64",
-                    "--processors", "8", "--bandwidth", "64,128", "--capacity", "512GiB"],
+    "similarity": ["compare", "{recording}", "{recording}", "--system", "dgx-h100"],
+    "second_tier": ["cxl", "--model", "13b", "--system", "h100", "--global-batch", "64",
+                    "--ranks", "8", "--bandwidth", "64,128", "--capacity", "512GiB"],
     "placement": ["cxl", "--trace", "{plan}", "--system", "dgx-h100", "--place",
                   "weights=cxl", "--bandwidth", "64"],
     "waits": ["waits", "{recording}"],

@@ -140,7 +140,7 @@ ANALYSES = (
     Analysis("stragglers", "ranks that others wait for", "graph_analyses.straggler_ranks",
              "communication", ("bars", "rank", "wait_time_caused_ns"), of_job=True),
     Analysis("late", "collectives, and the rank that entered last",
-             "graph_analyses.late_collectives", "communication", ("bars", "name", "waited_ns"),
+             "graph_analyses.late_collectives", "communication", ("bars", "name", "wait_time_caused_ns"),
              of_job=True),
     Analysis("collectives", "collectives: communication latency, apart from the skew of ranks",
              "collective_times.collective_skew", "communication",

@@ -23,14 +23,14 @@ def render(figures: Figures) -> str:
         rows.append([
             text(row["model"]),
             text(row["system"]),
-            figures.count(*at, "processors"),
+            figures.count(*at, "ranks"),
             figures.mean(*at, "without", "rate"),
             figures.mean(*at, "best", len(row["best"]) - 1, len(row["best"][-1]) - 1, "rate"),
             figures.mean(*at, "rate_at_any_bandwidth"),
             figures.mean(*at, "pays_from_gbps"),
             figures.mean(*at, "enough_from_gbps"),
         ])  # fmt: skip
-    columns = ["model", "system", "processors#", "sequences/s without#", "with the largest tier#",
+    columns = ["model", "system", "ranks#", "sequences/s without#", "with the largest tier#",
                "at any bandwidth#", "pays from GB/s#", "enough from GB/s#"]  # fmt: skip
     return table("What a second tier gains", columns, rows) + _chart(figures)
 
