@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nadi.link.dependencies.launch_correlation import host_work
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Bools, Ints
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
 
@@ -18,11 +18,12 @@ _TRANSFERS = ("gloo:send", "gloo:recv")
 
 
 def transfers_beside_threads(trace: Trace, launcher: Ints, log: IssueLog) -> Trace:
-    """Move sends and receives of gloo that outlast their call off the thread of the call.
+    """Move sends and receives of gloo off the thread that issued them, if it works meanwhile.
 
     PyTorch records them on the calling thread, from the call to the end of the wait, although the
-    thread goes on in between: what it does there would count as nested in the transfer. Each is
-    moved to the first of further threads on which no other transfer runs meanwhile.
+    thread may go on in between: what it does there would count as nested in the transfer. Each is
+    moved to the first of further threads on which no other transfer runs meanwhile. If the thread
+    only waits, the transfer stays.
 
     Parameters
     ----------
@@ -39,8 +40,9 @@ def transfers_beside_threads(trace: Trace, launcher: Ints, log: IssueLog) -> Tra
     start, thread = trace.column("start"), trace.column("thread")
     end = start + trace.column("duration")
     is_transfer = np.logical_or(*(host_work(trace, name) for name in _TRANSFERS))
-    beside = is_transfer & (launcher >= 0) & (thread == thread[launcher]) & (end > end[launcher])
-    rows = np.flatnonzero(beside)
+    issued = is_transfer & (launcher >= 0) & (thread == thread[launcher])
+    rows = np.flatnonzero(issued)
+    rows = rows[_works_in(trace, thread[rows], end[launcher[rows]], end[rows])]
     if rows.size == 0:
         return trace
     first_free = int(thread.max()) + 1
@@ -52,7 +54,20 @@ def transfers_beside_threads(trace: Trace, launcher: Ints, log: IssueLog) -> Tra
         moved[row] = first_free + lane
     log.add(
         "link.gloo-transfers", "info", rows.size,
-        "sends and receives of gloo last longer than the calls that issued them",
+        "sends and receives of gloo last while their threads go on",
         f"they are shown on threads of their own, {first_free} and above",
     )  # fmt: skip
     return replace(trace, nodes=trace.nodes.with_columns(thread=pl.Series(moved)))
+
+
+def _works_in(trace: Trace, thread: Ints, begin: Ints, end: Ints) -> Bools:
+    """Return in which intervals of threads an operator begins; shape (intervals,)."""
+    operators = np.flatnonzero(trace.category_mask("operator"))
+    start, of_thread = trace.column("start")[operators], trace.column("thread")[operators]
+    found = np.zeros(thread.size, dtype=np.bool_)
+    for one in np.unique(thread):
+        mine = thread == one
+        starts = np.sort(start[of_thread == one])
+        low, high = (np.searchsorted(starts, side[mine]) for side in (begin, end))
+        found[mine] = high > low
+    return found
