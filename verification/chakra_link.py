@@ -46,7 +46,7 @@ DEFAULT = tuple(
 RULES = {
     "asynchronous": "work on another thread does not block the thread that issued it; the "
         "converter chains both by id",
-    "beside-thread": "a send or receive of gloo goes on beside the thread that issued it, which "
+    "beside-thread": "a send or receive of gloo goes on beside the thread that issued it, if that "
         "works meanwhile",
     "call": "an operation starts and ends inside the one that calls it",
     "calls-are-nodes": "runtime calls are operations with their own time; the linker drops them "
