@@ -95,7 +95,7 @@ def main() -> None:
         for name, source in ((Path(folder).name, folder), (f"{number:,} events", str(million))):
             alone = measure(nadi("run", source))
             print(f"nadi run {name}: {alone}")
-            found = measure(nadi("report", source, "-o", str(page)))
+            found = measure(nadi("report", source, "-o", str(page), "--overwrite"))
             print(f"nadi report {name}: {found}, page of {page.stat().st_size / 1e6:.2f} MB")
             browse(page)
 

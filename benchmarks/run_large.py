@@ -17,7 +17,7 @@ def main() -> None:
     measure(nadi("demo"), runs=1)  # compiled kernels
     content = sum(content_size(file) for file in Path(folder).glob("*.json.gz"))
     with tempfile.TemporaryDirectory() as output:
-        for name, arguments in (("", []), (" -o", ["-o", output])):
+        for name, arguments in (("", []), (" -o", ["-o", output, "--overwrite"])):
             found = measure(nadi("run", folder, *arguments))
             rate = content / 1e6 / found.best
             print(f"nadi run {Path(folder).name}{name}: {content / 1e6:.0f} MB of JSON, {found},"
