@@ -7,22 +7,18 @@ recording of one process, scaled.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from _replay_programs import run
 from torch import nn
 from torch.nn import functional
 
-import nadi
-
 LAYERS, WIDTH, HEADS, SEQUENCE, BATCH = 4, 256, 8, 64, 4
-STEPS, WARMUP, TIMED = 2, 2, 6
 MICRO_BATCHES = 4
 
 
@@ -83,20 +79,6 @@ class Layer(nn.Module):
         return given + self._whole(self.down(hidden))
 
 
-def _run(step: Any, folder: str) -> int:
-    times = []
-    for number in range(WARMUP + TIMED):
-        start = time.perf_counter_ns()
-        step()
-        if number >= WARMUP:
-            times.append(time.perf_counter_ns() - start)
-    with nadi.record(folder, steps=STEPS, warmup=1, overwrite=True) as recording:
-        for _ in range(STEPS + 1):
-            step()
-            recording.step()
-    return int(statistics.median(times))
-
-
 def _shared(ranks: int, folder: str) -> int:
     """Train with so many tensor parallel ranks."""
     torch.manual_seed(0)
@@ -109,7 +91,7 @@ def _shared(ranks: int, folder: str) -> int:
         loss.backward()
         optimizer.step()
 
-    return _run(step, folder)
+    return run(lambda: step, folder)
 
 
 def _staged(rank: int, stages: int, folder: str) -> int:
@@ -158,7 +140,7 @@ def _staged(rank: int, stages: int, folder: str) -> int:
         sent.clear()
         optimizer.step()
 
-    return _run(step, folder)
+    return run(lambda: step, folder)
 
 
 def _rank(rank: int, way: str, size: int, store: str, folder: str) -> None:

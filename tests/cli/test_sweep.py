@@ -70,7 +70,7 @@ def test_a_search_has_the_fastest_of_each_point(capsys: pytest.CaptureFixture[st
     ("arguments", "words"),
     [(["--sweep", "mem2.GBs=1"], "mem2 has no GBs; did you mean GBps; known: GiB, GBps"),
      (["-o", "x.csv"], "--output x.csv: is the file of a sweep"),
-     (["--sweep", "hidden=1", "-o", "x.txt"], ".txt is not known; one of .csv")],
+     (["--sweep", "hidden=1", "-o", "x.txt"], ".txt is not known; use one of .csv")],
 )  # fmt: skip
 def test_what_cannot_be_is_one_line(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]

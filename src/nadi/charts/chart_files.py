@@ -12,30 +12,12 @@ from nadi.charts.chart_drawing import drawn
 from nadi.charts.chart_page import page_of
 from nadi.charts.chart_values import Chart
 from nadi.errors import UsageError
-from nadi.formats.addresses import check_target
-from nadi.formats.files import check_writable, write_beside
+from nadi.formats.files import check_suffix, write_beside
 
-__all__ = ["CHART_FILES", "check_chart_file", "write_charts"]
+__all__ = ["CHART_FILES", "write_charts"]
 
 CHART_FILES = (".html", ".png", ".svg")
 _PNG_PIXELS = 2  # per unit of the drawing
-
-
-def check_chart_file(path: Path, *, overwrite: bool) -> None:
-    """Check that charts can be written to a file, before they are made.
-
-    Raises
-    ------
-    UsageError
-        If the suffix is not known.
-    InputError
-        If the file exists already, or cannot be written.
-    """
-    if path.suffix not in CHART_FILES:
-        what = f"{path.suffix or 'no suffix'} is not known"
-        raise UsageError(str(path), what, f"use one of {', '.join(CHART_FILES)}")
-    check_target(path, [], overwrite=overwrite)
-    check_writable(path)
 
 
 def write_charts(path: Path, charts: Sequence[Chart], title: str = "") -> None:
@@ -51,9 +33,7 @@ def write_charts(path: Path, charts: Sequence[Chart], title: str = "") -> None:
     InputError
         If the file cannot be written.
     """
-    if path.suffix not in CHART_FILES:
-        what = f"{path.suffix or 'no suffix'} is not known"
-        raise UsageError(str(path), what, f"use one of {', '.join(CHART_FILES)}")
+    check_suffix(path, CHART_FILES)
     drawings = [drawn(chart) for chart in charts]
     if path.suffix == ".html":
         content = page_of(drawings, title or charts[0].title).encode()

@@ -153,16 +153,17 @@ def _files(
     name: str, chosen: list[Analysis], output: Path | None, *, overwrite: bool
 ) -> dict[str, Path]:
     """Return the file of each analysis, and check that it can be written."""
-    from nadi.report.analysis_report import check_analysis_file
+    from nadi.formats.files import check_new_file
+    from nadi.report.analysis_report import ANALYSIS_FILES
 
     if output is None:
         return {}
     if name != _ALL:
-        check_analysis_file(output, overwrite=overwrite)
+        check_new_file(output, ANALYSIS_FILES, overwrite=overwrite)
         return {name: output}
     output.mkdir(parents=True, exist_ok=True)
     files = {one.name: output / f"{one.name}.csv" for one in chosen}
     files[_CHARTS] = output / f"{_CHARTS}.html"
     for file in files.values():
-        check_analysis_file(file, overwrite=overwrite)
+        check_new_file(file, ANALYSIS_FILES, overwrite=overwrite)
     return files

@@ -27,9 +27,10 @@ def check_output(output: Path | None, has_sweep: bool, *, overwrite: bool) -> No
             Parameter("output", str(output)), "is the file of a sweep",
             ["name an axis with ", Parameter("sweep"), ", or leave it out"],
         )  # fmt: skip
-    from nadi.report.sweep_report import check_sweep_file
+    from nadi.formats.files import check_new_file
+    from nadi.report.sweep_report import SWEEP_FILES
 
-    check_sweep_file(output, overwrite=overwrite)
+    check_new_file(output, SWEEP_FILES, overwrite=overwrite)
 
 
 def show_sweep(

@@ -72,13 +72,14 @@ def command(
     """Print who waits for whom."""
     with show_progress(announce=False, use="waits") as progress:
         progress("starting")
-        from nadi.charts.chart_files import check_chart_file, write_charts
+        from nadi.charts.chart_files import CHART_FILES, write_charts
+        from nadi.formats.files import check_new_file
         from nadi.pipeline.waiting_jobs import waits
         from nadi.report.text_layout import to_json
         from nadi.report.waits_report import describe_waits, print_waits, wait_charts
 
         if output is not None:
-            check_chart_file(output, overwrite=overwrite)
+            check_new_file(output, CHART_FILES, overwrite=overwrite)
         found = waits(*paths, step=step, window=window, switches=switches, progress=progress)
         if output is not None:
             write_charts(output, wait_charts(found), "Who waits for whom")

@@ -11,7 +11,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ import numpy as np
 from isal import igzip, isal_zlib
 
 from nadi import progress
-from nadi.errors import FormatError, InputError
+from nadi.errors import FormatError, InputError, UsageError
 from nadi.forks import refuse_in_fork
-from nadi.formats.addresses import is_local
+from nadi.formats.addresses import check_target, is_local
 from nadi.model.arrays import Bytes
 from nadi.model.provenance import Source
 
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 __all__ = [
     "BYTE_ORDER_MARK",
     "RawFile",
+    "check_new_file",
     "check_regular",
+    "check_suffix",
     "check_writable",
     "garbage_collection_paused",
     "largest_content",
@@ -360,6 +362,28 @@ def _send(file: IO[bytes], path: Path) -> None:
             shutil.copyfileobj(file, target, _PIECE)
     except Exception as error:  # of many kinds: those of whatever serves the address
         raise _unwritable(path, str(error)) from None
+
+
+def check_new_file(path: Path, suffixes: Sequence[str], *, overwrite: bool) -> None:
+    """Check that a file of one of several kinds can be written, before its content is computed.
+
+    Raises
+    ------
+    UsageError
+        If its suffix is none of ``suffixes``.
+    InputError
+        If the file exists already and ``overwrite`` is not given, or cannot be written.
+    """
+    check_suffix(path, suffixes)
+    check_target(path, [], overwrite=overwrite)
+    check_writable(path)
+
+
+def check_suffix(path: Path, suffixes: Sequence[str]) -> None:
+    """Raise UsageError if the suffix of a file, which says its kind, is none of ``suffixes``."""
+    if path.suffix not in suffixes:
+        what = f"{path.suffix or 'no suffix'} is not known"
+        raise UsageError(str(path), what, f"use one of {', '.join(suffixes)}")
 
 
 def check_writable(path: Path) -> None:

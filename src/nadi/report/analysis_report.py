@@ -12,15 +12,13 @@ from rich.text import Text
 
 from nadi.analyze.analysis_registry import ANALYSES, Analysis, analysis_named
 from nadi.charts.chart_files import CHART_FILES, write_charts
-from nadi.errors import UsageError
-from nadi.formats.addresses import check_target
-from nadi.formats.files import check_writable, write_beside
+from nadi.formats.files import write_beside
 from nadi.report.analysis_charts import analysis_chart
 from nadi.report.text_layout import make_table, name_cell, print_table, to_json
 from nadi.units import format_bytes, format_count, format_counted, format_ns
 
 __all__ = [
-    "ANALYSIS_FILES", "check_analysis_file", "print_analyses", "print_analysis", "write_analysis",
+    "ANALYSIS_FILES", "print_analyses", "print_analysis", "write_analysis",
     "write_analysis_page",
 ]  # fmt: skip
 
@@ -92,23 +90,6 @@ def _cell(name: str, value: Any) -> str | Text:
     if isinstance(value, float):
         return f"{value:.1f}" if name.endswith("percent") else f"{value:.4g}"
     return name_cell(str(value))
-
-
-def check_analysis_file(path: Path, *, overwrite: bool) -> None:
-    """Check that a table can be written, before it is worked out.
-
-    Raises
-    ------
-    UsageError
-        If the suffix is not known.
-    InputError
-        If the file exists already, or cannot be written.
-    """
-    if path.suffix not in ANALYSIS_FILES:
-        what = f"{path.suffix or 'no suffix'} is not known"
-        raise UsageError(str(path), what, f"use one of {', '.join(ANALYSIS_FILES)}")
-    check_target(path, [], overwrite=overwrite)
-    check_writable(path)
 
 
 def write_analysis(path: Path, one: Analysis, table: pl.DataFrame) -> None:

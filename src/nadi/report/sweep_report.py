@@ -14,17 +14,15 @@ from rich.text import Text
 from nadi.charts.chart_files import CHART_FILES, write_charts
 from nadi.charts.chart_scales import short_number
 from nadi.charts.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
-from nadi.errors import UsageError
 from nadi.estimate.sweep_axes import SweepAxis
-from nadi.formats.addresses import check_target
-from nadi.formats.files import check_writable, write_beside
+from nadi.formats.files import write_beside
 from nadi.model.arrays import Floats
 from nadi.report.text_layout import make_table, print_table, to_json
 from nadi.units import format_bytes, format_count, format_ns, format_number
 
-__all__ = ["check_sweep_file", "print_sweep", "sweep_chart", "sweep_rows", "write_sweep"]
+__all__ = ["SWEEP_FILES", "print_sweep", "sweep_chart", "sweep_rows", "write_sweep"]
 
-_TABLES = (".csv", ".json", ".parquet")
+SWEEP_FILES = (".csv", ".json", ".parquet", *CHART_FILES)
 _MOST_ROWS, _MOST_COLUMNS = 40, 12
 _MOST_LINES = 10  # of a chart, before two axes make a heat map
 _RATE = "sequences/s"
@@ -38,23 +36,6 @@ _MOVED = ("weight_offload", "activations_offload", "optimizer_offload")
 def sweep_rows(frame: pl.DataFrame) -> bytes:
     """Write the rows of a sweep as JSON."""
     return to_json(frame.to_dicts())
-
-
-def check_sweep_file(path: Path, *, overwrite: bool) -> None:
-    """Check that the result can be written, before it is worked out.
-
-    Raises
-    ------
-    UsageError
-        If the suffix is not known.
-    InputError
-        If the file exists already, or cannot be written.
-    """
-    if path.suffix not in (*_TABLES, *CHART_FILES):
-        known = ", ".join((*_TABLES, *CHART_FILES))
-        raise UsageError(str(path), f"{path.suffix or 'no suffix'} is not known", f"one of {known}")
-    check_target(path, [], overwrite=overwrite)
-    check_writable(path)
 
 
 def write_sweep(path: Path, frame: pl.DataFrame, axes: Sequence[SweepAxis], title: str) -> None:

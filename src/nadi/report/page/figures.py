@@ -15,7 +15,7 @@ from nadi.units import (
     printable,
 )
 
-__all__ = ["Figures", "Path", "bar", "stacked_bar", "table", "text"]
+__all__ = ["Figures", "Path", "bar", "stacked_bar", "table", "text", "tiles"]
 
 Path = Sequence[str | int]
 _SHOWN = 90  # letters of a name; the rest is shown when it is clicked
@@ -196,6 +196,15 @@ def table(
         f'<div class=block><div class="scroll{tall}"><table{extra}>{caption}<thead><tr>{head}</tr>'
         f"</thead>\n<tbody>\n{body}\n</tbody></table></div></div>"
     )
+
+
+def tiles(shown: Sequence[tuple[str, str, str]]) -> str:
+    """Write tiles beside each other: the title, the value and the note of each."""
+    each = (
+        f"<div class=tile><h3>{title}</h3><p class=value>{value}</p><p>{note}</p></div>"
+        for title, value, note in shown
+    )
+    return f"<div class=tiles>{''.join(each)}</div>"
 
 
 def bar(value: float, largest: float, kind: str = "plain") -> str:

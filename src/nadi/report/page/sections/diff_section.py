@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nadi.report.page.figures import Figures, bar, table, text
+from nadi.report.page.figures import Figures, bar, table, text, tiles
 
 __all__ = ["ORDER", "TITLE", "render"]
 
@@ -30,16 +30,12 @@ def render(figures: Figures) -> str:
 
 def _first_lines(figures: Figures) -> str:
     before, after = (str(figures.get("diff", name)) for name in ("before", "after"))
-    tiles = [
+    shown = [
         ("before", figures.mean_ns("diff", "before_ns"), f"a step of {text(before)}"),
         ("after", figures.mean_ns("diff", "after_ns"), f"a step of {text(after)}"),
         ("change", figures.change_ns("diff", "change_ns"),
          f"{figures.share(('diff', 'change_ns'), ('diff', 'before_ns'))} of the step before"),
     ]  # fmt: skip
-    shown = "".join(
-        f"<div class=tile><h3>{title}</h3><p class=value>{value}</p><p>{note}</p></div>"
-        for title, value, note in tiles
-    )
     said = "".join(
         f"<p>{title}: {text(lines[0])}</p>"
         for title, lines in (
@@ -49,7 +45,7 @@ def _first_lines(figures: Figures) -> str:
         if lines
     )
     rest = f"<p>The timeline shows both; all other sections are about {text(after)}.</p>"
-    return f"<div class=tiles>{shown}</div>{said}{rest}"
+    return f"{tiles(shown)}{said}{rest}"
 
 
 def _kinds(figures: Figures) -> str:

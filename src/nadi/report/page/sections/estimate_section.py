@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nadi.report.estimate_words import PART_NAMES, TENSOR_NAMES
-from nadi.report.page.figures import Figures, Path, bar, table, text
+from nadi.report.page.figures import Figures, Path, bar, table, text, tiles
 
 __all__ = ["ORDER", "TITLE", "render"]
 
@@ -16,7 +16,7 @@ def render(figures: Figures) -> str:
     figures = figures.under("estimate")
     if figures.get("seconds") is None:
         return ""
-    tiles = [
+    shown = [
         ("step", figures.seconds("seconds"), "estimated"),
         ("rate", figures.mean("rate"), "sequences per second"),
         ("efficiency", figures.percent("efficiency"), "of the matrix engine's peak"),
@@ -24,14 +24,10 @@ def render(figures: Figures) -> str:
     if figures.get("price_per_million_tokens"):
         currency = text(figures.get("currency"))
         price = figures.mean("price_per_million_tokens")
-        tiles.append(("price", price, f"{currency} a million tokens"))
-    shown = "".join(
-        f"<div class=tile><h3>{title}</h3><p class=value>{value}</p><p>{note}</p></div>"
-        for title, value, note in tiles
-    )
+        shown.append(("price", price, f"{currency} a million tokens"))
     lacks = figures.get("lacks")
     problem = f"<p>Not possible: {text(lacks)}</p>" if lacks else ""
-    return f"<div class=tiles>{shown}</div>{problem}" + _times(figures) + _memory(figures)
+    return tiles(shown) + problem + _times(figures) + _memory(figures)
 
 
 def _times(figures: Figures) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.charts.chart_values import ChartAxis, LineChart, LineSeries
-from nadi.report.page.figures import Figures, bar, table, text
+from nadi.report.page.figures import Figures, bar, table, text, tiles
 from nadi.report.page.page_charts import chart_html
 
 __all__ = ["ORDER", "TITLE", "render"]
@@ -20,18 +20,14 @@ def render(figures: Figures) -> str:
     if figures.get("with_tiers_ns") is None:
         return ""
     where = f"{figures.count('ranks')} ranks on {text(figures.get('system'))}"
-    tiles = (
+    shown = (
         ("without tiers", figures.ns("without_tiers_ns"), where),
         ("with tiers", figures.ns("with_tiers_ns"), text(figures.get("placement"))),
         ("with by without", figures.share(("with_tiers_ns",), ("without_tiers_ns",)),
          f"in lower tiers: {text(', '.join(figures.get('moves', otherwise=[])) or 'nothing')}"),
     )  # fmt: skip
-    shown = "".join(
-        f"<div class=tile><h3>{title}</h3><p class=value>{value}</p><p>{note}</p></div>"
-        for title, value, note in tiles
-    )
     charts = "".join(map(chart_html, _live(figures)))
-    return f"<div class=tiles>{shown}</div>" + _tiers(figures) + charts + _roles(figures)
+    return tiles(shown) + _tiers(figures) + charts + _roles(figures)
 
 
 def _tiers(figures: Figures) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nadi.report.compared_prediction_report import PART_WORDS
-from nadi.report.page.figures import Figures, Path, bar, table, text
+from nadi.report.page.figures import Figures, Path, bar, table, text, tiles
 
 __all__ = ["ORDER", "TITLE", "render"]
 
@@ -132,12 +132,8 @@ def _tiles(
         last = ("change", figures.change_ns(*change), share)
     else:
         last = ("predicted by measured", figures.share(predicted, whole), "of the measured time")
-    tiles = (("measured", *measured), ("predicted", *predicted_tile), last)
-    shown = "".join(
-        f"<div class=tile><h3>{title}</h3><p class=value>{value}</p><p>{note}</p></div>"
-        for title, value, note in tiles
-    )
-    return f"<div class=tiles>{shown}</div>"
+    shown = (("measured", *measured), ("predicted", *predicted_tile), last)
+    return tiles(shown)
 
 
 def _kinds(before: Figures, first: Path, after: Figures, second: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nadi.report.page.figures import Figures, Path, bar, table, text
+from nadi.report.page.figures import Figures, Path, bar, table, text, tiles
 
 __all__ = ["ORDER", "TITLE", "render"]
 
@@ -15,30 +15,26 @@ def render(figures: Figures) -> str:
     if figures.get("measured_ns") is None:
         return ""
     window = text(figures.get("window", otherwise=""))
-    tiles = [_tile("measured", figures.ns("measured_ns"), window)]
+    shown = [("measured", figures.ns("measured_ns"), window)]
     if figures.get("replayed_ns") is not None:
-        tiles.append(_tile("replayed", figures.ns("replayed_ns"), _same(figures)))
+        shown.append(("replayed", figures.ns("replayed_ns"), _same(figures)))
     if figures.get("on_system"):
         system = text(figures.get("on_system", "system"))
-        tiles.append(_tile("predicted", figures.ns("on_system", "predicted_ns"), f"on {system}"))
+        shown.append(("predicted", figures.ns("on_system", "predicted_ns"), f"on {system}"))
     if figures.get("explained"):
         explained, of = ("explained", "explained_ns"), ("explained", "measured_ns")
         note = f"{figures.share(explained, of)} of the whole recording"
-        tiles.append(_tile("explained by dependencies", figures.ns(*explained), note))
+        shown.append(("explained by dependencies", figures.ns(*explained), note))
     if figures.get("exposed_comm_ns"):
         exposed: Path = ("exposed_comm_ns",)
         note = f"{figures.share(exposed, ('measured_ns',))} of the step, mean over ranks"
-        tiles.append(_tile("exposed communication", figures.ns(*exposed), note))
-    return f"<div class=tiles>{''.join(tiles)}</div>" + _steps(figures)
+        shown.append(("exposed communication", figures.ns(*exposed), note))
+    return tiles(shown) + _steps(figures)
 
 
 def _same(figures: Figures) -> str:
     same = figures.get("measured_ns") == figures.get("replayed_ns")
     return "identical" if same else "not the measured time"
-
-
-def _tile(title: str, value: str, note: str) -> str:
-    return f"<div class=tile><h3>{title}</h3><p class=value>{value}</p><p>{note}</p></div>"
 
 
 def _steps(figures: Figures) -> str:
