@@ -21,7 +21,11 @@ ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Lengths of contexts."""
 _MOST_DISCOUNT = 0.02
 """Of a context that was seen once: one symbol in fifty backs off by one length."""
+_WITH_START = 8
+"""From this length on a context also knows what its sequence began with: the role of the rank.
+Shorter ones are shared by all roles, and by all jobs."""
 _FACTOR = 0x9E3779B97F4A7C15
+_START_FACTOR = 0xC2B2AE3D27D4EB4F
 _SHIFT = 1 << 32
 _MASK = (1 << 64) - 1
 
@@ -81,6 +85,7 @@ class History:
 
     def __init__(self, start: int) -> None:
         self._passed = [0]
+        self._of_start = start * _START_FACTOR & _MASK
         self.append(start)
 
     def __len__(self) -> int:
@@ -99,7 +104,8 @@ class History:
     def context(self, level: int) -> int:
         """Return the hash of the last ``ORDERS[level]`` symbols, or of all if they are fewer."""
         order = min(ORDERS[level], len(self._passed) - 1)
-        return (self._passed[-1] - self._passed[-1 - order] * _powers()[order]) & _MASK
+        recent = self._passed[-1] - self._passed[-1 - order] * _powers()[order]
+        return (recent + self._of_start * (ORDERS[level] >= _WITH_START)) & _MASK
 
 
 @cache
@@ -119,11 +125,14 @@ def _hashes(symbols: Ints) -> Hashes:
     passed = history.prefixes(symbols[1:-1].tolist())
     place = np.arange(1, symbols.size)
     powers = np.array(_powers(), dtype=np.uint64)
+    of_start = np.uint64(int(symbols[0]) * _START_FACTOR & _MASK)
     found = np.empty((len(ORDERS), place.size), dtype=np.uint64)
     with np.errstate(over="ignore"):
         for level, order in enumerate(ORDERS):
             own = np.minimum(order, place)
             found[level] = passed[place] - passed[place - own] * powers[own]
+            if order >= _WITH_START:
+                found[level] += of_start
     return found
 
 

@@ -17,6 +17,7 @@ from nadi.model.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
 from nadi.model.trace import Job, Trace
 from nadi.pricing.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.pricing.traced_operations import operations_of
+from nadi.simulator.machine.system import COLLECTIVES
 from nadi.simulator.results.memory_accounts import storage_uses
 from nadi.simulator.work.recorded_work import nodes_of_job
 from nadi.synthesis.storage_lives import Lives, lives_of_uses
@@ -177,7 +178,7 @@ def played_ranks(job: Job | Sequence[Trace]) -> list[PlayedTrace]:
         job = unfold_job(job)
     if isinstance(job, Job) and job.rank_groups is not None:
         return [PlayedTrace(job.own_trace(place), None) for place in range(len(job.traces))]
-    traces, recorded = nodes_of_job(job, (), at_once=True)
+    traces, recorded = nodes_of_job(job, COLLECTIVES, at_once=True)
     return [
         PlayedTrace(trace, recorded[rank] if recorded else None)
         for rank, trace in enumerate(traces)

@@ -26,7 +26,7 @@ from nadi.synthesis.transformer import Layer, Transformer, check_transformer
 
 __all__ = ["decode_model", "encode_model"]
 
-_HEAD = b"nadi trace model 2\n"
+_HEAD = b"nadi trace model 3\n"
 _REMEDY = "give a file that nadi learn of this version wrote"
 _TYPES = ("<i8", "<u8", "<f8", "<f4")
 _LARGEST = 1 << 32
