@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.analyze.verdict import BOUND_BY
+from nadi.analyze.rank_excess import Excess
+from nadi.analyze.verdict import BOUND_BY, LateRank
 from nadi.graph.critical_paths import PATH_KINDS
 from tests.conftest import PairWriter
 
@@ -46,6 +47,12 @@ def run_of(folder: Path, ranks: list[list[Op]], *, since: list[float] | None = N
             node["pid"] = rank
         writer.write(f"_{rank}")
     return nadi.run(folder)
+
+
+@pytest.mark.parametrize(("caused_ns", "is_alone"), [(4, False), (5, False), (6, True)])
+def test_a_rank_is_alone_if_it_causes_more_than_half(caused_ns: int, is_alone: bool) -> None:
+    excess = Excess("", "", 0, 0, 0)
+    assert LateRank(0, 1, caused_ns, 10, 0, excess).is_alone is is_alone
 
 
 def test_the_cause_of_a_late_rank_is_what_it_does_more_and_not_what_takes_longest(

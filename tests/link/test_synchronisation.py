@@ -110,6 +110,16 @@ def test_stream_synchronisation_says_which_stream(device: DeviceWriter) -> None:
     assert inferred(trace, "sync") == [False]
 
 
+def test_a_stated_stream_is_not_guessed_also_if_it_is_the_first(device: DeviceWriter) -> None:
+    """A copy on another stream was launched last and ends as the call does."""
+    device.work("a", (0, 5), (10, 100), stream=0)
+    device.work("copy", (6, 9), (12, 104), stream=7, cat="gpu_memcpy", by="cudaMemcpyAsync")
+    device.sync_event("Stream Sync", device.call("cudaStreamSynchronize", 20, 85), stream=0)
+    trace = device.read()
+    assert pairs(trace, "sync") == [("a", "cudaStreamSynchronize")]
+    assert inferred(trace, "sync") == [False]
+
+
 def test_a_call_of_an_unknown_stream_takes_nothing_from_those_after_it(
     device: DeviceWriter,
 ) -> None:
