@@ -72,10 +72,12 @@ def measure(command: list[str], runs: int = 3, **environment: str) -> Measured:
     seconds, busy = [], []
     for _ in range(runs):
         begin, before = time.perf_counter(), _children_cpu()
-        subprocess.run(
-            command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        done = subprocess.run(
+            command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             env=environment,
         )  # fmt: skip
+        if done.returncode:
+            sys.exit(f"{' '.join(command)}: {done.stderr.decode()}")
         seconds.append(time.perf_counter() - begin)
         busy.append(_children_cpu() - before)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024

@@ -9,10 +9,12 @@ and 11.8 s for what operators launch in 216,000 (peers/hta.md).
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from _measure import peak_memory_mb
-from hta_critical_path import TARGET, write_copies
+from hta_critical_path import write_copies
 
 import nadi
 from nadi.analyze import ANALYSES, events_of
@@ -20,12 +22,11 @@ from nadi.analyze import ANALYSES, events_of
 
 def main() -> None:
     copies = int(sys.argv[1]) if len(sys.argv) > 1 else 22
-    small = nadi.read(_written(1))
+    small, _ = _read_copies(1)
     for one in ANALYSES:  # compiled kernels
         if not one.of_job:
             _timed(lambda one=one: one(events_of(small)))
-    path = _written(copies)
-    trace, reading = _timed(lambda: nadi.read(path))
+    trace, reading = _read_copies(copies)
     print(
         f"{trace.nodes.height:,} events: read in {reading:.2f} s, "
         f"{peak_memory_mb():,.0f} MB at peak"
@@ -46,12 +47,14 @@ def main() -> None:
     print(
         f"all in {total:.2f} s, the slowest in {slowest:.2f} s, {peak_memory_mb():,.0f} MB at peak"
     )
-    TARGET.unlink()
 
 
-def _written(copies):  # type: ignore[no-untyped-def]
-    write_copies(copies)
-    return TARGET
+def _read_copies(copies):  # type: ignore[no-untyped-def]
+    """Write a trace and read it; gives it, and the seconds of reading."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        write_copies(path, copies)
+        return _timed(lambda: nadi.read(path))
 
 
 def _timed(work):  # type: ignore[no-untyped-def]

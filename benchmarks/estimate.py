@@ -3,7 +3,7 @@
 Usage: python benchmarks/estimate.py
 
 One core evaluates parts of a space; then whole searches run as commands: 530 billion parameters on
-5,128 processors, and 175 billion on 512 with a second memory tier, 13.2 million configurations.
+5,128 ranks, and 175 billion on 512 with a second memory tier, 13.2 million configurations.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def main() -> None:
         one_core(f"default, {name} on dgx-h100", read_model(name), machine_of_name)
         space = search_space(read_model(name), machine_of_name, 512, 4096)
         command(
-            f"{name} on 512 processors of dgx-h100",
+            f"{name} on 512 ranks of dgx-h100",
             [name, "dgx-h100", "--ranks", "512", "--global-batch", "4096"], space.size,
         )  # fmt: skip
     found = measure(nadi("estimate", *(str(EXAMPLES / f"{name}.json") for name in
@@ -114,7 +114,7 @@ def main() -> None:
         for name, told in (("model", model), ("large", large), ("wide", wide), ("one", single)):
             paths[name] = str(Path(folder) / f"{name}.json")
             Path(paths[name]).write_text(json.dumps(told))
-        for name, processors, batch, options in (
+        for name, ranks, batch, options in (
             ("large", 5128, 2520, ["--round-batch", "--set", "datatype=bfloat16", "--set",
                                    "fused_activation=true,false"]),
             ("model", 512, 8192, [word for one in WIDE for word in ("--set", one)]),
@@ -125,11 +125,11 @@ def main() -> None:
             space = search_space(
                 msgspec.convert(told, ModelDescription),
                 msgspec.convert(single if name == "large" else wide, MachineDescription),
-                processors, batch, given, round_batch="--round-batch" in options, rules=CALCULON,
+                ranks, batch, given, round_batch="--round-batch" in options, rules=CALCULON,
             )  # fmt: skip
             command(
-                f"{name} on {processors} processors",
-                [paths[name], paths[system], "--ranks", str(processors), "--global-batch",
+                f"{name} on {ranks} ranks",
+                [paths[name], paths[system], "--ranks", str(ranks), "--global-batch",
                  str(batch), *options, *COMPAT], space.size,
             )  # fmt: skip
 

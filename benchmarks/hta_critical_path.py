@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,17 @@ from _measure import SHARED, best_of
 import nadi
 
 SOURCE = SHARED / "traces" / "gpu_hta" / "ns_resolution.json.gz"
-TARGET = Path("/tmp/nadi-benchmark-hta.json")
 _GAP = 1000.0  # us between copies
 _IDS = 1_000_000  # correlations of one copy are below
 
 
-def write_copies(copies: int) -> None:
+def write_copies(target: Path, copies: int) -> None:
     """Write the trace so many times, with other times, correlations and steps each time."""
     with gzip.open(SOURCE) as file:
         events: list[dict[str, Any]] = json.load(file)["traceEvents"]
     work = [e for e in events if e["ph"] == "X" and e["cat"] != "Trace"]
     length = max(e["ts"] + e["dur"] for e in work) - min(e["ts"] for e in work) + _GAP
-    with TARGET.open("w") as file:
+    with target.open("w") as file:
         file.write('{"schemaVersion":1,"traceEvents":[\n')
         for copy in range(copies):
             lines = (json.dumps(_moved(event, copy, length)) for event in events)
@@ -52,10 +52,12 @@ def _moved(event: dict[str, Any], copy: int, length: float) -> dict[str, Any]:
 def main() -> None:
     """Print a table."""
     copies = int(sys.argv[1]) if len(sys.argv) > 1 else 22
-    write_copies(copies)
-    begin = time.perf_counter()
-    trace = nadi.read(TARGET)
-    reading = time.perf_counter() - begin
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "trace.json"
+        write_copies(target, copies)
+        begin = time.perf_counter()
+        trace = nadi.read(target)
+        reading = time.perf_counter() - begin
     path = nadi.analyze.hta_critical_path(trace)
     print(f"{trace.nodes.height:,} events, read in {reading:.2f} s")
     print(f"whole trace: {path.nodes.height:,} nodes, {path.edges.height:,} edges in "
@@ -65,7 +67,6 @@ def main() -> None:
     )
     print(f"one step of it: {step:.2f} s")
     print(f"breakdown and summary: {best_of(lambda: path.summary()):.2f} s")
-    TARGET.unlink()
 
 
 if __name__ == "__main__":

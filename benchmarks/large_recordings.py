@@ -17,9 +17,10 @@ import sys
 from pathlib import Path
 
 from _measure import nadi
-from hta_critical_path import TARGET, write_copies
+from hta_critical_path import write_copies
 
 PLACE = Path("/tmp/nadi-benchmark-large")
+TARGET = PLACE.with_suffix(".json")
 _COPIES = 9  # of 45,000 events
 _ANALYSES = ("temporal", "kernels", "idle", "all")
 _BLOCK = 20  # copies that are written at once
@@ -49,7 +50,7 @@ def measured(*arguments: str) -> str:
 
 def ranks(count: int) -> None:
     """Analyse many ranks."""
-    write_copies(_COPIES)
+    write_copies(TARGET, _COPIES)
     for rank in range(count):
         os.link(TARGET, PLACE / f"rank{rank}.json")
     size = TARGET.stat().st_size
@@ -62,7 +63,7 @@ def ranks(count: int) -> None:
 
 def one_file(gigabytes: float) -> None:
     """Analyse a step of a large file."""
-    write_copies(_BLOCK)
+    write_copies(TARGET, _BLOCK)
     head, _, rest = TARGET.read_bytes().partition(b"[\n")
     events = rest[: rest.rindex(b"\n]}")]
     file = PLACE / "large.json"

@@ -8,6 +8,7 @@ With ``whole`` also times link and .et of the largest pair as processes, with an
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 
 from _measure import SHARED, best_of, measure
@@ -59,13 +60,14 @@ def main() -> None:
         report(name, nadi.read(TRACES / f"{name}.json.gz"), None)
     if "whole" in sys.argv[1:]:
         folder = TRACES / "cpu_transformer_big"
-        target = Path("/tmp/nadi-benchmark-tensor-deps.et")
+        place = tempfile.TemporaryDirectory()
+        target = Path(place.name) / "linked.et"
         for tensors in "10":
             files = [str(folder / f"{name}.json.gz") for name in ("host", "device")]
             found = measure([sys.executable, "-c", _WHOLE, *files, tensors, str(target)], runs=5)
             # the peak is that of the command with tensors, which comes first
             print(f"link and .et, {'with' if tensors == '1' else 'without'} tensors: {found}")
-        target.unlink()
+        place.cleanup()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from tests.conftest import PairWriter
 SOURCE = Path(nadi.__file__).parent
 # of values that no command takes
 ONLY_IN_PYTHON = {
-    "changes", "comm_type", "digraph", "given", "group", "name", "parts", "paths", "policy",
+    "changes", "comm_type", "digraph", "given", "group", "job", "name", "parts", "paths", "policy",
     "root", "seconds", "window_size",
 }  # fmt: skip
 

@@ -5,7 +5,7 @@ its refusal. All statistics must agree within 1e-9 of their value, and what it r
 refused for the same reason. The study of a second memory tier has the fastest execution of a
 small space for each of 24 bandwidths and machines: execution, rate and counts must be the same, and
 the rates that ``nadi cxl`` has in a space with these executions and more. Calculon's own search
-of 530 billion parameters on 5,128 processors must count the same executions.
+of 530 billion parameters on 5,128 ranks must count the same executions.
 
     python verification/calculon.py [POINTS.json.gz [STUDY.json.gz]]
 """

@@ -362,3 +362,12 @@ def test_interruption_is_no_success(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=tmp_path)
     assert done.returncode in (130, -signal.SIGINT)
     assert b"Traceback" not in done.stderr
+
+
+def test_more_than_the_memory_is_refused_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    ranks = 10**15
+    given = ["collective", "all_reduce", "1MB", "--system", "dgx-h100", "--ranks", str(ranks)]
+    assert main(given) == 2
+    told = capfd.readouterr().err
+    assert told.startswith("nadi: memory: Unable to allocate")
+    assert told.count("\n") == 1

@@ -14,7 +14,7 @@ from nadi.load import read_execution, read_machine, read_model
 from tests.estimate.described import EXAMPLES, estimate, execution, machine, model, read
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
-    ({"num_procs": 63}, "processors", "8 x 4 x 2 is not 63"),
+    ({"num_procs": 63}, "ranks", "8 x 4 x 2 is not 63"),
     ({"batch_size": 255}, "replicas", "255 over 2"),
     ({"microbatch_size": 3}, "microbatches", "128 over 3"),
     ({"tensor_par": 9, "num_procs": 72}, "heads", "96 over 9"),

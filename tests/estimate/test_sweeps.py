@@ -162,9 +162,9 @@ def test_searches_take_keys_of_systems() -> None:
     found = sweep_search(described, axes, {"tensor_par": [1], "microbatch_size": [1]})
     for point, result in enumerate(found.results):
         here = described_at(described, found.axes, point)
-        processors = here.execution.num_procs
-        assert processors == [4, 16][point % 2]
-        there = describe_search("gpt3-125m", "dgx-h100", processors, 16)
+        ranks = here.execution.num_procs
+        assert ranks == [4, 16][point % 2]
+        there = describe_search("gpt3-125m", "dgx-h100", ranks, 16)
         assert here.machine.nested == there.machine.nested
         assert here.machine.mem2.GiB == [1, 100][point // 2]
         assert result.best

@@ -17,6 +17,7 @@ def test_graphs_jobs_and_traces_are_not_taken_for_each_other(
     trace: Any = nadi.link_pair(host, device)
     job: Any = nadi.load_job(demo_folder)
     window: Any = object()
+    graph = nadi.build_graph(job)
     cases = [
         (lambda: nadi.what_if(job, "no-gaps"), "graph: it is of type Job, not EventGraph"),
         (lambda: nadi.to_networkx(job), "graph: it is of type Job, not EventGraph"),
@@ -25,10 +26,23 @@ def test_graphs_jobs_and_traces_are_not_taken_for_each_other(
         (lambda: nadi.build_graph(trace), "job: it is of type Trace, not Job"),
         (lambda: nadi.link_pair(host, host), "device: no operation has a time"),
         (lambda: nadi.run(), "paths: none is given"),
+        (lambda: nadi.link_pair(host, job), "device: it is of type Job, not Trace"),
+        (lambda: nadi.run(job), "path: it is of type Job, neither a text nor a Path"),
+        (lambda: nadi.simulate(trace, "dgx-h100"), "job: it is of type Trace, not Job"),
+        (lambda: nadi.simulate(job, trace), "system: it is of type Trace, neither a name"),
+        (lambda: nadi.redraw(job, "x.json"), "answer: it is of type Job, not WhatIf"),
+        (lambda: nadi.what_if(graph, trace), "is of type Trace, and no change"),
+        (lambda: nadi.from_networkx(job), "digraph: was not made by to_networkx"),
     ]
     for call, words in cases:
         with pytest.raises(nadi.NadiError, match=words):
             call()
+
+
+def test_a_run_takes_changes_as_texts_and_as_values(demo_folder: Path) -> None:
+    parsed = nadi.whatif.parse_change("scale aten::addmm 0.5")
+    gains = [nadi.run(demo_folder, what_if=one).what_ifs[0].step_ns for one in (parsed, [parsed])]
+    assert gains == [nadi.run(demo_folder, what_if=str(parsed)).what_ifs[0].step_ns] * 2
 
 
 def test_a_system_may_be_given_by_its_name(demo_folder: Path) -> None:

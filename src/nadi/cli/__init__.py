@@ -57,6 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         _complain(f"standard output: {error.strerror or error}")
         return 2
+    except MemoryError as error:
+        reason = str(error) or "this needs more than the machine has"
+        _complain(f"memory: {reason}; ask for less, or use a machine that has more")
+        return 2
     except (KeyboardInterrupt, EOFError):
         code = 130
     except SystemExit:  # typer's, when nobody reads the output any more: as of a signal

@@ -37,7 +37,9 @@ def command(
 
     place = locate(page)
     if place.suffix not in (".html", ".htm"):
-        raise UsageError(page, "is no page", f"write one first: nadi report {page} -o report.html")
+        raise UsageError(
+            page, "is no page in HTML", f"write one first: nadi report {page} -o report.html"
+        )
     server = page_server(bytes(read_file(place).content))
     address = f"http://127.0.0.1:{server.server_port}/"
     serving = Thread(target=server.serve_forever, daemon=True)

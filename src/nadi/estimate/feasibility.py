@@ -27,7 +27,7 @@ class Reason(NamedTuple):
 
 REASONS: tuple[Reason, ...] = (
     Reason("", ""),
-    Reason("processors", "the degrees of parallelism do not multiply to the number of ranks"),
+    Reason("ranks", "the degrees of parallelism do not multiply to the number of ranks"),
     Reason("replicas", "the batch does not divide by the degree of data parallelism"),
     Reason("microbatches", "the batch of a replica does not divide by the micro-batch"),
     Reason("heads", "the attention's heads do not divide by the degree of tensor parallelism"),
@@ -75,7 +75,7 @@ def shape_reasons(
         alone = alone & (degree <= e.expert_par * np.where(e.expert_par > 1, 1, degree))
     has_tier, is_large, is_filled = _network_rules(machine, e, own)
     broken = {
-        "processors": degree * stages * replicas != e.num_procs,
+        "ranks": degree * stages * replicas != e.num_procs,
         "replicas": local * replicas != e.batch_size,
         "microbatches": local % e.microbatch_size != 0,
         "heads": model.attn_heads % degree != 0,
@@ -180,7 +180,7 @@ def reason_text(
     e = execution
     reason = REASONS[code]
     numbers = {
-        "processors": f"{e.tensor_par} x {e.pipeline_par} x {e.data_par} is not {e.num_procs}",
+        "ranks": f"{e.tensor_par} x {e.pipeline_par} x {e.data_par} is not {e.num_procs}",
         "replicas": f"{e.batch_size} over {e.data_par}",
         "microbatches": f"{e.batch_size // e.data_par} over {e.microbatch_size}",
         "heads": f"{model.attn_heads} over {e.tensor_par}",

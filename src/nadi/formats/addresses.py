@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -19,10 +20,13 @@ def locate(place: Path | str) -> Path:
     Raises
     ------
     InputError
-        If the text is empty, the protocol unknown, or the package that it needs not installed.
+        If it is no text or empty, the protocol unknown, or the package that it needs not installed.
     """
     if place == "":  # which a Path would take for this folder: often a variable that is not set
         raise InputError("''", "is no path", "name a file or a folder")
+    if not isinstance(place, str | os.PathLike) and not hasattr(place, "open"):
+        what = f"it is of type {type(place).__name__}, neither a text nor a Path"
+        raise InputError("path", what, "name a file or a folder")
     if isinstance(place, Path) or "://" not in str(place):
         return Path(place)
     from upath import UPath

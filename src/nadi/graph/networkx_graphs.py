@@ -82,7 +82,7 @@ def from_networkx(digraph: nx.DiGraph) -> EventGraph:
     CycleError
         If dependencies form a cycle; the error names the operations.
     """
-    original = digraph.graph.get(_ORIGINAL)
+    original = getattr(digraph, "graph", {}).get(_ORIGINAL)
     if not isinstance(original, EventGraph):
         raise UsageError(
             Parameter("digraph"), "was not made by to_networkx",

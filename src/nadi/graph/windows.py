@@ -187,7 +187,7 @@ def time_range(window: str) -> tuple[int, int]:
     UsageError
         If it is none.
     """
-    begin, colon, end = window.partition(":")
+    begin, colon, end = str(window).partition(":")
     try:
         if not colon:
             raise ValueError("two times are needed")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.errors import PairError, Parameter
+from nadi.errors import PairError, Parameter, check_kind
 from nadi.link.communication.issue_order import group_order
 from nadi.link.communication.rank_communication import communication
 from nadi.link.dependencies.all_dependencies import find_deps
@@ -62,6 +62,8 @@ def link_pair(
     PairError
         Under the conditions of :func:`nadi.link.matching.operation_matching.match_operations`.
     """
+    for name, trace in (("host", host), ("device", device)):
+        check_kind(name, trace, Trace, "read it with nadi.read")
     if device.nodes.height and not (device.column("start") >= 0).any():
         raise PairError(
             Parameter("device"), "no operation has a time", "pass the Kineto trace of the rank"

@@ -56,12 +56,12 @@ def read_model(path_or_name: Path | str, sequence: int = 0) -> ModelDescription:
     return model_of_language_model(load_language_model(path_or_name), sequence)
 
 
-def read_machine(path_or_name: Path | str, processors: int = 0) -> MachineDescription:
+def read_machine(path_or_name: Path | str, ranks: int = 0) -> MachineDescription:
     """Read a machine: a system by name or file, or Calculon's system file.
 
     Parameters
     ----------
-    processors
+    ranks
         How many there are, which a system's network depends on; by default those of a node.
 
     Raises
@@ -69,12 +69,12 @@ def read_machine(path_or_name: Path | str, processors: int = 0) -> MachineDescri
     InputError
         As for :func:`read_model`.
     UsageError
-        If no system has this name, it does not fit so many processors, or it does not state what
+        If no system has this name, it does not fit so many ranks, or it does not state what
         an estimate needs.
     """
     if _is_of_calculon(path_or_name, _OF_MACHINE):
         return _read(Path(path_or_name), MachineDescription)
-    return machine_of_system(load_system(path_or_name, processors or None))
+    return machine_of_system(load_system(path_or_name, ranks or None))
 
 
 def read_language_keys(path_or_name: Path | str) -> dict[str, Any] | None:
@@ -108,7 +108,7 @@ def read_machine_keys(path_or_name: Path | str) -> dict[str, Any] | None:
 
 
 def machine_from_keys(
-    keys: Mapping[str, Any], path_or_name: Path | str, processors: int
+    keys: Mapping[str, Any], path_or_name: Path | str, ranks: int
 ) -> MachineDescription:
     """Describe a machine by what a system's file states, or would.
 
@@ -118,7 +118,7 @@ def machine_from_keys(
         As :func:`read_machine_keys` reads them.
     path_or_name
         Of the file.
-    processors
+    ranks
         As for :func:`read_machine`.
 
     Raises
@@ -126,7 +126,7 @@ def machine_from_keys(
     InputError, UsageError
         As for :func:`read_machine`.
     """
-    return machine_of_system(system_file_from(keys, path_or_name).fit(processors or None))
+    return machine_of_system(system_file_from(keys, path_or_name).fit(ranks or None))
 
 
 def read_execution(path: Path | str) -> Execution:

@@ -49,6 +49,9 @@ class Shelf(NamedTuple):
         where = f"{self.what} {name!r}"
         if name not in known and Path(name).is_dir():
             raise UsageError(where, "is a folder, not a file", "pass the file in it")
+        if name not in known and Path(name).is_file():
+            raise UsageError(where, "is a file, not the name of one that ships with Nadi",
+                             self.listing)  # fmt: skip
         if name not in known:
             near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.4)
             remedy = f"did you mean {' or '.join(near)}" if near else f"known: {', '.join(known)}"
@@ -78,6 +81,15 @@ class Shelf(NamedTuple):
         return read_settings(path, f"check the path; {self.listing}"), path.suffix, str(path)
 
     def has_name(self, path_or_name: Path | str) -> bool:
-        """Return whether this is meant as a name, not as a file."""
+        """Return whether this is meant as a name, not as a file.
+
+        Raises
+        ------
+        UsageError
+            If it is neither.
+        """
+        if not isinstance(path_or_name, str | Path):
+            what = f"it is of type {type(path_or_name).__name__}, neither a name nor a path"
+            raise UsageError(self.what, what, self.listing)
         path = Path(path_or_name)
         return path.suffix.lower() not in SETTINGS_ENDINGS and not path.is_file()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nadi.errors import InputError, PairError
+from nadi.errors import InputError, PairError, Parameter, UsageError
 from nadi.formats.files import read_head
 from nadi.formats.nadi_file import holds_fold
 from nadi.formats.trace_files import read_files
@@ -14,7 +14,7 @@ from nadi.load.discover import list_files
 from nadi.load.rank_map import job_of_ranks, read_rank_map
 from nadi.model.trace import Job, Trace
 
-__all__ = ["find_ranks", "read_job", "read_ranks"]
+__all__ = ["find_ranks", "given_job", "read_job", "read_ranks"]
 
 _WANTED = "an .et for each rank, or recordings: a device trace per rank, and the host traces"
 _NUMBERS = re.compile(r"\d+")
@@ -132,6 +132,29 @@ def read_job(
             )  # fmt: skip
         return load_job(*found.traces, progress=progress)
     return read_all(_by_rank(found.others, str(path)), progress)
+
+
+def given_job(
+    job: Job | Sequence[Trace] | Path | str, progress: Callable[[str], None] = lambda _: None
+) -> Job | Sequence[Trace]:
+    """Return a job as it is, or read it if it is given by its path.
+
+    Raises
+    ------
+    InputError
+        As :func:`read_job`.
+    UsageError
+        If it is neither a job, nor traces, nor a path.
+    """
+    if isinstance(job, str | Path):
+        return read_job(job, progress)
+    traces = job if isinstance(job, Sequence) else [None]
+    if isinstance(job, Job) or all(isinstance(trace, Trace) for trace in traces):
+        return job
+    raise UsageError(
+        Parameter("job"), f"it is of type {type(job).__name__}, not Job",
+        "give a job (nadi.load_job), a list with the trace of each rank, or a path",
+    )  # fmt: skip
 
 
 def _with_prefix(place: Path) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nadi.errors import check_kind
 from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import topological_order
 from nadi.model.arrays import Bools, Ints
@@ -29,6 +30,7 @@ def validate_trace(trace: Trace) -> pl.DataFrame:
         ``schema.ISSUES``, one row per rule of :data:`RULES` that is broken, with the
         number of rows that break it and the first such row; empty for a valid trace.
     """
+    check_kind("trace", trace, Trace, "read one with nadi.read")
     log = IssueLog()
     _check_nodes(trace, log)
     _check_deps(trace, log)
@@ -41,6 +43,7 @@ def validate_trace(trace: Trace) -> pl.DataFrame:
 
 def validate_job(job: Job) -> pl.DataFrame:
     """Check the matches and clocks of a job; returns issues like :func:`validate_trace`."""
+    check_kind("job", job, Job, "read one with nadi.load_job")
     log = IssueLog()
     key = job.matches.select("collective", "rank")
     _report(log, "matches.rank", key.is_duplicated().to_numpy())

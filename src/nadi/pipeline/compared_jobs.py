@@ -10,7 +10,7 @@ from nadi.comparison.distances import relative_difference
 from nadi.comparison.job_measures import JobMeasures, distances_of, measures_of
 from nadi.comparison.shuffled_columns import independent_sample
 from nadi.errors import NadiError, UsageError
-from nadi.load.simulation_jobs import read_job
+from nadi.load.simulation_jobs import given_job
 from nadi.load.system_library import load_system, shipped_systems
 from nadi.model.trace import Job, Trace
 from nadi.pipeline.simulated_jobs import simulate
@@ -90,7 +90,7 @@ class _Measured:
     """A job, what it is like, and its times on systems."""
 
     def __init__(self, job: _AnyJob, systems: Sequence[str]) -> None:
-        found = read_job(job) if isinstance(job, (str, Path)) else job
+        found = given_job(job)
         self.columns = columns_of_job(found)
         self.job = found
         self.times: dict[tuple[str, str], int] = {}
@@ -130,7 +130,7 @@ def compare(
         If a job cannot be read or simulated, or no system fits both.
     """
     progress("reading")
-    read = [read_job(one) if isinstance(one, (str, Path)) else one for one in (a, b)]
+    read = [given_job(one) for one in (a, b)]
     names = _fitting(as_list(systems), [len(_traces(one)) for one in read])
     progress("simulating the first job")
     one = _Measured(read[0], names)

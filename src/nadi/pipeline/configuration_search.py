@@ -191,7 +191,7 @@ def _stated(task: SearchTask) -> bytes:
                 digest.update(name.encode() + column.tobytes())
     stated = {
         "model": task.space.model, "machine": task.space.machine, "rules": task.rules._asdict(),
-        "processors": task.space.num_procs, "executions": task.space.size,
+        "ranks": task.space.num_procs, "executions": task.space.size,
         "part": _AT_ONCE, "space": digest.hexdigest(),
     }  # fmt: skip
     return msgspec.json.format(msgspec.json.encode(stated), indent=2) + b"\n"

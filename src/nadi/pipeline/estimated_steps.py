@@ -152,8 +152,8 @@ def _with_files(
             here = {name: one for name, one in told["execution"].items() if name != _OVERLAP}
             _, checked = checked_plan(now.model.language_model, here)
         if "machine" in told:
-            processors = checked.world_size if checked else now.execution.num_procs
-            now = now._replace(machine=machine_from_keys(told["machine"], system, processors))
+            ranks = checked.world_size if checked else now.execution.num_procs
+            now = now._replace(machine=machine_from_keys(told["machine"], system, ranks))
         if checked is not None:
             execution = _execution(now.model, now.machine, checked, how, offload)
             now = now._replace(execution=execution)
@@ -182,8 +182,8 @@ def _execution(
     )
 
 
-def _template(processors: int, batch: int) -> Execution:
+def _template(ranks: int, batch: int) -> Execution:
     """Give an execution that has every field, as paths are read in one."""
     first = {field: values[0] for field, values in CHOICES.items()} | dict.fromkeys(LAYOUT, 1)
     tiers = {field: 0 for field in first if field.endswith("_net")}
-    return Execution(**(first | tiers | {"num_procs": processors, "batch_size": batch}))
+    return Execution(**(first | tiers | {"num_procs": ranks, "batch_size": batch}))

@@ -13,7 +13,7 @@ from nadi.folding.folded_job import FoldedJob, fold_classes, times_of_classes, u
 from nadi.folding.folded_trace import NodeTimes
 from nadi.folding.plain_traces import plain_trace
 from nadi.folding.rank_roles import RankClasses, classes_of_ranks
-from nadi.load.simulation_jobs import read_job
+from nadi.load.simulation_jobs import given_job
 from nadi.model.issues import IssueLog, summed_issues
 from nadi.model.rank_groups import RankGroups
 from nadi.model.schema import COMM_TYPES, ISSUES, MATCHES
@@ -66,8 +66,7 @@ def fold(
     >>> small = nadi.fold(nadi.llm_job("gpt3-175b", tp=8, pp=16, dp=256))
     >>> nadi.simulate(small, nadi.load_system("dgx-h100", 32768))
     """
-    if isinstance(job, (str, Path)):
-        job = read_job(job, progress)
+    job = given_job(job, progress)
     if isinstance(job, FoldedJob):
         return job
     groups = job.rank_groups if isinstance(job, Job) else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, check_kind
 from nadi.load.simulation_jobs import read_ranks
 from nadi.model.arrays import Ints
 from nadi.model.trace import Job, Trace
@@ -76,6 +76,8 @@ def simulate_together(
     InputError, UsageError, PairError
         As :func:`nadi.simulate`; also if jobs do not have ranks of their own.
     """
+    check_kind("jobs", jobs, Mapping, "name each job: {'training': job}")
+    check_kind("system", system, System, "load one with nadi.load_system")
     found, priced = {}, None
     for name, job in jobs.items():
         found[name], own_price = _nodes(job, system, prices)

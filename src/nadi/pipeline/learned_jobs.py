@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nadi.load.simulation_jobs import read_job
+from nadi.load.simulation_jobs import given_job
 from nadi.load.trace_model_files import read_trace_model
 from nadi.model.trace import Job, Trace
 from nadi.synthesis.learned_model import TraceModel
@@ -49,7 +49,7 @@ def learn(
         for one in several:
             named = isinstance(one, (str, Path))
             progress(f"learning from {one}" if named else "learning")
-            yield read_job(one) if isinstance(one, (str, Path)) else one
+            yield given_job(one)
 
     return learned(read(), model, progress)
 

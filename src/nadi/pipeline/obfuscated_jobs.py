@@ -17,7 +17,7 @@ from nadi.formats.files import write_pieces
 from nadi.formats.trace_files import write
 from nadi.generate.job_files import check_place, write_job
 from nadi.load.key_files import read_key
-from nadi.load.simulation_jobs import read_job
+from nadi.load.simulation_jobs import given_job
 from nadi.load.system_library import load_system, shipped_systems
 from nadi.model.schema import GIVEN_DEPS, ISSUES, MATCHES
 from nadi.model.trace import Job, Trace
@@ -256,7 +256,7 @@ def _report_of(path: Path) -> _Report:
 
 
 def _job_of(job: Job | Sequence[Trace] | Path | str, progress: _Progress) -> Job:
-    found = read_job(job, progress) if isinstance(job, (str, Path)) else job
+    found = given_job(job, progress)
     return unfold_job(found) if isinstance(found, FoldedJob) else _as_job(found)
 
 

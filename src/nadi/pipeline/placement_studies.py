@@ -13,6 +13,7 @@ import polars as pl
 
 from nadi.errors import Parameter, UsageError
 from nadi.load.placement_files import read_job_or_plan, read_placement
+from nadi.load.simulation_jobs import given_job
 from nadi.load.system_library import read_system_file
 from nadi.model.arrays import Ints
 from nadi.model.trace import Job, Trace
@@ -145,6 +146,7 @@ def study_placement(
             plan = dict(found)
             found = llm_job(found.pop("model"), **found)
         job = found
+    job = given_job(job)
     ranks = len(job.traces) if isinstance(job, Job) else len(job)
     if not isinstance(system, System):
         system = read_system_file(str(system)).fit(ranks)

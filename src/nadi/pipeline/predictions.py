@@ -12,8 +12,7 @@ from nadi.load.system_library import read_system_file, shipped_systems
 from nadi.model.trace import Job
 from nadi.pipeline.run_results import Prediction
 from nadi.simulator.machine.system_file import SystemFile
-from nadi.units import as_list
-from nadi.whatif.change_syntax import parse_change
+from nadi.whatif.change_syntax import given_changes
 from nadi.whatif.changes import Change
 from nadi.whatif.system_change import OnSystem, fit_to_system, prices_on
 from nadi.whatif.what_if_results import WhatIf, what_if
@@ -28,7 +27,7 @@ class Asked(NamedTuple):
     system: SystemFile | None
 
     @classmethod
-    def parse(cls, changes: str | Sequence[str], system: Path | str) -> Asked:
+    def parse(cls, changes: str | Sequence[str | Change], system: Path | str) -> Asked:
         """Read changes and a system file, before anything that takes long.
 
         Raises
@@ -37,7 +36,7 @@ class Asked(NamedTuple):
             If the file cannot be read, the system is not known, or a change is invalid.
         """
         described = read_system_file(system) if system else None
-        return cls([parse_change(text) for text in as_list(changes)], described)
+        return cls(given_changes(changes), described)
 
     def answer(
         self, graph: EventGraph, window: Window, progress: Callable[[str], None]

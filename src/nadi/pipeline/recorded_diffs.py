@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from nadi.analyze.compared_runs import ComparedRuns, RunSide, compare_runs
 from nadi.graph.critical_paths import walk_critical_path
@@ -59,7 +60,7 @@ def diff_runs(before: Run, after: Run) -> ComparedRuns:
 def _side(
     places: _Places, step: str, force: bool, progress: Callable[[str], None]
 ) -> RunSide:  # fmt: skip
-    paths = [places] if isinstance(places, str | Path) else list(places)
+    paths: Any = places if isinstance(places, list | tuple) else [places]
     graph = load_graph(paths, progress, force=force)
     steps = find_steps(graph)
     window = choose_window(graph, steps, step)

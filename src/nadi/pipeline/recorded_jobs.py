@@ -23,6 +23,7 @@ from nadi.pipeline.run_results import Run
 if TYPE_CHECKING:
     from nadi.analyze.module_times import ModuleTimes
     from nadi.pipeline.predictions import Asked
+    from nadi.whatif.changes import Change
 
 __all__ = ["load_graph", "run"]
 
@@ -33,7 +34,7 @@ def run(
     *paths: Path | str,
     step: str | int = "all",
     window: str = "",
-    what_if: str | Sequence[str] = (),
+    what_if: str | Sequence[str | Change] = (),
     system: Path | str = "",
     force: bool = False,
     by: str = "",
@@ -50,7 +51,8 @@ def run(
     window
         A time range instead of a step, such as ``120ms:180ms``; see :func:`choose_window`.
     what_if
-        A change such as ``scale aten::mm 0.5``, or several, each applied alone.
+        A change such as ``scale aten::mm 0.5``, or several, each applied alone; as texts or as
+        values, which :func:`nadi.what_if` takes.
     system
         A system as :func:`nadi.load_system` takes it, to predict the step there.
     force
@@ -111,7 +113,7 @@ def _modules(graph: EventGraph, window: Window, path: CriticalPath) -> ModuleTim
     return time_by_module(graph, window, path)
 
 
-def _parsed(what_if: str | Sequence[str], system: Path | str) -> Asked | None:
+def _parsed(what_if: str | Sequence[str | Change], system: Path | str) -> Asked | None:
     """Parse what is asked, before files are read."""
     if not (what_if or system):
         return None  # without importing the simulator, which prices communication

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from nadi.folding.folded_job import FoldedJob
-from nadi.load.simulation_jobs import read_job, read_ranks
+from nadi.load.simulation_jobs import given_job, read_ranks
 from nadi.load.system_library import load_system
 from nadi.model.trace import Job, Trace
 from nadi.simulator.engine_driver import simulate_job
@@ -57,8 +57,7 @@ def simulate(
     PairError
         If the simulation deadlocks; the message names the waiting ranks.
     """
-    if isinstance(job, (str, Path)):
-        job = read_job(job)
+    job = given_job(job)
     if not isinstance(system, System):
         system = load_system(system, len(job.traces if isinstance(job, Job) else job))
     done = _simulated(job, system, prices)

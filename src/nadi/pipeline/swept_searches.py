@@ -71,12 +71,12 @@ def sweep_search(
     """Search at all points of axes.
 
     A field of the execution is not searched, but has the value of the point; ``num_procs`` and
-    ``batch_size`` are the numbers of processors and sequences.
+    ``batch_size`` are the numbers of ranks and sequences.
 
     Parameters
     ----------
     described
-        The model and the machine; of its execution, the numbers of processors and sequences
+        The model and the machine; of its execution, the numbers of ranks and sequences
         (:func:`describe_search`).
     axes
         One or two, such as ``memory.tier2.bandwidth=32,64,128``:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, check_kind
 from nadi.formats.addresses import check_target, is_local, locate
 from nadi.formats.files import check_writable
 from nadi.formats.timeline.timeline_values import (
@@ -127,6 +127,7 @@ def redraw(answer: WhatIf, path: Path | str) -> pl.DataFrame:
     path
         As of :func:`write_timelines`, which says what is drawn, returned and raised too.
     """
+    check_kind("answer", answer, WhatIf, "make one with nadi.what_if")
     after = TimelinePart.of_replay(answer.replay, answer.path, _AFTER if answer.changes else "")
     if not answer.changes:
         return write_timelines(path, [after], answer.window.name)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
+from typing import Any
 
 from nadi.errors import Parameter, UsageError
 from nadi.units import parse_ns, parse_rate
@@ -18,7 +19,7 @@ from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead, Scale, Se
 from nadi.whatif.selection import CONDITIONS, KINDS, Selection, compile_expression
 from nadi.whatif.stream_change import MoveToStream
 
-__all__ = ["FORMS", "parse_change", "parse_selection", "parse_values"]
+__all__ = ["FORMS", "given_changes", "parse_change", "parse_selection", "parse_values"]
 
 FORMS = {
     "scale": "scale SELECT FACTOR",
@@ -39,6 +40,27 @@ _QUOTED = r"""'(?:[^']|'')*'(?!\S)|"(?:[^"]|"")*"(?!\S)"""
 _WORD = re.compile(rf"(?<!\S)(?:({'|'.join(CONDITIONS)})=)?({_QUOTED}|\S+)")
 _MOST = 2**62
 _CUTTABLE = {kind.name.lower(): kind for kind in CUTTABLE}
+
+
+def given_changes(changes: str | Change | Iterable[str | Change]) -> list[Change]:
+    """Return changes as values, of which one or each is a value, or a text of one.
+
+    Raises
+    ------
+    UsageError
+        If one is neither, or no valid change.
+    """
+    several = changes if isinstance(changes, list | tuple) else [changes]
+    return [parse_change(one) if isinstance(one, str) else _value(one) for one in several]
+
+
+def _value(change: Any) -> Change:
+    if not hasattr(change, "apply"):
+        raise UsageError(
+            Parameter("changes"), f"{change!r} is of type {type(change).__name__}, and no change",
+            "give a text such as 'scale gemm 0.5', or a value of nadi.whatif",
+        )  # fmt: skip
+    return change  # type: ignore[no-any-return]
 
 
 def parse_change(text: str) -> Change:

@@ -17,7 +17,7 @@ from nadi.graph.windows import Window, choose_window, find_steps
 from nadi.model.notebook_html import notebook_html, times_of
 from nadi.model.schema import DEVICE_WORK
 from nadi.units import as_list, format_ns, format_percent, format_range
-from nadi.whatif.change_syntax import parse_change, parse_values
+from nadi.whatif.change_syntax import given_changes, parse_values
 from nadi.whatif.changes import Change, apply_change
 from nadi.whatif.dependency_changes import CutDependencies
 from nadi.whatif.module_selection import describe_parts
@@ -153,7 +153,7 @@ def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = N
     check_kind("graph", graph, EventGraph, "make one with nadi.build_graph(nadi.load_job(...))")
     asked = window or choose_window(graph, find_steps(graph))
     since = asked.start(graph.time)
-    made = tuple(parse_change(c) if isinstance(c, str) else c for c in changes)
+    made = tuple(given_changes(changes))
     replay = replay_graph(_changed(graph, made, since))
     return WhatIf(graph, made, asked, asked.length(graph.time), asked.length(replay.time), replay)
 

@@ -88,7 +88,7 @@ def tables_of(
     if stand_ins.num_ranks != num_ranks:
         raise UsageError(
             "network", f"it has {num_ranks} ranks, but the job has {stand_ins.num_ranks}",
-            "choose dimensions whose product equals the number of traces",
+            "choose dimensions of this product, or load the system for so many ranks",
         )  # fmt: skip
     if system.slots == "device":
         program = in_lanes(program, system)
