@@ -1,4 +1,4 @@
-"""Tables of the text output: cut nowhere but in a terminal."""
+"""Tables of the text output: texts go on in the next line in a terminal, and nowhere else."""
 
 from __future__ import annotations
 
@@ -19,6 +19,15 @@ def test_a_table_in_a_pipe_is_as_wide_as_it_needs() -> None:
     print_table(table, console)
     assert f"{'a' * 150}  {'b' * 100}\n" in file.getvalue()
     assert console.width == 80
+
+
+def test_no_text_is_cut_in_a_narrow_terminal() -> None:
+    table = make_table("title", name="left", time="right")
+    table.add_row("aten::native_layer_norm_backward", "12 ms")
+    file = io.StringIO()
+    print_table(table, Console(file=file, width=20))
+    lines = file.getvalue().splitlines()[2:]
+    assert "".join(line[:13].strip() for line in lines) == "aten::native_layer_norm_backward"
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,10 @@ def _bars(counts: str) -> Iterator[tuple[Callable[[str], None], Callable[[int, i
                 return Text(f"{task.completed:,.0f}{whole} {counts}")
             return super().render(task)
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Bytes())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    turning = SpinnerColumn("dots" if console.encoding.startswith("utf") else "line")
+    columns = (turning, TextColumn("{task.description}"), BarColumn(), Bytes())
+    with Progress(*columns, console=console, transient=True) as bars:
         stage = [bars.add_task("starting", total=None)]
         compiled: list[TaskID] = []
 

@@ -35,10 +35,16 @@ _WIDEST = 100_000  # of a table in a file or a pipe
 
 
 def make_table(title: str, **columns: str) -> Table:
-    """Create a table without lines; each column is justified ``left`` or ``right``."""
+    """Create a table without lines; each column is justified ``left`` or ``right``.
+
+    In a narrow terminal texts, on the left, go on in the next line; none is cut.
+    """
     table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
     for name, justify in columns.items():
-        table.add_column(name, justify="right" if justify == "right" else "left")
+        if justify == "right":
+            table.add_column(name, justify="right")
+        else:
+            table.add_column(name, overflow="fold")
     return table
 
 
