@@ -112,13 +112,13 @@ def _check(folder: Path, program: list[str] | None) -> None:
 def _say(found: Collected) -> None:
     """Print what was recorded to standard error."""
     from nadi.report.text_layout import rank_ranges
-    from nadi.units import printable
+    from nadi.units import format_counted, printable
 
     lines = []
     if found.files:
         several = len(found.ranks) > 1
         lines.append(
-            f"recorded {found.num_steps} steps of rank{'s' if several else ''} "
+            f"recorded {format_counted(found.num_steps, 'step')} of rank{'s' if several else ''} "
             f"{rank_ranges(found.ranks)} in {found.folder}; steps were found by {found.steps_by}"
         )
         lines.append(

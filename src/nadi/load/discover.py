@@ -183,9 +183,8 @@ def _no_device(paths: Sequence[Path | str], found: TraceFiles) -> PairError:
     if not found.hosts:
         return PairError(
             where,
-            "found no host and no device trace of PyTorch, only other traces, which nadi info and "
-            "nadi convert read",
-            "pass a device trace per rank, and the host traces if there are any",
+            "found no host and no device trace of PyTorch, only linked or generated traces",
+            "pass the recording they were made from; nadi simulate, info and convert take them",
         )
     return PairError(
         _list(found.hosts),

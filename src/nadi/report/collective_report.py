@@ -19,6 +19,7 @@ from nadi.report.text_layout import make_table, print_table, to_json
 from nadi.units import (
     format_bytes,
     format_count,
+    format_counted,
     format_ns,
     format_number,
     format_percent,
@@ -88,7 +89,7 @@ def print_collectives(
 ) -> None:  # fmt: skip
     """Print a few lines for one size, and a table for several."""
     first = found[0]
-    nodes = f"{format_count(first.nodes)} node{'s' if first.nodes > 1 else ''}"
+    nodes = format_counted(first.nodes, "node")
     what = f"{first.collective}, {format_count(first.ranks)} ranks on {nodes} of {system}"
     if len(found) > 1:
         _print_sizes(found, what, console)

@@ -14,7 +14,14 @@ from nadi.estimate.search_results import RankedExecution, SearchResult
 from nadi.estimate.single_estimate import Estimate
 from nadi.report.estimate_words import PART_NAMES, TENSOR_NAMES
 from nadi.report.text_layout import make_table, print_table
-from nadi.units import format_bytes, format_count, format_ns, format_number, format_percent
+from nadi.units import (
+    format_bytes,
+    format_count,
+    format_counted,
+    format_ns,
+    format_number,
+    format_percent,
+)
 
 __all__ = ["describe_estimate", "describe_search", "print_estimate", "print_search"]
 
@@ -74,7 +81,8 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
     share = format_percent(estimate.statistics["total_efficiency"], 1)
     console.print(Text.assemble(
         (_seconds(estimate.seconds), "bold"),
-        f" a step, {format_number(estimate.rate)} sequences/s, {share} of the matrix engine's peak",
+        f" a step of {format_counted(estimate.execution.batch_size, 'sequence')}, "
+        f"{format_number(estimate.rate)} sequences/s, {share} of the matrix engine's peak",
     ))  # fmt: skip
     if estimate.price_per_hour:
         currency = estimate.machine.currency
@@ -126,7 +134,7 @@ def _memory_table(estimate: Estimate) -> Table:
 def print_search(found: SearchResult, console: Console) -> None:
     """Print the fastest executions, and what the others lack."""
     console.print(Text(
-        f"{format_count(found.num_executions)} configurations, "
+        f"{format_counted(found.num_executions, 'configuration')}, "
         f"{format_count(found.num_feasible)} possible"
     ))  # fmt: skip
     if found.best:

@@ -316,7 +316,7 @@ def _room_names(rooms: pl.DataFrame) -> tuple[list[str], str]:
     )
     found = []
     for memory, capacity, ranks, latency in rooms.iter_rows():
-        shared, idle = f"{format_count(ranks)} rank{'s' * (ranks != 1)}", format_ns(int(latency))
+        shared, idle = format_counted(ranks, "rank"), format_ns(int(latency))
         parts = (_size(memory), _size(capacity), shared, idle)
         found.append(", ".join(part for part, tells in zip(parts, differs, strict=True) if tells))
     return found, ", ".join(title for title, tells in titles if tells)

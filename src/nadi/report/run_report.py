@@ -33,6 +33,7 @@ from nadi.report.what_if_report import describe_interval, print_if_one_step
 from nadi.units import (
     format_change,
     format_count,
+    format_counted,
     format_ns,
     format_percent,
     format_range,
@@ -219,15 +220,15 @@ def print_summary(run: Run, console: Console) -> None:
 
 
 def _print_job(data: dict[str, Any], console: Console) -> None:
-    ranks = f"{data['ranks']} rank{'s' if data['ranks'] != 1 else ''}"
+    ranks = format_counted(data["ranks"], "rank")
     if data["world_size"] > data["ranks"]:
         ranks += f" of {data['world_size']}"
     kinds = ", ".join(f"{format_count(n)} {kind}" for kind, n in data["nodes_by_kind"].items())
     console.print(f"[bold]{ranks}[/], {format_count(data['nodes'])} nodes: {kinds}")
     deps = ", ".join(f"{format_count(n)} {k}" for k, n in data["dependencies_by_kind"].items())
-    matched = f"{format_count(data['collectives_matched'])} collectives"
+    matched = format_counted(data["collectives_matched"], "collective")
     if data["transfers_matched"]:
-        matched += f", {format_count(data['transfers_matched'])} point-to-point transfers"
+        matched += f", {format_counted(data['transfers_matched'], 'point-to-point transfer')}"
     console.print(f"dependencies: {deps}")
     if data["ranks"] > 1:
         console.print(f"matched across ranks: {matched}")

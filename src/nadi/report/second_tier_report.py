@@ -22,7 +22,7 @@ from nadi.formats.files import check_writable, write_beside
 from nadi.model.arrays import Floats
 from nadi.pipeline.second_tier_studies import StudiedJob
 from nadi.report.text_layout import make_table, print_table
-from nadi.units import format_count, format_number
+from nadi.units import format_count, format_counted, format_number
 
 __all__ = [
     "check_study_folder", "describe_studies", "print_studies", "study_points", "write_studies",
@@ -120,8 +120,9 @@ def print_studies(jobs: Sequence[StudiedJob], console: Console) -> None:
     console.print()
     tried = sum(job.study.num_executions for job in jobs)
     console.print(Text(
-        f"{format_count(tried)} executions, each at {len(study.bandwidths)} bandwidths and "
-        f"{len(study.capacities)} capacities"
+        f"{format_counted(tried, 'execution')}, each at "
+        f"{format_counted(len(study.bandwidths), 'bandwidth')} and "
+        f"{len(study.capacities)} {'capacity' if len(study.capacities) == 1 else 'capacities'}"
     ))  # fmt: skip
 
 

@@ -118,11 +118,11 @@ class WhatIf:
 
     @property
     def bound_by(self) -> tuple[str, str]:
-        """The bottleneck: the kind and the operation with the largest share of the path."""
+        """The bottleneck: the kind with most of the path, and the operation with most of that."""
         by_kind = self.path.by_kind()
-        by_operation = self.path.by_operation()
-        name = by_operation["name"][0] if by_operation.height else ""
-        return max(by_kind, key=by_kind.__getitem__), name
+        kind = max(by_kind, key=by_kind.__getitem__)
+        operations = self.path.by_operation().filter(kind=kind)
+        return kind, operations["name"][0] if operations.height else ""
 
 
 def _selections(change: Change) -> list[Selection]:
