@@ -21,12 +21,13 @@ import numpy as np
 import polars as pl
 
 import nadi
+from nadi.formats.settings_text import parse_settings
 from nadi.graph.event_graph import EventGraph
 from nadi.load.system_library import shipped_systems, shipped_text
 from nadi.model.trace import Trace
 from nadi.simulator.machine.astra_sim_config import AstraSimOptions
 from nadi.simulator.machine.system import System
-from nadi.simulator.machine.system_file import parse_system_file
+from nadi.simulator.machine.system_file import SystemFile, system_from
 from tests.conftest import PairWriter
 from tests.feed.traces import attribute, content as content_of, message
 from tests.fuzz.corpus import device_object, samples
@@ -127,7 +128,11 @@ def try_nadi_system(seed: str, _: Path) -> bool:
         if chance.random() < 0.2:
             text = mutated(text, b"{&a [*a, *a]}", seed)
     ranks = chance.choice((None, None, 8, 8, 4, 2, 1, 7, 0, -1, 10**30))
-    return _try_system(lambda: parse_system_file(text, suffix, "s").fit(ranks))
+    return _try_system(lambda: _system_file(text, suffix).fit(ranks))
+
+
+def _system_file(text: bytes, suffix: str) -> SystemFile:
+    return system_from(parse_settings(text, suffix, "s", "system"), "s")
 
 
 _FABRICS: tuple[dict[str, Any], ...] = (
@@ -158,7 +163,7 @@ def try_fabrics(seed: str, _: Path) -> bool:
     text = json.dumps({"network": network}).encode(errors="replace")
     rank = np.arange(16)
     try:
-        system = parse_system_file(text, ".json", "s").fit(16)
+        system = _system_file(text, ".json").fit(16)
         nadi.simulator.network_graph(system).routes(rank, (rank + 5) % 16)
     except nadi.NadiError as error:
         _check_line(error)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from nadi.model.arrays import Bools, Floats, Ints
 
-__all__ = ["as_floats", "columns_in", "one_of", "rows_of"]
+__all__ = ["as_floats", "columns_in", "rows_of"]
 
 _Described = TypeVar("_Described")
 
@@ -39,11 +39,6 @@ def rows_of(described: _Described, rows: slice | Bools | Ints) -> _Described:
     return _taken(described, rows) if columns_in(described) else described
 
 
-def one_of(described: _Described, row: int) -> _Described:
-    """Give one of the models or machines that the columns describe, as a file would state it."""
-    return _taken(described, row) if columns_in(described) else described
-
-
 def as_floats(number: Any) -> Floats:
     """Give a number or a column as float64 of shape (1,) or (executions,)."""
     return np.atleast_1d(np.asarray(number, dtype=np.float64))
@@ -51,7 +46,7 @@ def as_floats(number: Any) -> Floats:
 
 def _taken(one: Any, rows: Any) -> Any:
     if isinstance(one, np.ndarray):
-        return one[rows].item() if isinstance(rows, int) else one[rows]
+        return one[rows]
     if isinstance(one, msgspec.Struct):
         old = {name: getattr(one, name) for name in one.__struct_fields__}
         changed = {name: _taken(value, rows) for name, value in old.items() if columns_in(value)}

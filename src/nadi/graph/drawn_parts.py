@@ -91,7 +91,7 @@ def condensed(graph: EventGraph) -> DrawnPart:
     name, of those with most operations. O(operations + edges).
     """
     tree = find_modules(graph)
-    group, labels, how = _by_module(graph, tree) if tree.paths else _by_name(graph)
+    group, labels, how = _by_module(tree) if tree.paths else _by_name(graph)
     count = np.bincount(group, minlength=len(labels))
     is_work = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
     device = np.bincount(group[is_work], graph.numbers("duration")[is_work], len(labels))
@@ -160,7 +160,7 @@ def _operation_nodes(graph: EventGraph, found: Ints, chosen: int) -> pl.DataFram
     })  # fmt: skip
 
 
-def _by_module(graph: EventGraph, tree: ModuleTree) -> tuple[Ints, list[str], str]:
+def _by_module(tree: ModuleTree) -> tuple[Ints, list[str], str]:
     """Group operations by module, as deep as possible, and phase."""
     depth = np.array([path.count(".") + 1 for path in tree.paths])
     names = [*tree.paths, ""]

@@ -42,7 +42,7 @@ from nadi.model.rank_groups import RankGroups
 from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES, TENSOR_ROLES, Table
 from nadi.model.trace import Trace
 
-__all__ = ["check_folded_output", "is_folded", "read_folded", "write_folded"]
+__all__ = ["check_folded_output", "read_folded", "write_folded"]
 
 _VERSION = 1
 _MOST = 1 << 28  # rows of an unfolded trace, and ranks
@@ -82,12 +82,6 @@ class _Header(msgspec.Struct):
     classes: list[_Class]
     roles: list[str] | None
     format: str = "nadi fold"
-
-
-def is_folded(path: Path | str) -> bool:
-    """Return whether :func:`read_folded` reads a file."""
-    place = locate(path)
-    return place.is_file() and holds_fold(read_head(place))
 
 
 def check_folded_output(path: Path | str, source: Path | str | None, *, overwrite: bool) -> None:

@@ -177,7 +177,7 @@ def _tensors_of_trace(simulation: Simulation, number: int, ranks: list[int]) -> 
     if found is None:
         return None
     lives = lives_of(*row_times(simulation, like, played), found.uses)
-    order = _order(simulation, like, trace)
+    order = _order(simulation, like)
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     some = found.accesses
@@ -195,7 +195,7 @@ def _tensors_of_trace(simulation: Simulation, number: int, ranks: list[int]) -> 
     )  # fmt: skip
 
 
-def _order(simulation: Simulation, rank: int, trace: Trace) -> Ints:
+def _order(simulation: Simulation, rank: int) -> Ints:
     """Return the rows of a trace by their start, in an order that keeps dependencies."""
     program = simulation.program
     first, last = program.first[rank : rank + 2].tolist()

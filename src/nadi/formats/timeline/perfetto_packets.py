@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from nadi.formats.timeline.perfetto_kernels import (
     BYTES_PER_FLOW,
@@ -41,7 +40,6 @@ __all__ = [
     "descriptor",
     "field",
     "find_flows",
-    "number_names",
     "packet",
     "slice_packets",
     "texts_packet",
@@ -160,18 +158,6 @@ def clock_snapshot(ids: Ids) -> bytes:
     """
     clocks = [field(1, field(1, clock) + field(2, 1)) for clock in (_BOOTTIME, _REALTIME)]
     return packet(ids, [field(_CLOCK_SNAPSHOT, b"".join(clocks) + field(2, _BOOTTIME))])
-
-
-def number_names(names: pl.Series) -> tuple[pl.Series, Ints]:
-    """Return every distinct name once, and for each element the number of its name, from 1.
-
-    ``names`` is categorical.
-    """
-    unique = names.unique()
-    codes = unique.to_physical().to_numpy()
-    number = np.zeros(int(codes.max(initial=0)) + 1, dtype=np.int64)
-    number[codes] = np.arange(1, codes.size + 1)
-    return unique.cast(pl.String), number[names.to_physical().to_numpy()]
 
 
 def texts_packet(

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import inspect
 
 from nadi.errors import FormatError
-from nadi.formats.settings_text import convert_settings, parse_settings, possible_types
+from nadi.formats.settings_text import convert_settings, possible_types
 
 __all__ = [
     "LanguageModel",
@@ -24,7 +24,6 @@ __all__ = [
     "ParameterCounts",
     "PublishedCounts",
     "language_model_from",
-    "parse_language_model",
 ]
 
 LayerKind: TypeAlias = Literal["dense", "moe"]
@@ -444,26 +443,6 @@ class LanguageModel(_Part, frozen=True):
 
     def _refuse(self, path: str, what: str, remedy: str) -> NoReturn:
         raise FormatError(f"{self.name or 'language model'}: {path}", what, remedy)
-
-
-def parse_language_model(content: bytes, suffix: str, name: str) -> LanguageModel:
-    """Parse the content of a file.
-
-    Parameters
-    ----------
-    suffix
-        ``.toml``, ``.yaml``, ``.yml`` or ``.json``.
-    name
-        Of the file; errors begin with it, and it is the model's name if the file states none.
-
-    Raises
-    ------
-    FormatError
-        If it is invalid; the message names the JSON path.
-    UsageError
-        If it is YAML and PyYAML is not installed.
-    """
-    return language_model_from(parse_settings(content, suffix, name, "language model"), name)
 
 
 def language_model_from(value: Any, name: str = "language model") -> LanguageModel:

@@ -101,7 +101,7 @@ def communication(
     columns["src"], columns["dst"] = _ends(
         trace, rows, types, callers, of_host, calls, Members(groups["ranks"]), columns["group"]
     )
-    _fuse_coalesced(trace, rows, types, columns, callers, of_host, Members(groups["ranks"]))
+    _fuse_coalesced(trace, types, columns, callers, of_host)
     log.add(
         "link.comm-type-unknown", "info", int((types == _OTHER).sum()),
         "communication operations have an unknown type, or combine operations of several types",
@@ -335,12 +335,10 @@ def _rank_named(name: str, side: int) -> int:
 
 def _fuse_coalesced(
     trace: Trace,
-    rows: Ints,
     types: Ints,
     columns: dict[str, Ints],
     callers: _Callers,
     of_host: _HostColumns,
-    members: Members,
 ) -> None:
     """Describe work launched under ``nccl:coalesced`` by the calls before it.
 

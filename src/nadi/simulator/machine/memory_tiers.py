@@ -103,14 +103,6 @@ class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     port_write_bandwidth: _NotNegative = 0.0
     path: str = ""
 
-    def instance_of(self, rank: int) -> int:
-        """Return which of the memories of this tier a rank uses, from 0."""
-        return rank // self.shared_by if self.shared_by else 0
-
-    def num_instances(self, num_ranks: int) -> int:
-        """Return how many memories of this tier so many ranks have."""
-        return -(-num_ranks // self.shared_by) if self.shared_by else 1
-
 
 def access_ns(
     tier: MemoryTier, num_bytes: int, path: MemoryPath | None = None, *, store: bool = False

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import inspect
 
 from nadi.errors import FormatError, UsageError
-from nadi.formats.settings_text import convert_settings, parse_settings, possible_types
+from nadi.formats.settings_text import convert_settings, possible_types
 from nadi.simulator.machine.device import Device, plain_device, scaled_device
 from nadi.simulator.machine.fabric_files import (
     changes_of,
@@ -50,7 +50,7 @@ from nadi.simulator.machine.system_sections import (
 from nadi.simulator.nccl.nccl_settings import NcclSettings
 from nadi.units import format_count, parse_bytes, parse_ns, parse_operations, parse_rate
 
-__all__ = ["SystemFile", "parse_system_file", "system_from"]
+__all__ = ["SystemFile", "system_from"]
 
 _Value = TypeVar("_Value")
 _NOT_IN_FILES = ("name", "kernels")  # keys that who reads a file sets
@@ -414,26 +414,6 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             group_endpoint_delay=of_groups,
             start_time=start,
         )
-
-
-def parse_system_file(content: bytes, suffix: str, name: str) -> SystemFile:
-    """Parse the content of a file.
-
-    Parameters
-    ----------
-    suffix
-        ``.toml``, ``.yaml``, ``.yml`` or ``.json``.
-    name
-        Of the system; errors name it.
-
-    Raises
-    ------
-    FormatError
-        If it is invalid; the message names the JSON path.
-    UsageError
-        If it is YAML and PyYAML is not installed.
-    """
-    return system_from(parse_settings(content, suffix, name, "system"), name)
 
 
 def system_from(value: Any, name: str) -> SystemFile:

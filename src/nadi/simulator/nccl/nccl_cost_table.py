@@ -60,7 +60,7 @@ def nccl_costs(
                     continue
                 steps = ring_steps(collective, communicator.ranks)
                 case = _Case(collective, algorithm, protocol, graph, steps)
-                used = _is_used(case, communicator, rules)
+                used = _is_used(case, communicator)
                 table[collective, algorithm, protocol] = NcclCost(
                     _latency(case, communicator, rules),
                     _bandwidth(case, communicator, rules) if used else 0.0,
@@ -93,7 +93,7 @@ def _exists(
     return algorithm == "CollNetDirect" and collective in _GATHERS and rules.collnet_gathers
 
 
-def _is_used(case: _Case, communicator: NcclCommunicator, rules: NcclRules) -> bool:
+def _is_used(case: _Case, communicator: NcclCommunicator) -> bool:
     """Tell whether NCCL uses an entry of its own choice.
 
     Of CollNet only the all-reduce: its gathers depend on what the plugin has.
