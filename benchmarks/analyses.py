@@ -3,7 +3,7 @@
 Usage: python benchmarks/analyses.py [COPIES]
 
 22 copies of a recording of a training step are a million events. HTA takes 31 s to read as many,
-and 11.8 s for what operators launch in 216,000 (peers/hta.md).
+and 11.8 s for what operators launch in 216,000 (../shared/peers/hta.md).
 """
 
 from __future__ import annotations

@@ -62,12 +62,7 @@ def link_pair(
     PairError
         Under the conditions of :func:`nadi.link.matching.operation_matching.match_operations`.
     """
-    for name, trace in (("host", host), ("device", device)):
-        check_kind(name, trace, Trace, "read it with nadi.read")
-    if device.nodes.height and not (device.column("start") >= 0).any():
-        raise PairError(
-            Parameter("device"), "no operation has a time", "pass the Kineto trace of the rank"
-        )
+    _check_pair(host, device)
     log = IssueLog()
     device, launcher = align_device(device, log)
     device = transfers_beside_threads(device, launcher, log)
@@ -92,6 +87,15 @@ def link_pair(
         given = JoinedAttributes(lambda: parts)
     issues = pl.concat([host.issues, device.issues, log.table()])
     return replace(linked, deps=deps, issues=issues, given_attributes=given)
+
+
+def _check_pair(host: Trace, device: Trace) -> None:
+    for name, trace in (("host", host), ("device", device)):
+        check_kind(name, trace, Trace, "read it with nadi.read")
+    if device.nodes.height and not (device.column("start") >= 0).any():
+        raise PairError(
+            Parameter("device"), "no operation has a time", "pass the Kineto trace of the rank"
+        )
 
 
 class _Joined(NamedTuple):
