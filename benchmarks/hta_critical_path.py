@@ -2,7 +2,8 @@
 
 Usage: python benchmarks/hta_critical_path.py [COPIES]
 
-22 copies are a million events. HTA itself takes 53.8 s for the path of 418,000 (../shared/peers/hta.md).
+22 copies are a million events. HTA itself takes 53.8 s for the path of 418,000
+(../shared/peers/hta.md).
 """
 
 from __future__ import annotations
