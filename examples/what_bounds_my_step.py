@@ -24,11 +24,11 @@ def main(traces: Path, results: Path) -> None:
         )
     for rank in run.communication:
         print(f"rank {rank.rank}: {rank.exposed / 1e6:.1f} ms of exposed communication")
-    straggler = run.stragglers.ranks.row(0, named=True)
-    print(
-        f"rank {straggler['rank']} causes most wait time: {straggler['caused'] / 1e6:.1f} ms, "
-        f"last in {straggler['times_last']} collectives"
-    )
+    for straggler in run.stragglers.ranks.head(1).iter_rows(named=True):  # none of a single rank
+        print(
+            f"rank {straggler['rank']} causes most wait time: {straggler['caused'] / 1e6:.1f} ms, "
+            f"last in {straggler['times_last']} collectives"
+        )
     for file in nadi.report.write_results(run, results):
         print("wrote", file.name)
 

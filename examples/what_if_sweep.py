@@ -1,5 +1,7 @@
 """Sweep the speed of communication, to see where faster communication stops to pay.
 
+A recording without communication is refused.
+
 Usage: python what_if_sweep.py [TRACES RESULTS]
 """
 

@@ -109,7 +109,7 @@ def select(graph: EventGraph, selection: Selection) -> Bools:
         chosen &= _in_condition(graph, selection)
     if not chosen.any():
         raise UsageError(
-            str(selection), "no operation meets all of these conditions",
+            str(selection), "selects no operation",
             "remove a condition; nadi info lists operations, streams and threads",
         )  # fmt: skip
     return chosen
