@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, check_kind
 from nadi.units import parse_ns, parse_rate
 from nadi.whatif.changes import Change
 from nadi.whatif.dependency_changes import CUTTABLE, AddDependency, CutDependencies
@@ -71,6 +71,7 @@ def parse_change(text: str) -> Change:
     UsageError
         If the text is not a valid change.
     """
+    check_kind("text", text, str, "write it as 'scale gemm 0.5'")
     verb, _, rest = text.strip().partition(" ")
     if verb not in FORMS:
         raise UsageError(
