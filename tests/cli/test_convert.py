@@ -146,5 +146,5 @@ def test_a_trace_of_another_format_is_no_pair(et: Path, capsys: pytest.CaptureFi
     code = main(["run", str(et)])
     captured = capsys.readouterr()
     assert_one_clear_line(
-        code, captured.out, captured.err, str(et), "other traces, which nadi info"
+        code, captured.out, captured.err, str(et), "only linked or generated traces"
     )
