@@ -623,6 +623,8 @@ def test_edges_of_data_change_no_time(ranks: tuple[tuple[Step, ...], ...]) -> No
     assert (nadi.graph.replay_graph(kept).time == graph.time).all()
     assert (kept.delay >= 0).all()
     assert with_tensor_edges(kept) is kept
+    of_data = kept.edge_kind == EdgeKind.TENSOR  # each is of the operation that it holds up
+    assert (kept.edge_op[of_data] == kept.destinations[of_data] // 2).all()
 
 
 @pytest.mark.parametrize("name", ["cpu_ddp4", "gpu_dlrm8"])
