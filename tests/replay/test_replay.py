@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import nadi
 from nadi.cli import main
 from nadi.errors import UsageError
 from nadi.pipeline import replay
+from nadi.replay import RecordedCalls
 
 pytest.importorskip("torch", reason="a replay needs PyTorch")
 
@@ -32,6 +34,33 @@ def test_a_program_of_one_operator_needs_torch_only(demo_folder: Path, tmp_path:
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.endswith("replays\n")
     assert "nadi" not in script.read_text()
+
+
+def test_threads_are_threads_again(tmp_path: Path) -> None:
+    import torch
+
+    def beside(given: torch.Tensor) -> None:
+        with torch.no_grad():
+            for _ in range(5):
+                given = torch.mm(given, given)
+
+    with nadi.record(tmp_path / "once", steps=1, warmup=1) as recording:
+        for _ in range(2):
+            other = threading.Thread(target=beside, args=(torch.rand(64, 64),))
+            other.start()
+            torch.rand(8, 8).relu().sum()
+            other.join()
+            recording.step()
+    done = replay(tmp_path / "once", output=tmp_path / "again", repeats=1)
+    assert [one.num_different for one in done.comparisons] == [0]
+    for folder in ("once", "again"):
+        calls = RecordedCalls(nadi.load_job(tmp_path / folder).traces[0])
+        threads = {calls.thread(row) for row in calls.named("aten::mm")}
+        assert len(threads) == 1
+        assert not threads & {calls.thread(row) for row in calls.named("aten::relu")}
+    script = tmp_path / "step.py"
+    script.write_text(done.ranks[0].script)
+    subprocess.run([sys.executable, "-I", script], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_an_operator_that_is_not_there(demo_folder: Path) -> None:

@@ -157,8 +157,13 @@ def _profiler(torch: Any, host: Path, device: Path, wanted: _Wanted) -> Any:
     """Make a profiler that writes both files; it does not start yet."""
     of_torch = torch.profiler
     options: dict[str, Any] = {}
-    with contextlib.suppress(AttributeError, TypeError):  # older versions have no such events
-        options["experimental_config"] = of_torch._ExperimentalConfig(enable_cuda_sync_events=True)
+    wanted_events = {"enable_cuda_sync_events": True, "profile_all_threads": True}
+    while wanted_events:
+        try:
+            options["experimental_config"] = of_torch._ExperimentalConfig(**wanted_events)
+            break
+        except (AttributeError, TypeError):  # older versions have not all of them
+            wanted_events.popitem()
     return of_torch.profile(
         activities=of_torch.supported_activities(),
         schedule=of_torch.schedule(

@@ -27,6 +27,7 @@ from nadi.replay.replayed_communication import can_communicate
 __all__ = ["Replayable", "Skipped", "find_replayable", "load_source"]
 
 _ROUNDS = 8  # an operator in an operator in an operator ...
+_BESIDE = 8  # operators that a call may be away from where it is looked for
 
 
 class Skipped(NamedTuple):
@@ -213,6 +214,8 @@ def _call(planned: PlannedCall, tensors: list[Any], device: str) -> None:
     outputs = planned.outputs
     results = [given] if len(outputs) == 1 else given
     for place, result in _pairs(outputs, results):
+        if result is None:
+            raise ValueError("gives no tensor where it gave one")
         tensors[place.number] = result
         if tuple(result.shape) != place.recorded.shape:
             raise ValueError(
@@ -269,15 +272,15 @@ def _other_operators(plan: ReplayPlan, recorded: RecordedCalls, device: str) -> 
         with torch.profiler.profile(execution_trace_observer=observer):
             made["run"](tensors)
         observed = RecordedCalls(read(path))
-    called = iter(observed.outermost())
-    found = {}
+    called = observed.outermost()
+    found, at = {}, 0
     for planned in plan.calls:
-        for _ in range(planned.num_view_operators):
-            next(called, -1)
         if planned.call.name.startswith(COMMUNICATION):
             continue
-        row = next(called, -1)
-        before, now = recorded.below(planned.call.row), observed.below(row) if row >= 0 else []
-        if before != now:
+        near = called[at : at + planned.num_view_operators + _BESIDE]
+        place = next((k for k, r in enumerate(near) if observed.names[r] == planned.call.name), -1)
+        at += place + 1
+        below = observed.below(near[place]) if place >= 0 else []
+        if below != recorded.below(planned.call.row):
             found[planned.call.row] = "it calls other operators than it did"
     return found

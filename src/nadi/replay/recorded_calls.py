@@ -144,6 +144,7 @@ class RecordedCalls:
         self._texts = [_texts_of(attributes, name) for name in OPERAND_NAMES]
         self._start = trace.nodes["start"].to_numpy()
         self._end = self._start + np.maximum(trace.nodes["duration"].to_numpy(), 0)
+        self._has_times = bool((self._end > self._start).any())
         self._is_of_gloo = _is_of_gloo(trace)
         children: dict[int, list[int]] = {}
         ids = trace.nodes["id"].to_list()
@@ -160,6 +161,15 @@ class RecordedCalls:
     def place(self, row: int) -> int:
         """Return how many nodes began before this one, on all threads."""
         return self._place[row]
+
+    def span(self, row: int) -> tuple[int, int]:
+        """Return when a node began and ended, in ns; -1 and -1 if the trace has no times."""
+        start = int(self._start[row])
+        return (start, int(self._end[row])) if start >= 0 and self._has_times else (-1, -1)
+
+    def thread(self, row: int) -> int:
+        """Return the recorded number of the thread of a node; 0 if there is none."""
+        return self._thread.get(row, 0)
 
     def outermost(self, inside: int = -1) -> list[int]:
         """Return the rows of operators that are in no other one, in the order of their calls.
@@ -222,8 +232,8 @@ class RecordedCalls:
         """Return the call of a node that is an operator."""
         texts = [of_kind.get(row, "") for of_kind in self._texts]
         inputs, outputs = _arguments(*texts[:4]), _arguments(*texts[4:])
-        thread = self._thread.get(row, 0)
-        return RecordedCall(row, self.names[row], self._schema[row], inputs, outputs, thread)
+        schema, thread = self._schema[row], self.thread(row)
+        return RecordedCall(row, self.names[row], schema, inputs, outputs, thread)
 
 
 def _is_of_gloo(trace: Trace) -> Bools:

@@ -9,7 +9,7 @@ import polars as pl
 
 from nadi.model.arrays import Ints
 from nadi.model.trace import Trace
-from nadi.replay.rank_replays import RankReplay
+from nadi.replay.rank_replays import RankReplay, ReplayedCall
 from nadi.replay.recorded_calls import RecordedCalls
 
 __all__ = ["ReplayComparison", "compare_replay"]
@@ -72,13 +72,35 @@ def _pairs(
 ) -> list[tuple[int, int]]:
     """Return the rows of calls in both recordings that have the same name and shapes.
 
+    Each thread of the replay is one thread of its recording, whose numbers are others: the one
+    that has most of its calls.
+    """
+    calls: dict[int, list[ReplayedCall]] = {}
+    for call in replay.calls:
+        calls.setdefault(before.thread(call.row), []).append(call)
+    rows: dict[int, list[int]] = {}
+    for row in after.outermost():
+        rows.setdefault(after.thread(row), []).append(row)
+    found = []
+    for mine in sorted(calls.values(), key=len, reverse=True):
+        pairs = {thread: _pairs_of_thread(before, after, mine, rows[thread]) for thread in rows}
+        best = max(pairs, key=lambda thread: len(pairs[thread]), default=-1)
+        found += pairs.get(best, [])
+        rows.pop(best, None)
+    return found
+
+
+def _pairs_of_thread(
+    before: RecordedCalls, after: RecordedCalls, calls: list[ReplayedCall], rows: list[int]
+) -> list[tuple[int, int]]:
+    """Return the rows of the same calls of a thread.
+
     Each call is the next such one that is recorded: the replay has views in between, and what
     torch.distributed calls beside a collective is called once more.
     """
-    rows = after.outermost()
     keys = [(after.names[row], after.input_shapes(row)) for row in rows]
     found, at = [], 0
-    for call in replay.calls:
+    for call in calls:
         key = (before.names[call.row], before.input_shapes(call.row))
         near = range(at, min(at + call.num_views + _BESIDE, len(rows)))
         place = next((k for k in near if keys[k] == key), -1)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from nadi.replay.recorded_calls import COMMUNICATION, RecordedCall, TensorArgument, tensors_in
 
 __all__ = [
-    "External", "Place", "PlannedCall", "ReplayPlan", "View", "plan_replay",
+    "External", "Place", "PlannedCall", "ReplayPlan", "View", "places_in", "plan_replay",
 ]  # fmt: skip
 
 
@@ -125,7 +125,7 @@ class _Plan:
             () if is_communication else (tuple(self._output(one, given) for one in call.outputs))
         )
         if is_communication:
-            for place in _places_in(list(inputs)):
+            for place in places_in(list(inputs)):
                 self._under_way[self._base[place.number]] = self._num_calls
         self._num_calls += 1
         awaited = tuple(sorted(set(self._awaited)))
@@ -244,10 +244,10 @@ def _index_bounds(name: str, inputs: Sequence[Any]) -> Iterable[tuple[int, int]]
             yield index.number, whole.recorded.shape[int(inputs[along])]
 
 
-def _places_in(arguments: Any) -> Iterable[Place]:
+def places_in(arguments: Any) -> Iterable[Place]:
     """Yield the places of arguments, also those in lists."""
     if isinstance(arguments, Place):
         yield arguments
     elif isinstance(arguments, list) or type(arguments) is tuple:
         for one in arguments:
-            yield from _places_in(one)
+            yield from places_in(one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import time
 from bisect import bisect_right
@@ -14,9 +15,12 @@ from nadi.collect.recorder import record
 from nadi.model.trace import Trace
 from nadi.replay.operator_trials import Replayable, find_replayable, load_source
 from nadi.replay.recorded_calls import COMMUNICATION, RecordedCalls
-from nadi.replay.replay_plan import plan_replay
+from nadi.replay.replay_plan import ReplayPlan, plan_replay
 from nadi.replay.replay_source import ReplaySource, replay_source
 from nadi.replay.replayed_communication import Communicator
+from nadi.replay.stream_order import order_streams, recorded_streams
+from nadi.replay.thread_order import order_threads
+from nadi.replay.thread_team import ThreadTeam
 
 __all__ = ["PreparedReplay", "ReplayOptions", "ReplayTimes", "prepare_replay", "run_replay"]
 
@@ -55,6 +59,10 @@ class PreparedReplay(NamedTuple):
 
     Attributes
     ----------
+    recorded
+        All calls of the trace.
+    streams
+        The stream of the device work of each of its nodes, by row.
     replayable
         Calls and their tensors, and what is left out.
     source
@@ -65,6 +73,8 @@ class PreparedReplay(NamedTuple):
         How many operators were wanted.
     """
 
+    recorded: RecordedCalls
+    streams: Mapping[int, int]
     replayable: Replayable
     source: ReplaySource
     groups: Mapping[int, tuple[int, ...]]
@@ -74,9 +84,9 @@ class PreparedReplay(NamedTuple):
     @property
     def script(self) -> str:
         """The same as a program of one process, without communication."""
-        plan = self.replayable.plan
-        calls = [one.call for one in plan.calls if not one.call.name.startswith(COMMUNICATION)]
-        return replay_source(plan_replay(calls), device=self.device).text
+        calls = [planned.call for planned in self.replayable.plan.calls]
+        alone = [call for call in calls if not call.name.startswith(COMMUNICATION)]
+        return _source(self.recorded, plan_replay(alone), self.device, self.streams).text
 
 
 class ReplayTimes(NamedTuple):
@@ -102,28 +112,36 @@ def prepare_replay(
         The only operator that is replayed; empty for all.
     """
     recorded = RecordedCalls(trace)
-    steps = _steps(recorded)
     rows = recorded.named(operator) if operator else recorded.outermost()
     found = find_replayable(recorded, rows, device=device, communicates=communicates)
-    step_of = [steps.of(planned.call.row) for planned in found.plan.calls]
-    ends = [
-        next((k for k, step in enumerate(step_of) if step > number), len(step_of))
-        for number in range(steps.number - 1)
-    ]
-    source = replay_source(found.plan, ends, device=device)
+    streams = recorded_streams(trace)
+    source = _source(recorded, found.plan, device, streams)
     calls = [planned.call for planned in found.plan.calls]
     groups = _groups(trace, recorded, {
         number: call.row for number, call in enumerate(calls)
         if call.name.startswith(COMMUNICATION)
     })  # fmt: skip
-    return PreparedReplay(found, source, groups, len(rows), device)
+    return PreparedReplay(recorded, streams, found, source, groups, len(rows), device)
+
+
+def _source(
+    recorded: RecordedCalls, plan: ReplayPlan, device: str, of_row: Mapping[int, int]
+) -> ReplaySource:
+    """Write a plan with the steps, threads and streams of its recording."""
+    steps = _steps(recorded)
+    step_of = [steps.of(planned.call.row) for planned in plan.calls]
+    ends = [bisect_right(step_of, number) for number in range(steps.number - 1)]
+    order = order_threads(recorded, plan, ends, first=steps.thread)
+    streams = order_streams(plan.calls, of_row) if of_row and device == "cuda" else []
+    return replay_source(order.plan, ends, device=device, order=order, streams=streams)
 
 
 class _Steps(NamedTuple):
-    """Where steps begin: the places of their marks, in their order."""
+    """Where steps begin: the places of their marks, in their order; and the thread of these."""
 
     recorded: RecordedCalls
     marks: list[int]
+    thread: int
 
     @property
     def number(self) -> int:
@@ -136,7 +154,8 @@ class _Steps(NamedTuple):
 
 def _steps(recorded: RecordedCalls) -> _Steps:
     marks = [row for row, name in enumerate(recorded.names) if name.startswith("ProfilerStep#")]
-    return _Steps(recorded, sorted(recorded.place(row) for row in marks))
+    thread = recorded.thread(marks[0]) if marks else -1
+    return _Steps(recorded, sorted(recorded.place(row) for row in marks), thread)
 
 
 def _groups(
@@ -200,7 +219,11 @@ def run_replay(
     if communicator is not None:
         names = {"communicate": communicator.communicate, "wait": communicator.wait}
     made = load_source(prepared.source.text, **names)
-    steps = [[made[name] for name in functions] for functions in prepared.source.steps]
+    steps = [
+        [[made[name] for name in names] for names in of_threads]
+        for of_threads in prepared.source.steps
+    ]
+    team = ThreadTeam(prepared.source.num_threads, made.get("LOCKS", ()), torch.no_grad)
 
     def ended() -> None:
         if communicator is not None:
@@ -208,15 +231,15 @@ def run_replay(
         if options.device != "cpu":
             torch.cuda.synchronize()
 
-    with torch.no_grad():
+    with torch.no_grad(), contextlib.closing(team):
         tensors = made["externals"]()
         for _ in range(_WARMUP):
-            _repeat(steps, tensors, ended)
+            _repeat(team, steps, tensors, ended)
         times = []
         for _ in range(options.repeats):
             if communicator is not None:
                 communicator.meet()  # ranks begin together
-            times.append(_repeat(steps, tensors, ended))
+            times.append(_repeat(team, steps, tensors, ended))
         if options.output is not None:
             with record(
                 options.output, steps=len(steps), warmup=1, overwrite=options.overwrite, rank=rank
@@ -224,20 +247,19 @@ def run_replay(
                 if communicator is not None:
                     communicator.meet()
                 recording.step()
-                _repeat(steps, tensors, ended, recording.step)
+                _repeat(team, steps, tensors, ended, recording.step)
     return ReplayTimes(tuple(times))
 
 
 def _repeat(
-    steps: list[list[Callable[[list[Any]], None]]], tensors: list[Any], ended: Callable[[], None],
-    mark: Callable[[], None] = lambda: None,
+    team: ThreadTeam, steps: list[list[list[Callable[[list[Any]], None]]]], tensors: list[Any],
+    ended: Callable[[], None], mark: Callable[[], None] = lambda: None,
 ) -> tuple[int, ...]:  # fmt: skip
     """Replay all steps once, and return the time of each in ns."""
     times = []
     for functions in steps:
         start = time.perf_counter_ns()
-        for function in functions:
-            function(tensors)
+        team.run(functions, tensors)
         ended()
         times.append(time.perf_counter_ns() - start)
         mark()

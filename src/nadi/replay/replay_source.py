@@ -6,12 +6,17 @@ of tensors.
 
 from __future__ import annotations
 
+import inspect
+import keyword
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nadi.model.dtypes import DTYPES
+from nadi.replay import thread_team
 from nadi.replay.recorded_calls import COMMUNICATION, TensorArgument, Unrecorded
 from nadi.replay.replay_plan import External, Place, PlannedCall, ReplayPlan
+from nadi.replay.stream_order import CallStream
+from nadi.replay.thread_order import ThreadOrder
 
 __all__ = ["ReplaySource", "replay_source", "torch_name"]
 
@@ -50,7 +55,7 @@ def view(base, dtype, offset, shape, strides):
 _MAIN = '''
 
 def main():
-    """Replay a few times, and print the time of each part."""
+    """Replay a few times, and print how long that takes."""
     with torch.no_grad():
         t = externals()
         for _ in range(2):
@@ -79,16 +84,21 @@ class ReplaySource(NamedTuple):
         A module with ``externals()``, which makes the tensors that are there before, and
         ``run(t)``, which calls all operators. The functions in ``steps`` are the parts of it.
     steps
-        For each step the names of functions that take the list of tensors.
+        For each step and each thread the names of functions that take the list of tensors.
+    num_threads
+        With several ``run`` takes a :class:`~nadi.replay.thread_team.ThreadTeam`, too, which holds
+        the locks in the module's ``LOCKS``.
     """
 
     text: str
-    steps: tuple[tuple[str, ...], ...]
+    steps: tuple[tuple[tuple[str, ...], ...], ...]
+    num_threads: int
 
 
 def replay_source(
-    plan: ReplayPlan, step_ends: Sequence[int] = (), *, device: str = "cpu"
-) -> ReplaySource:
+    plan: ReplayPlan, step_ends: Sequence[int] = (), *, device: str = "cpu",
+    order: ThreadOrder | None = None, streams: Sequence[CallStream] = (),
+) -> ReplaySource:  # fmt: skip
     """Write the source of a plan.
 
     Parameters
@@ -99,28 +109,117 @@ def replay_source(
         After how many calls each step but the last one ends.
     device
         Where all tensors are.
+    order
+        Threads of the calls; None for one.
+    streams
+        Where each call runs; empty for the current stream of each thread.
     """
-    operators: dict[str, str] = {}
-    parts: list[str] = []
-    steps: list[tuple[str, ...]] = []
+    writer = _Writer(plan, device, order, streams)
     ends = [*step_ends, len(plan.calls)]
     for begin, end in zip([0, *step_ends], ends, strict=True):
-        names = []
-        for first in range(begin, max(end, begin + 1), _CALLS_OF_PART):
-            calls = range(first, min(first + _CALLS_OF_PART, end))
-            lines = [line for k in calls for line in _lines(k, plan.calls[k], operators, device)]
-            names.append(f"part_{len(parts)}")
-            body = "\n".join(f"    {line}" for line in lines) or "    pass"
-            parts.append(f"def {names[-1]}(t):\n{body}\n")
-        steps.append(tuple(names))
-    of_operators = "".join(f"{name} = {value}\n" for value, name in operators.items())
+        writer.add_step(begin, max(begin, end))
+    of_operators = "".join(f"{name} = {value}\n" for value, name in writer.operators.items())
     made = "\n".join(f"    {_external(one)}" for one in plan.externals)
     externals = f"def externals():\n    t = [None] * {plan.num_places}\n{made}\n    return t\n"
-    calls_of_parts = "\n".join(f"    {name}(t)" for names in steps for name in names)
-    run = f"def run(t):\n{calls_of_parts}\n"
-    head = _HEAD.replace("import torch\n", f'import torch\n\nDEVICE = "{device}"\n', 1)
-    body = "\n\n".join([of_operators, externals, *parts, run])
-    return ReplaySource(f"{head}\n{body}{_MAIN}", tuple(steps))
+    constants = f'DEVICE = "{device}"\n'
+    if writer.num_streams > 1:
+        more = f"*(torch.cuda.Stream() for _ in range({writer.num_streams - 1}))"
+        constants += f"STREAMS = [torch.cuda.current_stream(), {more}]\n"
+    head = _HEAD.replace("import torch\n", f"import torch\n\n{constants}", 1)
+    body = "\n\n".join([of_operators, externals, *writer.parts, writer.run()])
+    text = f"{head}\n{body}{_MAIN}"
+    if writer.num_threads > 1:
+        text = _with_threads(text, writer)
+    return ReplaySource(text, tuple(writer.steps), writer.num_threads)
+
+
+class _Writer:
+    """Functions of the parts of a replay, one thread and step after the other."""
+
+    def __init__(
+        self, plan: ReplayPlan, device: str, order: ThreadOrder | None,
+        streams: Sequence[CallStream],
+    ) -> None:  # fmt: skip
+        self.operators: dict[str, str] = {}
+        self.parts: list[str] = []
+        self.steps: list[tuple[tuple[str, ...], ...]] = []
+        self.num_threads = order.num_threads if order else 1
+        self._calls, self._device, self._streams = plan.calls, device, streams
+        self.num_streams = max((one.stream for one in streams), default=0) + 1
+        self._thread = order.thread if order else (0,) * len(plan.calls)
+        self._before: dict[int, list[str]] = {}
+        self._after: dict[int, list[str]] = {}
+        self.handovers = order.handovers if order else ()
+        for lock, (earlier, later) in enumerate(self.handovers):
+            self._after.setdefault(earlier, []).append(f"LOCKS[{lock}].release()")
+            self._before.setdefault(later, []).append(f"LOCKS[{lock}].acquire()")
+
+    def add_step(self, begin: int, end: int) -> None:
+        of_thread: list[list[int]] = [[] for _ in range(self.num_threads)]
+        for number in range(begin, end):
+            of_thread[self._thread[number]].append(number)
+        self.steps.append(tuple(tuple(self._functions(numbers)) for numbers in of_thread))
+
+    def _functions(self, numbers: Sequence[int]) -> Iterator[str]:
+        """Write the calls of a thread in a step, and yield the names of the functions."""
+        for first in range(0, len(numbers), _CALLS_OF_PART):
+            lines: list[str] = []
+            stream = 0
+            for number in numbers[first : first + _CALLS_OF_PART]:
+                if self.num_streams > 1:
+                    lines += _stream_lines(self._streams[number], stream)
+                    stream = self._streams[number].stream
+                lines += self._lines(number)
+            if stream:
+                lines.append("torch.cuda.set_stream(STREAMS[0])")
+            name = f"part_{len(self.parts)}"
+            self.parts.append(f"def {name}(t):\n{_indented(lines)}\n")
+            yield name
+
+    def _lines(self, number: int) -> Iterator[str]:
+        yield from self._before.get(number, ())
+        yield from _lines(number, self._calls[number], self.operators, self._device)
+        yield from self._after.get(number, ())
+
+    def run(self) -> str:
+        if self.num_threads == 1:
+            lines = [f"{name}(t)" for step in self.steps for names in step for name in names]
+            return f"def run(t):\n{_indented(lines)}\n"
+        shown = [f"[{', '.join(_listed(names) for names in step)}]," for step in self.steps]
+        locks = f"LOCKS = [threading.Lock() for _ in range({len(self.handovers)})]"
+        steps = f"STEPS = [\n{_indented(shown)}\n]"
+        lines = ["for functions in STEPS:", "    team.run(functions, t)"]
+        return f"{locks}\n{steps}\n\n\ndef run(t, team):\n{_indented(lines)}\n"
+
+
+def _stream_lines(one: CallStream, current: int) -> Iterator[str]:
+    """Yield the lines before a call that put it on its stream."""
+    if one.stream != current:
+        yield f"torch.cuda.set_stream(STREAMS[{one.stream}])"
+    for other in one.awaited:
+        yield f"STREAMS[{one.stream}].wait_stream(STREAMS[{other}])"
+    for place in one.shared:
+        yield f"t[{place}].record_stream(STREAMS[{one.stream}])"
+
+
+def _indented(lines: Sequence[str]) -> str:
+    return "\n".join(f"    {line}" for line in lines) or "    pass"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"[{', '.join(names)}]"
+
+
+def _with_threads(text: str, writer: _Writer) -> str:
+    """Put the class of the threads into the source, and give them to each run."""
+    team = f"        team = ThreadTeam({writer.num_threads}, LOCKS, torch.no_grad)\n"
+    text = text.replace("        t = externals()\n", f"        t = externals()\n{team}", 1)
+    text = text.replace("            run(t)\n", "            run(t, team)\n")
+    imports = "".join(f"import {name}\n" for name in ("queue", "statistics", "threading"))
+    imports = f"from __future__ import annotations\n\n{imports}"
+    text = text.replace("import statistics\n", imports, 1)
+    own = inspect.getsource(thread_team.ThreadTeam)
+    return text.replace("\n\ndef new_tensor", f"\n\n{own}\n\ndef new_tensor", 1)
 
 
 def torch_name(dtype: str) -> str:
@@ -174,7 +273,8 @@ def _flat(arguments: Iterable[Any]) -> Iterator[Place]:
 def _called(planned: PlannedCall, operators: dict[str, str], device: str) -> str:
     signature = planned.call.signature
     assert signature is not None  # calls without one are not planned
-    path = f"torch.ops.{signature.space}.{signature.name}.{signature.overload}"
+    packet = _attribute(f"torch.ops.{signature.space}", signature.name)
+    path = _attribute(packet, signature.overload)
     name = operators.setdefault(path, f"op_{len(operators)}")
     texts = [_text(one, device) for one in planned.inputs]
     named = zip(signature.parameters, texts, strict=False)
@@ -183,6 +283,11 @@ def _called(planned: PlannedCall, operators: dict[str, str], device: str) -> str
         for position, (parameter, text) in enumerate(named)
     ]
     return f"{name}({', '.join(arguments)})"
+
+
+def _attribute(of: str, name: str) -> str:
+    """Return an attribute as source; overloads have names such as ``from``."""
+    return f'getattr({of}, "{name}")' if keyword.iskeyword(name) else f"{of}.{name}"
 
 
 def _assigned(planned: PlannedCall, called: str) -> Iterator[str]:
