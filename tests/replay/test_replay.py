@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -61,6 +62,39 @@ def test_threads_are_threads_again(tmp_path: Path) -> None:
     script = tmp_path / "step.py"
     script.write_text(done.ranks[0].script)
     subprocess.run([sys.executable, "-I", script], check=True, stdout=subprocess.DEVNULL)
+
+
+def left_out(folder: Path) -> dict[str, str]:
+    done = replay(folder, repeats=1)
+    return {one.name: one.reason for one in (*done.skipped, *done.replaced)}
+
+
+def test_what_cannot_be_called_is_named_and_the_rest_runs(tmp_path: Path) -> None:
+    import torch
+
+    with nadi.record(tmp_path / "once", steps=1, warmup=1) as recording:
+        for _ in range(2):
+            given = torch.rand(8, 8)
+            (given @ given).relu()
+            torch.nonzero(given > 0.5)
+            recording.step()
+    (host,) = (tmp_path / "once").glob("host*.json")
+    recorded = host.read_text()
+    text = recorded.replace("aten::relu(", "mine::relu(").replace("aten::clamp_min(", "mine::x(")
+    host.write_text(text)
+    reasons = left_out(tmp_path / "once")
+    assert reasons["aten::clamp_min"] == "this PyTorch has no such operator"
+    assert reasons["aten::nonzero"].endswith("it depends on values")
+    assert "aten::matmul" not in reasons
+
+    nodes = json.loads(recorded)
+    for node in nodes["nodes"]:
+        if node["name"] in ("aten::matmul", "aten::mm"):
+            large = json.dumps(node["inputs"]).replace("[8, 8]", "[8000000, 8000000]")
+            node["inputs"] = json.loads(large.replace("[8, 1]", "[8000000, 1]"))
+    host.write_text(json.dumps(nodes))
+    reasons = left_out(tmp_path / "once")
+    assert reasons["aten::mm"].startswith("a tensor of it needs 232.83 TiB, and ")
 
 
 def test_an_operator_that_is_not_there(demo_folder: Path) -> None:

@@ -48,6 +48,8 @@ def fold(
     ----------
     job
         A trace per rank, a job, or the path of one as :func:`nadi.simulate` takes it.
+    system
+        On which typical times of ranks that differ are found; None for free communication.
     progress
         Called with a line of text before each longer stage.
 

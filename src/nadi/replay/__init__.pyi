@@ -1,11 +1,7 @@
 """What ``nadi.replay`` gives; each name is loaded when it is first used."""
 
 from .operator_trials import Replayable as Replayable, Skipped as Skipped
-from .rank_replays import (
-    RankReplay as RankReplay,
-    ReplayedCall as ReplayedCall,
-    replay_ranks as replay_ranks,
-)
+from .rank_replays import RankReplay as RankReplay, replay_ranks as replay_ranks
 from .recorded_calls import RecordedCall as RecordedCall, RecordedCalls as RecordedCalls
 from .replay_comparison import (
     ReplayComparison as ReplayComparison,

@@ -7,11 +7,13 @@ that it called, as recorded.
 from __future__ import annotations
 
 import importlib
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nadi.errors import UsageError
 from nadi.formats.trace_files import read
 from nadi.replay.recorded_calls import (
     COMMUNICATION,
@@ -19,10 +21,12 @@ from nadi.replay.recorded_calls import (
     RecordedCalls,
     TensorArgument,
     Unrecorded,
+    tensors_in,
 )
 from nadi.replay.replay_plan import Place, PlannedCall, ReplayPlan, plan_replay
 from nadi.replay.replay_source import replay_source, torch_name
 from nadi.replay.replayed_communication import can_communicate
+from nadi.units import format_bytes
 
 __all__ = ["Replayable", "Skipped", "find_replayable", "load_source"]
 
@@ -70,14 +74,26 @@ def find_replayable(
         Where tensors are: ``cpu`` or ``cuda``.
     communicates
         Whether collectives and messages are replayed; else they are skipped.
+
+    Raises
+    ------
+    UsageError
+        If there is no room for the tensors that are there before.
     """
     search = _Search(recorded, list(rows))
+    room = _free_bytes(device)
     for _ in range(_ROUNDS):
-        refused = search.refused(communicates=communicates)
+        refused = search.refused(room, communicates=communicates)
         if refused:
             search.replace(refused)
             continue
         plan = search.plan()
+        if plan.external_bytes > room:
+            raise UsageError(
+                "", "tensors that are there before the replay need "
+                f"{format_bytes(plan.external_bytes)}, and {format_bytes(room)} are free",
+                "replay a part (nadi extract)",
+            )  # fmt: skip
         failed = _failures(plan, device)
         if failed:
             search.replace(failed)
@@ -99,11 +115,11 @@ class _Search:
     def plan(self) -> ReplayPlan:
         return plan_replay([self._call(row) for row in self.rows])
 
-    def refused(self, *, communicates: bool) -> dict[int, str]:
+    def refused(self, room: int, *, communicates: bool) -> dict[int, str]:
         """Return the rows that cannot be called, without a trial."""
         found = {}
         for row in self.rows:
-            reason = _refusal(self._call(row), communicates=communicates)
+            reason = _refusal(self._call(row), room, communicates=communicates)
             if reason:
                 found[row] = reason
         return found
@@ -135,8 +151,19 @@ class _Search:
         return self._calls[row]
 
 
-def _refusal(call: RecordedCall, *, communicates: bool) -> str:
+def _free_bytes(device: str) -> int:
+    """Return how much memory is free where tensors are."""
+    if device == "cuda":
+        torch: Any = importlib.import_module("torch")
+        return int(torch.cuda.mem_get_info()[0])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _refusal(call: RecordedCall, room: int, *, communicates: bool) -> str:
     """Return why a call cannot be made; nothing if it may be."""
+    largest = max((one.end for one in tensors_in((call.inputs, call.outputs))), default=0)
+    if largest > room:
+        return f"a tensor of it needs {format_bytes(largest)}, and {format_bytes(room)} are free"
     if call.name.startswith(COMMUNICATION):
         if communicates:
             known = can_communicate(call.name.removeprefix(COMMUNICATION))

@@ -16,26 +16,17 @@ from nadi.errors import Parameter, UsageError
 from nadi.model.trace import Trace
 from nadi.replay.operator_trials import Skipped
 from nadi.replay.replay_run import (
-    PreparedReplay,
     ReplayOptions,
     ReplayTimes,
     prepare_replay,
     run_replay,
 )
 from nadi.replay.replayed_communication import Communicator
-from nadi.units import format_bytes
 
-__all__ = ["RankReplay", "ReplayedCall", "replay_ranks"]
+__all__ = ["RankReplay", "replay_ranks"]
 
 # else torch logs each start and stop of its recorders
 _QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR", "KINETO_LOG_LEVEL": "5"}
-
-
-class ReplayedCall(NamedTuple):
-    """A call that was replayed: its row in the trace, and how many views were made before it."""
-
-    row: int
-    num_views: int
 
 
 class RankReplay(NamedTuple):
@@ -46,7 +37,7 @@ class RankReplay(NamedTuple):
     num_operators
         How many operators the trace has that are in no other one.
     calls
-        Those that were replayed, in their order.
+        Rows of those that were replayed in the trace, in their order.
     skipped, replaced
         As in :class:`nadi.replay.operator_trials.Replayable`.
     times
@@ -56,7 +47,7 @@ class RankReplay(NamedTuple):
     """
 
     num_operators: int
-    calls: tuple[ReplayedCall, ...]
+    calls: tuple[int, ...]
     skipped: tuple[Skipped, ...]
     replaced: tuple[Skipped, ...]
     times: ReplayTimes
@@ -145,7 +136,6 @@ def _replay(
     prepared = prepare_replay(
         trace, device=options.device, communicates=communicates, operator=options.operator
     )
-    _check_memory(prepared, options.device)
     communicator = None
     if communicates:
         communicator = Communicator(prepared.groups)
@@ -154,22 +144,7 @@ def _replay(
         prepared, options, rank=rank, communicator=communicator
     )  # fmt: skip
     found = prepared.replayable
-    calls = tuple(ReplayedCall(one.call.row, one.num_view_operators) for one in found.plan.calls)
+    calls = tuple(one.call.row for one in found.plan.calls)
     return RankReplay(
         prepared.num_operators, calls, found.skipped, found.replaced, times, prepared.script
     )
-
-
-def _check_memory(prepared: PreparedReplay, device: str) -> None:
-    """Refuse tensors for which there is no room."""
-    needed = prepared.replayable.plan.external_bytes
-    if device == "cuda":
-        torch: Any = importlib.import_module("torch")
-        free = int(torch.cuda.mem_get_info()[0])
-    else:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > free:
-        raise UsageError(
-            "", f"tensors that are there before the replay need {format_bytes(needed)}, and "
-            f"{format_bytes(free)} are free", "replay a part (nadi extract)",
-        )  # fmt: skip

@@ -146,6 +146,7 @@ class RecordedCalls:
         self._end = self._start + np.maximum(trace.nodes["duration"].to_numpy(), 0)
         self._has_times = bool((self._end > self._start).any())
         self._is_of_gloo = _is_of_gloo(trace)
+        self._is_mixed = bool(trace.nodes["name"].cast(pl.String).str.starts_with(_ELSEWHERE).any())
         children: dict[int, list[int]] = {}
         ids = trace.nodes["id"].to_list()
         order = sorted(range(len(ids)), key=ids.__getitem__)
@@ -189,9 +190,9 @@ class RecordedCalls:
             row = waiting.pop()
             if row not in self._schema:
                 waiting += self._children.get(row, [])
-            elif not self._is_of_gloo[row]:
+            elif not self._is_of_gloo[row] and not self._is_after(row, inside):
                 yield row
-                if self.names[row].startswith(COMMUNICATION):
+                if self._is_mixed:
                     waiting += self._begun_after(row)
 
     def below(self, row: int) -> list[str]:
@@ -211,18 +212,25 @@ class RecordedCalls:
         return found
 
     def _begun_after(self, row: int) -> list[int]:
-        """Return the operators below a call that began after it had ended.
+        """Return the operators below one that began after it had ended.
 
-        Threads of gloo end what a call began. So the recorder puts below the call what comes next.
+        Threads of gloo end what a call of another thread began. The recorder then puts what comes
+        next below an operator of that thread, whichever it is.
         """
         found, waiting = [], list(self._children.get(row, []))
         while waiting:
             inner = waiting.pop()
-            if inner not in self._schema:
-                waiting += self._children.get(inner, [])
-            elif self._start[inner] >= self._end[row] > 0:
+            if inner in self._schema and self._is_after(inner, row):
                 found.append(inner)
+            else:
+                waiting += self._children.get(inner, [])
         return found
+
+    def _is_after(self, inner: int, row: int) -> bool:
+        """Return whether an operator below another one began after that had ended."""
+        if not self._is_mixed or row < 0 or row not in self._schema:
+            return False
+        return bool(self._start[inner] >= self._end[row] > 0)
 
     def input_shapes(self, row: int) -> str:
         """Return the shapes of the inputs of an operator, as recorded."""

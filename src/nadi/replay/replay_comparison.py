@@ -7,14 +7,15 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from nadi.link.matching.name_alignment_kernels import align
 from nadi.model.arrays import Ints
 from nadi.model.trace import Trace
-from nadi.replay.rank_replays import RankReplay, ReplayedCall
+from nadi.replay.rank_replays import RankReplay
 from nadi.replay.recorded_calls import RecordedCalls
 
 __all__ = ["ReplayComparison", "compare_replay"]
 
-_BESIDE = 32  # operators that may be called beside a collective
+_MOST_EDITS = 2048  # calls of which one of both recordings has no other, in a row
 
 
 class ReplayComparison(NamedTuple):
@@ -75,9 +76,9 @@ def _pairs(
     Each thread of the replay is one thread of its recording, whose numbers are others: the one
     that has most of its calls.
     """
-    calls: dict[int, list[ReplayedCall]] = {}
-    for call in replay.calls:
-        calls.setdefault(before.thread(call.row), []).append(call)
+    calls: dict[int, list[int]] = {}
+    for row in replay.calls:
+        calls.setdefault(before.thread(row), []).append(row)
     rows: dict[int, list[int]] = {}
     for row in after.outermost():
         rows.setdefault(after.thread(row), []).append(row)
@@ -91,23 +92,23 @@ def _pairs(
 
 
 def _pairs_of_thread(
-    before: RecordedCalls, after: RecordedCalls, calls: list[ReplayedCall], rows: list[int]
+    before: RecordedCalls, after: RecordedCalls, calls: list[int], rows: list[int]
 ) -> list[tuple[int, int]]:
-    """Return the rows of the same calls of a thread.
+    """Return the rows of the same calls of a thread: as many as can be, in their order.
 
-    Each call is the next such one that is recorded: the replay has views in between, and what
-    torch.distributed calls beside a collective is called once more.
+    The replay has views between its calls, and what torch.distributed calls beside a collective is
+    called once more.
     """
-    keys = [(after.names[row], after.input_shapes(row)) for row in rows]
-    found, at = [], 0
-    for call in calls:
-        key = (before.names[call.row], before.input_shapes(call.row))
-        near = range(at, min(at + call.num_views + _BESIDE, len(rows)))
-        place = next((k for k in near if keys[k] == key), -1)
-        if place >= 0:
-            found.append((call.row, rows[place]))
-            at = place + 1
-    return found
+    numbers: dict[tuple[str, str], int] = {}
+
+    def keys(recorded: RecordedCalls, of: list[int]) -> Ints:
+        named = [(recorded.names[row], recorded.input_shapes(row)) for row in of]
+        return np.array([numbers.setdefault(key, len(numbers)) for key in named], dtype=np.int64)
+
+    partner = np.full(len(calls), -1, dtype=np.int64)
+    align(keys(before, calls), keys(after, rows), _MOST_EDITS, partner)
+    pairs = zip(calls, partner.tolist(), strict=True)
+    return [(row, rows[place]) for row, place in pairs if place >= 0]
 
 
 def _durations(trace: Trace, rows: Ints) -> Ints:
