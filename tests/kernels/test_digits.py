@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import re
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from nadi.kernels.jit import kernel
 from nadi.kernels.json_tokens import read_microseconds
 from tests.amounts import examples
 from tests.reference.digits import nanoseconds
@@ -29,7 +29,7 @@ numbers = st.builds(
 )  # fmt: skip
 
 
-@numba.njit
+@kernel
 def _read(text: np.ndarray) -> tuple[int, int, int]:
     return read_microseconds(text, 0)
 

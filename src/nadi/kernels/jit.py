@@ -254,7 +254,7 @@ def _intrinsic(name: str) -> Any:
         return getattr(importlib.import_module("nadi.kernels.numba_public"), name)
 
     def make(_: _Helper) -> Any:
-        return getattr(importlib.import_module("nadi.kernels.numba_internals"), name)
+        return getattr(importlib.import_module("nadi.kernels.numba_intrinsics"), name)
 
     return _Helper(make, make)
 

@@ -1,10 +1,13 @@
 """All of numba that is not its public interface: kernels become objects that need no numba.
 
-Numba optimises every helper as a library of its own, and makes machine code of it, before it
-becomes part of a kernel and is optimised again. Here helpers are left as they are, and a kernel
-with all of its helpers is optimised once. What comes of it is an object that is called with the
-addresses of two arrays of 64-bit numbers, and calls nothing but the C library: so who loads it
-needs neither numba nor its runtime (:mod:`nadi.kernels.object_code`).
+Numba optimises every helper as a library of its own, with all that it calls, and makes machine
+code of it, before it becomes part of a kernel and is optimised again. Here helpers are left as
+they are, and a kernel with all of its helpers is linked and optimised once. What comes of it is an
+object that is called with the addresses of two arrays of 64-bit numbers, and calls nothing but the
+C library: so who loads it needs neither numba nor its runtime (:mod:`nadi.kernels.object_code`).
+
+Most of the time goes to numba's own passes in Python. Those that kernels have no use for are left
+out, and what an operator gives for two numbers is looked up once.
 
 With a version of numba that this was not tried with, :mod:`nadi.kernels.jit` takes
 :mod:`nadi.kernels.numba_public` instead, which does all of this by public means.
@@ -12,8 +15,9 @@ With a version of numba that this was not tried with, :mod:`nadi.kernels.jit` ta
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
@@ -21,46 +25,46 @@ import numpy as np
 from llvmlite import ir
 from llvmlite.binding import Linkage, parse_assembly
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import CompilerBase
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.datamodel import models
+from numba.core.compiler_machinery import PassManager
 from numba.core.registry import cpu_target
-from numba.core.typing.templates import AttributeTemplate
-from numba.extending import (
-    infer_getattr,
-    intrinsic,
-    lower_getattr_generic,
-    register_model,
-)
 
-import nadi.kernels.numba_columns  # noqa: F401  numba hears of columns
+import nadi.kernels.numba_columns
+import nadi.kernels.numba_intrinsics  # noqa: F401  numba hears of both before it compiles
 from nadi.kernels.signatures import Signature
 
-__all__ = [
-    "apart",
-    "borrowed",
-    "compile_helper",
-    "compile_kernel",
-    "count_trailing_zeros",
-    "lent",
-    "load_eight_bytes",
-    "prefetch",
-    "special_lanes",
-    "type_of",
-]  # fmt: skip
+__all__ = ["compile_helper", "compile_kernel", "type_of"]
 
 _cgutils: Any = cgutils
 _numba: Any = numba
 _types: Any = types
-_lowering: Any = lower_getattr_generic
+_PassManager: Any = PassManager
 
 # what the C library has, and nothing else: an unknown name would end the process when it is loaded
 _C_LIBRARY = frozenset({"free", "malloc", "memchr", "memcmp", "memcpy", "memmove", "memset"})
 _BYTE = ir.IntType(8)
 _WORD = ir.IntType(64)
-_LANES = 16
+# in this order; the default has others: for closures, array expressions, unrolled loops
+_PASSES: list[Any] = [
+    untyped_passes.TranslateByteCode,
+    untyped_passes.FixupArgs,
+    untyped_passes.IRProcessing,
+    untyped_passes.RewriteSemanticConstants,
+    untyped_passes.DeadBranchPrune,
+    untyped_passes.GenericRewrites,
+    untyped_passes.RewriteDynamicRaises,
+    untyped_passes.ReconstructSSA,
+    typed_passes.NopythonTypeInference,
+    typed_passes.PreLowerStripPhis,
+    typed_passes.NoPythonSupportedFeatureValidation,
+    typed_passes.IRLegalization,
+    typed_passes.AnnotateTypes,
+    typed_passes.NativeLowering,
+    typed_passes.NoPythonBackend,
+]
 
 
 class NotSelfContainedError(Exception):
@@ -73,15 +77,16 @@ class NotSelfContainedError(Exception):
 class _Part(JITCodeLibrary):
     """Code of a helper, left as it is: each kernel it becomes part of is optimised as a whole."""
 
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
+    def finalize(self) -> None:
         self._finalized = True
 
+    def _get_module_for_linking(self) -> Any:
+        return self._final_module  # a kernel takes it once, so that its names need not be weak
+
+    def add_linking_library(self, library: Any) -> None:
+        _add_once(self._linking_libraries, library)
+
     def get_pointer_to_function(self, name: str) -> int:
-        default: Any = super()
-        default._ensure_finalized()
         return 0  # there is no machine code
 
     @property
@@ -92,10 +97,21 @@ class _Part(JITCodeLibrary):
         pass
 
 
+def _add_once(libraries: list[Any], library: Any) -> None:
+    """Add a library, and those that it calls."""
+    if library not in libraries:
+        libraries.append(library)
+        for called in library._linking_libraries if isinstance(library, _Part) else ():
+            _add_once(libraries, called)
+
+
 class _Whole(JITCodeLibrary):
     """Code of a kernel with all of its helpers, which nobody else will call."""
 
     entry = ""
+
+    def add_linking_library(self, library: Any) -> None:
+        _add_once(self._linking_libraries, library)
 
     def _optimize_final_module(self) -> None:
         module: Any = self._final_module
@@ -129,23 +145,54 @@ class _Whole(JITCodeLibrary):
         return emitted
 
 
-class _PartCompiler(Compiler):
+class _PartCompiler(CompilerBase):
     _library: Any = _Part
 
-    def define_pipelines(self) -> Any:
+    def define_pipelines(self) -> list[Any]:
         state: Any = self.state
         state.library = self._library(state.targetctx.codegen(), state.func_id.func_qualname)
-        default: Any = super()
-        return default.define_pipelines()
+        passes = _PassManager("kernel")
+        for one in _PASSES:
+            passes.add_pass(one, one.__name__)
+        passes.finalize()
+        return [passes]
 
 
 class _WholeCompiler(_PartCompiler):
     _library = _Whole
 
-    def define_pipelines(self) -> Any:
+    def define_pipelines(self) -> list[Any]:
         self.state.flags.no_compile = True  # an entry of our own has yet to be added
-        default: Any = super()
-        return default.define_pipelines()
+        return super().define_pipelines()
+
+
+@contextlib.contextmanager
+def _looking_up_once() -> Iterator[None]:
+    """Remember what functions and operators give for numbers: each place asks numba for it."""
+    context = cpu_target.typing_context
+    look_up = context.resolve_function_type
+
+    def look_up_once(function: Any, arguments: Any, named: Any) -> Any:
+        if named or type(function) is not _types.Function:
+            return look_up(function, arguments, named)
+        if not all(isinstance(one, (_types.Number, _types.Boolean)) for one in arguments):
+            return look_up(function, arguments, named)
+        found = _looked_up.get((function, arguments))
+        if found is None:
+            found = look_up(function, arguments, named)
+            if found is not None:
+                _looked_up[function, arguments] = found
+        return found
+
+    context.resolve_function_type = look_up_once
+    try:
+        yield
+    finally:
+        del context.resolve_function_type
+
+
+_looked_up: dict[tuple[Any, Any], Any] = {}
+_stand_ins: dict[Callable[..., Any], Any] = {}
 
 
 # what Python and C would call it through takes as long to compile as it does itself
@@ -177,15 +224,28 @@ def compile_helper(
 
     compiled.get_call_template = template_for_types
     if stand_in is not None:
-        part, instead = stand_in
-
-        def implementation(arguments: Any, named: Any) -> Callable[..., Any]:
-            first = getattr(arguments[0], "content", arguments[0])
-            left_out = getattr(first.instance_class, "leaves_out", ())
-            return instead if part in left_out else function
-
-        compiled._compiler._get_implementation = implementation
+        _let_stand_in(compiled._compiler, *stand_in)
     return compiled
+
+
+def _let_stand_in(compiler: Any, part: str, instead: Callable[..., Any]) -> None:
+    """Have a helper's compiler give its stand-in, which others share, where a part is left out."""
+    compile_own = compiler.compile
+
+    def compile_one(arguments: Any, result: Any) -> Any:
+        first = getattr(arguments[0], "content", arguments[0])
+        if part not in getattr(first.instance_class, "leaves_out", ()):
+            return compile_own(arguments, result)
+        shared = _stand_ins.get(instead)
+        if shared is None:
+            shared = _stand_ins[instead] = compile_helper(instead, is_small=True)
+        found = shared.overloads.get(arguments)
+        if found is None:
+            shared.compile(arguments)
+            found = shared.overloads[arguments]
+        return found._replace(metadata={})  # numba notes there how long each took, once
+
+    compiler.compile = compile_one
 
 
 def compile_kernel(
@@ -217,7 +277,7 @@ def compile_kernel(
     """
     arguments = tuple(_type_of(one) for one in signature)
     dispatcher = _numba.njit(function, pipeline_class=_WholeCompiler, **_NO_WRAPPERS)
-    with global_compiler_lock:
+    with global_compiler_lock, _looking_up_once():
         result = dispatcher._compiler.compile(arguments, None)
         library = result.library
         context = cpu_target.target_context
@@ -381,189 +441,6 @@ def _memory_module(triple: str, data_layout: str) -> ir.Module:
     return module
 
 
-# what kernels call that Python has no word for
-
-
 def type_of(helper: Any) -> Any:
     """Give what numba is to take a helper's dispatcher, or one of the following, for."""
     return cpu_target.typing_context.resolve_value_type(helper)
-
-
-@intrinsic
-def borrowed(typing_context: Any, given: Any) -> Any:
-    """Give an array, or a tuple of them, not counted as in use: kernels count at every call.
-
-    Only for arguments, which the caller holds on to meanwhile.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _uncounted(context, builder, signature.args[0], arguments[0])
-
-    return given(given), generate
-
-
-def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    if isinstance(kind, _types.BaseTuple):
-        parts = [
-            _uncounted(context, builder, part, builder.extract_value(value, i))
-            for i, part in enumerate(kind.types)
-        ]
-        return context.make_tuple(builder, kind, parts)
-    if not isinstance(kind, _types.Array):
-        return value
-    found = context.make_array(kind)(context, builder, value)
-    for name in ("meminfo", "parent"):
-        setattr(found, name, getattr(found, name).type(None))
-    return found._getvalue()
-
-
-@intrinsic
-def special_lanes(typing_context: Any, text: Any, at: Any) -> Any:
-    """Tell which of 16 bytes end the plain part of a string, as bits.
-
-    They are quotes, backslashes, control characters and all beyond ASCII. The caller
-    knows that 16 bytes are there.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        lanes = ir.VectorType(_BYTE, _LANES)
-        address = builder.gep(array.data, [arguments[1]])
-        loaded = builder.load(builder.bitcast(address, lanes.as_pointer()))
-        loaded.align = 1
-
-        def same(byte: int) -> Any:
-            return ir.Constant(lanes, [byte] * _LANES)
-
-        found = builder.or_(
-            builder.icmp_unsigned("==", loaded, same(ord('"'))),
-            builder.icmp_unsigned("==", loaded, same(ord("\\"))),
-        )
-        # bytes beyond ASCII are negative when signed
-        found = builder.or_(found, builder.icmp_signed("<", loaded, same(ord(" "))))
-        return builder.zext(builder.bitcast(found, ir.IntType(_LANES)), _WORD)
-
-    return _types.int64(text, _types.int64), generate
-
-
-@intrinsic
-def count_trailing_zeros(typing_context: Any, number: Any) -> Any:
-    """Count the zero bits below the lowest one; the number is not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return _types.int64(_types.int64), generate
-
-
-@intrinsic
-def load_eight_bytes(typing_context: Any, text: Any, at: Any) -> Any:
-    """Load 8 bytes as one number; the caller knows that they are there."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        address = builder.gep(array.data, [arguments[1]])
-        loaded = builder.load(builder.bitcast(address, _WORD.as_pointer()))
-        loaded.align = 1
-        return loaded
-
-    return _types.uint64(text, _types.int64), generate
-
-
-@intrinsic
-def prefetch(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
-    """Have the processor fetch a place of a table, which will be asked for soon."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        byte = context.get_value_type(_types.voidptr)
-        address = builder.bitcast(array.data, byte)
-        for axis in range(2):
-            stride = builder.extract_value(array.strides, axis)
-            address = builder.gep(address, [builder.mul(arguments[1 + axis], stride)])
-        word = context.get_value_type(_types.int32)
-        taken = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-        declared = builder.module.declare_intrinsic("llvm.prefetch", [byte], taken)
-        # for reading, to stay in every cache, data
-        builder.call(declared, [address, word(0), word(3), word(1)])
-        return context.get_dummy_value()
-
-    return _types.none(table, _types.int64, _types.int64), generate
-
-
-# many arrays as one pointer
-
-
-class _Lent(types.Type):
-    """The type of a pointer to a named tuple of arrays and of other such tuples."""
-
-    def __init__(self, content: Any) -> None:
-        self.content = content
-        super().__init__(name=f"lent({content})")
-
-
-@register_model(_Lent)
-class _LentModel(models.OpaqueModel):
-    """An address, whatever stands there."""
-
-
-def _type_of_field(template: Any, lent_type: Any, name: str) -> Any:
-    content = lent_type.content
-    if name not in content.fields:
-        return None
-    field = content.types[content.fields.index(name)]
-    return _Lent(field) if isinstance(field, _types.BaseNamedTuple) else field
-
-
-@infer_getattr
-class _LentAttributes(AttributeTemplate):
-    key = _Lent
-    generic_resolve: Any = _type_of_field
-
-
-def _read_field(context: Any, builder: Any, lent_type: Any, value: Any, name: str) -> Any:
-    content = lent_type.content
-    place = content.fields.index(name)
-    field = content.types[place]
-    pointer = builder.bitcast(value, context.get_value_type(content).as_pointer())
-    pointer = _cgutils.gep_inbounds(builder, pointer, 0, place)
-    if isinstance(field, _types.BaseNamedTuple):
-        return builder.bitcast(pointer, context.get_value_type(_Lent(field)))
-    stored = context.make_array(field)(context, builder, ref=pointer)
-    found = context.make_array(field)(context, builder)
-    # what counts it as in use stays empty: the kernel holds on to it
-    for part in ("nitems", "itemsize", "data", "shape", "strides"):
-        load = builder.load(stored._get_ptr_by_name(part))
-        # written before the helper was called, and by nobody meanwhile: need not be read again
-        load.set_metadata("invariant.load", builder.module.add_metadata([]))
-        setattr(found, part, load)
-    return found._getvalue()
-
-
-_lowering(_Lent)(_read_field)
-
-
-@intrinsic
-def lent(typing_context: Any, content: Any) -> Any:
-    """Give a kernel's argument, a named tuple, so that handing it over costs nothing.
-
-    The helper that it is given to has to be kept ``apart``: what its caller writes, it takes for
-    unchangeable.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        stored = _cgutils.alloca_once_value(builder, arguments[0])
-        return builder.bitcast(stored, context.get_value_type(signature.return_type))
-
-    return _Lent(content)(content), generate
-
-
-@intrinsic
-def apart(typing_context: Any) -> Any:
-    """Keep the helper in which this is called from becoming part of its caller."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.function.attributes.add("noinline")
-        return context.get_dummy_value()
-
-    return _types.none(), generate
