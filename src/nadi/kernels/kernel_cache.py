@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -53,10 +52,11 @@ def compilers() -> dict[str, str]:
 def _version(package: str) -> str:
     found = importlib.util.find_spec(package)
     for place in (found.submodule_search_locations if found else None) or ():
-        # half of the time that importlib.metadata takes to be imported is spent on mails
         for folder in Path(place).parent.glob(f"{package}-*.dist-info"):
             return folder.name.removesuffix(".dist-info").partition("-")[2]
-    return importlib.metadata.version(package)
+    from importlib.metadata import version  # which imports what reads mails, and seldom comes up
+
+    return version(package)
 
 
 @functools.cache

@@ -261,7 +261,7 @@ def keep_value(scan: NodeScan, code: int, type_code: int) -> bool:
     if c == _T or c == _F:
         if kind != BOOL:
             return False
-        keep(scan, code, type_code, c == _T, 0)
+        keep(scan, code, type_code, np.int64(c == _T), 0)
         return True
     if kind > UNSIGNED:
         return False
