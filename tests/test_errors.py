@@ -11,7 +11,7 @@ from typer.main import get_command
 
 import nadi
 from nadi.cli import main
-from nadi.cli.app import app
+from nadi.cli.app import make_app
 from nadi.errors import InputError, PairError, Parameter, UsageError
 from nadi.graph.event_graph import CycleError
 from tests.conftest import PairWriter
@@ -119,7 +119,7 @@ def named_parameters() -> set[str]:
 def test_a_parameter_that_an_error_names_is_an_option_of_a_command() -> None:
     from nadi.cli import _option
 
-    commands = list(get_command(app).commands.values())  # type: ignore[attr-defined]
+    commands = list(get_command(make_app()).commands.values())  # type: ignore[attr-defined]
     for command in commands:  # with those in it
         commands += getattr(command, "commands", {}).values()
     options = {one for command in commands for param in command.params for one in param.opts}

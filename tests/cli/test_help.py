@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from nadi.cli import main
+from nadi.cli.app import make_app
 from nadi.cli.command_page import command_reference
 
 
@@ -42,3 +45,19 @@ def test_an_empty_path_is_refused(
     system = ["--system", "dgx-h100"] if command == "simulate" else []
     assert main([command, "", *system]) == 2
     assert capsys.readouterr().err == "nadi: '': is no path; name a file or a folder\n"
+
+
+def test_a_command_alone_is_described_as_among_all() -> None:
+    whole: Any = get_command(make_app())
+    for name, command in whole.commands.items():
+        alone: Any = get_command(make_app(name))
+        assert list(alone.commands) == list(whole.commands)
+        found = alone.commands[name]
+        assert [one.opts for one in found.params] == [one.opts for one in command.params]
+        assert list(getattr(found, "commands", ())) == list(getattr(command, "commands", ()))
+    listed: Any = get_command(make_app(""))
+    assert not any(command.params for command in listed.commands.values())
+    for attribute in ("help", "rich_help_panel"):
+        assert [getattr(one, attribute) for one in listed.commands.values()] == [
+            getattr(one, attribute) for one in whole.commands.values()
+        ]

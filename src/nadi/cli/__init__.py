@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        command = _command()
+        command = _command(_named(given))
         code = command(args=given or ["--help"], prog_name="nadi", standalone_mode=False)
         sys.stdout.flush()
     except NadiError as error:
@@ -77,13 +77,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 @cache
-def _command() -> Any:
-    """Return the list of commands; typer takes half of a short run to make it each time."""
+def _command(named: str) -> Any:
+    """Return the list of commands, in which the named one has its parameters."""
     from typer.main import get_command
 
-    from nadi.cli.app import app
+    from nadi.cli.app import make_app
 
-    return get_command(app)
+    return get_command(make_app(named))
+
+
+def _named(given: list[str]) -> str:
+    """Return the command that arguments name; an empty text if they name none."""
+    return next((one for one in given if not one.startswith("-")), "")
 
 
 def run() -> NoReturn:
@@ -149,7 +154,7 @@ def _option(given: list[str], parameter: Parameter) -> str:
 
 def _has_option(given: list[str], option: str) -> bool:
     """Tell whether the command that the first arguments name has an option."""
-    command = _command()
+    command = _command(_named(given))
     for name in given:
         inner = getattr(command, "commands", {}).get(name)
         if inner is None:

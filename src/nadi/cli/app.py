@@ -51,17 +51,8 @@ from nadi.version import __version__
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["app"]
+__all__ = ["make_app"]
 
-app = typer.Typer(
-    name="nadi",
-    cls=QuickGroup,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 # by what a user wants to know; the list of commands has these titles and this order
 _COMMANDS: dict[str, dict[str, ModuleType]] = {
     "Find what bounds a step": {
@@ -86,15 +77,41 @@ _COMMANDS: dict[str, dict[str, ModuleType]] = {
         "obfuscate": obfuscate, "attack": attack,
     },
 }  # fmt: skip
-for _title, _modules in _COMMANDS.items():
-    for _name, _module in _modules.items():
-        if _module is generate:
-            app.add_typer(generate.generate, name=_name, help=generate.HELP, rich_help_panel=_title)
-        else:
-            _declare = app.command(
-                _name, cls=QuickCommand, help=_module.HELP, rich_help_panel=_title
-            )
-            _declare(_module.command)
+
+
+def make_app(named: str | None = None) -> typer.Typer:
+    """Make the list of commands.
+
+    Parameters
+    ----------
+    named
+        The only command that has its parameters, or an empty text for none: typer looks long at
+        those of each. By default all have theirs.
+    """
+    app = typer.Typer(
+        name="nadi",
+        cls=QuickGroup,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for title, modules in _COMMANDS.items():
+        for name, module in modules.items():
+            is_whole = named is None or name == named
+            if module is generate:
+                inner = generate.generate if is_whole else typer.Typer()
+                app.add_typer(inner, name=name, help=module.HELP, rich_help_panel=title)
+                continue
+            declare = app.command(name, cls=QuickCommand, help=module.HELP, rich_help_panel=title)
+            declare(module.command if is_whole else _listed)
+    app.callback()(_nadi)
+    return app
+
+
+def _listed() -> None:
+    """Stand for a command of which only the name and the help are asked for."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -103,7 +120,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _nadi(
     version: Annotated[
         bool,

@@ -8,14 +8,14 @@ from typing import Any
 
 import typer.main
 
-from nadi.cli.app import app
+from nadi.cli.app import make_app
 
 __all__ = ["command_reference"]
 
 
 def command_reference() -> str:
     """Write the reference of every command: its text, examples, arguments and options."""
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(make_app())
     lines = ["# Commands", "", "Generated from the commands by `make docs`.", ""]
     lines += [*_overview(group), ""]
     lines += _sections("nadi", group)
