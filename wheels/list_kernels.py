@@ -3,6 +3,9 @@
 It runs commands on the recording that comes with Nadi, and writes
 ``src/nadi/kernels/known_kernels.json``. With it a first run compiles on two cores, its bar knows
 how many there are, and a wheel carries them. A command calls what is not listed all the same.
+
+Of each command those come first that most of the lines here call: what only some options or
+inputs need is not waited for by others.
 """
 
 from __future__ import annotations
@@ -12,18 +15,21 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 DEMO = Path(__file__).resolve().parents[1] / "src" / "nadi" / "data" / "demo"
 LIST = DEMO.parents[1] / "kernels" / "known_kernels.json"
 COMMANDS = """
 demo
+run {demo}
 run {demo} --what-if='scale gloo:all_reduce 0.5' --step=1 --system=dgx-h100 -o {made}/run
 report {demo} -o {made}/page.html
 critical-path {demo} --json
 critical-path {made}/device.json --rules=hta --json
 info {made}/device.json
 simulate {demo} --system=dgx-h100 -o {made}/simulated.pftrace
+simulate {made}/device.json --system=dgx-h100
 link {demo} -o {made}/linked
 link {demo} -o {made}/astra --for=astra-sim
 simulate {made}/linked --system=dgx-h100
@@ -89,7 +95,7 @@ def calls_of(arguments: list[str]) -> list[tuple[str, int]]:
 
 def main() -> None:
     """Run every command, and write the list."""
-    uses: dict[str, set[str]] = {}
+    uses: dict[str, Counter[str]] = {}
     sizes: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as made:
         events = [dict(zip(NAMES, event, strict=True)) for event in EVENTS]
@@ -99,13 +105,13 @@ def main() -> None:
         for arguments in map(shlex.split, [*lines, f"feeder {made}/linked/rank0.et"]):
             print("nadi", *arguments)
             for kernel, size in calls_of(arguments):
-                uses.setdefault(arguments[0], set()).add(kernel)
+                uses.setdefault(arguments[0], Counter())[kernel] += 1
                 sizes[kernel] = size
     # what is large takes long to compile
     kernels = sorted(sizes, key=lambda kernel: (-sizes[kernel], kernel))
     listed = ",\n".join(kernels)
     places = {
-        use: [i for i, kernel in enumerate(kernels) if kernel in called]
+        use: sorted(map(kernels.index, called), key=lambda i: (-called[kernels[i]], i))
         for use, called in sorted(uses.items())
     }
     named = ",\n".join(f"{json.dumps(use)}: {json.dumps(at)}" for use, at in places.items())

@@ -1,9 +1,9 @@
 """Compiling on a second core what a command is known to need, while it is under way.
 
 ``known_kernels.json`` lists for each command the kernels that it calls, and with what types of
-arguments, those first that take longest. A process beside this one compiles them in that order,
-and keeps them where this one finds them. It is asked for one at a time: what this process needs
-first, and nobody has begun, it compiles itself.
+arguments: first what most of its uses need, the longest first. A process beside this one compiles
+them in that order, and keeps them where this one finds them. It is asked for one at a time: what
+this process needs first, and nobody has begun, it compiles itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Known(NamedTuple):
 
 @functools.cache
 def known_kernels() -> dict[str, list[Known]]:
-    """Give the kernels that each command is known to call, those first that take longest."""
+    """Give the kernels that each command is known to call, in the order to compile them."""
     stated = json.loads(_LIST.read_bytes())
     kernels = [Known(module, name, as_tuples(types)) for module, name, types in stated["kernels"]]
     return {use: [kernels[i] for i in places] for use, places in stated["uses"].items()}
@@ -132,7 +132,7 @@ def compiling_ahead(missing: list[Known], tell: Callable[[str], None]) -> Iterat
     Parameters
     ----------
     missing
-        What is to be compiled, the longest first.
+        What is to be compiled, in this order.
     tell
         Called, from another thread, when one of them is done.
     """
