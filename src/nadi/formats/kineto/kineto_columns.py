@@ -6,6 +6,7 @@ a recording large: arguments, and events of hosts if they are not asked for.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,7 +55,8 @@ _ON_DEVICE = [CATEGORIES.index(name) for name in ON_DEVICE]
 _OPERATOR = CATEGORIES.index("operator")
 _COLUMNS = ("start", "duration", "thread", "device", "stream", "correlation", "bytes")
 _BANDWIDTH = np.frombuffer(bytearray(b'"memory bandwidth (GB/s)"'), dtype=np.uint8)
-_NEVER = 2**62
+_BANDWIDTH_VALUE = re.compile(rb'"memory bandwidth \(GB/s\)"\s*:\s*[^\s,}]+')
+_NARROW = 2**31
 _PART = "choose a part of it, with --step or --window of the command line"
 _Values = npt.NDArray[Any]
 
@@ -171,8 +173,15 @@ def _keep(nodes: Nodes, chosen: Bools, found: _Found) -> None:
         codes = [found.threads.setdefault(name, -2 - len(found.threads)) for name in names.unique]
         columns["thread"][rows] = np.array(codes, dtype=np.int64)[names.codes]
     for name, values in columns.items():
-        found.columns.setdefault(name, []).append(values[chosen])
+        found.columns.setdefault(name, []).append(_narrowed(values[chosen]))
     found.attributes.append(_attributes(nodes, chosen))
+
+
+def _narrowed(values: _Values) -> _Values:
+    """Return integers in 32 bits if they fit."""
+    if values.dtype != np.int64 or values.min() < -_NARROW or values.max() >= _NARROW:
+        return values
+    return values.astype(np.int32)
 
 
 def _attributes(nodes: Nodes, chosen: Bools) -> Attributes:
@@ -191,7 +200,18 @@ def _attributes(nodes: Nodes, chosen: Bools) -> Attributes:
     spans_holding(nodes.raw.content, values.value[rows], length, _BANDWIDTH, holds)
     kept[rows[holds]] = True
     new_row = np.where(chosen, np.cumsum(chosen) - 1, -1)
-    return values.filtered(kept & (values.node >= 0)).moved(new_row).with_own_bytes()
+    return _shortened(values.filtered(kept & (values.node >= 0)).moved(new_row))
+
+
+def _shortened(values: Attributes) -> Attributes:
+    """Return attributes with bytes of their own: of arguments no more than the bandwidth."""
+    texts = [values.span(row) for row in range(len(values))]
+    texts = [b"{%s}" % found[0] if (found := _BANDWIDTH_VALUE.search(text)) else text
+             for text in texts]  # fmt: skip
+    length = np.array([len(text) for text in texts], dtype=np.int32)
+    content = np.frombuffer(bytearray(b"".join(texts)), dtype=np.uint8)
+    at = np.cumsum(length, dtype=np.int64) - length
+    return replace(values, value=at, length=length, buffers=(content,))
 
 
 def _drop_other_calls(found: _Found) -> None:
@@ -202,7 +222,7 @@ def _drop_other_calls(found: _Found) -> None:
         for values, category in zip(columns["correlation"], columns["category"], strict=True)
     ]
     launched = np.unique(np.concatenate(of_work)) if of_work else np.empty(0, dtype=np.int64)
-    earliest = min((int(one.min(initial=_NEVER)) for one in columns["start"]), default=_NEVER)
+    earliest = min((int(one.min()) for one in columns["start"]), default=0)
     for number, category in enumerate(columns["category"]):
         kept = ~np.isin(category, _CALLS) | (columns["start"][number] == earliest)
         kept |= is_among(columns["correlation"][number], launched)
@@ -225,19 +245,23 @@ def _nodes(found: _Found, base: int) -> tuple[pl.DataFrame, Attributes]:
     new_row[order] = np.arange(order.size)
     rows = np.split(new_row, np.cumsum(sizes[:-1]))
     attributes = combined([Part(*part) for part in zip(found.attributes, rows, strict=True)])
-    columns["start"] += base
     named = np.flatnonzero(columns["thread"] < -1)
     if named.size:
         number = unused_ids(np.delete(columns["thread"], named), found.threads)
         of_code = np.array([number[name] for name in found.threads], dtype=np.int64)
-        columns["thread"][named] = of_code[-2 - columns["thread"][named]]
+        codes = columns["thread"][named]
+        columns["thread"] = columns["thread"].astype(np.int64)
+        columns["thread"][named] = of_code[-2 - codes]
     category = columns.pop("category")
-    values = {
-        **columns,
+    numbers = Texts(columns.pop("name").astype(np.int32), tuple(found.numbers))
+    values: dict[str, Any] = {
         "id": np.arange(order.size),
+        "start": columns.pop("start").astype(np.int64) + base,
         "is_cpu": ~np.isin(category, _ON_DEVICE),
         "kind": comm_kind("none"),
-        "name": Texts(columns["name"].astype(np.int32), tuple(found.numbers)).series(),
+        "name": numbers.series(),
         "category": pl.Series(CATEGORIES, dtype=NODES.dtypes["category"]).gather(category),
     }
+    for name in list(columns):  # one after the other: each is in memory twice meanwhile
+        values[name] = pl.Series(columns.pop(name), dtype=pl.Int64)
     return NODES.build(order.size, values), attributes
