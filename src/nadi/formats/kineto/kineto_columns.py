@@ -131,10 +131,12 @@ def read_columns(path: Path, *, hosts: bool) -> Trace:
     log.add(NO_ARGUMENTS, "info", num_events, "events are read without their arguments", _PART)
     left_out = num_events - rows.height
     log.add(NO_HOST_EVENTS, "info", left_out, "events of hosts are not read", _PART)
-    return replace(
-        empty, nodes=rows, issues=pl.concat([empty.issues, log.table()]),
-        process=next(iter(found.processes), -1),
+    # checked tables: to check the columns that hold one value would write it out for each node
+    return Trace.of_checked(
+        nodes=rows, deps=empty.deps, groups=empty.groups,
+        issues=pl.concat([empty.issues, log.table()]),
         provenance=Provenance(__version__, (Source(str(path), "Kineto", path.stat().st_size, ""),)),
+        rank=empty.rank, world_size=empty.world_size, process=next(iter(found.processes), -1),
         given_attributes=empty.attributes.joined(attributes).with_own_bytes(),
     )  # fmt: skip
 
