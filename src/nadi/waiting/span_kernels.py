@@ -158,10 +158,8 @@ def divide_spans(
         The graph and its replay as measured.
     unexplained
         The actor of waits that no edge explains.
-    made
-        Filled from ``place`` on, as far as there is room.
-    place
-        How many segments there are before.
+    made, place
+        Filled from ``place`` on, where there are so many segments before, as far as there is room.
 
     Returns
     -------

@@ -32,7 +32,7 @@ from nadi.formats.kineto.kineto_trace import (
     unused_ids,
 )
 from nadi.kernels.text_search import spans_holding
-from nadi.model.arrays import Bools
+from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import Attributes, Part, combined
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance, Source
@@ -53,7 +53,7 @@ _CALLS = [CATEGORIES.index(name) for name in ("runtime", "driver")]
 _DEVICE_MARK = CATEGORIES.index("device_annotation")
 _ON_DEVICE = [CATEGORIES.index(name) for name in ON_DEVICE]
 _OPERATOR = CATEGORIES.index("operator")
-_COLUMNS = ("start", "duration", "thread", "device", "stream", "correlation", "bytes")
+_COLUMNS = ("start", "duration", "device", "stream", "correlation", "bytes")
 _BANDWIDTH = np.frombuffer(bytearray(b'"memory bandwidth (GB/s)"'), dtype=np.uint8)
 _BANDWIDTH_VALUE = re.compile(rb'"memory bandwidth \(GB/s\)"\s*:\s*[^\s,}]+')
 _NARROW = 2**31
@@ -115,7 +115,7 @@ def read_columns(path: Path, *, hosts: bool) -> Trace:
         chosen = _chosen(nodes, hosts=hosts)
         _count_processes(nodes, found.processes)
         if chosen.any():
-            _keep(nodes, chosen, found)
+            _keep(nodes, chosen, found, hosts=hosts)
         num_events += chosen.size
     if len(found.processes) > 1:
         raise FormatError(
@@ -127,18 +127,23 @@ def read_columns(path: Path, *, hosts: bool) -> Trace:
     rows, attributes = _nodes(found, base_time(outside))
     content = np.frombuffer(bytearray(b"".join(outside)), dtype=np.uint8)
     empty = decode(RawFile(str(path), content, content))
-    log = IssueLog()
-    log.add(NO_ARGUMENTS, "info", num_events, "events are read without their arguments", _PART)
-    left_out = num_events - rows.height
-    log.add(NO_HOST_EVENTS, "info", left_out, "events of hosts are not read", _PART)
     # checked tables: to check the columns that hold one value would write it out for each node
     return Trace.of_checked(
         nodes=rows, deps=empty.deps, groups=empty.groups,
-        issues=pl.concat([empty.issues, log.table()]),
+        issues=pl.concat([empty.issues, _issues(num_events, rows.height)]),
         provenance=Provenance(__version__, (Source(str(path), "Kineto", path.stat().st_size, ""),)),
         rank=empty.rank, world_size=empty.world_size, process=next(iter(found.processes), -1),
         given_attributes=empty.attributes.joined(attributes).with_own_bytes(),
     )  # fmt: skip
+
+
+def _issues(num_events: int, num_kept: int) -> pl.DataFrame:
+    """Say what is left out."""
+    log = IssueLog()
+    log.add(NO_ARGUMENTS, "info", num_events, "events are read without their arguments", _PART)
+    left_out = num_events - num_kept
+    log.add(NO_HOST_EVENTS, "info", left_out, "events of hosts are not read", _PART)
+    return log.table()
 
 
 def _chosen(nodes: Nodes, *, hosts: bool) -> Bools:
@@ -160,8 +165,8 @@ def _count_processes(nodes: Nodes, counts: Counter[int]) -> None:
         counts[pid] += count
 
 
-def _keep(nodes: Nodes, chosen: Bools, found: _Found) -> None:
-    """Add the nodes of a piece that are kept."""
+def _keep(nodes: Nodes, chosen: Bools, found: _Found, *, hosts: bool) -> None:
+    """Add the nodes of a piece that are kept; threads matter only with all events of hosts."""
     numbers = [found.numbers.setdefault(name, len(found.numbers)) for name in nodes.names.unique]
     columns: dict[str, _Values] = {
         name: nodes.events.column(name) if name in ("start", "duration", "bytes")
@@ -170,10 +175,11 @@ def _keep(nodes: Nodes, chosen: Bools, found: _Found) -> None:
     }  # fmt: skip
     columns["name"] = np.array(numbers, dtype=np.uint32)[nodes.names.codes]
     columns["category"] = nodes.category.astype(np.uint8)
-    rows, names = named_threads(nodes.raw, nodes.events, nodes.on_device)
-    if rows.size:
-        codes = [found.threads.setdefault(name, -2 - len(found.threads)) for name in names.unique]
-        columns["thread"][rows] = np.array(codes, dtype=np.int64)[names.codes]
+    if hosts:
+        rows, names = named_threads(nodes.raw, nodes.events, nodes.on_device)
+        known = [found.threads.setdefault(name, -2 - len(found.threads)) for name in names.unique]
+        columns["thread"] = nodes.thread.copy()
+        columns["thread"][rows] = np.array(known, dtype=np.int64)[names.codes]
     for name, values in columns.items():
         found.columns.setdefault(name, []).append(_narrowed(values[chosen]))
     found.attributes.append(_attributes(nodes, chosen))
@@ -247,13 +253,8 @@ def _nodes(found: _Found, base: int) -> tuple[pl.DataFrame, Attributes]:
     new_row[order] = np.arange(order.size)
     rows = np.split(new_row, np.cumsum(sizes[:-1]))
     attributes = combined([Part(*part) for part in zip(found.attributes, rows, strict=True)])
-    named = np.flatnonzero(columns["thread"] < -1)
-    if named.size:
-        number = unused_ids(np.delete(columns["thread"], named), found.threads)
-        of_code = np.array([number[name] for name in found.threads], dtype=np.int64)
-        codes = columns["thread"][named]
-        columns["thread"] = columns["thread"].astype(np.int64)
-        columns["thread"][named] = of_code[-2 - codes]
+    if "thread" in columns:
+        columns["thread"] = _threads(columns["thread"].astype(np.int64), found.threads)
     category = columns.pop("category")
     numbers = Texts(columns.pop("name").astype(np.int32), tuple(found.numbers))
     values: dict[str, Any] = {
@@ -267,3 +268,13 @@ def _nodes(found: _Found, base: int) -> tuple[pl.DataFrame, Attributes]:
     for name in list(columns):  # one after the other: each is in memory twice meanwhile
         values[name] = pl.Series(columns.pop(name), dtype=pl.Int64)
     return NODES.build(order.size, values), attributes
+
+
+def _threads(thread: Ints, names: dict[str, int]) -> Ints:
+    """Give threads with names the ids that they get in a file that is read as a whole."""
+    named = np.flatnonzero(thread < -1)
+    number = unused_ids(np.delete(thread, named), names)
+    thread[named] = np.array(list(map(number.__getitem__, names)), dtype=np.int64)[
+        -2 - thread[named]
+    ]
+    return thread
