@@ -22,7 +22,7 @@ from nadi.analyze import ANALYSES, events_of
 
 def main() -> None:
     copies = int(sys.argv[1]) if len(sys.argv) > 1 else 22
-    small, _ = _read_copies(1)
+    small, _, _ = _read_copies(1)
     for one in ANALYSES:  # compiled kernels
         if not one.of_job:
             _timed(lambda one=one: one(events_of(small)))

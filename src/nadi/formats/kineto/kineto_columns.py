@@ -93,7 +93,7 @@ def read_columns(path: Path, *, hosts: bool) -> Trace:
     ----------
     hosts
         Whether events of hosts are read that neither launch work nor are annotations; without them
-        a file of 10 GB takes less than 2 GB.
+        a file takes memory of about a fifth of its size.
 
     Returns
     -------
