@@ -4,25 +4,24 @@ Usage: python benchmarks/large_recordings.py [RANKS [GB]]   (64 ranks of 400,000
 
 A recording of a training step is repeated; ranks are links to one file. Each command is a process
 of its own; memory is that of its largest process. Asked are 64 ranks in under 60 s on 2 cores, and
-a step of a file of any size in under 2 GB.
+10 GB in under 2 GB of memory: analyses that need no operators, and any step.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from _measure import nadi
 from hta_critical_path import write_copies
 
-PLACE = Path("/tmp/nadi-benchmark-large")
-TARGET = PLACE.with_suffix(".json")
 _COPIES = 9  # of 45,000 events
 _ANALYSES = ("temporal", "kernels", "idle", "all")
+_OF_A_FILE = ("kernels", "idle", "annotation-kernels", "launches", "bandwidth", "flame")
 _BLOCK = 20  # copies that are written at once
 _LATER = 100_000_000  # us, more than these last; and more than the number of correlations
 _RUN = """
@@ -48,25 +47,24 @@ def measured(*arguments: str) -> str:
     return done.stdout.decode().strip()
 
 
-def ranks(count: int) -> None:
+def ranks(count: int, place: Path) -> None:
     """Analyse many ranks."""
-    write_copies(TARGET, _COPIES)
-    for rank in range(count):
-        os.link(TARGET, PLACE / f"rank{rank}.json")
-    size = TARGET.stat().st_size
+    first = place / "rank0.json"
+    write_copies(first, _COPIES)
+    for rank in range(1, count):
+        os.link(first, place / f"rank{rank}.json")
+    size = first.stat().st_size
     for name in _ANALYSES:
         print(f"{name} of {count} ranks of {size / 1e6:.0f} MB: "
-              f"{measured('analyze', name, str(PLACE))}", flush=True)  # fmt: skip
-    for file in PLACE.iterdir():
-        file.unlink()
+              f"{measured('analyze', name, str(place))}", flush=True)  # fmt: skip
 
 
-def one_file(gigabytes: float) -> None:
-    """Analyse a step of a large file."""
-    write_copies(TARGET, _BLOCK)
-    head, _, rest = TARGET.read_bytes().partition(b"[\n")
+def one_file(gigabytes: float, place: Path) -> None:
+    """Analyse a large file, and a step of it."""
+    file = place / "large.json"
+    write_copies(file, _BLOCK)
+    head, _, rest = file.read_bytes().partition(b"[\n")
     events = rest[: rest.rindex(b"\n]}")]
-    file = PLACE / "large.json"
     with file.open("wb") as out:
         out.write(head + b"[\n" + events)
         block = 1
@@ -74,8 +72,10 @@ def one_file(gigabytes: float) -> None:
             out.write(b",\n" + _moved(events, block))
             block += 1
         out.write(b"\n]}\n")
-    print(f"a step of {file.stat().st_size / 1e9:.1f} GB: "
-          f"{measured('analyze', 'kernels', str(file), '--step', '102')}")  # fmt: skip
+    size = f"{file.stat().st_size / 1e9:.1f} GB"
+    print(f"a step of {size}: {measured('analyze', 'kernels', str(file), '--step', '102')}")
+    for name in _OF_A_FILE:
+        print(f"{name} of {size}: {measured('analyze', name, str(file))}", flush=True)
 
 
 def _moved(events: bytes, block: int) -> bytes:
@@ -86,14 +86,10 @@ def _moved(events: bytes, block: int) -> bytes:
 def main() -> None:
     """Print a line per command."""
     given = sys.argv[1:]
-    shutil.rmtree(PLACE, ignore_errors=True)
-    PLACE.mkdir()
-    try:
-        one_file(float(given[1]) if len(given) > 1 else 2.0)
-        ranks(int(given[0]) if given else 64)
-    finally:
-        shutil.rmtree(PLACE)
-        TARGET.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as place:
+        one_file(float(given[1]) if len(given) > 1 else 2.0, Path(place))
+    with tempfile.TemporaryDirectory() as place:
+        ranks(int(given[0]) if given else 64, Path(place))
 
 
 if __name__ == "__main__":

@@ -56,6 +56,11 @@ class Analysis:
         return table
 
     @property
+    def needs(self) -> tuple[str, ...]:
+        """What a recording must have, by the names in ``recorded.per_rank.NEEDS``."""
+        return getattr(self._found, "needs", ())
+
+    @property
     def _found(self) -> Callable[..., Any]:
         module, _, name = self.function.rpartition(".")
         found: Callable[..., Any] = getattr(import_module(f"nadi.analyze.recorded.{module}"), name)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.formats.addresses import is_local
 from nadi.formats.kineto.kineto_pieces import Survey, TimeRange, read_range, survey
 from nadi.formats.kineto.kineto_trace import decode
 from nadi.graph.windows import time_range
@@ -19,26 +18,9 @@ from nadi.load.discover import find_files, pair_recordings, recording_of
 from nadi.load.recordings import ReadRank
 from nadi.model.trace import Job
 
-__all__ = ["are_large", "load_window"]
+__all__ = ["load_window"]
 
-_LARGE = 1 << 29  # bytes of content; as a whole it takes more than three times as much memory
-_LIKELY_RATIO = 20  # of content to gzip
 _MARGIN_NS = 10_000_000  # clocks of ranks may be corrected by less
-_GZIP_MAGIC = b"\x1f\x8b"
-
-
-def are_large(paths: Sequence[Path | str]) -> bool:
-    """Tell whether some device trace of a recording has half a GiB of events or more."""
-    return any(_content_of(file) >= _LARGE for file in find_files(list(paths)).devices)
-
-
-def _content_of(file: Path) -> int:
-    """Estimate the bytes of a file's content."""
-    if not is_local(file):
-        return 0
-    with file.open("rb") as opened:
-        is_gzip = opened.read(2) == _GZIP_MAGIC
-    return file.stat().st_size * (_LIKELY_RATIO if is_gzip else 1)
 
 
 def load_window(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -13,8 +14,8 @@ from nadi.analyze.analysis_registry import ANALYSES, Analysis, analysis_named
 from nadi.analyze.recorded.rank_events import events_of
 from nadi.errors import InputError
 from nadi.extraction.part_selection import PartOf
-from nadi.formats.trace_files import read
 from nadi.load.discover import Recording, find_files, glance, pair_recordings, recording_of
+from nadi.load.large_recordings import are_large, check_room, read_what_is_needed
 from nadi.load.recordings import load_devices, load_job
 from nadi.model.trace import Trace
 from nadi.pipeline.recorded_parts import part_named, recorded_part
@@ -133,7 +134,8 @@ def _of_ranks(
     single = [one for one in chosen if not one.of_job]
     parts: list[_Found] = []
     files = find_files(list(paths)).devices
-    if single and (len(files) < 2 or not _may_be_ranks(files)):
+    are_read_alone = are_large(paths) if len(files) < 2 else _may_be_ranks(files)
+    if single and not are_read_alone:
         traces = load_devices(*paths, progress=progress)
         parts = [_of_trace(trace, single, options) for trace in traces]
     elif single:
@@ -141,11 +143,22 @@ def _of_ranks(
     found = {one.name: _joined([part[one.name] for part in parts]) for one in single}
     of_job = [one for one in chosen if one.of_job]
     if of_job:
-        job = load_job(*paths, progress=progress)
         where = ", ".join(map(str, paths))
-        for one in of_job:
-            found[one.name] = _answer(one, job, options, where)
+        found |= _of_job(of_job, paths, where, progress, options)
     return {one.name: found[one.name] for one in chosen}
+
+
+def _of_job(
+    chosen: Sequence[Analysis], paths: Sequence[Path | str], where: str, progress: _Progress,
+    options: _Options,
+) -> _Found:  # fmt: skip
+    """Run the analyses that need all ranks at once, if memory has room for them."""
+    try:
+        check_room(paths)
+    except InputError as error:
+        return {one.name: f"{where}: {error}" for one in chosen}
+    job = load_job(*paths, progress=progress)
+    return {one.name: _answer(one, job, options, where) for one in chosen}
 
 
 def _may_be_ranks(files: Sequence[Path]) -> bool:
@@ -167,7 +180,8 @@ def _of_files(
     """
     recordings, found = [], []
     mapped = map if executor is None or len(files) < _FEW else executor.map
-    work = mapped(_of_file, files, [names] * len(files), [options] * len(files))
+    at_once = 1 if mapped is map else min(len(files), os.cpu_count() or 1)
+    work = mapped(_of_file, files, *zip(*[(names, options, at_once)] * len(files), strict=True))
     for number, (recording, part) in enumerate(work):
         progress(f"analysed {number + 1} of {len(files)} ranks")
         recordings.append(recording)
@@ -185,9 +199,14 @@ def _of_rank(answer: pl.DataFrame | str, rank: int) -> pl.DataFrame | str:
     return answer.with_columns(pl.lit(rank, dtype=pl.Int64).alias("rank"))
 
 
-def _of_file(file: Path, names: Sequence[str], options: _Options) -> tuple[Recording, _Found]:
-    trace = read(file)
+def _of_file(
+    file: Path, names: Sequence[str], options: _Options, at_once: int
+) -> tuple[Recording, _Found]:
     chosen = [analysis_named(name) for name in names]
+    needs = {need for one in chosen for need in one.needs}
+    trace = read_what_is_needed(
+        file, operators="operators" in needs, arguments="arguments" in needs, at_once=at_once
+    )
     return recording_of(trace), _of_trace(trace, chosen, options)
 
 

@@ -14,8 +14,9 @@ from nadi.extraction.sub_traces import part_of_device, part_of_host, part_rows
 from nadi.graph.build.job_graph import build_graph
 from nadi.link.join_host_device import link_device, link_pair
 from nadi.link.join_ranks import link_job
+from nadi.load.large_recordings import are_large
 from nadi.load.recordings import ReadRank, load_recordings
-from nadi.load.windowed_recordings import are_large, load_window
+from nadi.load.windowed_recordings import load_window
 from nadi.model.arrays import Bools
 from nadi.model.trace import Job, Trace
 

@@ -14,7 +14,7 @@ from nadi.formats.switches.switch_events import SwitchEvents
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import MARK, WHOLE, Window
-from nadi.model.arrays import Bools, Ints
+from nadi.model.arrays import Ints
 from nadi.waiting.recorded_timelines import RecordedActors, is_host, recorded_segments
 from nadi.waiting.switched_threads import with_switches
 from nadi.waiting.timelines import SegmentKind, Segments, make_timelines
@@ -187,13 +187,12 @@ def _bottlenecks(
     replay: Replay, window: Window, found: RecordedActors, waits: WaitGraph
 ) -> list[Bottleneck]:
     """Replay the window without the waits for each candidate."""
-    segments = waits.timelines.segments
-    is_wait = segments.kind == SegmentKind.WAIT
-    length = np.where(is_wait, segments.end - segments.start, 0)
+    segments, first = waits.timelines.segments, waits.timelines.first
     count = len(found.actors)
     waited, weight = np.zeros((2, count), dtype=np.int64)
     np.add.at(waited, waits.target, waits.direct)
     np.add.at(weight, waits.target, waits.weight)
+    awaited = segments.chosen(np.flatnonzero(segments.kind == SegmentKind.WAIT))
     in_knot = {actor for knot in waits.knots for actor in knot}
     least = SMALLEST_SHARE * waits.timelines.length_ns
     candidates = [
@@ -202,12 +201,13 @@ def _bottlenecks(
     ]  # fmt: skip
     made = []
     for actor in candidates[:_MOST]:
-        mine = is_wait & (segments.target == actor)
+        mine = awaited.chosen(awaited.target == actor)
         one = found.actors[actor]
-        works = segments.actor == actor
         change = (
-            _work_awaited(one.name, segments, works, mine) if one.kind in ("thread", "stream")
-            else _summed(one.name, segments.edge[mine], length[mine])
+            _work_awaited(replay.graph, one.name, segments.chosen(slice(*first[actor : actor + 2])),
+                          mine)
+            if one.kind in ("thread", "stream")
+            else _summed(replay.graph, one.name, mine.edge, mine.end - mine.start)
         )  # fmt: skip
         numbers = int(waited[actor]), int(weight[actor])
         made.append(_asked(
@@ -229,7 +229,7 @@ def _locks(
         mine = np.flatnonzero((found.lock == number) & (start < stop))
         if not mine.size:
             continue
-        change = _summed(name, found.segments.edge[mine], (stop - start)[mine])
+        change = _summed(replay.graph, name, found.segments.edge[mine], (stop - start)[mine])
         total = int(change.amounts.sum())
         who = np.unique(found.segments.actor[mine]).tolist()
         names = tuple(found.actors[actor].name for actor in who[:3])
@@ -245,21 +245,23 @@ def _asked(
     return Bottleneck(*about, gain, waiters, _operations(replay.graph, change), change)
 
 
-def _work_awaited(name: str, segments: Segments, is_own: Bools, is_awaited: Bools) -> WithoutWaits:
+def _work_awaited(
+    graph: EventGraph, name: str, of_actor: Segments, awaited: Segments
+) -> WithoutWaits:
     """Return the change that what an actor does while others wait for it takes no time."""
-    own = segments.chosen(is_own & (segments.kind == SegmentKind.RUN) & (segments.edge >= 0))
-    start, end = _union(segments.start[is_awaited], segments.end[is_awaited])
+    own = of_actor.chosen((of_actor.kind == SegmentKind.RUN) & (of_actor.edge >= 0))
+    start, end = _union(awaited.start, awaited.end)
     amounts = _covered(start, end, own.end) - _covered(start, end, own.start)
-    return _summed(name, own.edge[amounts > 0], amounts[amounts > 0])
+    return _summed(graph, name, own.edge, amounts)
 
 
-def _summed(name: str, edges: Ints, amounts: Ints) -> WithoutWaits:
+def _summed(graph: EventGraph, name: str, edges: Ints, amounts: Ints) -> WithoutWaits:
     """Return the change with each edge once; segments without an edge cannot be shortened."""
-    edges, amounts = edges[edges >= 0], amounts[edges >= 0]
-    each, place = np.unique(edges, return_inverse=True)
-    total = np.zeros(each.size, dtype=np.int64)
-    np.add.at(total, place, amounts)
-    return WithoutWaits(name, each, total)
+    total = np.zeros(graph.num_edges + graph.delay.size, dtype=np.int64)
+    has_edge = edges >= 0
+    np.add.at(total, edges[has_edge], amounts[has_edge])
+    each = np.flatnonzero(total)
+    return WithoutWaits(name, each, total[each])
 
 
 def _union(start: Ints, end: Ints) -> tuple[Ints, Ints]:

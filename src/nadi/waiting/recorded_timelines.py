@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,8 @@ from nadi.waiting.timelines import Actor, SegmentKind, Segments
 __all__ = ["RecordedActors", "is_host", "recorded_segments"]
 
 _ON_THREAD = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.COMMUNICATION)
-_MORE_ROOM = 1 << 16  # for segments than there are spans; most spans have one
+_MORE_ROOM = 1 << 18  # for segments than operations have boundaries
+_TOGETHER = 1 << 14  # operations whose stretches are in memory at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,12 +80,13 @@ def recorded_segments(replay: Replay) -> RecordedActors:
     unexplained = number_of(Actor("unexplained", "unexplained"))
     divided = _divided(replay, of_op, channel, unexplained)
     stated = stated_waits(graph, divided, actors, number_of)
+    if stated is None:
+        no_lock = np.broadcast_to(np.int64(-1), divided.actor.shape)
+        return RecordedActors(actors, divided, no_lock, [])
     is_wait = stated.target >= 0
     kind = np.where(is_wait, SegmentKind.WAIT, divided.kind)
     target = np.where(is_wait, stated.target, divided.target)
-    found = Segments(
-        divided.actor, kind, divided.start, divided.end, target, divided.edge
-    )  # fmt: skip
+    found = replace(divided, kind=kind, target=target)
     return RecordedActors(actors, found, stated.lock, stated.locks)
 
 
@@ -135,16 +137,19 @@ def _divided(replay: Replay, of_op: Ints, channel: Ints, unexplained: int) -> Se
     """Return the segments of all threads and streams."""
     graph = replay.graph
     on_host = is_host(graph)
-    parts = [*_thread_spans(graph, of_op, on_host), *_stream_spans(replay, of_op, on_host)]
-    spans = SpanColumns(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     known = SpanGraph(
         replay.time, graph.delay, replay.bound_by, graph.in_src, graph.edge_op, of_op, channel,
         graph.edge_kind == EdgeKind.COMMUNICATION, on_host,
     )  # fmt: skip
-    room = spans.vertex.size + _MORE_ROOM
+    others = [_first_spans(graph, of_op, on_host), *_stream_spans(replay, of_op, on_host)]
+    room = 2 * graph.num_ops + _MORE_ROOM
     while True:
         made = SegmentColumns(*(np.empty(room, dtype=np.int64) for _ in SegmentColumns._fields))
-        count = int(divide_spans(spans, known, unexplained, made))
+        count = 0
+        for spans, size in _thread_spans(graph, of_op, on_host):
+            count = int(divide_spans(spans, size, known, unexplained, made, count))
+        for spans in others:
+            count = int(divide_spans(spans, spans.vertex.size, known, unexplained, made, count))
         if count <= room:
             return Segments(*(column[:count] for column in made))
         room = count
@@ -156,25 +161,31 @@ def is_host(graph: EventGraph) -> Bools:
     return found
 
 
-def _thread_spans(graph: EventGraph, of_op: Ints, on_host: Bools) -> list[SpanColumns]:
-    """Return the stretches between the boundaries of threads, and before the first that is caused.
-
-    A thread whose first operation depends on another thread waits for it since the rank began.
-    """
+def _thread_spans(
+    graph: EventGraph, of_op: Ints, on_host: Bools
+) -> Iterator[tuple[SpanColumns, int]]:
+    """Yield the stretches between the boundaries of threads, some at a time, and their number."""
     on_thread = np.zeros(len(EdgeKind), dtype=np.bool_)
     on_thread[list(_ON_THREAD)] = True
     known = ChainGraph(
         graph.time, graph.in_ptr, graph.in_src, graph.weight, on_thread[graph.edge_kind], of_op,
         on_host,
     )  # fmt: skip
-    room = 2 * graph.num_ops
-    while True:
-        spans = SpanColumns(*(np.empty(room, dtype=np.int64) for _ in SpanColumns._fields))
-        count = int(spans_of_threads(known, spans))
-        if count <= room:
-            break
-        room = count
-    found = SpanColumns(*(column[:count] for column in spans))
+    room = 4 * _TOGETHER
+    spans = SpanColumns(*(np.empty(room, dtype=np.int64) for _ in SpanColumns._fields))
+    for first in range(0, graph.num_ops, _TOGETHER):
+        end = min(first + _TOGETHER, graph.num_ops)
+        while (count := int(spans_of_threads(known, first, end, spans))) > room:
+            room = count
+            spans = SpanColumns(*(np.empty(room, dtype=np.int64) for _ in SpanColumns._fields))
+        yield spans, count
+
+
+def _first_spans(graph: EventGraph, of_op: Ints, on_host: Bools) -> SpanColumns:
+    """Return the stretches before the first operations of threads that are caused.
+
+    A thread whose first operation depends on another thread waits for it since the rank began.
+    """
     ops = np.flatnonzero(on_host)
     soonest = np.full(int(of_op.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(soonest, of_op[ops], graph.time[2 * ops])
@@ -185,7 +196,7 @@ def _thread_spans(graph: EventGraph, of_op: Ints, on_host: Bools) -> list[SpanCo
     np.minimum.at(begins, graph.op_trace, graph.time[0 : 2 * graph.num_ops : 2])
     none = np.zeros(first.size, dtype=np.int64)
     before = begins[graph.op_trace[first // 2]]
-    return [found, SpanColumns(of_op[first // 2], first, before, none, none - 1)]
+    return SpanColumns(of_op[first // 2], first, before, none, none - 1)
 
 
 def _stream_spans(replay: Replay, of_op: Ints, on_host: Bools) -> list[SpanColumns]:

@@ -55,13 +55,15 @@ class ChainGraph(NamedTuple):
 
 
 @kernel
-def spans_of_threads(graph: ChainGraph, spans: SpanColumns) -> int:
-    """Give the stretches between the boundaries of threads.
+def spans_of_threads(graph: ChainGraph, first: int, end: int, spans: SpanColumns) -> int:
+    """Give the stretches between the boundaries of threads that end at some operations.
 
     Parameters
     ----------
     graph
         The graph.
+    first, end
+        Which operations.
     spans
         Filled, as far as there is room.
 
@@ -72,7 +74,7 @@ def spans_of_threads(graph: ChainGraph, spans: SpanColumns) -> int:
     """
     graph, spans = borrowed(graph), borrowed(spans)
     num_ops, place = graph.of_op.size, 0
-    for v in range(2 * num_ops):
+    for v in range(2 * first, 2 * end):
         if not graph.on_host[v // 2]:
             continue
         actor = graph.of_op[v // 2]
@@ -143,30 +145,30 @@ def _put(
 
 @kernel
 def divide_spans(
-    spans: SpanColumns, graph: SpanGraph, unexplained: int, made: SegmentColumns
-) -> int:
+    spans: SpanColumns, count: int, graph: SpanGraph, unexplained: int, made: SegmentColumns,
+    place: int,
+) -> int:  # fmt: skip
     """Divide stretches by the edge that determined the moment at which each ends.
 
     Parameters
     ----------
-    spans
-        The stretches.
+    spans, count
+        The stretches, and how many they are.
     graph
         The graph and its replay as measured.
     unexplained
         The actor of waits that no edge explains.
-    made
-        Filled, as far as there is room.
+    made, place
+        Filled from ``place`` on, where there are so many segments before, as far as there is room.
 
     Returns
     -------
     int
-        How many segments there are. O(spans).
+        How many segments there are then. O(spans).
     """
     spans, graph, made = borrowed(spans), borrowed(graph), borrowed(made)
     num_ops, num_edges = graph.of_op.size, graph.in_src.size
-    place = 0
-    for i in range(spans.vertex.size):
+    for i in range(count):
         actor, v, start = spans.actor[i], spans.vertex[i], spans.start[i]
         until, bound = graph.time[v], graph.bound_by[v]
         rest = min(start + spans.own[i], until)

@@ -33,7 +33,7 @@ class StatedWaits(NamedTuple):
 
 def stated_waits(
     graph: EventGraph, segments: Segments, actors: list[Actor], number_of: Callable[[Actor], int]
-) -> StatedWaits:
+) -> StatedWaits | None:
     """Find work of threads that is a wait: in a lock, or for data from worker processes.
 
     ``nadi collect --locks`` writes ranges ``nadi::wait LOCK``, each followed by ``nadi::woken by
@@ -44,7 +44,16 @@ def stated_waits(
     ----------
     segments
         Those of the graph; ``edge`` leads to the operation that a segment's time belongs to.
+
+    Returns
+    -------
+    StatedWaits or None
+        None if no operation states a wait.
     """
+    ranks = np.array(graph.job.ranks, dtype=np.int64)
+    loaders, lock_waits = _loaders(graph, ranks), _lock_waits(graph)
+    if not loaders and not lock_waits:
+        return None
     target, lock = np.full((2, segments.edge.size), -1, dtype=np.int64)
     works = np.flatnonzero(
         (segments.kind == SegmentKind.RUN) & (segments.edge >= 0)
@@ -52,14 +61,13 @@ def stated_waits(
     )  # fmt: skip
     owner = graph.edge_op[segments.edge[works]]
     works, owner = works[owner >= 0], owner[owner >= 0]
-    ranks = np.array(graph.job.ranks, dtype=np.int64)
-    for number, rank in _loaders(graph, ranks):
+    for number, rank in loaders:
         of_rank = number & (ranks[graph.op_trace] == rank)
         loader = number_of(Actor(f"rank {rank} data loader", "data loader", rank))
         target[works[of_rank[owner]]] = loader
     locks: list[str] = []
     woken = {actor.name: n for n, actor in enumerate(actors) if actor.kind == "thread"}
-    for op, name, thread in _lock_waits(graph):
+    for op, name, thread in lock_waits:
         rank = int(ranks[graph.op_trace[op]])
         text = f"rank {rank} lock {name}"
         if text not in locks:

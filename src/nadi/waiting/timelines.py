@@ -125,6 +125,9 @@ def make_timelines(actors: list[Actor], segments: Segments, begin: int, end: int
     """Sort segments, cut them at the borders of the window, and drop empty ones. O(n log n)."""
     start, stop = np.maximum(segments.start, begin), np.minimum(segments.end, end)
     kept = np.flatnonzero(start < stop)
-    kept = kept[np.lexsort((start[kept], segments.actor[kept]))]
+    kept = kept[np.argsort(start[kept], kind="stable")]
+    is_short = len(actors) <= np.iinfo(np.uint16).max  # which are sorted in linear time
+    numbers = segments.actor.astype(np.uint16 if is_short else np.int64)
+    kept = kept[np.argsort(numbers[kept], kind="stable")]
     cut = Segments(segments.actor, segments.kind, start, stop, segments.target, segments.edge)
     return Timelines(tuple(actors), cut.chosen(kept), begin, end)

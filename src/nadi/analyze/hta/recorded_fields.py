@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.analyze.hta.text_search_kernels import spans_holding
 from nadi.errors import InputError
+from nadi.kernels.text_search import spans_holding
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import CODES, Attributes
 from nadi.model.schema import ON_DEVICE

@@ -7,7 +7,7 @@ import polars as pl
 
 from nadi.analyze.recorded.kernel_breakdown import times_by_name
 from nadi.analyze.recorded.kernel_types import KERNEL_TYPES
-from nadi.analyze.recorded.per_rank import per_rank
+from nadi.analyze.recorded.per_rank import per_rank, require
 from nadi.analyze.recorded.rank_events import RankEvents
 from nadi.model.arrays import Ints
 
@@ -64,6 +64,7 @@ def kernel_annotations(events: RankEvents) -> Ints:
     on_device = np.flatnonzero(events.is_of("device_annotation"))
     if on_device.size:
         return _containing(events, on_device)
+    require(events, "operators")
     return events.around(events.launcher[events.work], events.is_of("annotation"))
 
 

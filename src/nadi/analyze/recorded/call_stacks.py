@@ -13,7 +13,7 @@ from nadi.model.schema import THREAD_WORK
 __all__ = ["call_stacks", "flame_graph"]
 
 
-@per_rank("host events")
+@per_rank("operators", "host events")
 def call_stacks(events: RankEvents) -> pl.DataFrame:
     """List the events of threads with what is around them and what they launch.
 
@@ -56,7 +56,7 @@ def _self_times(events: RankEvents, rows: Ints) -> Ints:
     return np.maximum(left, 0)
 
 
-@per_rank("host events")
+@per_rank("operators", "host events")
 def flame_graph(
     events: RankEvents, deepest: int = 64, between: tuple[int, int] | None = None
 ) -> pl.DataFrame:

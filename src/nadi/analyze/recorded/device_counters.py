@@ -26,7 +26,7 @@ class _Range(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Range)
 
 
-@per_rank("device work")
+@per_rank("arguments", "device work")
 def device_counters(events: RankEvents) -> pl.DataFrame:
     """List the counters of each kernel with the operator that launched it.
 

@@ -82,15 +82,17 @@ def top_kernels(events: RankEvents, share: float = 1.0) -> pl.DataFrame:
     """
     types = pl.Series(KERNEL_TYPES, dtype=pl.Enum(KERNEL_TYPES)).gather(events.type_codes)
     work = pl.DataFrame({
-        "name": events.table["name"].gather(events.work).cast(pl.String), "type": types,
+        "name": events.table["name"].gather(events.work), "type": types,
         "duration": events.column("duration")[events.work],
     })  # fmt: skip
     table = times_by_name(work, "name", "type")
     if share < 1 and table.height:
         before = table["sum_ns"].cum_sum() - table["sum_ns"]
         kept = (before < share * int(table["sum_ns"].to_numpy().sum())).to_numpy()
-        rest = set(table["name"].to_numpy()[~kept])
-        others = work.filter(pl.col("name").is_in(rest)).with_columns(name=pl.lit("others"))
+        rest = table["name"].filter(~pl.Series(kept))
+        others = work.filter(pl.col("name").cast(pl.String).is_in(rest.implode())).with_columns(
+            name=pl.lit("others")
+        )
         table = pl.concat([table.filter(kept), times_by_name(others, "name", "type")])
     classes = [kernel_class(name) if name != "others" else "" for name in table["name"]]
     table.insert_column(2, pl.Series("class", classes, dtype=pl.String))
@@ -106,6 +108,7 @@ def times_by_name(table: pl.DataFrame, *keys: str) -> pl.DataFrame:
             mean_ns=pl.mean("duration"), std_ns=pl.std("duration"),
             min_ns=pl.min("duration"), max_ns=pl.max("duration"),
         )
+        .with_columns(pl.col(pl.Categorical).cast(pl.String))  # few, once they are grouped
         .sort("sum_ns", *keys, descending=[True, *(False for _ in keys)])
         .with_columns(percent=100 * pl.col("sum_ns") / pl.sum("sum_ns"))
         .select(*keys, "count", "sum_ns", "percent", "mean_ns", "std_ns", "min_ns", "max_ns")

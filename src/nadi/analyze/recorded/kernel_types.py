@@ -44,13 +44,11 @@ def kernel_type_codes(name: pl.Series, category: pl.Series) -> Ints:
     int64, shape (rows,)
         Each distinct name is looked at once.
     """
-    names = name.cast(pl.String)
-    distinct = names.unique()
-    talks = distinct.filter(
-        pl.Series([is_communication(one) for one in distinct], dtype=pl.Boolean)
-    )
-    codes = np.where(names.is_in(talks.implode()).to_numpy(), _COMMUNICATION, _COMPUTATION)
-    copies = distinct.filter(distinct.str.contains(_COPIES.pattern))
-    is_copy = category.is_in(["memcpy", "memset"]) | names.is_in(copies.implode())
+    distinct = name.unique()
+    texts = distinct.cast(pl.String)
+    talks = distinct.filter(pl.Series([is_communication(one) for one in texts], dtype=pl.Boolean))
+    codes = np.where(name.is_in(talks.implode()).to_numpy(), _COMMUNICATION, _COMPUTATION)
+    copies = distinct.filter(texts.str.contains(_COPIES.pattern))
+    is_copy = category.is_in(["memcpy", "memset"]) | name.is_in(copies.implode())
     codes[is_copy.to_numpy()] = _MEMORY
     return codes.astype(np.int64)

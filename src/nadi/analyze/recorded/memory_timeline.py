@@ -32,7 +32,7 @@ class _Allocation(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Allocation)
 
 
-@per_rank()
+@per_rank("arguments")
 def memory_timeline(events: RankEvents) -> pl.DataFrame:
     """Follow the memory of each device: a row per allocation and release.
 
@@ -60,7 +60,7 @@ def memory_timeline(events: RankEvents) -> pl.DataFrame:
     )  # fmt: skip
 
 
-@per_rank()
+@per_rank("arguments")
 def memory_peaks(events: RankEvents) -> pl.DataFrame:
     """Find when each device holds the most, and which operators allocate the most.
 

@@ -16,7 +16,7 @@ _ARROW = " -> "
 _Words = npt.NDArray[np.uint64]
 
 
-@per_rank("launches")
+@per_rank("operators", "launches")
 def operator_delays(events: RankEvents) -> pl.DataFrame:
     """Measure the delays between operators, launches and kernels.
 
@@ -44,7 +44,7 @@ def operator_delays(events: RankEvents) -> pl.DataFrame:
     )  # fmt: skip
 
 
-@per_rank("launches")
+@per_rank("operators", "launches")
 def kernel_sequences(
     events: RankEvents, operator: str = "", shortest: int = 3, most: int = 50
 ) -> pl.DataFrame:

@@ -30,7 +30,7 @@ class _Args(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Args)
 
 
-@per_rank("launches")
+@per_rank("arguments", "launches")
 def operator_rates(
     events: RankEvents, peak_tflops: float = 0.0, peak_tb_per_s: float = 0.0
 ) -> pl.DataFrame:

@@ -12,8 +12,9 @@ import polars as pl
 from nadi.analyze.hta.recorded_fields import trace_name
 from nadi.analyze.recorded.rank_events import RankEvents, Recorded, events_of_ranks
 from nadi.errors import InputError
+from nadi.formats.kineto.kineto_columns import NO_ARGUMENTS, NO_HOST_EVENTS
 
-__all__ = ["missing", "per_rank"]
+__all__ = ["missing", "per_rank", "require"]
 
 _P = ParamSpec("_P")
 _OneRank = Callable[Concatenate[RankEvents, _P], pl.DataFrame]
@@ -39,16 +40,28 @@ def per_rank(*needs: str) -> Callable[[_OneRank[_P]], _AllRanks[_P]]:
         def of_all(source: Recorded, *args: _P.args, **kwargs: _P.kwargs) -> pl.DataFrame:
             parts = []
             for events in events_of_ranks(source):
-                if why := missing(events, needs):
-                    raise InputError(trace_name(events.trace), *why)
+                require(events, *needs)
                 table = analysis(events, *args, **kwargs)
                 rank = pl.Series("rank", np.full(table.height, events.rank, dtype=np.int64))
                 parts.append(table.insert_column(0, rank))
             return pl.concat(parts) if parts else pl.DataFrame()
 
+        of_all.needs = needs  # type: ignore[attr-defined]
         return of_all
 
     return decorate
+
+
+def require(events: RankEvents, *needs: str) -> None:
+    """Check that a recording has what an analysis needs.
+
+    Raises
+    ------
+    InputError
+        If not: what it lacks, and how to record it.
+    """
+    if why := missing(events, needs):
+        raise InputError(trace_name(events.trace), *why)
 
 
 def missing(events: RankEvents, needs: tuple[str, ...]) -> tuple[str, str] | None:
@@ -62,6 +75,7 @@ def missing(events: RankEvents, needs: tuple[str, ...]) -> tuple[str, str] | Non
     return None
 
 
+_PART = "choose a part of it, with --step or --window of the command line"
 _Has = Callable[[RankEvents], bool]
 NEEDS: dict[str, tuple[_Has, str, str]] = {
     "device work": (
@@ -88,6 +102,16 @@ NEEDS: dict[str, tuple[_Has, str, str]] = {
         lambda events: events.work.size < events.table.height,
         "the recording has no host events",
         "record with ProfilerActivity.CPU too",
+    ),
+    "operators": (
+        lambda events: not events.has_issue(NO_HOST_EVENTS),
+        "the file is so large that its operators are not read",
+        _PART,
+    ),
+    "arguments": (
+        lambda events: not events.has_issue(NO_ARGUMENTS),
+        "the file is so large that arguments of its events are not read",
+        _PART,
     ),
 }
 """What a recording may lack: how to see whether it has it, what to say, how to record it."""

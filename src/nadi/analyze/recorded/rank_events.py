@@ -89,6 +89,10 @@ class RankEvents:
         """Return the rows of device work of some types of ``KERNEL_TYPES``, int64."""
         return self.work[np.isin(self.type_codes, [KERNEL_TYPES.index(one) for one in types])]
 
+    def has_issue(self, code: str) -> bool:
+        """Return whether a problem was met when the trace was read."""
+        return bool((self.trace.issues["code"] == code).any())
+
     def around(self, rows: Ints, wanted: Bools) -> Ints:
         """Return the nearest wanted event at or around each row, or -1; int64."""
         return nearest(rows, self.parent, wanted)
@@ -101,7 +105,8 @@ Recorded = Job | Trace | RankEvents | Iterable[Trace]
 def events_of(trace: Trace) -> RankEvents:
     """Return the events of a trace, as read or linked. O(nodes log nodes)."""
     table = trace.nodes.select(COLUMNS)
-    work = table.filter(table["category"].is_in(DEVICE_WORK))
+    is_work = table["category"].is_in(DEVICE_WORK)
+    work = table.select("name", "category").filter(is_work)
     return RankEvents(
         trace.rank, table, launcher_rows(trace),
         kernel_type_codes(work["name"], work["category"]), trace,

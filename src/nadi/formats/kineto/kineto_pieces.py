@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -21,13 +21,22 @@ from nadi.kernels.json_tokens import TRUNCATED, failure_of, read_key, skip
 from nadi.model.arrays import Bools, Bytes, Ints
 from nadi.model.schema import CATEGORIES, DEVICE_WORK, ON_DEVICE
 
-__all__ = ["Survey", "TimeRange", "read_range", "survey"]
+__all__ = [
+    "Piece",
+    "Survey",
+    "TimeRange",
+    "base_time",
+    "event_pieces",
+    "is_among",
+    "read_range",
+    "survey",
+]
 
 PIECE = 1 << 26
 """Bytes of content that are in memory at a time."""
 _BOUNDARY = re.compile(rb'\}\s*(?P<comma>,)\s*\{\s*"(?:ph|cat|name|pid|ts)"\s*:')
 _SEARCHED = 1 << 20
-_BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,18})\s*[,}]')
+_BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\s*[,}]')
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 _DAMAGED = "the file is cut off or damaged: record the trace again"
 _BARE = (
@@ -102,12 +111,12 @@ class Survey:
         """Return a range of times, with the device work that is launched in it and no other."""
         start, correlation = self.calls.T
         inside = (start >= begin) & (start <= end)
-        mine = self.works[_is_in(self.works[:, 0], np.sort(correlation[inside]))]
+        mine = self.works[is_among(self.works[:, 0], np.sort(correlation[inside]))]
         first, last = mine[:, 1].min(initial=begin), mine[:, 2].max(initial=end)
         return TimeRange(begin, end, int(first), int(last), np.sort(correlation[~inside]))
 
 
-def _is_in(values: Ints, among: Ints) -> Bools:
+def is_among(values: Ints, among: Ints) -> Bools:
     """Return which values are among others, which ascend."""
     if not among.size:
         return np.zeros(values.size, dtype=np.bool_)
@@ -116,7 +125,7 @@ def _is_in(values: Ints, among: Ints) -> Bools:
     return found
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """Some consecutive events: the bytes, the events, and where the first one begins."""
 
     text: Bytes
@@ -144,7 +153,7 @@ def survey(path: Path, *, launches: bool) -> Survey:
     calls: list[Ints] = [np.empty((0, 2), dtype=np.int64)]
     works: list[Ints] = [np.empty((0, 3), dtype=np.int64)]
     outside: list[bytes] = []
-    for piece in _pieces(path, outside):
+    for piece in event_pieces(path, outside):
         events = piece.events
         start, category = events.column("start"), events.column("category")
         end = start + events.column("duration")
@@ -156,16 +165,14 @@ def survey(path: Path, *, launches: bool) -> Survey:
             calls.append(np.stack([start[mine], correlation[mine]], axis=1))
             mine = np.isin(category, _WORK_CODES) & (correlation > 0)
             works.append(np.stack([correlation[mine], start[mine], end[mine]], axis=1))
-    header, trailer = outside[0], b"".join(outside[1:])
-    base = _BASE.search(header) or _BASE.search(trailer)
     return Survey(
-        header, trailer, int(base[1]) if base else 0, earliest, steps, np.concatenate(calls),
-        np.concatenate(works),
+        outside[0], b"".join(outside[1:]), base_time(outside), earliest, steps,
+        np.concatenate(calls), np.concatenate(works),
     )  # fmt: skip
 
 
 def _add_steps(
-    piece: _Piece, start: Ints, end: Ints, is_mark: Bools, steps: dict[int, tuple[int, int]]
+    piece: Piece, start: Ints, end: Ints, is_mark: Bools, steps: dict[int, tuple[int, int]]
 ) -> None:
     """Add the marked steps of a piece to those found so far."""
     names = piece.events.names(piece.text)
@@ -193,7 +200,7 @@ def read_range(path: Path, seen: Survey, chosen: TimeRange) -> RawFile:
         Events that overlap it are kept.
     """
     content = bytearray(seen.header)
-    for piece in _pieces(path, []):
+    for piece in event_pieces(path, []):
         spans = np.empty((piece.num_events, 2), dtype=np.int64)
         event_spans(piece.text, piece.at, piece.is_first, spans)
         spans = spans[_inside(piece, seen, chosen)]
@@ -209,7 +216,7 @@ def read_range(path: Path, seen: Survey, chosen: TimeRange) -> RawFile:
     return RawFile(str(path), found, found)
 
 
-def _inside(piece: _Piece, seen: Survey, chosen: TimeRange) -> Bools:
+def _inside(piece: Piece, seen: Survey, chosen: TimeRange) -> Bools:
     """Return which events of a piece are operations to keep; bool, shape (events,)."""
     events = piece.events
     start, category = events.column("start"), events.column("category")
@@ -219,7 +226,7 @@ def _inside(piece: _Piece, seen: Survey, chosen: TimeRange) -> Bools:
         start <= np.where(on_device, chosen.device_end, chosen.end)
     )
     is_work = np.isin(category, _WORK_CODES)
-    inside &= ~(is_work & _is_in(events.column("correlation"), chosen.elsewhere))
+    inside &= ~(is_work & is_among(events.column("correlation"), chosen.elsewhere))
     names = events.names(piece.text)
     is_mark = names.numbers(lambda name: int(_STEP.fullmatch(name) is not None)) > 0
     inside |= (is_mark & (category == _ANNOTATION)) | (start == seen.earliest)
@@ -228,7 +235,7 @@ def _inside(piece: _Piece, seen: Survey, chosen: TimeRange) -> Bools:
     return found
 
 
-def _others(piece: _Piece) -> Iterator[tuple[int, int]]:
+def _others(piece: Piece) -> Iterator[tuple[int, int]]:
     """Yield begin and end of the events of a piece that are no operations."""
     _, code, at, length = piece.events.found.kept.T
     mine = code == EVENT
@@ -244,7 +251,14 @@ def _is_inside(text: Bytes, span: tuple[int, int], chosen: TimeRange) -> bool:
     return found.ph == "M" or chosen.begin <= found.ts * 1000 <= chosen.device_end
 
 
-def _pieces(path: Path, outside: list[bytes]) -> Iterator[_Piece]:
+def base_time(outside: Sequence[bytes]) -> int:
+    """Return the ns since the epoch to which a file's times are added, from what is no event."""
+    found = next(filter(None, map(_BASE.search, outside)), None)
+    base = int(found[1]) if found else 0
+    return base if base < 2**62 else 0
+
+
+def event_pieces(path: Path, outside: list[bytes]) -> Iterator[Piece]:
     """Yield the events of a file; ``outside`` gets the bytes before and after them."""
     source = read_pieces(path, PIECE)
     text = next(source, np.empty(0, dtype=np.uint8))
@@ -253,17 +267,18 @@ def _pieces(path: Path, outside: list[bytes]) -> Iterator[_Piece]:
     at, passed = _begin_of_events(path, text), 0
     outside.append(text[:at].tobytes())
     is_first, is_last = True, False
+    limits = Limits(earliest=-base_time(outside))
     while True:
         stop = text.size if is_last else _last_boundary(text, at) + 1
         raw = RawFile(str(path), text, text)
-        reader = EventReader(raw, Limits(), at, max(stop - at, 0), is_first)
+        reader = EventReader(raw, limits, at, max(stop - at, 0), is_first)
         begin = reader.count("event")
         if not is_last and stop <= at:
             pass  # no event ends here: more of the file is needed
         elif reader.read(stop):
             found = reader.found()
             events = Events((found,), found, reader.counts(), reader.odd(), False)
-            yield _Piece(text, events, at, is_first, reader.count("event") - begin)
+            yield Piece(text, events, at, is_first, reader.count("event") - begin)
             at, is_first = reader.at, False
             if at < text.size and text[at] == ord("]"):
                 outside.append(text[at:].tobytes())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -45,7 +45,18 @@ from nadi.model.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS,
 from nadi.model.trace import Trace
 from nadi.version import __version__
 
-__all__ = ["MERGED", "decode", "looks_like"]
+__all__ = [
+    "MERGED",
+    "Nodes",
+    "attributes_of",
+    "decode",
+    "describe_nodes",
+    "identity_rows",
+    "looks_like",
+    "named_threads",
+    "nodes_in_order",
+    "unused_ids",
+]
 
 MERGED = "kineto.merged-ranks"
 """The code of the issue that several processes have operators in a file."""
@@ -96,7 +107,7 @@ _distributed_decoder = msgspec.json.Decoder(_Distributed | None)
 
 
 @dataclass(frozen=True, eq=False)
-class _Nodes:
+class Nodes:
     """Values of the nodes in the order of the file; arrays of shape (nodes,)."""
 
     raw: RawFile
@@ -131,10 +142,10 @@ def decode(raw: RawFile) -> Trace:
     base, distributed = _header(raw, members, log)
     events, marks = _scan_again(raw, events, base, is_list=members is None)
     groups = _groups_table(distributed)
-    nodes = _describe(raw, events, marks)
-    order = _order(nodes)
+    nodes = describe_nodes(raw, events, marks)
+    order = nodes_in_order(events.column("start"), events.column("duration"), nodes.category)
     # what attributes need, without the columns
-    ids, kept, keys = _identity_rows(nodes), events.found.kept, events.found.keys
+    ids, kept, keys = identity_rows(nodes), events.found.kept, events.found.keys
     _add_issues(raw, events, log)
     num_processes = _num_processes(raw, nodes)
     log.add(
@@ -152,7 +163,7 @@ def decode(raw: RawFile) -> Trace:
         world_size=distributed.world_size,
         process=nodes.process,
         given_attributes=LazyAttributes(
-            lambda: _attributes(raw, ids, kept, keys, members or [], order)
+            lambda: attributes_of(raw, ids, kept, keys, members or [], order)
         ),
     )
 
@@ -245,7 +256,7 @@ def _add_issues(raw: RawFile, events: Events, log: IssueLog) -> None:
         )  # fmt: skip
 
 
-def _describe(raw: RawFile, events: Events, marks: Marks | None) -> _Nodes:
+def describe_nodes(raw: RawFile, events: Events, marks: Marks | None) -> Nodes:
     """Return where each node ran."""
     category, names = events.column("category"), events.names(raw.content)
     correlation = events.column("correlation")
@@ -259,7 +270,7 @@ def _describe(raw: RawFile, events: Events, marks: Marks | None) -> _Nodes:
     for values, key in ((device, "pid"), (stream, "tid")):
         values[untold] = np.maximum(events.column(key)[untold], -1)
     stream[stream == _NO_STREAM] = -1
-    return _Nodes(
+    return Nodes(
         raw=raw,
         events=events,
         names=names,
@@ -276,16 +287,25 @@ def _describe(raw: RawFile, events: Events, marks: Marks | None) -> _Nodes:
 def _threads(raw: RawFile, events: Events, on_device: Bools) -> Ints:
     """Return the thread of host work; threads with names instead of ids get unused ids."""
     tid = np.where(on_device, -1, events.column("tid"))
-    rows = np.flatnonzero((tid < -1) | (tid >= _MAX_TID))
+    rows, names = named_threads(raw, events, on_device)
     if rows.size:
-        named = find_texts(
-            raw, events.column("tid_at")[rows], events.column("tid_length")[rows], json_text
-        )
-        numbers = np.delete(tid, rows)
-        free = int(numbers.max(initial=-1 if numbers.size else 0)) + 1
-        number = {name: free + k for k, name in enumerate(sorted(set(named.unique), key=_plain))}
-        tid[rows] = named.numbers(number.__getitem__)
+        number = unused_ids(np.delete(tid, rows), names.unique)
+        tid[rows] = names.numbers(number.__getitem__)
     return tid
+
+
+def named_threads(raw: RawFile, events: Events, on_device: Bools) -> tuple[Ints, Texts]:
+    """Return the host work whose threads have names, or numbers that are no ids, and the names."""
+    tid = events.column("tid")
+    rows = np.flatnonzero(~on_device & ((tid < -1) | (tid >= _MAX_TID)))
+    at, length = events.column("tid_at")[rows], events.column("tid_length")[rows]
+    return rows, find_texts(raw, at, length, json_text)
+
+
+def unused_ids(ids: Ints, names: Iterable[str]) -> dict[str, int]:
+    """Give threads with names ids that no others have."""
+    free = int(ids.max(initial=-1 if ids.size else 0)) + 1
+    return {name: free + k for k, name in enumerate(sorted(set(names), key=_plain))}
 
 
 def _plain(name: str) -> str:
@@ -304,7 +324,7 @@ def _process(pids: Ints) -> int:
     return int(unique[np.lexsort((first, -counts))[0]])
 
 
-def _num_processes(raw: RawFile, nodes: _Nodes) -> int:
+def _num_processes(raw: RawFile, nodes: Nodes) -> int:
     """Count the processes that have operators."""
     rows = np.flatnonzero(nodes.category == _CODE["operator"])
     pids = nodes.events.column("pid")[rows]
@@ -316,21 +336,20 @@ def _num_processes(raw: RawFile, nodes: _Nodes) -> int:
     return known + np.unique(pids[pids != NOT_A_NUMBER]).size
 
 
-def _order(nodes: _Nodes) -> Ints:
-    """Sort the nodes by start, then longest first, category, and position in the file."""
-    start, duration = nodes.events.column("start"), nodes.events.column("duration")
+def nodes_in_order(start: Ints, duration: Ints, category: Ints) -> Ints:
+    """Sort nodes by start, then longest first, category, and position in the file."""
     order = np.argsort(start, kind="stable")
     in_order = start[order]
     same = in_order[1:] == in_order[:-1]
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
     if tied.size:  # few are: sort only these by all keys
         rows = order[tied]
-        keys = rows, nodes.category[rows], -duration[rows], start[rows]
+        keys = rows, category[rows], -duration[rows], start[rows]
         order[tied] = rows[np.lexsort(keys)]
     return order
 
 
-def _columns(nodes: _Nodes, base: int, order: Ints, groups: pl.DataFrame) -> dict[str, Any]:
+def _columns(nodes: Nodes, base: int, order: Ints, groups: pl.DataFrame) -> dict[str, Any]:
     """Return the columns of the nodes in their final order."""
     events, names = nodes.events, nodes.names
     comm = _communication(nodes, groups)
@@ -371,7 +390,7 @@ def _in_order(order: Ints, columns: dict[str, npt.NDArray[Any]]) -> dict[str, np
         return dict(zip(columns, taken, strict=True))
 
 
-def _communication(nodes: _Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
+def _communication(nodes: Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
     """Return the communication in the arguments of each node, in the order of the file.
 
     Nothing if no node has such arguments.
@@ -440,7 +459,7 @@ def _comm_types(names: Texts, category: Ints, stated: Ints) -> npt.NDArray[np.ui
     return np.where(category == _CODE["kernel"], of_kernel, found).astype(np.uint32)
 
 
-def _attributes(
+def attributes_of(
     raw: RawFile, ids: Ints, kept: Ints, found_keys: Ints, members: list[tuple[str, Span]],
     order: Ints,
 ) -> Attributes:  # fmt: skip
@@ -481,7 +500,7 @@ def _attributes(
     ).moved(new_row)
 
 
-def _identity_rows(nodes: _Nodes) -> Ints:
+def identity_rows(nodes: Nodes) -> Ints:
     """Return pid and tid of nodes whose columns do not hold them; shape (such, 4).
 
     The columns are those of the kernel's kept values: node, key, position and length.

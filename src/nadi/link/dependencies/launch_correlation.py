@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from nadi.model.arrays import Bools, Ints
@@ -28,9 +30,12 @@ def launcher_rows(trace: Trace) -> Ints:
     work = np.flatnonzero(trace.category_mask(*DEVICE_WORK) & (correlation > 0))
     launcher[work] = find_rows(correlation[calls], calls, correlation[work])
 
+    is_done = host_work(trace, "gloo:")
+    if not is_done.any():
+        return launcher
     rf_id = trace.column("rf_id")
     asked = np.flatnonzero(host_work(trace, "c10d::") & (rf_id > 0))
-    done = np.flatnonzero(host_work(trace, "gloo:") & (rf_id > 0))
+    done = np.flatnonzero(is_done & (rf_id > 0))
     # gloo's work gets its id within the call that issues it: take the nearest call before
     launcher[done] = find_rows(rf_id[asked], asked, rf_id[done], nearest=True)
     return launcher
@@ -38,7 +43,7 @@ def launcher_rows(trace: Trace) -> Ints:
 
 def host_work(trace: Trace, prefix: str) -> Bools:
     """Return which nodes are timed host operations whose name has a prefix."""
-    named = trace.nodes["name"].cast(str).str.starts_with(prefix).to_numpy()
+    named = trace.name_mask(f"^{re.escape(prefix)}")
     return named & trace.category_mask(*THREAD_WORK) & (trace.column("start") >= 0)
 
 
