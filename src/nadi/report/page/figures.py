@@ -93,9 +93,8 @@ class Figures:
         return self._number(path, lambda value: format_bytes(max(int(value), 0)))
 
     def gigabytes(self, *path: str | int) -> str:
-        """Write 10^9 bytes per second; a dash if they are not known (below 0)."""
-        known = self.get(*path, otherwise=-1) >= 0
-        return self._number(path, lambda value: f"{value:.4g} GB/s") if known else "-"
+        """Write GB/s, which stand in the head of the column; a dash if not known (below 0)."""
+        return self.mean(*path) if self.get(*path, otherwise=-1) >= 0 else "-"
 
     def plain(self, *path: str | int) -> str:
         """Write a number as it is, such as that of a rank."""

@@ -63,10 +63,10 @@ def _bandwidths(figures: Figures) -> str:
                 bar(row["fraction"], 1.0) if known else "",
             ]
         rows.append(cells)
-    columns = ["type", "group", "ranks#", "size#", "algbw#", "busbw#"]
+    columns = ["type", "group", "ranks#", "size#", "algbw GB/s#", "busbw GB/s#"]
     title = "Bandwidth of transfers, as nccl-tests count it"
     if bounded:
-        columns += ["busbw at the bound#", "of the bound#", ""]
+        columns += ["busbw GB/s at the bound#", "of the bound#", ""]
         system, reason = (figures.get("collectives_bound_by", of) for of in ("system", "reason"))
         title += f"; the bound is that of the links of {system} ({reason})"
     elif rows:
