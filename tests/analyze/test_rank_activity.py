@@ -144,6 +144,4 @@ def test_totals_are_sums(demo_run: nadi.pipeline.Run) -> None:
     }
     assert found["count"].sum() == len(met) > demo_run.stragglers.collectives.height > 0
     assert (found["waiting"] >= 0).all()
-    sizes = found["bytes"] * found["count"] * 1e9 / found["transferring"]
-    known = found["bytes_per_second"] >= 0
-    assert (sizes.filter(known) - found["bytes_per_second"].filter(known)).abs().max() < 1
+    assert (found["fraction"] == -1).all()  # no system, no bound

@@ -284,10 +284,11 @@ def test_collectives_have_skew_latency_and_bandwidth(
     assert one["last_rank"] == 1
     assert one["skew_ns"] == 30_000 + shift
     assert one["comm_latency_ns"] == 60_000 - max(shift, 0)
+    assert one["transfer_ns"] == 60_000 + max(-shift, 0)
     (row,) = analyze.collective_skew(job).iter_rows(named=True)
     assert row["count"] == 1
     # as nccl-tests: of an all-gather the bytes that all ranks give
-    assert row["algbw_gb_per_s"] == whole * 4000 / row["comm_latency_ns"]
+    assert row["algbw_gb_per_s"] == whole * 4000 / row["transfer_ns"]
     assert row["busbw_gb_per_s"] == row["algbw_gb_per_s"] * bus
     assert json.dumps(row)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import importlib.util
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import nadi
@@ -95,15 +95,25 @@ def test_values_draw_themselves(
         run.path.plot().save(tmp_path / "figure.gif")
 
 
+def test_tables_of_pandas_and_arrow_have_the_same_values(demo_run: nadi.pipeline.Run) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    path, schedule = demo_run.path, demo_run.replay.schedule()
+    for given, table in ((path, path.segments), (schedule, schedule.table)):
+        frame, arrow = given.to_pandas(), given.to_arrow()
+        assert list(frame.columns) == arrow.column_names == table.columns
+        assert frame.to_dict("records") == arrow.to_pylist() == table.to_dicts()
+    found = path.to_pandas()
+    named = found[found["name"].str.contains("gloo") & (found["kind"] == "communication")]
+    texts = path.segments.filter(pl.col("name").str.contains("gloo"), kind="communication")
+    assert len(named) == texts.height > 0
+    assert found.groupby("kind")["node"].count().sum() == path.segments.height
+
+
 @pytest.mark.parametrize("missing", ["pyarrow", "pandas"])
 def test_tables_convert_or_say_what_they_need(
     missing: str, demo_run: nadi.pipeline.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = all(importlib.util.find_spec(name) for name in ("pandas", "pyarrow"))
-    schedule = demo_run.replay.schedule()
-    if there:
-        assert len(schedule.to_pandas()) == schedule.table.height
-        assert demo_run.path.to_arrow().num_rows == demo_run.path.segments.height
     real = builtins.__import__
 
     def without(name: str, *given: Any, **more: Any) -> Any:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
+import xml.etree.ElementTree as ElementTree
+from importlib.util import find_spec
 from pathlib import Path
 
 import networkx as nx
@@ -20,6 +23,11 @@ from nadi.graph.drawn_parts import (
     neighbourhood,
 )
 from tests.conftest import PairWriter
+
+needs_dot = pytest.mark.skipif(
+    shutil.which("dot") is None or find_spec("graphviz") is None,
+    reason="Graphviz's program dot, or the package graphviz, is not here",
+)
 
 
 def edges_by_hand(graph: nadi.EventGraph) -> set[tuple[int, int, str]]:
@@ -132,3 +140,34 @@ def test_what_cannot_be_drawn_is_said(
     assert said in error
     assert len(error.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+@needs_dot
+@pytest.mark.parametrize("suffix", [".svg", ".pdf"])
+def test_dot_draws_a_neighbourhood(
+    suffix: str, demo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    near = tmp_path / f"near{suffix}"
+    assert main(["graph", str(demo_folder), "--operation", "gloo:barrier", "-o", str(near)]) == 0
+    assert "operations within 2 edges of gloo:barrier" in capsys.readouterr().out
+    assert near.read_bytes().startswith(b"%PDF" if suffix == ".pdf" else b"<?xml")
+    if suffix == ".svg":
+        text = near.read_text()
+        boxes = [one for one in ElementTree.fromstring(text).iter() if one.get("class") == "node"]
+        said = re.search(r"(\d+) operations within", text)
+        assert said
+        assert len(boxes) == int(said[1]) > 2
+
+
+def test_without_dot_a_line_says_so(
+    demo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    pytest.importorskip("graphviz")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    drawing = tmp_path / "near.svg"
+    assert main(["graph", str(demo_folder), "--operation", "barrier", "-o", str(drawing)]) == 2
+    error = capsys.readouterr().err
+    assert "dot, which is not on PATH" in error
+    assert len(error.strip().splitlines()) == 1
+    assert not drawing.exists()

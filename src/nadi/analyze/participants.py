@@ -9,7 +9,7 @@ import numpy as np
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.model.arrays import Bools, Ints
 
-__all__ = ["Participants", "find_participants"]
+__all__ = ["Participants", "find_participants", "group_ranks"]
 
 
 class Participants(NamedTuple):
@@ -37,3 +37,19 @@ def find_participants(graph: EventGraph) -> Participants:
     hub, op, waits = hub[order], op[order], waits[order]
     once = np.append(True, (np.diff(hub) != 0) | (np.diff(op) != 0))[: hub.size]
     return Participants(hub[once], op[once], waits[once])
+
+
+def group_ranks(graph: EventGraph) -> tuple[Ints, list[tuple[int, ...]]]:
+    """Assign a number to each operation's group by its ranks, -1 where they are unknown.
+
+    int64, shape (ops,), and the ranks of each number. O(ops + groups).
+    """
+    number: dict[tuple[int, ...], int] = {}
+    of_op = np.full(graph.num_ops, -1, dtype=np.int64)
+    group = graph.numbers("group")
+    for t, trace in enumerate(graph.job.traces):
+        members = trace.groups["ranks"].to_list()
+        own = [number.setdefault(tuple(m), len(number)) if m else -1 for m in members]
+        mine = np.flatnonzero((graph.op_trace == t) & (group >= 0))
+        of_op[mine] = np.array(own, dtype=np.int64)[group[mine]]
+    return of_op, list(number)

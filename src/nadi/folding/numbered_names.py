@@ -65,7 +65,7 @@ def names_of(parts: NumberedNames) -> pl.Series:
     names = [_name(parts.patterns[pattern], numbers) for pattern, *numbers in known.iter_rows()]
     known = known.with_columns(name=pl.Series(names, dtype=pl.String))
     found = frame.join(known, on=frame.columns, how="left", maintain_order="left")
-    return found["name"].cast(pl.Categorical())
+    return found["name"]
 
 
 def _name(pattern: tuple[str, ...], numbers: list[int]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from nadi.folding.row_values import TIMES
+from nadi.model.arrays import numbered_texts
 from nadi.model.attributes import Attributes, LazyAttributes
 from nadi.model.operand_columns import AttributesWithOperands
 from nadi.model.trace import Trace
@@ -56,10 +57,12 @@ class WorkDigests:
 def _of_series(listed: list[pl.Series]) -> bytes:
     parts = []
     for series in listed:
+        values = series
         if series.dtype == pl.String:
-            parts.append("\0".join(series.to_list()).encode())
-        else:  # numbers of names are the same in all traces of a process
-            parts.append(np.ascontiguousarray(series.to_physical().to_numpy()).tobytes())
+            numbers, texts = numbered_texts(series)
+            parts.append("\0".join(texts).encode())
+            values = pl.Series(numbers)
+        parts.append(np.ascontiguousarray(values.to_physical().to_numpy()).tobytes())
         parts.append(str(series.len()).encode())
     return b"\1".join(parts)
 

@@ -294,8 +294,8 @@ class Texts:
     unique: tuple[str, ...]
 
     def series(self) -> pl.Series:
-        """Return the texts as a categorical series."""
-        once = pl.Series(self.unique, dtype=pl.String).cast(pl.Categorical())
+        """Return the texts as a series, in which each distinct text is stored once."""
+        once = pl.Series(self.unique, dtype=pl.String)
         return once.gather(self.codes.astype(np.uint32))
 
     def numbers(self, number_of: Callable[[str], int]) -> Ints:

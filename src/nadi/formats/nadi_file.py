@@ -139,13 +139,16 @@ def add_table(members: zipfile.ZipFile, name: str, frame: pl.DataFrame) -> None:
 
 
 def without_missing(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """Return the columns of a table that have other than missing values."""
+    """Return the columns of a table that have other than missing values.
+
+    Texts are categories there, so that the file has each distinct one once.
+    """
     kept = [
         column.name
         for column in table.columns
         if column.missing is None or (frame[column.name] != column.missing).any()
     ]
-    return frame.select(kept)
+    return frame.select(kept).cast({pl.String: pl.Categorical})
 
 
 def attribute_tables(attributes: Attributes) -> tuple[pl.DataFrame, pl.DataFrame]:

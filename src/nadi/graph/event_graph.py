@@ -24,7 +24,7 @@ from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
 from nadi.kernels.intervals import expand_ranges
 from nadi.kernels.paths import topological_order, unexplained_times
 from nadi.model.ancestors import nearest
-from nadi.model.arrays import Bools, Bytes, Ints
+from nadi.model.arrays import Bools, Bytes, Ints, text_codes
 from nadi.model.trace import Job, Trace
 
 if TYPE_CHECKING:
@@ -196,10 +196,9 @@ class EventGraph:
         """
         which = np.empty(self.num_ops if ops is None else ops.size, dtype=np.uint32)
         texts = [""]
-        # the texts hold each distinct name once; a cast would copy the name to each row
         for trace, mine, rows in self._by_trace(ops):
             names = trace.nodes["name"]
-            codes = names.to_physical().to_numpy()[rows]
+            codes = text_codes(names)[rows]
             example = np.full(int(codes.max()) + 1, -1, dtype=np.int64)
             example[codes] = rows
             used = np.flatnonzero(example >= 0)

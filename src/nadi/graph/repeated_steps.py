@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.graph.event_graph import EventGraph
-from nadi.model.arrays import Bools, Ints
+from nadi.model.arrays import Bools, Ints, text_codes
 from nadi.model.schema import DEVICE_WORK
 
 __all__ = ["FoundStep", "repeated_steps"]
@@ -101,8 +101,7 @@ def repeated_steps(graph: EventGraph, moment: Ints) -> list[FoundStep]:
 def _rank(graph: EventGraph, number: int, moment: Ints) -> _Rank:
     ops = np.flatnonzero(graph.op_trace == number)
     ops = ops[np.argsort(moment[ops], kind="stable")]
-    names = graph.job.traces[number].nodes["name"].to_physical().to_numpy()
-    codes = names[graph.op_row[ops]].astype(np.int64)
+    codes = text_codes(graph.job.traces[number].nodes["name"])[graph.op_row[ops]]
     return _Rank(ops, moment[ops], codes, dict(_marks(graph, number, ops)))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
-__all__ = ["Bools", "Bytes", "Floats", "Hashes", "Ints", "Ints32"]
+__all__ = ["Bools", "Bytes", "Floats", "Hashes", "Ints", "Ints32", "numbered_texts", "text_codes"]
 
 Ints = npt.NDArray[np.int64]
 """Times in nanoseconds, sizes in bytes, row numbers and ids; -1 is a missing reference."""
@@ -15,3 +16,24 @@ Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint64]
+
+
+def text_codes(texts: pl.Series) -> Ints:
+    """Return a number for each text, the same for equal ones; another call may number anew.
+
+    int64, shape (texts,); 0 or more. O(texts).
+    """
+    return texts.cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
+
+
+def numbered_texts(texts: pl.Series) -> tuple[Ints, list[str]]:
+    """Return the number of each text, int64, and each different text once, by its number.
+
+    They are numbered as they come, so equal columns are numbered alike. O(texts).
+    """
+    codes = text_codes(texts)
+    _, first, place = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number = np.empty(first.size, dtype=np.int64)
+    number[order] = np.arange(first.size)
+    return number[place.reshape(-1)], texts.gather(first[order]).to_list()

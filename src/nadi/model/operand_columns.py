@@ -140,7 +140,7 @@ class OperandColumns(NamedTuple):
 
 
 def _chosen(names: Sequence[str], number: Ints) -> pl.Series:
-    return pl.Series(names, dtype=pl.String).cast(pl.Categorical()).gather(number)
+    return pl.Series(names, dtype=pl.String).gather(number)
 
 
 def _joined(items: Sequence[str], first: Ints, end: Ints) -> list[str]:

@@ -291,9 +291,9 @@ def _operands(leaves: Leaves, sets: Ints, texts: list[str]) -> pl.DataFrame:
         "is_output": of_set % 2 == 1,
         "position": position,
         "item": leaves.item[:size],
-        "type": _chosen(types, _apply(_unescaped, texts, types), UNREADABLE, pl.Categorical()),
+        "type": _chosen(types, _apply(_unescaped, texts, types), UNREADABLE),
         "tensor": leaves.tensor[:size],
-        "value": _chosen(values, _apply(_scalar, texts, values) + texts, "", pl.String()),
+        "value": _chosen(values, _apply(_scalar, texts, values) + texts, ""),
     }
     return OPERANDS.build(size, {name: pl.Series(column) for name, column in columns.items()})
 
@@ -308,12 +308,10 @@ def _apply(function: Callable[[str], str], texts: list[str], numbers: Ints32) ->
     ]
 
 
-def _chosen(
-    numbers: Ints32, texts: list[str], otherwise: str, dtype: pl.DataType
-) -> pl.Series:  # fmt: skip
+def _chosen(numbers: Ints32, texts: list[str], otherwise: str) -> pl.Series:
     """Return the text of each number; ``otherwise`` for -1."""
     rows = np.where(numbers < 0, len(texts), numbers).astype(np.uint32)
-    return pl.Series([*texts, otherwise], dtype=pl.String).cast(dtype).gather(rows)
+    return pl.Series([*texts, otherwise], dtype=pl.String).gather(rows)
 
 
 def _scalar(text: str) -> str:
@@ -350,8 +348,8 @@ def _tensors(tensors: Tensors, texts: list[str]) -> pl.DataFrame:
     first, num_dims = tensors.first_dim[:size], tensors.num_dims[:size]
     names = ("tensor_id", "storage_id", "offset", "elements", "itemsize")
     columns = {name: pl.Series(numbers[:, place]) for place, name in enumerate(names)} | {
-        "device": _chosen(device, _apply(_unescaped, texts, device), "", pl.Categorical()),
-        "dtype": _chosen(dtype, _apply(_unescaped, texts, dtype), "", pl.Categorical()),
+        "device": _chosen(device, _apply(_unescaped, texts, device), ""),
+        "dtype": _chosen(dtype, _apply(_unescaped, texts, dtype), ""),
         "shape": _lists(tensors.dims, first, num_dims),
         "strides": _lists(tensors.dims, first + num_dims, tensors.num_strides[:size]),
     }

@@ -16,7 +16,7 @@ __all__ = ["to_arrow", "to_pandas"]
 
 
 def to_pandas(table: pl.DataFrame) -> pd.DataFrame:
-    """Return a table for pandas; names are texts there, and not categories.
+    """Return a table for pandas; kinds and categories are texts there.
 
     Raises
     ------
@@ -30,7 +30,7 @@ def to_pandas(table: pl.DataFrame) -> pd.DataFrame:
 
 
 def to_arrow(table: pl.DataFrame) -> pa.Table:
-    """Return a table as Arrow's; names are texts there.
+    """Return a table as Arrow's; kinds and categories are texts there.
 
     Raises
     ------
@@ -49,4 +49,4 @@ def _missing(asked: str, packages: str, error: ModuleNotFoundError) -> UsageErro
 
 
 def _with_texts(table: pl.DataFrame) -> pl.DataFrame:
-    return table.with_columns(pl.selectors.by_dtype(pl.Categorical, pl.Enum).cast(pl.String))
+    return table.with_columns(pl.selectors.by_dtype(pl.Enum).cast(pl.String))

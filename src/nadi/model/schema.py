@@ -164,6 +164,4 @@ def _name_of_type(dtype: pl.DataType) -> str:
     if isinstance(dtype, pl.List):
         inner = dtype.inner
         return f"list of {_name_of_type(inner() if isinstance(inner, type) else inner)}"
-    return {pl.String: "text", pl.Categorical: "text", pl.Boolean: "bool"}.get(
-        type(dtype), str(dtype).lower()
-    )
+    return {pl.String: "text", pl.Boolean: "bool"}.get(type(dtype), str(dtype).lower())

@@ -187,7 +187,7 @@ def _names(trace: Trace, key: SecretKey, steps: Mapping[str, str]) -> pl.Series:
     known = described.unique(maintain_order=True)
     new = known.with_columns(new=pl.Series(_pseudonyms(known, key, steps), dtype=pl.String))
     joined = described.join(new, on=described.columns, how="left", maintain_order="left")
-    return joined["new"].cast(pl.Categorical)
+    return joined["new"]
 
 
 def _attributes(trace: Trace) -> Attributes:

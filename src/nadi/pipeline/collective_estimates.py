@@ -18,11 +18,16 @@ from nadi.simulator.communication_times import collective_time
 from nadi.simulator.known_times import has_model, measured_for, model_of, node_of_rank
 from nadi.simulator.machine.system import COLLECTIVES, System
 from nadi.simulator.nccl.measured_times import measured_times
-from nadi.simulator.nccl.nccl_estimates import NcclEstimate, nccl_estimates
+from nadi.simulator.nccl.nccl_estimates import (
+    NcclEstimate,
+    nccl_estimates,
+    nccl_size,
+    one_estimate,
+)
 from nadi.simulator.nccl.nccl_settings import with_logged_graphs
 from nadi.simulator.rules.chosen_rules import rules_of
 
-__all__ = ["CollectiveEstimate", "estimate_collectives", "with_tables"]
+__all__ = ["CollectiveEstimate", "estimate_collectives", "least_collective_time", "with_tables"]
 
 
 class CollectiveEstimate(msgspec.Struct, frozen=True):
@@ -172,8 +177,48 @@ def _bound(
 ) -> int:
     """Return the least time of a collective, ns; -1 if it is not known."""
     given = size / members.size if collective in _GATHERED else size
+    return round(_least_time(system, collective, given, members, choice))
+
+
+def _least_time(
+    system: System, collective: str, given: float, members: Ints, choice: NcclEstimate | None
+) -> float:
     if choice is not None:
         recipe = timed_recipe(system.network, collective, members, choice.algorithm)
     else:
-        recipe = rules_of(system).recipe_of(system, collective)
-    return round(least_time(system, recipe, given, members))
+        everyone = members.size == system.network.num_ranks
+        recipe = rules_of(system).recipe_of(system, collective, None if everyone else members)
+    return least_time(system, recipe, given, members)
+
+
+def least_collective_time(
+    system: System, collective: str, given: int, ranks: Sequence[int] = ()
+) -> float:
+    """Return the least time in which the links of a system carry a collective's bytes, ns.
+
+    As :func:`estimate_collectives` has it, for any group.
+
+    Parameters
+    ----------
+    given
+        Bytes that each member gives; of a broadcast, the root.
+    ranks
+        Its members; by default all ranks.
+
+    Returns
+    -------
+    float
+        -1 where it is not known: of types, sizes and ranks that the system does not have.
+    """
+    members = np.array(ranks or range(system.network.num_ranks), dtype=np.int64)
+    known = members.min() >= 0 and members.max() < system.network.num_ranks and members.size > 1
+    if collective not in COLLECTIVES or collective == "barrier" or given < 0 or not known:
+        return -1.0
+    choice = None
+    if system.nccl is not None and has_model(system, collective, members):
+        counted = max(nccl_size(collective, given, members.size), 1)
+        choice = one_estimate(system.nccl, collective, counted, members)
+    try:
+        return _least_time(system, collective, given, members, choice)
+    except UsageError:  # no algorithm for it
+        return -1.0

@@ -8,6 +8,7 @@ import polars as pl
 
 from nadi.analyze.operation_totals import collective_totals, operation_totals
 from nadi.analyze.rank_activity import rank_activity, stream_activity
+from nadi.pipeline.recorded_bounds import link_bounds
 from nadi.pipeline.run_results import Run
 
 __all__ = ["describe_activity"]
@@ -19,9 +20,14 @@ def describe_activity(run: Run) -> dict[str, Any]:
     """Compute the parts of ``summary.json`` on activity and totals; times are int ns.
 
     ``activity`` has an object per rank, ``streams`` one per thread and stream; ``operations`` and
-    ``collectives`` have the 30 with most time.
+    ``collectives`` have the 30 with most time, and ``collectives_bound_by`` names the system whose
+    links their bounds are of.
     """
     graph, window = run.graph, run.window
+    bounds = link_bounds(run)
+    collectives = collective_totals(graph, window, bounds.least_time if bounds else None)
+    renamed = {name: f"{name}_gb_per_s"
+               for name in ("bandwidth", "bus_bandwidth", "bound_bus_bandwidth")}  # fmt: skip
     return {
         "activity": _in_ns(
             rank_activity(graph, window), "computing", "transferring", "waiting", "copying", "idle"
@@ -31,7 +37,10 @@ def describe_activity(run: Run) -> dict[str, Any]:
             operation_totals(graph, window).head(_MOST), "time", "shortest", "longest"
         ),
         "collectives": _in_ns(
-            collective_totals(graph, window).head(_MOST), "waiting", "transferring"
+            collectives.head(_MOST).rename(renamed), "waiting", "transferring", "bound"
+        ),
+        "collectives_bound_by": (
+            {"system": bounds.system, "reason": bounds.reason} if bounds else None
         ),
     }
 

@@ -49,7 +49,7 @@ def simulated_part(simulation: Simulation) -> TimelinePart:
     replay = replay_graph(graph)
     path = walk_critical_path(replay, choose_window(graph, []))
     table = replay.schedule().table.with_columns(
-        pl.col("resource").cast(pl.String).replace(track_names(simulation)).cast(pl.Categorical())
+        pl.col("resource").replace(track_names(simulation))
     )
     more = simulation.cycles.size - simulation.program.num_ranks
     title = f"and {more} more with the same schedule" if more else ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from nadi.analyze.participants import group_ranks
 from nadi.errors import FormatError, UsageError
 from nadi.graph.build.early_returns import returns_early
 from nadi.graph.event_graph import EdgeKind, EventGraph
@@ -161,7 +162,7 @@ def prices_on(graph: EventGraph, system: System) -> Prices:
         )  # fmt: skip
     comm_type = graph.gather("comm_type").to_physical().to_numpy().astype(np.int64)
     size = graph.gather("comm_bytes").to_numpy()
-    numbers, groups = _groups(graph)
+    numbers, groups = group_ranks(graph)
     rank = np.array(graph.job.ranks, dtype=np.int64)[graph.op_trace]
     sends = comm_type == COMM_TYPES.index("send")
     message = sends | (comm_type == COMM_TYPES.index("recv"))
@@ -203,19 +204,6 @@ def _price(
     if root not in (members or range(num_ranks)):
         root = -1
     return collective_time(system, comm_type, size, members, root)
-
-
-def _groups(graph: EventGraph) -> tuple[Ints, list[tuple[int, ...]]]:
-    """Assign a number to each operation's group by its ranks, -1 where they are unknown."""
-    number: dict[tuple[int, ...], int] = {}
-    of_op = np.full(graph.num_ops, -1, dtype=np.int64)
-    group = graph.gather("group").to_numpy()
-    for t, trace in enumerate(graph.job.traces):
-        members = trace.groups["ranks"].to_list()
-        own = [number.setdefault(tuple(m), len(number)) if m else -1 for m in members]
-        mine = np.flatnonzero((graph.op_trace == t) & (group >= 0))
-        of_op[mine] = np.array(own, dtype=np.int64)[group[mine]]
-    return of_op, list(number)
 
 
 def _by_type(graph: EventGraph, system: System, comm_type: Ints, time: Ints) -> pl.DataFrame:

@@ -14,9 +14,9 @@ __all__ = ["collective_list", "collective_skew"]
 def collective_list(job: Job) -> pl.DataFrame:
     """List the collectives of a job: the skew of its ranks apart from its communication latency.
 
-    The communication latency is from the moment when the last rank began to the end of the rank
-    that ends first after it: until then some rank was absent, and nobody could finish. Both terms
-    are TraceLens's.
+    The transfer time is from the moment when the last rank began to the last end, as in
+    simulations. The communication latency is to the end of the rank that ends first after it. It
+    and the skew are TraceLens's terms.
 
     Returns
     -------
@@ -24,7 +24,8 @@ def collective_list(job: Job) -> pl.DataFrame:
         In order of time: ``collective``, ``name``, ``type``, ``ranks``, ``size_bytes`` (of the
         tensors of a rank; -1 if not recorded), ``start_ns`` (since the origin of the job),
         ``last_rank`` (that began last), ``skew_ns`` (from the first begin to the last),
-        ``comm_latency_ns``, ``longest_ns`` (of a rank, with its wait). O(collectives).
+        ``comm_latency_ns``, ``transfer_ns``, ``longest_ns`` (of a rank, with its wait).
+        O(collectives).
 
     Raises
     ------
@@ -56,6 +57,7 @@ def collective_list(job: Job) -> pl.DataFrame:
             size_bytes=pl.max("comm_bytes"), start_ns=pl.min("start") - job.origin,
             last_rank=pl.col("rank").get(pl.col("start").arg_max()),
             skew_ns=last - pl.min("start"), comm_latency_ns=pl.max_horizontal(end.min() - last, 0),
+            transfer_ns=end.max() - last,
             longest_ns=pl.max("duration"),
         )
         .sort("start_ns", "collective")
@@ -68,9 +70,10 @@ def collective_skew(job: Job) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``name``, ``type``, ``ranks``, ``size_bytes``, ``count``, ``comm_latency_ns`` and
-        ``skew_ns`` (means), ``skew_percent`` (of both), ``algbw_gb_per_s``, ``busbw_gb_per_s`` (as
-        nccl-tests has them; null where sizes or factors are not known); the most time first.
+        ``name``, ``type``, ``ranks``, ``size_bytes``, ``count``, ``comm_latency_ns``,
+        ``transfer_ns`` and ``skew_ns`` (means), ``skew_percent`` (of the skew and the communication
+        latency), ``algbw_gb_per_s``, ``busbw_gb_per_s`` (as nccl-tests has them, for the transfer
+        time; null where sizes or factors are not known); the most time first.
         O(collectives).
 
     Raises
@@ -84,6 +87,7 @@ def collective_skew(job: Job) -> pl.DataFrame:
         .agg(
             count=pl.len().cast(pl.Int64),
             comm_latency_ns=pl.mean("comm_latency_ns"),
+            transfer_ns=pl.mean("transfer_ns"),
             skew_ns=pl.mean("skew_ns"),
         )
     )
@@ -91,8 +95,8 @@ def collective_skew(job: Job) -> pl.DataFrame:
         nccl_tests_factors(kind, ranks) for kind, ranks in table.select("type", "ranks").iter_rows()
     ]
     whole, bus = (pl.Series([pair[k] for pair in factors], dtype=pl.Float64) for k in range(2))
-    rate = pl.when((pl.col("size_bytes") > 0) & (pl.col("comm_latency_ns") > 0)).then(
-        pl.col("size_bytes") * pl.lit(whole) / pl.col("comm_latency_ns")
+    rate = pl.when((pl.col("size_bytes") > 0) & (pl.col("transfer_ns") > 0)).then(
+        pl.col("size_bytes") * pl.lit(whole) / pl.col("transfer_ns")
     )
     both = pl.col("comm_latency_ns") + pl.col("skew_ns")
     return table.with_columns(

@@ -8,7 +8,7 @@ import polars as pl
 
 from nadi.analyze.recorded.per_rank import per_rank
 from nadi.analyze.recorded.rank_events import RankEvents
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Ints, text_codes
 
 __all__ = ["kernel_sequences", "operator_delays"]
 
@@ -78,7 +78,7 @@ def kernel_sequences(
     length = np.diff(np.append(first, row.size))
     position = np.arange(row.size) - np.repeat(first, length)
     # sums of hashes by position distinguish sequences without a text for each
-    names = events.table["name"].cast(pl.Categorical).to_physical().cast(pl.UInt64).to_numpy()
+    names = text_codes(events.table["name"]).astype(np.uint64)
     mixed = _mix(names[work] + _mix(position.astype(np.uint64)))
     instances = pl.DataFrame({
         "operator": events.table["name"].gather(row[first]).cast(pl.String),

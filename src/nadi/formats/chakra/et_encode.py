@@ -31,7 +31,7 @@ from nadi.formats.chakra.et_encode_kernels import (
     measure_messages,
 )
 from nadi.kernels.groups import group_rows
-from nadi.model.arrays import Bytes, Ints
+from nadi.model.arrays import Bytes, Ints, numbered_texts
 from nadi.model.attributes import CODES, AttributeBuilder, Attributes, Part
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
@@ -127,7 +127,7 @@ def _piece(columns: MessageColumns, sizes: Ints, first: int, end: int, size: int
 def _message_columns(trace: Trace, described: Described, *, from_chakra: bool) -> MessageColumns:
     given, more = described.given.attributes, described.more.with_own_bytes()
     columns = [column for column in described.columns if (column.value >= 0).any()]
-    node_names, name_of_node = _names_of_nodes(trace)
+    name_of_node, node_names = numbered_texts(trace.nodes["name"])
     names = [*given.names, *more.names, *(column.name for column in columns)]
     texts = [text for column in columns for text in column.texts]
     content, first = _concatenated([*node_names, *names, *texts])
@@ -213,16 +213,6 @@ def _values(columns: Sequence[ColumnOfAttributes], height: int) -> Ints:
             row[row >= 0] += num_texts
         num_texts += len(column.texts)
     return values
-
-
-def _names_of_nodes(trace: Trace) -> tuple[list[str], Ints]:
-    """Return each name once, and the number of each node's name; int64, shape (nodes,)."""
-    names = trace.nodes["name"]
-    different = names.unique()
-    code = names.to_physical().to_numpy()
-    number = np.zeros(int(code.max(initial=0)) + 1, dtype=np.int64)
-    number[different.to_physical().to_numpy()] = np.arange(different.len())
-    return different.cast(pl.String).to_list(), number[code]
 
 
 def _node_numbers(trace: Trace, *, exact: bool) -> Ints:

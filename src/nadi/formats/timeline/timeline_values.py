@@ -90,7 +90,7 @@ def number_texts(texts: pl.Series) -> tuple[list[str], Ints]:
 
     Numbers count from 1; 0 is null. O(texts).
     """
-    coded = texts.cast(pl.Categorical) if texts.dtype == pl.String else texts
+    coded = texts.cast(pl.Categorical)
     unique = coded.unique().drop_nulls()
     codes = unique.to_physical().to_numpy()
     number = np.zeros(int(codes.max(initial=0)) + 2, dtype=np.int64)

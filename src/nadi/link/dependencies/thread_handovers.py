@@ -19,7 +19,7 @@ from nadi.link.dependencies.launch_correlation import (
 )
 from nadi.link.dependencies.lock_ranges import threads_sharing_locks
 from nadi.link.dependencies.operator_nesting import Nesting
-from nadi.model.arrays import Bools, Ints
+from nadi.model.arrays import Bools, Ints, text_codes
 from nadi.model.schema import LABELS
 from nadi.model.trace import Trace
 
@@ -150,7 +150,7 @@ def _are_waits(trace: Trace, idle: _Stretches, work: Ints, done: Ints) -> Bools:
     waits: Bools = (own & at_once) | ((own | (caller < 0)) & (done - idle.begin >= late))
     if waits.any():
         waits |= late <= np.percentile(late[waits], 75)
-    names = trace.nodes["name"].to_physical().to_numpy().astype(np.int64)
+    names = text_codes(trace.nodes["name"])
     place = names[before] * (int(names.max(initial=0)) + 1) + names[after]
     waits |= own & np.isin(place, place[waits])
     return waits

@@ -9,7 +9,7 @@ import polars as pl
 
 from nadi.errors import PairError, Parameter
 from nadi.link.matching.name_alignment import align_names
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Ints, text_codes
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
 from nadi.units import format_count, format_percent
@@ -137,7 +137,7 @@ def _refusal(host: Trace, device: Trace, best: Match, by_id: Match | None) -> Pa
 def _name_codes(host: Trace, device: Trace) -> _Names:
     """Enumerate the names, equal names alike; int64, shape (host nodes,) and (device nodes,)."""
     both = pl.concat([host.nodes["name"], device.nodes["name"]])
-    codes = both.to_physical().to_numpy().astype(np.int64)
+    codes = text_codes(both)
     return codes[: host.nodes.height], codes[host.nodes.height :]
 
 

@@ -122,8 +122,6 @@ def _series(column: Column, length: int, value: Any) -> pl.Series:
         series = value.alias(column.name)
         if series.dtype != column.dtype:
             series = series.cast(column.dtype)
-    elif isinstance(column.dtype, pl.Categorical):
-        series = pl.Series(column.name, value, dtype=pl.String).cast(column.dtype)
     else:
         series = pl.Series(column.name, value, dtype=column.dtype)
     if len(series) != length:

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 _INT = pl.Int64
-_NAME = pl.Categorical()
+_NAME = pl.String
 
 SCHEDULE = Table(
     "schedule",
@@ -34,7 +34,7 @@ SCHEDULE = Table(
         Column("node", _INT, "the operation", references="nodes row of that rank"),
         Column("start", _INT, "start since the job's first event", "ns"),
         Column("end", _INT, "end since the job's first event", "ns"),
-        Column("resource", pl.Categorical(), "thread or stream on which it ran"),
+        Column("resource", _NAME, "thread or stream on which it ran"),
         Column("bound_by", pl.String, "kind of the dependency that set its start", missing=""),
         Column("bound_rank", _INT, "rank of the operation that set its start", missing=-1),
         Column("bound_node", _INT, "the operation that set its start", missing=-1,
@@ -47,7 +47,7 @@ LINKS = Table(
     "one link of a simulated network, in one direction",
     (
         Column("dimension", _INT, "dimension of the network"),
-        Column("kind", pl.Categorical(), "ring or mesh: to a neighbour; direct: in a fully "
+        Column("kind", _NAME, "ring or mesh: to a neighbour; direct: in a fully "
                "connected dimension; to switch, from switch: between a rank and a switch"),
         Column("src", _INT, "rank that sends; missing for a link from a switch",
                missing=-1),

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _INT = pl.Int64
-_NAME = pl.Categorical()
+_NAME = pl.String
 
 NODES = Table(
     "nodes",

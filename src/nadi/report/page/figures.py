@@ -92,9 +92,9 @@ class Figures:
         """Write a size that may be no whole number of bytes, or below 0: then as 0."""
         return self._number(path, lambda value: format_bytes(max(int(value), 0)))
 
-    def rate(self, *path: str | int) -> str:
-        """Write bytes per second; a dash if they are not known (below 0)."""
-        return self._number(path, _rate) if self.get(*path, otherwise=-1) >= 0 else "-"
+    def gigabytes(self, *path: str | int) -> str:
+        """Write GB/s, which stand in the head of the column; a dash if not known (below 0)."""
+        return self.mean(*path) if self.get(*path, otherwise=-1) >= 0 else "-"
 
     def plain(self, *path: str | int) -> str:
         """Write a number as it is, such as that of a rank."""
@@ -146,10 +146,6 @@ class Figures:
 
 def _change(nanoseconds: float) -> str:
     return f"{'+' if nanoseconds > 0 else ''}{format_ns(round(nanoseconds))}"
-
-
-def _rate(bytes_per_second: float) -> str:
-    return f"{format_bytes(round(bytes_per_second))}/s"
 
 
 def text(name: object, otherwise: str = "") -> str:

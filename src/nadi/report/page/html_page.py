@@ -139,7 +139,7 @@ def _timeline(
 <p id=timeline-status role=status>loading ...</p>
 <div id=timeline-details aria-live=polite></div>
 <small>{_HELP} Red: the critical path. Arrows of the chosen operation: blue, what it waits for;
-black, what waits for it; dashed, inferred.</small>
+those in the colour of text, what waits for it; dashed, inferred.</small>
 </section>
 """
     return RenderedSection(_ORDER, "timeline", "Timeline", html), packed

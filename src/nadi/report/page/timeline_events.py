@@ -195,7 +195,7 @@ def _labels(nodes: pl.DataFrame, which: Ints, labels: dict[tuple[str, str], int]
     """Return the number of each operation's name and category; new ones go to ``labels``."""
     pair = nodes.select(
         pl.struct(
-            pl.col("name").to_physical(), pl.col("category").to_physical()
+            pl.col("name").cast(pl.Categorical).to_physical(), pl.col("category").to_physical()
         ).rank("dense").cast(pl.Int64) - 1
     ).to_series().to_numpy()[which]  # fmt: skip
     used, example, place = np.unique(pair, return_index=True, return_inverse=True)

@@ -1,6 +1,7 @@
 // The drawing of the timeline: rows of events on a canvas, and what lies over them.
 "use strict";
 
+const TRACK_FONT = "11px system-ui, 'Liberation Sans', sans-serif";
 const ROW = 17;         // pixels of a row, with 1 of space
 const PATH_ROW = 13;
 const HEAD = 24;        // of a process
@@ -105,7 +106,10 @@ class TimelineView {
     const ratio = window.devicePixelRatio || 1;
     this.width = this.scroller.clientWidth;
     this.height = this.scroller.clientHeight;
-    this.gutter = Math.min(190, Math.max(124, this.width * 0.16));
+    this.paper.font = TRACK_FONT;
+    const widths = this.data.tracks.map((track) => this.paper.measureText(track.title).width);
+    const wanted = widths.reduce((a, b) => Math.max(a, b), 0) + 18 + 10;
+    this.gutter = Math.min(Math.max(124, wanted), Math.max(124, this.width * 0.25));
     this.canvas.width = Math.round(this.width * ratio);
     this.canvas.height = Math.round(this.height * ratio);
     this.canvas.style.width = `${this.width}px`;
@@ -375,7 +379,7 @@ class TimelineView {
       const sign = this.closed.has(head.process) ? "▸" : "▾";
       paper.fillText(`${sign} ${head.title}`, 6, y + (HEAD - 4) / 2);
     }
-    paper.font = "11px system-ui, 'Liberation Sans', sans-serif";
+    paper.font = TRACK_FONT;
     for (const { track, y: top, height } of this.lines) {
       const y = top - scroll;
       if (y + height < 0 || y > this.height) continue;
@@ -384,9 +388,19 @@ class TimelineView {
       paper.beginPath();
       paper.rect(0, y, this.gutter - 6, Math.max(height, 12));
       paper.clip();
-      paper.fillText(track.title, 18, y + Math.min(height, ROW) / 2);
+      paper.fillText(this.#ending(track.title, this.gutter - 28), 18, y + Math.min(height, ROW) / 2);
       paper.restore();
     }
+  }
+
+  /** Return the end of a title that is too long: the numbers of threads and streams stand there. */
+  #ending(title, room) {
+    if (this.paper.measureText(title).width <= room) return title;
+    let from = 1;
+    while (from < title.length - 1 && this.paper.measureText(`…${title.slice(from)}`).width > room) {
+      from += 1;
+    }
+    return `…${title.slice(from)}`;
   }
 
   #ticks() {
