@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 
 import nadi
 from nadi.replay import RecordedCall, RecordedCalls, plan_replay, replay_source
+from nadi.replay.operator_trials import _Search
 from nadi.replay.recorded_calls import TensorArgument, Unrecorded
 from nadi.replay.replay_plan import Place, ReplayPlan
 
@@ -138,6 +139,41 @@ def test_all_calls_of_a_recording_have_a_place(demo_folder: Path) -> None:
     recorded = RecordedCalls(nadi.read(demo_folder / "host_0.json.gz"))
     plan = plan_replay(recorded.call(row) for row in recorded.outermost())
     assert_written_once(plan)
+
+
+class NestedCalls:
+    """Calls by row, and the rows below each; all that a search for replayable calls asks."""
+
+    def __init__(self, calls: list[RecordedCall], below: dict[int, list[int]]) -> None:
+        self.call, self._below = calls.__getitem__, below
+        self.names = [one.name for one in calls]
+
+    def outermost(self, row: int) -> list[int]:
+        return self._below.get(row, [])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "reused", "is_replaced"),
+    [("long int", False, True), ("long int", True, False), ("float", False, False)],
+)
+def test_a_call_gives_way_to_those_inside_if_a_later_one_takes_indices_of_them(
+    dtype: str, reused: bool, is_replaced: bool
+) -> None:
+    """Of a pooling, unless another call made something in the same memory since."""
+    indices = tensor(3, 30, 2, 2)._replace(dtype=dtype)
+    calls = [
+        call(0, "aten::max_pool2d", [tensor(1, 10, 4, 4)], [tensor(2, 20, 2, 2)]),
+        call(1, "aten::max_pool2d_with_indices", [tensor(1, 10, 4, 4)],
+             [tensor(2, 20, 2, 2), indices]),
+        call(2, "aten::max", [tensor(1, 10, 4, 4)], [indices if reused else tensor(4, 40, 2)]),
+        call(3, "aten::max_pool2d_with_indices_backward", [tensor(2, 20, 2, 2), indices], []),
+    ]  # fmt: skip
+    search = _Search(NestedCalls(calls, {0: [1]}), [0, 2, 3])
+    found = search.with_hidden_indices()
+    assert list(found) == [0] * is_replaced
+    search.replace(found)
+    assert search.rows == [is_replaced, 2, 3]
+    assert not search.with_hidden_indices()
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 5)] * 3), max_size=30))

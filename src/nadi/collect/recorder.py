@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import shutil
 import tempfile
 import warnings
@@ -15,6 +16,9 @@ from typing import Any, NamedTuple
 from nadi.errors import InputError, Parameter, UsageError
 
 __all__ = ["Recording", "record"]
+
+_ALL_THREADS_SINCE = (2, 9)
+"""PyTorch that profiles threads which the program started before, without a crash at the end."""
 
 
 class Recording:
@@ -157,13 +161,11 @@ def _profiler(torch: Any, host: Path, device: Path, wanted: _Wanted) -> Any:
     """Make a profiler that writes both files; it does not start yet."""
     of_torch = torch.profiler
     options: dict[str, Any] = {}
-    wanted_events = {"enable_cuda_sync_events": True, "profile_all_threads": True}
-    while wanted_events:
-        try:
-            options["experimental_config"] = of_torch._ExperimentalConfig(**wanted_events)
-            break
-        except (AttributeError, TypeError):  # older versions have not all of them
-            wanted_events.popitem()
+    wanted_events = {"enable_cuda_sync_events": True}
+    if _version_of(torch) >= _ALL_THREADS_SINCE:
+        wanted_events["profile_all_threads"] = True
+    with contextlib.suppress(AttributeError, TypeError):  # older versions have no such events
+        options["experimental_config"] = of_torch._ExperimentalConfig(**wanted_events)
     return of_torch.profile(
         activities=of_torch.supported_activities(),
         schedule=of_torch.schedule(
@@ -174,3 +176,8 @@ def _profiler(torch: Any, host: Path, device: Path, wanted: _Wanted) -> Any:
         record_shapes=wanted.shapes, with_stack=wanted.stacks, profile_memory=wanted.memory,
         **options,
     )  # fmt: skip
+
+
+def _version_of(torch: Any) -> tuple[int, ...]:
+    found = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
+    return tuple(map(int, found.groups())) if found else (0, 0)

@@ -31,6 +31,8 @@ from nadi.units import format_bytes
 __all__ = ["Replayable", "Skipped", "find_replayable", "load_source"]
 
 _ROUNDS = 8  # an operator in an operator in an operator ...
+_INDEX_TYPES = ("int", "long int", "long", "long long")
+_HIDDEN = "a later call takes indices that are made inside"
 _BESIDE = 8  # operators that a call may be away from where it is looked for
 
 
@@ -83,7 +85,8 @@ def find_replayable(
     search = _Search(recorded, list(rows))
     room = _free_bytes(device)
     for _ in range(_ROUNDS):
-        refused = search.refused(room, communicates=communicates)
+        refused = search.with_hidden_indices()
+        refused |= search.refused(room, communicates=communicates)
         if refused:
             search.replace(refused)
             continue
@@ -123,6 +126,32 @@ class _Search:
             if reason:
                 found[row] = reason
         return found
+
+    def with_hidden_indices(self) -> dict[int, str]:
+        """Return the calls inside which indices are made that a later call takes.
+
+        The backward of a pooling takes those of its forward. Called by itself, the operator around
+        the forward does not give them, and what lies in their memory points anywhere.
+        """
+        found: dict[int, str] = {}
+        hidden: dict[tuple[int, str], int] = {}  # the call that makes what is in a storage
+        for row in self.rows:
+            call = self._call(row)
+            taken = [(one.storage, one.device) for one in tensors_in(call.inputs)]
+            found |= dict.fromkeys((hidden[key] for key in taken if key in hidden), _HIDDEN)
+            for inner in self._recorded.outermost(row):
+                self._note_indices(inner, row, hidden)
+            for one in tensors_in(call.outputs):
+                hidden.pop((one.storage, one.device), None)
+        return found
+
+    def _note_indices(self, row: int, call: int, hidden: dict[tuple[int, str], int]) -> None:
+        for one in tensors_in(self._call(row).outputs):
+            hidden.pop((one.storage, one.device), None)
+            if one.dtype in _INDEX_TYPES:
+                hidden[one.storage, one.device] = call
+        for inner in self._recorded.outermost(row):
+            self._note_indices(inner, call, hidden)
 
     def replace(self, reasons: Mapping[int, str], *, only_outer: bool = False) -> bool:
         """Put the operators in an operator in its place; one without any is skipped."""
