@@ -50,7 +50,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         profile=profile, schedule=dict, supported_activities=lambda: {"cpu"},
         ExecutionTraceObserver=lambda: SimpleNamespace(register_callback=lambda path: path),
     )  # fmt: skip
-    vars(module).update(profiler=profiler, made=made)
+    vars(module).update(profiler=profiler, made=made, __version__="2.8.0a0+git")
     monkeypatch.setitem(sys.modules, "torch", module)
     monkeypatch.setitem(sys.modules, "torch.profiler", profiler)
     monkeypatch.delenv("RANK", raising=False)
@@ -91,6 +91,17 @@ def test_what_is_asked_for_reaches_the_profiler(torch: ModuleType, tmp_path: Pat
     assert not given["record_shapes"]
     assert not given["profile_memory"]
     assert "experimental_config" not in given  # this torch has none
+
+
+@pytest.mark.parametrize(("version", "of_all"), [("2.8.0", False), ("2.13.0+cpu", True)])
+def test_all_threads_are_profiled_where_that_is_safe(
+    torch: ModuleType, tmp_path: Path, version: str, of_all: bool
+) -> None:
+    torch.__version__ = version
+    torch.profiler._ExperimentalConfig = dict
+    recorded(tmp_path, 5)
+    (profiler,) = torch.made
+    assert profiler.options["experimental_config"].get("profile_all_threads", False) is of_all
 
 
 def test_an_earlier_recording_is_kept_unless_asked(torch: ModuleType, tmp_path: Path) -> None:
