@@ -193,9 +193,9 @@ def compare(
         if not (kind or source.fitted or system.nccl.gpu):
             without = errors_of(table, alone)
             sums.setdefault("Nadi, kernel only", []).extend(without)
-        if not kind and rows[0].modelled_ns >= 0:
+        if not kind and rows[0].modeled_ns >= 0:
             model = "RCCL's model" if system.nccl.gpu else "NCCL's model"
-            found = {model: [row.modelled_ns for row in rows], **found}
+            found = {model: [row.modeled_ns for row in rows], **found}
     for what, times in found.items():
         errors = errors_of(table, times)
         print(row_of(what, errors))

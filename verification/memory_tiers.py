@@ -180,7 +180,7 @@ def check_bytes(checks: Checks) -> None:
             stated = sum(int(table.filter(table["kind"] == kind)["bytes"].sum()) for table in nodes)
             got = int(traffic[column].sum()), int(use[column].sum())
             checks.add(f"bytes: {column}, shared by {shared_by or 'all'}", got == (stated, stated))
-        held = bool((traffic["utilisation"] <= 1.0005).all() and (traffic["waiting"] >= 0).all())
+        held = bool((traffic["utilization"] <= 1.0005).all() and (traffic["waiting"] >= 0).all())
         checks.add(f"bytes: no more than fits, shared by {shared_by or 'all'}", held)
 
 

@@ -75,7 +75,7 @@ _RELATION = PrivacyLoss(1.0, {}, 100_000, 1 << 20, 0).relation
 _KEYS = (
     "level", "names", "shapes", "structure", "private", "not_guaranteed", "salt", "key_check",
     "how_far", "measure", "systems", "at_most", "privacy", "epsilon", "spent", "times", "sizes",
-    "count", "neighbouring_relation", "mechanism", "discrete Laplace noise", "computations",
+    "count", "neighboring_relation", "mechanism", "discrete Laplace noise", "computations",
     ("difference of simulated step time, and of the time of any kind of the critical path, as "
      "shares of the step time"),
 )  # fmt: skip

@@ -35,7 +35,7 @@ def test_sizes_are_a_list_or_double(capfd: pytest.CaptureFixture[str]) -> None:
     assert found["system"] == "dgx-h100"
     sizes = [row["size_bytes"] for row in found["collectives"]]
     assert sizes == [8, 1024, 2048, 4096, 8192]
-    assert all(row["time_ns"] > row["modelled_ns"] > 0 for row in found["collectives"])
+    assert all(row["time_ns"] > row["modeled_ns"] > 0 for row in found["collectives"])
 
 
 def test_a_file_has_a_row_for_each_size(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

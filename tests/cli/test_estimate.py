@@ -52,7 +52,7 @@ def test_a_search_as_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture
     assert found["best"][0]["execution"]["num_procs"] == 16
 
 
-@pytest.mark.parametrize("value", ["tensor_par", "=3", "tensor_par=", "colour=3"])
+@pytest.mark.parametrize("value", ["tensor_par", "=3", "tensor_par=", "color=3"])
 def test_a_bad_constraint_is_one_line(value: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["search", *FILES[:2], *SMALL, "--set", value]) == 2
     assert capsys.readouterr().err.count("\n") == 1

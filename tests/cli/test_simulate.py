@@ -27,7 +27,7 @@ SYSTEM = {
     "preferred-dataset-splits": 1, "all-reduce-implementation": ["ring"],
     "all-gather-implementation": ["ring"], "reduce-scatter-implementation": ["ring"],
     "all-to-all-implementation": ["ring"], "collective-optimization": "localBWAware",
-    "local-mem-bw": 1600, "colour": "blue",
+    "local-mem-bw": 1600, "color": "blue",
 }  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_it_prints_when_each_rank_has_finished(command: Command) -> None:
     assert "rank 0 finishes last: transfer 87.8 %, compute 12.2 %" in out
     assert "1.000 MiB  21.54 us   3.000 us        48.7      90.7 %" in out
     assert "live tensors: unknown" in out
-    assert "ignored settings: colour" in out
+    assert "ignored settings: color" in out
     # two steps of half the bytes after the later rank, and the reduction of one
     step = int(500 + (1 << 19) / (50 * 2**30 / 1e9)) + 10
     assert f"{3000 + 10 + 2 * step + 3 * ((1 << 19) // 1600):,}" in out

@@ -78,7 +78,7 @@ def test_jobs_and_the_links_they_share_are_printed(
     assert [job["slowdown"] for job in found["jobs"]] == [2, 2]
     assert found["jobs"][1]["ranks"] == [1, 5]
     (link,) = [one for one in found["links"] if one["link"] == "infiniband.leaf0.up.spine0"]
-    assert (link["full_ns"], link["utilisation"]) == (2_000_000, 1)
+    assert (link["full_ns"], link["utilization"]) == (2_000_000, 1)
     assert link["users"] == ["a: messages", "b: messages"]
 
 

@@ -124,7 +124,7 @@ def test_a_part_that_is_broken_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [({"colour": [1]}, "does not vary"), ({"activation_recompute": ["half"]}, "unknown value"),
+    [({"color": [1]}, "does not vary"), ({"activation_recompute": ["half"]}, "unknown value"),
      ({"tensor_par": [7]}, "no degrees"), ({"tensor_par": ["x"]}, "=x: it is not a whole"),
      ({"expert_par": [1 << 70]}, "not a whole number up to"),
      ({"weight_offload": [5]}, "weight_offload=5: it is not true or false")],

@@ -123,18 +123,18 @@ def test_protobufs_other_spellings_are_read() -> None:
 
 def test_unknown_keys_are_kept_counted_and_written_again() -> None:
     text = (
-        '{"globalMetadata": {"colour": [1.0, 2]}, "top": null, "nodes": [{"id": "1", "who": '
+        '{"globalMetadata": {"color": [1.0, 2]}, "top": null, "nodes": [{"id": "1", "who": '
         '{"a": 1}, "inputs": {"strides": "[]"}, "attr": [{"name": "x", "int128Val": "1"}]}]}'
     )
     trace = read_json(text)
     assert [(node, name) for node, name, _, _ in trace.attributes.items() if name != "version"] == [
-        (-1, "top"), (-1, "colour"), (0, "inputs"), (0, "x"), (0, "who"), (0, "inputs.strides"),
+        (-1, "top"), (-1, "color"), (0, "inputs"), (0, "x"), (0, "who"), (0, "inputs.strides"),
         (0, "attr[0].int128Val"),
     ]  # fmt: skip
     assert trace.issues.filter(code="chakra-json.unknown-key")["count"].to_list() == [5]
     again = json.loads(as_json(trace))
     assert again["nodes"][0]["who"] == {"a": 1}
-    assert again["globalMetadata"] == {"top": None, "colour": [1.0, 2]}
+    assert again["globalMetadata"] == {"top": None, "color": [1.0, 2]}
     log = IssueLog()
     list(chakra_encode.encode(trace, log))
     assert log.table().filter(code="chakra.unknown-key")["count"].to_list() == [5]

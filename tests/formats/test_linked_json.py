@@ -84,7 +84,7 @@ def test_odd_keys_are_written_as_they_stood(tmp_path: Path) -> None:
             {"name": "rf_id", "type": "uint64", "value": 5},
             {"name": "odd", "type": "map", "value": {"a": 1.50}, "more": True},
             {"name": "seq_id", "type": "int64", "value": -1},
-        ], "colour": ["red"],
+        ], "color": ["red"],
     }  # fmt: skip
     file = {"schema": "1.1.1-chakra.0.0.4", "pid": 3, "nodes": [node], "host": {"name": "h"}}
     path = tmp_path / "host.json"

@@ -20,7 +20,7 @@ from nadi.graph.drawn_parts import (
     MOST_NODES,
     condensed,
     find_operation,
-    neighbourhood,
+    neighborhood,
 )
 from tests.conftest import PairWriter
 
@@ -42,7 +42,7 @@ def edges_by_hand(graph: nadi.EventGraph) -> set[tuple[int, int, str]]:
 
 
 @pytest.mark.parametrize(("name", "hops"), [("gloo:all_reduce", 2), ("aten::addmm", 1)])
-def test_a_neighbourhood_is_what_a_search_finds(
+def test_a_neighborhood_is_what_a_search_finds(
     demo_run: nadi.pipeline.Run, name: str, hops: int
 ) -> None:
     graph = demo_run.graph
@@ -53,7 +53,7 @@ def test_a_neighbourhood_is_what_a_search_finds(
     reached = {op}
     for _ in range(hops):
         reached |= {end for u, v, _ in edges if u in reached or v in reached for end in (u, v)}
-    part = neighbourhood(graph, op, hops)
+    part = neighborhood(graph, op, hops)
     assert len(reached) <= MOST_NODES
     assert set(part.nodes["id"]) == reached
     assert set(part.edges.select("source", "target", "kind").iter_rows()) == {
@@ -66,7 +66,7 @@ def test_drawings_are_bounded_and_say_so(demo_run: nadi.pipeline.Run) -> None:
     graph = demo_run.graph
     op, _ = find_operation(graph, around="2:2313")
     assert graph.op_names[op] == "gloo:all_reduce"
-    far = neighbourhood(graph, op, 40)
+    far = neighborhood(graph, op, 40)
     assert far.nodes.height == MOST_NODES
     assert "the 100 nearest in time are drawn" in far.note
     whole = condensed(graph)
@@ -94,7 +94,7 @@ def test_modules_are_nodes_where_they_were_recorded(pair: PairWriter) -> None:
 def test_a_single_operation_has_no_arrows(pair: PairWriter) -> None:
     pair.event("aten::mm", 0, 10)
     graph = nadi.build_graph(nadi.load_job(pair.write()[1]))
-    for part in (condensed(graph), neighbourhood(graph, 0, 3)):
+    for part in (condensed(graph), neighborhood(graph, 0, 3)):
         assert (part.nodes.height, part.edges.height) == (1, 0)
         assert b"aten::mm" in encode_part(part.nodes, part.edges, ".dot", part.note)
 
@@ -104,7 +104,7 @@ def test_files_hold_any_name(pair: PairWriter, tmp_path: Path) -> None:
     for i, name in enumerate(hostile):
         pair.event(name, 10 * i, 5)
     graph = nadi.build_graph(nadi.load_job(pair.write()[1]))
-    part = neighbourhood(graph, 0, 9)
+    part = neighborhood(graph, 0, 9)
     read = nx.read_graphml(io.BytesIO(encode_part(part.nodes, part.edges, ".graphml", part.note)))
     assert set(read) == {str(number) for number in part.nodes["id"]}
     assert set(read.edges) == {
@@ -144,7 +144,7 @@ def test_what_cannot_be_drawn_is_said(
 
 @needs_dot
 @pytest.mark.parametrize("suffix", [".svg", ".pdf"])
-def test_dot_draws_a_neighbourhood(
+def test_dot_draws_a_neighborhood(
     suffix: str, demo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     near = tmp_path / f"near{suffix}"

@@ -9,9 +9,9 @@ import pytest
 
 import nadi
 from nadi.graph.overheads import LAUNCH_CLASSES, MEASURED_WAITS, WAIT_CLASSES
-from nadi.link.dependencies.synchronisation import STAGED_COPY_BYTES
+from nadi.link.dependencies.synchronization import STAGED_COPY_BYTES
 from nadi.model.schema import DEVICE_WORK
-from tests.link.test_synchronisation import DeviceWriter
+from tests.link.test_synchronization import DeviceWriter
 
 DEVICE = LAUNCH_CLASSES.index("device")
 CATEGORIES = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}

@@ -20,7 +20,7 @@ def launched(pair: PairWriter, number: int, call: float, start: float, end: floa
                correlation=number)  # fmt: skip
 
 
-def synchronised(pair: PairWriter, number: int, start: float, end: float) -> None:
+def synchronized(pair: PairWriter, number: int, start: float, end: float) -> None:
     pair.event("cudaDeviceSynchronize", start, end - start, "cuda_runtime", correlation=number)
 
 
@@ -74,10 +74,10 @@ def test_turnaround_is_the_mean_over_queued_pairs_of_the_same_kind(pair: PairWri
 def test_a_wait_has_a_time_to_return_and_one_of_its_own(pair: PairWriter) -> None:
     pair.op("op", 0, 1_000)
     launched(pair, 1, 10, 20, 100)
-    synchronised(pair, 2, 30, 108)
-    synchronised(pair, 3, 120, 123)
+    synchronized(pair, 2, 30, 108)
+    synchronized(pair, 3, 120, 123)
     launched(pair, 4, 130, 140, 200)
-    synchronised(pair, 5, 150, 230)  # returns 30 us after the work, typically it is 8 to 30
+    synchronized(pair, 5, 150, 230)  # returns 30 us after the work, typically it is 8 to 30
     typical = nadi.graph.estimate_overheads(linked(pair))
     assert typical.wait_return[SYNC] == 19_000
     assert typical.wait_call[SYNC] == 3_000

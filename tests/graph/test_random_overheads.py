@@ -16,7 +16,7 @@ from nadi.graph.overheads import (
     Overheads,
     estimate_overheads,
 )  # fmt: skip
-from nadi.link.dependencies.synchronisation import STAGED_COPY_BYTES
+from nadi.link.dependencies.synchronization import STAGED_COPY_BYTES
 from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, NODES
 from nadi.model.trace import Trace

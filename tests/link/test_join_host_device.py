@@ -83,7 +83,7 @@ def test_launch_takes_every_call_with_a_correlation(pair: PairWriter) -> None:
     assert issues == {"link.matched": 1, "link.no-launch": 1}
 
 
-def test_synchronisation_waits_for_what_was_launched_before(pair: PairWriter) -> None:
+def test_synchronization_waits_for_what_was_launched_before(pair: PairWriter) -> None:
     pair.op("aten::item", 0, 500)
     for correlation, ts in ((1, 10), (2, 20), (4, 300)):
         pair.event("cudaLaunchKernel", ts, 5, "cuda_runtime", correlation=correlation)
@@ -140,7 +140,7 @@ def test_the_main_thread_of_a_cpu_program_runs_its_backward_pass_itself(
     }
 
 
-def test_stream_synchronisation_is_of_one_device(pair: PairWriter) -> None:
+def test_stream_synchronization_is_of_one_device(pair: PairWriter) -> None:
     pair.op("op", 0, 500)
     for device in (0, 1):
         pair.event("cudaLaunchKernel", 10 + device, 1, "cuda_runtime", correlation=1 + device)

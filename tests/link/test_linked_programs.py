@@ -251,7 +251,7 @@ def test_a_linked_recording_says_what_the_program_does(
     the times alone.
     """
     monkeypatch.setattr(
-        "nadi.link.dependencies.synchronisation.QUEUE_LENGTH", case.machine.queue_length
+        "nadi.link.dependencies.synchronization.QUEUE_LENGTH", case.machine.queue_length
     )
 
     @settings(
@@ -309,7 +309,7 @@ LEAST_TRUE = 0.95
 
 
 def test_what_is_not_stated_is_guessed_from_the_times() -> None:
-    """Without synchronisation events every wait that shows is explained, nearly always truly.
+    """Without synchronization events every wait that shows is explained, nearly always truly.
 
     What is guessed beside the truth is another end in the same few microseconds.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from tests.link.test_synchronisation import DeviceWriter, count, inferred, pairs
+from tests.link.test_synchronization import DeviceWriter, count, inferred, pairs
 
 RUNTIMES = {"CUDA": "cuda", "HIP": "hip", "driver": "cu"}
 
@@ -38,7 +38,7 @@ def waits(trace: nadi.Trace) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("prefix", RUNTIMES.values(), ids=RUNTIMES)
-def test_device_synchronisation(device: DeviceWriter, prefix: str) -> None:
+def test_device_synchronization(device: DeviceWriter, prefix: str) -> None:
     device.work("a", (0, 5), (10, 100), stream=7)
     device.work("b", (6, 9), (12, 200), stream=8)
     device.call("cudaDeviceSynchronize", 20, 190)
@@ -47,7 +47,7 @@ def test_device_synchronisation(device: DeviceWriter, prefix: str) -> None:
     assert found == [("sync", "a", name), ("sync", "b", name)]
 
 
-def test_synchronisation_of_a_context_is_that_of_its_device_in_hip_too(
+def test_synchronization_of_a_context_is_that_of_its_device_in_hip_too(
     device: DeviceWriter,
 ) -> None:
     device.work("a", (0, 5), (10, 100))
@@ -57,7 +57,7 @@ def test_synchronisation_of_a_context_is_that_of_its_device_in_hip_too(
 
 @pytest.mark.parametrize("prefix", RUNTIMES.values(), ids=RUNTIMES)
 @pytest.mark.parametrize("what", ["Stream", "Event"])
-def test_synchronisation_with_what_ended_shortly_before(
+def test_synchronization_with_what_ended_shortly_before(
     device: DeviceWriter, what: str, prefix: str
 ) -> None:
     device.work("a", (0, 5), (10, 100))

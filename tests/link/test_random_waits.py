@@ -11,7 +11,7 @@ from typing import Any
 import nadi
 from nadi.link.dependencies.device_streams import stream_work
 from nadi.link.dependencies.launch_correlation import launcher_rows
-from nadi.link.dependencies.synchronisation import STAGED_COPY_BYTES, synchronisation
+from nadi.link.dependencies.synchronization import STAGED_COPY_BYTES, synchronization
 from nadi.model.issues import IssueLog
 from tests.amounts import ALL, examples
 from tests.conftest import PairWriter
@@ -394,7 +394,7 @@ def test_waits_of_random_recordings(tmp_path: Path) -> None:
         trace = recording(tmp_path, seed)
         launcher, log = launcher_rows(trace), IssueLog()
         found: dict[tuple[str, bool], list[tuple[int, int]]] = {}
-        for kind, pairs, inferred in synchronisation(
+        for kind, pairs, inferred in synchronization(
             trace, trace, launcher, stream_work(trace, launcher), log
         ):
             rows = list(zip(*(part.tolist() for part in pairs), strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nadi
-from tests.link.test_synchronisation import DeviceWriter, device, inferred, pairs
+from tests.link.test_synchronization import DeviceWriter, device, inferred, pairs
 
 __all__ = ["device"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.link.test_synchronisation import DeviceWriter, count, inferred, pairs
+from tests.link.test_synchronization import DeviceWriter, count, inferred, pairs
 
 NEAR = 0.001  # us, the least there is
 SYNC = "cudaStreamSynchronize"

@@ -153,7 +153,7 @@ def test_shapes_say_which_sizes_there_are_and_which_ends_are_joined() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "where", "what"),
     [
-        ("colour", "blue", "$", "unknown field `colour`"),
+        ("color", "blue", "$", "unknown field `color`"),
         ("network.dimensions.0.speed", 3, "$.network.dimensions[0]", "unknown field `speed`"),
         ("network.dimensions.0.topology", "star", "$.network.dimensions[0].topology", "'star'"),
         ("network.dimensions.0.size", "any", "$.network.dimensions[0].size", "only the last"),
@@ -213,7 +213,7 @@ def test_what_would_be_right_is_said(path: str, value: Any, remedy: str) -> None
         system_from(edited(path, value), "mine")
     assert caught.value.remedy == remedy
     with pytest.raises(FormatError, match="known keys: network, about, source, compute, memory, "):
-        system_from(edited("colour", "blue"), "mine")
+        system_from(edited("color", "blue"), "mine")
 
 
 def test_a_folder_is_no_system_but_may_be_called_as_one(

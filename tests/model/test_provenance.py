@@ -30,4 +30,4 @@ def test_a_source_is_a_plain_value() -> None:
     content = np.frombuffer(b"abc", dtype=np.uint8)
     assert Source.of("a", "Kineto", content) == given
     assert msgspec.to_builtins(Source.of("a", "Kineto", content)) == msgspec.to_builtins(given)
-    assert not hasattr(Source.of("a", "Kineto", content), "colour")
+    assert not hasattr(Source.of("a", "Kineto", content), "color")

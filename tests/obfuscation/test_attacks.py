@@ -16,10 +16,10 @@ from nadi.obfuscation.attacks import identify
 def test_what_differs_is_identified_and_what_does_not_is_guessed() -> None:
     random = np.random.default_rng(0)
     models = ["a", "b", "c"] * 10
-    centre = np.eye(3)[[0, 1, 2] * 10]
-    clear = [centre + 0.05 * random.standard_normal(centre.shape) for _ in range(3)]
+    center = np.eye(3)[[0, 1, 2] * 10]
+    clear = [center + 0.05 * random.standard_normal(center.shape) for _ in range(3)]
     assert identify(models, *clear) == 1
-    nothing = [random.standard_normal(centre.shape) for _ in range(3)]
+    nothing = [random.standard_normal(center.shape) for _ in range(3)]
     assert identify(models, *nothing) < 0.65
 
 

@@ -21,7 +21,7 @@ SCALES = st.fractions(Fraction(1, 5), Fraction(40), max_denominator=20)
 
 
 @given(SCALES)
-def test_probabilities_sum_up_and_neighbours_differ_by_epsilon(scale: Fraction) -> None:
+def test_probabilities_sum_up_and_neighbors_differ_by_epsilon(scale: Fraction) -> None:
     chance = [discrete_laplace_probability(k, scale) for k in range(-900, 901)]
     assert isclose(sum(chance), 1, rel_tol=1e-6)
     for shift in (1, 3):
@@ -82,7 +82,7 @@ def _with_one_more(after: int, duration: str) -> nadi.Job:
 
 @given(st.integers(0, 7), st.integers(1, 100))
 @settings(max_examples=examples(24))
-def test_neighbours_differ_in_one_time_that_is_published(after: int, length: int) -> None:
+def test_neighbors_differ_in_one_time_that_is_published(after: int, length: int) -> None:
     """Without noise: all else, who waits for whom and how many there are, has to be equal."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(private_job, "discrete_laplace", lambda scale, random: 0)

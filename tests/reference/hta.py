@@ -184,7 +184,7 @@ def device(graph: Graph, every: list[Event], *, zero_weight: bool) -> None:
     waits: dict[int, Event] = {}
     for event in work:
         if event["category"] == "sync":
-            synchronise(graph, every, event, last, waits)
+            synchronize(graph, every, event, last, waits)
             continue
         start, end = (event["index"], False), (event["index"], True)
         graph.add(start, end, "OPERATOR_KERNEL", event["index"])
@@ -209,7 +209,7 @@ def device(graph: Graph, every: list[Event], *, zero_weight: bool) -> None:
         last[event["stream"]] = event
 
 
-def synchronise(
+def synchronize(
     graph: Graph, every: list[Event], event: Event, last: dict[int, Event], waits: dict[int, Event]
 ) -> None:
     """S1 to S4."""

@@ -90,7 +90,7 @@ def decode(raw: RawFile) -> Trace:
     -------
     Trace
         Nodes in ascending order of id, without times and without dependencies but
-        for ``parent``; the process groups that it initialises. O(nodes log nodes).
+        for ``parent``; the process groups that it initializes. O(nodes log nodes).
 
     Raises
     ------
@@ -213,7 +213,7 @@ def _tensor_bytes(value: Any) -> Iterator[int]:
 
 
 def _groups_table(path: str, nodes: list[_Node]) -> pl.DataFrame:
-    """Read the groups from the text operand of each process group initialisation."""
+    """Read the groups from the text operand of each process group initialization."""
     groups: dict[str, _Group] = {}
     for node in nodes:
         if node.name == GROUP_INIT:

@@ -8,7 +8,7 @@ Row = list[Fraction]
 
 
 def least_cost(costs: Row, equal: list[Row], sums: Row) -> Fraction | None:
-    """Minimise ``costs @ x`` with ``equal @ x == sums`` and ``x >= 0``; None if there is no such x.
+    """Minimize ``costs @ x`` with ``equal @ x == sums`` and ``x >= 0``; None if there is no such x.
 
     The program must be bounded.
     """
@@ -23,7 +23,7 @@ def least_cost(costs: Row, equal: list[Row], sums: Row) -> Fraction | None:
     ]
     basis = [width + i for i in range(height)]
     artificial = [Fraction(0)] * width + [Fraction(1)] * height
-    if _minimise(table, basis, artificial):
+    if _minimize(table, basis, artificial):
         return None
     for i, column in enumerate(basis):  # artificial columns that are 0 leave
         if column >= width:
@@ -32,10 +32,10 @@ def least_cost(costs: Row, equal: list[Row], sums: Row) -> Fraction | None:
                 _pivot(table, basis, i, others[0])
     kept = [i for i, column in enumerate(basis) if column < width]
     table = [[*table[i][:width], table[i][-1]] for i in kept]
-    return _minimise(table, [basis[i] for i in kept], costs)
+    return _minimize(table, [basis[i] for i in kept], costs)
 
 
-def _minimise(table: list[Row], basis: list[int], costs: Row) -> Fraction:
+def _minimize(table: list[Row], basis: list[int], costs: Row) -> Fraction:
     """Pivot until no column lowers the cost."""
     while True:
         for column in range(len(costs)):

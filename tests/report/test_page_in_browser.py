@@ -195,7 +195,7 @@ def test_the_scheme_follows_the_system_and_a_click(
     browser.size(1440, 900)
     browser.prefers(scheme)
     browser.open(page)
-    look = "return [getComputedStyle(document.body).backgroundColor, T.view.colour.card]"
+    look = "return [getComputedStyle(document.body).backgroundColor, T.view.color.card]"
     first = browser.run(look)
     browser.driver.find_element("id", "scheme").click()
     other = browser.run_async(f"setTimeout(() => done((() => {{ {look} }})()), 50)")

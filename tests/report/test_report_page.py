@@ -235,7 +235,7 @@ def test_columns_come_back(signed: list[int], counts: list[int]) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 5), st.integers(1, 4), st.randoms(use_true_random=False))
-def test_levels_join_neighbours_only(seed: int, num_rows: int, random: Any) -> None:
+def test_levels_join_neighbors_only(seed: int, num_rows: int, random: Any) -> None:
     row, start, end = [], [], []
     for number in range(num_rows):
         time = 0

@@ -73,10 +73,10 @@ def test_all_layers_are_in_one_stage_each(
 ) -> None:
     scaled = nadi.scale(transformer, pp=stages, micro_batches=micro_batches)
     rows = [rows_of(scaled.job, rank) for rank in range(stages)]
-    for one, neighbours in zip(rows, [1, *(2 for _ in rows[2:]), 1], strict=True):
+    for one, neighbors in zip(rows, [1, *(2 for _ in rows[2:]), 1], strict=True):
         for kind in ("COMM_SEND", "COMM_RECV"):
             messages = one.filter(pl.col("kind") == kind)
-            assert messages.height == STEPS * micro_batches * neighbours
+            assert messages.height == STEPS * micro_batches * neighbors
             assert set(messages["comm_bytes"].to_list()) == {STREAM}
     every, whole = pl.concat(rows), rows_of(scaled.source)
     for name in ("aten::mm", "aten::addmm", "aten::_softmax"):

@@ -115,7 +115,7 @@ def test_jobs_that_share_a_link_slow_each_other() -> None:
     assert found["slowdown"].to_list() == [2, 2, 1]
     up = nadi.simulator.link_use(done).row(0, named=True)
     assert (up["users"], up["user_bytes"]) == (["a: messages", "b: messages"], [10_000_000] * 2)
-    assert (up["bytes"], up["full"], up["utilisation"]) == (20_000_000, 2_000_000, 1)
+    assert (up["bytes"], up["full"], up["utilization"]) == (20_000_000, 2_000_000, 1)
 
 
 @SETTINGS

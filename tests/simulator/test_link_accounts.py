@@ -54,7 +54,7 @@ def test_without_congestion_links_carry_what_the_engine_counts_with_it(
     same = ["dimension", "kind", "src", "dst", "bytes"]
     assert without.select(same).equals(with_it.select(same))
     assert (without["peak_queue"] == -1).all()
-    assert (with_it["utilisation"] <= 1).all()
+    assert (with_it["utilization"] <= 1).all()
 
 
 # laws
@@ -113,13 +113,13 @@ def test_a_message_goes_through_lower_dimensions_first(congestion: bool) -> None
 
 
 @pytest.mark.parametrize("congestion", [False, True])
-def test_busy_time_and_utilisation_are_of_the_bytes(congestion: bool) -> None:
+def test_busy_time_and_utilization_are_of_the_bytes(congestion: bool) -> None:
     system = system_with(("ring", 4), congestion=congestion)
     trace = trace_of([collective(0, "all_reduce", 40_000)])
     done = nadi.simulate([trace] * 4, system)
     used = nadi.simulator.link_table(done).filter(pl.col("bytes") > 0)
     assert used["busy"].to_list() == [60_000 // 10] * 4
-    assert used["utilisation"].to_list() == [pytest.approx(6000 / done.makespan)] * 4
+    assert used["utilization"].to_list() == [pytest.approx(6000 / done.makespan)] * 4
     assert used["peak_queue"].unique().to_list() == ([0] if congestion else [-1])
 
 
@@ -131,10 +131,10 @@ def test_messages_that_nothing_holds_up_may_need_more_than_the_time_there_is() -
         "system": {"preferred-dataset-splits": 1, "all-to-all-implementation": ["direct"]},
     })  # fmt: skip
     trace = trace_of([collective(0, "all_to_all", 8_000_000)])
-    assert nadi.simulator.link_table(nadi.simulate([trace] * 8, compat))["utilisation"].min() > 3
+    assert nadi.simulator.link_table(nadi.simulate([trace] * 8, compat))["utilization"].min() > 3
     trace = trace_of([collective(0, "all_to_all", 8_000_000)])
     right = system_with(("switch", 8))
-    found = nadi.simulator.link_table(nadi.simulate([trace] * 8, right))["utilisation"]
+    found = nadi.simulator.link_table(nadi.simulate([trace] * 8, right))["utilization"]
     assert 0.9 < found.min() <= found.max() <= 1
 
 

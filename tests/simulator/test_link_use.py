@@ -64,7 +64,7 @@ def test_a_link_is_not_full_for_longer_than_its_bytes_take(
     busy = found["bytes"] / found["bandwidth"]
     slack = 64 * len(nodes)  # times are whole ns
     assert (found["full"] <= busy * (1 + 1e-2) + slack).all()
-    assert (found["utilisation"] <= 1 + 1e-3 + slack / max(done.makespan, 1)).all()
+    assert (found["utilization"] <= 1 + 1e-3 + slack / max(done.makespan, 1)).all()
 
 
 def test_a_link_that_slows_all_is_full_all_the_time() -> None:
@@ -105,7 +105,7 @@ def test_with_times_of_nccl_no_link_is_used_for_longer_than_the_job(
     ]
     done = simulate(named, system)
     for table in (nadi.simulator.link_use(done), nadi.simulator.link_table(done)):
-        assert (table["utilisation"] <= 1 + 1e-6).all()
+        assert (table["utilization"] <= 1 + 1e-6).all()
 
 
 def test_a_ring_of_nccl_leaves_a_node_over_all_of_its_adapters() -> None:
@@ -134,5 +134,5 @@ def test_too_short_times_by_rules_of_astra_sim_are_told() -> None:
         found = issues.filter(pl.col("code") == "simulate.links-overloaded")
         assert found.height == int(told)
         if told:
-            most = nadi.simulator.link_table(done)["utilisation"].max()
+            most = nadi.simulator.link_table(done)["utilization"].max()
             assert f"factor of {most:.2f}" in found["detail"][0]

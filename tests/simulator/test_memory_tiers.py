@@ -228,9 +228,9 @@ def test_links_to_memory_carry_what_accesses_take_over_them(
             has = tier.ports and getattr(tier, f"port_{way}_bandwidth")
             assert own["bytes"].sum() == (size if has else 0)
     assert all(sum(row["user_bytes"]) == row["bytes"] for row in links.iter_rows(named=True))
-    assert (links["utilisation"] * found.makespan <= found.makespan * (1 + 1e-4) + 16).all()
+    assert (links["utilization"] * found.makespan <= found.makespan * (1 + 1e-4) + 16).all()
     if found.trail.full.size:
-        busy = links["utilisation"] * found.makespan
+        busy = links["utilization"] * found.makespan
         assert (links["full"] <= busy * (1 + 1e-4) + 16).all()
 
 
@@ -249,7 +249,7 @@ def test_bytes_are_kept_in_every_account(case: tuple[System, list[list[Operation
         total = sum(one.amount for one in moved if one.kind == kind)
         assert results.tier_traffic[column].sum() == results.tier_use[column].sum() == total
     # no more than the devices can do, but for whole ns
-    most = results.tier_traffic["utilisation"] * found.makespan
+    most = results.tier_traffic["utilization"] * found.makespan
     assert (most <= found.makespan * 1.001 + 10).all()
     assert (results.tier_traffic["waiting"] >= 0).all()
     assert (results.tier_traffic["busy"] <= found.makespan).all()

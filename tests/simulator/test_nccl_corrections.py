@@ -50,7 +50,7 @@ def test_a_small_tree_fills_its_steps_first() -> None:
     assert found[:2] == ("Tree", "LL")
     steps = [(2.0 * 0.6, 30.0)] * 7 + [(1.5 * 5.0, 24.0)]
     of_lines = tree_time(size, "LL", steps, 1.9 + 6.8, channels_of(size, "LL", 8, 16))
-    of_bytes = found.modelled - 25.2  # NCCL's latency
+    of_bytes = found.modeled - 25.2  # NCCL's latency
     assert found.time == pytest.approx(of_lines + of_bytes)
 
 
@@ -72,7 +72,7 @@ def test_longer_steps_never_take_less_and_choose_the_same(
     assert before[:4] == after[:4]
     assert after.time >= before.time * (1 - 1e-9)
     bare = corrected(given_, level, steps={}, hops={}, launch=0.0, ramp=0.0, efficiency=1.0)
-    assert nccl_estimates(bare, "all_reduce", sizes, members)[0].time >= before.modelled - 1e-9
+    assert nccl_estimates(bare, "all_reduce", sizes, members)[0].time >= before.modeled - 1e-9
 
 
 def test_only_what_is_allowed_is_chosen() -> None:

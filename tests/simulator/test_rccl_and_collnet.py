@@ -46,10 +46,10 @@ def test_between_nodes_the_size_says_the_protocol() -> None:
     assert more[4].protocol == "LL128"  # its range is 3.8 times as long
 
 
-def test_a_node_of_mi300x_is_simulated_and_several_are_modelled() -> None:
+def test_a_node_of_mi300x_is_simulated_and_several_are_modeled() -> None:
     node, pair = nadi.load_system("mi300x-node", 8), nadi.load_system("mi300x-node", 16)
     one = nadi.pipeline.estimate_collectives(node, "all_reduce", [1 << 12])[0]
-    assert (one.source, one.modelled_ns) == ("simulated", -1)
+    assert (one.source, one.modeled_ns) == ("simulated", -1)
     assert one.time_ns == nadi.simulator.collective_time(node, "all_reduce", 1 << 12)
     two = nadi.pipeline.estimate_collectives(pair, "all_reduce", [1 << 12])[0]
     assert (two.source, two.algorithm, two.protocol) == ("RCCL 2.24", "Tree", "LL")

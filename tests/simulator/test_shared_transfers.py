@@ -261,7 +261,7 @@ def test_the_busiest_link_is_full_where_many_meet() -> None:
     done = simulate(traces_of(jobs), one_switch(10.0))
     link = nadi.simulator.link_table(done).filter(pl.col("bytes") > 50_000_000)
     assert link["dst"].to_list() == [0]
-    assert link["utilisation"].to_list() == [pytest.approx(1, rel=1e-3)]
+    assert link["utilization"].to_list() == [pytest.approx(1, rel=1e-3)]
 
 
 @pytest.mark.parametrize("tp", [2, 4])

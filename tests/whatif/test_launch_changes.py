@@ -25,11 +25,11 @@ def test_fused_kernels_have_one_launch_and_no_turn_around(pair: PairWriter) -> N
     }  # fmt: skip
 
 
-def test_only_neighbours_are_fused(pair: PairWriter) -> None:
+def test_only_neighbors_are_fused(pair: PairWriter) -> None:
     graph = three_kernels(pair)
-    with pytest.raises(nadi.errors.UsageError, match="no two of these operations are neighbours"):
+    with pytest.raises(nadi.errors.UsageError, match="no two of these operations are neighbors"):
         nadi.what_if(graph, "fuse k1|k3")
-    with pytest.raises(nadi.errors.UsageError, match="no two of these operations are neighbours"):
+    with pytest.raises(nadi.errors.UsageError, match="no two of these operations are neighbors"):
         nadi.what_if(graph, "fuse step")
 
 

@@ -176,7 +176,7 @@ def recorded(*ranks: Sequence[Step], runtime: str = "cuda") -> Recorded:
         record(program, played, Path(folder), sync_events=True, operands=operands)
         for file in Path(folder).iterdir():
             text = file.read_text()
-            if runtime == "cu":  # the driver synchronises contexts
+            if runtime == "cu":  # the driver synchronizes contexts
                 text = text.replace('"cudaDeviceSynchronize', '"cuCtxSynchronize')
             file.write_text(re.sub('"cuda(?=[A-Z])', f'"{runtime}', text))
         graph = nadi.build_graph(nadi.load_job(folder, tensors=True))

@@ -38,7 +38,7 @@ def test_a_kernel_on_the_path_shortens_the_wait_for_it(pair: PairWriter) -> None
     assert length_after(pair, "scale gemm 2") == 230
 
 
-def test_a_device_synchronisation_waits_for_the_last_of_its_streams(pair: PairWriter) -> None:
+def test_a_device_synchronization_waits_for_the_last_of_its_streams(pair: PairWriter) -> None:
     pair.op("aten::item", 0, 400)
     for number, name, stream, start, end in ((1, "long", 7, 20, 300), (2, "short", 8, 30, 60)):
         pair.event("cudaLaunchKernel", 10 * number, 5, "cuda_runtime", correlation=number)

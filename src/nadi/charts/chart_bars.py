@@ -8,7 +8,7 @@ import numpy as np
 
 from nadi.charts.chart_scales import scale_of, short_number
 from nadi.charts.chart_shapes import (
-    COLOURS,
+    COLORS,
     INK,
     RIGHT,
     SOFT,
@@ -52,7 +52,7 @@ def bar_chart(chart: BarChart) -> list[str]:
                          size=13))  # fmt: skip
     for row, name in enumerate(names):
         y = top + row * (_TALL + _GAP)
-        parts.append(text_at(left - 10, y + 14, name, anchor="end", colour=INK))
+        parts.append(text_at(left - 10, y + 14, name, anchor="end", color=INK))
         borders = np.append(0.0, np.cumsum(chart.values[row]))
         for part, value in enumerate(chart.values[row].tolist()):
             if value <= 0:
@@ -62,7 +62,7 @@ def bar_chart(chart: BarChart) -> list[str]:
                                            f"{chart.label}: {short_number(value)}")))  # fmt: skip
             parts.append(
                 f'<rect x="{begin:.2f}" y="{y}" width="{end - begin:.2f}" height="{_TALL}" '
-                f'fill="{COLOURS[part % len(COLOURS)]}"><title>{escape(said)}</title></rect>'
+                f'fill="{COLORS[part % len(COLORS)]}"><title>{escape(said)}</title></rect>'
             )
     if len(chart.rows) > _MOST:
         parts.append(text_at(24, bottom + _TALL, f"and {len(chart.rows) - _MOST} more"))
@@ -100,9 +100,9 @@ def _legend(chart: BarChart) -> list[str]:
         for part in line:
             parts.append(
                 f'<rect x="{x}" y="{y - 9}" width="11" height="11" '
-                f'fill="{COLOURS[part % len(COLOURS)]}"/>'
+                f'fill="{COLORS[part % len(COLORS)]}"/>'
             )
-            parts.append(text_at(x + 17, y, chart.parts[part], colour=SOFT))
+            parts.append(text_at(x + 17, y, chart.parts[part], color=SOFT))
             x += _legend_width(chart.parts[part])
     return parts
 

@@ -12,7 +12,7 @@ from nadi.charts.chart_flames import flames
 from nadi.charts.chart_scales import ChartScale, scale_of, short_number
 from nadi.charts.chart_shapes import (
     BOTTOM,
-    COLOURS,
+    COLORS,
     FONT,
     HEIGHT,
     INK,
@@ -54,10 +54,10 @@ def drawn(chart: Chart) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" {size}>',
         f"<title>{escape(chart.title)}</title>",
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        text_at(24, 28, chart.title, size=16, colour=INK, weight=600),
+        text_at(24, 28, chart.title, size=16, color=INK, weight=600),
     ]
     if chart.note:
-        head.append(text_at(24, 47, chart.note, size=12, colour=SOFT))
+        head.append(text_at(24, 47, chart.note, size=12, color=SOFT))
     return "\n".join([*head, *parts, "</svg>", ""])
 
 
@@ -78,19 +78,19 @@ def _line_chart(chart: LineChart) -> list[str]:
     parts = _frame(across, up, chart.x.label, chart.y.label)
     ends = []
     for number, series in enumerate(chart.series):
-        colour = COLOURS[number % len(COLOURS)]
-        dash = _DASHES[number // len(COLOURS) % len(_DASHES)]
-        parts += _one_line(series, chart, across, up, (colour, dash))
+        color = COLORS[number % len(COLORS)]
+        dash = _DASHES[number // len(COLORS) % len(_DASHES)]
+        parts += _one_line(series, chart, across, up, (color, dash))
         last = series.y[np.isfinite(series.y)]
-        ends.append((-float(last[-1]) if last.size else np.inf, series.name, colour, dash))
+        ends.append((-float(last[-1]) if last.size else np.inf, series.name, color, dash))
     y = TOP + 8.0
-    for _, name, colour, dash in sorted(ends) if names else ():
+    for _, name, color, dash in sorted(ends) if names else ():
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
         parts.append(
             f'<line x1="{right + 16}" y1="{y:.1f}" x2="{right + 34}" y2="{y:.1f}" '
-            f'stroke="{colour}" stroke-width="3"{dashes}/>'
+            f'stroke="{color}" stroke-width="3"{dashes}/>'
         )
-        parts.append(text_at(right + 40, y + 4, name, colour=INK))
+        parts.append(text_at(right + 40, y + 4, name, color=INK))
         y += 19
     return parts
 
@@ -109,9 +109,9 @@ def _frame(across: ChartScale, up: ChartScale, x_label: str, y_label: str) -> li
     parts.append(line_between(across.begin, up.begin, across.end, up.begin, SOFT))
     middle = (across.begin + across.end) / 2
     parts.append(text_at(middle, up.begin + 42, x_label, anchor="middle", size=13))
-    centre = (up.begin + up.end) / 2
+    center = (up.begin + up.end) / 2
     parts.append(
-        f'<g transform="translate(20 {centre:.1f}) rotate(-90)">'
+        f'<g transform="translate(20 {center:.1f}) rotate(-90)">'
         f"{text_at(0, 0, y_label, anchor='middle', size=13)}</g>"
     )
     return parts
@@ -194,10 +194,10 @@ def _heat_map(chart: HeatMap) -> list[str]:
                 f"<title>{escape(said)}</title></rect>"
             )
             if columns.size <= _MOST_WRITTEN and height >= 14:
-                colour = "#ffffff" if np.isfinite(value) and share > 0.5 else INK
+                color = "#ffffff" if np.isfinite(value) and share > 0.5 else INK
                 text = shown if np.isfinite(value) else "-"
                 parts.append(
-                    text_at(x + width / 2, y + height / 2 + 4, text, anchor="middle", colour=colour)
+                    text_at(x + width / 2, y + height / 2 + 4, text, anchor="middle", color=color)
                 )
     return parts + _heat_labels(chart, (rows, columns), (least, most))
 
@@ -210,7 +210,7 @@ def _left_of(chart: HeatMap) -> float:
 def _heat_labels(
     chart: HeatMap, kept: tuple[Floats, Floats], ends: tuple[float, float]
 ) -> list[str]:
-    """Label rows and columns, both axes, and the colours."""
+    """Label rows and columns, both axes, and the colors."""
     rows, columns = kept
     left = _left_of(chart)
     width = (WIDTH - left - 110 - RIGHT) / columns.size
@@ -246,7 +246,7 @@ def _heat_labels(
 
 
 def _heat(share: float) -> str:
-    """Give the colour of a share from 0 to 1."""
+    """Give the color of a share from 0 to 1."""
     place = min(max(share, 0.0), 1.0) * (len(_HEAT) - 1)
     low = min(int(place), len(_HEAT) - 2)
     pair = [[int(text[k : k + 2], 16) for k in (1, 3, 5)] for text in _HEAT[low : low + 2]]

@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 
 from nadi.charts.chart_scales import short_number
-from nadi.charts.chart_shapes import BOTTOM, COLOURS, HEIGHT, RIGHT, TOP, WIDTH, text_at
+from nadi.charts.chart_shapes import BOTTOM, COLORS, HEIGHT, RIGHT, TOP, WIDTH, text_at
 from nadi.charts.chart_values import FlameChart
 from nadi.model.arrays import Floats, Ints
 
@@ -33,11 +33,11 @@ def flames(chart: FlameChart) -> list[str]:
         y = bottom - (int(depth[frame]) + 1) * tall
         name = chart.names[frame]
         said = f"{name}\n{chart.label}: {short_number(float(values[frame]))}"
-        colour = _colour(sum(name.encode()))
-        drawn.append(_box(x, y, max(wide - 0.5, 0.3), max(tall - 1, 1), colour, said))
+        color = _color(sum(name.encode()))
+        drawn.append(_box(x, y, max(wide - 0.5, 0.3), max(tall - 1, 1), color, said))
         if tall >= 11 and wide > 4 * _LETTER:
             drawn.append(text_at(x + 3, y + tall - 5, _cut(name, wide - 6), size=10,
-                                 colour="#ffffff"))  # fmt: skip
+                                 color="#ffffff"))  # fmt: skip
     drawn.append(text_at(WIDTH / 2, HEIGHT - 14, chart.label, anchor="middle", size=13))
     return drawn
 
@@ -54,14 +54,14 @@ def _places(parent: Ints, values: Floats) -> tuple[Ints, Floats]:
     return depth, left
 
 
-def _colour(number: int) -> str:
-    return COLOURS[number % len(COLOURS)]
+def _color(number: int) -> str:
+    return COLORS[number % len(COLORS)]
 
 
-def _box(x: float, y: float, width: float, height: float, colour: str, said: str) -> str:
+def _box(x: float, y: float, width: float, height: float, color: str, said: str) -> str:
     return (
         f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(width, 0):.2f}" height="{max(height, 1):.2f}" '
-        f'fill="{colour}"><title>{escape(said)}</title></rect>'
+        f'fill="{color}"><title>{escape(said)}</title></rect>'
     )
 
 

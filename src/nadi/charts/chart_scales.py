@@ -22,7 +22,7 @@ class ChartScale(NamedTuple):
     Attributes
     ----------
     labels
-        Where it is labelled.
+        Where it is labeled.
     """
 
     least: float

@@ -16,7 +16,7 @@ __all__ = ["patched", "pretended_devices"]
 torch: Any = importlib.import_module("torch")
 _overrides: Any = importlib.import_module("torch.overrides")
 
-_RELABELLED = ("cuda", "hpu", "xpu", "npu")
+_RELABELED = ("cuda", "hpu", "xpu", "npu")
 _MEMORY = 80 * 10**9
 
 
@@ -53,8 +53,8 @@ def _plain(device: Any) -> Any:
     if isinstance(device, int) and not isinstance(device, bool):
         return "cpu"
     if isinstance(device, str):
-        return "cpu" if device.partition(":")[0] in _RELABELLED else device
-    if isinstance(device, torch.device) and device.type in _RELABELLED:
+        return "cpu" if device.partition(":")[0] in _RELABELED else device
+    if isinstance(device, torch.device) and device.type in _RELABELED:
         return torch.device("cpu")
     return device
 
@@ -255,7 +255,7 @@ def _autocast_changes() -> list[tuple[Any, str, Any]]:
     begin = autocast.__init__
 
     def new_begin(self: Any, device_type: str, dtype: Any = None, *rest: Any, **more: Any) -> None:
-        if device_type in _RELABELLED and dtype is None:
+        if device_type in _RELABELED and dtype is None:
             dtype = torch.float16  # as on a GPU
         begin(self, _plain(device_type), dtype, *rest, **more)
 

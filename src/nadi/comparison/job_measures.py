@@ -175,7 +175,7 @@ def _volume(rank: RankColumns, columns: JobColumns) -> Counter[object]:
 
 
 def _gaps(run: Simulation) -> Ints:
-    """Return the idle ns between neighbours in the lanes of the program, 0 for none."""
+    """Return the idle ns between neighbors in the lanes of the program, 0 for none."""
     program = run.program
     if program.lane is None:
         return np.zeros(0, dtype=np.int64)

@@ -189,7 +189,7 @@ class NestedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     dimensions
-        The first one is that of neighbouring ranks.
+        The first one is that of neighboring ranks.
     start
         Seconds from the entry into a collective to its first message.
     chunks, least_chunk

@@ -127,7 +127,7 @@ def shared_seconds(
 
 
 def message_seconds(machine: MachineDescription, size: Floats, group: RankGroup) -> Floats:
-    """Give the seconds of a message between neighbours of a group; of several, of the slowest."""
+    """Give the seconds of a message between neighbors of a group; of several, of the slowest."""
     if machine.nested is None:
         seconds = network_time(machine, group.tier, "p2p", size, group.members)
         return np.where(group.members > 1, seconds, 0.0)

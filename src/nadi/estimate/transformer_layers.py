@@ -17,7 +17,7 @@ class Kind(Enum):
 
     LINEAR = "a product with weights; sizes: rows, columns, inner"
     PRODUCT = "products of activations; sizes: batch, rows, columns, inner, elements of one operand"
-    NORM = "a normalisation; sizes: elements, width of its weights"
+    NORM = "a normalization; sizes: elements, width of its weights"
     SOFTMAX = "a softmax; sizes: elements"
     ACTIVATION = "an activation function; sizes: elements"
     DROPOUT = "a dropout, which keeps a mask of bytes; sizes: elements"

@@ -171,9 +171,9 @@ def _operations(text: _Text, rank: pl.Series, num_ranks: int) -> pl.DataFrame:
     wrong = (stated["peer"] >= num_ranks) | (sends & ((stated["peer"] < 0) | (stated["tag"] < 0)))
     remedy = f"name a rank of 0 to {num_ranks - 1}; only a recv takes any rank or tag, by -1"
     text.add(wrong, "{} names no rank, or no tag", remedy, rows)
-    labelled = found.filter(found["label"].is_not_null())
-    twice = ~labelled.select(pl.struct("rank", "label").is_first_distinct()).to_series()
-    text.add(twice, "the label of {} occurs twice in its rank", "rename one", labelled["row"])
+    labeled = found.filter(found["label"].is_not_null())
+    twice = ~labeled.select(pl.struct("rank", "label").is_first_distinct()).to_series()
+    text.add(twice, "the label of {} occurs twice in its rank", "rename one", labeled["row"])
     text.fail_if_wrong()
     action = pl.when(computes).then(int(Action.COMPUTE)).when(sends).then(int(Action.SEND))
     return found.select("rank", "row", "number", "label").with_columns(

@@ -15,7 +15,7 @@ from nadi.model.arrays import Ints
 from nadi.model.schema import DEVICE_WORK
 from nadi.units import format_count, format_ns, printable
 
-__all__ = ["MOST_ARROWS", "MOST_NODES", "DrawnPart", "condensed", "find_operation", "neighbourhood"]
+__all__ = ["MOST_ARROWS", "MOST_NODES", "DrawnPart", "condensed", "find_operation", "neighborhood"]
 
 MOST_NODES = 100
 MOST_ARROWS = 400
@@ -45,7 +45,7 @@ class DrawnPart:
         return f"<DrawnPart nodes={self.nodes.height} edges={self.edges.height}>"
 
 
-def neighbourhood(graph: EventGraph, op: int, hops: int, which: str = "") -> DrawnPart:
+def neighborhood(graph: EventGraph, op: int, hops: int, which: str = "") -> DrawnPart:
     """Return an operation and what is at most so many edges from it, either way.
 
     At most ``MOST_NODES`` operations: of more, the nearest in time. O(edges * hops),

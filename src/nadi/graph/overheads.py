@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.link.dependencies.synchronisation import STAGED_COPY_BYTES
+from nadi.link.dependencies.synchronization import STAGED_COPY_BYTES
 from nadi.model.arrays import Bools, Ints
 from nadi.model.runtime_calls import COPY_FROM_PAGEABLE, COPY_TO_PAGEABLE, pattern
 from nadi.model.schema import CATEGORIES, DEVICE_WORK

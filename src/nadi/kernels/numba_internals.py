@@ -1,8 +1,8 @@
 """All of numba that is not its public interface: kernels become objects that need no numba.
 
-Numba optimises every helper as a library of its own, with all that it calls, and makes machine
-code of it, before it becomes part of a kernel and is optimised again. Here helpers are left as
-they are, and a kernel with all of its helpers is linked and optimised once. What comes of it is an
+Numba optimizes every helper as a library of its own, with all that it calls, and makes machine
+code of it, before it becomes part of a kernel and is optimized again. Here helpers are left as
+they are, and a kernel with all of its helpers is linked and optimized once. What comes of it is an
 object that is called with the addresses of two arrays of 64-bit numbers, and calls nothing but the
 C library: so who loads it needs neither numba nor its runtime (:mod:`nadi.kernels.object_code`).
 
@@ -75,7 +75,7 @@ class NotSelfContainedError(Exception):
 
 
 class _Part(JITCodeLibrary):
-    """Code of a helper, left as it is: each kernel it becomes part of is optimised as a whole."""
+    """Code of a helper, left as it is: each kernel it becomes part of is optimized as a whole."""
 
     def finalize(self) -> None:
         self._finalized = True

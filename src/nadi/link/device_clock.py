@@ -137,14 +137,14 @@ def bound_device_clocks(device: Trace, launcher: Ints) -> list[DeviceClock]:
         mine, copied = rows[number[rows] == one], copies[number[copies] == one]
         late = [end[copied] - end[launcher[copied]]]
         if len(devices) == 1:  # a synchronization does not say which device it waits for
-            late.append(_after_synchronisation(device, launcher, waiting, end))
+            late.append(_after_synchronization(device, launcher, waiting, end))
             late.append(_after_copies(device, launcher, waiting, to_host, end))
         early = start[mine] - start[launcher[mine]]
         found.append(DeviceClock(one, np.sort(np.concatenate(late)), np.sort(early)))
     return found
 
 
-def _after_synchronisation(device: Trace, launcher: Ints, waiting: Ints, end: Ints) -> Ints:
+def _after_synchronization(device: Trace, launcher: Ints, waiting: Ints, end: Ints) -> Ints:
     """Return how long after device synchronization the last work before it on each stream ends."""
     calls = _named(device, waiting, pattern("device sync"))
     found = [np.empty(0, dtype=np.int64)]

@@ -1,6 +1,6 @@
 """How values show themselves in a notebook: a short table and a small chart, as HTML.
 
-Styles stand within elements, and colours follow those of the notebook, light or dark.
+Styles stand within elements, and colors follow those of the notebook, light or dark.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def attack_targets(targets: Sequence[Target]) -> pl.DataFrame:
 def identify(models: Sequence[str], known: Floats, first: Floats, second: Floats) -> float:
     """Return how often the best classifier names the model of a job that it was not given.
 
-    Nearest neighbour and ridge regression, learned from the known jobs or from obfuscated ones.
+    Nearest neighbor and ridge regression, learned from the known jobs or from obfuscated ones.
     """
     names, truth = np.unique(np.array(models), return_inverse=True)
     best = 0.0
@@ -146,7 +146,7 @@ def _membership(known: Floats, seen: Floats) -> float:
     """Return how well a distance tells jobs that the attacker has from others.
 
     Each job is asked for twice: with all known jobs, among which is a recording of it, and without
-    that. The threshold is the best one, which favours the attacker.
+    that. The threshold is the best one, which favors the attacker.
     """
     apart = _distances(seen, known)
     has = apart.min(axis=1)

@@ -15,7 +15,7 @@ __all__ = ["discrete_laplace", "discrete_laplace_probability"]
 def discrete_laplace(scale: Fraction, random: Random) -> int:
     """Return a random integer k with a probability proportional to exp(-|k| / scale).
 
-    Added to a number that a neighbour changes by at most ``scale * epsilon``, it spends epsilon.
+    Added to a number that a neighbor changes by at most ``scale * epsilon``, it spends epsilon.
 
     Parameters
     ----------

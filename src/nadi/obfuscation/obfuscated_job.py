@@ -23,7 +23,7 @@ class PrivacyLoss:
     spent
         Its parts: what was released, and the epsilon of that.
     unit_ns, unit_bytes
-        Neighbouring jobs differ by one operation that lasts at most so long, or by one
+        Neighboring jobs differ by one operation that lasts at most so long, or by one
         communication's size by at most so many bytes.
     computations
         The number of computations, with noise.
@@ -37,10 +37,10 @@ class PrivacyLoss:
 
     @property
     def relation(self) -> str:
-        """Which jobs are neighbours."""
+        """Which jobs are neighbors."""
         return (
             "two jobs with the same communications in the same order, and with the same ranks that "
-            "share a trace, are neighbours if one trace of one of them has one more computation, "
+            "share a trace, are neighbors if one trace of one of them has one more computation, "
             f"of at most {self.unit_ns} ns, directly between two others of its thread or stream, "
             "that waits for nothing else and for which no other waits; or if it states at most "
             f"{self.unit_bytes} bytes more for one communication that is no barrier"
@@ -103,7 +103,7 @@ class ObfuscatedJob:
             found["privacy"] = {
                 "epsilon": self.privacy.epsilon,
                 "spent": self.privacy.spent,
-                "neighbouring_relation": self.privacy.relation,
+                "neighboring_relation": self.privacy.relation,
                 "mechanism": "discrete Laplace noise",
                 "computations": self.privacy.computations,
             }

@@ -44,7 +44,7 @@ def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[J
         The privacy loss of the whole release.
     random
         By default the randomness of the operating system. It is not derived from a key: noise
-        that comes again for a neighbouring job would reveal their difference.
+        that comes again for a neighboring job would reveal their difference.
 
     Returns
     -------

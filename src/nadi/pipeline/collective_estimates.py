@@ -44,7 +44,7 @@ class CollectiveEstimate(msgspec.Struct, frozen=True):
         the regime.
     algorithm, protocol, channels
         What NCCL chooses; what the system states if it is simulated, with 0 channels.
-    modelled_ns
+    modeled_ns
         What NCCL's own model says; -1 if it has none.
     bandwidth, bus_bandwidth
         GB/s (10^9 bytes): size / time, and times the factor of nccl-tests; -1 without one.
@@ -61,7 +61,7 @@ class CollectiveEstimate(msgspec.Struct, frozen=True):
     algorithm: str
     protocol: str
     channels: int
-    modelled_ns: int
+    modeled_ns: int
     bandwidth: float
     bus_bandwidth: float
     bound_ns: int
@@ -133,7 +133,7 @@ def estimate_collectives(
             algorithm=choice.algorithm if choice else _stated(system, collective),
             protocol=choice.protocol if choice else "",
             channels=choice.channels if choice else 0,
-            modelled_ns=round(choice.modelled * 1000) if choice else -1,
+            modeled_ns=round(choice.modeled * 1000) if choice else -1,
             bandwidth=size / max(time, 1),
             bus_bandwidth=size / max(time, 1) * factor if factor else -1.0,
             bound_ns=_bound(system, collective, size, members, choice),

@@ -9,7 +9,7 @@ from nadi.errors import Parameter, UsageError
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.drawing.part_drawings import SUFFIXES, encode_part
 from nadi.formats.files import check_writable, write_beside
-from nadi.graph.drawn_parts import DrawnPart, condensed, find_operation, neighbourhood
+from nadi.graph.drawn_parts import DrawnPart, condensed, find_operation, neighborhood
 from nadi.pipeline.recorded_jobs import load_graph
 
 __all__ = ["draw_graph"]
@@ -64,7 +64,7 @@ def draw_graph(
     progress("choosing what is drawn")
     if operation or around:
         op, which = find_operation(graph, operation, around)
-        part = neighbourhood(graph, op, hops, which)
+        part = neighborhood(graph, op, hops, which)
     else:
         part = condensed(graph)
     content = encode_part(part.nodes, part.edges, place.suffix, part.note)

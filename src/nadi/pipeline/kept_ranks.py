@@ -88,7 +88,7 @@ def kept_ranks(job: FoldedJob, size: int) -> KeptRanks:
 
 
 def _axes(groups: RankGroups) -> list[_Axis]:
-    """Return roles that tell all ranks apart, from neighbouring ranks on."""
+    """Return roles that tell all ranks apart, from neighboring ranks on."""
     every = np.arange(groups.world_size)
     found: list[_Axis] = []
     distinct = np.zeros_like(every)

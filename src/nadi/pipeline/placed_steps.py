@@ -100,7 +100,7 @@ def with_room(system: System, memory: int = 0, capacity: int = 0) -> System:
 
 
 def with_sharing(system: System, ranks: int) -> System:
-    """Return a system whose first lower tier so many neighbouring ranks have together.
+    """Return a system whose first lower tier so many neighboring ranks have together.
 
     0 keeps what it has.
 

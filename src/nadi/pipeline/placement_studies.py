@@ -59,7 +59,7 @@ class PlacementQuestion(NamedTuple):
     capacities, memories
         Bytes of the lower tier, and of the first one; empty for what the system has, or any.
     sharings
-        How many neighbouring ranks have the lower tier together; empty for what the system has.
+        How many neighboring ranks have the lower tier together; empty for what the system has.
     latencies
         Of the lower tier without load, in ns; empty for what the system has.
     kind

@@ -54,7 +54,7 @@ class TierGrid(NamedTuple):
     memories, capacities
         Bytes of the first tier, and of the second one; 0 for what the system has, or any.
     sharings
-        How many neighbouring ranks have the second tier together; 0 for what the system has.
+        How many neighboring ranks have the second tier together; 0 for what the system has.
     latencies
         Of the second tier without load, in ns; None for what the system has.
     """

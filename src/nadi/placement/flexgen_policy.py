@@ -75,7 +75,7 @@ class OffloadPolicy(NamedTuple):
 
     @property
     def seconds_per_sequence(self) -> float:
-        """What the program minimises."""
+        """What the program minimizes."""
         return self.seconds / (self.batch * self.num_batches)
 
 

@@ -78,7 +78,7 @@ class _Scales(NamedTuple):
 def block_program(
     asked: Inference, block: BlockCosts, usable: Floats, given: SharesGiven
 ) -> LinearProgram:
-    """Make the program that minimises the time of a block; its columns are those of its costs.
+    """Make the program that minimizes the time of a block; its columns are those of its costs.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ Status = Literal["optimal", "infeasible", "time limit"]
 
 
 class LinearProgram(NamedTuple):
-    """Minimise ``costs @ x`` with ``row_low <= A @ x <= row_high`` and ``low <= x <= high``.
+    """Minimize ``costs @ x`` with ``row_low <= A @ x <= row_high`` and ``low <= x <= high``.
 
     ``A`` is stored by rows: the entries of row ``i`` are those from ``begins[i]`` up to
     ``begins[i + 1]``.

@@ -110,7 +110,7 @@ class JobTensors:
         Parameters
         ----------
         shared_by
-            Neighbouring ranks that have the memory together; 0 for all.
+            Neighboring ranks that have the memory together; 0 for all.
         """
         size, role = one.column("bytes"), one.table["role"].cast(pl.String)
         is_prefix = (role == "prefix").to_numpy()

@@ -49,7 +49,7 @@ class TierRoom(NamedTuple):
     latency
         ns.
     shared_by
-        Neighbouring ranks that have it together; 0 for all.
+        Neighboring ranks that have it together; 0 for all.
     """
 
     name: str

@@ -41,7 +41,7 @@ class SolvedPlacement(NamedTuple):
     step_ns
         Predicted length of the step.
     cost_ns, bound_ns
-        What was minimised, the step and a thousandth of all moves, and what no placement is below.
+        What was minimized, the step and a thousandth of all moves, and what no placement is below.
     missing
         Bytes that the first tier lacks, however tensors are placed; 0 if they fit.
     """

@@ -26,7 +26,7 @@ def holders_of_copies(simulation: Simulation, prefix: Ints, shared_by: int) -> I
     prefix
         int64, shape (ranks,): bytes of each rank's prefix.
     shared_by
-        Neighbouring ranks that have a memory together; 0 for all.
+        Neighboring ranks that have a memory together; 0 for all.
 
     Returns
     -------

@@ -132,7 +132,7 @@ def live_bytes(
     times
         Start and end of each row of the placed trace, in ns.
     sharings
-        Of each tier, the neighbouring ranks that have it together; 0 for all.
+        Of each tier, the neighboring ranks that have it together; 0 for all.
     """
     tensors, moves, tier = placed.tensors.traces[number], placed.moves[number], placed.tier[number]
     start, end = times

@@ -140,7 +140,7 @@ def _merged(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _distances(place: Floats, value: Floats) -> Floats:
-    """Return how far each value is from the line between its neighbours; ends, from the next."""
+    """Return how far each value is from the line between its neighbors; ends, from the next."""
     before, after = value[:-2], value[2:]
     part = (place[1:-1] - place[:-2]) / (place[2:] - place[:-2])
     inner = value[1:-1] - before - part * (after - before)

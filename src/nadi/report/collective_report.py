@@ -96,8 +96,8 @@ def print_collectives(
         return
     console.print(Text(printable(f"{what}, {_bytes(first.size)}")))
     lines = [("time", f"{format_ns(first.time_ns)}  ({first.source})")]
-    if first.modelled_ns >= 0:
-        own = f"{format_ns(first.modelled_ns)}  (the library's own, not corrected)"
+    if first.modeled_ns >= 0:
+        own = f"{format_ns(first.modeled_ns)}  (the library's own, not corrected)"
         lines.append(("model", own))
     lines.append(("algorithm", _algorithm(first)))
     lines.append(("bandwidth", _bandwidths(first)))

@@ -34,13 +34,13 @@ def print_links(links: pl.DataFrame, makespan: int, console: Console) -> None:
     for row in links.iter_rows(named=True):
         cells = (
             format_bytes(row["bytes"]),
-            format_percent(row["utilisation"], 1),
+            format_percent(row["utilization"], 1),
             format_percent(row["full"], makespan) if row["full"] >= 0 else "-",
         )
         kinds = [user.partition(IN_GROUP)[0] for user in row["users"][:_USERS]]
         found.setdefault((*cells, *kinds), [row, cells, 0])[2] += 1
     page = make_table(
-        "busiest links", link="left", bytes="right", utilisation="right", full="right",
+        "busiest links", link="left", bytes="right", utilization="right", full="right",
         **{"used by": "left"},
     )  # fmt: skip
     for row, cells, count in list(found.values())[:_ROWS]:

@@ -40,7 +40,7 @@ def _waits(results: SimulationResults) -> pl.DataFrame:
 
 
 def print_tiers(results: SimulationResults, console: Console) -> None:
-    """Print what tiers served, their utilisation over time, and what waited for them."""
+    """Print what tiers served, their utilization over time, and what waited for them."""
     if results.tier_traffic is None:
         return
     _print_traffic(results, console)
@@ -52,37 +52,37 @@ def _print_traffic(results: SimulationResults, console: Console) -> None:
     page = make_table(
         "memory tiers",
         tier="left", memories="right", read="right", written="right", busy="right",
-        queueing="right", utilisation="right",
+        queueing="right", utilization="right",
     )  # fmt: skip
     assert results.tier_traffic is not None
     sums = results.tier_traffic.group_by("tier", maintain_order=True).agg(
         memories=pl.len(), read=pl.col("bytes_read").sum(), written=pl.col("bytes_written").sum(),
         busy=pl.col("busy").max(), waiting=pl.col("waiting").sum(),
-        utilisation=pl.col("utilisation").max(),
+        utilization=pl.col("utilization").max(),
     )  # fmt: skip
     for row in sums.iter_rows(named=True):
         page.add_row(
             row["tier"], format_count(row["memories"]), format_bytes(row["read"]),
             format_bytes(row["written"]), format_ns(row["busy"]), format_ns(row["waiting"]),
-            _share(row["utilisation"]),
+            _share(row["utilization"]),
         )  # fmt: skip
     print_table(page, console)
     if (sums["memories"] > 1).any():
-        console.print("busy and utilisation are those of the busiest memory of a tier")
+        console.print("busy and utilization are those of the busiest memory of a tier")
 
 
 def _print_use(results: SimulationResults, console: Console) -> None:
     assert results.tier_use is not None
-    parts = results.tier_use.filter(pl.col("utilisation") >= 0)
-    tiers = parts.group_by("tier", "start", maintain_order=True).agg(pl.col("utilisation").max())
+    parts = results.tier_use.filter(pl.col("utilization") >= 0)
+    tiers = parts.group_by("tier", "start", maintain_order=True).agg(pl.col("utilization").max())
     if not tiers.height:
         return
     count = tiers["start"].n_unique()
     columns = {str(k + 1): "right" for k in range(count)}
-    page = make_table("utilisation of memory tiers in each tenth of the time", tier="left",
+    page = make_table("utilization of memory tiers in each tenth of the time", tier="left",
                       **columns)  # fmt: skip
     for name in tiers["tier"].unique(maintain_order=True).to_list():
-        shares = tiers.filter(pl.col("tier") == name)["utilisation"].to_list()
+        shares = tiers.filter(pl.col("tier") == name)["utilization"].to_list()
         page.add_row(name, *map(_share, shares))
     print_table(page, console)
 
@@ -122,5 +122,5 @@ def print_other_memory(compared: pl.DataFrame, console: Console) -> None:
     print_table(page, console)
 
 
-def _share(utilisation: float) -> str:
-    return format_percent(utilisation, 1) if utilisation >= 0 else "-"
+def _share(utilization: float) -> str:
+    return format_percent(utilization, 1) if utilization >= 0 else "-"

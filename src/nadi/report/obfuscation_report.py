@@ -50,7 +50,7 @@ def print_obfuscation(done: ObfuscatedJob, files: Sequence[Path], console: Conso
     if done.privacy is not None:
         spent = ", ".join(f"{what} {part:g}" for what, part in done.privacy.spent.items())
         console.print(Text(f"epsilon {done.privacy.epsilon:g}: {spent}"))
-        console.print(Text(f"neighbours: {done.privacy.relation}"))
+        console.print(Text(f"neighbors: {done.privacy.relation}"))
     if done.fidelity:
         table = make_table(
             "simulated, for the owner", system="left", step="right", obfuscated="right",

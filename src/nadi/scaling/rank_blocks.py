@@ -79,7 +79,7 @@ def _has_all(ranks: Ints, groups: RankGroups) -> bool:
 
 
 def outer_end(groups: RankGroups, role: str) -> int:
-    """Return how many neighbouring ranks hold whole groups of a role.
+    """Return how many neighboring ranks hold whole groups of a role.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def resized_axis(
     Parameters
     ----------
     stride, before, after
-        Distance of neighbours on the axis, and its number of ranks, now and then.
+        Distance of neighbors on the axis, and its number of ranks, now and then.
     ends
         Roles whose groups have the first and the last place only.
 

@@ -99,7 +99,7 @@ def with_replicas(job: Classes, names: RoleNames, wanted: int, device: Device | 
 
 
 def _block(groups: RankGroups, names: RoleNames) -> int:
-    """Return how many neighbouring ranks are copied together: what lies within a replica's axis."""
+    """Return how many neighboring ranks are copied together: what lies within a replica's axis."""
     if groups.members[names.dp].shape[1] > 1:
         return outer_end(groups, names.dp)
     inner = [role for role in (names.tp, names.cp) if role]

@@ -165,7 +165,7 @@ def _check_roles(names: RoleNames, asked: Asked) -> None:
 
 
 def _with_tensor_ranks(split: _Split, ranks: int, device: Device | None) -> _Split:
-    """Share the operators of each rank among so many, neighbours in their numbers."""
+    """Share the operators of each rank among so many, neighbors in their numbers."""
     shares = [share_operators(one.known.operators, one.known.parts, ranks) for one in split.listed]
     listed = [
         with_shared_operators(one.of_class, one.known, shared, ranks, device)

@@ -16,7 +16,7 @@ from nadi.generate.llm.pipeline_schedules import (
     FORWARD as FORWARD_PHASE,
     PipelineSchedule,
     StageOrder,
-    neighbours,
+    neighbors,
     pipeline_schedule,
 )
 from nadi.generate.row_operands import spread
@@ -80,7 +80,7 @@ def with_stages(
     stride = job.groups.world_size // before
     of_stage = job.of.reshape(before, stride)
     if (members != np.arange(stride)[:, None] + stride * np.arange(before)).any():
-        _refuse("the stages are no blocks of neighbouring ranks", "number ranks so that stages "
+        _refuse("the stages are no blocks of neighboring ranks", "number ranks so that stages "
                 "come last")  # fmt: skip
     if (of_stage != of_stage[:, :1]).any() or np.unique(of_stage[:, 0]).size < before:
         _refuse("ranks of a stage differ, or those of two stages do not", _DP_ONLY)
@@ -158,7 +158,7 @@ class _Pipeline:
         pieces: dict[tuple[str, int], list[PlacedRow]] = {}
         every: list[int] = []
         for chunk in range(self.parts):
-            place = neighbours(self.schedule, number, chunk, size, self.parts)
+            place = neighbors(self.schedule, number, chunk, size, self.parts)
             first, last = place.position == 0, place.position == len(cuts) - 1
             keys = [
                 *([EMBEDDING] if first else []), *cuts[place.position], *([HEAD] if last else [])

@@ -74,8 +74,8 @@ def known_time(system: System, comm_type: str, size: int, members: Ints) -> Know
 
 def has_model(system: System, comm_type: str, members: Ints) -> bool:
     """Tell whether the system's section nccl describes a collective of these ranks."""
-    modelled = system.nccl is not None and comm_type in COLLECTIVES
-    return modelled and system.nccl is not None and models_collectives(system.nccl, members)
+    modeled = system.nccl is not None and comm_type in COLLECTIVES
+    return modeled and system.nccl is not None and models_collectives(system.nccl, members)
 
 
 def known_times(system: System, comm_type: str, sizes: Ints, members: Ints) -> Floats | None:

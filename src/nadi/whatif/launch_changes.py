@@ -43,7 +43,7 @@ class Fuse:
         Raises
         ------
         UsageError
-            If no two of the selected operations are neighbours on a stream without a wait
+            If no two of the selected operations are neighbors on a stream without a wait
             between them.
         """
         chosen = select(graph, self.selection) & is_on_device(graph)
@@ -59,8 +59,8 @@ class Fuse:
         if not fused.any():
             raise UsageError(
                 str(self),
-                "no two of these operations are neighbours on a stream without a wait between "
-                "them", "select neighbouring kernels",
+                "no two of these operations are neighbors on a stream without a wait between "
+                "them", "select neighboring kernels",
             )  # fmt: skip
         fused &= (graph.time[2 * before] >= since) & (graph.time[2 * after] >= since)
         follows = np.zeros(graph.num_ops, dtype=np.bool_)

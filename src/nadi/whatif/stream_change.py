@@ -122,7 +122,7 @@ def _order(graph: EventGraph, work: Ints, stream: Ints, moment: Ints) -> _Order:
 
 
 def _stream_edges(graph: EventGraph, old: _Order, new: _Order) -> tuple[Edges, Edges]:
-    """Keep edges between unchanged neighbours; new neighbours get the usual gap."""
+    """Keep edges between unchanged neighbors; new neighbors get the usual gap."""
     edges = graph.edges
     of_stream = edges.kind == EdgeKind.STREAM
     usual = int(np.median(edges.weight[of_stream])) if of_stream.any() else 0

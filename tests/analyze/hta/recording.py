@@ -51,7 +51,7 @@ class Recording:
         self.kernel(name, *kernel, correlation, stream)
 
     def sync(self, name: str, ts: float, dur: float, correlation: int, **args: Any) -> None:
-        """Add a synchronisation event."""
+        """Add a synchronization event."""
         stream = args.pop("stream", -1)
         self.event("cuda_sync", name, ts, dur, pid=0, tid=stream, stream=stream, device=0,
                    correlation=correlation, **args)  # fmt: skip

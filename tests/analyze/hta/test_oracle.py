@@ -49,11 +49,11 @@ def random_recording(folder: Path, seed: int) -> Recording:
                 records.append(correlation)
                 now += duration
             else:
-                now += synchronise(record, draw, now, correlation, records, tid)
+                now += synchronize(record, draw, now, correlation, records, tid)
     return record
 
 
-def synchronise(
+def synchronize(
     record: Recording, draw: Random, now: int, correlation: int, records: list[int], tid: int
 ) -> int:
     """Write a call that waits, and what it waits for; gives how long it takes."""

@@ -252,7 +252,7 @@ def test_a_stream_that_waits_for_an_event(record: Recording) -> None:  # S2, S4
     assert on_path(path)[-4:] == ["a.s", "a.e", "b.s", "b.e"]
 
 
-def test_what_is_called_a_synchronisation_and_is_none_has_no_edges(
+def test_what_is_called_a_synchronization_and_is_none_has_no_edges(
     record: Recording,
 ) -> None:  # N1, G1
     record.launch("a", (0, 2), (10, 50), 1)

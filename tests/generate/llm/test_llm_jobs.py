@@ -230,7 +230,7 @@ def test_statistics() -> None:
         ({"dp": 4, "global_batch": 6}, r"no multiple of dp \* micro_batch.*4 or 8 would fit"),
         ({"pp": 8}, "8 chunks of a model with 4 layers; at most 4 stages have a layer each"),
         ({"sequence": 130, "cp": 4}, "130 tokens cannot be shared equally by 4 ranks; 128 would"),
-        ({"colour": 1}, "a plan has no such field; known are tp, cp, dp"),
+        ({"color": 1}, "a plan has no such field; known are tp, cp, dp"),
         ({"tp": "two"}, "expected `int`, got `str`"),
         ({"zero": 4}, "zero"),
     ],

@@ -18,7 +18,7 @@ from nadi.generate.llm.pipeline_schedules import (
     SCHEDULES,
     WEIGHT_GRADIENT,
     chunks_per_stage,
-    neighbours,
+    neighbors,
     pipeline_schedule,
 )
 from tests.reference.pipeline_times import peak, position, run
@@ -109,24 +109,24 @@ def test_everything_is_done_once_where_it_belongs(pipeline: Any) -> None:
 
 
 @given(pipelines())
-def test_neighbours_are_beside_each_other_in_the_model(pipeline: Any) -> None:
+def test_neighbors_are_beside_each_other_in_the_model(pipeline: Any) -> None:
     schedule, p, _, v = pipeline
     chunks = chunks_per_stage(schedule, v)
     last = p - 1 if schedule == "dualpipe" else p * chunks - 1
     places = Counter()
     for stage in range(p):
         for chunk in range(chunks):
-            found = neighbours(schedule, stage, chunk, p, v)
+            found = neighbors(schedule, stage, chunk, p, v)
             places[found.position] += 1
             assert found.position == position(schedule, stage, chunk, p)
             assert (found.source is None) == (found.position == 0)
             assert (found.destination is None) == (found.position == last)
             if found.source:
-                before = neighbours(schedule, *found.source, p, v)
+                before = neighbors(schedule, *found.source, p, v)
                 assert before.position == found.position - 1
                 assert before.destination == (stage, chunk)
             if found.destination:
-                assert neighbours(schedule, *found.destination, p, v).source == (stage, chunk)
+                assert neighbors(schedule, *found.destination, p, v).source == (stage, chunk)
     copies = 2 if schedule == "dualpipe" else 1
     assert places == dict.fromkeys(range(last + 1), copies)
 

@@ -201,7 +201,7 @@ def device_edges(
     """
     work = _in_order(moments, _launches(events, name))
     source = np.full(work.row.size, -1, dtype=np.int64)  # G2: what each waits for besides
-    waits = _synchronise(work, source)
+    waits = _synchronize(work, source)
     return _joined(moments, [waits, *_kernel_edges(work, source, zero_weight_launch_edges)])
 
 
@@ -291,7 +291,7 @@ def _launch_of(work: _Work, row: Ints) -> tuple[Ints, Bools]:
     return moment, np.isin(partner, idle_calls) & np.isin(index[row], idle_works)
 
 
-def _synchronise(work: _Work, source: Ints) -> _Part:
+def _synchronize(work: _Work, source: Ints) -> _Part:
     """S1 to S4: edges to calls that wait; sets ``source`` of work that waits."""
     moments, events = work.moments, work.moments.events
     found: list[tuple[int, int, int]] = []
@@ -316,7 +316,7 @@ def _synchronise(work: _Work, source: Ints) -> _Part:
 
 
 def _last_of_streams(work: _Work, place: int, event: dict[str, Any]) -> list[int]:
-    """S1: the last work of each stream, or of one, before a synchronisation."""
+    """S1: the last work of each stream, or of one, before a synchronization."""
     if event["name"] not in ("Context Sync", "Stream Sync"):
         return []
     ended = []

@@ -1,7 +1,7 @@
 """Events with the fields of the trace file: pid, tid, stream and every category.
 
 A :class:`~nadi.model.trace.Trace` has columns for what matters to all; HTA also looks at things
-that are attributes: the process, what a synchronisation waits for, events that are no nodes.
+that are attributes: the process, what a synchronization waits for, events that are no nodes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EVENTS = {
     "thread": pl.Int64,  # tid
     "stream": pl.Int64,  # -1 where none is stated
     "correlation": pl.Int64,
-    "waits_on_stream": pl.Int64,  # what a synchronisation waits for
+    "waits_on_stream": pl.Int64,  # what a synchronization waits for
     "waits_on_record": pl.Int64,  # correlation of the call that recorded the event waited for
     "node": pl.Int64,  # row of the trace's nodes; -1 for an event that is none
     "name": pl.String,

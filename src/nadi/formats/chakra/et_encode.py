@@ -309,13 +309,13 @@ def _of_other_kinds(trace: Trace, kind: str) -> tuple[Ints, Ints]:
     # starts after the other's end, it is what follows on the thread that waits
     is_sync = pl.col("kind") == "sync"
     order = trace.deps.filter(pl.col("kind") == "order").select(waiting="src", next="dst")
-    synchronised = (
+    synchronized = (
         trace.deps.filter(is_sync)
         .join(order, left_on="dst", right_on="waiting", maintain_order="left")
         .select("src", dst="next")
     )
     others = trace.deps.filter(~is_sync & (pl.col("kind") != "call")).select("src", "dst")
-    waits = pl.concat([others, synchronised]).filter(pl.col("src") < pl.col("dst"))
+    waits = pl.concat([others, synchronized]).filter(pl.col("src") < pl.col("dst"))
     waits = waits.unique(maintain_order=True)
     return waits["src"].to_numpy(), waits["dst"].to_numpy()
 

@@ -14,8 +14,8 @@ __all__ = ["SUFFIXES", "encode_part"]
 
 SUFFIXES = (".svg", ".dot", ".graphml", ".pdf")
 _LONGEST = 80  # letters of a line of a label
-# from kind to colour: the host, the device, between ranks, between threads
-_COLOURS = {
+# from kind to color: the host, the device, between ranks, between threads
+_COLORS = {
     "host_op": "#808080", "host_gap": "#808080", "launch": "#2a6fbb", "stream": "#2a6fbb",
     "kernel": "#2a6fbb", "communication": "#2f8f4e", "arrival": "#2f8f4e", "sync": "#b3372b",
     "thread": "#b3372b",
@@ -56,9 +56,9 @@ def _dot(nodes: pl.DataFrame, edges: pl.DataFrame, title: str) -> str:
         lines.append(f'\t{row["id"]} [label="{_quoted(row["label"])}"{style}]')
     for row in edges.iter_rows(named=True):
         times = f" x {row['count']}" if row["count"] > 1 else ""
-        colour = _COLOURS.get(row["kind"], "#000000")
+        color = _COLORS.get(row["kind"], "#000000")
         lines.append(
-            f'\t{row["source"]} -> {row["target"]} [class={row["kind"]} color="{colour}" '
+            f'\t{row["source"]} -> {row["target"]} [class={row["kind"]} color="{color}" '
             f'label="{row["kind"].replace("_", " ")}{times}"]'
         )
     return "\n".join([*lines, "}\n"])

@@ -115,7 +115,7 @@ def decode(raw: RawFile) -> Trace:
         Without times: nodes in ascending order of id, and no dependencies but
         ``parent``. Linked: nodes in order of start, those without a time first, and
         the dependencies between threads that the file states. The process groups that
-        it initialises; values without a column as attributes. O(bytes + nodes log nodes).
+        it initializes; values without a column as attributes. O(bytes + nodes log nodes).
 
     Raises
     ------
@@ -314,7 +314,7 @@ def _values(nodes: Nodes, node: int) -> list[Any]:
 
 
 def _groups_table(nodes: Nodes, names: Texts, rows: _Rows) -> pl.DataFrame:
-    """Read the groups from the text operand of each process group initialisation."""
+    """Read the groups from the text operand of each process group initialization."""
     groups: dict[str, _Group] = {}
     code = names.unique.index(GROUP_INIT) if GROUP_INIT in names.unique else -1
     for node in rows.by_id[names.codes[rows.by_id] == code].tolist():

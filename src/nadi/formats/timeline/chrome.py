@@ -22,7 +22,7 @@ __all__ = ["Texts", "encode", "event_pieces", "slice_columns", "titles"]
 
 _BYTES_AT_ONCE = 1 << 23
 _ARROWS_AT_ONCE = 100_000
-_RED = b'"cq_build_failed"'  # of the few colours that chrome://tracing knows by name
+_RED = b'"cq_build_failed"'  # of the few colors that chrome://tracing knows by name
 # what stands before the columns that every event has
 _PREFIXES = (',"cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
 _KINDS = (

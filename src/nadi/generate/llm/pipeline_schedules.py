@@ -45,12 +45,12 @@ __all__ = [
     "INPUT_GRADIENT",
     "SCHEDULES",
     "WEIGHT_GRADIENT",
-    "Neighbours",
+    "Neighbors",
     "PipelineSchedule",
     "StageOrder",
     "check_pipeline",
     "chunks_per_stage",
-    "neighbours",
+    "neighbors",
     "pipeline_schedule",
 ]
 
@@ -85,7 +85,7 @@ class StageOrder(NamedTuple):
     overlaps_next: Bools
 
 
-class Neighbours(NamedTuple):
+class Neighbors(NamedTuple):
     """Where a chunk stands in the model.
 
     Attributes
@@ -107,9 +107,7 @@ def chunks_per_stage(schedule: PipelineSchedule, v: int = 1) -> int:
     return {"interleaved": v, "dualpipe": 2}.get(schedule, 1)
 
 
-def neighbours(
-    schedule: PipelineSchedule, stage: int, chunk: int, p: int, v: int = 1
-) -> Neighbours:
+def neighbors(schedule: PipelineSchedule, stage: int, chunk: int, p: int, v: int = 1) -> Neighbors:
     """Return where a chunk of a stage stands in the model, and what stands beside it.
 
     Parameters
@@ -121,12 +119,12 @@ def neighbours(
     """
     if schedule == "dualpipe" and chunk == 1:
         source = (stage + 1, 1) if stage < p - 1 else None
-        return Neighbours(p - 1 - stage, source, (stage - 1, 1) if stage else None)
+        return Neighbors(p - 1 - stage, source, (stage - 1, 1) if stage else None)
     last = p - 1 if schedule == "dualpipe" else p * chunks_per_stage(schedule, v) - 1
     position = chunk * p + stage
     before = ((position - 1) % p, (position - 1) // p) if position else None
     after = ((position + 1) % p, (position + 1) // p) if position < last else None
-    return Neighbours(position, before, after)
+    return Neighbors(position, before, after)
 
 
 def check_pipeline(schedule: str, p: int, m: int, v: int = 1) -> None:

@@ -26,7 +26,7 @@ from nadi.generate.llm.pipeline_schedules import (
     INPUT_GRADIENT,
     WEIGHT_GRADIENT,
     StageOrder,
-    neighbours,
+    neighbors,
 )
 from nadi.generate.row_traces import StepOrder, trace_of_rows
 from nadi.model.arrays import Bools, Ints
@@ -55,7 +55,7 @@ def _places(plan: ParallelPlan, stage: int) -> list[_Place]:
     v = plan.chunks if plan.schedule == "interleaved" else 1
     found = []
     for chunk in range(plan.stage_chunks):
-        position, source, destination = neighbours(plan.schedule, stage, chunk, plan.pp, v)
+        position, source, destination = neighbors(plan.schedule, stage, chunk, plan.pp, v)
         before = None if source is None or source[0] == stage else source[0]
         after = None if destination is None or destination[0] == stage else destination[0]
         # messages of a micro-batch are numbered by the place where they cross, and their direction
@@ -115,7 +115,7 @@ def _tensors(
     v = plan.chunks if plan.schedule == "interleaved" else 1
     found: list[ChunkTensors] = []
     for number, chunk in enumerate(chunks):
-        source = neighbours(plan.schedule, stage, number, plan.pp, v).source
+        source = neighbors(plan.schedule, stage, number, plan.pp, v).source
         before = found[source[1]] if source is not None and source[0] == stage else None
         found.append(ChunkTensors(model, plan, chunk.layers, lasting, before))
     return found

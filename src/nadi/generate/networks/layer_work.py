@@ -47,7 +47,7 @@ _ACTIVATIONS = {
     "swiglu": (9, 15),
 }  # fmt: skip
 _LOSSES = {"cross_entropy": (5, 2), "squares": (3, 2)}
-_SAMPLES = 16  # pixels that RoIAlign reads for each it gives: four points, four neighbours each
+_SAMPLES = 16  # pixels that RoIAlign reads for each it gives: four points, four neighbors each
 
 
 class StepSize(NamedTuple):

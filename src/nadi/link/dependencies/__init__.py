@@ -1,1 +1,1 @@
-"""Which operation of a rank waits for which: threads, launches, streams, synchronisation, data."""
+"""Which operation of a rank waits for which: threads, launches, streams, synchronization, data."""

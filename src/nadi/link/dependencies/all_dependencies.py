@@ -8,7 +8,7 @@ import polars as pl
 from nadi.link.dependencies.device_streams import stream_work
 from nadi.link.dependencies.operator_nesting import Nesting
 from nadi.link.dependencies.sampled_recordings import report_sampling
-from nadi.link.dependencies.synchronisation import synchronisation
+from nadi.link.dependencies.synchronization import synchronization
 from nadi.link.dependencies.thread_handovers import forward_to_backward, hand_overs
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
@@ -67,7 +67,7 @@ def find_deps(
         ("order", _program_order(trace, nesting), False),
         ("launch", (launcher[launched], launched), False),
         ("stream", work.order(), False),
-        *synchronisation(trace, device, launcher, work, log),
+        *synchronization(trace, device, launcher, work, log),
         ("thread", forward_to_backward(trace), False),
         *((kind, pairs, True) for kind, pairs in hand_overs(trace, nesting)),
     ]

@@ -82,7 +82,7 @@ def _guessed_stream_waits(here: DeviceCalls, calls: Ints, log: IssueLog) -> tupl
         "link.event-unknown", "info", int(np.unique(calls).size - seen.sum()),
         "calls make a stream wait for an event that is not recorded and cannot be inferred from "
         "times",
-        "record with synchronisation events: "
+        "record with synchronization events: "
         "experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True)",
     )  # fmt: skip
     return src, dst

@@ -47,7 +47,7 @@ LINKS = Table(
     "one link of a simulated network, in one direction",
     (
         Column("dimension", _INT, "dimension of the network"),
-        Column("kind", _NAME, "ring or mesh: to a neighbour; direct: in a fully "
+        Column("kind", _NAME, "ring or mesh: to a neighbor; direct: in a fully "
                "connected dimension; to switch, from switch: between a rank and a switch"),
         Column("src", _INT, "rank that sends; missing for a link from a switch",
                missing=-1),
@@ -55,7 +55,7 @@ LINKS = Table(
                missing=-1),
         Column("bytes", _INT, "bytes that it carried", "bytes"),
         Column("busy", _INT, "time that it takes to send these bytes one after the other", "ns"),
-        Column("utilisation", pl.Float64, "busy divided by the time of the job; exceeds 1 only by "
+        Column("utilization", pl.Float64, "busy divided by the time of the job; exceeds 1 only by "
                "ASTRA-sim's rules, where messages do not slow each other down"),
         Column("peak_queue", _INT, "largest number of queued messages, with congestion",
                missing=-1),
@@ -73,7 +73,7 @@ LINK_USE = Table(
         Column("bandwidth", pl.Float64, "what it can carry; of devices that reads and writes "
                "share, of such a mixture", "GB/s"),
         Column("bytes", _INT, "bytes that it carried", "bytes"),
-        Column("utilisation", pl.Float64, "the time that these bytes take on it, divided by the "
+        Column("utilization", pl.Float64, "the time that these bytes take on it, divided by the "
                "time of the job; exceeds 1 only by ASTRA-sim's rules, where transfers do not slow "
                "each other down"),
         Column("full", _INT, "for how long it was full, so that it kept transfers from being "
@@ -184,7 +184,7 @@ TIER_TRAFFIC = Table(
         Column("busy", _INT, "time with a load or store under way", "ns"),
         Column("waiting", _INT, "queueing: how much longer its loads and stores took than alone, "
                "in all", "ns"),
-        Column("utilisation", pl.Float64, "time in which its devices can move these bytes, divided "
+        Column("utilization", pl.Float64, "time in which its devices can move these bytes, divided "
                "by the time of the job", missing=-1.0),
     ),
 )  # fmt: skip
@@ -199,7 +199,7 @@ TIER_USE = Table(
         Column("end", _INT, "where it ends", "ns"),
         Column("bytes_read", _INT, "bytes read in it", "bytes"),
         Column("bytes_written", _INT, "bytes written in it", "bytes"),
-        Column("utilisation", pl.Float64, "time in which the devices can move these bytes, divided "
+        Column("utilization", pl.Float64, "time in which the devices can move these bytes, divided "
                "by that of the part; above 1 only as the bytes of an access are taken to move "
                "evenly", missing=-1.0),
         Column("latency", pl.Float64, "latency of an access under this load, by the tier's curve",

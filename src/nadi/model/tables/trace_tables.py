@@ -160,7 +160,7 @@ TENSORS = Table(
         Column("dtype", _NAME, "type of its elements as recorded, such as float or long int",
                missing=""),
         Column("shape", pl.List(_INT), "its size in each dimension; also empty if not recorded"),
-        Column("strides", pl.List(_INT), "distance between neighbours in each dimension; empty if "
+        Column("strides", pl.List(_INT), "distance between neighbors in each dimension; empty if "
                "not recorded, as in schemas before 1.1.1", "elements"),
     ),
     {

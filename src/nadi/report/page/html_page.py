@@ -28,7 +28,7 @@ _SCRIPTS = (
 )  # fmt: skip
 _HELP = (
     "Scroll for rows; Ctrl + wheel zooms, Shift + wheel or a drag pans. Keys: W S zoom, A D pan, "
-    "0 all, / search, N next, [ ] neighbours, F zoom to the selection."
+    "0 all, / search, N next, [ ] neighbors, F zoom to the selection."
 )
 _ORDER = 10  # of the timeline among the sections
 
@@ -139,7 +139,7 @@ def _timeline(
 <p id=timeline-status role=status>loading ...</p>
 <div id=timeline-details aria-live=polite></div>
 <small>{_HELP} Red: the critical path. Arrows of the chosen operation: blue, what it waits for;
-those in the colour of text, what waits for it; dashed, inferred.</small>
+those in the color of text, what waits for it; dashed, inferred.</small>
 </section>
 """
     return RenderedSection(_ORDER, "timeline", "Timeline", html), packed

@@ -1,4 +1,4 @@
-"""Charts on a page: drawings whose colours follow the scheme of the page."""
+"""Charts on a page: drawings whose colors follow the scheme of the page."""
 
 from __future__ import annotations
 

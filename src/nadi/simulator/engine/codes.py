@@ -107,7 +107,7 @@ class Topology(Codes):
 
     FULLY_CONNECTED = code("a link from each to each")
     SWITCH = code("all at one switch")
-    RING = code("each to both neighbours")
+    RING = code("each to both neighbors")
     MESH = code("a ring that is open")
 
 

@@ -113,7 +113,7 @@ class TreeLinks(Links):
         """Return to which of its parents each way goes up to a tier."""
         mixed = hashed(ends.choice, i)
         if self._by_destination:
-            # neighbouring ends are reached over different switches
+            # neighboring ends are reached over different switches
             mixed = np.where(ends.choice == 0, ends.b // self._beside[i], mixed)
         return mixed % self._tree.parents[i]
 

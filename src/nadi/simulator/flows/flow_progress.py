@@ -49,7 +49,7 @@ def time_to_move(whole: int, parts: int, rate: int) -> int:
         if step == 0:
             break
         time += step
-    # less than a unit of time is missing or too much, up to rounding: look at both neighbours
+    # less than a unit of time is missing or too much, up to rounding: look at both neighbors
     while _is_enough(whole, parts, rate, time - 1):
         time -= 1
     while not _is_enough(whole, parts, rate, time):

@@ -3,7 +3,7 @@
 In a job whose ranks share traces by role (``Job.rank_groups``), two ranks do the same if they have
 the same trace, if their groups stand alike in the network, and if the other members of these
 groups and those with whom they exchange messages are of the same classes. Classes are split until
-that holds, as states of an automaton are when it is minimised.
+that holds, as states of an automaton are when it is minimized.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ class Tree(msgspec.Struct, frozen=True, tag="tree"):
 
 
 class Torus(msgspec.Struct, frozen=True, tag="torus"):
-    """A grid of ends with links between neighbours.
+    """A grid of ends with links between neighbors.
 
-    ``sizes`` begins with the dimension of neighbouring ends; ``joined`` says of each dimension
+    ``sizes`` begins with the dimension of neighboring ends; ``joined`` says of each dimension
     whether its last end is joined to the first one.
     """
 

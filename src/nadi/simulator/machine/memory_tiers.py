@@ -40,7 +40,7 @@ class MemoryPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     read_bandwidth, write_bandwidth
         Towards the rank, and away from it; 0 for no limit.
     shared_by
-        How many neighbouring ranks have one such link together.
+        How many neighboring ranks have one such link together.
     dimensions
         The dimensions of the network whose messages take it, too, by position; of a system with
         fabrics their positions.
@@ -54,7 +54,7 @@ class MemoryPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A memory of a system: of one rank, of neighbouring ranks together, or of all.
+    """A memory of a system: of one rank, of neighboring ranks together, or of all.
 
     Capacity and bandwidths are those of one such memory, over all of its devices.
 
@@ -77,7 +77,7 @@ class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         How the latency of one of its devices grows with load, and how many accesses a rank has
         under way, which limits the rate that it reaches.
     shared_by
-        How many neighbouring ranks have one such memory together: 1, or those of a node; 0: all.
+        How many neighboring ranks have one such memory together: 1, or those of a node; 0: all.
     devices
         Over how many devices its data is interleaved.
     ports

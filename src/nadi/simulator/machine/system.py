@@ -58,7 +58,7 @@ class Dimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dimensions, starting with the one of neighbouring ranks, and whether links contend.
+    """Dimensions, starting with the one of neighboring ranks, and whether links contend.
 
     Collectives go by dimensions. ``fabrics`` are what bytes take, from the inmost one, if that is
     not the links of the dimensions; ``changes`` are links that are not as others, and ``routes``

@@ -95,7 +95,7 @@ def scaled_table(
 ) -> MeasuredCollective:
     """Return what a table would be for other ranks.
 
-    Its latency becomes what the model says for those ranks. What it has beyond the modelled latency
+    Its latency becomes what the model says for those ranks. What it has beyond the modeled latency
     grows as the model's time for the bytes does.
 
     Parameters
@@ -117,7 +117,7 @@ def scaled_table(
 
 
 def _levelled(times: Floats) -> Floats:
-    """Make times never shrink: neighbours that do are set to their mean, as often as needed."""
+    """Make times never shrink: neighbors that do are set to their mean, as often as needed."""
     blocks: list[tuple[float, int]] = []
     for time in np.log(times).tolist():
         total, count = time, 1

@@ -41,7 +41,7 @@ class Corrections(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Most that filling the pipeline takes more, us, and at how many bytes it is half of that:
         the transition.
     efficiency
-        Share of the modelled bandwidth that is reached.
+        Share of the modeled bandwidth that is reached.
     """
 
     launch: float = 0.0

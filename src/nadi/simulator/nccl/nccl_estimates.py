@@ -32,7 +32,7 @@ class NcclEstimate(NamedTuple):
     algorithm: str
     protocol: str
     channels: int
-    modelled: float
+    modeled: float
     time: float
 
 

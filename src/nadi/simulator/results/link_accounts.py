@@ -56,7 +56,7 @@ def link_table(simulation: Simulation) -> pl.DataFrame:
         "dst": layout.dst,
         "bytes": carried,
         "busy": busy,
-        "utilisation": busy / max(simulation.makespan, 1),
+        "utilization": busy / max(simulation.makespan, 1),
         "peak_queue": peak,
     }
     return LINKS.build(carried.size, columns)

@@ -83,7 +83,7 @@ def overload_issues(simulation: Simulation) -> pl.DataFrame:
     """
     log, system = IssueLog(), simulation.system
     if not (system.network.congestion or rules_of(system).links_are_shared):
-        used = link_table(simulation)["utilisation"]
+        used = link_table(simulation)["utilization"]
         most, over = float(used.max() or 0.0), int((used > 1 + _ROUNDING).sum())  # type: ignore[arg-type]
         log.add(
             "simulate.links-overloaded", "warning", over,
@@ -163,7 +163,7 @@ def _table(
         "link": [names_of_links[one] for one in link.tolist()],
         "bandwidth": links.bandwidth[link] * (carried / summed["units"].to_numpy()),
         "bytes": carried,
-        "utilisation": busy / time,
+        "utilization": busy / time,
         "full": full,
         "users": summed["users"],
         "user_bytes": summed["user_bytes"],

@@ -88,8 +88,8 @@ def tier_traffic(simulation: Simulation) -> pl.DataFrame | None:
         "bytes_written": written,
         "busy": [union_length(found.start[part], found.end[part]) for part in parts],
         "waiting": add_up(found.waiting),
-        "utilisation": [
-            _utilisation(tier, one, other, max(simulation.makespan, 1))
+        "utilization": [
+            _utilization(tier, one, other, max(simulation.makespan, 1))
             for tier, one, other in zip(tiers, read.tolist(), written.tolist(), strict=True)
         ],
     }
@@ -127,7 +127,7 @@ def tier_use(simulation: Simulation, intervals: int = 10) -> pl.DataFrame | None
             share = one / (one + other) if one + other else 1.0
             rows.append((
                 tier.name, int(found.memory[first[row]]), int(edges[k]), int(edges[k + 1]), one,
-                other, _utilisation(tier, one, other, max(length, 1)),
+                other, _utilization(tier, one, other, max(length, 1)),
                 loaded_latency_ns(tier, rate, reads=share),
             ))  # fmt: skip
     names = TIER_USE.dtypes
@@ -143,7 +143,7 @@ def _share_until(found: _Accesses, edge: int) -> Floats:
     return share
 
 
-def _utilisation(tier: MemoryTier, read: int, written: int, time: int) -> float:
+def _utilization(tier: MemoryTier, read: int, written: int, time: int) -> float:
     """Return the share of a time that a tier's devices take for bytes; -1 without a limit."""
     rates = tier.read_bandwidth, tier.write_bandwidth
     if not all(rates):

@@ -102,12 +102,12 @@ def outermost_works(layout: Layout, op: Ints, *, last: bool) -> tuple[Ints, Ints
     count = np.maximum(end - begin, 0)
     which = np.repeat(np.arange(op.size), count)
     work = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + begin[which]
-    neighbour = _neighbours(layout, works, after=last)[work]
-    kept: Bools = neighbour >= end[which] if last else neighbour < begin[which]
+    neighbor = _neighbors(layout, works, after=last)[work]
+    kept: Bools = neighbor >= end[which] if last else neighbor < begin[which]
     return which[kept], work[kept]
 
 
-def _neighbours(layout: Layout, works: Works, *, after: bool) -> Ints:
+def _neighbors(layout: Layout, works: Works, *, after: bool) -> Ints:
     """Return the next or previous work of each on its stream or thread; int64, shape (works,).
 
     Where there is none, a number beyond all.

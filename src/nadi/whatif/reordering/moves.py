@@ -374,7 +374,7 @@ class _Rows:
         self.before[other] = one
 
     def write(self, edits: _Edits) -> None:
-        """Return each work whose neighbour changed the edge from that.
+        """Return each work whose neighbor changed the edge from that.
 
         Its turn-around stays; what was the first of its stream has the usual one.
         """

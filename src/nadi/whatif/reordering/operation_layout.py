@@ -166,10 +166,10 @@ def find_rows(graph: EventGraph, trace: int, rows: Ints) -> Ints:
 
 
 def _links(graph: EventGraph, chain: Ints, at: Ints) -> Ints:
-    """Find the edge between neighbours on a thread; int64, shape (boundaries,)."""
+    """Find the edge between neighbors on a thread; int64, shape (boundaries,)."""
     link = np.full(chain.size, -1, dtype=np.int64)
     edges = np.flatnonzero(np.isin(graph.edge_kind, _OF_THREADS))
     src, dst = at[graph.in_src[edges]], at[graph.destinations[edges]]
-    neighbours = (src >= 0) & (src + 1 == dst)
-    link[dst[neighbours]] = edges[neighbours]
+    neighbors = (src >= 0) & (src + 1 == dst)
+    link[dst[neighbors]] = edges[neighbors]
     return link

@@ -17,7 +17,7 @@ function setUpScheme() {
   const change = (scheme) => {
     setScheme(scheme);
     nadiTimeline.then((shown) => {
-      if (shown) { shown.view.readColours(); shown.view.request(); }
+      if (shown) { shown.view.readColors(); shown.view.request(); }
     });
   };
   prefers.addEventListener("change", () => {

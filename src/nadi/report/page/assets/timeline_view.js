@@ -8,11 +8,11 @@ const HEAD = 24;        // of a process
 const GAP = 5;          // below a track
 const AXIS = 26;        // of the time axis, which stays on top
 const TEXT = 6.3;       // pixels of a letter, about
-const PATH_COLOURS = {
+const PATH_COLORS = {
   "host op": "--host", "host gap": "--gap", launch: "--launch", kernel: "--kernel",
   communication: "--comm", delay: "--delay", memory: "--copy",
 };
-// hue and its range, and how colourful, by category: names differ within the range
+// hue and its range, and how colorful, by category: names differ within the range
 const HUES = {
   annotation: [265, 30, 22], device_annotation: [265, 30, 22], python: [35, 20, 25],
   operator: [195, 50, 45], runtime: [330, 25, 30], driver: [330, 25, 30],
@@ -41,22 +41,22 @@ class TimelineView {
         for (let i = row.first; i < row.last; i++) this.pathEvents.push(i);
       }
     }
-    this.readColours();
+    this.readColors();
     this.layOut();
     scroller.style.height = `${Math.max(Math.min(this.total + 2, 620), 160)}px`;
     this.resize();
   }
 
-  readColours() {
+  readColors() {
     const style = getComputedStyle(document.documentElement);
-    const colour = (name) => style.getPropertyValue(name).trim();
-    this.colour = Object.fromEntries(
+    const color = (name) => style.getPropertyValue(name).trim();
+    this.color = Object.fromEntries(
       ["ground", "card", "ink", "soft", "line", "accent", "mark", "dim", "idle", "hover"].map(
-        (name) => [name, colour(`--${name}`)]));
-    this.eventText = colour("--event-text");
-    const light = parseFloat(colour("--event-light"));
+        (name) => [name, color(`--${name}`)]));
+    this.eventText = color("--event-text");
+    const light = parseFloat(color("--event-light"));
     this.fills = this.data.names.map(([name, category]) => {
-      if (category === "critical path") return colour(PATH_COLOURS[name] || "--delay");
+      if (category === "critical path") return color(PATH_COLORS[name] || "--delay");
       let hash = 7;
       for (let i = 0; i < Math.min(name.length, 200); i++) {
         hash = (hash * 31 + name.charCodeAt(i)) >>> 0;
@@ -197,9 +197,9 @@ class TimelineView {
 
   draw() {
     const begun = performance.now();
-    const { paper, colour } = this;
+    const { paper, color } = this;
     const scroll = this.scroller.scrollTop;
-    paper.fillStyle = colour.card;
+    paper.fillStyle = color.card;
     paper.fillRect(0, 0, this.width, this.height);
     this.#drawGrid();
     const level = this.data.levelFor(1.5 / this.scale);
@@ -274,7 +274,7 @@ class TimelineView {
     if (share < 1 || !fits) paper.globalAlpha = 1;
     if (critical && height > 13) {
       this.filled = -1;
-      paper.fillStyle = this.colour.mark;
+      paper.fillStyle = this.color.mark;
       paper.fillRect(begin, y + height - 3, wide, 3);
     }
     return begin + wide - 0.35;
@@ -302,7 +302,7 @@ class TimelineView {
     const schedule = (event) => data.scheduleOf[data.trackOf(event).process];
     const events = this.pathOrder ??= this.pathEvents.slice().sort((a, b) =>
       schedule(a) - schedule(b) || data.start[a] - data.start[b] || data.end[a] - data.end[b]);
-    paper.strokeStyle = this.colour.mark;
+    paper.strokeStyle = this.color.mark;
     paper.lineWidth = 1.2;
     paper.beginPath();
     let links = 0;
@@ -322,7 +322,7 @@ class TimelineView {
   }
 
   #drawSelected(scroll) {
-    const { data, paper, colour } = this;
+    const { data, paper, color } = this;
     const box = (event) => {
       const place = this.tops.get(data.rowOf[event]);
       if (!place) return null;
@@ -354,27 +354,27 @@ class TimelineView {
       if (Math.abs(x2 - x1) + Math.abs(y2 - y1) > 40) paper.fillText(dependency.kind, x + 4, y - 6);
     };
     paper.lineWidth = 1.6;
-    paper.strokeStyle = paper.fillStyle = colour.accent;
+    paper.strokeStyle = paper.fillStyle = color.accent;
     for (const one of before.slice(0, 40)) arrow(one.event, this.selected, one);
-    paper.strokeStyle = paper.fillStyle = colour.ink;
+    paper.strokeStyle = paper.fillStyle = color.ink;
     for (const one of after.slice(0, 40)) arrow(this.selected, one.event, one);
-    paper.strokeStyle = colour.ink;
+    paper.strokeStyle = color.ink;
     paper.lineWidth = 2;
     paper.strokeRect(own[0] - 1, own[2] - 1, Math.max(own[1] - own[0], 1) + 2, own[3] + 2);
   }
 
   #drawGutter(scroll) {
-    const { paper, colour } = this;
-    paper.fillStyle = colour.card;
+    const { paper, color } = this;
+    paper.fillStyle = color.card;
     paper.fillRect(0, 0, this.gutter, this.height);
-    paper.fillStyle = colour.line;
+    paper.fillStyle = color.line;
     paper.fillRect(this.gutter - 1, 0, 1, this.height);
     for (const head of this.heads) {
       const y = head.y - scroll;
       if (y + HEAD < 0 || y > this.height) continue;
-      paper.fillStyle = colour.hover;
+      paper.fillStyle = color.hover;
       paper.fillRect(0, y, this.width, HEAD - 4);
-      paper.fillStyle = colour.ink;
+      paper.fillStyle = color.ink;
       paper.font = "600 12px system-ui, 'Liberation Sans', sans-serif";
       const sign = this.closed.has(head.process) ? "▸" : "▾";
       paper.fillText(`${sign} ${head.title}`, 6, y + (HEAD - 4) / 2);
@@ -383,7 +383,7 @@ class TimelineView {
     for (const { track, y: top, height } of this.lines) {
       const y = top - scroll;
       if (y + height < 0 || y > this.height) continue;
-      paper.fillStyle = track.isPath ? colour.mark : colour.soft;
+      paper.fillStyle = track.isPath ? color.mark : color.soft;
       paper.save();
       paper.beginPath();
       paper.rect(0, y, this.gutter - 6, Math.max(height, 12));
@@ -413,17 +413,17 @@ class TimelineView {
   }
 
   #drawGrid() {
-    this.paper.fillStyle = this.colour.line;
+    this.paper.fillStyle = this.color.line;
     for (const time of this.#ticks()[0]) this.paper.fillRect(this.x(time), AXIS, 0.5, this.height);
   }
 
   #drawAxis() {
-    const { paper, colour } = this;
-    paper.fillStyle = colour.card;
+    const { paper, color } = this;
+    paper.fillStyle = color.card;
     paper.fillRect(0, 0, this.width, AXIS);
-    paper.fillStyle = colour.line;
+    paper.fillStyle = color.line;
     paper.fillRect(0, AXIS - 1, this.width, 1);
-    paper.fillStyle = colour.soft;
+    paper.fillStyle = color.soft;
     const [ticks, step] = this.#ticks();
     const [unit, size] = [["s", 1e9], ["ms", 1e6], ["us", 1e3], ["ns", 1]].find(
       ([, size]) => step >= size) || ["ns", 1];

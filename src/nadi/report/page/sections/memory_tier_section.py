@@ -30,13 +30,13 @@ def render(figures: Figures) -> str:
             figures.size("memory_tiers", i, "bytes_written"),
             figures.ns("memory_tiers", i, "busy_ns"),
             figures.ns("memory_tiers", i, "waiting_ns"),
-            figures.percent("memory_tiers", i, "utilisation") + bar(row["utilisation"] or 0, 1.0),
+            figures.percent("memory_tiers", i, "utilization") + bar(row["utilization"] or 0, 1.0),
         ]
         for i, row in enumerate(found[:_ROWS])
     ]
     if not rows:
         return ""
-    columns = ["tier", "memory#", "read#", "written#", "busy#", "queueing#", "utilisation#"]
+    columns = ["tier", "memory#", "read#", "written#", "busy#", "queueing#", "utilization#"]
     waits = [
         [
             text(row["name"]),
@@ -55,8 +55,8 @@ def render(figures: Figures) -> str:
 
 
 def _use(found: list[dict[str, Any]]) -> str:
-    """Draw the utilisation of the busiest memory of each tier in each part of the time."""
-    known = [row for row in found if row["utilisation"] is not None]
+    """Draw the utilization of the busiest memory of each tier in each part of the time."""
+    known = [row for row in found if row["utilization"] is not None]
     if not known:
         return ""
     tiers = list(dict.fromkeys(row["tier"] for row in known))
@@ -64,9 +64,9 @@ def _use(found: list[dict[str, Any]]) -> str:
     values = np.full((len(tiers), len(starts)), np.nan)
     for row in known:
         at = tiers.index(row["tier"]), starts.index(row["start_ns"])
-        values[at] = np.fmax(values[at], 100 * row["utilisation"])
+        values[at] = np.fmax(values[at], 100 * row["utilization"])
     return chart_html(HeatMap(
-        "Utilisation of memory tiers over time", "begin of each part of the time (ms)", "tier",
+        "Utilization of memory tiers over time", "begin of each part of the time (ms)", "tier",
         tuple(f"{start / 1e6:.4g}" for start in starts), tuple(tiers), values, "percent",
         "the busiest memory of each tier",
     ))  # fmt: skip

@@ -8,7 +8,7 @@ __all__ = ["ORDER", "TITLE", "render"]
 
 TITLE = "Simulation"
 ORDER = 1
-# the parts of a rank's time, with the class of their colour
+# the parts of a rank's time, with the class of their color
 _PARTS = {
     "computing": ("compute", "computing"),
     "transferring": ("exposed transfer", "transferring"),
@@ -46,7 +46,7 @@ def _ranks(figures: Figures) -> str:
         [
             figures.plain("per_rank", i, "rank"),
             stacked_bar(
-                [(colour, row[f"{name}_ns"]) for name, (_, colour) in parts.items()],
+                [(color, row[f"{name}_ns"]) for name, (_, color) in parts.items()],
                 figures.get("makespan_ns"),
             ),
             figures.ns("per_rank", i, "finish_ns"),
@@ -56,7 +56,7 @@ def _ranks(figures: Figures) -> str:
     ]
     more = f"; the first {_MOST} of {len(found)}" if len(found) > _MOST else ""
     keys = "".join(
-        f'<span><i class="key {colour}"></i>{said}</span>' for said, colour in parts.values()
+        f'<span><i class="key {color}"></i>{said}</span>' for said, color in parts.values()
     )
     columns = ["rank#", "", "finish#", *(f"{said}#" for said, _ in parts.values())]
     return table(f"Time of each rank{more}", columns, rows) + f"<p class=legend>{keys}</p>"
@@ -83,17 +83,17 @@ def _types(figures: Figures) -> str:
 
 def _links(figures: Figures) -> str:
     found = figures.rows("links")
-    order = sorted(range(len(found)), key=lambda i: -found[i]["utilisation"])[:_MOST]
+    order = sorted(range(len(found)), key=lambda i: -found[i]["utilization"])[:_MOST]
     rows = [
         [
             text(found[i]["link"]),
             figures.size("links", i, "bytes"),
-            figures.percent("links", i, "utilisation"),
+            figures.percent("links", i, "utilization"),
             text(", ".join(found[i]["users"])),
         ]
         for i in order
     ]
-    return table("Busiest links", ["link*", "bytes#", "utilisation#", "used by*"], rows)
+    return table("Busiest links", ["link*", "bytes#", "utilization#", "used by*"], rows)
 
 
 def _memory(figures: Figures) -> str:

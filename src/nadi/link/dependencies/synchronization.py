@@ -20,7 +20,7 @@ from nadi.model.issues import IssueLog
 from nadi.model.runtime_calls import COPY_FROM_PAGEABLE, COPY_ON_DEVICE, COPY_TO_PAGEABLE, pattern
 from nadi.model.trace import Trace
 
-__all__ = ["QUEUE_LENGTH", "STAGED_COPY_BYTES", "synchronisation"]
+__all__ = ["QUEUE_LENGTH", "STAGED_COPY_BYTES", "synchronization"]
 
 _Found = list[tuple[str, tuple[Ints, Ints], bool]]
 _Waits = list[tuple[Ints, Ints, bool]]  # work, call, whether it is inferred
@@ -31,7 +31,7 @@ _LONGEST_RETURN_NS = 20_000  # a call usually returns 4 to 8 us after the awaite
 _FOUND_WITHIN_NS = 50_000  # a call returns at most this long after the awaited work
 
 
-def synchronisation(
+def synchronization(
     trace: Trace, device: Trace, launcher: Ints, work: StreamWork, log: IssueLog
 ) -> _Found:
     """Find the calls and device operations that wait for device work.

@@ -12,7 +12,7 @@ import pytest
 
 import nadi
 from nadi.link.dependencies.event_records import _closure
-from nadi.link.dependencies.synchronisation import QUEUE_LENGTH
+from nadi.link.dependencies.synchronization import QUEUE_LENGTH
 from tests.conftest import PairWriter
 
 OTHER_THREAD = 2
@@ -78,7 +78,7 @@ def two_streams(device: DeviceWriter) -> None:
     device.work("b", (6, 9), (12, 200), stream=8)
 
 
-def test_device_synchronisation_waits_for_every_stream(device: DeviceWriter) -> None:
+def test_device_synchronization_waits_for_every_stream(device: DeviceWriter) -> None:
     two_streams(device)
     device.call("cudaDeviceSynchronize", 20, 190)
     device.work("later", (215, 220), (230, 240))
@@ -102,7 +102,7 @@ def test_work_that_ends_after_the_call_was_not_waited_for(device: DeviceWriter) 
     assert count(trace, "link.sync-contradicted") == 1
 
 
-def test_stream_synchronisation_says_which_stream(device: DeviceWriter) -> None:
+def test_stream_synchronization_says_which_stream(device: DeviceWriter) -> None:
     two_streams(device)
     device.sync_event("Stream Sync", device.call("cudaStreamSynchronize", 20, 85), stream=7)
     trace = device.read()
@@ -157,7 +157,7 @@ def test_else_for_the_work_that_ends_shortly_before_it_returns(device: DeviceWri
     assert count(trace, "link.sync-unknown") == 1
 
 
-def test_event_synchronisation_waits_for_what_was_launched_before_the_record(
+def test_event_synchronization_waits_for_what_was_launched_before_the_record(
     device: DeviceWriter,
 ) -> None:
     two_streams(device)
@@ -187,7 +187,7 @@ def test_an_event_that_nobody_recorded_is_not_waited_for(device: DeviceWriter) -
     assert pairs(device.read(), "sync") == []
 
 
-def test_without_synchronisation_events_it_waits_for_the_nearest_end(device: DeviceWriter) -> None:
+def test_without_synchronization_events_it_waits_for_the_nearest_end(device: DeviceWriter) -> None:
     two_streams(device)
     device.call("cudaEventSynchronize", 20, 188)
     trace = device.read()
@@ -249,7 +249,7 @@ def test_a_launch_waits_for_the_one_a_queue_before(device: DeviceWriter) -> None
 def test_in_a_queue_only_what_was_launched_counts(
     device: DeviceWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nadi.link.dependencies.synchronisation.QUEUE_LENGTH", 2)
+    monkeypatch.setattr("nadi.link.dependencies.synchronization.QUEUE_LENGTH", 2)
     device.event("early", 0, 1, "kernel", pid=0, tid=20, stream=20, device=0, correlation=999)
     for number, call in enumerate(("cudaLaunchKernel", "cudaLaunchKernel", "cudaLaunchKernelExC")):
         begin = 4 * number + 1
