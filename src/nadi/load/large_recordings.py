@@ -23,7 +23,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 # memory by content, as benchmarks/large_recordings.py measures it
 _WHOLE = 3.4
 _LINKED = 5.0
-_COLUMNS_OF_HOSTS = 0.6
+_COLUMNS_OF_HOSTS = 1.1
 _CHOOSE = "choose a part of it, with --step or --window of the command line"
 
 
