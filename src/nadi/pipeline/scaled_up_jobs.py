@@ -10,7 +10,7 @@ from nadi.errors import UsageError
 from nadi.folding.folded_job import FoldedJob
 from nadi.graph.build.job_graph import build_graph
 from nadi.link.join_ranks import link_job
-from nadi.load.simulation_jobs import read_job
+from nadi.load.simulation_jobs import given_job
 from nadi.load.system_library import load_system, read_system_file
 from nadi.model.schema import COMM_TYPES
 from nadi.model.trace import Job, Trace
@@ -84,9 +84,7 @@ def scale(
     >>> scaled = nadi.scale("TRACES", dp=512)
     >>> nadi.simulate(scaled.job, nadi.load_system("dgx-h100", 2048))
     """
-    found = job
-    if isinstance(found, (str, Path)):
-        found = read_job(found, progress)
+    found = given_job(job, progress)
     folded = fold(found, progress=progress)
     progress("scaling")
     if isinstance(system, (str, Path)):
