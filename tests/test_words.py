@@ -117,7 +117,9 @@ def test_what_a_page_shows_is_what_a_command_prints(
             rf"```console\n\$ {re.escape(command)}\n(.*?)```", page.read_text(), re.DOTALL
         ):
             parts = [re.escape(part) for part in shown.split("...\n")]
-            assert re.fullmatch(r"(?:.*\n)*?".join(parts), printed), f"{page.name}: {command}\n{printed}"
+            assert re.fullmatch(r"(?:.*\n)*?".join(parts), printed), (
+                f"{page.name}: {command}\n{printed}"
+            )
 
 
 def test_every_command_that_prints_a_report_is_shown() -> None:
