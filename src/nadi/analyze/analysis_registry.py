@@ -61,6 +61,11 @@ class Analysis:
         return getattr(self._found, "needs", ())
 
     @property
+    def uses(self) -> tuple[str, ...]:
+        """What it takes into account where a recording has it, by the same names."""
+        return getattr(self._found, "uses", ())
+
+    @property
     def _found(self) -> Callable[..., Any]:
         module, _, name = self.function.rpartition(".")
         found: Callable[..., Any] = getattr(import_module(f"nadi.analyze.recorded.{module}"), name)

@@ -32,7 +32,9 @@ def are_large(paths: Sequence[Path | str]) -> bool:
     return any(_content_of(file) >= _LARGE for file in find_files(list(paths)).devices)
 
 
-def read_what_is_needed(file: Path, *, operators: bool, arguments: bool, at_once: int = 1) -> Trace:
+def read_what_is_needed(
+    file: Path, *, operators: bool, arguments: bool, launches: bool, at_once: int = 1
+) -> Trace:
     """Read a device trace; of one with half a GiB of events or more, what analyses need.
 
     Such a file is read as a whole only if arguments of its events are needed. What does not fit
@@ -44,6 +46,8 @@ def read_what_is_needed(file: Path, *, operators: bool, arguments: bool, at_once
         Whether events of hosts are needed that are neither annotations nor calls which launch.
     arguments
         Whether arguments of events are needed, or events that are no operations.
+    launches
+        Whether calls are needed that launch work.
     at_once
         How many files are read at the same time.
 
@@ -58,7 +62,8 @@ def read_what_is_needed(file: Path, *, operators: bool, arguments: bool, at_once
     room = available_memory() / at_once
     if arguments and content * _WHOLE < room:
         return read(file)
-    return read_columns(file, hosts=(operators or arguments) and content * _COLUMNS_OF_HOSTS < room)
+    hosts = (operators or arguments) and content * _COLUMNS_OF_HOSTS < room
+    return read_columns(file, hosts=hosts, launches=launches)
 
 
 def check_room(paths: Sequence[Path | str]) -> None:

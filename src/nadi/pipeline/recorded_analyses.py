@@ -203,10 +203,11 @@ def _of_file(
     file: Path, names: Sequence[str], options: _Options, at_once: int
 ) -> tuple[Recording, _Found]:
     chosen = [analysis_named(name) for name in names]
-    needs = {need for one in chosen for need in one.needs}
+    needs = {need for one in chosen for need in (*one.needs, *one.uses)}
     trace = read_what_is_needed(
-        file, operators="operators" in needs, arguments="arguments" in needs, at_once=at_once
-    )
+        file, operators="operators" in needs, arguments="arguments" in needs,
+        launches=bool(needs & {"host events", "launches"}), at_once=at_once,
+    )  # fmt: skip
     return recording_of(trace), _of_trace(trace, chosen, options)
 
 

@@ -14,7 +14,7 @@ IDLE_CAUSES = ("host wait", "kernel wait", "other")
 """Host wait: the next work had not been launched. Kernel wait: it had, and follows closely."""
 
 
-@per_rank("device work")
+@per_rank("device work", uses=("launches",))
 def idle_times(events: RankEvents, kernel_gap_ns: int = 30_000) -> pl.DataFrame:
     """Divide the idle time of each stream by its cause.
 

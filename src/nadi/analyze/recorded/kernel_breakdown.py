@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
 from nadi.analyze.recorded.kernel_types import KERNEL_TYPES
 from nadi.analyze.recorded.per_rank import per_rank
 from nadi.analyze.recorded.rank_events import RankEvents
+from nadi.model.arrays import Ints, text_codes
 from nadi.model.kernel_classes import kernel_class
 
 __all__ = ["kernel_types", "times_by_name", "top_kernels"]
@@ -102,14 +105,26 @@ def top_kernels(events: RankEvents, share: float = 1.0) -> pl.DataFrame:
 def times_by_name(table: pl.DataFrame, *keys: str) -> pl.DataFrame:
     """Sum the column ``duration`` by some columns: the largest sum first, then by the columns."""
     return (
-        table.group_by(*keys)
+        table.with_columns(pl.Series("group", _groups(table, keys)))
+        .group_by("group")
         .agg(
-            count=pl.len().cast(pl.Int64), sum_ns=pl.sum("duration"),
+            *map(pl.first, keys), count=pl.len().cast(pl.Int64), sum_ns=pl.sum("duration"),
             mean_ns=pl.mean("duration"), std_ns=pl.std("duration"),
             min_ns=pl.min("duration"), max_ns=pl.max("duration"),
         )
-        .with_columns(pl.col(pl.Categorical).cast(pl.String))  # few, once they are grouped
         .sort("sum_ns", *keys, descending=[True, *(False for _ in keys)])
         .with_columns(percent=100 * pl.col("sum_ns") / pl.sum("sum_ns"))
         .select(*keys, "count", "sum_ns", "percent", "mean_ns", "std_ns", "min_ns", "max_ns")
     )  # fmt: skip
+
+
+def _groups(table: pl.DataFrame, keys: Sequence[str]) -> Ints:
+    """Return a number for each combination of texts; int64, shape (rows,).
+
+    Polars would write the texts of several columns out for each row, and names of kernels are long.
+    """
+    group = np.zeros(table.height, dtype=np.int64)
+    for key in keys:
+        codes = text_codes(table[key])
+        group = group * (codes.max(initial=0) + 1) + codes
+    return group

@@ -26,13 +26,15 @@ class _AllRanks(Protocol[_P]):
     def __call__(self, source: Recorded, *args: _P.args, **kwargs: _P.kwargs) -> pl.DataFrame: ...
 
 
-def per_rank(*needs: str) -> Callable[[_OneRank[_P]], _AllRanks[_P]]:
+def per_rank(*needs: str, uses: tuple[str, ...] = ()) -> Callable[[_OneRank[_P]], _AllRanks[_P]]:
     """Make an analysis of one rank one of a job, in whose table each rank's rows come together.
 
     Parameters
     ----------
     needs
         What a recording must have, by the names in :data:`NEEDS`.
+    uses
+        What the analysis takes into account where a recording has it.
     """
 
     def decorate(analysis: _OneRank[_P]) -> _AllRanks[_P]:
@@ -47,6 +49,7 @@ def per_rank(*needs: str) -> Callable[[_OneRank[_P]], _AllRanks[_P]]:
             return pl.concat(parts) if parts else pl.DataFrame()
 
         of_all.needs = needs  # type: ignore[attr-defined]
+        of_all.uses = uses  # type: ignore[attr-defined]
         return of_all
 
     return decorate

@@ -20,6 +20,7 @@ from nadi.errors import FormatError
 from nadi.formats.communication_names import comm_kind
 from nadi.formats.files import RawFile
 from nadi.formats.json_file import Texts
+from nadi.formats.kineto.growing_columns import GrowingColumn
 from nadi.formats.kineto.kineto_pieces import base_time, event_pieces, is_among
 from nadi.formats.kineto.kineto_trace import (
     Nodes,
@@ -56,7 +57,6 @@ _OPERATOR = CATEGORIES.index("operator")
 _COLUMNS = ("start", "duration", "device", "stream", "correlation", "bytes")
 _BANDWIDTH = np.frombuffer(bytearray(b'"memory bandwidth (GB/s)"'), dtype=np.uint8)
 _BANDWIDTH_VALUE = re.compile(rb'"memory bandwidth \(GB/s\)"\s*:\s*[^\s,}]+')
-_NARROW = 2**31
 _PART = "choose a part of it, with --step or --window of the command line"
 _Values = npt.NDArray[Any]
 
@@ -70,30 +70,33 @@ class _Found:
     numbers
         Number of each name.
     columns
-        By column of the nodes, an array per piece; ``name`` is its number.
+        Of the nodes; ``name`` is its number, and ``thread`` for now a number below -1 for each
+        thread with a name.
     threads
-        For now, a number below -1 for each thread with a name.
+        This number by the thread's name.
     attributes
-        Of each piece, for its nodes that are kept.
+        Of each piece, and how many of its nodes were kept.
     processes
         Number of operators by process.
     """
 
     numbers: dict[str, int] = field(default_factory=dict)
-    columns: dict[str, list[_Values]] = field(default_factory=dict)
+    columns: dict[str, GrowingColumn] = field(default_factory=dict)
     threads: dict[str, int] = field(default_factory=dict)
-    attributes: list[Attributes] = field(default_factory=list)
+    attributes: list[tuple[Attributes, int]] = field(default_factory=list)
     processes: Counter[int] = field(default_factory=Counter)
 
 
-def read_columns(path: Path, *, hosts: bool) -> Trace:
+def read_columns(path: Path, *, hosts: bool, launches: bool = True) -> Trace:
     """Read names, times and places of the events of a Kineto file that is larger than memory.
 
     Parameters
     ----------
     hosts
         Whether events of hosts are read that neither launch work nor are annotations; without them
-        a file takes memory of about a fifth of its size.
+        a file takes memory of about a tenth of its size.
+    launches
+        Whether calls are read that launch work.
 
     Returns
     -------
@@ -101,7 +104,7 @@ def read_columns(path: Path, *, hosts: bool) -> Trace:
         As :func:`~nadi.formats.kineto.kineto_trace.decode` gives it, without communication and
         other columns that come from arguments, but for correlations, bytes and the bandwidth of
         copies. The first event is always one of its nodes, so that times count from it. Issues
-        say what is left out. O(bytes + nodes log nodes); 70 bytes per node.
+        say what is left out. O(bytes + nodes log nodes); 110 bytes per node.
 
     Raises
     ------
@@ -112,7 +115,7 @@ def read_columns(path: Path, *, hosts: bool) -> Trace:
     num_events = 0
     for piece in event_pieces(path, outside):
         nodes = describe_nodes(RawFile(str(path), piece.text, piece.text), piece.events, None)
-        chosen = _chosen(nodes, hosts=hosts)
+        chosen = _chosen(nodes, hosts=hosts, launches=launches)
         _count_processes(nodes, found.processes)
         if chosen.any():
             _keep(nodes, chosen, found, hosts=hosts)
@@ -122,9 +125,8 @@ def read_columns(path: Path, *, hosts: bool) -> Trace:
             str(path), "several processes have operators in the file, as if ranks were merged",
             "give a file for each rank",
         )  # fmt: skip
-    if not hosts:
-        _drop_other_calls(found)
-    rows, attributes = _nodes(found, base_time(outside))
+    kept = None if hosts or not launches else _drop_other_calls(found)
+    rows, attributes = _nodes(found, kept, base_time(outside))
     content = np.frombuffer(bytearray(b"".join(outside)), dtype=np.uint8)
     empty = decode(RawFile(str(path), content, content))
     # checked tables: to check the columns that hold one value would write it out for each node
@@ -146,12 +148,13 @@ def _issues(num_events: int, num_kept: int) -> pl.DataFrame:
     return log.table()
 
 
-def _chosen(nodes: Nodes, *, hosts: bool) -> Bools:
+def _chosen(nodes: Nodes, *, hosts: bool, launches: bool) -> Bools:
     """Return which nodes of a piece are kept; always the first of those that begin first."""
     if hosts:
         return np.ones(nodes.category.size, dtype=np.bool_)
     chosen = np.isin(nodes.category, _WORK + _MARKS)
-    chosen |= np.isin(nodes.category, _CALLS) & (nodes.correlation > 0)
+    if launches:
+        chosen |= np.isin(nodes.category, _CALLS) & (nodes.correlation > 0)
     if chosen.size:
         chosen[nodes.events.column("start").argmin()] = True
     return chosen
@@ -181,15 +184,9 @@ def _keep(nodes: Nodes, chosen: Bools, found: _Found, *, hosts: bool) -> None:
         columns["thread"] = nodes.thread.copy()
         columns["thread"][rows] = np.array(known, dtype=np.int64)[names.codes]
     for name, values in columns.items():
-        found.columns.setdefault(name, []).append(_narrowed(values[chosen]))
-    found.attributes.append(_attributes(nodes, chosen))
-
-
-def _narrowed(values: _Values) -> _Values:
-    """Return integers in 32 bits if they fit."""
-    if values.dtype != np.int64 or values.min() < -_NARROW or values.max() >= _NARROW:
-        return values
-    return values.astype(np.int32)
+        narrow = np.uint8 if name == "category" else np.int32
+        found.columns.setdefault(name, GrowingColumn(narrow)).add(values[chosen])
+    found.attributes.append((_attributes(nodes, chosen), int(np.count_nonzero(chosen))))
 
 
 def _attributes(nodes: Nodes, chosen: Bools) -> Attributes:
@@ -222,52 +219,63 @@ def _shortened(values: Attributes) -> Attributes:
     return replace(values, value=at, length=length, buffers=(content,))
 
 
-def _drop_other_calls(found: _Found) -> None:
-    """Leave out calls that launch no work, which were kept while it was not known."""
+def _drop_other_calls(found: _Found) -> Bools | None:
+    """Leave out calls that launch no work, which were kept while it was not known.
+
+    Returns which rows are kept, shape (rows,); None if there were no rows.
+    """
     columns = found.columns
-    of_work = [
-        values[np.isin(category, _WORK)]
-        for values, category in zip(columns["correlation"], columns["category"], strict=True)
-    ]
-    launched = np.unique(np.concatenate(of_work)) if of_work else np.empty(0, dtype=np.int64)
-    earliest = min((int(one.min()) for one in columns["start"]), default=0)
-    for number, category in enumerate(columns["category"]):
-        kept = ~np.isin(category, _CALLS) | (columns["start"][number] == earliest)
-        kept |= is_among(columns["correlation"][number], launched)
-        for parts in columns.values():
-            parts[number] = parts[number][kept]
-        new_row = np.where(kept, np.cumsum(kept) - 1, -1)
-        found.attributes[number] = found.attributes[number].moved(new_row)
+    if not columns:
+        return None
+    category, correlation = columns["category"].values(), columns["correlation"].values()
+    start = columns["start"].values()
+    launched = np.sort(correlation[np.isin(category, _WORK)])
+    kept: Bools = ~np.isin(category, _CALLS) | (start == start.min())
+    kept |= is_among(correlation, launched)
+    for column in columns.values():
+        column.keep(kept)
+    return kept
 
 
-def _nodes(found: _Found, base: int) -> tuple[pl.DataFrame, Attributes]:
+def _nodes(found: _Found, kept: Bools | None, base: int) -> tuple[pl.DataFrame, Attributes]:
     """Return the nodes in their final order, and their attributes."""
-    sizes = [part.size for part in found.columns.get("start", [])]
-    if not sum(sizes):
+    columns = found.columns
+    if not columns:
         return NODES.empty(), Attributes.empty()
-    columns = {name: np.concatenate(found.columns.pop(name)) for name in list(found.columns)}
-    order = nodes_in_order(columns["start"], columns["duration"], columns["category"])
-    for name in columns:
-        columns[name] = columns[name][order]
+    order = nodes_in_order(*(columns[name].values() for name in ("start", "duration", "category")))
     new_row = np.empty(order.size, dtype=np.int64)
     new_row[order] = np.arange(order.size)
-    rows = np.split(new_row, np.cumsum(sizes[:-1]))
-    attributes = combined([Part(*part) for part in zip(found.attributes, rows, strict=True)])
-    if "thread" in columns:
-        columns["thread"] = _threads(columns["thread"].astype(np.int64), found.threads)
-    category = columns.pop("category")
-    numbers = Texts(columns.pop("name").astype(np.int32), tuple(found.numbers))
+    del order
+    attributes = _ordered_attributes(found, kept, new_row)
+    category = columns.pop("category").take_ordered(new_row)
     values: dict[str, Any] = {
-        "id": np.arange(order.size),
-        "start": columns.pop("start").astype(np.int64) + base,
+        "id": np.arange(new_row.size),
         "is_cpu": ~np.isin(category, _ON_DEVICE),
         "kind": comm_kind("none"),
-        "name": numbers.series(),
         "category": pl.Series(CATEGORIES, dtype=NODES.dtypes["category"]).gather(category),
     }
+    numbers = columns.pop("name").take_ordered(new_row).astype(np.int32)
+    values["name"] = Texts(numbers, tuple(found.numbers)).series()
+    del category, numbers
     for name in list(columns):  # one after the other: each is in memory twice meanwhile
-        values[name] = pl.Series(columns.pop(name), dtype=pl.Int64)
-    return NODES.build(order.size, values), attributes
+        column = columns.pop(name).take_ordered(new_row)
+        if name == "start":
+            column += base
+        elif name == "thread":
+            column = _threads(column, found.threads)
+        values[name] = pl.Series(column, dtype=pl.Int64)
+    return NODES.build(new_row.size, values), attributes
+
+
+def _ordered_attributes(found: _Found, kept: Bools | None, new_row: Ints) -> Attributes:
+    """Return the attributes of all pieces for the nodes in their final order."""
+    if kept is not None:
+        of_kept = np.full(kept.size, -1, dtype=np.int64)
+        of_kept[kept] = new_row
+        new_row = of_kept
+    ends = np.cumsum([size for _, size in found.attributes])
+    parts = zip(found.attributes, np.split(new_row, ends[:-1]), strict=True)
+    return combined([Part(one, rows) for (one, _), rows in parts])
 
 
 def _threads(thread: Ints, names: dict[str, int]) -> Ints:

@@ -32,7 +32,7 @@ __all__ = [
     "survey",
 ]
 
-PIECE = 1 << 26
+PIECE = 1 << 25
 """Bytes of content that are in memory at a time."""
 _BOUNDARY = re.compile(rb'\}\s*(?P<comma>,)\s*\{\s*"(?:ph|cat|name|pid|ts)"\s*:')
 _SEARCHED = 1 << 20
