@@ -15,6 +15,9 @@ from nadi.whatif.reordering.move_search import Candidate
 __all__ = ["describe_reordering", "print_reordering"]
 
 
+_HAZARDS = {"raw": "read after write", "war": "write after read", "waw": "write after write"}
+
+
 def describe_reordering(answer: Reordering, top: int) -> dict[str, Any]:
     """Compute the JSON output with the best ``top`` moves; times are int ns."""
     found, together = answer.found, answer.together
@@ -73,7 +76,7 @@ def print_reordering(answer: Reordering, top: int, console: Console) -> None:
         f"one; {count['could_gain']} could shorten the step, {count['moves_tried']} moves tried"
     ))  # fmt: skip
     if data["held_by"]:
-        held = (f"{printable(name)} {format_count(n)}" for name, n in data["held_by"].items())
+        held = (f"{_reason(name)} {format_count(n)}" for name, n in data["held_by"].items())
         console.print(Text(f"the others are blocked by: {', '.join(held)}"))
     if data["moves"]:
         _print_moves("operations that can start earlier", data["moves"], console)
@@ -90,19 +93,24 @@ def print_reordering(answer: Reordering, top: int, console: Console) -> None:
         ))  # fmt: skip
 
 
+def _reason(name: str) -> str:
+    """Return why an operation cannot pass another one, in words."""
+    return _HAZARDS.get(name, printable(name))
+
+
 def _print_moves(title: str, moves: list[dict[str, Any]], console: Console) -> None:
     table = make_table(
         title,
-        **{"operation": "left", "ranks": "left", "start": "right", "earlier": "right",
+        **{"operation": "left", "with it": "right", "ranks": "left", "start": "right", "earlier": "right",
            "at most": "right", "gain": "right", "moved after": "left", "blocked by": "left"},
     )  # fmt: skip
     for row in moves:
-        start, others = row["start_ns"], row["operations_moved"] - 1
-        with_it = f" +{others}" if others else ""
+        start = row["start_ns"]
         table.add_row(
-            name_cell(row["operation"] + with_it), rank_ranges(row["ranks"]), format_ns(start),
+            name_cell(row["operation"]), format_count(row["operations_moved"] - 1),
+            rank_ranges(row["ranks"]), format_ns(start),
             format_ns(start - row["new_start_ns"]), format_ns(start - row["legal_start_ns"]),
             format_ns(row["gain_ns"]),
-            name_cell(row["right_after"]), row["held_there_by"],
+            name_cell(row["right_after"]), _reason(row["held_there_by"]),
         )  # fmt: skip
     print_table(table, console)
