@@ -21,7 +21,7 @@ from hta_critical_path import write_copies
 
 _COPIES = 9  # of 45,000 events
 _ANALYSES = ("temporal", "kernels", "idle", "all")
-_OF_A_FILE = ("kernels", "idle", "annotation-kernels", "launches", "bandwidth", "flame")
+_OF_A_FILE = ("kernels", "idle", "annotation-kernels", "launches", "bandwidth", "queue", "flame")
 _BLOCK = 20  # copies that are written at once
 _LATER = 100_000_000  # us, more than these last; and more than the number of correlations
 _RUN = """

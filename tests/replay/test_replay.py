@@ -97,6 +97,28 @@ def test_what_cannot_be_called_is_named_and_the_rest_runs(tmp_path: Path) -> Non
     assert reasons["aten::mm"].startswith("a tensor of it needs 232.8 TiB, and ")
 
 
+def test_no_work_of_autocast_is_left_out(tmp_path: Path) -> None:
+    import torch
+
+    layer, given = torch.nn.Linear(64, 64), torch.rand(64, 64)
+    with nadi.record(tmp_path / "once", steps=1, warmup=1) as recording:
+        for _ in range(2):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                layer(given).sum().backward()
+            recording.step()
+    done = replay(tmp_path / "once", output=tmp_path / "again", repeats=1)
+    assert not done.skipped
+    innermost = [_products(tmp_path / name) for name in ("once", "again")]
+    assert innermost[0] == innermost[1] > 0
+
+
+def _products(folder: Path) -> int:
+    """Count the products of matrices that are in no other one."""
+    calls = RecordedCalls(nadi.load_job(folder).traces[0])
+    rows = [*calls.named("aten::mm"), *calls.named("aten::addmm")]
+    return sum("aten::mm" not in calls.below(row) for row in rows)
+
+
 def test_an_operator_that_is_not_there(demo_folder: Path) -> None:
     with pytest.raises(UsageError, match="no aten::nothing that can be replayed"):
         replay(demo_folder, operator="aten::nothing")

@@ -77,7 +77,7 @@ def test_indices_stay_below_the_rows_of_a_table() -> None:
     table, ids = tensor(0, 1, 50, 8), tensor(1, 2, 3)._replace(dtype="long int", itemsize=8)
     schema = "aten::embedding(Tensor weight, Tensor indices) -> Tensor"
     plan = plan_replay([call(0, "aten::embedding", [table, ids], [tensor(2, 3, 3, 8)], schema)])
-    assert {one.place.recorded: one.bound for one in plan.externals} == {table: 0, ids: 50}
+    assert {one.place.recorded: one.bound for one in plan.externals} == {table: 0.6124, ids: 50}
 
 
 def test_communication_is_awaited_before_its_memory_is_used() -> None:
@@ -142,11 +142,17 @@ def test_all_calls_of_a_recording_have_a_place(demo_folder: Path) -> None:
 
 
 class NestedCalls:
-    """Calls by row, and the rows below each; all that a search for replayable calls asks."""
+    """Calls by row, the rows below each, and spans; all that a search for replayable calls asks."""
 
-    def __init__(self, calls: list[RecordedCall], below: dict[int, list[int]]) -> None:
-        self.call, self._below = calls.__getitem__, below
+    def __init__(
+        self, calls: list[RecordedCall], below: dict[int, list[int]],
+        spans: dict[int, tuple[int, int]] | None = None,
+    ) -> None:  # fmt: skip
+        self.call, self._below, self._spans = calls.__getitem__, below, spans or {}
         self.names = [one.name for one in calls]
+
+    def span(self, row: int) -> tuple[int, int]:
+        return self._spans.get(row, (-1, -1))
 
     def outermost(self, row: int) -> list[int]:
         return self._below.get(row, [])
@@ -174,6 +180,55 @@ def test_a_call_gives_way_to_those_inside_if_a_later_one_takes_indices_of_them(
     search.replace(found)
     assert search.rows == [is_replaced, 2, 3]
     assert not search.with_hidden_indices()
+
+
+def test_memory_of_hidden_indices_that_comes_again_is_another_tensor() -> None:
+    indices = tensor(3, 30, 2, 2)._replace(dtype="long int")
+    calls = [
+        call(0, "aten::sort", [tensor(1, 10, 4, 4)], [tensor(2, 20, 2, 2)]),
+        call(1, "aten::arange", [], [indices]),
+        call(2, "aten::mm", [tensor(3, 30, 4, 4), tensor(5, 30, 2, 2)], []),
+    ]
+    assert not _Search(NestedCalls(calls, {0: [1]}), [0, 2]).with_hidden_indices()
+
+
+@pytest.mark.parametrize(("inner_ns", "is_skipped"), [(10, True), (60, False)])
+def test_what_works_longer_than_the_operators_in_it_is_skipped(
+    inner_ns: int, is_skipped: bool
+) -> None:
+    a = tensor(1, 10, 4, 4)
+    calls = [call(0, "aten::mm", [a, a], [a]), call(1, "aten::resolve_conj", [a], [a])]
+    search = _Search(NestedCalls(calls, {0: [1]}, {0: (0, 100), 1: (5, 5 + inner_ns)}), [0])
+    assert search.replace({0: "it fails"})
+    assert search.rows == [1]
+    assert [one.name for one in search.skipped] == ["aten::mm"] * is_skipped
+    assert [one.name for one in search.replaced] == ["aten::mm"] * (not is_skipped)
+
+
+def test_a_number_is_no_view_of_the_memory_that_it_got() -> None:
+    """PyTorch makes a tensor of a Python number, often where another one has just ended."""
+    a, number = tensor(0, 9, 4, 4), tensor(1, 9)._replace(dtype="double", itemsize=8)
+    part = tensor(2, 9, 2, 4)
+    plan = plan_replay([
+        call(0, "aten::mm", [a, a], []),
+        call(1, "aten::div", [a, number], []),
+        call(2, "aten::mm", [part, part], []),
+    ])  # fmt: skip
+    assert [one.place.recorded for one in plan.externals] == [a, number]
+    assert [one.num_bytes for one in plan.externals] == [64, 8]
+    ((_, base),) = plan.calls[2].views
+    assert base.recorded == a
+
+
+def test_weights_and_biases_have_both_signs_and_squares_have_one() -> None:
+    weight, bias, square = tensor(0, 1, 8, 12), tensor(1, 2, 8), tensor(2, 3, 8, 12)
+    schema = "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor"
+    sqrt = "aten::sqrt(Tensor self) -> Tensor"
+    plan = plan_replay([
+        call(0, "aten::linear", [weight, weight, bias], [], schema),
+        call(1, "aten::sqrt", [square], [], sqrt),
+    ])  # fmt: skip
+    assert [one.bound for one in plan.externals] == [0.5, 0.1, 0]  # sqrt(3 / 12)
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 5)] * 3), max_size=30))

@@ -134,27 +134,31 @@ class _Search:
         the forward does not give them, and what lies in their memory points anywhere.
         """
         found: dict[int, str] = {}
-        hidden: dict[tuple[int, str], int] = {}  # the call that makes what is in a storage
+        hidden: dict[TensorArgument, int] = {}  # the call inside which each was made
         for row in self.rows:
             call = self._call(row)
-            taken = [(one.storage, one.device) for one in tensors_in(call.inputs)]
-            found |= dict.fromkeys((hidden[key] for key in taken if key in hidden), _HIDDEN)
+            taken = tensors_in(call.inputs)
+            found |= dict.fromkeys((hidden[one] for one in taken if one in hidden), _HIDDEN)
             for inner in self._recorded.outermost(row):
                 self._note_indices(inner, row, hidden)
             for one in tensors_in(call.outputs):
-                hidden.pop((one.storage, one.device), None)
+                hidden.pop(one, None)
         return found
 
-    def _note_indices(self, row: int, call: int, hidden: dict[tuple[int, str], int]) -> None:
+    def _note_indices(self, row: int, call: int, hidden: dict[TensorArgument, int]) -> None:
         for one in tensors_in(self._call(row).outputs):
-            hidden.pop((one.storage, one.device), None)
+            hidden.pop(one, None)
             if one.dtype in _INDEX_TYPES:
-                hidden[one.storage, one.device] = call
+                hidden[one] = call
         for inner in self._recorded.outermost(row):
             self._note_indices(inner, call, hidden)
 
     def replace(self, reasons: Mapping[int, str], *, only_outer: bool = False) -> bool:
-        """Put the operators in an operator in its place; one without any is skipped."""
+        """Put the operators in an operator in its place; one without any is skipped.
+
+        One that works for longer than the operators in it is skipped, too: they do not stand for
+        it, but others may need what they give.
+        """
         rows, changed = [], False
         for row in self.rows:
             if row not in reasons:
@@ -164,7 +168,9 @@ class _Search:
             name = self._recorded.names[row]
             if inner and not name.startswith(COMMUNICATION):
                 rows += inner
-                self.replaced.append(Skipped(name, reasons[row]))
+                stands = only_outer or self._is_mostly_in(row, inner)
+                left_out = self.replaced if stands else self.skipped
+                left_out.append(Skipped(name, reasons[row]))
                 changed = True
             elif only_outer:
                 rows.append(row)
@@ -173,6 +179,12 @@ class _Search:
                 changed = True
         self.rows = rows
         return changed
+
+    def _is_mostly_in(self, row: int, inner: Sequence[int]) -> bool:
+        """Tell whether operators in an operator take half of its time, as far as it is recorded."""
+        begin, end = self._recorded.span(row)
+        spans = map(self._recorded.span, inner)
+        return end - begin <= 2 * sum(until - since for since, until in spans)
 
     def _call(self, row: int) -> RecordedCall:
         if row not in self._calls:
@@ -273,11 +285,19 @@ def _call(planned: PlannedCall, tensors: list[Any], device: str) -> None:
         if result is None:
             raise ValueError("gives no tensor where it gave one")
         tensors[place.number] = result
-        if tuple(result.shape) != place.recorded.shape:
-            raise ValueError(
-                f"gives shape {list(result.shape)} instead of {list(place.recorded.shape)}: it "
-                "depends on values"
-            )
+        _check_result(result, place.recorded)
+
+
+def _check_result(result: Any, recorded: TensorArgument) -> None:
+    """Check that a call gives what it gave; without autocast, for one, types are others."""
+    if tuple(result.shape) != recorded.shape:
+        raise ValueError(
+            f"gives shape {list(result.shape)} instead of {list(recorded.shape)}: it depends on "
+            "values"
+        )
+    if result.dtype != _layout(recorded)[0]:
+        given = str(result.dtype).removeprefix("torch.")
+        raise ValueError(f"gives {given} instead of {torch_name(recorded.dtype)}")
 
 
 def _pairs(outputs: Any, results: Any) -> Sequence[tuple[Place, Any]]:

@@ -8,7 +8,9 @@ was there before (an external one).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from math import prod, sqrt
 from typing import Any, NamedTuple
 
 from nadi.replay.recorded_calls import COMMUNICATION, RecordedCall, TensorArgument, tensors_in
@@ -35,13 +37,14 @@ class View(NamedTuple):
 class External(NamedTuple):
     """A tensor that is there before the replay begins.
 
-    ``num_bytes`` is the size of its memory, and ``bound`` what its elements stay below if they
-    are indices, as operators say that take them; 0 if none does.
+    ``num_bytes`` is the size of its memory. ``bound`` is what its elements stay below: indices, as
+    operators say that take them, or numbers of both signs, which are above its negative, too. Else
+    it is 0.
     """
 
     place: Place
     num_bytes: int
-    bound: int
+    bound: float
 
 
 class PlannedCall(NamedTuple):
@@ -107,6 +110,8 @@ class _Plan:
         self._size: dict[int, int] = {}  # bytes of the storage of an external place
         self._made: dict[int, int] = {}  # bytes of the storage of a place that a call made
         self._bound: dict[int, int] = {}
+        self._factors: set[int] = set()  # of products
+        self._shifts: set[int] = set()  # what is added to sums
         self._last: dict[int, int] = {}  # the call that last uses each place
         self._views: list[View] = []
         self._awaited: list[int] = []
@@ -119,6 +124,7 @@ class _Plan:
         for number, bound in _index_bounds(call.name, inputs):
             known = self._bound.get(number, bound)
             self._bound[number] = min(known, bound)
+        self._note_signs(call, inputs)
         given = frozenset((one.storage, one.device) for one in tensors_in(call.inputs))
         is_communication = call.name.startswith(COMMUNICATION)  # which gives what it was given
         outputs = (
@@ -142,7 +148,26 @@ class _Plan:
 
     def externals(self) -> Iterable[External]:
         for number, place in self._external.items():
-            yield External(place, self._size[number], self._bound.get(number, 0))
+            bound = self._bound.get(number, 0) or self._range(number, place.recorded.shape)
+            yield External(place, self._size[number], bound)
+
+    def _note_signs(self, call: RecordedCall, inputs: Sequence[Any]) -> None:
+        """Note what has elements of both signs, as in programs: else no ReLU would cut any."""
+        if _PRODUCTS.match(call.name):
+            self._factors |= {self._base[place.number] for place in places_in(inputs)}
+        parameters = call.signature.parameters if call.signature else ()
+        for name, value in zip(parameters, inputs, strict=False):
+            if name in _SHIFTS and isinstance(value, Place):
+                self._shifts.add(self._base[value.number])
+
+    def _range(self, number: int, shape: tuple[int, ...]) -> float:
+        """Return what the elements of a tensor lie below and above the negative of; 0 if above 0.
+
+        Products then neither grow nor vanish from layer to layer: sums have a variance of 1.
+        """
+        if number in self._factors and len(shape) > 1:
+            return round(sqrt(3 / max(prod(shape[1:]), 1)), 4)
+        return 0.1 if number in self._shifts else 0
 
     def _input(self, one: Any) -> Any:
         if isinstance(one, list):
@@ -160,11 +185,13 @@ class _Plan:
         place = self._new_place(one)
         key = (one.storage, one.device)
         inside = self._in_storage.get(key)
-        if inside is None or not self._has_room(inside, one):
+        is_number = inside is not None and not one.shape and one.dtype != inside.recorded.dtype
+        if inside is None or is_number or not self._has_room(inside, one):
             self._external[place.number] = place
             self._size[place.number] = one.end
-            self._in_storage[key] = place
             self._base[place.number] = place.number
+            if not is_number:  # PyTorch makes one of a Python number, in memory that was freed
+                self._in_storage[key] = place
         else:
             self._views.append(View(place, inside))
             self._base[place.number] = self._base[inside.number]
@@ -220,6 +247,10 @@ _INDEXED = {
     "aten::nll_loss_nd": (1, 0, -1),
     "aten::cross_entropy_loss": (1, 0, -1),
 }
+_PRODUCTS = re.compile(
+    r"aten::(add|badd)?b?(mm|matmul)$|aten::(linear|conv\w*|_?embedding(_bag)?|\w*attention\w*)$"
+)
+_SHIFTS = ("bias", "running_mean")
 _ALONG = {"aten::index_select": (2, 1), "aten::gather": (2, 1), "aten::scatter": (2, 1)}
 
 

@@ -31,12 +31,12 @@ import torch
 
 
 def new_tensor(num_bytes, dtype, offset, shape, strides, bound):
-    """Make a tensor of random elements; indices stay below a bound."""
+    """Make a tensor of random elements, below a bound if there is one."""
     memory = torch.zeros(max(num_bytes, 1), dtype=torch.uint8, device=DEVICE)
     whole = memory[: num_bytes // dtype.itemsize * dtype.itemsize].view(dtype)
     if dtype.is_floating_point or dtype.is_complex:
         if dtype.itemsize > 1:
-            whole.uniform_(0.01, 1.0)
+            whole.uniform_(-bound if bound else 0.01, bound or 1.0)
     elif dtype == torch.bool:
         whole.fill_(True)
     elif bound > 1:

@@ -101,8 +101,9 @@ def _reason(name: str) -> str:
 def _print_moves(title: str, moves: list[dict[str, Any]], console: Console) -> None:
     table = make_table(
         title,
-        **{"operation": "left", "with it": "right", "ranks": "left", "start": "right", "earlier": "right",
-           "at most": "right", "gain": "right", "moved after": "left", "blocked by": "left"},
+        **{"operation": "left", "with it": "right", "ranks": "left", "start": "right",
+           "earlier": "right", "at most": "right", "gain": "right", "moved after": "left",
+           "blocked by": "left"},
     )  # fmt: skip
     for row in moves:
         start = row["start_ns"]

@@ -7,6 +7,7 @@ import polars as pl
 
 from nadi.analyze.recorded.per_rank import per_rank
 from nadi.analyze.recorded.rank_events import RankEvents
+from nadi.model.arrays import Bools, Ints
 
 __all__ = ["IDLE_CAUSES", "idle_times"]
 
@@ -30,34 +31,51 @@ def idle_times(events: RankEvents, kernel_gap_ns: int = 30_000) -> pl.DataFrame:
         ``idle_percent`` (of the stream's idle time), ``gaps`` (their number), ``mean_ns``,
         ``min_ns``, ``median_ns``, ``max_ns`` (of a gap). O(work log work).
     """
-    start, rows = events.column("start"), events.work
+    start = events.column("start")
+    rows = _in_streams(events)
     device, stream = events.column("device")[rows], events.column("stream")[rows]
-    order = np.lexsort((start[rows], stream, device))
-    rows, device, stream = rows[order], device[order], stream[order]
     first = np.append(True, (device[1:] != device[:-1]) | (stream[1:] != stream[:-1]))
-    # the end of all earlier work of the stream: streams are shifted apart for one running maximum
-    number = np.cumsum(first) - 1
-    base = int(start[rows].min())
-    span = int(events.end[rows].max()) - base + 1
-    reach = np.maximum.accumulate(events.end[rows] - base + number * span)
-    idle_from = np.append(0, reach[:-1]) - number * span + base
-    call = events.launcher[rows]
-    launched = np.where(call >= 0, start[call], idle_from)
-    gap = start[rows] - idle_from
-    code = np.where(launched > idle_from, 0, np.where(gap < kernel_gap_ns, 1, 2))
-    chosen = ~first & (gap > 0)
-    gaps = pl.DataFrame({
-        "device": device[chosen], "stream": stream[chosen], "code": code[chosen],
-        "gap": gap[chosen],
-    })  # fmt: skip
-    table = gaps.group_by("device", "stream", "code").agg(
+    device, stream = device[first], stream[first]
+    idle_from = _idle_from(start[rows], start[rows] + events.column("duration")[rows], first)
+    chosen = ~first & (start[rows] > idle_from)
+    number = np.cumsum(first)[chosen] - 1
+    rows, idle_from = rows[chosen], idle_from[chosen]
+    gap, call = start[rows] - idle_from, events.launcher[rows]
+    is_late = (call >= 0) & (start[call] > idle_from)
+    code = np.where(is_late, 0, np.where(gap < kernel_gap_ns, 1, 2))
+    gaps = pl.DataFrame({"group": number * len(IDLE_CAUSES) + code, "gap": gap})
+    table = gaps.group_by("group").agg(
         idle_ns=pl.sum("gap"), gaps=pl.len().cast(pl.Int64), mean_ns=pl.mean("gap"),
         min_ns=pl.min("gap"), median_ns=pl.median("gap"), max_ns=pl.max("gap"),
-    ).sort("device", "stream", "code")  # fmt: skip
+    ).sort("group")  # fmt: skip
+    number, code = np.divmod(table["group"].to_numpy(), len(IDLE_CAUSES))
     causes = pl.Series(IDLE_CAUSES, dtype=pl.Enum(IDLE_CAUSES))
     of_stream = pl.sum("idle_ns").over("device", "stream")
-    return table.select(
-        "device", "stream", causes.gather(table["code"]).alias("cause"), "idle_ns",
+    return table.with_columns(
+        pl.Series("device", device[number]), pl.Series("stream", stream[number]),
+        causes.gather(code).alias("cause"),
+    ).select(
+        "device", "stream", "cause", "idle_ns",
         (100 * pl.col("idle_ns") / of_stream).alias("idle_percent"),
         "gaps", "mean_ns", "min_ns", "median_ns", "max_ns",
     )  # fmt: skip
+
+
+def _in_streams(events: RankEvents) -> Ints:
+    """Return the rows of device work by device, stream and start."""
+    rows = events.work
+    keys = (events.column(name)[rows] for name in ("start", "stream", "device"))
+    return rows[np.lexsort(tuple(keys))]
+
+
+def _idle_from(start: Ints, end: Ints, first: Bools) -> Ints:
+    """Return the end of all earlier work of each one's stream; 0 for the ``first`` of a stream.
+
+    Streams are shifted apart for one running maximum.
+    """
+    base = int(start.min())
+    shift = (np.cumsum(first) - 1) * (int(end.max()) - base + 1) - base
+    reach = np.maximum.accumulate(end + shift)
+    reach[1:] = reach[:-1] - shift[1:]
+    reach[first] = 0
+    return reach
