@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
 
@@ -10,7 +13,6 @@ from nadi.analyze.recorded.rank_events import RankEvents
 
 __all__ = ["full_queues", "queue_lengths", "queue_summary"]
 
-_PLACE = ("device", "stream")
 _STATISTICS = ("mean", "std", "min", "p25", "median", "p75", "max")
 
 
@@ -27,18 +29,13 @@ def queue_lengths(events: RankEvents) -> pl.DataFrame:
         A row per change, in order of time on each stream: ``device``, ``stream``, ``time_ns``
         (since the rank's first event), ``length`` after it. O(work log work).
     """
-    rows = events.work[events.launcher[events.work] >= 0]
-    start = events.column("start")
-    time = np.concatenate([start[events.launcher[rows]], start[rows]])
-    both = np.tile(rows, 2)
-    device, stream = events.column("device")[both], events.column("stream")[both]
-    order = np.lexsort((time, stream, device))  # stable: launches first
-    change = np.repeat(np.array([1, -1]), rows.size)[order]
-    # every stream ends with an empty queue, so one sum serves for all
-    return pl.DataFrame({
-        "device": device[order], "stream": stream[order],
-        "time_ns": time[order] - int(start.min()), "length": np.cumsum(change),
-    })  # fmt: skip
+    return pl.concat(
+        one.changes.select(
+            pl.lit(one.device).alias("device"), pl.lit(one.stream).alias("stream"),
+            "time_ns", "length",
+        )
+        for one in _queues(events)
+    )  # fmt: skip
 
 
 @per_rank("launches")
@@ -52,18 +49,12 @@ def queue_summary(events: RankEvents) -> pl.DataFrame:
         ``p75``, ``max`` of the length over its changes, as HTA counts; ``mean_over_time``, for
         which each length counts as long as it lasted. O(work log work).
     """
-    series = queue_lengths(events)
-    lasts = (pl.col("time_ns").shift(-1) - pl.col("time_ns")).over(_PLACE).fill_null(0)
-    length = pl.col("length")
-    return (
-        series.with_columns(lasts=lasts)
-        .group_by(_PLACE, maintain_order=True)
-        .agg(
-            changes=pl.len().cast(pl.Int64), mean=length.mean(), std=length.std(),
-            min=length.min(), p25=length.quantile(0.25, "linear"), median=length.median(),
-            p75=length.quantile(0.75, "linear"), max=length.max(),
-            mean_over_time=(length * pl.col("lasts")).sum() / pl.col("lasts").sum(),
-        )
+    length, lasts = pl.col("length"), _LASTS
+    return _of_each(
+        events, changes=pl.len().cast(pl.Int64), mean=length.mean(), std=length.std(),
+        min=length.min(), p25=length.quantile(0.25, "linear"), median=length.median(),
+        p75=length.quantile(0.75, "linear"), max=length.max(),
+        mean_over_time=(length * lasts).sum() / lasts.sum(),
     )  # fmt: skip
 
 
@@ -84,16 +75,52 @@ def full_queues(events: RankEvents, max_length: int = 1024) -> pl.DataFrame:
         Of streams whose queue ever was: ``device``, ``stream``, ``full_ns``, ``full_percent`` of
         the time from the first to the last change. O(work log work).
     """
-    lasts = (pl.col("time_ns").shift(-1) - pl.col("time_ns")).over(_PLACE).fill_null(0)
     is_full = pl.col("length") >= max_length
+    full = _LASTS.filter(is_full).sum()
     return (
-        queue_lengths(events)
-        .with_columns(lasts=lasts)
-        .group_by(_PLACE, maintain_order=True)
-        .agg(
-            full_ns=pl.col("lasts").filter(is_full).sum(), was_full=is_full.any(),
-            full_percent=100 * pl.col("lasts").filter(is_full).sum() / pl.col("lasts").sum(),
+        _of_each(
+            events, full_ns=full, was_full=is_full.any(), full_percent=100 * full / _LASTS.sum()
         )
         .filter("was_full")
         .drop("was_full")
-    )  # fmt: skip
+    )
+
+
+class _Queue(NamedTuple):
+    """The queue of one stream: a row per change, with ``time_ns`` and ``length`` after it."""
+
+    device: int
+    stream: int
+    changes: pl.DataFrame
+
+
+_LASTS = (pl.col("time_ns").shift(-1) - pl.col("time_ns")).fill_null(0)
+"""How long each length lasts."""
+
+
+def _of_each(events: RankEvents, **values: pl.Expr) -> pl.DataFrame:
+    """Return a row per stream, with values of its queue."""
+    return pl.concat(
+        one.changes.select(
+            pl.lit(one.device).alias("device"), pl.lit(one.stream).alias("stream"), **values
+        )
+        for one in _queues(events)
+    )
+
+
+def _queues(events: RankEvents) -> Iterator[_Queue]:
+    """Yield the queues of streams, one after the other: there are many changes."""
+    rows = events.work[events.launcher[events.work] >= 0]
+    start = events.column("start")
+    device, stream = events.column("device")[rows], events.column("stream")[rows]
+    order = np.lexsort((stream, device))
+    rows, device, stream = rows[order], device[order], stream[order]
+    first = np.append(True, (device[1:] != device[:-1]) | (stream[1:] != stream[:-1]))
+    for place, mine in zip(
+        np.flatnonzero(first).tolist(), np.split(rows, np.flatnonzero(first)[1:]), strict=True
+    ):
+        time = np.concatenate([start[events.launcher[mine]], start[mine]])
+        order = np.argsort(time, kind="stable")  # launches first
+        length = np.cumsum(np.where(order < mine.size, 1, -1))
+        changes = pl.DataFrame({"time_ns": time[order] - int(start.min()), "length": length})
+        yield _Queue(int(device[place]), int(stream[place]), changes)
