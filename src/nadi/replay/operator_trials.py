@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from nadi.errors import UsageError
 from nadi.formats.trace_files import read
+from nadi.progress import tell
 from nadi.replay.recorded_calls import (
     COMMUNICATION,
     RecordedCall,
@@ -254,13 +255,17 @@ def load_source(text: str, **names: Any) -> dict[str, Any]:
 
 
 def _failures(plan: ReplayPlan, device: str) -> dict[int, str]:
-    """Call everything once, and return the rows that failed with the reason."""
+    """Call everything once, and return the rows that failed with the reason.
+
+    Tells a listener of :mod:`nadi.progress` how many calls are done.
+    """
     torch: Any = importlib.import_module("torch")
     made = load_source(replay_source(plan._replace(calls=()), device=device).text)
     view, found = made["view"], {}
     with torch.no_grad():
         tensors = made["externals"]()
-        for planned in plan.calls:
+        for number, planned in enumerate(plan.calls):
+            tell(number, len(plan.calls))
             try:
                 for place, base in planned.views:
                     tensors[place.number] = view(tensors[base.number], *_layout(place.recorded))

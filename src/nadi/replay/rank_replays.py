@@ -6,6 +6,7 @@ import importlib
 import multiprocessing
 import os
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from nadi.errors import Parameter, UsageError
 from nadi.model.trace import Trace
+from nadi.progress import listening
 from nadi.replay.operator_trials import Skipped
 from nadi.replay.replay_run import (
     PreparedReplay,
@@ -149,10 +151,10 @@ def _replay(
     groups: Sequence[tuple[int, ...]] = (),
 ) -> RankReplay:  # fmt: skip
     communicates = bool(options.backend)
-    progress(f"rank {rank}: calling each operator once")
-    prepared = prepare_replay(
-        trace, device=options.device, communicates=communicates, operator=options.operator
-    )
+    with listening(_trials(rank, progress)):
+        prepared = prepare_replay(
+            trace, device=options.device, communicates=communicates, operator=options.operator
+        )
     communicator = None
     if communicates:
         communicator = Communicator(prepared.groups)
@@ -166,6 +168,19 @@ def _replay(
     return RankReplay(
         prepared.num_operators, calls, found.skipped, found.replaced, times, prepared.script
     )
+
+
+def _trials(rank: int, progress: Callable[[str], None]) -> Callable[[int, int], None]:
+    """Return what says each second how many operators were tried, in each round anew."""
+    told = -1.0
+
+    def say(done: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= 1:
+            told = time.monotonic()
+            progress(f"rank {rank}: trying operators, {done:,} of {total:,}")
+
+    return say
 
 
 def _outlook(prepared: PreparedReplay, rank: int, repeats: int) -> str:
