@@ -3,9 +3,10 @@
 Usage: python verification/folded.py [--all] [PART ...]; without --all a drawn share of the cases.
 
 ``generated``: language models, dense and with experts, on 1 to 16 stages and up to 1,024 data
-parallel ranks. ``skewed``: ranks with times of their own. ``files``: from traces and back to the
-same bytes. ``recorded``: cpu_ddp4. ``largest``: GPT-3 on 32,768 ranks, in a process of its own.
-``fewer``: scaled down.
+parallel ranks. ``tied``: collectives of two groups that begin at once, whose order changes the
+step: the whole is inside the bound. ``skewed``: ranks with times of their own. ``files``: from
+traces and back to the same bytes. ``recorded``: cpu_ddp4. ``largest``: GPT-3 on 32,768 ranks, in a
+process of its own. ``fewer``: scaled down.
 """
 
 from __future__ import annotations
@@ -57,6 +58,21 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "experts, pp 1": ("mixtral-8x7b", {"tp": 2, "dp": 8, "ep": 8, "global_batch": 16}),
     "experts, pp 4": (
         "mixtral-8x7b", {"tp": 2, "pp": 4, "dp": 8, "ep": 8, "global_batch": 64},
+    ),
+}  # fmt: skip
+TIED: dict[str, tuple[str, dict[str, Any]]] = {
+    "experts on ranks of their own": (
+        "mixtral-8x7b", {"tp": 2, "pp": 2, "dp": 4, "ep": 4, "global_batch": 16, "sequence": 2048},
+    ),
+    "experts, zero 3": (
+        "mixtral-8x7b",
+        {"tp": 2, "dp": 4, "ep": 2, "zero": 3, "global_batch": 8, "sequence": 1024},
+    ),
+    "tp and zero 3": (
+        "llama3-8b", {"tp": 2, "dp": 4, "zero": 3, "global_batch": 8, "sequence": 1024},
+    ),
+    "context parallel": (
+        "gpt3-1.3b", {"tp": 2, "pp": 4, "dp": 2, "cp": 2, "global_batch": 16, "sequence": 1024},
     ),
 }  # fmt: skip
 SKEWED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -116,6 +132,20 @@ def generated(checks: Checks) -> None:
                  and a.operands.equals(b.operands) and a.tensors.equals(b.tensors)
                  for a, b in traces]  # fmt: skip
         checks.add_many(f"{what}: unfolded as it was", sum(equal), len(equal))
+
+
+def tied(checks: Checks) -> None:
+    for what in share(list(TIED), 2):
+        model, plan = TIED[what]
+        job = nadi.llm_job(model, **plan)
+        system = nadi.load_system("dgx-h100", len(job.traces))
+        truth, done = whole(job, system), nadi.simulate(nadi.fold(job), system)
+        bound = done.bound
+        assert bound is not None
+        width = (bound.high_ns - bound.low_ns) / truth.makespan
+        told = f"{done.makespan / truth.makespan - 1:+.2%}, bound {width:.0%} wide"
+        inside = bound.low_ns <= truth.makespan <= bound.high_ns
+        checks.add(f"{what}: the whole is inside the bound", inside, told)
 
 
 def skews(size: int, seed: int) -> dict[str, Any]:
@@ -246,6 +276,6 @@ def largest(checks: Checks) -> None:
 
 if __name__ == "__main__":
     run_parts({
-        "generated": generated, "skewed": skewed, "files": files, "recorded": recorded,
-        "largest": largest, "fewer": fewer,
+        "generated": generated, "tied": tied, "skewed": skewed, "files": files,
+        "recorded": recorded, "largest": largest, "fewer": fewer,
     })  # fmt: skip

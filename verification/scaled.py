@@ -43,6 +43,8 @@ class Case(NamedTuple):
 DENSE = {"tp": 2, "pp": 2, "dp": 2, "global_batch": 8}
 SHARDED = {"tp": 2, "dp": 4, "zero": 3, "global_batch": 4}
 EXPERTS = {"pp": 2, "dp": 4, "ep": 2, "global_batch": 8}
+OWN_EXPERTS = {"tp": 2, "dp": 4, "ep": 2, "global_batch": 4}
+SPLIT_EXPERTS = {"tp": 2, "pp": 2, "dp": 2, "global_batch": 8}
 PLAIN = {**DENSE, "sequence_parallel": False, "zero": 0}
 INTERLEAVED = {**DENSE, "schedule": "interleaved", "chunks": 2}
 GPIPE = {**DENSE, "schedule": "gpipe", "recompute": "full"}
@@ -54,6 +56,11 @@ CASES = (
     Case("gpt3-1.3b", INTERLEAVED, {"pp": 4, "dp": 8}),
     Case("llama3-8b", SHARDED, {"tp": 8, "dp": 8}),
     Case("mixtral-8x7b", EXPERTS, {"pp": 8, "dp": 8}),
+    Case("mixtral-8x7b", OWN_EXPERTS, {"tp": 4}),
+    Case("mixtral-8x7b", OWN_EXPERTS | {"zero": 3}, {"tp": 8, "dp": 8}),
+    Case("mixtral-8x7b", SPLIT_EXPERTS, {"tp": 8, "pp": 4}),
+    Case("mixtral-8x7b", SPLIT_EXPERTS | {"sequence_parallel": False}, {"tp": 4, "dp": 8}),
+    Case("deepseek-v3", SPLIT_EXPERTS | {"ep": 2}, {"tp": 8}),
     Case("gpt3-1.3b", DENSE, {"tp": 8, "dp": 32}),
     Case("gpt3-1.3b", DENSE, {"tp": 8, "pp": 8, "dp": 8}),
     Case("llama3-8b", SHARDED, {"tp": 8, "dp": 64}),
@@ -86,6 +93,30 @@ def generated(checks: Checks) -> None:
         is_close = abs(error) <= (CLOSE if {"tp"} & set(axes) else 0)
         checks.add(f"{model}, 8 to {ranks:,} ranks ({what})", is_close, told)
         checks.add("  as many nodes", scaled.job.num_nodes == truth.num_nodes)
+        ours, theirs = _exchanged(scaled.job), _exchanged(truth)
+        names = ours.keys() == theirs.keys()
+        counts = names and all(ours[key][0] == theirs[key][0] for key in theirs)
+        checks.add("  as many collectives and messages of each group", counts)
+        apart = [ours[key][1] / max(theirs[key][1], 1) - 1 for key in theirs] if names else [1.0]
+        worst = max(map(abs, apart), default=0.0)
+        checks.add("  their bytes", worst <= CLOSE, f"{worst:.4%} apart at most")
+
+
+def _exchanged(job: nadi.model.Job) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return the number of operations and of bytes by role of a group and type, of all ranks."""
+    found: Counter[tuple[str, str]] = Counter()
+    moved: Counter[tuple[str, str]] = Counter()
+    ranks_of = Counter(map(id, job.traces))
+    for trace in {id(one): one for one in job.traces}.values():
+        roles = trace.groups["name"].to_list()
+        rows = trace.nodes.select(pl.col("comm_type").cast(pl.String), "group", "comm_bytes")
+        counted = rows.group_by("comm_type", "group").agg(pl.len(), pl.col("comm_bytes").sum())
+        for kind, group, number, size in counted.iter_rows():
+            if kind != "none":
+                key = roles[group] if group >= 0 else "", kind
+                found[key] += number * ranks_of[id(trace)]
+                moved[key] += size * ranks_of[id(trace)]
+    return {key: (found[key], moved[key]) for key in found}
 
 
 def recorded(checks: Checks) -> None:

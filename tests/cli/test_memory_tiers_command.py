@@ -94,3 +94,32 @@ def test_several_jobs_share_memory_and_are_asked_what_other_memory_would_do(
     error = capsys.readouterr().err
     assert "no memory tier or path 'hbf'" in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_what_operations_that_take_less_time_would_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with nadi.generate.JobBuilder(2) as builder:
+        for rank in builder.ranks:
+            rank.compute(
+                "optimizer", duration="2 ms", after=[rank.compute("layer", duration="4 ms")]
+            )
+    job = tmp_path / "job"
+    nadi.generate.write_job(builder.job, job)
+    small = tmp_path / "small.nadi"
+    run("fold", job, "-o", small)
+    capsys.readouterr()
+    for given in (job, small):
+        run("simulate", given, *SYSTEM, "--what-if", "scale layer 0.5", "--json")
+        (changed,) = json.loads(capsys.readouterr().out)["what_if"]
+        assert changed == {
+            "change": "scale layer 0.5", "makespan_ns": 4_000_000, "gain_ns": 2_000_000,
+        }  # fmt: skip
+    run("simulate", small, *SYSTEM, "--what-if", "scale layer 0.5")
+    assert "after changes" in capsys.readouterr().out
+    for text, words in (("zoom layer 2", "memory NAME.KEY VALUE"), ("scale head 2", "'head' match"),
+                        ("", "is not a known change")):  # fmt: skip
+        assert main(["simulate", str(small), *SYSTEM, "--what-if", text]) == 2
+        error = capsys.readouterr().err
+        assert words in error
+        assert len(error.strip().splitlines()) == 1

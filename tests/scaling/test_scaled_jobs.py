@@ -13,7 +13,8 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.errors import UsageError
-from nadi.generate import write_job
+from nadi.generate import LanguageModel, write_job
+from nadi.generate.llm.model_description import LatentAttention, MixtureOfExperts
 from nadi.model import Job
 from nadi.model.rank_groups import RankGroups
 from nadi.pipeline import scaled_step
@@ -22,6 +23,8 @@ from nadi.scaling import ScaledJob
 from tests.amounts import examples
 
 PLAN: dict[str, Any] = {"tp": 2, "pp": 2, "dp": 2, "global_batch": 8, "sequence": 512}
+MLA = LatentAttention(kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+                      q_lora_rank=48)  # fmt: skip
 COLUMNS = ["name", "kind", "phase", "comm_type", "comm_bytes", "flops", "bytes", "layer",
            "micro_batch", "stream", "src", "dst", "tag"]  # fmt: skip
 
@@ -104,7 +107,13 @@ def test_shares_are_those_that_are_generated(shared: bool) -> None:
     plan = PLAN | {"sequence_parallel": shared}
     truth = nadi.llm_job("gpt3-125m", **(plan | {"tp": 4}))
     scaled = nadi.scale(nadi.llm_job("gpt3-125m", **plan), tp=4)
-    for rank in (0, 9, 15):
+    assert_shares_equal(scaled, truth)
+
+
+def assert_shares_equal(scaled: ScaledJob, truth: Job) -> None:
+    """Raise AssertionError unless a job is as generated, but for few parameters."""
+    world = len(truth.traces)
+    for rank in (0, world // 2 + 1, world - 1):
         ours, theirs = rows_of(scaled.job, rank), rows_of(truth, rank)
         names = ["flops", "bytes", "comm_bytes"]
         assert ours.drop(names).equals(theirs.drop(names))
@@ -121,6 +130,51 @@ def test_shares_are_those_that_are_generated(shared: bool) -> None:
             for one in (mine, other)
         ]
         assert shapes[0] == shapes[1]
+
+
+# tensor parallel ranks share each expert, or have experts of their own; some groups lie across them
+EXPERT_PLANS: list[dict[str, Any]] = [
+    {"dp": 2, "sequence_parallel": False},
+    {"dp": 4, "ep": 2, "zero": 3},
+    {"dp": 4, "ep": 2, "pp": 2, "zero": 0},
+    {"dp": 4, "ep": 2, "expert_tp": 2},
+    {"dp": 2, "ep": 4, "inference": "prefill"},
+]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("plan", EXPERT_PLANS)
+def test_experts_are_those_that_are_generated(plan: dict[str, Any], compressed: bool) -> None:
+    model = LanguageModel(
+        layers=2, hidden=256, heads=16, vocab=512, sequence=128, gated=True, norm="rmsnorm",
+        position="rope", ffn=512, mla=MLA if compressed else None,
+        moe=MixtureOfExperts(experts=8, top_k=2, expert_ffn=128, shared_experts=1,
+                             first_dense_layers=1 if compressed else 0),
+    )  # fmt: skip
+    plan = {"tp": 2, "global_batch": 16} | plan
+    large = plan | {"tp": 4} | ({"expert_tp": 4} if "expert_tp" in plan else {})
+    scaled = nadi.scale(nadi.llm_job(model, **plan), tp=4)
+    truth = nadi.llm_job(model, **large)
+    assert_shares_equal(scaled, truth)
+    ours, theirs = scaled.job.rank_groups, truth.rank_groups
+    assert ours is not None
+    assert theirs is not None
+    for role, ranks in theirs.members.items():
+        assert ours.members[role].tolist() == ranks.tolist()
+
+
+def test_experts_are_not_put_elsewhere() -> None:
+    plan = {"tp": 2, "dp": 4, "sequence": 512, "global_batch": 4}
+    alone = nadi.llm_job("mixtral-8x7b", ep=8, **plan)
+    with pytest.raises(UsageError, match="would be on 2: nothing says how its gradients"):
+        nadi.scale(alone, tp=4)
+    with pytest.raises(UsageError, match="do not divide the 4 ranks of a stage"):
+        nadi.scale(alone, tp=1)
+    job = nadi.fold(nadi.llm_job("mixtral-8x7b", ep=2, **plan))
+    assert job.rank_groups is not None
+    apart = dict(job.rank_groups.members) | {"ep": np.arange(8).reshape(2, 4).T}
+    with pytest.raises(UsageError, match="not on neighbouring ranks"):
+        nadi.scale(replace(job, rank_groups=RankGroups(apart, 8)), tp=4)
 
 
 @given(st.data())

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
     from nadi.model.trace import Trace
     from nadi.pricing.learned_prices import LearnedPrices
+    from nadi.simulator.machine.memory_changes import MemoryChange
     from nadi.simulator.machine.system import System
     from nadi.simulator.simulation import Simulation
+    from nadi.whatif.changes import Change
 
 __all__ = ["HELP", "command"]
 
@@ -115,9 +117,10 @@ _WhatIf = Annotated[
     list[str] | None,
     typer.Option(
         "--what-if", metavar="CHANGE", show_default=False,
-        help="Simulate again with other memory, such as 'memory cxl.bandwidth 2x' or 'memory "
-        "pcie.read 100GB/s': NAME.KEY of a memory tier or path of the system, and a factor or a "
-        "figure. KEY: bandwidth, read, write, latency, capacity. Repeat for several, each alone.",
+        help="Say what a change would do: one of nadi what-if, such as 'scale attention 0.5', or "
+        "other memory, such as 'memory cxl.bandwidth 2x' or 'memory pcie.read 100GB/s': NAME.KEY "
+        "of a memory tier or path of the system, and a factor or a figure. KEY: bandwidth, read, "
+        "write, latency, capacity. Repeat for several, each alone.",
     ),
 ]  # fmt: skip
 _Output = Annotated[
@@ -170,11 +173,9 @@ def command(
         progress("starting")
         from nadi.load.simulation_jobs import read_job
         from nadi.pipeline.jobs_together import name_jobs, simulate_placed, traces_of
-        from nadi.pipeline.simulated_jobs import with_other_memory
         from nadi.report.simulation_report import check_output
-        from nadi.simulator.machine.memory_changes import parse_memory_change
 
-        changes = [parse_memory_change(text) for text in what_if or []]
+        changes = _parsed(what_if or [])
         files = (network, system_config, remote_memory)
         if output:
             given = (*files, *(comm_group or []), *(measured or []), system, *job, prices)
@@ -194,11 +195,31 @@ def command(
             return simulate_placed(jobs, fit, on or [], groups, learned)
 
         jobs = name_jobs(job, found)
-        done, compared = with_other_memory(simulated, machine_for, changes)
+        done, compared = _simulated(simulated, machine_for, changes)
         left_out = _written(done, output, report, Path(job[0]).name, progress)
     _show(done, compared, as_json=as_json)
     if not as_json:
         _print_written(output, left_out, report)
+
+
+def _parsed(texts: Sequence[str]) -> list[Change | MemoryChange]:
+    if not texts:
+        return []
+    from nadi.pipeline.simulated_changes import parse_simulated_change
+
+    return [parse_simulated_change(text) for text in texts]
+
+
+def _simulated(
+    simulated: Callable[[Callable[[int], System]], Simulation],
+    machine_for: Callable[[int], System], changes: Sequence[Change | MemoryChange],
+) -> tuple[Simulation, pl.DataFrame | None]:  # fmt: skip
+    """Return the simulation, and what changes would do if there are any."""
+    if not changes:
+        return simulated(machine_for), None
+    from nadi.pipeline.simulated_changes import with_changes
+
+    return with_changes(simulated, machine_for, changes)
 
 
 def _check_page(report: Path, job: Sequence[str], *, overwrite: bool) -> None:
@@ -234,9 +255,9 @@ def _print_written(output: str, left_out: pl.DataFrame | None, report: Path | No
         output_console().print(f"wrote {report}", markup=False)
 
 
-def _show(done: Simulation, compared: pl.DataFrame, *, as_json: bool) -> None:
-    """Print the results, and what changes of memory would do."""
-    from nadi.report.memory_tier_report import other_memory_data, print_other_memory
+def _show(done: Simulation, compared: pl.DataFrame | None, *, as_json: bool) -> None:
+    """Print the results, and what changes would do."""
+    from nadi.report.memory_tier_report import changes_data, print_changes
     from nadi.report.simulation_report import (
         describe_simulation,
         print_simulation,
@@ -246,13 +267,14 @@ def _show(done: Simulation, compared: pl.DataFrame, *, as_json: bool) -> None:
 
     if as_json:
         data = describe_simulation(results_of(done))
-        if compared.height:
-            data["what_if"] = other_memory_data(compared)
+        if compared is not None:
+            data["what_if"] = changes_data(compared)
         sys.stdout.write(simulation_json(data).decode())
         return
     console = output_console()
     print_simulation(results_of(done), console)
-    print_other_memory(compared, console)
+    if compared is not None:
+        print_changes(compared, console)
 
 
 def _groups_of_jobs(

@@ -90,10 +90,13 @@ from .second_tier_studies import (
     TierQuestion as TierQuestion,
     study_second_tiers as study_second_tiers,
 )
+from .simulated_changes import (
+    parse_simulated_change as parse_simulated_change,
+    with_changes as with_changes,
+)
 from .simulated_jobs import (
     bound_answer as bound_answer,
     simulate as simulate,
-    with_other_memory as with_other_memory,
 )
 from .swept_searches import SweptSearch as SweptSearch, sweep_search as sweep_search
 from .tier_sweeps import TierGrid as TierGrid, sweep_tiers as sweep_tiers

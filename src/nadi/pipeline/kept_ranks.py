@@ -66,6 +66,10 @@ def kept_ranks(job: FoldedJob, size: int) -> KeptRanks:
             "job", "its ranks have no process groups by role, of which some could be left out",
             "scale down a job whose groups of each kind have one size and share no rank",
         )  # fmt: skip
+    if size >= groups.world_size:
+        raise UsageError(
+            f"{size} ranks", f"the job has {groups.world_size} ranks", "give fewer than these",
+        )  # fmt: skip
     axes = _axes(groups)
     choices = [_sizes(axis, job) for axis in axes]
     found: dict[int, list[tuple[int, ...]]] = {}
@@ -77,13 +81,15 @@ def kept_ranks(job: FoldedJob, size: int) -> KeptRanks:
         kept = _kept(groups, axes, sizes)
         if kept is not None and set(job.of[kept.ranks].tolist()) == set(job.of.tolist()):
             return kept
-    fits = ", ".join(map(str, sorted(found)[:_TOLD])) or "none"
+    fits = ", ".join(map(str, sorted(found)[:_TOLD]))
     parts = " x ".join(
         f"{min(one)} of {axis.role}" for one, axis in zip(choices, axes, strict=True)
     )
     raise UsageError(
         f"{size} ranks", f"the job needs at least {parts or groups.world_size}, or does not divide "
-        "into so many", f"numbers that may fit: {fits}",
+        "into so many",
+        f"numbers that may fit: {fits}" if fits
+        else "none fits: ranks of a group differ or exchange messages, so all remain",
     )  # fmt: skip
 
 
@@ -105,8 +111,9 @@ def _axes(groups: RankGroups) -> list[_Axis]:
         found.append(_Axis(role, place, size, int(np.diff(np.sort(members[0])).min())))
     if distinct.max() + 1 < groups.world_size:
         raise UsageError(
-            "job", "its groups do not tell all ranks apart", "scale down a job with groups along "
-            "each axis of its ranks",
+            "job", f"its groups ({', '.join(groups.members)}) are not those of axes of its ranks, "
+            "as groups of experts are not",
+            "scale down a job with groups along each axis of its ranks",
         )  # fmt: skip
     return sorted(found, key=lambda axis: axis.stride)
 

@@ -101,9 +101,8 @@ def replay(
     job = load_job(*paths)
     folder = None if output is None else Path(output)
     backend = "" if comm == "none" else comm
-    progress("replaying")
     options = ReplayOptions(device, backend, repeats, folder, overwrite, operator)
-    ranks = replay_ranks(job.traces, options)
+    ranks = replay_ranks(job.traces, options, progress)
     if not any(rank.calls for rank in ranks):
         raise UsageError(
             str(paths[0]), f"it has no {operator or 'operator'} that can be replayed",

@@ -7,23 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import polars as pl
-
 from nadi.folding.folded_job import FoldedJob
 from nadi.load.simulation_jobs import given_job, read_ranks
 from nadi.load.system_library import load_system
 from nadi.model.trace import Job, Trace
 from nadi.simulator.engine_driver import simulate_job
-from nadi.simulator.machine.memory_changes import MemoryChange
 from nadi.simulator.machine.system import System
-from nadi.simulator.results.contended_time import contended_times
+from nadi.simulator.results.contended_time import contended_times, tied_time
 from nadi.simulator.simulation import Simulation
 from nadi.simulator.time_bound import TimeBound
 
 if TYPE_CHECKING:
     from nadi.pricing.learned_prices import LearnedPrices
 
-__all__ = ["bound_answer", "simulate", "with_other_memory"]
+__all__ = ["bound_answer", "simulate"]
 
 _ENDS: tuple[Literal["low"], Literal["high"]] = ("low", "high")
 
@@ -79,52 +76,6 @@ def _simulated(
     return replace(simulate_job(job, system, custom), priced=priced)
 
 
-def with_other_memory(
-    simulated: Callable[[Callable[[int], System]], Simulation],
-    machine_for: Callable[[int], System],
-    changes: Sequence[MemoryChange],
-) -> tuple[Simulation, pl.DataFrame]:
-    """Simulate jobs, and again with each of some changes of their system's memory, each alone.
-
-    Parameters
-    ----------
-    simulated
-        Simulates the jobs on the systems that a function gives for numbers of ranks.
-    machine_for
-        Such a function, of the system without changes.
-    changes
-        Of the system.
-
-    Returns
-    -------
-    Simulation
-        Without changes.
-    polars.DataFrame
-        ``change`` (text), ``makespan`` and ``gain`` (ns), a row per change.
-
-    Raises
-    ------
-    UsageError
-        If the system does not have what a change names.
-    """
-
-    def checked(num_ranks: int) -> System:
-        system = machine_for(num_ranks)
-        for change in changes:  # what is not there is told at once
-            change.apply(system)
-        return system
-
-    def other(change: MemoryChange) -> Callable[[int], System]:
-        return lambda num_ranks: change.apply(machine_for(num_ranks))
-
-    done = simulated(checked)
-    times = [simulated(other(change)).makespan for change in changes]
-    gains = [done.makespan - time for time in times]
-    columns = {"change": list(map(str, changes)), "makespan": times, "gain": gains}
-    table = pl.DataFrame(columns, {"change": pl.String, "makespan": pl.Int64, "gain": pl.Int64})
-    return done, table
-
-
 def bound_answer(
     job: FoldedJob, system: System, answer: Callable[[Simulation], int]
 ) -> tuple[int, TimeBound]:
@@ -162,8 +113,10 @@ def _bound(
 ) -> TimeBound:  # fmt: skip
     """Return the answers for the least and largest times, and for other orders of messages."""
     if not job.times_vary:
-        return TimeBound(answer(done), answer(done))
+        time, tied = answer(done), tied_time(done)
+        return TimeBound(max(time - tied, 0), time + tied, tied)
     low, high = (_simulated(job.at(which), system, prices) for which in _ENDS)
     contended = max(int(contended_times(one).max(initial=0)) for one in (low, done, high))
+    contended = max(contended, *(tied_time(one) for one in (low, done, high)))
     ends = sorted([answer(low), answer(done), answer(high)])
     return TimeBound(max(ends[0] - contended, 0), ends[-1] + contended, contended)

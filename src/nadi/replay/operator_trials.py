@@ -9,12 +9,14 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi.errors import UsageError
 from nadi.formats.trace_files import read
+from nadi.progress import tell
 from nadi.replay.recorded_calls import (
     COMMUNICATION,
     RecordedCall,
@@ -54,11 +56,14 @@ class Replayable(NamedTuple):
         Each call without a replay.
     replaced
         Names of operators instead of which the operators in them are called, and why.
+    trial_ns
+        How long it took to call all once.
     """
 
     plan: ReplayPlan
     skipped: tuple[Skipped, ...]
     replaced: tuple[Skipped, ...]
+    trial_ns: int
 
 
 def find_replayable(
@@ -83,7 +88,7 @@ def find_replayable(
         If there is no room for the tensors that are there before.
     """
     search = _Search(recorded, list(rows))
-    room = _free_bytes(device)
+    room, trial_ns = _free_bytes(device), 0
     for _ in range(_ROUNDS):
         refused = search.with_hidden_indices()
         refused |= search.refused(room, communicates=communicates)
@@ -97,14 +102,16 @@ def find_replayable(
                 f"{format_bytes(plan.external_bytes)}, and {format_bytes(room)} are free",
                 "replay a part (nadi extract)",
             )  # fmt: skip
+        begin = time.perf_counter_ns()
         failed = _failures(plan, device)
+        trial_ns = time.perf_counter_ns() - begin
         if failed:
             search.replace(failed)
             continue
         different = _other_operators(plan, recorded, device)
         if not search.replace(different, only_outer=True):
             break
-    return Replayable(search.plan(), tuple(search.skipped), tuple(search.replaced))
+    return Replayable(search.plan(), tuple(search.skipped), tuple(search.replaced), trial_ns)
 
 
 class _Search:
@@ -248,13 +255,17 @@ def load_source(text: str, **names: Any) -> dict[str, Any]:
 
 
 def _failures(plan: ReplayPlan, device: str) -> dict[int, str]:
-    """Call everything once, and return the rows that failed with the reason."""
+    """Call everything once, and return the rows that failed with the reason.
+
+    Tells a listener of :mod:`nadi.progress` how many calls are done.
+    """
     torch: Any = importlib.import_module("torch")
     made = load_source(replay_source(plan._replace(calls=()), device=device).text)
     view, found = made["view"], {}
     with torch.no_grad():
         tensors = made["externals"]()
-        for planned in plan.calls:
+        for number, planned in enumerate(plan.calls):
+            tell(number, len(plan.calls))
             try:
                 for place, base in planned.views:
                     tensors[place.number] = view(tensors[base.number], *_layout(place.recorded))

@@ -6,7 +6,8 @@ import importlib
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -14,19 +15,22 @@ from typing import Any, NamedTuple
 
 from nadi.errors import Parameter, UsageError
 from nadi.model.trace import Trace
+from nadi.progress import listening
 from nadi.replay.operator_trials import Skipped
 from nadi.replay.replay_run import (
+    PreparedReplay,
     ReplayOptions,
     ReplayTimes,
     prepare_replay,
     run_replay,
 )
 from nadi.replay.replayed_communication import Communicator
+from nadi.units import format_bytes, format_ns
 
 __all__ = ["RankReplay", "replay_ranks"]
 
-# else torch logs each start and stop of its recorders
-_QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR", "KINETO_LOG_LEVEL": "5"}
+# else torch logs each start and stop of its recorders; kineto has levels up to 5
+_QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR", "KINETO_LOG_LEVEL": "6"}
 
 
 class RankReplay(NamedTuple):
@@ -62,8 +66,20 @@ class _Place(NamedTuple):
     store: Path
 
 
-def replay_ranks(traces: Sequence[Trace], options: ReplayOptions) -> tuple[RankReplay, ...]:
+def replay_ranks(
+    traces: Sequence[Trace], options: ReplayOptions,
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[RankReplay, ...]:  # fmt: skip
     """Replay all ranks of a job.
+
+    Parameters
+    ----------
+    traces
+        One per rank.
+    options
+        How they are replayed.
+    progress
+        Called with what is done next, and how long it takes.
 
     Raises
     ------
@@ -72,7 +88,8 @@ def replay_ranks(traces: Sequence[Trace], options: ReplayOptions) -> tuple[RankR
     """
     _check_device(options.device)
     if not options.backend:
-        return tuple(_replay(trace, rank, options) for rank, trace in enumerate(traces))
+        return tuple(_replay(trace, rank, options, progress) for rank, trace in enumerate(traces))
+    progress(f"replaying in {len(traces)} processes")
     context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -124,22 +141,25 @@ def _replay_in_group(
         world_size=place.size,
     )  # fmt: skip
     try:
-        return _replay(trace, place.rank, options, groups)
+        return _replay(trace, place.rank, options, lambda _: None, groups)
     finally:
         distributed.destroy_process_group()
 
 
 def _replay(
-    trace: Trace, rank: int, options: ReplayOptions, groups: Sequence[tuple[int, ...]] = ()
-) -> RankReplay:
+    trace: Trace, rank: int, options: ReplayOptions, progress: Callable[[str], None],
+    groups: Sequence[tuple[int, ...]] = (),
+) -> RankReplay:  # fmt: skip
     communicates = bool(options.backend)
-    prepared = prepare_replay(
-        trace, device=options.device, communicates=communicates, operator=options.operator
-    )
+    with listening(_trials(rank, progress)):
+        prepared = prepare_replay(
+            trace, device=options.device, communicates=communicates, operator=options.operator
+        )
     communicator = None
     if communicates:
         communicator = Communicator(prepared.groups)
         communicator.make_groups(groups)
+    progress(_outlook(prepared, rank, options.repeats))
     times = run_replay(
         prepared, options, rank=rank, communicator=communicator
     )  # fmt: skip
@@ -147,4 +167,26 @@ def _replay(
     calls = tuple(one.call.row for one in found.plan.calls)
     return RankReplay(
         prepared.num_operators, calls, found.skipped, found.replaced, times, prepared.script
+    )
+
+
+def _trials(rank: int, progress: Callable[[str], None]) -> Callable[[int, int], None]:
+    """Return what says each second how many operators were tried, in each round anew."""
+    told = -1.0
+
+    def say(done: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= 1:
+            told = time.monotonic()
+            progress(f"rank {rank}: trying operators, {done:,} of {total:,}")
+
+    return say
+
+
+def _outlook(prepared: PreparedReplay, rank: int, repeats: int) -> str:
+    """Say how long a replay will take."""
+    plan, took = prepared.replayable.plan, prepared.replayable.trial_ns
+    return (
+        f"rank {rank}: {len(plan.calls):,} operators on {format_bytes(plan.external_bytes)} of "
+        f"tensors took {format_ns(took)}; they run {repeats + 1} times or more"
     )

@@ -121,6 +121,8 @@ def _times(ratio: float) -> str:
 def _variation(described: dict[str, Any]) -> str:
     if described["times_vary"]:
         return "alike ranks took different times: answers have a bound (nadi simulate prints it)"
+    if 1 < described["ranks"] == len(described["classes"]):
+        return "no two ranks are alike, so all are kept: exact"
     if any(one["iterations_vary"] for one in described["classes"]):
         return "iterations have times of their own; alike ranks took the same times: exact"
     return "alike ranks and iterations took the same times: exact"

@@ -12,7 +12,7 @@ from nadi.report.text_layout import make_table, name_cell, print_table, with_uni
 from nadi.simulator.results.simulation_results import SimulationResults
 from nadi.units import format_bytes, format_count, format_ns, format_percent
 
-__all__ = ["other_memory_data", "print_other_memory", "print_tiers", "tier_data"]
+__all__ = ["changes_data", "print_changes", "print_tiers", "tier_data"]
 
 _SHOWN = 8  # operations that wait
 
@@ -105,16 +105,16 @@ def _print_waits(results: SimulationResults, console: Console) -> None:
         console.print(f"and {format_count(table.height - _SHOWN)} more; --json prints all")
 
 
-def other_memory_data(compared: pl.DataFrame) -> pl.DataFrame:
-    """Add units to the columns that say what changes of memory would do."""
+def changes_data(compared: pl.DataFrame) -> pl.DataFrame:
+    """Add units to the columns that say what changes would do."""
     return compared.rename({"makespan": "makespan_ns", "gain": "gain_ns"})
 
 
-def print_other_memory(compared: pl.DataFrame, console: Console) -> None:
-    """Print what each change of memory would do."""
-    if not compared.height:
-        return
-    page = make_table("with other memory", change="left", time="right", gain="right",
+def print_changes(compared: pl.DataFrame, console: Console) -> None:
+    """Print what each change would do."""
+    of_memory = compared["change"].str.starts_with("memory ").all()
+    title = "with other memory" if of_memory else "after changes"
+    page = make_table(title, change="left", time="right", gain="right",
                       share="right")  # fmt: skip
     for change, makespan, gain in compared.iter_rows():
         before = max(makespan + gain, 1)

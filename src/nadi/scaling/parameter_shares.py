@@ -7,6 +7,7 @@ which tells how many there are.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +18,12 @@ from nadi.model.trace import Trace
 from nadi.pricing.operations import OP_CLASSES
 from nadi.scaling.class_rows import RowSizes
 from nadi.scaling.rank_blocks import RoleNames
-from nadi.scaling.shared_sizes import comm_types, of_role
+from nadi.scaling.shared_sizes import comm_types, is_sharded, of_role
 
-__all__ = ["FEW", "ParameterShares", "parameter_shares"]
+__all__ = ["FEW", "GRADIENT", "ParameterShares", "parameter_shares"]
+
+GRADIENT = ".weight_gradient"
+"""How names of products end that make the gradients of weights."""
 
 FEW = 8
 """Bytes up to which a sum is one of numbers, such as a norm, and of no gradients."""
@@ -37,17 +41,27 @@ class ParameterShares(NamedTuple):
     of_row
         float64, shape (nodes,): of data parallel communication.
     of_stage
-        Of all parameters, which the optimizer updates.
+        Of all parameters that are no experts', which the optimizer updates.
+    parameters
+        How many these are on a rank.
     """
 
     of_row: Floats
     of_stage: float
+    parameters: int
 
 
 def parameter_shares(
-    trace: Trace, sizes: RowSizes, names: RoleNames, share: float
+    trace: Trace, sizes: RowSizes, names: RoleNames, share: float, products: Collection[str]
 ) -> ParameterShares:
-    """Return by what the parameters of each layer change, if products have ``share`` of theirs."""
+    """Return by what the parameters of each layer change, if products have ``share`` of theirs.
+
+    Parameters
+    ----------
+    products
+        Names of those whose weights are shared, in the forward; those of experts are not among
+        them.
+    """
     text = trace.nodes["name"].cast(pl.String).to_list()
     layer = trace.column("layer").tolist()
     keys = [str(one) if one >= 0 else name.partition(".")[0]
@@ -57,11 +71,12 @@ def parameter_shares(
     is_sum = np.isin(types, ("all_reduce", "reduce_scatter")) & (sizes.comm_bytes > FEW)
     of_dp = of_role(trace, [names.dp]) if names.dp else np.zeros_like(is_sum)
     gradients = _first_of(text, keys, np.flatnonzero(of_dp & is_sum & ~of_optimizer))
-    products = (sizes.work.op_class == _GEMM) & np.array(
-        [name.endswith(".weight_gradient") for name in text], dtype=np.bool_
+    of_weights = (sizes.work.op_class == _GEMM) & np.array(
+        [name.endswith(GRADIENT) and name.removesuffix(GRADIENT) in products for name in text],
+        dtype=np.bool_,
     )
     weights: dict[str, int] = {}
-    for key, rows in _first_of(text, keys, np.flatnonzero(products)).items():
+    for key, rows in _first_of(text, keys, np.flatnonzero(of_weights)).items():
         weights[key] = sum(int(sizes.work.shape[row, 1:3].prod()) for row in rows)
     tables = np.flatnonzero(of_role(trace, [_EMBEDDING]) & is_sum)
     size = {key: sum(int(sizes.comm_bytes[row]) for row in rows)
@@ -75,7 +90,8 @@ def parameter_shares(
         shared["head"] = 0  # the product's weights are those of the embedding
     rest = sum(size[key] - shared[key] for key in size if key != _EMBEDDING)
     sums = np.flatnonzero(of_role(trace, [names.tp]) & is_sum & of_optimizer)
-    kept = min(int(sizes.comm_bytes[sums].sum()) / rest, 1.0) if sums.size and rest else 1.0
+    in_parts = sums.size and is_sharded(trace, [names.tp])
+    kept = min(int(sizes.comm_bytes[sums].sum()) / rest, 1.0) if in_parts and rest else 1.0
     new = {
         key: shared[key] * share + (size[key] - shared[key])
         * (1 if key == _EMBEDDING else kept + (1 - kept) * share)
@@ -85,7 +101,8 @@ def parameter_shares(
     whole = sum(new.values()) / sum(size.values()) if size else share
     of_ends = by_key.get(_EMBEDDING, by_key.get("head", whole))
     of_row = np.array([by_key.get(key, of_ends) for key in keys], dtype=np.float64)
-    return ParameterShares(of_row, whole)
+    count = sum(size.values()) // itemsize if size else sum(weights.values())
+    return ParameterShares(of_row, whole, count)
 
 
 def _first_of(text: list[str], keys: list[str], rows: np.ndarray) -> dict[str, list[int]]:

@@ -3,7 +3,7 @@
 Which size of a product is shared follows from the collectives beside it, as in Megatron-LM
 (Shoeybi et al., arXiv 1909.08053): a product whose output is summed by the tensor parallel group
 shares what it sums over, and others share their outputs. Gradients have the sizes of the forward in
-another order.
+another order. Experts are either shared so, too, or each rank has its own and a part of the tokens.
 """
 
 from __future__ import annotations
@@ -19,8 +19,16 @@ from nadi.model.dtypes import DTYPES
 from nadi.model.trace import Trace
 from nadi.pricing.operations import OP_CLASSES, Operations
 from nadi.scaling.class_rows import Origin, RankClass, RowSizes, resized, sizes_of
-from nadi.scaling.parameter_shares import FEW, parameter_shares
-from nadi.scaling.rank_blocks import RoleNames, resized_axis
+from nadi.scaling.expert_shares import (
+    ExpertRows,
+    ExpertShares,
+    expert_rows,
+    resized_groups,
+    share_experts,
+    updated,
+)
+from nadi.scaling.parameter_shares import FEW, GRADIENT, parameter_shares
+from nadi.scaling.rank_blocks import RoleNames
 from nadi.scaling.replicated_classes import Classes
 from nadi.scaling.shared_sizes import comm_types, of_role, with_more_members
 from nadi.simulator.machine.device import Device
@@ -29,9 +37,9 @@ __all__ = ["with_shares"]
 
 _CODE = {name: code for code, name in enumerate(OP_CLASSES)}
 _SHARED = ("softmax", "activation", "rope", "cross_entropy")  # by all, in each job
-_BETWEEN = ("norm", "add")  # on the stream of tokens, or inside of what is shared
+_BETWEEN = ("norm", "add", "permute")  # on the stream of tokens, or inside of what is shared
 _ITEM_SIZES = (2, *(dtype.itemsize for dtype in DTYPES))
-_M, _N, _K = 1, 2, 3
+_WHOLE, _M, _N, _K = 0, 1, 2, 3
 _ELSEWHERE: Wording = [
     "change ", Parameter("dp"), " and ", Parameter("pp"),
     " only, or generate the job with this degree (nadi generate llm)",
@@ -67,15 +75,22 @@ class _Product(NamedTuple):
     row, shape
         Where it is, and its sizes.
     shared
-        Which of these ranks share.
+        Which of these ranks share: tokens, outputs, what is summed, or none.
     is_padded
         Whether that one is rounded up, as a vocabulary is.
+    is_experts
+        Whether it is of experts.
     """
 
     row: int
     shape: tuple[int, ...]
     shared: int
     is_padded: bool
+    is_experts: bool
+
+    @property
+    def shares_weights(self) -> bool:
+        return self.shared in (_N, _K) and not self.is_experts
 
 
 _Products: TypeAlias = dict[str, _Product]
@@ -117,14 +132,20 @@ def with_shares(job: Classes, names: RoleNames, wanted: int, device: Device | No
     if others := [role for role in job.groups.members if role not in _known(names)]:
         _refuse(f"it is not known how the sizes of groups {', '.join(others)} depend on it",
                 _ELSEWHERE)  # fmt: skip
-    listed = [_shared(one, names, change, device) for one in job.listed]
-    stride = int(members[0, 1] - members[0, 0])
-    axis = resized_axis(job.groups, stride, change.before, change.after)
+    found = [expert_rows(one.trace, sizes_of(one.trace), names) for one in job.listed]
+    is_split = any(one.is_split for one in found)
+    experts = ExpertShares(change.before, change.after, is_split, job.groups)
+    has_gradients = any("backward" in one.trace.nodes["phase"] for one in job.listed)
+    axis = resized_groups(job.groups, names, experts, has_gradients=has_gradients)
+    listed = [
+        _shared(one, names, rows, experts, device)
+        for one, rows in zip(job.listed, found, strict=True)
+    ]
     return Classes(tuple(listed), job.of[axis.old], axis.groups)
 
 
 def _known(names: RoleNames) -> tuple[str, ...]:
-    return (names.tp, names.dp, names.pp, names.cp, "embedding")
+    return (names.tp, names.dp, names.pp, names.cp, names.ep, names.edp, "embedding")
 
 
 def _refuse(what: str, remedy: Wording) -> NoReturn:
@@ -145,13 +166,19 @@ def _check_rows(job: Classes) -> None:
                 "told how ranks share them", ["change ", Parameter("dp"), " only"])  # fmt: skip
 
 
-def _shared(one: RankClass, names: RoleNames, change: _Change, device: Device | None) -> RankClass:
-    trace = one.trace
+def _shared(
+    one: RankClass, names: RoleNames, rows_of: ExpertRows, experts: ExpertShares,
+    device: Device | None,
+) -> RankClass:  # fmt: skip
+    trace, change = one.trace, _Change(experts.before, experts.after)
     sizes, text = sizes_of(trace), trace.nodes["name"].cast(pl.String).to_list()
-    products = _products(trace, sizes, names)
+    products = _products(trace, sizes, names, rows_of)
     stream = _stream(trace, sizes, names, products)
     _check_heads(sizes.work, products, stream, change)
-    parameters = parameter_shares(trace, sizes, names, change.before / change.after)
+    products = _with_own_tokens(products, stream, change)
+    dense = [name for name, product in products.items() if product.shares_weights]
+    parameters = parameter_shares(trace, sizes, names, change.before / change.after, dense)
+    of_update = updated(trace, names, parameters, _in_experts(sizes, text, products), experts)
     origin = with_more_members(trace, sizes, [names.tp], change.before, change.after)
     done = np.zeros(len(text), dtype=np.bool_)
     for row in np.flatnonzero(sizes.work.op_class == _CODE["gemm"]).tolist():
@@ -160,11 +187,11 @@ def _shared(one: RankClass, names: RoleNames, change: _Change, device: Device | 
     done |= sizes.work.op_class == _CODE["embedding"]  # of all tokens, whose rows are zero or not
     for row in np.flatnonzero(sizes.work.op_class == _CODE["attention"]).tolist():
         sizes.work.shape[row, 0] = change.of(int(sizes.work.shape[row, 0]), "heads")
-    chosen = _in_parts(sizes.work, stream)
+    chosen = _in_parts(sizes.work, stream) & ~_of_whole(text, sizes.work, products)
     updates = _is_any(sizes.work, ("optimizer",))
     for column in (sizes.work.flops, sizes.work.bytes):
         column[chosen] = change.about(column[chosen])
-        column[updates] = np.rint(column[updates] * parameters.of_stage)
+        column[updates] = np.rint(column[updates] * of_update)
     done |= chosen | updates | _is_any(sizes.work, _BETWEEN)
     origin[done & (sizes.work.op_class != _CODE["embedding"])] = Origin.RESIZED
     origin[updates] = Origin.GUESSED
@@ -172,6 +199,8 @@ def _shared(one: RankClass, names: RoleNames, change: _Change, device: Device | 
     if (left := np.flatnonzero(computes & ~done)).size:
         _refuse(f"it is not known how ranks share {text[int(left[0])]!r}", _ELSEWHERE)
     _share_communication(trace, sizes, origin, names, change, stream)
+    of_experts = share_experts(trace, sizes, names, experts, of_tokens=stream.is_shared)
+    origin = np.maximum(origin, of_experts)
     if names.dp:
         rows = np.flatnonzero(of_role(trace, [names.dp]) & (sizes.comm_bytes > FEW))
         sizes.comm_bytes[rows] = np.ceil(sizes.comm_bytes[rows] * parameters.of_row[rows])
@@ -184,15 +213,20 @@ def _is_any(work: Operations, classes: tuple[str, ...]) -> Bools:
     return found
 
 
-def _products(trace: Trace, sizes: RowSizes, names: RoleNames) -> _Products:
+def _products(
+    trace: Trace, sizes: RowSizes, names: RoleNames, experts: ExpertRows
+) -> _Products:  # fmt: skip
     """Return for each product of the forward its row, and which of its sizes is shared."""
     phase = trace.nodes["phase"].cast(pl.String).to_numpy()
-    is_product = (sizes.work.op_class == _CODE["gemm"]) & (sizes.work.shape[:, 0] == 1)
+    is_product = sizes.work.op_class == _CODE["gemm"]
+    is_product &= (sizes.work.shape[:, 0] == 1) | experts.inside
     is_sum = of_role(trace, [names.tp]) & np.isin(
         comm_types(trace), ("all_reduce", "reduce_scatter")
     )
     of_forward = np.flatnonzero((phase == "forward") & (is_product | is_sum)).tolist()
     text = trace.nodes["name"].cast(pl.String)
+    whole = _whole_products(sizes.work, phase == "forward")
+    step_of = trace.column("micro_batch")
     found: _Products = {}
     for row, after in zip(of_forward, [*of_forward[1:], -1], strict=True):
         name = text[row]
@@ -200,11 +234,54 @@ def _products(trace: Trace, sizes: RowSizes, names: RoleNames) -> _Products:
             continue
         shape = tuple(sizes.work.shape[row].tolist())
         output = shape[_M] * shape[_N]
-        is_summed = after >= 0 and is_sum[after] and sizes.comm_bytes[after] % output == 0
+        is_summed = after >= 0 and is_sum[after] and step_of[row] == step_of[after]
+        is_summed &= sizes.comm_bytes[after] % output == 0
         follower = sizes.work.op_class[row + 1 : row + 2].tolist()
         is_padded = follower == [_CODE["cross_entropy"]]
-        found[name] = _Product(row, shape, _K if is_summed else _N, is_padded)
+        shared = _K if is_summed else _N
+        if whole[row] and not experts.inside[row]:
+            shared = _WHOLE
+        elif experts.inside[row] and not experts.is_split:
+            shared = _M
+        found[name] = _Product(row, shape, shared, is_padded, bool(experts.inside[row]))
     return found
+
+
+def _whole_products(work: Operations, of_forward: Bools) -> Bools:
+    """Return which products have outputs that all ranks need.
+
+    They say which expert a token goes to, or are compressed keys or queries: a norm is between
+    them and the product that unfolds them.
+    """
+    rows = np.flatnonzero(of_forward & (work.op_class > 0))
+    kinds = np.append(work.op_class[rows], [0, 0])
+    routes = kinds[1:-1] == _CODE["permute"]
+    compresses = (kinds[1:-1] == _CODE["norm"]) & (kinds[2:] == _CODE["gemm"])
+    found = np.zeros(of_forward.size, dtype=np.bool_)
+    found[rows] = (kinds[:-2] == _CODE["gemm"]) & (routes | compresses)
+    return found
+
+
+def _with_own_tokens(products: _Products, stream: _Stream, change: _Change) -> _Products:
+    """Let products share tokens that have those of one rank, where ranks share tokens."""
+    if not stream.is_shared:
+        return products
+    return {
+        name: one._replace(shared=_M)
+        if not one.is_experts and one.shape[_M] * change.before == stream.tokens
+        else one
+        for name, one in products.items()
+    }
+
+
+def _in_experts(sizes: RowSizes, text: list[str], products: _Products) -> int:
+    """Count the parameters of experts that a rank has."""
+    found = {}
+    for row, name in enumerate(text):
+        known = products.get(name.removesuffix(GRADIENT)) if name.endswith(GRADIENT) else None
+        if known is not None and known.is_experts:
+            found[name] = int(sizes.work.shape[row, :3].prod())
+    return sum(found.values())
 
 
 def _stream(trace: Trace, sizes: RowSizes, names: RoleNames, products: _Products) -> _Stream:
@@ -213,8 +290,8 @@ def _stream(trace: Trace, sizes: RowSizes, names: RoleNames, products: _Products
         comm_types(trace), ("all_reduce", "reduce_scatter")
     )
     found = set()
-    for row, shape, shared, _ in products.values():
-        if shared == _K:
+    for row, shape, shared, _, is_experts in products.values():
+        if shared == _K and not is_experts:
             _, m, n, _ = shape
             after = row + int(np.argmax(is_sum[row:]))
             parts = comm_types(trace)[after] == "reduce_scatter"
@@ -244,17 +321,25 @@ def _share_product(
 ) -> None:
     shape = work.shape[row].tolist()
     moved = int(work.bytes[row])
-    if shape[0] > 1:  # a product for each head
+    known = _forward_of(name, shape, products)
+    if shape[0] > 1 and (known is None or not known[0].is_experts):  # a product for each head
         work.flops[row] = change.about(work.flops[row : row + 1])[0]
         work.shape[row, 0] = change.of(shape[0], "heads")
         work.bytes[row] = change.about(work.bytes[row : row + 1])[0]
         return
-    place, is_padded = _shared_size(name, shape, products)
+    if known is None:
+        _refuse(f"no product of the forward has the sizes of {name!r}", _ELSEWHERE)
+    product, order = known
+    if product.shared == _WHOLE:
+        return
+    place = 1 + order.index(product.shared)
     new = list(shape)
-    new[place] = (
-        -(-shape[place] * change.before // change.after) if is_padded
-        else change.of(shape[place], f"sizes of {name!r}")
-    )  # fmt: skip
+    if product.is_padded:
+        new[place] = -(-shape[place] * change.before // change.after)
+    elif product.is_experts and product.shared == _M:  # tokens of each expert
+        new[place] = max(shape[place] * change.before // change.after, 1)
+    else:
+        new[place] = change.of(shape[place], f"sizes of {name!r}")
     work.flops[row] = -(-int(work.flops[row]) * new[place] // shape[place])
     work.shape[row] = new
     itemsize = _ITEM_SIZES[int(work.dtype[row])]
@@ -263,17 +348,19 @@ def _share_product(
 
 
 def _read(shape: list[int], itemsize: int) -> int:
-    return itemsize * shape[_K] * (shape[_M] + shape[_N])
+    return itemsize * shape[0] * shape[_K] * (shape[_M] + shape[_N])
 
 
-def _shared_size(name: str, shape: list[int], products: _Products) -> tuple[int, bool]:
-    """Return which size of a product its ranks share, and whether it is padded."""
+def _forward_of(
+    name: str, shape: list[int], products: _Products
+) -> tuple[_Product, tuple[int, ...]] | None:
+    """Return the product of the forward that a product belongs to, and where its sizes are."""
     for suffix, order in (("", (_M, _N, _K)), (".input_gradient", (_M, _K, _N)),
-                          (".weight_gradient", (_K, _N, _M))):  # fmt: skip
+                          (GRADIENT, (_K, _N, _M))):  # fmt: skip
         known = products.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
         if known is not None and shape[1:] == [known.shape[k] for k in order]:
-            return 1 + order.index(known.shared), known.is_padded
-    _refuse(f"no product of the forward has the sizes of {name!r}", _ELSEWHERE)
+            return known, order
+    return None
 
 
 def _in_parts(work: Operations, stream: _Stream) -> Bools:
@@ -282,7 +369,17 @@ def _in_parts(work: Operations, stream: _Stream) -> Bools:
     between = _is_any(work, _BETWEEN)
     if not stream.is_shared:  # all do the same on whole tokens, and parts on features
         between &= ~np.isin(work.bytes, [passes * stream.bytes for passes in (2, 3)])
+        between &= work.op_class != _CODE["permute"]
     return found | between
+
+
+def _of_whole(text: list[str], work: Operations, products: _Products) -> Bools:
+    """Return which norms are of outputs that each rank has whole, forward and backward."""
+    rows = np.flatnonzero(work.op_class > 0)
+    after = dict(zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True))
+    norms = {text[after[one.row]] for one in products.values() if one.shared == _WHOLE}
+    named = [name.removesuffix(".input_gradient").removesuffix(GRADIENT) in norms for name in text]
+    return np.array(named, dtype=np.bool_) & _is_any(work, ("norm",))
 
 
 def _share_communication(

@@ -187,6 +187,17 @@ def test_sizes_of_a_layer() -> None:
     assert (qkv["phase"], qkv["layer"], qkv["micro_batch"]) == ("forward", 0, 0)
 
 
+def test_a_product_of_experts_moves_the_weights_of_each() -> None:
+    moe = MixtureOfExperts(experts=8, top_k=2, expert_ffn=96)
+    model = LanguageModel(layers=1, hidden=64, heads=4, vocab=128, sequence=32, moe=moe)
+    trace = nadi.llm_job(model).own_trace(0)
+    moved = dict(trace.nodes.select(pl.col("name").cast(pl.String), "bytes").iter_rows())
+    tokens, weights = 2 * 32, 8 * 64 * 96  # each token goes to two experts
+    assert moved["layers.0.mlp.experts.up"] == 2 * (tokens * (64 + 96) + weights)
+    assert moved["layers.0.mlp.experts.up.input_gradient"] == 2 * (tokens * (64 + 96) + weights)
+    assert moved["layers.0.mlp.experts.up.weight_gradient"] == 2 * tokens * (64 + 96) + 4 * weights
+
+
 def test_context_parallel_ranks_gather_keys_and_values() -> None:
     trace = nadi.llm_job(LLAMA, cp=4).traces[0]
     gathered = node(trace, "layers.0.attention.keys_and_values.all_gather")

@@ -421,26 +421,27 @@ class _Maker:
         active = self._activation("mlp.experts.activation", tokens, own)
         down = self.linear("mlp.experts.down", tokens, own, model.hidden, into[2])
         yield Piece("mlp.to_experts", None, ways=(here, across))
-        yield _of_experts(up, local)
+        yield _of_experts(up, local, plan)
         yield active._replace(ways=(into[1],))
-        yield _of_experts(down, local)
+        yield _of_experts(down, local, plan)
         yield Piece("mlp.from_experts", None, ways=(here, back))
 
 
-def _of_experts(piece: Piece, experts: int) -> Piece:
+def _of_experts(piece: Piece, experts: int, plan: ParallelPlan) -> Piece:
     """Return a linear layer that is several, which share its rows: a grouped product."""
 
-    def grouped(work: Work | None, rows: int) -> Work | None:
+    def grouped(work: Work | None, rows: int, itemsize: int) -> Work | None:
         if work is None:
             return None
         sizes = [experts, *work.shape[1:]]
         sizes[rows] = max(sizes[rows] // experts, 1)
-        return work._replace(shape=tuple(sizes))
+        moved = work.bytes + (experts - 1) * piece.weight * itemsize
+        return work._replace(shape=tuple(sizes), bytes=moved)
 
     return piece._replace(
-        forward=grouped(piece.forward, 1),
-        input_gradient=grouped(piece.input_gradient, 1),
-        weight_gradient=grouped(piece.weight_gradient, 3),
+        forward=grouped(piece.forward, 1, ITEMSIZE[plan.dtype]),
+        input_gradient=grouped(piece.input_gradient, 1, ITEMSIZE[plan.dtype]),
+        weight_gradient=grouped(piece.weight_gradient, 3, plan.gradient_itemsize),
         weight=0,
         expert_weight=experts * piece.weight,
     )
