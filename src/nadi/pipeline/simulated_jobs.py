@@ -13,7 +13,7 @@ from nadi.load.system_library import load_system
 from nadi.model.trace import Job, Trace
 from nadi.simulator.engine_driver import simulate_job
 from nadi.simulator.machine.system import System
-from nadi.simulator.results.contended_time import contended_times, tied_time
+from nadi.simulator.results.contended_time import contended_times
 from nadi.simulator.simulation import Simulation
 from nadi.simulator.time_bound import TimeBound
 
@@ -113,10 +113,8 @@ def _bound(
 ) -> TimeBound:  # fmt: skip
     """Return the answers for the least and largest times, and for other orders of messages."""
     if not job.times_vary:
-        time, tied = answer(done), tied_time(done)
-        return TimeBound(max(time - tied, 0), time + tied, tied)
+        return TimeBound(answer(done), answer(done))
     low, high = (_simulated(job.at(which), system, prices) for which in _ENDS)
     contended = max(int(contended_times(one).max(initial=0)) for one in (low, done, high))
-    contended = max(contended, *(tied_time(one) for one in (low, done, high)))
     ends = sorted([answer(low), answer(done), answer(high)])
     return TimeBound(max(ends[0] - contended, 0), ends[-1] + contended, contended)

@@ -16,8 +16,8 @@ class TimeBound(msgspec.Struct, frozen=True):
         With the least and the largest of the times that alike ranks took, and less or more by
         ``contended_ns``.
     contended_ns
-        So long communications of a rank can wait for others if these come in another order: for
-        which times differ, how long they overlap each other, and else those that begin at once.
+        For how long communications of a rank overlap each other: so long one can wait for others
+        if times change their order.
     """
 
     low_ns: int

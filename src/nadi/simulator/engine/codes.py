@@ -42,6 +42,7 @@ class Event(Codes, first=1):
     MET = code("a member's collective, worked out as a whole, is about to end")
     MET_PHASE = code("a member's phase, worked out at once, is about to end")
     BEGIN = code("a collective begins, after its start time")
+    ISSUE = code("a rank goes on to issue, after others have issued a collective")
     FLOWS = code("a flow may have ended: these are looked at before the events of a time")
     BUS_SENT = code("a side of a bus has sent")
     BUS_RECEIVED = code("a side of a bus has received")

@@ -206,7 +206,10 @@ def _start_collective(machine: Machine, rank: int, node: int) -> None:
         return
     if machine.world[WORLD.start] > 0:
         start = agenda.counters[COUNTER.now] + machine.world[WORLD.start]
-        after(agenda, rank, start, Event.BEGIN, node, 0)
+        if machine.world[WORLD.gather] != 0:  # beside those of other ranks, in the order of issue
+            add_event_of(agenda, rank, start, Event.BEGIN, node, 0)
+        else:
+            after(agenda, rank, start, Event.BEGIN, node, 0)
     else:
         _begin_collective(machine, rank, node)
 
@@ -277,10 +280,25 @@ def _end_part(machine: Machine, part: int) -> int:
 
 
 @called
+def _gives_way(machine: Machine, rank: int, node: int, cause: int) -> bool:
+    """Let other ranks issue collectives of this time before a rank issues more than one.
+
+    Else the order of groups on shared links would be that of the numbers of their last members.
+    """
+    r, agenda = machine.ranks[rank], machine.agenda
+    if machine.world[WORLD.gather] == 0 or machine.nodes[node, NODE.kind] != NodeKind.COLLECTIVE:
+        return False
+    if r[RANK.ready] + r[RANK.ready + 1] + r[RANK.ready + 2] + r[RANK.ready + 3] == 0:
+        return False
+    add_event_of(agenda, rank, agenda.counters[COUNTER.now], Event.ISSUE, 0, cause)
+    return True
+
+
+@called
 def _issue_all(machine: Machine, rank: int, cause: int) -> None:
     """Issue what is ready and has a free slot, in order of id."""
     r = machine.ranks[rank]
-    again = True
+    again, gives_way = True, False
     while again:
         r[RANK.loop] = 1
         node = next_to_issue(machine, rank)
@@ -292,9 +310,10 @@ def _issue_all(machine: Machine, rank: int, cause: int) -> None:
             machine.nodes[node, NODE.start] = machine.agenda.counters[COUNTER.now]
             machine.nodes[node, NODE.cause] = cause
             _issue(machine, rank, node)
-            node = next_to_issue(machine, rank)
+            gives_way = _gives_way(machine, rank, node, cause)
+            node = -1 if gives_way else next_to_issue(machine, rank)
         r[RANK.loop] = 0
-        again = r[RANK.deferred] >= 0 and machine.world[WORLD.issues_late] == 0
+        again = r[RANK.deferred] >= 0 and machine.world[WORLD.issues_late] == 0 and not gives_way
         while r[RANK.deferred] >= 0:
             node = r[RANK.deferred]
             r[RANK.deferred] = machine.nodes[node, NODE.next]
@@ -539,6 +558,8 @@ def _run(machine: Machine) -> int:
                     free_link(machine, a)
                 elif kind == Event.MET or kind == Event.MET_PHASE:
                     _end_is_near(machine, kind, rank, a, b)
+                elif kind == Event.ISSUE:
+                    _issue_all(machine, rank, b)
                 elif kind != Event.FLOWS:
                     _happen(machine, kind, a, b)
             if counters[COUNTER.times] != size:  # chains are somewhere else now

@@ -9,7 +9,7 @@ from nadi.model.schema import NODE_KINDS
 from nadi.simulator.results.rank_accounts import ends_of_waits
 from nadi.simulator.simulation import Simulation
 
-__all__ = ["contended_times", "tied_time"]
+__all__ = ["contended_times"]
 
 _KINDS = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV", "COMM_COLL")]
 
@@ -45,32 +45,3 @@ def contended_times(simulation: Simulation) -> Ints:
     several = size > 1
     np.add.at(found, rank[first][several], length[several])
     return found
-
-
-def tied_time(simulation: Simulation) -> int:
-    """Return for how long collectives of other groups that begin at once hold up each other.
-
-    Which of them comes first on shared links is a matter of the order in which ranks come to them.
-    Ranks that stand for others come in the order of their nodes; one by one, ranks complete small
-    groups first. Each such moment counts with the longest of its collectives, of all ranks that
-    were simulated.
-
-    Returns
-    -------
-    int
-        ns; 0 if each rank was simulated. O(nodes log nodes).
-    """
-    program = simulation.program
-    if program.num_ranks == simulation.like.size:
-        return 0
-    until, _ = ends_of_waits(simulation)
-    chosen = np.flatnonzero((program.kind == _KINDS[-1]) & (simulation.end > until))
-    order = np.lexsort((until[chosen], program.rank[chosen]))
-    rank, begin = program.rank[chosen][order], until[chosen][order]
-    group, length = program.group[chosen][order], (simulation.end - until)[chosen][order]
-    if not rank.size:
-        return 0
-    fresh = np.append(True, (rank[1:] != rank[:-1]) | (begin[1:] != begin[:-1]))
-    first = np.flatnonzero(fresh)
-    several = np.minimum.reduceat(group, first) != np.maximum.reduceat(group, first)
-    return int(np.maximum.reduceat(length, first)[several].sum())
