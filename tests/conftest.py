@@ -15,6 +15,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: polars would start a t
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 import nadi
+from nadi.cli import progress_lines
 from tests.amounts import examples
 from tests.report.headless_browser import NO_BROWSER
 
@@ -25,6 +26,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 settings.load_profile("nadi")
+
+progress_lines.BETWEEN = 3600.0  # a busy machine changes nothing of what commands print
 
 DEMO = Path(nadi.__file__).parent / "data" / "demo"
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
