@@ -16,6 +16,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: polars would start a t
 
 import nadi
 from nadi.cli import progress_lines
+from nadi.load import recordings
 from tests.amounts import examples
 from tests.report.headless_browser import NO_BROWSER
 
@@ -29,7 +30,7 @@ settings.load_profile("nadi")
 
 progress_lines.BETWEEN = 3600.0  # a busy machine changes nothing of what commands print
 
-DEMO = Path(nadi.__file__).parent / "data" / "demo"
+DEMO = (Path(nadi.__file__).parent / "data" / "demo").resolve()
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -70,6 +71,30 @@ def demo_folder() -> Path:
 @pytest.fixture(scope="session")
 def demo_run(demo_folder: Path) -> nadi.pipeline.Run:
     return nadi.run(demo_folder)
+
+
+_DEMOS_READ: dict[tuple[bool, bool], tuple[nadi.Job, list[recordings.ReadRank]]] = {}
+
+
+@pytest.fixture
+def demo_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the demo read and linked once for all tests that ask for this, as it never changes.
+
+    They are of what is done with it; others read it each time.
+    """
+    read = recordings.load_recordings
+
+    def read_once(
+        *paths: Path | str, force: bool = False, tensors: bool = False, **others: Any
+    ) -> tuple[nadi.Job, list[recordings.ReadRank]]:
+        if [Path(path).resolve() for path in paths] != [DEMO]:
+            return read(*paths, force=force, tensors=tensors, **others)
+        key = force, tensors
+        if key not in _DEMOS_READ:
+            _DEMOS_READ[key] = read(*paths, force=force, tensors=tensors)
+        return _DEMOS_READ[key]
+
+    monkeypatch.setattr(recordings, "load_recordings", read_once)
 
 
 @pytest.fixture(scope="session")
