@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: polars would start a t
 
 import nadi
 from nadi.cli import progress_lines
+from nadi.kernels import compile_ahead
 from nadi.load import recordings
 from tests.amounts import examples
 from tests.report.headless_browser import NO_BROWSER
@@ -27,6 +29,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 settings.load_profile("nadi")
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # the other has the second core: no process beside this
+
+    def compile_nothing_ahead(*_: object) -> nullcontext[None]:
+        return nullcontext()
+
+    compile_ahead.compiling_ahead = compile_nothing_ahead
 
 progress_lines.BETWEEN = 3600.0  # a busy machine changes nothing of what commands print
 
@@ -82,6 +91,8 @@ def demo_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     They are of what is done with it; others read it each time.
     """
+    from nadi.pipeline import extracted_jobs, recorded_parts
+
     read = recordings.load_recordings
 
     def read_once(
@@ -94,7 +105,8 @@ def demo_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
             _DEMOS_READ[key] = read(*paths, force=force, tensors=tensors)
         return _DEMOS_READ[key]
 
-    monkeypatch.setattr(recordings, "load_recordings", read_once)
+    for user in (recordings, extracted_jobs, recorded_parts):
+        monkeypatch.setattr(user, "load_recordings", read_once)
 
 
 @pytest.fixture(scope="session")
