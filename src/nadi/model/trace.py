@@ -156,7 +156,7 @@ class Trace:
 
     @cached_property
     def _category(self) -> npt.NDArray[np.uint8]:
-        """The number of each node's category; not a copy."""
+        """The number of each node's category; no copy of a column in one piece."""
         return self.nodes["category"].to_physical().to_numpy()
 
     def name_mask(self, pattern: str) -> Bools:
