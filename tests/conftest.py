@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: polars would start a t
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 import nadi
+from nadi.cli import progress_lines
+from nadi.kernels import compile_ahead
+from nadi.load import recordings
 from tests.amounts import examples
 from tests.report.headless_browser import NO_BROWSER
 
@@ -26,7 +30,16 @@ settings.register_profile(
 )  # fmt: skip
 settings.load_profile("nadi")
 
-DEMO = Path(nadi.__file__).parent / "data" / "demo"
+if "PYTEST_XDIST_WORKER" in os.environ:  # the other has the second core: no process beside this
+
+    def compile_nothing_ahead(*_: object) -> nullcontext[None]:
+        return nullcontext()
+
+    compile_ahead.compiling_ahead = compile_nothing_ahead
+
+progress_lines.BETWEEN = 3600.0  # a busy machine changes nothing of what commands print
+
+DEMO = (Path(nadi.__file__).parent / "data" / "demo").resolve()
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -67,6 +80,33 @@ def demo_folder() -> Path:
 @pytest.fixture(scope="session")
 def demo_run(demo_folder: Path) -> nadi.pipeline.Run:
     return nadi.run(demo_folder)
+
+
+_DEMOS_READ: dict[tuple[bool, bool], tuple[nadi.Job, list[recordings.ReadRank]]] = {}
+
+
+@pytest.fixture
+def demo_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the demo read and linked once for all tests that ask for this, as it never changes.
+
+    They are of what is done with it; others read it each time.
+    """
+    from nadi.pipeline import extracted_jobs, recorded_parts
+
+    read = recordings.load_recordings
+
+    def read_once(
+        *paths: Path | str, force: bool = False, tensors: bool = False, **others: Any
+    ) -> tuple[nadi.Job, list[recordings.ReadRank]]:
+        if [Path(path).resolve() for path in paths] != [DEMO]:
+            return read(*paths, force=force, tensors=tensors, **others)
+        key = force, tensors
+        if key not in _DEMOS_READ:
+            _DEMOS_READ[key] = read(*paths, force=force, tensors=tensors)
+        return _DEMOS_READ[key]
+
+    for user in (recordings, extracted_jobs, recorded_parts):
+        monkeypatch.setattr(user, "load_recordings", read_once)
 
 
 @pytest.fixture(scope="session")

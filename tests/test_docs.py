@@ -51,6 +51,7 @@ def test_every_public_name_is_in_the_docs() -> None:
         assert set(told) | inside == set(package.__all__), name
 
 
+@pytest.mark.usefixtures("demo_read_once")
 @pytest.mark.parametrize(("page", "example"), EXAMPLES, ids=[page for page, _ in EXAMPLES])
 def test_examples_run(page: str, example: str, demo_folder: Path, tmp_path: Path) -> None:
     exec(example, {"demo_folder": demo_folder, "output_folder": tmp_path})

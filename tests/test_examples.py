@@ -28,6 +28,7 @@ def test_every_example_is_listed_and_tested() -> None:
     assert scripts == listed == set(EXPECTED)
 
 
+@pytest.mark.usefixtures("demo_read_once")
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_example_runs(
     name: str, demo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

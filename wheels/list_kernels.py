@@ -18,7 +18,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-DEMO = Path(__file__).resolve().parents[1] / "src" / "nadi" / "data" / "demo"
+ROOT = Path(__file__).resolve().parents[1]
+DEMO = ROOT / "src" / "nadi" / "data" / "demo"
 LIST = DEMO.parents[1] / "kernels" / "known_kernels.json"
 COMMANDS = """
 demo
@@ -51,6 +52,15 @@ convert {made}/json {made}/again --to=chakra
 generate cases -o {made}/cases
 loggp {demo} --latency=2us --overhead=1us --gap=0ns --gap-per-byte=50GB/s
 """
+# engines of systems that few describe: wheels carry them, and no first run compiles them ahead
+SELDOM = """
+simulate {demo} --system={made}/lifo.toml
+simulate {demo} --system={made}/queues.toml
+cxl --trace {examples}/estimate/step-8b.toml --system=dgx-h100 --memory=16 --bandwidth=64
+"""
+SYSTEM = DEMO.parent / "systems" / "dgx-h100.toml"
+LIFO = 'slots = "device"', 'slots = "device"\npolicy = "lifo"'
+QUEUES = "[[network.dimensions]]", "[network]\ncongestion = true\n\n[[network.dimensions]]"
 # the recording that comes with Nadi has no device: a step that launches one kernel
 EVENTS = [
     ("X", "user_annotation", "ProfilerStep#1", 1, 1, 0.0, 90.0, {}),
@@ -101,11 +111,20 @@ def main() -> None:
         events = [dict(zip(NAMES, event, strict=True)) for event in EVENTS]
         device = {"schemaVersion": 1, "traceEvents": events}
         (Path(made) / "device.json").write_text(json.dumps(device))
-        lines = COMMANDS.format(demo=DEMO, made=made).strip().splitlines()
-        for arguments in map(shlex.split, [*lines, f"feeder {made}/linked/rank0.et"]):
+        for name, (old, new) in (("lifo", LIFO), ("queues", QUEUES)):
+            described = SYSTEM.read_text().replace(old, new, 1)
+            (Path(made) / f"{name}.toml").write_text(described)
+        often, seldom = (
+            lines.format(demo=DEMO, made=made, examples=ROOT / "examples").strip().splitlines()
+            for lines in (COMMANDS, SELDOM)
+        )
+        often.append(f"feeder {made}/linked/rank0.et")
+        for line in (*often, *seldom):
+            arguments = shlex.split(line)
+            use = "seldom" if line in seldom else arguments[0]
             print("nadi", *arguments)
             for kernel, size in calls_of(arguments):
-                uses.setdefault(arguments[0], Counter())[kernel] += 1
+                uses.setdefault(use, Counter())[kernel] += 1
                 sizes[kernel] = size
     # what is large takes long to compile
     kernels = sorted(sizes, key=lambda kernel: (-sizes[kernel], kernel))

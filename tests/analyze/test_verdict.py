@@ -15,6 +15,8 @@ from nadi.analyze.verdict import BOUND_BY, LateRank
 from nadi.graph.critical_paths import PATH_KINDS
 from tests.conftest import PairWriter
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 Op = tuple[str, float]
 

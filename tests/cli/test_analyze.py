@@ -12,6 +12,8 @@ from nadi.analyze import ANALYSES
 from nadi.cli import main
 from nadi.pipeline import analyze
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 
 def test_without_arguments_analyses_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze"]) == 0

@@ -21,6 +21,8 @@ from nadi.cli import main
 from tests.amounts import examples
 from tests.conftest import PairWriter
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 NADI = [sys.executable, "-m", "nadi"]
 
 

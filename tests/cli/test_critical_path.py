@@ -11,6 +11,8 @@ import pytest
 from nadi.cli import main
 from tests.analyze.hta.recording import Recording
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 
 @pytest.fixture
 def device(tmp_path: Path) -> Path:

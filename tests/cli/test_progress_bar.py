@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import re
 import sys
+import time
+from threading import Event
 from typing import Any
 
 import pytest
 import rich.progress
 
+from nadi.cli import progress_lines
 from nadi.cli.progress_bar import show_progress
+from nadi.cli.progress_lines import ProgressLines
 from nadi.progress import tell
 
 
@@ -35,3 +41,55 @@ def test_each_stage_begins_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
         tell(7)
         (bar,) = shown[0].tasks
         assert (bar.completed, bar.total) == (7, None)
+
+
+def test_a_log_has_lines_of_what_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress_lines, "BETWEEN", 0.02)
+
+    def assert_is_printed(line: str) -> None:
+        printed, last = "", time.monotonic() + 60
+        while not (found := re.search(rf"^nadi: {line}; \d+ s$", printed, re.M)):
+            assert time.monotonic() < last, printed
+            time.sleep(0.005)
+            printed += capsys.readouterr().err
+        assert found
+
+    with show_progress(announce=False, counts="jobs") as begin:
+        assert_is_printed("starting")
+        begin("attacking\nall")  # as a file's name may be
+        tell(1200, 3000)
+        assert_is_printed(r"attacking\\nall, 1,200 of 3,000 jobs")
+        begin("the next")
+        assert_is_printed("the next")
+    capsys.readouterr()
+    time.sleep(0.05)
+    assert capsys.readouterr().err == ""
+
+
+def test_lines_say_how_much_is_read_and_compiled() -> None:
+    lines = ProgressLines()
+    lines.begin("reading rank0.json")
+    assert lines.next_line() == "nadi: reading rank0.json; 0 s\n"
+    lines.show(3 << 20, 0)
+    assert lines.next_line() == "nadi: reading rank0.json, 3.000 MiB; 0 s\n"
+    lines.show(3 << 20, 4 << 20)
+    lines.show_compiled("compiling kernels, once: 1 of 2")
+    compiling = "reading rank0.json, 75%; compiling kernels, once: 1 of 2"
+    assert lines.next_line() == f"nadi: {compiling}; 0 s\n"
+    assert lines.next_line() == "nadi: reading rank0.json, 75%; 0 s\n"
+
+
+def test_lines_come_seldom_and_ever_more_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    class Over(Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0)
+            return len(waits) == 9
+
+    monkeypatch.setattr(progress_lines, "BETWEEN", 10.0)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    ProgressLines().print_until(Over())
+    assert waits == [10, 10, 10, 10, 10, 10, 60, 60, 60]

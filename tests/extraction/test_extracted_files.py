@@ -20,6 +20,8 @@ from nadi.model import validate_trace
 from tests.conftest import PairWriter
 from tests.whatif.programs import kernel, launch, ranks_that_meet
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 MODULES = Path(__file__).resolve().parents[1] / "recordings" / "cpu_mlp4_modules"
 
 

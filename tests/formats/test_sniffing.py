@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 import nadi
 from nadi.formats import sniff
 from nadi.formats.registry import format_named
+from nadi.formats.trace_files import _top_level_keys
 
 
 def test_formats_are_told_by_content(demo_folder: Path) -> None:
@@ -51,3 +55,18 @@ def test_broken_json_says_where(tmp_path: Path, content: bytes, message: str) ->
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(nadi.errors.InputError, match="cannot be read"):
         nadi.read(tmp_path)
+
+
+_JSON = st.recursive(
+    st.none() | st.integers() | st.text('a"\\{}[]: ,', max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=12,
+)
+
+
+@given(content=st.dictionaries(st.text(max_size=6), _JSON), cut=st.floats(0, 1))
+def test_keys_of_the_whole_are_found_and_no_others(content: dict[str, Any], cut: float) -> None:
+    head = json.dumps(content, ensure_ascii=False, indent=1).encode()
+    written = {json.dumps(key, ensure_ascii=False)[1:-1] for key in content}
+    assert _top_level_keys(head) == written
+    assert _top_level_keys(head[: int(cut * len(head))]) <= written

@@ -24,6 +24,8 @@ from nadi.graph.drawn_parts import (
 )
 from tests.conftest import PairWriter
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 needs_dot = pytest.mark.skipif(
     shutil.which("dot") is None or find_spec("graphviz") is None,
     reason="Graphviz's program dot, or the package graphviz, is not here",

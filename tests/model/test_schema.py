@@ -47,3 +47,9 @@ def test_empty_tables_are_of_their_schema(table: Table) -> None:
 def test_lists_are_kept() -> None:
     frame = GROUPS.build(1, {"name": ["0"], "ranks": [[0, 1]]})
     assert frame["ranks"].to_list() == [[0, 1]]
+
+
+def test_an_empty_table_that_is_changed_changes_no_other() -> None:
+    frame = DEPS.empty()
+    frame.insert_column(0, pl.Series("more", [], dtype=pl.Int64))
+    assert DEPS.empty().columns == list(DEPS.dtypes)

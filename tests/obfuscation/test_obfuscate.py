@@ -15,6 +15,8 @@ from nadi.model.attributes import AttributeBuilder
 from nadi.model.schema import NODES
 from nadi.obfuscation import GUARANTEES, LEVELS
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 SECRET = "confidential_flagship"
 LAYERS = 60
 

@@ -9,6 +9,8 @@ import pytest
 import nadi
 from nadi.errors import UsageError
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 CHANGE = "scale gloo:all_reduce {}"
 HALVED = CHANGE.replace("{}", "0.5")
 

@@ -17,6 +17,8 @@ from nadi.cli import main
 from nadi.report.analysis_charts import analysis_chart
 from nadi.report.waits_report import wait_charts
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 
 @pytest.fixture(scope="module")
 def tables(demo_folder: Path) -> dict[str, pl.DataFrame]:

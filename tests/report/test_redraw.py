@@ -27,6 +27,8 @@ from tests.conftest import PairWriter
 from tests.graph.test_graph_laws import EVERY_KIND, QUEUED, Description, jobs, load as load_job
 from tests.reference.perfetto_import import load as load_perfetto
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 CHANGES = (
     "scale . 0.5", "scale kind=device 0", "scale aten 3", "remove aten::mm", "remove kind=kernel",
     "move gemm to 99", "fuse kind=kernel", "no-overhead", "remove kind=communication",

@@ -22,6 +22,8 @@ from tests.report.page_numbers import read_page
 from tests.report.test_report_page import check_numbers, timeline_of
 from tests.report.test_report_sections import told
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 
 @pytest.fixture(scope="module")
 def simulated(demo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

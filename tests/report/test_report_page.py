@@ -28,6 +28,8 @@ from tests.analyze.test_compared_runs import recording
 from tests.conftest import PairWriter
 from tests.report.page_numbers import at_pointer, read_page
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 FORMS: list[Callable[[Any], str]] = [
     format_ns, format_count, format_bytes, str, lambda rate: f"{format_bytes(round(rate))}/s",
     lambda value: f"{value:,.1f}", lambda value: format_percent(value, 1),

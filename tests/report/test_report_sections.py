@@ -15,6 +15,8 @@ from tests.conftest import NOT_HERE, SHARED, PairWriter
 from tests.report.page_numbers import read_page
 from tests.report.test_report_page import check_numbers
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 VIT = SHARED / "wild" / "h100_vit.json.gz"
 
 

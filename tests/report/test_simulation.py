@@ -28,6 +28,8 @@ from nadi.simulator import Simulation, SimulationResults, System, results_of
 from nadi.simulator.machine.system import Compute, Dimension, Network
 from tests.simulator.cases import Node, collective, compute, trace_of
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 SWITCH = Dimension("switch", 4, 50.0, 500.0)
 GROUPS = {"a": (0, 1), "b": (2, 3)}
 

@@ -19,6 +19,8 @@ from nadi.whatif.system_change import prices_on
 from tests.conftest import PairWriter
 from tests.whatif.programs import kernel, launch
 
+pytestmark = pytest.mark.usefixtures("demo_read_once")
+
 
 def followed(ranks: int) -> System:
     """A system whose collectives are followed message by message."""

@@ -53,7 +53,7 @@ def command(
     """Attack, and print the accuracy of each attack at each level against chance."""
     from nadi.cli.progress_bar import show_progress
 
-    with show_progress(announce=False, use="attack") as progress:
+    with show_progress(announce=False, use="attack", counts="jobs") as progress:
         progress("starting")
         from nadi.pipeline.attacked_jobs import ATTACKED_LEVELS, ATTACKED_MODELS, attack
         from nadi.report.obfuscation_report import print_attacks

@@ -1,4 +1,4 @@
-"""What is being done, on standard error: a bar in a terminal, else only long waits."""
+"""What is being done, on standard error: bars in a terminal, else lines of what takes long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def show_progress(
     Parameters
     ----------
     announce
-        Whether to say so also outside of a terminal if kernels must first be compiled.
+        Whether to say at once if kernels must first be compiled, also outside of a terminal.
     use
         The command, by its name in the list of known kernels: those that it needs, and that
         were never compiled, are compiled by a second process as well.
@@ -30,12 +30,19 @@ def show_progress(
             yield begin
         return
 
-    def say(done: int, total: int) -> None:
-        if announce and done == 0:
-            sys.stderr.write(f"nadi: {_compilation(done, total)}\n")
+    from nadi.cli.progress_lines import progress_lines
 
-    with _compiling(use, say):
-        yield lambda _: None
+    with progress_lines(counts) as lines:
+
+        def say(done: int, total: int) -> None:
+            text = _compilation(done, total)
+            if announce and done == 0:
+                sys.stderr.write(f"nadi: {text}\n")
+            else:
+                lines.show_compiled(text)
+
+        with _compiling(use, say):
+            yield lines.begin
 
 
 @contextmanager

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["read", "read_files", "sniff", "write"]
 
 _TOKEN = re.compile(rb'[{}\[\]]|"(?P<text>(?:[^"\\]|\\.)*+)"(?P<colon>\s*:)?')
+_TO_BRACKET = re.compile(rb'(?:[^{}\[\]"]++|"(?:[^"\\]|\\.)*+")*+[{}\[\]]')
 _OWN_TIMELINE = "nadiTimeline"
 _COMPRESSED = ".gz"
 _TOGETHER = 128  # files; more take room and are no faster
@@ -67,14 +68,16 @@ def _by_content(head: bytes) -> str:
 def _top_level_keys(head: bytes) -> frozenset[str]:
     """Return the keys of a JSON object, as far as they are within the bytes."""
     keys = set()
-    depth = 0
-    for token in _TOKEN.finditer(head):
-        text = token[0]
-        if text in b"{[":
+    depth = at = 0
+    # within values, which are nearly all of it, from bracket to bracket
+    while token := _TOKEN.search(head, at) if depth == 1 else _TO_BRACKET.match(head, at):
+        at = token.end()
+        last = head[at - 1 : at]
+        if last in (b"{", b"["):
             depth += 1
-        elif text in b"}]":
+        elif last in (b"}", b"]"):
             depth -= 1
-        elif depth == 1 and token["colon"]:
+        elif token["colon"]:
             keys.add(token["text"].decode(errors="replace"))
     return frozenset(keys)
 

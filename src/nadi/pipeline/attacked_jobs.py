@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -21,11 +21,14 @@ from nadi.obfuscation.secret_key import SecretKey
 from nadi.pipeline.generated_jobs import checked_plan
 from nadi.pipeline.obfuscated_jobs import obfuscate_with
 from nadi.pricing.priced_traces import price_job
+from nadi.progress import tell
 from nadi.synthesis.learning import learn
 from nadi.synthesis.membership import distance_to_model
 from nadi.synthesis.synthetic_jobs import JobWishes, synthetic_job
 
 __all__ = ["ATTACKED_LEVELS", "ATTACKED_MODELS", "attack"]
+
+_Thing = TypeVar("_Thing")
 
 ATTACKED_MODELS = ("gpt3-1.3b", "gpt3-6.7b", "llama2-13b", "llama3-8b", "qwen3-8b")
 """The language models whose jobs are attacked by default."""
@@ -90,7 +93,8 @@ def attack(
     _check_request(models, levels, jobs)
     random = np.random.default_rng(seed)
     progress("generating jobs")
-    corpus = [_make(model, number, random) for model in models for number in range(jobs)]
+    wanted = [(model, number) for model in models for number in range(jobs)]
+    corpus = [_make(*one, random) for one in _counted(wanted)]
     known = [seen_of(made.recordings[0]) for made in corpus]
     tables = []
     for level in ("original", *(one for one in levels if one not in _LEARNED)):
@@ -115,14 +119,17 @@ def _membership(
     is_member = np.zeros(len(corpus), dtype=np.bool_)
     is_member[random.permutation(len(corpus))[: len(corpus) // 2]] = True
     members = [made for made, one in zip(corpus, is_member.tolist(), strict=True) if one]
-    model = learn(made.recordings[0] for made in members)
+    model = learn(made.recordings[0] for made in _counted(members))
     rows = []
     for level in levels:
         progress(f"attacking level {level}")
         if level == "model":
-            apart = np.array([distance_to_model(model, made.recordings[0]) for made in corpus])
+            apart = np.array(
+                [distance_to_model(model, made.recordings[0]) for made in _counted(corpus)]
+            )
         else:
-            drawn = [seen_of(synthetic_job(model, JobWishes(seed=n))) for n in range(len(members))]
+            seeds = _counted(range(len(members)))
+            drawn = [seen_of(synthetic_job(model, JobWishes(seed=seed))) for seed in seeds]
             vectors = whole_vectors([*known, *drawn])
             own, others = vectors[: len(corpus), None], vectors[None, len(corpus) :]
             apart = np.abs(own - others).sum(axis=2).min(axis=1)
@@ -138,12 +145,20 @@ def _targets(
 ) -> list[Target]:
     """Release two recordings of each job at a level; jobs that are refused are left out."""
     targets = []
-    for made, own in zip(corpus, known, strict=True):
+    for made, own in _counted(list(zip(corpus, known, strict=True))):
         first, second = (_released(job, level, random) for job in made.recordings[1:])
         if first is not None and second is not None:
             what = made.model, made.hidden, made.layers, made.tokens
             targets.append(Target(*what, own, first, second))
     return targets
+
+
+def _counted(things: Sequence[_Thing]) -> Iterator[_Thing]:
+    """Give each, and tell how many of them are done."""
+    for done, one in enumerate(things):
+        tell(done, len(things))
+        yield one
+    tell(len(things), len(things))
 
 
 def _check_request(models: Sequence[str], levels: Sequence[str], jobs: int) -> None:

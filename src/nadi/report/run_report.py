@@ -18,7 +18,6 @@ from nadi.load.discover import RESULT_FILES
 from nadi.model.issues import summed_issues
 from nadi.model.schema import UNBOUNDED
 from nadi.pipeline.run_results import Run
-from nadi.report.activity_report import describe_activity
 from nadi.report.path_changes import path_by_kind, path_changes
 from nadi.report.prediction_report import describe_prediction, print_prediction
 from nadi.report.schedule_timeline import write_timeline
@@ -52,6 +51,13 @@ def summarize(run: Run) -> dict[str, Any]:
 
     ``exposed_comm_ns`` is the mean over ranks, rounded down; ``per_rank`` has each.
     """
+    # what is printed has none of it, and a short run does without what it imports
+    from nadi.report.activity_report import describe_activity
+
+    return _summary(run, describe_activity(run))
+
+
+def _summary(run: Run, activity: dict[str, Any]) -> dict[str, Any]:
     exposed = [c.exposed for c in run.communication]
     return {
         "verdict": describe_verdict(run.verdict),
@@ -87,7 +93,7 @@ def summarize(run: Run) -> dict[str, Any]:
             for c in run.communication
         ],
         "stragglers": _stragglers(run),
-        **describe_activity(run),
+        **activity,
         "what_if": [_what_if(run, asked) for asked in run.what_ifs],
         "on_system": (
             describe_prediction(run.prediction, run.path) if run.prediction else None
@@ -198,7 +204,7 @@ def check_results_folder(folder: Path, *, overwrite: bool) -> None:
 
 def print_summary(run: Run, console: Console) -> None:
     """Print the page of text."""
-    data = summarize(run)
+    data = _summary(run, {})
     print_verdict(run, console)
     _print_what_ifs(data, console)
     console.print()

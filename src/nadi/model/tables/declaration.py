@@ -102,6 +102,10 @@ class Table:
 
     def empty(self) -> pl.DataFrame:
         """Make a frame of this table without rows."""
+        return self._empty.clone()
+
+    @cached_property
+    def _empty(self) -> pl.DataFrame:
         return pl.DataFrame(schema=self.dtypes)
 
     def check(self, frame: pl.DataFrame) -> None:
