@@ -167,11 +167,11 @@ def _leak(folder: Path, strings: set[bytes]) -> str:
     allowed = sorted(words, key=len, reverse=True)
     for path in sorted(folder.iterdir()):
         content = _STEPS.sub(b"\0", _pseudonyms().sub(b"\0", _content(path)))
-        content = _begins().sub(b"\0", content)
         for text in sorted(_present(strings, content)):
             rest = content
             for word in (*_plain(path.suffix), *allowed):  # it may be a part of one, and no more
                 rest = rest.replace(word, b"\0") if text in word else rest
+            rest = _begins().sub(b"\0", rest) if len(text) == _BEGIN else rest
             if text in rest:
                 at = rest.index(text)
                 return f"{path.name}: {text!r} in {rest[max(at - 20, 0) : at + 40]!r}"
@@ -187,13 +187,13 @@ def _pseudonyms() -> re.Pattern[bytes]:
 
 @cache
 def _begins() -> re.Pattern[bytes]:
-    """Match the begin of an allowed word where a table has its length before, and a place after.
+    """Match the begin of an allowed word where a table has its length before.
 
-    Arrow's string views: the texts themselves are elsewhere in the file, and searched there.
+    Arrow's string views, compressed or not: the texts themselves are elsewhere, and searched there.
     """
     begins = {one.encode()[:_BEGIN] for one in WORDS if len(one) > _BEGIN}
     words = b"|".join(map(re.escape, sorted(begins)))
-    return re.compile(rb"[\x0d-\xff]\0\0\0(?:" + words + rb")(?=\0\0\0\0)")
+    return re.compile(rb"[\x0d-\xff]\0\0\0(?:" + words + rb")")
 
 
 def _present(strings: set[bytes], content: bytes) -> set[bytes]:
