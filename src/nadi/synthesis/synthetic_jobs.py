@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, checked
 from nadi.generate.row_operands import spread
 from nadi.model.arrays import Hashes, Ints
 from nadi.model.schema import NODE_KINDS
@@ -96,6 +96,7 @@ class _Maker(NamedTuple):
     groups: dict[tuple[int, ...], int]
 
 
+@checked
 def synthetic_job(model: TraceModel, wishes: JobWishes | None = None) -> Job:
     """Draw a job from a model.
 
