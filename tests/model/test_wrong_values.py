@@ -75,7 +75,8 @@ def _public_functions() -> dict[Any, str]:
             function = getattr(package, name)
             if isfunction(function) and (parameters := signature(function).parameters):
                 first = next(iter(parameters.values()))
-                if set(re.findall(r"\w+", str(first.annotation))) & _VALUES:
+                words = set(re.findall(r"\w+", str(first.annotation)))
+                if words & _VALUES and "Callable" not in words:
                     found[function] = f"{package.__name__}.{name}"
     return found
 
