@@ -69,6 +69,8 @@ _IDENTIFIED = 0.9
 _MOST_OF_CHANCE = 1.5
 _WORD = re.compile(r"[A-Za-z_][\w.\-/]{3,}")
 _STEPS = re.compile(rb"ProfilerStep#\d+")  # which stay, numbered anew
+_DIGITS = 16  # of a pseudonym
+_BEGIN = 4  # bytes of a text of more than 12 that a table has beside its place
 _DRAWN, _OFF = 20_000, 0.012
 _RELATION = PrivacyLoss(1.0, {}, 100_000, 1 << 20, 0).relation
 # of obfuscation.json besides its sentences
@@ -164,15 +166,34 @@ def _leak(folder: Path, strings: set[bytes]) -> str:
     words = {word.encode() + end for word in WORDS for end in (b"", b"_")}
     allowed = sorted(words, key=len, reverse=True)
     for path in sorted(folder.iterdir()):
-        content = _STEPS.sub(b"\0", _content(path))
+        content = _STEPS.sub(b"\0", _pseudonyms().sub(b"\0", _content(path)))
         for text in sorted(_present(strings, content)):
             rest = content
             for word in (*_plain(path.suffix), *allowed):  # it may be a part of one, and no more
                 rest = rest.replace(word, b"\0") if text in word else rest
+            rest = _begins().sub(b"\0", rest) if len(text) == _BEGIN else rest
             if text in rest:
                 at = rest.index(text)
                 return f"{path.name}: {text!r} in {rest[max(at - 20, 0) : at + 40]!r}"
     return ""
+
+
+@cache
+def _pseudonyms() -> re.Pattern[bytes]:
+    """Match an allowed word with the digits of a pseudonym, which may stand by any others."""
+    words = b"|".join(re.escape(one.encode()) for one in sorted(WORDS, key=len, reverse=True))
+    return re.compile(b"(?:%s)_[0-9a-f]{%d}" % (words, _DIGITS))
+
+
+@cache
+def _begins() -> re.Pattern[bytes]:
+    """Match the begin of an allowed word where a table has its length before.
+
+    Arrow's string views, compressed or not: the texts themselves are elsewhere, and searched there.
+    """
+    begins = {one.encode()[:_BEGIN] for one in WORDS if len(one) > _BEGIN}
+    words = b"|".join(map(re.escape, sorted(begins)))
+    return re.compile(rb"[\x0d-\xff]\0\0\0(?:" + words + rb")")
 
 
 def _present(strings: set[bytes], content: bytes) -> set[bytes]:

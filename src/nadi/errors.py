@@ -15,13 +15,19 @@ message is ``step='9'`` in Python, and the command line prints ``--step 9``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from inspect import signature
+from numbers import Real
+from types import UnionType
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from nadi.units import printable
 
 __all__ = [
     "FormatError", "InputError", "NadiError", "PairError", "Parameter", "UsageError", "check_kind",
+    "checked",
 ]  # fmt: skip
 
 
@@ -97,6 +103,83 @@ def check_kind(name: str, value: object, kind: type, remedy: str) -> None:
     if not isinstance(value, kind):
         given, wanted = type(value).__name__, kind.__name__
         raise UsageError(Parameter(name), f"it is of type {given}, not {wanted}", remedy)
+
+
+_MADE_BY = {
+    "EventGraph": "make one with nadi.build_graph(nadi.load_job(...))",
+    "Simulation": "make one with nadi.simulate",
+    "Replay": "make one with nadi.graph.replay_graph(graph)",
+    "Run": "make one with nadi.run",
+    "TraceModel": "make one with nadi.pipeline.learn",
+    "Job": "read one with nadi.load_job",
+    "Trace": "read one with nadi.read",
+}
+_WORD = re.compile(r"\w+")
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def checked(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Let a function name an argument of another kind than its signature says.
+
+    Arguments are looked at when a call failed, so calls that succeed take no longer. What cannot be
+    told apart (callables, kinds that only type checkers know) counts as right. Examples in the
+    docstring of such a function are not run by doctest.
+    """
+
+    @wraps(function)
+    def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        try:
+            return function(*args, **kwargs)
+        except (AttributeError, TypeError):
+            for wrong in _wrong_kinds(function, args, kwargs):
+                raise wrong from None
+            raise
+
+    return call
+
+
+def _wrong_kinds(
+    function: Callable[..., object], args: Sequence[object], kwargs: dict[str, object]
+) -> Iterator[UsageError]:
+    """Give an error for each argument of a kind that the signature does not allow."""
+    names: dict[str, object] = getattr(function, "__globals__", {})
+    try:
+        given = signature(function).bind_partial(*args, **kwargs)
+    except TypeError:  # there are too many
+        return
+    for name, value in given.arguments.items():
+        parameter = given.signature.parameters[name]
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        text = str(parameter.annotation)
+        try:
+            kind = eval(text, dict(names))  # noqa: S307  # written in the function's own module
+        except (NameError, AttributeError, TypeError):
+            continue
+        if not _is_of(value, kind):
+            words = _WORD.findall(text)
+            remedy = next((made for word, made in _MADE_BY.items() if word in words), "")
+            what = f"it is of type {type(value).__name__}, not {text.replace(' | ', ' or ')}"
+            yield UsageError(Parameter(name), what, remedy)
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a kind; of what nobody can say, True."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if kind is None:
+        return value is None
+    if origin in (Union, UnionType):
+        return any(_is_of(value, one) for one in inside)
+    if isinstance(kind, type) and origin is None:
+        return isinstance(value, Real if kind in (int, float) else kind)
+    if not isinstance(origin, type):
+        return True
+    if not isinstance(value, origin):
+        return False
+    if origin not in (list, Sequence) or not isinstance(value, Sequence):
+        return True
+    return all(_is_of(one, inside[0]) for one in value)
 
 
 class InputError(NadiError):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import replay_graph
 from nadi.model.arrays import Bools, Ints
@@ -76,6 +77,7 @@ class Explained:
         }, schema_overrides={"name": pl.String, "moment": pl.String})  # fmt: skip
 
 
+@checked
 def explain_time(graph: EventGraph, since: int = 0) -> Explained:
     """Replay a job without the delays that no dependency explains. O(vertices + edges).
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.analyze.host_computation import host_computation
+from nadi.errors import checked
 from nadi.kernels.intervals import union_length
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import COMMUNICATION_KINDS, DEVICE_WORK
@@ -26,6 +27,7 @@ class RankCommunication:
     exposed: int
 
 
+@checked
 def communication_by_rank(job: Job, start: int, end: int) -> list[RankCommunication]:
     """Compute the communication time of each rank in ``[start, end)``, ns since the job's origin.
 

@@ -9,12 +9,14 @@ import numpy as np
 from nadi.analyze.hta.parsing import parse_events
 from nadi.analyze.recorded.kernel_types import kernel_type_codes
 from nadi.analyze.recorded.rank_events import RankEvents
+from nadi.errors import checked
 from nadi.model.schema import DEVICE_WORK
 from nadi.model.trace import Trace
 
 __all__ = ["hta_events"]
 
 
+@checked
 def hta_events(
     traces: Sequence[Trace], at: int = 0, *, include_last_step: bool = False
 ) -> RankEvents:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import PHASES, ModuleTree, find_modules
@@ -51,6 +52,7 @@ class ModuleTimes:
         return f"<ModuleTimes modules={self.table.height - 1}>"
 
 
+@checked
 def time_by_module(
     graph: EventGraph, window: Window, path: CriticalPath | None = None
 ) -> ModuleTimes:

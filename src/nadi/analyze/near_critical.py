@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.graph.critical_paths import CriticalPath, describe_path, walk_critical_path
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import Replay
@@ -43,6 +44,7 @@ class NearCriticalPath:
     path: CriticalPath
 
 
+@checked
 def near_critical_paths(replay: Replay, window: Window, count: int = 5) -> list[NearCriticalPath]:
     """Find the longest paths of a window, each through an operation of no longer path.
 
@@ -99,6 +101,7 @@ def _path_through(
     )
 
 
+@checked
 def slack_histogram(replay: Replay, window: Window) -> pl.DataFrame:
     """Count operations by slack: how much later they can end without delaying the window.
 

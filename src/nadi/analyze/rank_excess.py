@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.graph.critical_paths import PATH_KINDS, CriticalPath, kind_of_edges
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.windows import Window
@@ -47,6 +48,7 @@ class Excess:
     others_ns: int
 
 
+@checked
 def largest_excess(
     graph: EventGraph, window: Window, path: CriticalPath, rank: int, late_ns: int
 ) -> Excess:

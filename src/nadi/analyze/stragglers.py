@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from nadi.analyze.participants import find_participants
+from nadi.errors import checked
 from nadi.graph.critical_paths import PATH_KINDS, kind_of_edges
 from nadi.graph.event_graph import EdgeKind
 from nadi.graph.replay import Replay
@@ -39,6 +40,7 @@ class Stragglers:
     ranks: pl.DataFrame
 
 
+@checked
 def find_stragglers(replay: Replay, window: Window) -> Stragglers:
     """Find the straggler of each collective and transfer of a window. O(edges + paths to them).
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.inferred_edges import is_inferred
@@ -57,6 +58,7 @@ class UnexplainedPath:
         return sum(self.by_cause.values())
 
 
+@checked
 def unexplained_path(replay: Replay, path: CriticalPath) -> UnexplainedPath:
     """Sum the time of a critical path that the recording does not explain. O(path + deps).
 

@@ -11,6 +11,7 @@ from nadi.analyze.exposed_communication import RankCommunication
 from nadi.analyze.rank_excess import Excess, largest_excess
 from nadi.analyze.stragglers import Stragglers
 from nadi.analyze.unexplained_time import UNKNOWN_WAIT, UnexplainedPath
+from nadi.errors import checked
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
@@ -136,6 +137,7 @@ class Verdict:
     has_host_trace: bool
 
 
+@checked
 def judge(
     graph: EventGraph,
     window: Window,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.errors import checked
 from nadi.graph.event_graph import Edges, EventGraph
 from nadi.graph.replay import Replay, replay_graph
 from nadi.model.arrays import Bools, Ints
@@ -78,6 +79,7 @@ class Cut(NamedTuple):
     border: Ints
 
 
+@checked
 def cut_graph(graph: EventGraph, chosen: Bools) -> Cut:
     """Cut a graph in two. O(vertices + edges).
 

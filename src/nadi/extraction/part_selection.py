@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, checked
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.recorded_launches import recorded_launchers
 from nadi.graph.windows import choose_window, find_steps, operations_of_step
@@ -59,6 +59,7 @@ class PartOf:
         return ", ".join(given) or "everything"
 
 
+@checked
 def part_operations(graph: EventGraph, wanted: PartOf) -> Bools:
     """Find the operations of a part; bool, shape (ops,). O(ops * depth).
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.folding.numbered_names import names_of, numbered_names
 from nadi.folding.repeat_search import Loop, SignedRows, find_repeats
 from nadi.folding.row_values import (
@@ -199,6 +200,7 @@ def _flat(loops: Sequence[Loop], depth: int) -> Iterator[tuple[Loop, int]]:
         yield from _flat(loop.inner, depth + 1)
 
 
+@checked
 def fold_trace(trace: Trace, times: NodeTimes | None = None) -> FoldedTrace:
     """Store the repeats of a trace once.
 

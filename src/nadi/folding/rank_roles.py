@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.folding.work_digests import WorkDigests
 from nadi.model.arrays import Ints
 from nadi.model.rank_groups import RankGroups
@@ -50,6 +51,7 @@ class RankClasses:
         return np.unique(self.of, return_index=True)[1]
 
 
+@checked
 def classes_of_ranks(
     traces: Sequence[Trace], groups: RankGroups | None, *, numbered: bool
 ) -> RankClasses:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nadi.errors import FormatError, InputError, Parameter, UsageError, check_kind
+from nadi.errors import FormatError, InputError, Parameter, UsageError, check_kind, checked
 from nadi.formats import files as container
 from nadi.formats.addresses import locate
 from nadi.formats.registry import FORMATS, Format, format_for_writing, format_named
@@ -166,6 +166,7 @@ def _read_together(paths: Sequence[Path]) -> list[Trace] | None:
     return decode_ranks(raws)
 
 
+@checked
 def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> pl.DataFrame:
     """Write one trace to a file.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from nadi.errors import InputError, UsageError
+from nadi.errors import InputError, UsageError, checked
 from nadi.formats import files as container
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.trace_files import write
@@ -40,6 +40,7 @@ class JobFiles:
     nodes: int
 
 
+@checked
 def write_job(
     job: Job, folder: Path | str, *, name: str = "trace", schema: str = "", overwrite: bool = False
 ) -> JobFiles:

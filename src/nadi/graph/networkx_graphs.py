@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nadi.errors import Parameter, UsageError, check_kind
+from nadi.errors import Parameter, UsageError, check_kind, checked
 from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
 from nadi.model.arrays import Ints
 
@@ -22,6 +22,7 @@ _LONGEST_SUM = 2.0**62  # ns; beyond twice this sum times exceed int64
 _ORIGINAL = "nadi"  # the key under which a DiGraph keeps its original graph
 
 
+@checked
 def to_networkx(graph: EventGraph) -> nx.DiGraph:
     """Convert the graph to a DiGraph, for networkx' algorithms and for editing.
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.link.dependencies.synchronization import STAGED_COPY_BYTES
 from nadi.model.arrays import Bools, Ints
 from nadi.model.runtime_calls import COPY_FROM_PAGEABLE, COPY_TO_PAGEABLE, pattern
@@ -277,6 +278,7 @@ def _fitting(names: pl.Series, text: str) -> Bools:
     return names.is_in(fitting.implode()).to_numpy()
 
 
+@checked
 def estimate_overheads(trace: Trace, within: tuple[int, int] = _ALWAYS) -> Overheads:
     """Estimate the typical overheads of a linked trace.
 

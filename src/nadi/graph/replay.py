@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.kernels.paths import latest_times, replay_times
 from nadi.model.arrays import Ints
@@ -108,6 +109,7 @@ class Replay:
         return Schedule(SCHEDULE.build(graph.num_ops, columns))
 
 
+@checked
 def replay_graph(graph: EventGraph) -> Replay:
     """Compute the time of every vertex from weights and delays. O(vertices + edges).
 

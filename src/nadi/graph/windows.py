@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, checked
 from nadi.forks import refuse_in_fork
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.repeated_steps import repeated_steps
@@ -71,6 +71,7 @@ class Window:
         return self.end(time) - self.start(time)
 
 
+@checked
 def find_steps(graph: EventGraph) -> list[Window]:
     """Find the steps that the profiler marked (``ProfilerStep#N``), in order of N.
 
@@ -101,6 +102,7 @@ def find_steps(graph: EventGraph) -> list[Window]:
     return steps
 
 
+@checked
 def choose_window(
     graph: EventGraph, steps: list[Window], step: str = "all", window: str = ""
 ) -> Window:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.errors import PairError, Parameter, check_kind
+from nadi.errors import PairError, Parameter, check_kind, checked
 from nadi.link.communication.issue_order import group_order
 from nadi.link.communication.rank_communication import communication
 from nadi.link.dependencies.all_dependencies import find_deps
@@ -31,6 +31,7 @@ from nadi.version import __version__
 __all__ = ["link_device", "link_pair"]
 
 
+@checked
 def link_pair(
     host: Trace, device: Trace, *, force: bool = False, tensors: bool = True, args: bool = True
 ) -> Trace:
@@ -141,6 +142,7 @@ def _tensor_deps(host: Trace, row_of_host: Ints, trace: Trace) -> tuple[pl.DataF
     return find_tensor_deps(host, row_of_host, trace.column("start"), log), log
 
 
+@checked
 def link_device(device: Trace) -> Trace:
     """Link a Kineto trace without a host trace.
 

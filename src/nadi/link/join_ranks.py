@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from nadi.errors import PairError
+from nadi.errors import PairError, checked
 from nadi.link.communication.issue_order import group_order
 from nadi.link.ranks.all_ranks import Across, communications_of
 from nadi.link.ranks.clock_skew import align_clocks
@@ -24,6 +24,7 @@ from nadi.model.trace import Job, Trace
 __all__ = ["as_in_job", "link_job"]
 
 
+@checked
 def link_job(traces: Sequence[Trace]) -> Job:
     """Put the linked traces of several ranks together.
 

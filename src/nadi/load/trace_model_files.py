@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from nadi.errors import checked
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.files import read_file, write_pieces
 from nadi.synthesis.learned_model import TraceModel
@@ -26,6 +27,7 @@ def read_trace_model(path: Path | str) -> TraceModel:
     return decode_model(read_file(locate(path)).content.tobytes(), str(path))
 
 
+@checked
 def write_trace_model(
     model: TraceModel, path: Path | str, sources: Sequence[Path] = (), *, overwrite: bool = False
 ) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nadi.errors import check_kind
+from nadi.errors import check_kind, checked
 from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import topological_order
 from nadi.model.arrays import Bools, Ints
@@ -21,6 +21,7 @@ _END_OF_TIME = 2**63 - 1
 RULES = {code: rule for table in TABLES for code, rule in table.rules.items()}
 
 
+@checked
 def validate_trace(trace: Trace) -> pl.DataFrame:
     """Check a trace against the rules of the data model.
 
@@ -41,6 +42,7 @@ def validate_trace(trace: Trace) -> pl.DataFrame:
     return log.table()
 
 
+@checked
 def validate_job(job: Job) -> pl.DataFrame:
     """Check the matches and clocks of a job; returns issues like :func:`validate_trace`."""
     check_kind("job", job, Job, "read one with nadi.load_job")

@@ -8,6 +8,7 @@ from typing import Any
 from nadi.model.trace import Job
 from nadi.obfuscation.fidelity import Fidelity
 from nadi.obfuscation.guarantees import GUARANTEES, NOT_GUARANTEED
+from nadi.units import format_bytes, format_ns
 
 __all__ = ["ObfuscatedJob", "PrivacyLoss"]
 
@@ -41,9 +42,9 @@ class PrivacyLoss:
         return (
             "two jobs with the same communications in the same order, and with the same ranks that "
             "share a trace, are neighbors if one trace of one of them has one more computation, "
-            f"of at most {self.unit_ns} ns, directly between two others of its thread or stream, "
-            "that waits for nothing else and for which no other waits; or if it states at most "
-            f"{self.unit_bytes} bytes more for one communication that is no barrier"
+            f"of at most {format_ns(self.unit_ns)}, directly between two others of its thread or "
+            "stream, that waits for nothing else and for which no other waits; or if it states at "
+            f"most {format_bytes(self.unit_bytes)} more for one communication that is no barrier"
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nadi.errors import Parameter, UsageError, check_kind
+from nadi.errors import Parameter, UsageError, check_kind, checked
 from nadi.load.simulation_jobs import read_ranks
 from nadi.model.arrays import Ints
 from nadi.model.trace import Job, Trace
@@ -38,6 +38,7 @@ _MOST = 1 << 24  # ranks
 _Groups = Mapping[str, Sequence[int]]
 
 
+@checked
 def simulate_together(
     jobs: Mapping[str, Job | Sequence[Trace]],
     system: System,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from nadi.errors import checked
 from nadi.load.simulation_jobs import given_job
 from nadi.load.trace_model_files import read_trace_model
 from nadi.model.trace import Job, Trace
@@ -16,6 +17,7 @@ from nadi.synthesis.synthetic_jobs import JobWishes, synthetic_job
 __all__ = ["learn", "synthesize"]
 
 
+@checked
 def learn(
     jobs: Sequence[Job | Path | str] | Job | Path | str,
     *,
@@ -54,6 +56,7 @@ def learn(
     return learned(read(), model, progress)
 
 
+@checked
 def synthesize(model: TraceModel | Path | str, **wishes: Any) -> Job:
     """Make a job from a learned model.
 

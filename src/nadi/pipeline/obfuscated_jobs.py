@@ -10,7 +10,7 @@ from secrets import token_bytes
 
 import msgspec
 
-from nadi.errors import InputError, Parameter, UsageError
+from nadi.errors import InputError, Parameter, UsageError, checked
 from nadi.folding.folded_job import FoldedJob, unfold_job
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.files import write_pieces
@@ -40,6 +40,7 @@ _NAMED, _MERGED = ("names", "shapes"), ("structure", "private")
 _Progress = Callable[[str], None]
 
 
+@checked
 def obfuscate(
     job: Job | Sequence[Trace] | Path | str,
     key: Path | str,
@@ -157,6 +158,7 @@ def _systems_for(ranks: int) -> dict[str, System]:
     return found
 
 
+@checked
 def write_obfuscated(
     done: ObfuscatedJob, folder: Path | str, *, overwrite: bool = False
 ) -> tuple[Path, ...]:
@@ -202,6 +204,7 @@ def check_output(place: Path, job: Job, *, recorded: bool, overwrite: bool) -> t
     return targets
 
 
+@checked
 def reveal(
     job: Job | Sequence[Trace] | Path | str, key: Path | str, folder: Path | str
 ) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 import polars as pl
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, checked
 from nadi.load.simulation_jobs import read_ranks
 from nadi.model.arrays import Ints
 from nadi.model.schema import TENSOR_ROLES
@@ -251,6 +251,7 @@ class PlainStep:
         return replace(step, low=low, high=high)
 
 
+@checked
 def plain_step(job: Job | Sequence[Trace], system: System) -> PlainStep:
     """Simulate a job without tiers, and read its tensors.
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 import polars as pl
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, checked
 from nadi.load.placement_files import read_job_or_plan, read_placement
 from nadi.load.simulation_jobs import given_job
 from nadi.load.system_library import read_system_file
@@ -114,6 +114,7 @@ class PlacementStudy:
     estimates: PlacementEstimates | None
 
 
+@checked
 def study_placement(
     job: Job | Sequence[Trace] | str | Path, system: System | str | Path,
     asked: PlacementQuestion | None = None, *, progress: Callable[[str], None] = lambda _: None,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from nadi.errors import checked
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
 from nadi.load.system_library import read_system_file, shipped_systems
@@ -57,6 +58,7 @@ class Asked(NamedTuple):
         return what_ifs, Prediction(change, prices_on(graph, change.system), answer)
 
 
+@checked
 def on_system(job: Job, described: SystemFile) -> OnSystem:
     """Fit a system to a job, and compare its devices with those that recorded the job.
 

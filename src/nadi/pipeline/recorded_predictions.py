@@ -9,6 +9,7 @@ import polars as pl
 
 from nadi.analyze.compared_runs import compare_sums
 from nadi.analyze.rank_activity import rank_activity
+from nadi.errors import checked
 from nadi.graph.windows import Window, choose_window
 from nadi.load.saved_predictions import SavedPrediction
 from nadi.model.schema import DEVICE_WORK
@@ -57,6 +58,7 @@ class ComparedPrediction:
         return f"<ComparedPrediction {self.measured_ns:.0f} -> {self.predicted_ns} ns>"
 
 
+@checked
 def compare_prediction(
     run: Run, prediction: SavedPrediction, *, whole: bool = True
 ) -> ComparedPrediction:  # fmt: skip

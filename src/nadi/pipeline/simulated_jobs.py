@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from nadi.errors import checked
 from nadi.folding.folded_job import FoldedJob
 from nadi.load.simulation_jobs import given_job, read_ranks
 from nadi.load.system_library import load_system
@@ -25,6 +26,7 @@ __all__ = ["bound_answer", "simulate"]
 _ENDS: tuple[Literal["low"], Literal["high"]] = ("low", "high")
 
 
+@checked
 def simulate(
     job: Job | Sequence[Trace] | Path | str,
     system: System | Path | str,
@@ -76,6 +78,7 @@ def _simulated(
     return replace(simulate_job(job, system, custom), priced=priced)
 
 
+@checked
 def bound_answer(
     job: FoldedJob, system: System, answer: Callable[[Simulation], int]
 ) -> tuple[int, TimeBound]:

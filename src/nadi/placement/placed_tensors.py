@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from nadi.errors import InputError
+from nadi.errors import InputError, checked
 from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import topological_order
 from nadi.model.arrays import Ints
@@ -142,6 +142,7 @@ class JobTensors:
         return pl.concat([one.table for one in self.traces])
 
 
+@checked
 def tensors_of_job(simulation: Simulation) -> JobTensors:
     """Read the tensors of a simulated job. O(operands log operands) for each different trace.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from nadi.errors import checked
 from nadi.model.arrays import Ints
 from nadi.model.trace import Job, Trace
 from nadi.placement.in_place_access import (
@@ -64,6 +65,7 @@ class TieredJob:
         return self.job.traces if isinstance(self.job, Job) else tuple(self.job)
 
 
+@checked
 def tiered_job(
     job: Job | Sequence[Trace], tensors: JobTensors, tier: Sequence[Ints], staging: Staging,
     system: System,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nadi.errors import InputError
+from nadi.errors import InputError, checked
 from nadi.model.arrays import Bools, Floats, Ints
 from nadi.model.trace import Job, Trace
 from nadi.pricing.operations import Operations
@@ -159,6 +159,7 @@ def _beyond(distances: Floats) -> float:
     return max(float(np.sort(distances)[k - 1]), least) if k else least
 
 
+@checked
 def learn_prices(job: Job | Trace | Sequence[Trace]) -> LearnedPrices:
     """Learn the times of operations from traces that have them.
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.model.arrays import Bools, Ints
 from nadi.model.issues import IssueLog, summed_issues
 from nadi.model.trace import Job, Trace
@@ -24,6 +25,7 @@ from nadi.simulator.work.program import on_host
 __all__ = ["price_job", "price_trace"]
 
 
+@checked
 def price_trace(
     trace: Trace, device: Device | System, learned: LearnedPrices | None = None
 ) -> tuple[Trace, PricedWork]:
@@ -81,6 +83,7 @@ def price_trace(
     return trace, priced
 
 
+@checked
 def price_job(
     job: Job | Sequence[Trace], system: System, learned: LearnedPrices | None = None
 ) -> tuple[Job | Sequence[Trace], PricedWork | None]:

@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, checked
 from nadi.model.trace import Trace
 from nadi.progress import listening
 from nadi.replay.operator_trials import Skipped
@@ -66,6 +66,7 @@ class _Place(NamedTuple):
     store: Path
 
 
+@checked
 def replay_ranks(
     traces: Sequence[Trace], options: ReplayOptions,
     progress: Callable[[str], None] = lambda _: None,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.link.matching.name_alignment_kernels import align
 from nadi.model.arrays import Ints
 from nadi.model.trace import Trace
@@ -38,6 +39,7 @@ class ReplayComparison(NamedTuple):
     num_different: int
 
 
+@checked
 def compare_replay(original: Trace, replayed: Trace, replay: RankReplay) -> ReplayComparison:
     """Compare the replay of a rank with what it replays. O(nodes).
 

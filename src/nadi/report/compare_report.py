@@ -48,7 +48,7 @@ def print_comparison(found: Similarity, console: Console) -> None:
         f"gaps, live memory and critical path: as simulated on {found.reference}", markup=False
     )
     console.print()
-    times = make_table("step time", system="left", **{"what-if": "left"}, a="right", b="right",
+    times = make_table("step time", system="left", **{"what-if": "left"}, A="right", B="right",
                        difference="right")  # fmt: skip
     for (system, change), (a, b) in found.step_ns.items():
         share = f"{100 * (b - a) / a:+.1f} %" if a else "-"

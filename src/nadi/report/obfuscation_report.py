@@ -54,7 +54,7 @@ def print_obfuscation(done: ObfuscatedJob, files: Sequence[Path], console: Conso
     if done.fidelity:
         table = make_table(
             "simulated, for the owner", system="left", step="right", obfuscated="right",
-            difference="right", path="right",
+            difference="right", **{"critical path": "right"},
         )  # fmt: skip
         for one in done.fidelity:
             table.add_row(

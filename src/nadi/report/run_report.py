@@ -10,6 +10,7 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from nadi.errors import checked
 from nadi.formats.addresses import check_target
 from nadi.formats.files import check_writable, write_beside
 from nadi.graph.critical_paths import CriticalPath
@@ -46,6 +47,7 @@ _ALWAYS_SHOWN = ("link.matched", "link.no-host")  # every result depends on how 
 _NAME_IN_LINE = 40
 
 
+@checked
 def summarize(run: Run) -> dict[str, Any]:
     """Compute the content of ``summary.json``; times are int ns.
 
@@ -171,6 +173,7 @@ def _in_ns(table: pl.DataFrame, *times: str) -> list[dict[str, Any]]:
     return table.rename({name: f"{name}_ns" for name in times}).to_dicts()
 
 
+@checked
 def write_results(run: Run, folder: Path) -> list[Path]:
     """Write ``summary.json``, ``critical_path.csv`` and ``timeline.json.gz`` into ``folder``.
 

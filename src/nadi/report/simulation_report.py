@@ -12,7 +12,7 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from nadi.errors import UsageError
+from nadi.errors import UsageError, checked
 from nadi.formats.addresses import check_target, is_local, locate
 from nadi.formats.files import check_writable, write_pieces
 from nadi.load.saved_simulations import write_tables
@@ -245,6 +245,7 @@ def check_output(path: Path | str, sources: Sequence[Path], *, overwrite: bool) 
         check_writable(place)
 
 
+@checked
 def write_simulation(simulation: Simulation, path: Path | str) -> pl.DataFrame:
     """Write the result of a simulation.
 

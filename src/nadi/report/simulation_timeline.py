@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.formats.addresses import locate
 from nadi.formats.files import write_pieces
 from nadi.graph.critical_paths import walk_critical_path
@@ -56,6 +57,7 @@ def simulated_part(simulation: Simulation) -> TimelinePart:
     return TimelinePart(Schedule(table), graph.job, path, title)
 
 
+@checked
 def write_simulated_timeline(simulation: Simulation, path: Path | str) -> pl.DataFrame:
     """Write a simulated job as a timeline: a process per rank, a track per lane.
 
@@ -70,6 +72,7 @@ def write_simulated_timeline(simulation: Simulation, path: Path | str) -> pl.Dat
     return write_timelines(path, [simulated_part(simulation)], simulation.system.name or "job")
 
 
+@checked
 def write_issue_lines(simulation: Simulation, path: Path | str) -> pl.DataFrame:
     """Write a log of issued and completed nodes for Chakra's timeline visualizer.
 

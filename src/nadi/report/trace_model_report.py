@@ -40,5 +40,6 @@ def print_model(described: dict[str, Any], console: Console) -> None:
         table.add_row(str(number), *values)
     print_table(table, console)
     learned = "weights" if described["weights"] else "contexts"
-    sizes = (f"{format_count(described[name])} {name}" for name in ("operations", "rules", learned))
+    words = {"operations": "different operations", "rules": "repeats", learned: learned}
+    sizes = (f"{format_count(described[name])} {word}" for name, word in words.items())
     console.print(", ".join(sizes), markup=False)

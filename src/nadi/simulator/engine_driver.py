@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nadi.errors import InputError, PairError, UsageError
+from nadi.errors import InputError, PairError, UsageError, checked
 from nadi.forks import refuse_in_fork
 from nadi.model.trace import Job, Trace
 from nadi.simulator.collectives.closed_form_conditions import nothing_contends
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["simulate_job", "simulate_with_memories"]
 
 
+@checked
 def simulate_job(
     job: Job | Sequence[Trace],
     system: System,

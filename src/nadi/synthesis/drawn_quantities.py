@@ -14,7 +14,7 @@ from nadi.synthesis.quantities import EDGES, NUM_VARIANTS
 
 __all__ = [
     "JobSize", "Noise", "TokenQuantities", "check_width", "context_scores", "draw_durations",
-    "drawn_steps", "loaded", "quantities_at", "sizes_of_job",
+    "drawn_steps", "quantities_at", "sizes_of_job",
 ]  # fmt: skip
 
 _TAPS = 24
@@ -195,20 +195,6 @@ def drawn_steps(
         for number, like in enumerate(learned)
     ], dtype=np.int64)  # fmt: skip
     return rank, step
-
-
-def loaded(duration: Ints, usual: Floats, load: float) -> Ints:
-    """Return durations of a step with a sum of so many times the usual.
-
-    Parameters
-    ----------
-    usual
-        float64, shape (operations,): what each takes on average; 0 for communication, which stays.
-    """
-    chosen = (usual > 0) & (duration > 0)
-    total = int(duration[chosen].sum())
-    factor = load * float(usual[chosen].sum()) / total if total else 1.0
-    return np.where(chosen, np.rint(duration * factor).astype(np.int64), duration)
 
 
 def context_scores(known: Quantities, contexts: Sequence[Hashes]) -> Floats:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.errors import InputError
+from nadi.errors import InputError, checked
 from nadi.folding.folded_job import FoldedJob, unfold_job
 from nadi.kernels.paths import topological_order
 from nadi.model.arrays import Bools, Ints
@@ -132,6 +132,7 @@ class _Names:
         self.device = ""
 
 
+@checked
 def columns_of_job(job: Job | Sequence[Trace]) -> JobColumns:
     """Return what the ranks of a job do, recorded or made for a simulator.
 

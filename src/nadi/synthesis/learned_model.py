@@ -92,6 +92,9 @@ class Template(NamedTuple):
     load
         float64, shape (ranks, steps): the sum of durations of each step, over what its tokens take
         on average.
+    course
+        float64, shape (ranks, steps, parts): how much more than the whole step each part of it is
+        over what its tokens take on average; parts have equally many operations.
     memory
         Its storages.
     noise_share
@@ -106,6 +109,7 @@ class Template(NamedTuple):
     groups: tuple[tuple[tuple[int, ...], ...], ...]
     pace: Floats
     load: Floats
+    course: Floats
     memory: MemoryUse
     noise_share: float
 

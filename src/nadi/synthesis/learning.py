@@ -65,7 +65,7 @@ class _Learner:
             roles.append(Role(layers[own[0]], *numbers))
         self.quantities.add(ranks, hidden)
         alike = alike_tokens(tokens)
-        pace, load, share = self.quantities.noise(ranks, alike)
+        slow = self.quantities.noise(ranks, alike)
         stated = [np.unique(one.columns.layer[one.columns.layer >= 0]) for one in ranks]
         of_job = np.unique(np.concatenate(stated)).size or max(layers)
         contexts = []
@@ -76,16 +76,17 @@ class _Learner:
         groups = tuple(_groups(one, columns) for one in ranks)
         self.templates.append(
             Template(
-                pace.shape[1],
+                slow.pace.shape[1],
                 of_job,
                 hidden,
                 tuple(role),
                 tuple(roles),
                 groups,
-                pace,
-                load,
+                slow.pace,
+                slow.load,
+                slow.course,
                 memory,
-                share,
+                slow.noise_share,
             )
         )
 

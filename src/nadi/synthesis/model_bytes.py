@@ -26,7 +26,7 @@ from nadi.synthesis.transformer import Layer, Transformer, check_transformer
 
 __all__ = ["decode_model", "encode_model"]
 
-_HEAD = b"nadi trace model 3\n"
+_HEAD = b"nadi trace model 4\n"
 _REMEDY = "give a file that nadi learn of this version wrote"
 _TYPES = ("<i8", "<u8", "<f8", "<f4")
 _LARGEST = 1 << 32
@@ -107,6 +107,7 @@ def _template(found: Any) -> Template:
         groups=tuple(tuple(tuple(ranks) for ranks in own) for own in one.groups),
         pace=_array(one.pace),
         load=_array(one.load),
+        course=_array(one.course),
         memory=_memory(one.memory),
     )
 
@@ -153,7 +154,8 @@ def _check(model: TraceModel) -> None:
             raise ValueError("symbols")
     for template in model.templates:
         ranks, roles = len(template.role), len(template.roles)
-        fits = template.pace.shape == template.load.shape == (ranks, template.num_steps)
+        steps, course = (ranks, template.num_steps), template.course.shape
+        fits = template.pace.shape == template.load.shape == course[:-1] == steps and course[-1] > 0
         if not fits or not ranks or len(template.groups) != ranks or max(template.role) >= roles:
             raise ValueError("templates")
     if not model.templates:

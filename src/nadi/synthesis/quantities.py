@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,9 +18,10 @@ from nadi.model.arrays import Floats, Hashes, Ints
 from nadi.model.schema import NODE_KINDS
 from nadi.synthesis.grammar import step_parts
 from nadi.synthesis.learned_model import Quantities
+from nadi.synthesis.step_course import course_of_step, num_parts
 from nadi.synthesis.tokens import RankTokens
 
-__all__ = ["EDGES", "NUM_VARIANTS", "QuantityLog", "contexts_of", "contexts_of_steps",
+__all__ = ["EDGES", "NUM_VARIANTS", "Pace", "QuantityLog", "contexts_of", "contexts_of_steps",
            "normal_scores"]  # fmt: skip
 
 EDGES = np.concatenate([np.linspace(0, 0.96875, 63), 1 - 0.5 ** np.arange(5.5, 13.5, 0.5), [1.0]])
@@ -42,6 +44,15 @@ def normal_scores(chance: Floats) -> Floats:
     return np.asarray(np.interp(chance * _GRID - 0.5, np.arange(_GRID), _SCORES))
 
 
+class Pace(NamedTuple):
+    """How slow a job is, and when; see :class:`nadi.synthesis.learned_model.Template`."""
+
+    pace: Floats
+    load: Floats
+    course: Floats
+    noise_share: float
+
+
 class QuantityLog:
     """Collects the quantities of jobs."""
 
@@ -60,22 +71,13 @@ class QuantityLog:
             of_job = [np.full(own.size, one, dtype=np.int64) for one in (len(ranks), hidden)]
             self._rows.append(np.stack([*of_job, *numbers], axis=1))
 
-    def noise(self, ranks: Sequence[RankTokens], alike: Ints) -> tuple[Floats, Floats, float]:
+    def noise(self, ranks: Sequence[RankTokens], alike: Ints) -> Pace:
         """Learn how scores depend on context, and on the operation before.
 
         Parameters
         ----------
         alike
             As of :func:`nadi.synthesis.tokens.alike_tokens`.
-
-        Returns
-        -------
-        pace
-            float64, shape (ranks, steps): the mean score of each step, of what contexts leave.
-        load
-            Of the same shape: the sum of durations over what the tokens take on average.
-        share
-            Of the variance of scores, what contexts and pace leave.
         """
         parts = [step_parts(rank.columns) for rank in ranks]
         token = np.concatenate([rank.token for rank in ranks])
@@ -92,6 +94,7 @@ class QuantityLog:
         left[known] -= effect[which]
         pace = np.zeros((len(ranks), max(map(len, parts))))
         load = np.ones_like(pace)
+        course = np.ones((*pace.shape, num_parts(parts)))
         computes = np.concatenate([rank.columns.kind == _COMP for rank in ranks])
         taken = np.where(computes, np.maximum(duration, 0), 0)
         usual = _usual(token, taken)
@@ -105,15 +108,19 @@ class QuantityLog:
                 expected = usual[begin + rows].sum()
                 sum_taken = taken[begin + rows].sum()
                 load[number, step] = sum_taken / expected if expected else 1.0
+                course[number, step] = course_of_step(
+                    taken[begin + rows], usual[begin + rows], course.shape[2]
+                )
             own = left[begin : begin + ranks[number].token.size]
             both = ~np.isnan(own[1:]) & ~np.isnan(own[:-1])
             product = (own[1:] * own[:-1])[both].sum()
             self._moments.append((float(product), float((own[1:][both] ** 2).sum())))
-            for both_columns in (pace, load):  # a rank of fewer steps
-                both_columns[number, len(steps) :] = both_columns[number, : len(steps)].mean()
+            for learned in (pace, load, course):  # a rank of fewer steps
+                learned[number, len(steps) :] = learned[number, : len(steps)].mean(axis=0)
             begin += own.size
         total = float((score[known] ** 2).mean()) if known.any() else 0.0
-        return pace, load, float((left[known] ** 2).mean()) / total if total else 1.0
+        share = float((left[known] ** 2).mean()) / total if total else 1.0
+        return Pace(pace, load, course, share)
 
     def table(self) -> Quantities:
         """Return the quantities by token, number of ranks and width."""

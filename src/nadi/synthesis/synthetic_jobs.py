@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, checked
 from nadi.generate.row_operands import spread
 from nadi.model.arrays import Hashes, Ints
 from nadi.model.schema import NODE_KINDS
@@ -24,7 +24,6 @@ from nadi.synthesis.drawn_quantities import (
     context_scores,
     draw_durations,
     drawn_steps,
-    loaded,
     quantities_at,
     sizes_of_job,
 )
@@ -33,6 +32,7 @@ from nadi.synthesis.learned_model import Template, TraceModel
 from nadi.synthesis.memory_growth import made_at
 from nadi.synthesis.quantities import EDGES, contexts_of_steps
 from nadi.synthesis.rank_layout import RankLayout, layout_of
+from nadi.synthesis.step_course import on_course, step_parts_of
 from nadi.synthesis.storage_lives import Growth, Lives, Made, draw_lives
 from nadi.synthesis.tokens import Token, alike_tokens
 
@@ -96,6 +96,7 @@ class _Maker(NamedTuple):
     groups: dict[tuple[int, ...], int]
 
 
+@checked
 def synthetic_job(model: TraceModel, wishes: JobWishes | None = None) -> Job:
     """Draw a job from a model.
 
@@ -128,7 +129,10 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
     learned = [layout.learned_rank(rank) for rank in range(layout.num_ranks)]
     num_steps = wishes.steps or template.num_steps
     like_rank, like_step = drawn_steps(template, learned, num_steps, random)
-    paces, loads = (one[like_rank[:, None], like_step] for one in (template.pace, template.load))
+    paces, loads, courses = (
+        one[like_rank[:, None], like_step]
+        for one in (template.pace, template.load, template.course)
+    )
     steps = [programs[like] for like in learned]
     tokens = [np.concatenate(own) for own in steps]
     if wishes.hidden:
@@ -144,21 +148,18 @@ def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
         for rank, own in enumerate(steps)
     ])  # fmt: skip
     noise = Noise(expected, template.noise_share, model.quantities.memory)
-    durations = draw_durations(np.concatenate(tokens), noise, known, random)
-    ends = np.cumsum([one.size for own in steps for one in own])[:-1]
-    parts = np.split(durations, ends)
+    token = np.concatenate(tokens)
     means = (known.duration * np.diff(EDGES)).sum(axis=1)
-    usual = np.where(table.kind == _COMP, np.maximum(means, 0), 0.0)
+    usual = np.where(table.kind == _COMP, np.maximum(means, 0), 0.0)[token]
+    sizes = np.array([one.size for own in steps for one in own])
+    parts = step_parts_of(sizes, loads.ravel(), courses.reshape(sizes.size, -1), usual)
+    durations = on_course(draw_durations(token, noise, known, random), token, usual, parts)
+    of_rank = np.split(durations, np.cumsum([one.size for one in tokens])[:-1])
     made = made_at(model.templates, template, (width, layout.num_ranks, wishes.layers))
     ranks = []
-    for rank, own in enumerate(steps):
-        mine = parts[rank * num_steps : (rank + 1) * num_steps]
-        taken = [
-            loaded(part, usual[of_step], load)
-            for part, of_step, load in zip(mine, own, loads[rank], strict=True)
-        ]  # fmt: skip
+    for rank in range(layout.num_ranks):
         lives = _lives(template, made, learned[rank], contexts[learned[rank]], wishes)
-        ranks.append(_rank(maker, rank, tokens[rank], np.concatenate(taken), lives))
+        ranks.append(_rank(maker, rank, tokens[rank], of_rank[rank], lives))
     groups = tuple(maker.groups)
     lanes = [np.where(one.stream >= 0, 2 * one.stream, 2 * one.thread + 1) for one in ranks]
     lanes = [np.where((one.stream < 0) & (one.thread < 0), -1, lane)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.formats.switches.switch_events import SwitchEvents
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay, replay_graph
@@ -139,6 +140,7 @@ class Waits:
         return pl.DataFrame(rows, schema=schema)
 
 
+@checked
 def find_waits(graph: EventGraph, window: Window, switches: SwitchEvents | None = None) -> Waits:
     """Find who waits for whom in a window, and replay the window without each cause.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from nadi.errors import UsageError
+from nadi.errors import UsageError, checked
 from nadi.forks import refuse_in_fork
 from nadi.graph.event_graph import CycleError, EventGraph
 
@@ -21,6 +21,7 @@ class Change(Protocol):
         ...
 
 
+@checked
 def apply_change(graph: EventGraph, change: Change, since: int = 0) -> EventGraph:
     """Return the graph with a change applied; the given graph is not modified.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from nadi.analyze.rank_excess import Excess
-from nadi.errors import UsageError
+from nadi.errors import UsageError, checked
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
@@ -56,6 +56,7 @@ class TriedChange:
     interval: Interval
 
 
+@checked
 def best_changes(
     graph: EventGraph,
     window: Window,

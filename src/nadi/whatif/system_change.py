@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from nadi.analyze.participants import group_ranks
-from nadi.errors import FormatError, UsageError
+from nadi.errors import FormatError, UsageError, checked
 from nadi.graph.build.early_returns import returns_early
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.model.arrays import Ints
@@ -146,6 +146,7 @@ def recorded_devices(job: Job) -> str:
     return ""
 
 
+@checked
 def prices_on(graph: EventGraph, system: System) -> Prices:
     """Simulate all communication of a job. O(ops + distinct communications * their simulation).
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nadi.errors import Parameter, UsageError, check_kind
+from nadi.errors import Parameter, UsageError, check_kind, checked
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay, replay_graph
@@ -129,6 +129,7 @@ def _selections(change: Change) -> list[Selection]:
     return [value for value in vars(change).values() if isinstance(value, Selection)]
 
 
+@checked
 def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = None) -> WhatIf:
     """Apply changes one after the other, and replay.
 
@@ -165,6 +166,7 @@ def _changed(graph: EventGraph, changes: Sequence[Change], since: int) -> EventG
     return graph
 
 
+@checked
 def sweep(
     graph: EventGraph,
     changes: str | Sequence[str],
@@ -207,6 +209,7 @@ class Limit:
     step_ns: int
 
 
+@checked
 def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
     """Compute upper bounds of the gain: the window with one kind of cost removed.
 
@@ -233,6 +236,7 @@ def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
     return limits
 
 
+@checked
 def balanced_ns(graph: EventGraph, window: Window) -> int | None:
     """Return the mean window length over ranks without waits between ranks; None if none waits."""
     if not ((graph.in_src >= 2 * graph.num_ops) & (graph.edge_op >= 0)).any():

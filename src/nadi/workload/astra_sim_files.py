@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.errors import InputError
+from nadi.errors import InputError, checked
 from nadi.formats import files as container
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.trace_files import write
@@ -65,6 +65,7 @@ class SimulatorFiles:
     issues: pl.DataFrame
 
 
+@checked
 def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False) -> SimulatorFiles:
     """Write ``trace.<rank>.et`` for each rank, and ``comm_group.json``, for ASTRA-sim.
 

@@ -26,7 +26,7 @@ from nadi.analyze.hta.host_edges import lock_edges, stack_edges
 from nadi.analyze.hta.hta_path_kernels import longest_path
 from nadi.analyze.hta.parsing import parse_events
 from nadi.analyze.hta.recorded_fields import trace_name
-from nadi.errors import InputError, Parameter, UsageError
+from nadi.errors import InputError, Parameter, UsageError, checked
 from nadi.model.arrays import Bools, Ints
 from nadi.model.trace import Job, Trace
 
@@ -206,6 +206,7 @@ def _bound_by(edges: EdgeList, events: pl.DataFrame) -> pl.Series:
     return pl.Series(_BOUND_BY).gather(np.where(is_operator, of_operator, codes[edges.type]))
 
 
+@checked
 def hta_critical_path(
     traces: Trace | Job | Sequence[Trace],
     *,

@@ -17,7 +17,7 @@ from nadi.analyze.hta.recorded_fields import (
     rows_holding,
     rows_of_file,
 )
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, checked
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import AttributeBuilder, Attributes, Part, combined
 from nadi.model.schema import DEPS
@@ -31,6 +31,7 @@ _LAUNCH = EDGE_TYPES.index("KERNEL_LAUNCH_DELAY")
 _SHOWN = (_LAUNCH, EDGE_TYPES.index("DEPENDENCY"), EDGE_TYPES.index("SYNC_DEPENDENCY"))
 
 
+@checked
 def hta_overlay(
     trace: Trace, path: HtaCriticalPath, *, only_critical: bool = False, all_edges: bool = False
 ) -> Trace:

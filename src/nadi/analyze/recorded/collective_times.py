@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from nadi.errors import InputError
+from nadi.errors import InputError, checked
 from nadi.model.nccl_tests_sizes import nccl_tests_factors
 from nadi.model.trace import Job
 
 __all__ = ["collective_list", "collective_skew"]
 
 
+@checked
 def collective_list(job: Job) -> pl.DataFrame:
     """List the collectives of a job: the skew of its ranks apart from its communication latency.
 
@@ -64,6 +65,7 @@ def collective_list(job: Job) -> pl.DataFrame:
     )  # fmt: skip
 
 
+@checked
 def collective_skew(job: Job) -> pl.DataFrame:
     """Summarize collectives by name, size and number of ranks.
 

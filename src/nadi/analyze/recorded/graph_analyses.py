@@ -6,7 +6,7 @@ import polars as pl
 
 from nadi.analyze.module_times import time_by_module
 from nadi.analyze.stragglers import Stragglers, find_stragglers
-from nadi.errors import InputError
+from nadi.errors import InputError, checked
 from nadi.graph.build.job_graph import build_graph
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import choose_window, find_steps
@@ -25,6 +25,7 @@ def _stragglers(job: Job) -> Stragglers:
     return find_stragglers(replay_graph(graph), window)
 
 
+@checked
 def straggler_ranks(job: Job) -> pl.DataFrame:
     """Return how much wait time each rank causes, and how much it waits.
 
@@ -44,6 +45,7 @@ def straggler_ranks(job: Job) -> pl.DataFrame:
     )
 
 
+@checked
 def late_collectives(job: Job) -> pl.DataFrame:
     """List collectives with the rank that entered last, and why.
 
@@ -65,6 +67,7 @@ def late_collectives(job: Job) -> pl.DataFrame:
     )  # fmt: skip
 
 
+@checked
 def step_table(job: Job) -> pl.DataFrame:
     """List the steps of a job: marked by the profiler, or found by what repeats.
 
@@ -89,6 +92,7 @@ def step_table(job: Job) -> pl.DataFrame:
     return pl.DataFrame(found, schema=names, orient="row")
 
 
+@checked
 def module_table(job: Job) -> pl.DataFrame:
     """Sum time by module, forward, backward and optimizer, over all ranks.
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from nadi.analyze.recorded.kernel_types import KERNEL_TYPES, kernel_type_codes
+from nadi.errors import checked
 from nadi.link.dependencies.launch_correlation import launcher_rows
 from nadi.link.dependencies.operator_nesting import nest
 from nadi.model.ancestors import nearest
@@ -102,6 +103,7 @@ Recorded = Job | Trace | RankEvents | Iterable[Trace]
 """What an analysis takes: a job, one rank, or several."""
 
 
+@checked
 def events_of(trace: Trace) -> RankEvents:
     """Return the events of a trace, as read or linked. O(nodes log nodes)."""
     table = trace.nodes.select(COLUMNS)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nadi.errors import NadiError, check_kind
+from nadi.errors import NadiError, check_kind, checked
 from nadi.forks import refuse_in_fork
 from nadi.graph.build.collective_edges import meet
 from nadi.graph.build.edge_list import Limits, join_limits
@@ -20,6 +20,7 @@ from nadi.model.trace import Job
 __all__ = ["build_graph"]
 
 
+@checked
 def build_graph(job: Job, overheads: Sequence[Overheads] | None = None) -> EventGraph:
     """Build the graph of a job. O(nodes log nodes + deps).
 

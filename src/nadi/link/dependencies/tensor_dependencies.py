@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.kernels.strings import intern_spans
 from nadi.kernels.tensor_accesses import (
     READ,
@@ -92,6 +93,7 @@ def tensor_accesses(host: Trace, recorded: TensorUses) -> TensorAccesses:
     )  # fmt: skip
 
 
+@checked
 def tensor_deps(trace: Trace) -> pl.DataFrame:
     """Find the data dependencies between operations, which a legal re-ordering must keep.
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nadi.errors import FormatError, UsageError
+from nadi.errors import FormatError, UsageError, checked
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.files import check_writable
 from nadi.graph.critical_paths import walk_critical_path
@@ -87,6 +87,7 @@ def check_page(path: Path, sources: list[Path], *, overwrite: bool) -> None:
     check_writable(path)
 
 
+@checked
 def write_run_page(
     run: Run, path: Path, title: str = "", *, more: bool = False, beside: Beside | None = None
 ) -> None:  # fmt: skip
@@ -194,6 +195,7 @@ def write_answers_page(answers: Answers, path: Path, title: str) -> None:
     write_page(path, describe_answers(answers), parts, title=title, window=window)
 
 
+@checked
 def write_simulation_page(simulation: Simulation, path: Path, title: str) -> None:
     """Write the page of a simulated job.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.errors import InputError, Parameter
+from nadi.errors import InputError, Parameter, checked
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.message_programs import Action, MessageProgram
@@ -42,6 +42,7 @@ class _Parts(NamedTuple):
     tag: Ints
 
 
+@checked
 def messages_of_job(
     job: Job | Sequence[Trace],
     groups: Mapping[str, tuple[int, ...]] = MappingProxyType({}),

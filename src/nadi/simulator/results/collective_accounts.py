@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.errors import checked
 from nadi.model.arrays import Bools, Floats, Ints
 from nadi.model.nccl_tests_sizes import nccl_tests_factors
 from nadi.model.schema import COLLECTIVE_TIMES, COMM_TYPES
@@ -44,6 +45,7 @@ class _Collectives(NamedTuple):
     waiting: Ints
 
 
+@checked
 def collective_times(simulation: Simulation) -> pl.DataFrame:
     """Compute the times, bandwidths and efficiency of each collective.
 

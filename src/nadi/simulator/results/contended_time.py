@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nadi.errors import checked
 from nadi.model.arrays import Ints
 from nadi.model.schema import NODE_KINDS
 from nadi.simulator.results.rank_accounts import ends_of_waits
@@ -14,6 +15,7 @@ __all__ = ["contended_times"]
 _KINDS = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV", "COMM_COLL")]
 
 
+@checked
 def contended_times(simulation: Simulation) -> Ints:
     """Return for how long each rank's communications overlap each other, from first to last.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
+from nadi.errors import checked
 from nadi.model.schema import JOB_TIMES
 from nadi.simulator.simulation import Simulation
 
 __all__ = ["job_times"]
 
 
+@checked
 def job_times(simulation: Simulation) -> pl.DataFrame:
     """Compare when jobs of :func:`nadi.simulate_together` finish, together and alone.
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.model.arrays import Ints
 from nadi.model.schema import LINKS
 from nadi.simulator.collectives.link_traffic import Traffic, links_per_rank
@@ -28,6 +29,7 @@ __all__ = ["Account", "add_traffic", "link_table"]
 _SWITCH = -1
 
 
+@checked
 def link_table(simulation: Simulation) -> pl.DataFrame:
     """Compute the traffic of each link (``schema.LINKS``), in order of dimension.
 

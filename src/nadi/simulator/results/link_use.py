@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.model.arrays import Floats, Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import COMM_TYPES, LINK_USE
@@ -35,6 +36,7 @@ IN_GROUP = " in group "  # between the type of a collective and the name of its 
 _ROUNDING = 1e-3  # of times to whole ns
 
 
+@checked
 def link_use(simulation: Simulation) -> pl.DataFrame:
     """Compute what each physical link carried, for whom, and for how long it was full.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import Attributes
 from nadi.model.operands import OPERAND_NAMES, TensorUses, tensor_uses
@@ -112,6 +113,7 @@ class Lives(NamedTuple):
     of_use: Ints
 
 
+@checked
 def live_memory(simulation: Simulation) -> pl.DataFrame | None:
     """Compute the live memory of the operands of nodes at the simulated times.
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import NODE_KINDS, RANK_TIMES
 from nadi.simulator.engine.codes import NodeKind
@@ -46,6 +47,7 @@ class _Spans(NamedTuple):
     code: Ints
 
 
+@checked
 def rank_times(simulation: Simulation) -> pl.DataFrame:
     """Compute the time of each rank by activity until it finishes.
 
@@ -63,6 +65,7 @@ def rank_times(simulation: Simulation) -> pl.DataFrame:
     return RANK_TIMES.build(like.size, {"rank": ranks, "finish": simulation.cycles, **columns})
 
 
+@checked
 def compute_times(simulation: Simulation) -> Ints:
     """Return the compute time of each rank's device, in ns; int64, shape (ranks,).
 
@@ -75,6 +78,7 @@ def compute_times(simulation: Simulation) -> Ints:
     return _times_of(simulation, (program.kind == NODE_KINDS.index("COMP")) & ~program.is_cpu)
 
 
+@checked
 def exposed_times(simulation: Simulation) -> Ints:
     """Return ASTRA-sim's exposed communication: all time except computation, in ns.
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.replay import replay_graph
@@ -35,6 +36,7 @@ __all__ = ["simulated_graph", "simulated_job", "simulated_path", "track_names"]
 _BY_SLOT = ("host", "compute", "communication", "receive")
 
 
+@checked
 def simulated_job(simulation: Simulation) -> Job:
     """Return the traces of a simulated job with the simulated times.
 
@@ -170,6 +172,7 @@ def _matches(simulation: Simulation) -> pl.DataFrame:
     return MATCHES.build(node.size, columns)
 
 
+@checked
 def simulated_graph(simulation: Simulation) -> EventGraph:
     """Return the event graph of a simulated job: why each node started when it did.
 
@@ -209,6 +212,7 @@ def simulated_graph(simulation: Simulation) -> EventGraph:
     )  # fmt: skip
 
 
+@checked
 def simulated_path(simulation: Simulation) -> CriticalPath:
     """Return the critical path of a simulated job, from its start to its last end."""
     graph = simulated_graph(simulation)

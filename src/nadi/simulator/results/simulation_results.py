@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import polars as pl
 
+from nadi.errors import checked
 from nadi.model.arrays import Ints
 from nadi.model.issues import summed_issues
 from nadi.simulator.machine.system import System
@@ -132,6 +133,7 @@ class SimulationResults:
 _COMPUTED: WeakKeyDictionary[Simulation, SimulationResults] = WeakKeyDictionary()
 
 
+@checked
 def results_of(simulation: Simulation) -> SimulationResults:
     """Compute all accounts of a simulation; cached with the simulation.
 

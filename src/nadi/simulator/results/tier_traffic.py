@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from nadi.errors import checked
 from nadi.kernels.intervals import union_length
 from nadi.model.arrays import Bools, Floats, Ints
 from nadi.model.schema import TIER_TRAFFIC, TIER_USE, TIER_WAITS
@@ -56,6 +57,7 @@ def _accesses(simulation: Simulation) -> _Accesses:
     )  # fmt: skip
 
 
+@checked
 def tier_traffic(simulation: Simulation) -> pl.DataFrame | None:
     """Add up what each memory of each tier served.
 
@@ -96,6 +98,7 @@ def tier_traffic(simulation: Simulation) -> pl.DataFrame | None:
     return TIER_TRAFFIC.build(first.size, columns)
 
 
+@checked
 def tier_use(simulation: Simulation, intervals: int = 10) -> pl.DataFrame | None:
     """Divide the time of a job into equal parts: what each memory of each tier served in them.
 
@@ -152,6 +155,7 @@ def _utilization(tier: MemoryTier, read: int, written: int, time: int) -> float:
     return max(parts) if tier.duplex else sum(parts)
 
 
+@checked
 def tier_waits(simulation: Simulation) -> pl.DataFrame | None:
     """Find the operations that wait for memory, and how long.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nadi.errors import UsageError
+from nadi.errors import UsageError, checked
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import Window
@@ -40,6 +40,7 @@ class Reordering:
     together: WhatIf | None
 
 
+@checked
 def reorder(graph: EventGraph, window: Window, most: int | None = 0) -> Reordering:
     """Find operations that can start earlier, and apply the best moves.
 

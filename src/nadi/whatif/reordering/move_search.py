@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nadi.errors import checked
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.event_graph import CycleError, EventGraph
 from nadi.graph.replay import replay_graph
@@ -111,6 +112,7 @@ class _Try:
     most: int
 
 
+@checked
 def find_reorders(graph: EventGraph, window: Window) -> Found:
     """Find operations that can start earlier, replay promising moves, and sort them by gain.
 
