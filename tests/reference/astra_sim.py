@@ -771,7 +771,8 @@ class Rank:
         return None if node["type"] == "COMM_RECV_NODE" else "comm"
 
     def issue_free(self) -> None:
-        for number in sorted(self.free):
+        ready = sorted(self.free)
+        for number in ready:
             node = self.nodes[number]
             slot = self.slot(node)
             if slot is None or self.slots[slot] == 0:
@@ -780,6 +781,14 @@ class Rank:
                 if slot is not None:
                     self.slots[slot] = 1
                 self.issue(node)
+                if self.gives_way(node) and any(one in self.free for one in ready):
+                    self.world.clock.at(self.world.clock.now, self.go_on)
+                    return
+
+    def gives_way(self, node: dict[str, Any]) -> bool:
+        """Tell whether others issue collectives of this time first, once a node is issued."""
+        is_meeting = node["type"] == "COMM_COLL_NODE" and node["comm_type"] != 5
+        return self.world.devices and is_meeting and not self.world.replay_only
 
     def issue(self, node: dict[str, Any]) -> None:
         world, number, kind = self.world, node["id"], node["type"]
@@ -869,7 +878,8 @@ class World:
     """All ranks, the network and what the system file says.
 
     With ``devices`` ranks have no slots but for what says of no thread and no stream. These do
-    one thing after the other, and a phase is queued for its members when the last is there. With
+    one thing after the other, issue one collective in turn if they issue several at one time, and
+    a phase is queued for its members when the last is there. With
     another ``scheduling-policy`` than FIFO it starts on all of them when all have room for it.
     """
 

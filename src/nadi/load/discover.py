@@ -184,8 +184,8 @@ def _no_device(paths: Sequence[Path | str], found: TraceFiles) -> PairError:
         return PairError(
             where,
             "found no host and no device trace of PyTorch, only linked or generated traces",
-            "pass the recording they were made from; nadi simulate (also --what-if and --report), "
-            "info and convert take them",
+            "pass the recording they were made from; nadi simulate, info and convert take them, "
+            "and simulate tries changes and writes reports",
         )
     return PairError(
         _list(found.hosts),
