@@ -120,14 +120,16 @@ def _each_collective(graph: EventGraph, window: Window) -> dict[str, pl.DataFram
         "last": np.maximum(begin, graph.time[hub]),
         "straggler": graph.time[hub],
     })  # fmt: skip
-    each = entries.group_by("hub").agg(
+    each = entries.group_by("hub", maintain_order=True).agg(
         pl.first("name", "type", "group"), pl.max("bytes", "ranks"), present=pl.len(),
         last=pl.max("last"), straggler=pl.first("straggler"), entry=pl.min("entry"),
         end=pl.max("end"),
     )  # fmt: skip
     shape = pl.struct("type", "bytes", "ranks", "present").rank("dense")
     each = each.with_columns(shape=shape)
-    shapes = each.select("shape", "type", "bytes", "ranks", "present").unique("shape")
+    shapes = each.select("shape", "type", "bytes", "ranks", "present").unique(
+        "shape", maintain_order=True
+    )
     known = [ranks[k] if k >= 0 else () for k in shapes["ranks"].to_list()]
     present = zip(known, shapes["present"], shapes["type"], strict=True)
     members = [max(n, len(of) if kind not in _MESSAGES else 0) for of, n, kind in present]

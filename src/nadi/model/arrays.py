@@ -6,7 +6,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-__all__ = ["Bools", "Bytes", "Floats", "Hashes", "Ints", "Ints32", "numbered_texts", "text_codes"]
+__all__ = [
+    "Bools",
+    "Bytes",
+    "Floats",
+    "Hashes",
+    "Ints",
+    "Ints32",
+    "counted_texts",
+    "numbered_texts",
+    "text_codes",
+]
 
 Ints = npt.NDArray[np.int64]
 """Times in nanoseconds, sizes in bytes, row numbers and ids; -1 is a missing reference."""
@@ -24,6 +34,12 @@ def text_codes(texts: pl.Series) -> Ints:
     int64, shape (texts,); 0 or more. O(texts).
     """
     return texts.cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
+
+
+def counted_texts(texts: pl.Series) -> dict[str, int]:
+    """Return how often each text occurs, the most frequent first, then by name. O(texts)."""
+    counts = texts.cast(pl.String).alias("text").value_counts()
+    return dict(counts.sort("count", "text", descending=[True, False]).iter_rows())
 
 
 def numbered_texts(texts: pl.Series) -> tuple[Ints, list[str]]:

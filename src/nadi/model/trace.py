@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.model.arrays import Bools, Ints
+from nadi.model.arrays import Bools, Ints, counted_texts
 from nadi.model.attributes import Attributes, LazyAttributes, Part
 from nadi.model.device_events import device_frame
 from nadi.model.notebook_html import notebook_html
@@ -73,7 +73,7 @@ class Trace:
         return f"<Trace rank={self.rank} nodes={self.nodes.height} deps={self.deps.height}>"
 
     def _repr_html_(self) -> str:
-        counts = self.nodes["category"].cast(pl.String).value_counts(sort=True).rows()
+        counts = counted_texts(self.nodes["category"]).items()
         facts = {
             "rank": f"{self.rank} of {self.world_size}" if self.rank >= 0 else "not stated",
             "operations": format_count(self.nodes.height),

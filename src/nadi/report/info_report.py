@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from nadi.model.arrays import counted_texts
 from nadi.model.trace import Trace
 from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, print_table
 from nadi.units import format_bytes, format_count, format_counted, format_ns
@@ -41,7 +42,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         "by_thread": _sum_by(nodes.filter(pl.col("thread") >= 0), "thread"),
         "by_stream": _sum_by(nodes.filter(pl.col("stream") >= 0), "stream"),
         "groups": trace.groups.to_dicts(),
-        "dependencies": _counts(trace.deps["kind"]),
+        "dependencies": counted_texts(trace.deps["kind"]),
         "issues": trace.issues.with_columns(pl.col("severity").cast(pl.String)).to_dicts(),
     }
 
@@ -55,10 +56,6 @@ def _sum_by(nodes: pl.DataFrame, column: str) -> list[dict[str, Any]]:
         .sort("total_ns", "count", column, descending=[True, True, False])
         .to_dicts()
     )
-
-
-def _counts(kinds: pl.Series) -> dict[str, int]:
-    return dict(kinds.cast(pl.String).value_counts(sort=True).iter_rows())
 
 
 def print_description(data: dict[str, Any], console: Console) -> None:

@@ -16,6 +16,7 @@ from nadi.formats.files import check_writable, write_beside
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.windows import MARK, WHOLE
 from nadi.load.discover import RESULT_FILES
+from nadi.model.arrays import counted_texts
 from nadi.model.issues import summed_issues
 from nadi.model.schema import UNBOUNDED
 from nadi.pipeline.run_results import Run
@@ -411,14 +412,11 @@ def _print_what_ifs(data: dict[str, Any], console: Console) -> None:
 
 
 def _nodes_by_kind(run: Run) -> dict[str, int]:
-    categories = pl.concat([trace.nodes["category"] for trace in run.job.traces])
-    counts = categories.cast(pl.String).value_counts(sort=True)
-    return dict(counts.iter_rows())
+    return counted_texts(pl.concat([trace.nodes["category"] for trace in run.job.traces]))
 
 
 def _dependencies_by_kind(run: Run) -> dict[str, int]:
-    kinds = pl.concat([trace.deps["kind"] for trace in run.job.traces])
-    return dict(kinds.cast(pl.String).value_counts(sort=True).iter_rows())
+    return counted_texts(pl.concat([trace.deps["kind"] for trace in run.job.traces]))
 
 
 def _clocks(run: Run) -> list[dict[str, Any]]:

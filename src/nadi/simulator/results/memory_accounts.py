@@ -194,6 +194,7 @@ def storage_uses(trace: Trace, found: TensorUses | None = None) -> StorageUses |
         })
         .group_by("node", "storage")
         .agg(pl.col("end").max(), makes=pl.col("is_output").all())
+        .sort("node", "storage")  # else the order of uses of a node would differ from run to run
         .collect()
     )  # fmt: skip
     storage = once["storage"].to_numpy()
