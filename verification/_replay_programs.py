@@ -127,7 +127,7 @@ def _data_parallel() -> Callable[[], None]:
     model = nn.parallel.DistributedDataParallel(
         nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 10))
     )
-    return _trained(model, lambda: torch.rand(128, 256), 10)
+    return _trained(model, lambda: torch.rand(1024, 256), 10)
 
 
 def _rank(rank: int, size: int, store: str, folder: str) -> None:
