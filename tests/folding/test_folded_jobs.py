@@ -64,6 +64,14 @@ def test_ranks_of_a_stage_are_one_class(job: Job) -> None:
     assert nadi.fold(folded) is folded
 
 
+def test_collectives_that_ranks_begin_at_once_have_one_order() -> None:
+    """Whether ranks stand for others or not: gradients of both groups are summed beside others."""
+    job = nadi.llm_job("llama3-8b", tp=2, dp=4, zero=3, global_batch=8, sequence=1024)
+    own = [job.own_trace(rank) for rank in range(len(job.traces))]
+    system = nadi.load_system("dgx-h100", len(own))
+    assert nadi.simulate(nadi.fold(job), system).makespan == nadi.simulate(own, system).makespan
+
+
 def test_roles_are_found_in_files_and_files_become_the_same(written: Path, tmp_path: Path) -> None:
     folded = nadi.fold(written)
     assert len(folded.folds) == 2
