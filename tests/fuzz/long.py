@@ -16,8 +16,9 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-if __name__ == "__main__":  # the folder that the package ``tests`` is in
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+if __name__ == "__main__":  # the folder that the package ``tests`` is in, and not that of this
+    # file, whose modules have names that other packages have, too
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from tests.fuzz.corpus import samples
 from tests.fuzz.mutations import mutated
