@@ -164,7 +164,11 @@ def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: Bools, is_idle
     which, at = expand_ranges(first, last - first + 1)
     work = gloo[at]
     elsewhere = thread[work] != waiting.thread[which]
-    return _returns(work[elsewhere], waiting.after[which[elsewhere]])
+    work, waiting = work[elsewhere], waiting[which[elsewhere]]
+    # who asks for work without a recorded call, and waits, has asked within that time
+    asked = (launcher_rows(trace)[work] < 0) & (start[work] >= waiting.begin)
+    begun = _begins(waiting[asked], work[asked])
+    return begun + _returns(work, waiting.after)
 
 
 class _Ends:
@@ -276,13 +280,14 @@ def _episodes(trace: Trace, waiting: _Stretches, work: Ints) -> _Found:
     last = np.searchsorted(end, waiting.end, side="right") - 1
     inside = first <= last  # which is below the number of works
     waiting, first, last = waiting[inside], first[inside], last[inside]
-    before_end = waiting.before % 2 == 1
-    source, first_work = waiting.before // 2, work[first]
-    return [
-        ("thread", (source[before_end], first_work[before_end])),
-        ("launch", (source[~before_end], first_work[~before_end])),
-        *_returns(work[last], waiting.after),
-    ]
+    return _begins(waiting, work[first]) + _returns(work[last], waiting.after)
+
+
+def _begins(waiting: _Stretches, work: Ints) -> _Found:
+    """Add a dependency of work on the boundary that begins the wait for it."""
+    at_end = waiting.before % 2 == 1
+    row = waiting.before // 2
+    return [("thread", (row[at_end], work[at_end])), ("launch", (row[~at_end], work[~at_end]))]
 
 
 def _returns(work: Ints, after: Ints) -> _Found:
