@@ -11,14 +11,15 @@ from nadi.model.schema import DEVICE_WORK
 __all__ = ["end_of_earlier_work"]
 
 _LEAST = 0.1  # of the time that is analysed: less does not change what bounds it
+_SHORTEST_NS = 200_000  # an idle device may take nearly that long to start
 
 
 def end_of_earlier_work(graph: EventGraph, begin: int, end: int) -> int:
     """Find the moment when devices had ended what they did before the recording began.
 
-    A stream is busy with such work until its first recorded work starts, if that could have started
-    long before: a tenth of the time that is analysed, or more; and if its device seems to do nothing
-    meanwhile.
+    A stream is busy with such work until its first recorded work starts, if that could have
+    started long before: a tenth of the time that is analysed, and 200 us; and if its device seems
+    to do nothing meanwhile.
 
     Parameters
     ----------
@@ -39,7 +40,8 @@ def end_of_earlier_work(graph: EventGraph, begin: int, end: int) -> int:
     first = np.append(True, (np.diff(places) != 0).any(axis=0))[: work.size]
     vertex = 2 * work[first]
     since, until = graph.time[vertex] - graph.delay[vertex], graph.time[vertex]
-    late = (until - since >= max(_LEAST * (end - begin), 1)) & (since >= begin) & (until < end)
+    late = until - since >= max(_LEAST * (end - begin), _SHORTEST_NS)
+    late &= (since >= begin) & (until < end)
     late &= np.diff(graph.in_ptr)[vertex] > 0
     found = -1
     for v in vertex[late][np.argsort(until[late])].tolist():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
 from nadi.formats.files import RawFile
 from nadi.formats.json_file import Texts, find_texts, json_text
 from nadi.formats.kineto.kineto_event_kernels import CAT

@@ -311,6 +311,8 @@ def _main_thread(trace: Trace, nesting: Nesting, computes: Bools) -> int:
     forward = thread[nesting.rows[computes[nesting.rows] & ~backward]]
     threads, counts = np.unique(forward, return_counts=True)
     if not trace.category_mask("operator").any():
-        moments = {t: trace.column("start")[nesting.rows[thread[nesting.rows] == t]] for t in threads}
+        moments = {
+            t: trace.column("start")[nesting.rows[thread[nesting.rows] == t]] for t in threads
+        }
         counts = np.array([int(np.ptp(moments[t])) for t in threads])
     return int(threads[np.argmax(counts)]) if threads.size else -1
