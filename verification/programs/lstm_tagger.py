@@ -30,7 +30,7 @@ for _ in timed(range(arguments.steps)):
     if arguments.penalty:
         with record_function("penalty"):
             for weight in parts.parameters():
-                for row in weight.flatten().split(16384):
+                for row in weight.flatten().split(2048):
                     loss = loss + 1e-6 * row.pow(2).sum()
     optimizer.zero_grad()
     loss.backward()
