@@ -1,4 +1,4 @@
-"""Find waits between streams: for events, recorded or inferred, and for the default stream."""
+"""Find waits between streams: for events, recorded or inferred; for the default stream."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from nadi.link.dependencies.device_calls import DeviceCalls, unique_pairs
 from nadi.link.dependencies.event_records import Events
-from nadi.model.arrays import Bools, Ints
+from nadi.model.arrays import Bools, Ints, text_codes
 from nadi.model.issues import IssueLog
 
 __all__ = ["stream_waits"]
@@ -17,6 +17,8 @@ _DEFAULT_STREAMS = (0, 7)  # its number in HIP's and CUDA's profiler
 _LATE_NS = 3_000
 _LATE_IN_CALL_NS = 20_000  # a blocking copy starts about 14 us after its call
 _WOKEN_WITHIN_NS = 10_000
+_LATE_FOR_SURE_NS = 20_000  # beyond what is due
+_FEWEST_REPEATS = 3
 
 
 def stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> _Found:
@@ -32,7 +34,8 @@ def stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> _Found:
         found: _Found = [("event", _stated_stream_waits(here, events, log), False)]
     else:
         found = [("event", _guessed_stream_waits(here, here.calls("stream wait"), log), True)]
-    return [*found, ("event", _default_stream_waits(here, found), True)]
+    found.append(("event", _default_stream_waits(here, found), True))
+    return [*found, ("event", _repeated_waits(here, found), True)]
 
 
 def _stated_stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> tuple[Ints, Ints]:
@@ -118,6 +121,35 @@ def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[Ints, Ints
         binds = woken & (key[late] != own) & same_device & (of_default | is_default[stream])
         pairs.append((src[binds], late[binds]))
     return unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
+
+
+def _repeated_waits(here: DeviceCalls, known: _Found) -> tuple[Ints, Ints]:
+    """Infer waits between streams that no call tells, from what repeats.
+
+    Operations of one name wait for work of one name on another stream if at least three of them,
+    and half of those that are late for a reason that is not known, begin within 10 us after the end
+    of such work. It must have been launched before them.
+    """
+    work = here.work.rows
+    late = work[here.start[work] > _due(here)[work] + _LATE_FOR_SURE_NS]
+    late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in known]))
+    key, call = here.keys_of_rows(), here.launcher[late]
+    launched = np.where(call >= 0, here.start[call], here.start[late])
+    source, waiting = np.empty((2, 0), dtype=np.int64)
+    for stream, own in enumerate(here.work.keys):
+        at = here.work.last_ended(stream, here.end, here.start[late])
+        src, woken = _just_ended(
+            here, np.minimum(at, here.work.last_before(stream, launched)), late
+        )
+        binds = woken & (key[late] != own) & (key[late] // 2**32 == own // 2**32)
+        source, waiting = np.append(source, src[binds]), np.append(waiting, late[binds])
+    names = text_codes(here.trace.nodes["name"])
+    all_late = np.bincount(names[late], minlength=int(names.max(initial=0)) + 1)
+    pair = np.stack([names[source], names[waiting]])
+    _, number, count = np.unique(pair, axis=1, return_inverse=True, return_counts=True)
+    often = count[number]
+    chosen = (often >= _FEWEST_REPEATS) & (2 * often >= all_late[names[waiting]])
+    return unique_pairs(source[chosen], waiting[chosen])
 
 
 def _just_ended(here: DeviceCalls, at: Ints, dst: Ints) -> tuple[Ints, Bools]:
