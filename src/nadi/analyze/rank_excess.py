@@ -19,7 +19,7 @@ EXPLAINS = 0.2
 """The share of the time that a rank is late from which on an excess is taken as its cause."""
 
 _OWN_TIME = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL, EdgeKind.MEMORY)
-_DELAY = PATH_KINDS.index("delay")
+_DELAY = PATH_KINDS.index("unexplained")
 _MARK = r"^(ProfilerStep)#\d+$"  # one name in all steps
 
 
@@ -32,7 +32,7 @@ class Excess:
     name
         The operation, or what encloses a gap; empty for time between operations.
     kind
-        The kind of time, as in ``PATH_KINDS``: host op, host gap, kernel, memory or delay.
+        The kind of time, as in ``PATH_KINDS``: host op, host gap, kernel, memory or unexplained.
     count
         How many more of these operations the rank runs; 0 or less if they only take longer.
     time_ns

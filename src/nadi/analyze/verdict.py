@@ -10,7 +10,7 @@ import polars as pl
 from nadi.analyze.exposed_communication import RankCommunication
 from nadi.analyze.rank_excess import Excess, largest_excess
 from nadi.analyze.stragglers import Stragglers
-from nadi.analyze.unexplained_time import UNKNOWN_WAIT, UnexplainedPath
+from nadi.analyze.unexplained_time import UnexplainedPath
 from nadi.errors import checked
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
@@ -25,6 +25,12 @@ BOUND_BY = ("straggler", "communication", "device", "host", "unexplained")
 """What can bound a window."""
 _WORTH_BALANCING = 0.05  # of the window: less is the usual difference between ranks
 _CALLS = ("runtime", "driver")
+_KINDS_OF = {
+    "communication": ("communication",),
+    "device": ("kernel", "memory"),
+    "host": ("host op", "host gap", "launch", "delay"),
+    "unexplained": ("unexplained",),
+}
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,7 @@ def judge(
     Verdict
         O(edges + ranks * names).
     """
-    parts, gaps = _parts(path, unexplained)
+    parts = _parts(path)
     late = _late_rank(graph, window, path, stragglers)
     largest = bound_by = max(parts, key=parts.__getitem__)
     if late is not None and path.length - balanced_ns >= _WORTH_BALANCING * path.length:
@@ -180,11 +186,11 @@ def judge(
         device_ns=parts["device"],
         communication_ns=parts["communication"],
         unexplained_ns=parts["unexplained"],
-        gaps_ns=gaps,
+        gaps_ns=path.by_kind()["host gap"],
         calls_ns=_calls(graph, path),
         device_idle_ns=_device_idle(graph, window),
         exposed_ns=sum(exposed) // len(exposed),
-        leading=_leading(graph, path, largest, unexplained),
+        leading=_leading(graph, path, largest),
         late=late,
         cause=max(unexplained.by_cause, key=unexplained.by_cause.__getitem__),
         has_stacks=bool((graph.gather("category") == "python").any()),
@@ -194,19 +200,10 @@ def judge(
     )
 
 
-def _parts(path: CriticalPath, unexplained: UnexplainedPath) -> tuple[dict[str, int], int]:
-    """Return the parts of a path as in ``BOUND_BY``, and the gaps in the host's part; ns."""
-    kinds, waits = path.by_kind(), unexplained.by_cause[UNKNOWN_WAIT]
-    # delays are unexplained, and long gaps: what is left without the waits
-    long_gaps = max(unexplained.total_ns - waits - kinds["delay"], 0)
-    gaps = max(kinds["host gap"] - long_gaps, 0)
-    parts = {
-        "communication": kinds["communication"],
-        "device": kinds["kernel"],
-        "host": max(kinds["host op"] - waits, 0) + gaps + kinds["launch"],
-    }
-    parts["unexplained"] = path.length - sum(parts.values())
-    return parts, gaps
+def _parts(path: CriticalPath) -> dict[str, int]:
+    """Return the parts of a path as in ``BOUND_BY``, ns: kinds of its time put together."""
+    kinds = path.by_kind()
+    return {part: sum(kinds.get(kind, 0) for kind in _KINDS_OF[part]) for part in _KINDS_OF}
 
 
 def _late_rank(
@@ -251,18 +248,8 @@ def _device_idle(graph: EventGraph, window: Window) -> int:
     return int(np.mean(idle)) if idle else -1
 
 
-_KINDS_OF = {
-    "communication": ("communication",),
-    "device": ("kernel",),
-    "host": ("host op", "host gap", "launch"),
-}
-
-
-def _leading(
-    graph: EventGraph, path: CriticalPath, part: str, unexplained: UnexplainedPath
-) -> Leading:
-    kinds = _KINDS_OF.get(part) or (_unexplained_kind(path, unexplained),)
-    found = path.by_operation().filter(pl.col("kind").is_in(kinds))
+def _leading(graph: EventGraph, path: CriticalPath, part: str) -> Leading:
+    found = path.by_operation().filter(pl.col("kind").is_in(_KINDS_OF[part]))
     leads, class_ns = "", 0
     if part == "device":
         found = found.with_columns(of=pl.Series([kernel_class(name) for name in found["name"]]))
@@ -276,10 +263,3 @@ def _leading(
     trace = graph.job.traces[graph.job.ranks.index(longest["rank"])]
     communicates = longest["node"] >= 0 and trace.nodes["comm_type"][longest["node"]] != "none"
     return Leading(name, time, count, longest["end"], communicates, leads, class_ns)
-
-
-def _unexplained_kind(path: CriticalPath, unexplained: UnexplainedPath) -> str:
-    """Return the kind of time that most of the unexplained time has."""
-    late, waits = path.by_kind()["delay"], unexplained.by_cause[UNKNOWN_WAIT]
-    sums = {"delay": late, "host op": waits, "host gap": unexplained.total_ns - late - waits}
-    return max(sums, key=sums.__getitem__)

@@ -16,6 +16,7 @@ from nadi.pipeline.run_results import Run
 from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.report.what_if_report import describe_interval
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
+from nadi.whatif.balance_change import BalancedRanks
 from nadi.whatif.prediction_intervals import LEVEL
 from nadi.whatif.promising_changes import TriedChange
 from nadi.whatif.removal_change import Remove
@@ -103,7 +104,7 @@ def _what_exceeds(excess: Excess, steps: int) -> str:
     if excess.kind == "host gap":
         where = f"in {name}, " if excess.name else ""
         return f"{where}{time} more between operations than on the others"
-    if excess.kind == "delay":
+    if excess.kind == "unexplained":
         return f"{name} starts or ends {time} later than what it waits for explains"
     if excess.count > 0 and excess.kind == "host op":
         return f"{_number(excess.count, steps)} {name} that it does more than the others ({time})"
@@ -232,6 +233,8 @@ def _in_words(one: TriedChange) -> str:
         return f"{about} on rank {change.selection.ranks[0]} as on the others"
     if isinstance(change, Scale):
         return f"{about or 'communication'} twice as fast"
+    if isinstance(change, BalancedRanks):
+        return str(change)
     if isinstance(change, NoGaps):
         return "no gaps between operations"
     return "each step in one CUDA graph" if about else "no launch overhead"

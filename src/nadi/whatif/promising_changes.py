@@ -14,6 +14,7 @@ from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
 from nadi.model.kernel_classes import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
+from nadi.whatif.balance_change import BalancedRanks, ranks_wait
 from nadi.whatif.changes import Change
 from nadi.whatif.launch_changes import Graphed
 from nadi.whatif.prediction_intervals import Interval
@@ -70,8 +71,8 @@ def best_changes(
 
     They are: the operations with the largest shares of the path, and the class of kernels with the
     largest, in half of their time; communication in half of its time; no launch overhead; no gaps
-    between operations; a step in one CUDA graph; and a late rank without its excess over the
-    others.
+    between operations; a step in one CUDA graph; balanced ranks; and a late rank without its
+    excess over the others.
 
     Parameters
     ----------
@@ -105,6 +106,8 @@ def best_changes(
 def _candidates(
     graph: EventGraph, path: CriticalPath, late: tuple[int, Excess] | None, mark: str
 ) -> Iterator[tuple[Change, str]]:
+    if ranks_wait(graph):
+        yield BalancedRanks(), ""
     if late is not None:
         yield from _without_excess(*late)
     times = path.by_kind()
