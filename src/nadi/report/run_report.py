@@ -317,13 +317,16 @@ def _print_explained(run: Run, console: Console) -> None:
     found = run.unexplained
     total = found.length_ns
     line = (
-        f"explained by dependencies: {format_ns(found.explained_ns)} "
-        f"({format_percent(found.explained_ns, total)}) of the critical path; "
-        f"unexplained: [bold]{format_ns(found.total_ns)}[/] "
-        f"({format_percent(found.total_ns, total)})"
+        f"explained by dependencies: [bold]{format_ns(found.explained_ns)}[/] of the critical path "
+        f"({format_percent(found.explained_ns, total)})"
     )
-    causes = [f"{cause} {format_ns(time)}" for cause, time in found.by_cause.items() if time]
-    console.print(": ".join(filter(None, [line, ", ".join(causes)])))
+    if found.total_ns:
+        causes = [f"{cause} {format_ns(time)}" for cause, time in found.by_cause.items() if time]
+        line += (
+            f"; unexplained: [bold]{format_ns(found.total_ns)}[/] "
+            f"({format_percent(found.total_ns, total)}): {', '.join(causes)}"
+        )
+    console.print(line)
     if found.inferred_ns:
         console.print(
             f"rests on inferred dependencies: {format_ns(found.inferred_ns)} of the path "

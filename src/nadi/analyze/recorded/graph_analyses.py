@@ -74,8 +74,8 @@ def step_table(job: Job) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``step``, ``mark`` (what repeats), ``start_ns`` and ``duration_ns`` (to the next mark; of the
-        last until its work ends).
+        ``step``, ``mark`` (what repeats), ``start_ns`` and ``duration_ns``: to the next mark, or
+        until its work ends.
 
     Raises
     ------
