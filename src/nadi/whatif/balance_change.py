@@ -1,98 +1,87 @@
-"""The change that ranks are balanced: the same amount of work on each."""
+"""A change that spreads work evenly over ranks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
+from nadi.analyze.operation_groups import communicating
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.graph.replay import Replay, replay_graph
-from nadi.graph.windows import Window
-from nadi.model.arrays import Ints
-from nadi.whatif.dependency_changes import CutDependencies
-from nadi.whatif.selection import Selection
+from nadi.graph.windows import find_steps
+from nadi.model.arrays import Bools, Ints
+from nadi.whatif.scale_and_overhead_changes import is_work, later_edges
+from nadi.whatif.selection import Selection, covered, select
 
-__all__ = ["BalancedRanks", "ranks_wait"]
-
-
-def ranks_wait(graph: EventGraph) -> bool:
-    """Return whether a rank may wait for another one in a collective or message."""
-    return bool(((graph.in_src >= 2 * graph.num_ops) & (graph.edge_op >= 0)).any())
-
-
-class _Alone(NamedTuple):
-    """Ranks that do not wait for each other: their replay, and what each takes, ns."""
-
-    replay: Replay
-    taken: Ints
+__all__ = ["Balance"]
 
 
 @dataclass(frozen=True)
-class BalancedRanks:
-    """Each rank takes the mean of the ranks: work goes from those with much to those with little.
+class Balance:
+    """Give each rank the same amount of work in the selected operations; the sum stays.
 
-    How long a rank takes is from the start of the window to the end of its own work, without waits
-    between ranks. All times of a rank change by one factor, so that it takes the mean.
-
-    Attributes
-    ----------
-    window
-        The window in which they are balanced; None for the whole recording.
+    In each step a rank with more than the mean does its operations in less time, one with less in
+    more. A rank without any takes its share over in all of its work. Communication, latencies and
+    delays stay. Ranks that a condition ``rank=`` leaves out take no part.
     """
 
-    window: Window | None = None
+    selection: Selection
 
     def __str__(self) -> str:
-        return "balanced ranks"
+        return f"balance {self.selection}"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Return the changed graph; nothing before ``since`` changes.
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes.
 
         Raises
         ------
         UsageError
-            If no rank waits for another one.
+            If there are no two ranks among which work can be spread.
         """
-        if not ranks_wait(graph):
+        chosen = covered(graph, select(graph, self.selection))
+        ranks = np.array(graph.job.ranks)
+        takes_part = np.isin(ranks, self.selection.ranks) if self.selection.ranks else ranks >= 0
+        own = (graph.edge_op >= 0) & is_work(graph) & later_edges(graph, since)
+        own &= (graph.edge_kind != EdgeKind.COMMUNICATION) & ~communicating(graph)[graph.edge_op]
+        own &= takes_part[graph.op_trace[graph.edge_op]]
+        selected = own & chosen[graph.edge_op]
+        takers = np.flatnonzero(takes_part)
+        where = _Places(graph)
+        spent, whole = (where.sums(edges)[:, takers] for edges in (selected, own))
+        possible = (spent > 0).any(axis=1) & (whole > 0).all(axis=1)
+        if takers.size < 2 or not possible.any():
             raise UsageError(
-                str(self), "no rank waits for another one", "give the recordings of all ranks"
-            )
-        alone = self._without_waits(graph, since)
-        taken = alone.taken[alone.taken > 0]
-        mean = int(taken.mean()) if taken.size else 0
-        return _scaled(alone, since, mean)
+                str(self), "there is no work that could be spread over two ranks or more",
+                "load several ranks, and select operations other than communication",
+            )  # fmt: skip
+        mean = spent.mean(axis=1, keepdims=True)
+        has_any = spent > 0
+        factor = np.where(has_any, mean / np.maximum(spent, 1), 1 + mean / np.maximum(whole, 1))
+        factors = np.ones((possible.size, ranks.size))
+        factors[np.ix_(possible, takers)] = factor[possible]
+        in_all = np.zeros((possible.size, ranks.size), dtype=np.bool_)
+        in_all[:, takers] = ~has_any
+        edges = np.flatnonzero(own & (selected | in_all[where.step, where.trace]))
+        weight = graph.weight.copy()
+        at = where.step[edges], where.trace[edges]
+        weight[edges] = np.rint(weight[edges] * factors[at]).astype(np.int64)
+        return graph.with_weights(weight)
 
-    def _without_waits(self, graph: EventGraph, since: int) -> _Alone:
-        cut = CutDependencies(EdgeKind.ARRIVAL, Selection(kinds=("communication",)))
-        replay = replay_graph(cut.apply(graph, since))
-        last = self.window.last if self.window else 2 * np.arange(graph.num_ops) + 1
-        taken = np.zeros(len(graph.job.traces), dtype=np.int64)
-        np.maximum.at(taken, graph.op_trace[last // 2], replay.time[last] - since)
-        return _Alone(replay, taken)
 
+class _Places:
+    """The step and the rank of each edge."""
 
-def _scaled(alone: _Alone, since: int, mean: int) -> EventGraph:
-    """Return the graph in which each rank takes the mean.
+    def __init__(self, graph: EventGraph) -> None:
+        begins = np.array([step.start(graph.time) for step in find_steps(graph)], dtype=np.int64)
+        begun = graph.time[graph.in_src]
+        self.step: Ints = np.maximum(np.searchsorted(begins, begun, side="right") - 1, 0)
+        self.trace: Ints = graph.op_trace[graph.edge_op]
+        self._weight = graph.weight
+        self._shape = max(begins.size, 1), len(graph.job.ranks)
 
-    Of an edge, what it takes after ``since`` is scaled between the rounded times of its ends, so
-    that a replay gives these times exactly.
-    """
-    graph, time = alone.replay.graph, alone.replay.time
-    op = np.minimum(np.arange(graph.num_vertices) // 2, graph.num_ops - 1)
-    rank = graph.op_trace[op]
-    factor = mean / np.maximum(alone.taken, 1)
-
-    def moved(moment: Ints, of: Ints) -> Ints:
-        later = np.maximum(moment - since, 0)
-        at: Ints = np.minimum(moment, since) + np.rint(later * factor[of]).astype(np.int64)
-        return at
-
-    into = graph.destinations
-    begin = time[graph.in_src]
-    weight = moved(begin + graph.weight, rank[into]) - moved(begin, rank[into])
-    due = time - graph.delay
-    delay = moved(time, rank) - moved(due, rank)
-    return replace(graph, weight=weight, delay=delay)
+    def sums(self, edges: Bools) -> Ints:
+        """Sum the time of edges; int64 ns, shape (steps, ranks)."""
+        found = np.zeros(self._shape, dtype=np.int64)
+        np.add.at(found, (self.step[edges], self.trace[edges]), self._weight[edges])
+        return found

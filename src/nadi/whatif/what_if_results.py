@@ -15,7 +15,7 @@ from nadi.graph.windows import Window, choose_window, find_steps
 from nadi.model.notebook_html import notebook_html, times_of
 from nadi.model.schema import DEVICE_WORK
 from nadi.units import as_list, format_ns, format_percent, format_range
-from nadi.whatif.balance_change import BalancedRanks, ranks_wait
+from nadi.whatif.balanced_ranks_change import BalancedRanks, ranks_wait
 from nadi.whatif.change_syntax import given_changes, parse_values
 from nadi.whatif.changes import Change, apply_change
 from nadi.whatif.module_selection import describe_parts
