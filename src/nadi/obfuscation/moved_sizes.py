@@ -24,7 +24,7 @@ from nadi.obfuscation.fidelity import Answer, Fidelity, Yardstick, answers
 from nadi.obfuscation.guarantees import GUARANTEES
 from nadi.obfuscation.renamed_traces import spans
 from nadi.obfuscation.secret_key import SecretKey
-from nadi.obfuscation.structure import simulator_job
+from nadi.obfuscation.structure import UNTIMED, simulator_job
 from nadi.pricing.traced_operations import distinct_values
 from nadi.simulator.machine.system import System
 
@@ -85,8 +85,7 @@ def move_job(
 
 def _is_priced(job: Job) -> bool:
     """Whether computations without a time are simulated by what their sides cost."""
-    untimed = (pl.col("kind") == "COMP") & (pl.col("duration") <= 0) & (pl.col("flops") > 0)
-    return any(trace.nodes.filter(untimed).height for trace in dict.fromkeys(job.traces))
+    return any(trace.nodes.filter(UNTIMED).height for trace in dict.fromkeys(job.traces))
 
 
 def _moved_job(job: Job, key: SecretKey, spread: float, of_sides: float) -> Job:
