@@ -8,7 +8,7 @@ and every other number is rounded to a grid, up or down as the key says.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +22,14 @@ from nadi.model.schema import NODES
 from nadi.model.trace import Job, Trace
 from nadi.obfuscation.fidelity import Answer, Fidelity, Yardstick, answers
 from nadi.obfuscation.guarantees import GUARANTEES
+from nadi.obfuscation.product_numbers import (
+    LEAST_MOVED,
+    MOST_MOVED,
+    TILE,
+    Forms,
+    bytes_forms,
+    flops_forms,
+)
 from nadi.obfuscation.renamed_traces import spans
 from nadi.obfuscation.secret_key import SecretKey
 from nadi.obfuscation.structure import UNTIMED, simulator_job
@@ -30,16 +38,10 @@ from nadi.simulator.machine.system import System
 
 __all__ = ["move_job"]
 
-_SPREAD = 0.2  # of sides, and of numbers that no simulated answer depends on
+_SPREAD = MOST_MOVED  # of sides, and of numbers that no simulated answer depends on
 _SPREADS = (_SPREAD, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002)
 _OF_TOTAL = 0.1  # the part of the spread by which the volume of all communication moves
-_FEW = 64  # sizes below it stay: heads of a group, or a batch of 1
-_TILE = 8
 _SHAPE = "gemm_shape"
-_PER_MULTIPLICATION = (1, 2, 4, 5, 10)  # FLOPs: half masked, whole, two products, and backward
-_ITEMS = (1, 2, 4, 8)  # bytes
-_STATISTIC = 4  # bytes that attention keeps of each row
-_Forms = Callable[[Sequence[int]], list[int]]
 
 
 def move_job(
@@ -129,7 +131,7 @@ def _moved(trace: Trace, comm_bytes: Ints, key: SecretKey, spread: float) -> Tra
     node, number, shapes = distinct_values(given, _SHAPE)
     new = [_shape(shape, key, spread) for shape in shapes]
     columns = {"comm_bytes": pl.Series(comm_bytes, dtype=NODES.dtypes["comm_bytes"])}
-    for name, forms in (("flops", _flops_forms), ("bytes", _bytes_forms)):
+    for name, forms in (("flops", flops_forms), ("bytes", bytes_forms)):
         value = trace.column(name)
         known, place = np.unique(value, return_inverse=True)
         moved = np.rint(_on_grid(name, known, key, spread))[place].astype(np.int64)
@@ -149,28 +151,10 @@ def _moved(trace: Trace, comm_bytes: Ints, key: SecretKey, spread: float) -> Tra
     )  # fmt: skip
 
 
-def _computed(forms: _Forms, shape: Sequence[int], moved: Sequence[int], value: int) -> int:
+def _computed(forms: Forms, shape: Sequence[int], moved: Sequence[int], value: int) -> int:
     """Return what a number becomes that follows from the sides of a product; -1 if it does not."""
     before, after = forms(shape), forms(moved)
     return next((new for old, new in zip(before, after, strict=True) if old == value > 0), -1)
-
-
-def _flops_forms(shape: Sequence[int]) -> list[int]:
-    """Return the FLOPs of a product, of attention, and of its backward, causal or not."""
-    product = math.prod(shape)
-    return [product * halves for halves in _PER_MULTIPLICATION]
-
-
-def _bytes_forms(shape: Sequence[int]) -> list[int]:
-    """Return the bytes of a product, and of attention, for items of every size."""
-    batch, rows, columns, inner = shape
-    given, made = rows * inner + inner * columns, rows * columns
-    found = [batch * (of * given + to * made) for of in _ITEMS for to in _ITEMS]
-    for item in _ITEMS:
-        moved = batch * item * 2 * (rows + columns) * inner
-        found += [moved * passes + _STATISTIC * batch * rows * stated
-                  for passes in (1, 2) for stated in (0, 1)]  # fmt: skip
-    return found
 
 
 def _joined(*parts: Attributes) -> Attributes:
@@ -180,7 +164,7 @@ def _joined(*parts: Attributes) -> Attributes:
 def _shape(shape: list[int], key: SecretKey, spread: float) -> list[int]:
     """Move the sides of a matrix product: equal sides alike, by multiples of a tile's part."""
     return [
-        side if side < _FEW
-        else max(round(side * (1 + spread * key.unit("side", str(side))) / _TILE) * _TILE, _TILE)
+        side if side < LEAST_MOVED
+        else max(round(side * (1 + spread * key.unit("side", str(side))) / TILE) * TILE, TILE)
         for side in shape
     ]  # fmt: skip
