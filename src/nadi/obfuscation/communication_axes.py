@@ -65,8 +65,8 @@ def axes_of(job: Job) -> Axes:
         total[next(one for one in largest if set(members) <= set(one))] += sent
     axes = _disjoint(largest)
     groups = {f"group{number}": np.array(axis) for number, axis in enumerate(axes)}
-    sent = [sum(total[one] for one in axis) / sum(len(one) for one in axis) for axis in axes]
-    return Axes(RankGroups(groups, len(job.traces)), np.array(sent))
+    means = [sum(total[one] for one in axis) / sum(len(one) for one in axis) for axis in axes]
+    return Axes(RankGroups(groups, len(job.traces)), np.array(means))
 
 
 def _uses(job: Job, rank: int) -> Iterator[tuple[_Members, bool, float]]:

@@ -134,7 +134,7 @@ def _rounds(trace: Trace, time: int, roles: Sequence[str], sizes: Sequence[int])
         deps=DEPS.build(size - 1, {
             "src": before, "dst": before + 1, "kind": ["data"] * (size - 1),
         }),
-        groups=GROUPS.build(len(roles), {"name": list(roles)}),
+        groups=GROUPS.build(len(roles), {"name": list(roles), "ranks": [[] for _ in roles]}),
         issues=ISSUES.empty(), provenance=Provenance(__version__, ()),
         rank=trace.rank, world_size=trace.world_size,
     )  # fmt: skip
