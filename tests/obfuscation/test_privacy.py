@@ -85,7 +85,7 @@ def test_neighbors_differ_in_one_time_that_is_published(after: int, length: int)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(private_job, "discrete_laplace", lambda scale, random: 0)
         one, other = (
-            private_job.noisy_job(_with_one_more(at, f"{length} us"), 1.0)
+            private_job.noisy_job(_with_one_more(at, f"{length} us"), 1.0, Random(7))
             for at in (-1, after)
         )  # fmt: skip
     assert other[1].computations == one[1].computations + 1
@@ -98,9 +98,10 @@ def test_neighbors_differ_in_one_time_that_is_published(after: int, length: int)
 
 
 def _exact(job: nadi.Job) -> nadi.Job:
-    """Release a job without noise."""
+    """Release a job without noise, and without rounding."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(private_job, "discrete_laplace", lambda scale, random: 0)
+        patch.setattr(private_job, "_coarse", lambda sent, random: sent)
         return private_job.noisy_job(job, 1.0)[0]
 
 
@@ -146,6 +147,14 @@ def test_volume_and_time_stay() -> None:
     assert isclose(sent, of_pairs + of_all + of_half, rel_tol=1e-4)
     assert nodes["duration"].clip(0).sum() == 840_000
     assert nadi.simulate(done, nadi.load_system("dgx-h100", 4)).makespan > 840_000
+
+
+@given(st.integers(1, 1 << 45), st.integers(0, 1 << 30))
+def test_volumes_are_powers_of_4_near_the_noisy_one(sent: int, seed: int) -> None:
+    coarse = private_job._coarse(sent, Random(seed))
+    assert coarse.bit_count() == 1
+    assert coarse.bit_length() % 2
+    assert sent / 4.001 < coarse < sent * 4.001
 
 
 def test_messages_and_groups_within_a_pipeline_are_one_axis() -> None:

@@ -41,7 +41,7 @@ def test_sides_are_found_where_bytes_were_scaled() -> None:
             number = bytes_forms(true)[BFLOAT]
             products.append((moved, flops_forms(moved)[1], round(number * ratio ** (2 / 3))))
         ranks.append(rank_of_side(HIDDEN, side, products))
-    assert np.mean(ranks) > 0.95
+    assert np.mean(ranks) > 0.65
 
 
 def test_sides_are_not_found_where_numbers_follow_from_moved_sides() -> None:

@@ -7,6 +7,7 @@ every axis has one all-reduce of equal size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from random import Random, SystemRandom
@@ -70,7 +71,10 @@ def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[J
     times = {id(one): _busiest(one) + discrete_laplace(noise, random) for one in different}
     axes = axes_of(job)
     noise = (_UNIT_BYTES + 1) / part["sizes"]  # the mean is rounded
-    sent = [round(size) + discrete_laplace(noise, random) for size in axes.sent.tolist()]
+    sent = [
+        _coarse(round(size) + discrete_laplace(noise, random), random)
+        for size in axes.sent.tolist()
+    ]
     made: dict[tuple[int, tuple[str, ...]], Trace] = {}
     traces = []
     for rank, trace in enumerate(job.traces):
@@ -100,6 +104,11 @@ def _busiest(trace: Trace) -> int:
     lanes = np.stack([trace.column("thread"), trace.column("stream")], axis=1)[computes]
     _, lane = np.unique(lanes, axis=0, return_inverse=True)
     return int(np.bincount(lane.reshape(-1), time[computes]).max(initial=0))
+
+
+def _coarse(sent: int, random: Random) -> int:
+    """Round a noisy volume to a power of 4: by volumes along axes, models are recognized."""
+    return int(4.0 ** math.floor(math.log(max(sent, 1), 4) + random.random()))
 
 
 def _all_reduce(sent: int, members: int) -> int:
