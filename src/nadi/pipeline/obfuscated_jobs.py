@@ -12,7 +12,8 @@ import msgspec
 from nadi.errors import InputError, Parameter, UsageError, checked
 from nadi.folding.folded_job import FoldedJob, unfold_job
 from nadi.formats.addresses import check_target, locate
-from nadi.formats.files import write_pieces
+from nadi.formats.files import read_settings, write_pieces
+from nadi.formats.settings_text import decode_json
 from nadi.formats.trace_files import write
 from nadi.generate.job_files import check_place, write_job
 from nadi.load.key_files import read_key
@@ -242,16 +243,13 @@ class _Report(msgspec.Struct):
 
 
 def _report_of(path: Path) -> _Report:
+    content = read_settings(path, "name a folder that nadi obfuscate wrote")
+    found = decode_json(content, _Report, str(path), "obfuscate the job again")
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_Report)
         bytes.fromhex(found.salt)
-    except OSError as error:
-        what = f"cannot be read: {error.strerror or error}"
-        raise InputError(str(path), what, "name a folder that nadi obfuscate wrote") from None
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise InputError(
-            str(path), f"is no report of nadi obfuscate ({error})", "obfuscate the job again"
-        ) from None
+    except ValueError:
+        what = "its salt is no number in base 16"
+        raise InputError(str(path), what, "obfuscate the job again") from None
     return found
 
 
