@@ -94,12 +94,19 @@ def _stream_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> Edges
 
 
 def _event_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> Edges:
-    """Make device work depend on the end of work on another stream."""
+    """Make device work depend on the end of work on another stream.
+
+    If that work has not ended, it left room before: the time until then is its own.
+    """
     src, dst = deps.of("event")
-    work, _, work_end = rank.times(src)
+    work, begun, work_end = rank.times(src)
     op, start, _ = rank.times(dst)
-    weight = np.minimum(start - work_end, overheads.crossing)
-    return make_edges(2 * work + 1, 2 * op, weight, EdgeKind.SYNC, op)
+    runs = work_end > start
+    weight = np.where(runs, start - begun, np.minimum(start - work_end, overheads.crossing))
+    return make_edges(
+        np.where(runs, 2 * work, 2 * work + 1), 2 * op, weight,
+        np.where(runs, EdgeKind.KERNEL, EdgeKind.SYNC), np.where(runs, work, op),
+    )  # fmt: skip
 
 
 def _sync_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, Limits]:

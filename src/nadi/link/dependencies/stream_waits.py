@@ -18,7 +18,8 @@ _LATE_NS = 3_000
 _LATE_IN_CALL_NS = 20_000  # a blocking copy starts about 14 us after its call
 _WOKEN_WITHIN_NS = 10_000
 _LATE_FOR_SURE_NS = 20_000  # beyond what is due
-_FEWEST_REPEATS = 3
+_TAIL_NS = 50_000
+_FEWEST_REPEATS, _BY_CHANCE = 3, 0.1
 
 
 def stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> _Found:
@@ -126,30 +127,47 @@ def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[Ints, Ints
 def _repeated_waits(here: DeviceCalls, known: _Found) -> tuple[Ints, Ints]:
     """Infer waits between streams that no call tells, from what repeats.
 
-    Operations of one name wait for work of one name on another stream if at least three of them,
-    and half of those that are late for a reason that is not known, begin within 10 us after the end
-    of such work. It must have been launched before them.
+    Operations of one name wait for work of one name on another stream of their device if at least
+    three of them, and half of those that are late for a reason that is not known, begin within
+    10 us after its end, or within 50 us before: where a device has no room for both, an operation
+    begins when the last part of the other one runs. This must happen less than once in ten times
+    by chance.
     """
     work = here.work.rows
     late = work[here.start[work] > _due(here)[work] + _LATE_FOR_SURE_NS]
     late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in known]))
-    key, call = here.keys_of_rows(), here.launcher[late]
-    launched = np.where(call >= 0, here.start[call], here.start[late])
-    source, waiting = np.empty((2, 0), dtype=np.int64)
-    for stream, own in enumerate(here.work.keys):
-        at = here.work.last_ended(stream, here.end, here.start[late])
-        src, woken = _just_ended(
-            here, np.minimum(at, here.work.last_before(stream, launched)), late
-        )
-        binds = woken & (key[late] != own) & (key[late] // 2**32 == own // 2**32)
-        source, waiting = np.append(source, src[binds]), np.append(waiting, late[binds])
+    source, waiting = _near_ends(here, late)
     names = text_codes(here.trace.nodes["name"])
-    all_late = np.bincount(names[late], minlength=int(names.max(initial=0)) + 1)
+    count_of = int(names.max(initial=0)) + 1
+    all_late = np.bincount(names[late], minlength=count_of)
+    span = int(np.ptp(here.start[work])) + 1 if work.size else 1
+    window = _WOKEN_WITHIN_NS + _TAIL_NS
+    by_chance = np.bincount(names[work], minlength=count_of) * window / span
     pair = np.stack([names[source], names[waiting]])
     _, number, count = np.unique(pair, axis=1, return_inverse=True, return_counts=True)
     often = count[number]
     chosen = (often >= _FEWEST_REPEATS) & (2 * often >= all_late[names[waiting]])
+    chosen &= by_chance[names[source]] <= _BY_CHANCE
     return unique_pairs(source[chosen], waiting[chosen])
+
+
+def _near_ends(here: DeviceCalls, late: Ints) -> tuple[Ints, Ints]:
+    """Find for work the work of other streams that ends just before it starts, or just after."""
+    key, begin = here.keys_of_rows(), here.start[late]
+    source, waiting = np.empty((2, 0), dtype=np.int64)
+    for stream, own in enumerate(here.work.keys):
+        low, high = here.work.ptr[stream], here.work.ptr[stream + 1]
+        ended = here.work.last_ended(stream, here.end, begin)
+        _, woken = _just_ended(here, ended, late)
+        elsewhere = (key[late] != own) & (key[late] // 2**32 == own // 2**32)
+        last = low + np.searchsorted(here.start[here.work.rows[low:high]], begin) - 1
+        runs = (last >= low) & (here.end[here.work.rows[last]] > begin)
+        runs &= here.end[here.work.rows[last]] <= begin + _TAIL_NS
+        for at, fits in ((ended, woken), (last, runs)):
+            fits = fits & elsewhere
+            source = np.append(source, here.work.rows[at[fits]])
+            waiting = np.append(waiting, late[fits])
+    return source, waiting
 
 
 def _just_ended(here: DeviceCalls, at: Ints, dst: Ints) -> tuple[Ints, Bools]:
