@@ -439,13 +439,13 @@ def _waits(deps: TraceDeps) -> Waits:
     inside = deps.inside("sync", _ALWAYS)
     work, call = (rows[inside] for rows in deps.of("sync"))
     own_copy = deps.launcher[work] == call
-    from_start = end[work] > end[call]
     on_device = trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
+    on_call = trace.nodes["category"].gather(call).is_in(["runtime", "driver"]).to_numpy()
+    from_start = (own_copy | (on_device & ~on_call)) & (end[work] > end[call])
     of_gloo = ~on_device & _fitting(trace.nodes["name"].gather(work), _GLOO)
     names = trace.nodes["name"].gather(call)
     named = [_fitting(names, pattern(f"{name} sync")) for name in _WAIT_NAMES]
     number = {name: position for position, name in enumerate(WAIT_CLASSES)}
-    on_call = trace.nodes["category"].gather(call).is_in(["runtime", "driver"]).to_numpy()
     kind = np.select(
         [of_gloo, ~on_device | ~on_call, *named, from_start, own_copy],
         [number["gloo"], number["hand-over"], *(number[name] for name in _WAIT_NAMES),

@@ -195,9 +195,11 @@ def _blocking_launches(here: DeviceCalls) -> _Waits:
 
     The calls of a name do if nine tenths of them contain the start of their work and half of them
     its end, and if the time from that end to their return varies less than half as much as they
-    last: it follows the work, and not the call. Quartiles say how much times vary.
+    last: it follows the work, and not the call. Quartiles say how much times vary. Copies have
+    rules of their own.
     """
     work = here.launched_work
+    work = work[~here.trace.category_mask("memcpy")[work]]
     work = work[np.lexsort((here.end[work], here.launcher[work]))]
     is_last = np.append(np.diff(here.launcher[work]) != 0, True)[: work.size]
     work = work[is_last]
