@@ -124,6 +124,10 @@ class _Stream:
         """Return True."""
         return True
 
+    def is_capturing(self) -> bool:
+        """Return False: operations run, and are not put into a graph."""
+        return False
+
     def __enter__(self) -> _Stream:
         self._context = _StreamContext(self)
         self._context.__enter__()
