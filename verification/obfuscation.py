@@ -86,7 +86,7 @@ _KEYS = (
     "how_far", "measure", "systems", "at_most", "privacy", "epsilon", "spent", "times", "sizes",
     "count", "neighboring_relation", "mechanism", "discrete Laplace noise", "computations",
     "box", "network", "a switch between all ranks", "bandwidth_gb_per_s", "latency_us",
-    "speed_of_computations",
+    "speed_of_computations", "difference of simulated step time",
     ("difference of simulated step time, and of the time of any kind of the critical path, as "
      "shares of the step time"),
 )  # fmt: skip
