@@ -240,16 +240,14 @@ def judge(
         calls_ns=_calls(graph, path),
         device_idle_ns=idle,
         exposed_ns=exposed,
-        leading=(
-            _leading_work(graph, window, largest) if by_work else _leading(graph, path, largest)
-        ),
+        leading=_leading_work(graph, window, largest)
+        if by_work
+        else _leading(graph, path, largest),
         meanwhile=work_meanwhile(graph, path),
         late=late,
         cause=max(unexplained.by_cause, key=unexplained.by_cause.__getitem__),
         has_stacks=bool((graph.gather("category") == "python").any()),
-        has_host_trace=not any(
-            (trace.issues["code"] == "link.no-host").any() for trace in graph.job.traces
-        ),
+        has_host_trace=not any("link.no-host" in t.issues["code"] for t in graph.job.traces),
     )
 
 
