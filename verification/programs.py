@@ -5,8 +5,9 @@ Usage: python verification/programs.py [FOLDER...]
 A FOLDER holds a folder per program: its recordings in ``rec/*``, and ``truth.json`` with ``bound``
 (what bounds the step, in words) and ``changes`` that were really made to it. Of each change:
 ``what_if`` (the text, or several, that says the same to Nadi), and ``ratio_cpu`` or ``ratio_wall``
-(the step after / before, or several measurements). The default is ``../shared/data/programs`` and
-the project's own programs beside this file, of which ``_measure_programs.py`` measures the truth.
+(the step after / before, or several measurements). Recordings may be packed: ``NAME/rec`` in the
+FOLDER's ``recordings.tar.xz``. The default is ``../shared/data/programs`` and the project's own
+programs beside this file, which ``_measure_programs.py`` measures and records.
 
 The verdict, the first sentence of ``nadi run``, has to name what bounds the step: one of the
 expressions in ``names``, if the file has them, else what the words of ``bound`` before its first
@@ -20,13 +21,13 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from _report import Checks, arguments
+from _report import Checks, arguments, unpack
 
 import nadi
 from nadi.pipeline.run_results import Run
@@ -100,11 +101,23 @@ def predicted(run: Run, texts: list[str]) -> tuple[float, float, float]:
     return gain, low, high
 
 
-def check_program(folder: Path, checks: Checks) -> Iterator[Prediction]:
+def programs_of(place: Path, unpacked: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Give the truth of each program of a folder, and the folders of its recordings."""
+    packed = place / "recordings.tar.xz"
+    if packed.exists():
+        unpack(packed, unpacked)
+    alone = [place / "truth.json"] if (place / "truth.json").exists() else []
+    for truth in alone or sorted(place.glob("*/truth.json")):
+        name = truth.parent.name
+        recorded = [unpacked / name / "rec"] if packed.exists() else [truth.parent / "rec"]
+        yield truth, sorted(folder for rec in recorded for folder in rec.iterdir())
+
+
+def check_program(file: Path, recordings: list[Path], checks: Checks) -> Iterator[Prediction]:
     """Check the verdict on each recording of a program, and print and give the predictions."""
-    truth = json.loads((folder / "truth.json").read_text())
-    for recording in sorted((folder / "rec").iterdir()):
-        name = f"{folder.name}/{recording.name}"
+    truth = json.loads(file.read_text())
+    for recording in recordings:
+        name = f"{file.parent.name}/{recording.name}"
         run = nadi.run(recording)
         verdict = verdict_in_words(run)[0]
         named = any(re.search(one, verdict, re.IGNORECASE) for one in expressions(truth))
@@ -145,12 +158,11 @@ def check_predictions(done: list[Prediction], checks: Checks) -> None:
 def main() -> None:
     """Check all programs."""
     checks = Checks()
-    places = [*arguments("programs", str(OWN))]
-    files = chain.from_iterable(
-        [place / "truth.json"] if (place / "truth.json").exists() else place.glob("*/truth.json")
-        for place in places
-    )
-    done = [one for file in sorted(files) for one in check_program(file.parent, checks)]
+    done: list[Prediction] = []
+    for place in arguments("programs", str(OWN)):
+        with tempfile.TemporaryDirectory() as name:
+            for truth, recordings in programs_of(place, Path(name)):
+                done += check_program(truth, recordings, checks)
     if done:
         check_predictions(done, checks)
     checks.finish()
