@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 
 from nadi.analyze.exposed_communication import RankCommunication
-from nadi.analyze.rank_excess import Excess, largest_excess
+from nadi.analyze.rank_excess import EXPLAINS, Excess, find_excess
+from nadi.analyze.straggler_test import RepeatedLateness, lateness_over_repeats
 from nadi.analyze.stragglers import Stragglers
-from nadi.analyze.unexplained_time import UNKNOWN_WAIT, UnexplainedPath
+from nadi.analyze.unexplained_time import UnexplainedPath
 from nadi.errors import checked
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
@@ -19,12 +20,20 @@ from nadi.kernels.intervals import union_length
 from nadi.model.kernel_classes import kernel_class
 from nadi.model.schema import DEVICE_WORK
 
-__all__ = ["BOUND_BY", "LateRank", "Leading", "Verdict", "judge"]
+__all__ = ["BOUND_BY", "WORTH_BALANCING", "LateRank", "Leading", "Verdict", "judge"]
 
 BOUND_BY = ("straggler", "communication", "device", "host", "unexplained")
 """What can bound a window."""
-_WORTH_BALANCING = 0.05  # of the window: less is the usual difference between ranks
+WORTH_BALANCING = 0.05
+"""The share of a window: a smaller gain is the usual difference between ranks."""
+_BY_CHANCE = 0.05
 _CALLS = ("runtime", "driver")
+_KINDS_OF = {
+    "communication": ("communication",),
+    "device": ("kernel", "memory"),
+    "host": ("host op", "host gap", "launch", "delay"),
+    "unexplained": ("unexplained",),
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,8 @@ class LateRank:
         How much later than the median of the other ranks its first operation of the window starts.
     excess
         What it does more than the other ranks; of time 0 if nothing.
+    repeated
+        In how many repeats it is late, and whether chance explains that.
     """
 
     rank: int
@@ -51,6 +62,28 @@ class LateRank:
     all_caused_ns: int
     began_late_ns: int
     excess: Excess
+    repeated: RepeatedLateness
+
+    @property
+    def begins_late(self) -> bool:
+        """Whether that is most of its lateness."""
+        return 2 * self.began_late_ns > self.late_ns
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether what it does more than the others is a fifth of its lateness or more."""
+        return self.excess.time_ns >= EXPLAINS * self.late_ns
+
+    @property
+    def is_straggler(self) -> bool:
+        """Whether it is late for a reason, and not by chance.
+
+        It is if it runs more operations than the others, begins later, or is late in so many
+        repeats and by so much that ranks that are alike would not be; also if nothing repeats.
+        """
+        if self.begins_late or (self.excess.is_structural and self.is_explained):
+            return True
+        return not self.repeated.is_tested or self.repeated.chance < _BY_CHANCE
 
     @property
     def is_alone(self) -> bool:
@@ -92,8 +125,8 @@ class Verdict:
     Attributes
     ----------
     bound_by
-        One of ``BOUND_BY``: the straggler if the window would be at least 5 % shorter without
-        waits between ranks, else the largest part of the critical path.
+        One of ``BOUND_BY``: the straggler if there is one, and the window would be at least 5 %
+        shorter without waits between ranks; else the largest part of the critical path.
     length_ns, balanced_ns
         The length of the window, and without waits between ranks (the same for a single rank).
     num_steps
@@ -165,10 +198,11 @@ def judge(
     Verdict
         O(edges + ranks * names).
     """
-    parts, gaps = _parts(path, unexplained)
+    parts = _parts(path)
     late = _late_rank(graph, window, path, stragglers)
     largest = bound_by = max(parts, key=parts.__getitem__)
-    if late is not None and path.length - balanced_ns >= _WORTH_BALANCING * path.length:
+    gain = path.length - balanced_ns
+    if late is not None and late.is_straggler and gain >= WORTH_BALANCING * path.length:
         bound_by = "straggler"
     exposed = [rank.exposed for rank in communication]
     return Verdict(
@@ -180,11 +214,11 @@ def judge(
         device_ns=parts["device"],
         communication_ns=parts["communication"],
         unexplained_ns=parts["unexplained"],
-        gaps_ns=gaps,
+        gaps_ns=path.by_kind()["host gap"],
         calls_ns=_calls(graph, path),
         device_idle_ns=_device_idle(graph, window),
         exposed_ns=sum(exposed) // len(exposed),
-        leading=_leading(graph, path, largest, unexplained),
+        leading=_leading(graph, path, largest),
         late=late,
         cause=max(unexplained.by_cause, key=unexplained.by_cause.__getitem__),
         has_stacks=bool((graph.gather("category") == "python").any()),
@@ -194,19 +228,10 @@ def judge(
     )
 
 
-def _parts(path: CriticalPath, unexplained: UnexplainedPath) -> tuple[dict[str, int], int]:
-    """Return the parts of a path as in ``BOUND_BY``, and the gaps in the host's part; ns."""
-    kinds, waits = path.by_kind(), unexplained.by_cause[UNKNOWN_WAIT]
-    # delays are unexplained, and long gaps: what is left without the waits
-    long_gaps = max(unexplained.total_ns - waits - kinds["delay"], 0)
-    gaps = max(kinds["host gap"] - long_gaps, 0)
-    parts = {
-        "communication": kinds["communication"],
-        "device": kinds["kernel"],
-        "host": max(kinds["host op"] - waits, 0) + gaps + kinds["launch"],
-    }
-    parts["unexplained"] = path.length - sum(parts.values())
-    return parts, gaps
+def _parts(path: CriticalPath) -> dict[str, int]:
+    """Return the parts of a path as in ``BOUND_BY``, ns: kinds of its time put together."""
+    kinds = path.by_kind()
+    return {part: sum(kinds.get(kind, 0) for kind in _KINDS_OF[part]) for part in _KINDS_OF}
 
 
 def _late_rank(
@@ -224,8 +249,9 @@ def _late_rank(
     np.minimum.at(first, graph.op_trace[inside], start[inside])
     mine = graph.job.ranks.index(rank)
     began_late = first[mine] - np.median(np.delete(first, mine))
-    excess = largest_excess(graph, window, path, rank, late)
-    return LateRank(rank, late, caused, of_all, int(began_late), excess)
+    excess = find_excess(graph, window, path, rank, late)
+    repeated = lateness_over_repeats(graph, window, stragglers, rank)
+    return LateRank(rank, late, caused, of_all, int(began_late), excess, repeated)
 
 
 def _calls(graph: EventGraph, path: CriticalPath) -> int:
@@ -251,18 +277,8 @@ def _device_idle(graph: EventGraph, window: Window) -> int:
     return int(np.mean(idle)) if idle else -1
 
 
-_KINDS_OF = {
-    "communication": ("communication",),
-    "device": ("kernel",),
-    "host": ("host op", "host gap", "launch"),
-}
-
-
-def _leading(
-    graph: EventGraph, path: CriticalPath, part: str, unexplained: UnexplainedPath
-) -> Leading:
-    kinds = _KINDS_OF.get(part) or (_unexplained_kind(path, unexplained),)
-    found = path.by_operation().filter(pl.col("kind").is_in(kinds))
+def _leading(graph: EventGraph, path: CriticalPath, part: str) -> Leading:
+    found = path.by_operation().filter(pl.col("kind").is_in(_KINDS_OF[part]))
     leads, class_ns = "", 0
     if part == "device":
         found = found.with_columns(of=pl.Series([kernel_class(name) for name in found["name"]]))
@@ -276,10 +292,3 @@ def _leading(
     trace = graph.job.traces[graph.job.ranks.index(longest["rank"])]
     communicates = longest["node"] >= 0 and trace.nodes["comm_type"][longest["node"]] != "none"
     return Leading(name, time, count, longest["end"], communicates, leads, class_ns)
-
-
-def _unexplained_kind(path: CriticalPath, unexplained: UnexplainedPath) -> str:
-    """Return the kind of time that most of the unexplained time has."""
-    late, waits = path.by_kind()["delay"], unexplained.by_cause[UNKNOWN_WAIT]
-    sums = {"delay": late, "host op": waits, "host gap": unexplained.total_ns - late - waits}
-    return max(sums, key=sums.__getitem__)

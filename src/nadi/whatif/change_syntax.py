@@ -10,6 +10,8 @@ from typing import Any
 
 from nadi.errors import Parameter, UsageError, check_kind
 from nadi.units import parse_ns, parse_rate
+from nadi.whatif.balance_change import Balance
+from nadi.whatif.balanced_ranks_change import BalancedRanks
 from nadi.whatif.changes import Change
 from nadi.whatif.dependency_changes import CUTTABLE, AddDependency, CutDependencies
 from nadi.whatif.launch_changes import Fuse, Graphed
@@ -25,6 +27,7 @@ FORMS = {
     "scale": "scale SELECT FACTOR",
     "set": "set SELECT TIME",
     "remove": "remove SELECT",
+    "balance": "balance SELECT",
     "fuse": "fuse SELECT",
     "cuda-graph": "cuda-graph SELECT",
     "move": "move SELECT to STREAM",
@@ -33,6 +36,7 @@ FORMS = {
     "no-overhead": "no-overhead [SELECT]",
     "no-gaps": "no-gaps",
     "network": "network BANDWIDTH [LATENCY]",
+    "balanced": "balanced ranks",
 }
 _MOST_VALUES = 1_000
 _SELECT = "where SELECT is a regular expression for names and conditions such as kind=kernel"
@@ -267,10 +271,17 @@ def _no_gaps(text: str) -> NoGaps:
     return NoGaps()
 
 
+def _balanced(text: str) -> BalancedRanks:
+    if text != "ranks":
+        raise ValueError("does not say what is balanced")
+    return BalancedRanks()
+
+
 _PARSERS: dict[str, Callable[[str], Change]] = {
     "scale": _scale,
     "set": _set,
     "remove": lambda text: Remove(_chosen(text)),
+    "balance": lambda text: Balance(_chosen(text)),
     "fuse": lambda text: Fuse(_chosen(text)),
     "cuda-graph": lambda text: Graphed(_chosen(text)),
     "move": _move,
@@ -279,4 +290,5 @@ _PARSERS: dict[str, Callable[[str], Change]] = {
     "no-overhead": _no_overhead,
     "no-gaps": _no_gaps,
     "network": _network,
+    "balanced": _balanced,
 }
