@@ -33,7 +33,7 @@ FOLDER = Path(__file__).with_name("programs")
 TURNS = 5
 SECONDS = 1.0
 WAITS = 0.9  # a step whose CPU time is a smaller share of it waits
-RECORDED = ["--steps", "4", "--warmup", "6"]
+RECORDED = ["--steps", "6", "--warmup", "6"]
 
 
 class Variant:
@@ -135,7 +135,7 @@ def record(python: str, folder: Path) -> None:
     launcher = torchrun if truth["ranks"] > 1 else [python]
     done = subprocess.run(
         [python, "-m", "nadi", "collect", *RECORDED, "-o", target, "--", *launcher, program,
-         "--steps", "30"],
+         "--steps", "40"],
         env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
     )  # fmt: skip
     said = [line for line in done.stderr.splitlines() if line.startswith("nadi collect")]
