@@ -54,12 +54,19 @@ def verdict_in_words(run: Run) -> list[str]:
     """Say what bounds the window, in sentences; the first is the verdict itself."""
     verdict = run.verdict
     window = "the whole trace" if run.window.name == WHOLE else run.window.name
+    end = run.window.end(run.graph.time)
     if verdict.bound_by == "unexplained":
-        return _unexplained(verdict, window, run.window.end(run.graph.time))
-    return {
+        return _unexplained(verdict, window, end)
+    lines = {
         "straggler": _straggler, "communication": _communication, "device": _device,
         "host": _host,
     }[verdict.bound_by](verdict, window)  # fmt: skip
+    if run.window.after_earlier_work:
+        lines.append(
+            "Before that the device was busy with work that began before the recording; "
+            f"--window 0ms:{end / 1e6:.3f}ms analyses all."
+        )
+    return lines
 
 
 def print_verdict(run: Run, console: Console) -> None:
