@@ -26,6 +26,18 @@ START = (
 )
 
 
+MODEL = (
+    "class Model(torch.nn.Module):\n"
+    "    def __init__(self):\n"
+    "        for n in range(20):\n"
+    "            with torch.no_grad(): pass\n"
+    "    def forward(self): return torch.nn.Module.__call__(Part())\n"
+    "class Part(torch.nn.Module):\n"
+    "    def forward(self): return 1\n"
+    "model = Model()\n"
+)
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a folder for programs that import the small torch."""
@@ -68,11 +80,14 @@ def test_steps_of_an_optimizer(place: Path) -> None:
 
 @pytest.mark.parametrize(("program", "steps_by"), [
     ("for n in range(14): autograd.backward()", "calls of backward"),
-    ("for n in range(14):\n    with torch.inference_mode():\n        with torch.no_grad(): pass",
-     "outermost blocks of no_grad or inference_mode"),
+    (MODEL + "for n in range(14):\n    with torch.inference_mode():\n        model()\n"
+     "        with torch.no_grad(): pass",
+     "outermost blocks of no_grad or inference_mode that call a module"),
+    (MODEL + "with torch.no_grad():\n    for n in range(14): model()",
+     "outermost calls of modules"),
     ("p = profiler.profile()\nfor n in range(14):\n    o.step()\n    p.step()",
      "profiler.step() of the program"),
-    ("for n in range(14):\n    with torch.no_grad(): pass\n" + STEP,
+    (MODEL + "for n in range(14):\n    with torch.no_grad(): model()\n" + STEP,
      "steps of its first optimizer"),
 ])  # fmt: skip
 def test_what_marks_steps(place: Path, program: str, steps_by: str) -> None:
@@ -80,6 +95,12 @@ def test_what_marks_steps(place: Path, program: str, steps_by: str) -> None:
         program = program.replace("p = profiler.profile()", "p = profiler.profile(); p.steps = 0")
     found = collected(place, program)
     assert (found.steps_by, found.num_steps, found.exit_code) == (steps_by, 3, 0)
+
+
+def test_the_construction_of_a_model_is_no_step(place: Path) -> None:
+    found = collected(place, MODEL)
+    assert (found.files, found.num_steps) == ((), 0)
+    assert "steps: none was found" in found.missing[0]
 
 
 @pytest.mark.parametrize(("end", "code"), [

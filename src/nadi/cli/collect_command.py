@@ -21,8 +21,9 @@ HELP = """Run a PyTorch program unchanged, and record a few steps.
 Each rank writes a Kineto trace, and an execution trace of the steps after these, into a
 folder that nadi run takes. A step ends at profiler.step() of the program, else when its
 first optimizer has stepped, else after a backward call, else at the end of an outermost
-block of no_grad or inference_mode (a server). The program keeps its output and its exit
-code; what this command says goes to standard error.
+block of no_grad or inference_mode that calls a module (a server), else after a call of
+a module. The program keeps its output and its exit code; what this command says goes to
+standard error.
 
 With --check, nothing runs: a folder of recordings is read, and what is missing is said:
 files, ranks, steps, and what analyses need. The exit code is 1 if a part of the job

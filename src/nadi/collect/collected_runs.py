@@ -24,7 +24,8 @@ _NAMES = {
     "profiler": "profiler.step() of the program",
     "optimizer": "steps of its first optimizer",
     "backward": "calls of backward",
-    "no_grad": "outermost blocks of no_grad or inference_mode",
+    "no_grad": "outermost blocks of no_grad or inference_mode that call a module",
+    "forward": "outermost calls of modules",
 }
 _INTERRUPTED = 128  # and the number of the signal: the exit code as a shell gives it
 
@@ -105,7 +106,7 @@ def collect(
     The program is not changed: a module that Python imports first (``sitecustomize``) watches
     torch. Steps end at ``profiler.step()`` of the program, else when its first optimizer has
     stepped, else after each backward call, else at the end of an outermost block of ``no_grad`` or
-    ``inference_mode``.
+    ``inference_mode`` that calls a module, else after a call of a module that no module makes.
 
     Parameters
     ----------
@@ -232,8 +233,10 @@ def _missing(states: list[dict[str, Any]], done: list[dict[str, Any]]) -> tuple[
     if not done and not found:
         most = max(states, key=lambda one: int(one["count"]))
         found.append(
-            f"steps: {most['count']} were seen"
-            + (f" ({_NAMES[most['source']]})" if most["source"] else "")
-            + ", too few to record; use nadi.record in the program, or fewer steps of warm-up"
+            f"steps: {most['count']} were seen ({_NAMES[most['source']]}), too few to record; use "
+            "nadi.record in the program, or fewer steps of warm-up"
+            if most["source"]
+            else "steps: none was found: no optimizer stepped, no gradient was computed, and no "
+            "module was called again and again; mark steps by nadi.record in the program"
         )
     return tuple(found)

@@ -27,7 +27,7 @@ from typing import Any
 __all__ = ["Collector", "prepare"]
 
 VARIABLE = "NADI_COLLECT"
-SOURCES = {"no_grad": 3, "backward": 2, "optimizer": 1, "profiler": 1}
+SOURCES = {"forward": 4, "no_grad": 3, "backward": 2, "optimizer": 1, "profiler": 1}
 """What marks the end of a step, with how many marks are needed until it counts.
 
 A later source is surer, and replaces an earlier one, even if steps have been recorded by it.
@@ -100,7 +100,8 @@ class Collector:
         self.unrecorded: list[int] = []  # ns of steps without a recorder
         self._since = 0  # the end of the last step, if nothing recorded since
         self._optimizer = 0
-        self._depth = threading.local()
+        self._here = threading.local()
+        self._is_compiling: Callable[[], bool] = lambda: False
         self._inside = False
 
     def guarded(self, function: Callable[..., None], *arguments: Any) -> None:
@@ -118,11 +119,14 @@ class Collector:
     def install(self, torch: Any) -> None:
         """Watch the places of torch that mark the end of a step."""
         self.torch = torch
+        if hasattr(torch, "compiler") and hasattr(torch.compiler, "is_compiling"):
+            self._is_compiling = torch.compiler.is_compiling
         atexit.register(self.guarded, self.finish)
         self._watch_exit()
         self._watch_profilers(torch.profiler.profile)
         self._watch_optimizers()
         self._watch_backward(torch)
+        self._watch_modules(torch)
         for kind in (torch.no_grad, torch.inference_mode):
             self._watch_block(kind)
         if self.options["locks"]:
@@ -172,6 +176,7 @@ class Collector:
         make_ranged = getattr(kind, "profile_hook_step", None)
         if make_ranged is None:  # before PyTorch 2.0
             return
+        is_compiling = self._is_compiling
 
         def counting(step: Any) -> Any:
             ranged = make_ranged(step)
@@ -179,6 +184,8 @@ class Collector:
             @functools.wraps(step)
             def counted(it: Any, *arguments: Any, **named: Any) -> Any:
                 done = ranged(it, *arguments, **named)
+                if is_compiling():
+                    return done
                 if self._optimizer in (0, id(it)):  # of several, the first counts
                     self._optimizer = id(it)
                     self.guarded(self.mark, "optimizer")
@@ -198,18 +205,46 @@ class Collector:
 
         torch.autograd.backward = counted
 
+    def _watch_modules(self, torch: Any) -> None:
+        """Count calls of modules that no module makes, until something surer marks steps."""
+        kind, here = torch.nn.Module, self._here
+        call, is_compiling = kind.__call__, self._is_compiling
+
+        def counted(it: Any, *arguments: Any, **named: Any) -> Any:
+            if is_compiling() or getattr(here, "in_module", False):
+                return call(it, *arguments, **named)
+            here.in_module = True
+            try:
+                done = call(it, *arguments, **named)
+            finally:
+                here.in_module = False
+            here.has_called = True  # the block around it is no construction of a module
+            if self.is_trained() and kind.__call__ is counted:
+                kind.__call__ = call
+            else:
+                self.guarded(self.mark, "forward")
+            return done
+
+        kind.__call__ = counted
+
+    def is_trained(self) -> bool:
+        """Return whether gradients were computed: steps are no requests of a server."""
+        return any(self.marks[source] for source in ("backward", "optimizer"))
+
     def _watch_block(self, kind: Any) -> None:
-        """Count the ends of outermost blocks without gradients: requests of a server."""
-        enter, leave = kind.__enter__, kind.__exit__
+        """Count the ends of outermost blocks without gradients that call a module: requests."""
+        enter, leave, here = kind.__enter__, kind.__exit__, self._here
 
         def entered(it: Any) -> Any:
-            self._depth.value = getattr(self._depth, "value", 0) + 1
+            here.depth = getattr(here, "depth", 0) + 1
+            if here.depth == 1:
+                here.has_called = False
             return enter(it)
 
         def left(it: Any, *raised: Any) -> Any:
             done = leave(it, *raised)
-            self._depth.value = getattr(self._depth, "value", 1) - 1
-            if self._depth.value == 0 and self.source in ("", "no_grad"):
+            here.depth = getattr(here, "depth", 1) - 1
+            if here.depth == 0 and here.has_called and not self.is_trained():
                 self.guarded(self.mark, "no_grad")
             return done
 
