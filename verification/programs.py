@@ -13,8 +13,8 @@ The verdict, the first sentence of ``nadi run``, has to name what bounds the ste
 expressions in ``names``, if the file has them, else what the words of ``bound`` before its first
 comma, colon, semicolon or bracket stand for (``NAMED_AS``). True is the median of the measurements,
 of CPU time if there are any, as it depends less on what else ran. A prediction is inside if the
-interval of the gain, as a share of the recorded step, contains it. Changes that Nadi refuses, or
-answers without an interval, are not inside, and count as wrong by the whole step.
+interval of the gain, as a share of the recorded step, contains it. Changes that Nadi refuses
+are not inside, and count as wrong by the whole step.
 """
 
 from __future__ import annotations
@@ -92,9 +92,6 @@ def true_ratio(change: dict[str, Any]) -> float:
 
 def predicted(run: Run, texts: list[str]) -> tuple[float, float, float]:
     """Predict changes together; gives the gain and its interval as shares of the step."""
-    for limit in nadi.whatif.ideal_limits(run.graph, run.window) if len(texts) == 1 else []:
-        if limit.name == texts[0]:  # an upper bound: it has no interval
-            return 1 - limit.step_ns / run.measured_ns, 1.0, 0.0
     found = nadi.what_if(run.graph, *texts, window=run.window)
     gains = found.gain_ns, found.interval.gain_low_ns, found.interval.gain_high_ns
     gain, low, high = (one / run.measured_ns for one in gains)
