@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from nadi.model.schema import DEVICE_WORK
 from nadi.units import format_ns, parse_ns
 
 __all__ = ["MARK", "WHOLE", "Window", "choose_window", "find_steps", "operations_of_step",
-           "time_range"]  # fmt: skip
+           "step_times", "time_range"]  # fmt: skip
 
 MARK = "ProfilerStep"
 """The annotation with which ``torch.profiler`` marks steps."""
@@ -100,6 +101,37 @@ def find_steps(graph: EventGraph) -> list[Window]:
         last = 2 * _distinct(np.concatenate([ops, inside[ends[inside]]])) + 1
         steps.append(Window(f"step {number}", number, 2 * ops, last))
     return steps
+
+
+def step_times(graph: EventGraph, steps: Sequence[Window], time: Ints, rank: int = -1) -> Ints:
+    """Return how long each step takes: from its mark to the next one.
+
+    The last step takes until its work ends. The times of all steps add up to the window of all
+    steps; the windows of steps overlap where a device runs later than its host.
+
+    Parameters
+    ----------
+    time
+        The times of vertices in a replay, ns.
+    rank
+        Position of the rank whose marks and work count; of all ranks if it is -1: then the first
+        rank to begin a step begins it.
+
+    Returns
+    -------
+    int64 ns, shape (steps,)
+        Of a rank without marks, shape (0,). O(vertices in ``first`` and ``last`` of the steps).
+    """
+    borders = []
+    for step in steps:
+        begins = step.first if rank < 0 else step.first[graph.op_trace[step.first // 2] == rank]
+        if not begins.size:
+            return np.empty(0, dtype=np.int64)
+        borders.append(int(time[begins].min()))
+    ends = np.concatenate([step.last for step in steps]) if steps else np.empty(0, dtype=np.int64)
+    if rank >= 0:
+        ends = ends[graph.op_trace[ends // 2] == rank]
+    return np.diff([*borders, int(time[ends].max())]) if borders else ends
 
 
 @checked

@@ -17,6 +17,7 @@ from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.report.what_if_report import describe_interval
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
 from nadi.whatif.balance_change import Balance
+from nadi.whatif.balanced_ranks_change import BalancedRanks
 from nadi.whatif.prediction_intervals import LEVEL
 from nadi.whatif.promising_changes import TriedChange
 from nadi.whatif.scale_and_overhead_changes import NoGaps, Scale
@@ -275,6 +276,8 @@ def _in_words(one: TriedChange) -> str:
         return f"no {about}"
     if isinstance(change, Scale):
         return f"{about or 'communication'} twice as fast"
+    if isinstance(change, BalancedRanks):
+        return str(change)
     if isinstance(change, NoGaps):
         return "no gaps between operations"
     return "each step in one CUDA graph" if about else "no launch overhead"

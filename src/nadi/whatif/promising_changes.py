@@ -18,6 +18,7 @@ from nadi.graph.idle_threads import ThreadWaits, thread_waits
 from nadi.graph.windows import Window
 from nadi.model.kernel_classes import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
 from nadi.whatif.balance_change import Balance
+from nadi.whatif.balanced_ranks_change import BalancedRanks, ranks_wait
 from nadi.whatif.changes import Change
 from nadi.whatif.launch_changes import Graphed
 from nadi.whatif.prediction_intervals import Interval
@@ -79,9 +80,9 @@ def best_changes(
     largest, in half of their time; communication in half of its time; no launch overhead; no waits
     of threads, in each of the two ranges with most of them (a data loader, say), and before each
     of the two operations that most of the others precede; no gaps between operations, unless waits
-    are most of these; what another thread does in half of its time; a step in one CUDA graph; and,
-    where a rank is late, its work spread evenly over all ranks: all of it, and what it does more
-    than the others.
+    are most of these; what another thread does in half of its time; a step in one CUDA graph;
+    balanced ranks; and, where a rank is late, its work spread evenly over all ranks: all of it,
+    and what it does more than the others.
 
     Parameters
     ----------
@@ -126,6 +127,8 @@ def _leading(tried: list[tuple[WhatIf, str]], most: int) -> list[tuple[WhatIf, s
 def _candidates(
     graph: EventGraph, path: CriticalPath, late: Excess | None, mark: str
 ) -> Iterator[tuple[Change, str]]:
+    if ranks_wait(graph):
+        yield BalancedRanks(), ""
     if late is not None:
         yield from _balanced(late)
     times = path.by_kind()
