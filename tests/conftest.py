@@ -116,6 +116,13 @@ def shared_traces() -> Path:
     return SHARED / "traces"
 
 
+@pytest.fixture(scope="session")
+def shared_programs() -> Path:
+    if not (SHARED / "programs").is_dir():
+        pytest.skip(NOT_HERE)
+    return SHARED / "programs"
+
+
 class PairWriter:
     """Writes a host and a device file of a few operations."""
 

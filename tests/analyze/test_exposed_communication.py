@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 import nadi
 from tests.conftest import PairWriter
 
@@ -70,3 +74,32 @@ def test_a_window_holds_what_is_in_it_to_the_nanosecond(pair: PairWriter) -> Non
                                 (29_999, 60_001, 0.002), (80_000, 90_000, 0)):  # fmt: skip
         (found,) = nadi.analyze.communication_by_rank(job, low, high)
         assert (found.communication, found.exposed) == (1000 * expected, 1000 * expected)
+
+
+@pytest.mark.parametrize("name", ["Sum", "mylib::all_reduce"])
+def test_an_operator_that_waits_for_its_own_communication_does_not_hide_it(
+    pair: PairWriter, name: str
+) -> None:
+    layer = pair.op(name, 0, 200)
+    asked = pair.op("c10d::allreduce_", 10, 10, parent=layer)
+    pair.op("gloo:all_reduce", 15, 170, cat="user_annotation", tid=2, parent=asked)
+    # it waits from 20, where the call ends, until it ends
+    assert measured(pair) == (170_000, 170_000)
+
+
+@pytest.mark.parametrize("way", ["fn0", "fn1", "fn2"])
+def test_a_wait_is_a_wait_wherever_it_is_called_from(shared_programs: Path, way: str) -> None:
+    """One program with its blocking collective as it is, in a function of autograd, in a label.
+
+    Rank 1 does eight times as much: the other waits for it for nearly half of all time.
+    """
+    run = nadi.run(shared_programs / "min_fn" / "rec" / way)
+    verdict = run.verdict
+    assert verdict.bound_by == "straggler"
+    assert verdict.late is not None
+    assert verdict.late.rank == 1
+    assert 0.35 < 1 - verdict.balanced_ns / verdict.length_ns < 0.5
+    assert 0.4 < verdict.exposed_ns / verdict.length_ns < 0.5
+    waited = dict(run.stragglers.ranks.select("rank", "waited").iter_rows())
+    for rank in run.communication:
+        assert waited[rank.rank] <= rank.exposed <= rank.communication

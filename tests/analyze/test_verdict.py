@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.analyze.rank_excess import Excess
+from nadi.analyze.rank_excess import Excess, ExcessPart
+from nadi.analyze.straggler_test import RepeatedLateness
 from nadi.analyze.verdict import BOUND_BY, LateRank
 from nadi.graph.critical_paths import PATH_KINDS
 from tests.conftest import PairWriter
@@ -53,8 +54,9 @@ def run_of(folder: Path, ranks: list[list[Op]], *, since: list[float] | None = N
 
 @pytest.mark.parametrize(("caused_ns", "is_alone"), [(4, False), (5, False), (6, True)])
 def test_a_rank_is_alone_if_it_causes_more_than_half(caused_ns: int, is_alone: bool) -> None:
-    excess = Excess("", "", 0, 0, 0)
-    assert LateRank(0, 1, caused_ns, 10, 0, excess).is_alone is is_alone
+    excess = Excess("", "", 0, 0, 0, 0.0, ExcessPart("", 0, 0, 0, 0), None)
+    repeated = RepeatedLateness(1, 1, False, 1.0)
+    assert LateRank(0, 1, caused_ns, 10, 0, excess, repeated).is_alone is is_alone
 
 
 def test_the_cause_of_a_late_rank_is_what_it_does_more_and_not_what_takes_longest(
@@ -66,23 +68,33 @@ def test_the_cause_of_a_late_rank_is_what_it_does_more_and_not_what_takes_longes
     late = run.verdict.late
     assert run.verdict.bound_by == "straggler"
     assert (late.rank, late.late_ns, late.is_alone) == (1, 300_000, True)
-    # the time is in "inner svd", which runs as often as "svd" around it
-    assert (late.excess.name, late.excess.kind, late.excess.count) == ("svd", "host op", 30)
-    assert (late.excess.time_ns, late.excess.others_ns) == (300_000, 0)
+    # the time is in "inner svd", a part of "svd"
+    most = late.excess.operation
+    assert (late.excess.reason, late.excess.kind) == ("more operations", "host op")
+    assert late.excess.time_ns == 300_000
+    assert (late.excess.operators, late.excess.others_operators) == (64, 4)
+    assert most == ExcessPart("svd", 30, 0, 300_000, 0)
+    assert late.is_straggler
     assert run.measured_ns - run.verdict.balanced_ns == pytest.approx(200_000, abs=2_000)
-    best = run.best_changes[0]
-    assert str(best.change) == "remove ^svd$ rank=1"
+    best = next(one for one in run.best_changes if str(one.change).startswith("balance"))
+    # a third of it stays, the others get as much
+    assert best.gain_ns == pytest.approx(200_000, abs=2_000)
     assert best.gain_ns == run.measured_ns - nadi.what_if(run.graph, str(best.change)).step_ns
 
 
 def test_a_rank_that_does_the_same_more_slowly(tmp_path: Path) -> None:
     run = run_of(tmp_path, [[("mm", 100.0), ("add", 300.0)], [("mm", 260.0), ("add", 300.0)]])
     excess = run.verdict.late.excess
-    assert (excess.name, excess.count) == ("inner mm", 0)
-    assert (excess.time_ns, excess.others_ns) == (128_000, 80_000)
-    (change,) = (one.change for one in run.best_changes if "rank=1" in str(one.change))
-    assert change == nadi.whatif.parse_change(str(change))
-    assert change.factor == pytest.approx(80 / 208, abs=0.001)
+    assert (excess.reason, excess.factor) == ("slower operations", 0)
+    assert excess.operation == ExcessPart("mm", 1, 1, 260_000, 100_000)
+    change = next(one for one in run.best_changes if str(one.change).startswith("balance"))
+    assert change.gain_ns == pytest.approx(80_000, abs=1_000)
+
+
+def test_a_rank_that_does_everything_more_slowly(tmp_path: Path) -> None:
+    ops = [("mm", 100.0), ("add", 300.0), ("svd", 50.0)]
+    run = run_of(tmp_path, [ops, [(name, 1.5 * length) for name, length in ops]])
+    assert run.verdict.late.excess.factor == pytest.approx(1.5)
 
 
 def test_an_excess_beside_the_path_counts_if_the_path_explains_little(tmp_path: Path) -> None:
@@ -90,13 +102,14 @@ def test_an_excess_beside_the_path_counts_if_the_path_explains_little(tmp_path: 
     run = run_of(tmp_path, [[("mm", 100.0)], [("mm", 100.0), *[("svd", 10.0)] * 30]])
     others = replace(run.path, segments=run.path.segments.clear())
     args = (run.graph, run.window, others, 1)
-    assert nadi.analyze.largest_excess(*args, late_ns=300_000).name == "svd"
+    assert nadi.analyze.find_excess(*args, late_ns=300_000).operation.name == "svd"
     # nor does a path through a thread that idles hide it
     idle = run.path.segments.filter(kind="host op", rank=1).head(1).with_columns(
         pl.lit("").alias("name"), pl.lit("host gap").cast(pl.Enum(PATH_KINDS)).alias("kind"),
     ).with_columns(end=pl.col("start") + 10**6)  # fmt: skip
     path = replace(run.path, segments=idle)
-    assert nadi.analyze.largest_excess(*args[:2], path, 1, late_ns=300_000).name == "svd"
+    found = nadi.analyze.find_excess(*args[:2], path, 1, late_ns=300_000)
+    assert found.operation.name == "svd"
 
 
 def test_a_rank_that_begins_late(tmp_path: Path) -> None:

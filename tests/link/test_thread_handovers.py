@@ -130,6 +130,55 @@ def test_within_an_operator_a_thread_computes_and_within_a_label_it_may_wait(
     assert waited_for_gloo(device.read()) == []
 
 
+def communicates(device: DeviceWriter, name: str, at: float, done: float, until: float) -> None:
+    """Let an operator ask for a collective 10 us after ``at``, which is done before it ends."""
+    number = int(at)
+    device.event(name, at, until - at)
+    device.event(C10D, at + 10, 10, **{"Record function id": 100 + number})
+    device.event(GLOO, at + 15, done - at - 15, "user_annotation", tid=WORKER,
+                 **{"Record function id": 101 + number})  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["Sum", "mylib::all_reduce", "aten::mm",
+                                  "autograd::engine::evaluate_function: SumBackward"])  # fmt: skip
+@pytest.mark.parametrize(("done", "waits"), [(600, True), (510, True), (509, False)])
+def test_an_operator_that_asks_for_communication_may_wait_for_it_by_itself(
+    device: DeviceWriter, name: str, done: float, waits: bool
+) -> None:
+    # from the end of the call, at 20, until the work is done it waits, and goes on until 1,000
+    communicates(device, name, 0, done, 1_000)
+    trace = device.read()
+    assert waited_for_gloo(trace) == ([(GLOO, name)] if waits else [])
+    assert pairs(trace, "sync") == waited_for_gloo(trace)  # its end waits
+
+
+@pytest.mark.parametrize(
+    ("name", "waiting", "computing", "waits"),
+    [
+        ("Later", 1, 0, 0),  # one case does not confirm it
+        ("Later", 2, 0, 0),
+        ("Later", 3, 0, 3),
+        ("Later", 3, 3, 3),
+        ("Later", 3, 4, 0),  # at that place the work ends by chance
+        ("aten::mm", 5, 0, 0),
+    ],
+)
+def test_an_operator_that_waits_for_what_was_asked_for_before_does_so_repeatedly(
+    device: DeviceWriter, name: str, waiting: int, computing: int, waits: int
+) -> None:
+    for step in range(waiting + computing):
+        at, is_waiting = 10_000.0 * step, step < waiting
+        done = at + 1_000 if is_waiting else at + 700
+        device.event("step", at, 5_000, "user_annotation")
+        device.event(C10D, at + 10, 10, **{"Record function id": 100 + 10 * step})
+        device.event(GLOO, at + 15, done - at - 15, "user_annotation", tid=WORKER,
+                     **{"Record function id": 101 + 10 * step})  # fmt: skip
+        device.event("aten::add", at + 20, 80)
+        device.event(name, at + 100, 990)
+        device.event("aten::sum", at + 1_090, 50)
+    assert waited_for_gloo(device.read()) == [(GLOO, name)] * waits
+
+
 def test_the_end_of_a_label_may_be_what_waited(device: DeviceWriter) -> None:
     asked(device, [(20, 200)])
     device.event("step", 5, 200, "user_annotation")

@@ -8,6 +8,7 @@ from hypothesis import example, given, strategies as st
 import nadi
 from nadi.whatif import (
     AddDependency,
+    Balance,
     CutDependencies,
     Fuse,
     Graphed,
@@ -52,6 +53,7 @@ changes = st.one_of(
     st.builds(Scale, selections, st.floats(0, 1e300)),
     st.builds(SetTime, selections, times),
     st.builds(Remove, selections),
+    st.builds(Balance, selections),
     st.builds(Fuse, selections),
     st.builds(Graphed, selections),
     st.builds(MoveToStream, selections, st.integers(0, 2**40)),
@@ -76,11 +78,12 @@ def test_what_is_written_reads_back(change: nadi.whatif.Change) -> None:
 
 
 def test_every_form_is_tried() -> None:
-    assert len(FORMS) == 11
+    assert len(FORMS) == 12
     for text, change in (
         ("scale aten::mm 0.5", Scale(Selection("aten::mm"), 0.5)),
         ("set gemm kind=kernel 1.5us", SetTime(Selection("gemm", kinds=("kernel",)), 1_500)),
         ("remove rank=0,2", Remove(Selection(ranks=(0, 2)))),
+        ("balance aten::mm rank=0,1", Balance(Selection("aten::mm", ranks=(0, 1)))),
         ("fuse a|b stream=7", Fuse(Selection("a|b", streams=(7,)))),
         ("cuda-graph 'Step 1'", Graphed(Selection("Step 1"))),
         ("move nccl to 20", MoveToStream(Selection("nccl"), 20)),

@@ -25,7 +25,7 @@ from .near_critical import (
     near_critical_paths as near_critical_paths,
     slack_histogram as slack_histogram,
 )
-from .rank_excess import Excess as Excess, largest_excess as largest_excess
+from .rank_excess import Excess as Excess, ExcessPart as ExcessPart, find_excess as find_excess
 from .recorded.annotation_times import (
     annotation_kernels as annotation_kernels,
     annotation_times as annotation_times,
@@ -67,6 +67,10 @@ from .recorded.rank_events import RankEvents as RankEvents, events_of as events_
 from .recorded.temporal_breakdown import (
     communication_overlap as communication_overlap,
     temporal_breakdown as temporal_breakdown,
+)
+from .straggler_test import (
+    RepeatedLateness as RepeatedLateness,
+    lateness_over_repeats as lateness_over_repeats,
 )
 from .stragglers import Stragglers as Stragglers, find_stragglers as find_stragglers
 from .unexplained_time import (

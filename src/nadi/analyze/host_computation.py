@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 
 from nadi.link.dependencies.launch_correlation import communication_calls
 from nadi.link.dependencies.operator_nesting import nest
@@ -17,7 +18,7 @@ def host_computation(trace: Trace) -> tuple[Ints, Ints]:
     """Find the intervals in which an operator is the innermost on its thread.
 
     Operators that ask for communication or wait for it do not compute, nor does anything nested in
-    communication.
+    communication, nor an operator in which its thread waits for communication of another thread.
 
     Returns
     -------
@@ -33,5 +34,15 @@ def host_computation(trace: Trace) -> tuple[Ints, Ints]:
     nesting = nest(trace, left_out=~trace.category_mask("operator"))
     border = 2 * nesting.rows[nesting.boundary // 2] + nesting.boundary % 2
     at = np.flatnonzero(nesting.owner >= 0)
-    at = at[~inside[nesting.rows[nesting.owner[at]]]]
+    at = at[~inside[nesting.rows[nesting.owner[at]]] & ~np.isin(border[at], _ends_of_waits(trace))]
     return border[at - 1], border[at]
+
+
+def _ends_of_waits(trace: Trace) -> Ints:
+    """Return the borders at which a thread has waited for communication of another thread."""
+    waits = trace.deps.filter(pl.col("inferred") & pl.col("kind").is_in(["sync", "thread"]))
+    awaited, row = waits["src"].to_numpy(), waits["dst"].to_numpy()
+    on_host = (trace.nodes["is_cpu"] & trace.nodes["kind"].is_in(COMMUNICATION_KINDS)).to_numpy()
+    at_end = (waits["kind"] == "sync").to_numpy()
+    found: Ints = (2 * row + at_end)[on_host[awaited]]
+    return found

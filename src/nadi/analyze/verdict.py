@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 
 from nadi.analyze.exposed_communication import RankCommunication
-from nadi.analyze.rank_excess import Excess, largest_excess
+from nadi.analyze.rank_excess import EXPLAINS, Excess, find_excess
+from nadi.analyze.straggler_test import RepeatedLateness, lateness_over_repeats
 from nadi.analyze.stragglers import Stragglers
 from nadi.analyze.unexplained_time import UNKNOWN_WAIT, UnexplainedPath
 from nadi.errors import checked
@@ -19,11 +20,13 @@ from nadi.kernels.intervals import union_length
 from nadi.model.kernel_classes import kernel_class
 from nadi.model.schema import DEVICE_WORK
 
-__all__ = ["BOUND_BY", "LateRank", "Leading", "Verdict", "judge"]
+__all__ = ["BOUND_BY", "WORTH_BALANCING", "LateRank", "Leading", "Verdict", "judge"]
 
 BOUND_BY = ("straggler", "communication", "device", "host", "unexplained")
 """What can bound a window."""
-_WORTH_BALANCING = 0.05  # of the window: less is the usual difference between ranks
+WORTH_BALANCING = 0.05
+"""The share of a window: a smaller gain is the usual difference between ranks."""
+_BY_CHANCE = 0.05
 _CALLS = ("runtime", "driver")
 
 
@@ -43,6 +46,8 @@ class LateRank:
         How much later than the median of the other ranks its first operation of the window starts.
     excess
         What it does more than the other ranks; of time 0 if nothing.
+    repeated
+        In how many repeats it is late, and whether chance explains that.
     """
 
     rank: int
@@ -51,6 +56,28 @@ class LateRank:
     all_caused_ns: int
     began_late_ns: int
     excess: Excess
+    repeated: RepeatedLateness
+
+    @property
+    def begins_late(self) -> bool:
+        """Whether that is most of its lateness."""
+        return 2 * self.began_late_ns > self.late_ns
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether what it does more than the others is a fifth of its lateness or more."""
+        return self.excess.time_ns >= EXPLAINS * self.late_ns
+
+    @property
+    def is_straggler(self) -> bool:
+        """Whether it is late for a reason, and not by chance.
+
+        It is if it runs more operations than the others, begins later, or is late in so many
+        repeats and by so much that ranks that are alike would not be; also if nothing repeats.
+        """
+        if self.begins_late or (self.excess.is_structural and self.is_explained):
+            return True
+        return not self.repeated.is_tested or self.repeated.chance < _BY_CHANCE
 
     @property
     def is_alone(self) -> bool:
@@ -92,8 +119,8 @@ class Verdict:
     Attributes
     ----------
     bound_by
-        One of ``BOUND_BY``: the straggler if the window would be at least 5 % shorter without
-        waits between ranks, else the largest part of the critical path.
+        One of ``BOUND_BY``: the straggler if there is one, and the window would be at least 5 %
+        shorter without waits between ranks; else the largest part of the critical path.
     length_ns, balanced_ns
         The length of the window, and without waits between ranks (the same for a single rank).
     num_steps
@@ -168,7 +195,8 @@ def judge(
     parts, gaps = _parts(path, unexplained)
     late = _late_rank(graph, window, path, stragglers)
     largest = bound_by = max(parts, key=parts.__getitem__)
-    if late is not None and path.length - balanced_ns >= _WORTH_BALANCING * path.length:
+    gain = path.length - balanced_ns
+    if late is not None and late.is_straggler and gain >= WORTH_BALANCING * path.length:
         bound_by = "straggler"
     exposed = [rank.exposed for rank in communication]
     return Verdict(
@@ -224,8 +252,9 @@ def _late_rank(
     np.minimum.at(first, graph.op_trace[inside], start[inside])
     mine = graph.job.ranks.index(rank)
     began_late = first[mine] - np.median(np.delete(first, mine))
-    excess = largest_excess(graph, window, path, rank, late)
-    return LateRank(rank, late, caused, of_all, int(began_late), excess)
+    excess = find_excess(graph, window, path, rank, late)
+    repeated = lateness_over_repeats(graph, window, stragglers, rank)
+    return LateRank(rank, late, caused, of_all, int(began_late), excess, repeated)
 
 
 def _calls(graph: EventGraph, path: CriticalPath) -> int:

@@ -174,7 +174,7 @@ class Run:
 
         late = self.verdict.late
         mark = self.steps[0].mark if self.steps else ""
-        excess = (late.rank, late.excess) if late else None
+        excess = late.excess if late and late.is_straggler else None
         return best_changes(self.graph, self.window, self.path, late=excess, mark=mark)
 
 

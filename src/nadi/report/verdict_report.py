@@ -8,23 +8,25 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from nadi.analyze.rank_excess import EXPLAINS, Excess
+from nadi.analyze.rank_excess import REASONS, Excess, ExcessPart
 from nadi.analyze.unexplained_time import CAUSES
-from nadi.analyze.verdict import LateRank, Leading, Verdict
+from nadi.analyze.verdict import WORTH_BALANCING, LateRank, Leading, Verdict
 from nadi.graph.windows import WHOLE
 from nadi.pipeline.run_results import Run
 from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.report.what_if_report import describe_interval
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
+from nadi.whatif.balance_change import Balance
 from nadi.whatif.prediction_intervals import LEVEL
 from nadi.whatif.promising_changes import TriedChange
-from nadi.whatif.removal_change import Remove
 from nadi.whatif.scale_and_overhead_changes import NoGaps, Scale
 
 __all__ = ["describe_best_changes", "describe_verdict", "print_verdict", "verdict_in_words"]
 
 _NAME_IN_LINE = 60
 _BUSY = 0.9  # of the window
+_MORE, _SLOWER, _BETWEEN, _LATER, _ = REASONS
+_ONE_NAME = 0.8  # of an excess
 _BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _UNKNOWN = CAUSES
 _TO_RECORD = {
     _NOT_SCHEDULED: "the thread was ready and not running: see what else runs on the machine",
@@ -90,25 +92,51 @@ def _straggler(verdict: Verdict, window: str) -> list[str]:
 
 def _reason(late: LateRank, verdict: Verdict) -> str:
     """Say why a rank is late: it begins late, or exceeds the others in something."""
-    excess, steps = late.excess, max(verdict.num_steps, 1)
-    if 2 * late.began_late_ns > late.late_ns:
+    steps = max(verdict.num_steps, 1)
+    if late.begins_late:
         return f"it begins {format_ns(late.began_late_ns)} after the others"
-    if excess.time_ns < EXPLAINS * late.late_ns:
-        return "no recorded operation takes that much longer than on the other ranks"
-    return _what_exceeds(excess, steps)
+    if not late.is_explained:
+        return "nothing recorded takes that much longer than on the other ranks"
+    return _what_exceeds(late.excess, steps)
 
 
 def _what_exceeds(excess: Excess, steps: int) -> str:
-    time, name = format_ns(excess.time_ns // steps), _shown(excess.name)
-    if excess.kind == "host gap":
-        where = f"in {name}, " if excess.name else ""
+    most = excess.operation
+    time, name = format_ns(most.more_ns // steps), _shown(most.name)
+    if excess.reason == _BETWEEN:
+        where = f"in {name}, " if most.name else ""
         return f"{where}{time} more between operations than on the others"
-    if excess.kind == "delay":
+    if excess.reason == _LATER:
         return f"{name} starts or ends {time} later than what it waits for explains"
-    if excess.count > 0 and excess.kind == "host op":
-        return f"{_number(excess.count, steps)} {name} that it does more than the others ({time})"
-    more = f", {_number(excess.count, steps)} more of them" if excess.count > 0 else ""
-    return f"{name} takes {time} more than on the others{more}"
+    where = f"most in {name} ({time} more{_counts(most, steps)}){_of_module(excess, steps)}"
+    if excess.reason == _MORE:
+        if most.count > most.others_count and most.more_ns >= _ONE_NAME * excess.time_ns:
+            more = _number(most.count - most.others_count, steps)
+            if not most.others_count:
+                return f"it runs {more} {name} that the others do not ({time})"
+        own, usual = (_number(n, steps) for n in (excess.operators, excess.others_operators))
+        if excess.kind == "host op" and excess.operators >= 1.1 * excess.others_operators > 0:
+            ratio = excess.operators / excess.others_operators
+            return f"it runs {ratio:.1f} times as many operators ({own} against {usual}), {where}"
+        return f"it does more than the others, {where}"
+    if excess.factor:
+        return f"nearly all that it does takes {excess.factor:.1f} times as long, {where}"
+    return f"the same operations take longer than on the others, {where}"
+
+
+def _counts(part: ExcessPart, steps: int) -> str:
+    """Say how many there are, if the ranks differ in that."""
+    if part.count == part.others_count:
+        return ""
+    return f", {_number(part.count, steps)} against {_number(part.others_count, steps)}"
+
+
+def _of_module(excess: Excess, steps: int) -> str:
+    module = excess.module
+    if module is None:
+        return ""
+    counts = _counts(module, steps).removeprefix(", ")
+    return f" of {_shown(module.name)}" + (f" ({counts})" if counts else "")
 
 
 def _number(count: int, steps: int) -> str:
@@ -123,6 +151,7 @@ def _communication(verdict: Verdict, window: str) -> list[str]:
     return [
         f"Communication bounds {window}: {share} of the critical path, most in {most}.",
         f"{format_ns(verdict.exposed_ns)} ({exposed}) is exposed: no computation overlaps it.",
+        *_late_by_chance(verdict),
     ]
 
 
@@ -152,11 +181,24 @@ def _host(verdict: Verdict, window: str) -> list[str]:
 
 
 def _also(verdict: Verdict) -> list[str]:
-    """Say how much is not explained, if it is a fifth of the window or more."""
-    if 5 * verdict.unexplained_ns < verdict.length_ns:
+    """Say how much is not explained, if it is a fifth of the window or more, and who is late."""
+    lines = _late_by_chance(verdict)
+    if 5 * verdict.unexplained_ns >= verdict.length_ns:
+        share = _share(verdict.unexplained_ns, verdict)
+        lines.append(f"The recording does not explain another {share}; cause: {verdict.cause}.")
+    return lines
+
+
+def _late_by_chance(verdict: Verdict) -> list[str]:
+    """Say that ranks wait for each other and none is the straggler, where that costs something."""
+    late, gain = verdict.late, verdict.length_ns - verdict.balanced_ns
+    if late is None or late.is_straggler or gain < WORTH_BALANCING * verdict.length_ns:
         return []
-    share = _share(verdict.unexplained_ns, verdict)
-    return [f"The recording does not explain another {share}; cause: {verdict.cause}."]
+    done = late.repeated
+    what = "steps" if done.of_steps else "collectives and transfers"
+    found = f"rank {late.rank} in {done.times} of {done.repeats} {what}"
+    would = f"Balanced ranks would gain {_share(gain, verdict)}."
+    return [f"No rank is late more than by chance: {found}. {would}"]
 
 
 def _unexplained(verdict: Verdict, window: str, end: int) -> list[str]:
@@ -226,10 +268,8 @@ def _print_changes(run: Run, console: Console) -> None:
 
 def _in_words(one: TriedChange) -> str:
     change, about = one.change, _shown(one.about)
-    if isinstance(change, Remove):
-        return f"no {about} on rank {change.selection.ranks[0]}"
-    if isinstance(change, Scale) and change.selection.ranks:
-        return f"{about} on rank {change.selection.ranks[0]} as on the others"
+    if isinstance(change, Balance):
+        return f"{about or 'all work'} spread evenly over ranks"
     if isinstance(change, Scale):
         return f"{about or 'communication'} twice as fast"
     if isinstance(change, NoGaps):

@@ -10,6 +10,7 @@ from typing import Any
 
 from nadi.errors import Parameter, UsageError, check_kind
 from nadi.units import parse_ns, parse_rate
+from nadi.whatif.balance_change import Balance
 from nadi.whatif.changes import Change
 from nadi.whatif.dependency_changes import CUTTABLE, AddDependency, CutDependencies
 from nadi.whatif.launch_changes import Fuse, Graphed
@@ -25,6 +26,7 @@ FORMS = {
     "scale": "scale SELECT FACTOR",
     "set": "set SELECT TIME",
     "remove": "remove SELECT",
+    "balance": "balance SELECT",
     "fuse": "fuse SELECT",
     "cuda-graph": "cuda-graph SELECT",
     "move": "move SELECT to STREAM",
@@ -271,6 +273,7 @@ _PARSERS: dict[str, Callable[[str], Change]] = {
     "scale": _scale,
     "set": _set,
     "remove": lambda text: Remove(_chosen(text)),
+    "balance": lambda text: Balance(_chosen(text)),
     "fuse": lambda text: Fuse(_chosen(text)),
     "cuda-graph": lambda text: Graphed(_chosen(text)),
     "move": _move,

@@ -14,13 +14,13 @@ from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
 from nadi.model.kernel_classes import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
+from nadi.whatif.balance_change import Balance
 from nadi.whatif.changes import Change
 from nadi.whatif.launch_changes import Graphed
 from nadi.whatif.prediction_intervals import Interval
-from nadi.whatif.removal_change import Remove
 from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead, Scale
 from nadi.whatif.selection import Selection
-from nadi.whatif.what_if_results import what_if
+from nadi.whatif.what_if_results import WhatIf, what_if
 
 __all__ = ["TriedChange", "best_changes"]
 
@@ -62,7 +62,7 @@ def best_changes(
     window: Window,
     path: CriticalPath,
     *,
-    late: tuple[int, Excess] | None = None,
+    late: Excess | None = None,
     mark: str = "",
     most: int = 3,
 ) -> list[TriedChange]:
@@ -76,11 +76,12 @@ def best_changes(
     Parameters
     ----------
     late
-        The rank that is late, and its excess.
+        What the latest rank does more than the others; None if no rank is late.
     mark
         The name of what repeats with each step; empty if nothing does.
     most
-        The most changes to return. Those that gain less than 0.5 % are left out.
+        The most changes to return. Those that gain less than 0.5 % are left out. If a rank is late,
+        the best way to spread its work is among them.
 
     Returns
     -------
@@ -95,18 +96,28 @@ def best_changes(
             continue
         if answer.gain_ns >= max(_LEAST_GAIN * answer.measured_ns, 1):
             tried.append((answer, about))
-            tried = sorted(tried, key=lambda one: -one[0].gain_ns)[:most]
+            tried = _leading(tried, most)
     return [
         TriedChange(answer.changes[0], about, answer.step_ns, answer.gain_ns, answer.interval)
         for answer, about in tried
     ]
 
 
+def _leading(tried: list[tuple[WhatIf, str]], most: int) -> list[tuple[WhatIf, str]]:
+    """Return those that gain most; of changes for a late rank the best is always among them."""
+    by_gain = sorted(tried, key=lambda one: -one[0].gain_ns)
+    kept, rest = by_gain[:most], by_gain[most:]
+    balances = [one for one in by_gain if isinstance(one[0].changes[0], Balance)]
+    if balances and balances[0] in rest:
+        kept[-1] = balances[0]
+    return kept
+
+
 def _candidates(
-    graph: EventGraph, path: CriticalPath, late: tuple[int, Excess] | None, mark: str
+    graph: EventGraph, path: CriticalPath, late: Excess | None, mark: str
 ) -> Iterator[tuple[Change, str]]:
     if late is not None:
-        yield from _without_excess(*late)
+        yield from _balanced(late)
     times = path.by_kind()
     if times["communication"]:
         yield Scale(Selection(kinds=("communication",)), _HALF), ""
@@ -127,15 +138,12 @@ def _candidates(
     yield from _leading_class(work.filter(pl.col("kind") == "kernel"))
 
 
-def _without_excess(rank: int, excess: Excess) -> Iterator[tuple[Change, str]]:
-    if excess.kind not in ("host op", "kernel") or not excess.name:
-        return
-    selection = Selection(name=_expression(excess.name, ()), ranks=(rank,))
-    if excess.others_ns <= 0:
-        yield Remove(selection), excess.name
-    else:
-        factor = excess.others_ns / (excess.others_ns + excess.time_ns)
-        yield Scale(selection, round(factor, 3)), excess.name
+def _balanced(excess: Excess) -> Iterator[tuple[Change, str]]:
+    """Yield work spread over the ranks: what one rank does more of has to be done by others."""
+    yield Balance(Selection()), ""
+    if excess.kind in ("host op", "kernel") and excess.operation.name:
+        name = excess.operation.name
+        yield Balance(Selection(name=_expression(name, ()))), name
 
 
 def _leading_class(kernels: pl.DataFrame) -> Iterator[tuple[Change, str]]:

@@ -17,6 +17,7 @@ from nadi.graph.build.edge_list import Limits, join_edges, make_limits
 from nadi.graph.build.rank_vertices import RankOps
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.link.dependencies.launch_correlation import communication_calls, launcher_rows
+from nadi.link.dependencies.thread_handovers import operators_that_communicate
 from nadi.model.arrays import Bools, Ints
 
 __all__ = ["HostWork", "early_returns", "returns_early"]
@@ -52,10 +53,11 @@ class HostWork(NamedTuple):
 def early_returns(rank: RankOps, work: HostWork, waited: Ints) -> tuple[Edges, Limits]:
     """Let intervals of threads wait for collectives that end after them.
 
-    An interval of 30 us or more in which a thread runs no operation, but for calls of
-    communication, waits for a collective that the thread issued if it begins before the straggler
-    enters and ends between then and the end of the collective. All of its time is taken as waiting.
-    Where the issuing call is not recorded, all threads that issue some may wait.
+    An interval of 30 us or more in which a thread runs no operation, but for calls of communication
+    and operators that contain them, waits for a collective that the thread issued if it begins
+    before the straggler enters and ends between then and the end of the collective. All of its time
+    is taken as waiting. Where the issuing call is not recorded, all threads that issue some may
+    wait.
     O((boundaries + collectives) log boundaries).
 
     Parameters
@@ -78,7 +80,8 @@ def early_returns(rank: RankOps, work: HostWork, waited: Ints) -> tuple[Edges, L
         called_by = np.where(caller >= 0, thread[caller], -1)
         own = thread[rank.rows[work.op - rank.first_op]]
         calls = communication_calls(rank.trace)
-        idle = _idle_intervals(rank, calls, waited)
+        around = operators_that_communicate(rank.trace, rank.trace.column("parent"))
+        idle = _idle_intervals(rank, calls | around, waited)
         for number in np.unique(thread[calls]).tolist():
             mine = np.isin(called_by, (number, -1)) & (own != number)
             found.append(_of_thread(rank, number, work.chosen(mine), idle))

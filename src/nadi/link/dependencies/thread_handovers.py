@@ -23,13 +23,16 @@ from nadi.model.arrays import Bools, Ints, text_codes
 from nadi.model.schema import LABELS
 from nadi.model.trace import Trace
 
-__all__ = ["forward_to_backward", "hand_overs"]
+__all__ = ["forward_to_backward", "hand_overs", "operators_that_communicate"]
 
 _Found = list[tuple[str, tuple[Ints, Ints]]]
 
 _AUTOGRAD = r"^autograd::engine"
 _BACKWARD = rf"{_AUTOGRAD}::evaluate_function"
 _SHORTEST_WAIT_NS = 30_000
+_ONLY_COMPUTES = r"^(aten|prims|mkldnn|quantized|inductor)::"
+_WAKE_UP_NS = 100_000  # on an idle machine a thread continues within this time
+_FEWEST_REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class _Stretches:
     """Idle intervals of threads, each between two boundaries.
 
     ``before`` and ``after`` are boundaries as in :class:`Nesting`, but of node rows
-    (``2 * row + is_end``); ``begin`` and ``end`` are their times in ns.
+    (``2 * row + is_end``); ``begin`` and ``end`` are their times in ns. ``owner`` is the node that
+    they belong to, or -1.
     """
 
     thread: Ints
@@ -45,11 +49,12 @@ class _Stretches:
     after: Ints
     begin: Ints
     end: Ints
+    owner: Ints
 
     def __getitem__(self, chosen: Ints | Bools) -> _Stretches:
         return _Stretches(
             self.thread[chosen], self.before[chosen], self.after[chosen],
-            self.begin[chosen], self.end[chosen],
+            self.begin[chosen], self.end[chosen], self.owner[chosen],
         )  # fmt: skip
 
 
@@ -63,10 +68,32 @@ def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
     """
     is_gloo, asks = host_work(trace, "gloo:"), host_work(trace, "c10d::")
     is_idle = (trace.category_mask(*LABELS) & ~is_gloo) | asks | communication_calls(trace)
-    stretches = _idle_stretches(trace, nesting, is_idle)
-    return _waits_for_gloo(trace, stretches, is_gloo, asks) + _waits_for_workers(
-        trace, nesting, stretches, is_gloo
-    )
+    may_wait = is_idle | (trace.category_mask("operator") & ~trace.name_mask(_ONLY_COMPUTES))
+    parent = np.full(trace.nodes.height, -1, dtype=np.int64)
+    parent[nesting.rows] = nesting.parent_row
+    may_wait |= operators_that_communicate(trace, parent)
+    found = _waits_for_gloo(trace, _stretches(trace, nesting, may_wait), is_gloo, is_idle)
+    return found + _waits_for_workers(trace, nesting, _stretches(trace, nesting, is_idle), is_gloo)
+
+
+def operators_that_communicate(trace: Trace, parent: Ints) -> Bools:
+    """Return which operators contain a call of communication, but are none; bool, shape (nodes,).
+
+    So do autograd functions, custom operators, hooks of autograd and operators of distributed
+    tensors. They may wait for what they asked for in their own time.
+
+    Parameters
+    ----------
+    parent
+        int64, shape (nodes,): the node around each, or -1. O(nodes * depth).
+    """
+    calls = communication_calls(trace)
+    around = np.zeros(trace.nodes.height, dtype=np.bool_)
+    inside = parent[calls]
+    while (inside := np.unique(inside[inside >= 0])).size:
+        around[inside] = True
+        inside = parent[inside]
+    return around & trace.category_mask("operator") & ~calls
 
 
 def forward_to_backward(trace: Trace) -> tuple[Ints, Ints]:
@@ -92,7 +119,7 @@ def forward_to_backward(trace: Trace) -> tuple[Ints, Ints]:
     return source[ended], backward[ended]
 
 
-def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: Bools) -> _Stretches:
+def _stretches(trace: Trace, nesting: Nesting, is_idle: Bools) -> _Stretches:
     """Find the intervals of 30 us or more that belong to no node, or to a node of ``is_idle``."""
     start, thread = trace.column("start"), trace.column("thread")
     row = nesting.rows[nesting.boundary // 2]
@@ -104,26 +131,31 @@ def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: Bools) -> _Stretche
     at = np.flatnonzero(idle)
     at = at[time[at] - time[at - 1] >= _SHORTEST_WAIT_NS]
     vertex = 2 * row + is_end
-    return _Stretches(thread[row[at]], vertex[at - 1], vertex[at], time[at - 1], time[at])
+    return _Stretches(
+        thread[row[at]], vertex[at - 1], vertex[at], time[at - 1], time[at], owner[at]
+    )
 
 
-def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: Bools, asks: Bools) -> _Found:
-    """Treat idle intervals in which gloo's work ends as waits for that work.
+def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: Bools, is_idle: Bools) -> _Found:
+    """Treat intervals in which gloo's work ends as waits for that work.
 
     An interval waits for all of gloo's work that ends in it. Only threads that issue work to gloo
     wait for it. An interval may just contain the end of such work while its thread runs Python:
-    :func:`_are_waits` decides.
+    :func:`_are_waits` decides, and :func:`_are_waits_of_operators` for the own time of operators.
     """
     start, thread = trace.column("start"), trace.column("thread")
     gloo = np.flatnonzero(is_gloo & (start >= 0))
     end = (start + trace.column("duration"))[gloo]
     gloo, end = gloo[np.argsort(end, kind="stable")], np.sort(end)
-    waiting = stretches[np.isin(stretches.thread, thread[asks])]
+    waiting = stretches[np.isin(stretches.thread, thread[host_work(trace, "c10d::")])]
     first = np.searchsorted(end, waiting.begin, side="right")
     last = np.searchsorted(end, waiting.end, side="right") - 1
     some = first <= last
     waiting, first, last = waiting[some], first[some], last[some]
-    waits = _are_waits(trace, waiting, gloo[last], end[last])
+    ends = _Ends(trace, waiting, gloo[last], end[last])
+    computes = (waiting.owner >= 0) & ~is_idle[waiting.owner]
+    waits = _are_waits(ends, computes)
+    waits |= _are_waits_of_operators(ends, computes, waits)
     waiting, first, last = waiting[waits], first[waits], last[waits]
     which, at = expand_ranges(first, last - first + 1)
     work = gloo[at]
@@ -131,8 +163,42 @@ def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: Bools, asks: B
     return _returns(work[elsewhere], waiting.after[which[elsewhere]])
 
 
-def _are_waits(trace: Trace, idle: _Stretches, work: Ints, done: Ints) -> Bools:
-    """Return which idle intervals are waits for gloo's work; ``done`` is when it ended.
+class _Ends:
+    """Intervals of threads in which gloo's work ends, and how they lie to that end.
+
+    Attributes
+    ----------
+    own, unknown
+        bool: whether the thread asked for the work, and whether it is not known who did.
+    at_once
+        bool: whether the interval begins within the call that asked, or at its end.
+    late
+        int64 ns: how long after the end of the work the thread continues.
+    longer
+        bool: whether it lasted longer up to that end than after it.
+    place
+        int64: a number of the place in the program.
+    """
+
+    def __init__(self, trace: Trace, idle: _Stretches, work: Ints, done: Ints) -> None:
+        """Compare ``idle`` with the last work that ends in each, at ``done`` (int64 ns)."""
+        caller = launcher_rows(trace)[work]
+        start, thread = trace.column("start"), trace.column("thread")
+        self.unknown: Bools = caller < 0
+        self.own: Bools = ~self.unknown & (thread[caller] == idle.thread)
+        returned = start[caller] + trace.column("duration")[caller]
+        self.at_once: Bools = (
+            self.own & (idle.begin >= start[caller]) & (idle.begin <= returned)
+        )  # fmt: skip
+        self.late = idle.end - done
+        self.longer: Bools = done - idle.begin >= self.late
+        names = text_codes(trace.nodes["name"])
+        count = int(names.max(initial=0)) + 1
+        self.place = names[idle.before // 2] * count + names[idle.after // 2]
+
+
+def _are_waits(ends: _Ends, computes: Bools) -> Bools:
+    """Return which intervals are waits for gloo's work, but for the own time of operators.
 
     On an idle machine the thread continues within 100 us after that end; on a busy one it may not
     be scheduled for tens of ms. An interval is a wait for work that its thread issued, or whose
@@ -141,19 +207,35 @@ def _are_waits(trace: Trace, idle: _Stretches, work: Ints, done: Ints) -> Bools:
     the thread must continue as soon as three quarters of those waits do. Intervals at the same
     place of the program as a wait are waits too.
     """
-    late = idle.end - done
-    before, after = idle.before // 2, idle.after // 2
-    caller = launcher_rows(trace)[work]
-    own = (caller >= 0) & (trace.column("thread")[caller] == idle.thread)
-    returned = (trace.column("start") + trace.column("duration"))[caller]
-    at_once = (idle.begin >= trace.column("start")[caller]) & (idle.begin <= returned)
-    waits: Bools = (own & at_once) | ((own | (caller < 0)) & (done - idle.begin >= late))
+    waits: Bools = ends.at_once | ((ends.own | ends.unknown) & ends.longer)
+    waits &= ~computes
     if waits.any():
-        waits |= late <= np.percentile(late[waits], 75)
-    names = text_codes(trace.nodes["name"])
-    place = names[before] * (int(names.max(initial=0)) + 1) + names[after]
-    waits |= own & np.isin(place, place[waits])
+        waits |= ~computes & (ends.late <= np.percentile(ends.late[waits], 75))
+    waits |= ~computes & ends.own & np.isin(ends.place, ends.place[waits])
     return waits
+
+
+def _are_waits_of_operators(ends: _Ends, computes: Bools, known: Bools) -> Bools:
+    """Return which intervals of the own time of operators are waits for gloo's work.
+
+    An autograd function, a custom operator or a hook may call a blocking collective, or wait for
+    one in Python; it may compute by itself as well. So it waits only for its thread's own work, if
+    it waited for longer than it then took to continue. That suffices after the call that asked, and
+    once at a place of the program for all times there. Elsewhere the thread must also continue
+    within 100 us, or as soon as three quarters of the other waits, ``known``, do; and so it must be
+    in half of at least three intervals at the same place.
+    """
+    likely = computes & ends.own & ends.longer
+    called = computes & ends.at_once
+    waits: Bools = called & np.isin(ends.place, ends.place[called & likely])
+    usual = np.percentile(ends.late[known], 75) if known.any() else 0
+    soon = likely & (ends.late <= max(usual, _WAKE_UP_NS))
+    _, number, count = np.unique(
+        np.where(computes, ends.place, -1), return_inverse=True, return_counts=True
+    )
+    often = np.bincount(number[soon], minlength=count.size)
+    repeated = (often >= _FEWEST_REPEATS) & (2 * often >= count)
+    return waits | (soon & repeated[number])
 
 
 def _waits_for_workers(
