@@ -22,7 +22,7 @@ __all__ = ["WebPath"]
 _LARGEST = 1 << 31  # bytes
 _LONGEST = 600.0  # seconds of a whole download
 _MISSING = 404
-_SILENT = 30.0  # seconds without a byte
+_SILENT = 20.0  # seconds without a byte
 _LARGEST_PAGE = 1 << 20  # bytes of a folder's page
 _LINK = re.compile(r"""href=["']([^"'?#]{1,500})["']""")
 _HANDLERS = (

@@ -145,7 +145,9 @@ def _files_inside(folder: Path) -> list[Path]:
     names = sorted(
         p
         for p in folder.iterdir()
-        if p.name.endswith(READABLE_SUFFIXES) and p.name not in RESULT_FILES
+        if p.name.endswith(READABLE_SUFFIXES)
+        and p.name not in RESULT_FILES
+        and not p.name.startswith(".")
     )
     return [p for p in names if p.is_file()]
 
