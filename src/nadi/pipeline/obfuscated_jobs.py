@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_bytes
@@ -124,21 +123,20 @@ def obfuscate_with(
     recording, done = done.job, replace(done, recorded=done.recorded and level == "shapes")
     if level == "private":
         progress("adding noise")
-        return _private(done, simulator_job(recording), salted, systems, epsilon)
+        return _private(done, simulator_job(recording), systems, epsilon)
     progress("moving sizes")
-    moved, fidelity, before = move_job(recording, salted, systems)
+    moved = move_job(recording, salted, systems, in_box=level == "shapes")
+    job, fidelity = moved.job, moved.fidelity
     if level == "structure":
         progress("merging operations")
-        moved, fidelity = merge_job(simulator_job(moved), salted, systems, before)
-    return replace(done, job=moved, fidelity=tuple(fidelity))
+        job, fidelity = merge_job(simulator_job(job), salted, systems, moved.before)
+    return replace(done, job=job, fidelity=tuple(fidelity), in_box=moved.in_box)
 
 
 def _private(
-    done: ObfuscatedJob, plain: Job, key: SecretKey, systems: Mapping[str, System], epsilon: float
+    done: ObfuscatedJob, plain: Job, systems: Mapping[str, System], epsilon: float
 ) -> ObfuscatedJob:
     noisy, loss = noisy_job(plain, epsilon)
-    with suppress(InputError):  # what is computed from noisy numbers spends nothing
-        noisy, _ = merge_job(noisy, key, systems, answers(noisy, systems))
     before, after = answers(plain, systems), answers(noisy, systems)
     fidelity = tuple(compared(name, before[name], after[name]) for name in systems)
     return replace(done, job=noisy, fidelity=fidelity, privacy=loss)
