@@ -50,11 +50,15 @@ def csv_bytes(frame: pl.DataFrame, *, header: bool = True) -> bytes:
     Spreadsheets compute what begins with one of ``= + - @``, a tab or a line end: such a text gets
     an apostrophe before it, unless it is a number. :func:`as_written` takes it away. O(rows).
     """
-    texts = pl.col(name for name, dtype in frame.schema.items() if dtype in _TEXTS)
-    clean = texts.cast(pl.String).str.replace_all(_CONTROL, "\ufffd")
+    texts = [name for name, dtype in frame.schema.items() if dtype in _TEXTS]
+    safe = frame.with_columns(_safe(pl.col(name).cast(pl.String)).alias(name) for name in texts)
+    return safe.write_csv(include_header=header).encode()
+
+
+def _safe(texts: pl.Expr) -> pl.Expr:
+    clean = texts.str.replace_all(_CONTROL, "\ufffd")
     is_formula = clean.str.contains(_FORMULA) & ~clean.str.contains(_NUMBER)
-    safe = pl.when(is_formula).then(pl.concat_str(pl.lit("'"), clean)).otherwise(clean)
-    return frame.with_columns(safe.name.keep()).write_csv(include_header=header).encode()
+    return pl.when(is_formula).then(pl.concat_str(pl.lit("'"), clean)).otherwise(clean)
 
 
 def as_written(texts: pl.Expr) -> pl.Expr:
