@@ -210,3 +210,31 @@ def test_the_backward_pass_of_torch_1_8_is_waited_for(device: DeviceWriter, tmp_
     found = pairs(device.read(), "thread")
     assert ("aten::mm", "MmBackward") in found
     assert ("MmBackward", "Optimizer.step#SGD.step") in found
+
+
+def collectives(device: DeviceWriter, prefix: str, count: int, *, wrong: bool = False) -> None:
+    """Write what ProcessGroupNCCL calls for each collective; it begins late by itself."""
+    for number in range(count):
+        at = 1_000.0 * number
+        device.work(f"backward {number}", (at, at + 5), (at + 10, at + 100), stream=20,
+                    by=f"{prefix}LaunchKernel")  # fmt: skip
+        device.call(f"{prefix}EventRecord", at + 6, 1)
+        device.call(f"{prefix}StreamWaitEvent", at + 8, 1)
+        begins = at + (90 if wrong and number == 1 else 160)  # 60 us after what it waits for
+        device.work("ncclDevKernel_AllReduce", (at + 10, at + 15), (begins, at + 300), stream=30,
+                    by=f"{prefix}LaunchKernel")  # fmt: skip
+        device.call(f"{prefix}EventRecord", at + 16, 1)
+        device.work(f"more {number}", (at + 18, at + 22), (at + 100, at + 500), stream=20,
+                    by=f"{prefix}LaunchKernel")  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", ["cuda", "hip"])
+@pytest.mark.parametrize(("count", "wrong"), [(24, False), (3, False), (2, False), (24, True)])
+def test_a_collective_waits_for_what_was_launched_before_the_event_was_recorded(
+    device: DeviceWriter, prefix: str, count: int, wrong: bool
+) -> None:
+    collectives(device, prefix, count, wrong=wrong)
+    expected = [(f"backward {n}", "ncclDevKernel_AllReduce") for n in range(count)]
+    assert sorted(pairs(device.read(), "event")) == (
+        sorted(expected) if count >= 3 and not wrong else []
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.link.dependencies.device_calls import DeviceCalls, unique_pairs
+from nadi.link.dependencies.event_pairs import paired_events
 from nadi.link.dependencies.event_records import Events
 from nadi.model.arrays import Bools, Ints, text_codes
 from nadi.model.issues import IssueLog
@@ -34,9 +35,16 @@ def stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> _Found:
     if events.are_stated:
         found: _Found = [("event", _stated_stream_waits(here, events, log), False)]
     else:
-        found = [("event", _guessed_stream_waits(here, here.calls("stream wait"), log), True)]
+        guessed = _guessed_stream_waits(here, here.calls("stream wait"), log)
+        found = [("event", _both(guessed, paired_events(here)), True)]
     found.append(("event", _default_stream_waits(here, found), True))
     return [*found, ("event", _repeated_waits(here, found), True)]
+
+
+def _both(first: tuple[Ints, Ints], second: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """Return all pairs of two lists once."""
+    src, dst = (np.concatenate(column) for column in zip(first, second, strict=True))
+    return unique_pairs(src, dst)
 
 
 def _stated_stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> tuple[Ints, Ints]:
