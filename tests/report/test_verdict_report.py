@@ -58,13 +58,24 @@ def test_what_is_not_explained_and_what_to_record(
     pair: PairWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:
     device = write_kernels(pair, [("gemm", 20.0), ("gemm", 20.0)], delay=5000)
-    lines = first_lines(capsys, device)
+    lines = first_lines(capsys, device, "--window", "0ms:5.1ms")
     assert lines[0].startswith("The recording does not explain 9")
     assert "most at gemm (" in lines[0]
     assert lines[0].endswith("cause: device busy with work begun before the recording.")
     assert lines[1].startswith("To know more: call torch.cuda.synchronize() before the recording")
     window = lines[1].rpartition("--window ")[2].removesuffix(".")
     assert first_lines(capsys, device, "--window", window)[0].startswith("The device bounds")
+
+
+def test_what_follows_work_begun_before_the_recording(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = write_kernels(pair, [("gemm", 20.0), ("gemm", 20.0)], delay=5000)
+    lines = first_lines(capsys, device)
+    assert lines[0].startswith("The device bounds what follows 5.030 ms: kernels are 97.")
+    assert lines[1].startswith("Before that the device was busy with work that began before the")
+    window = lines[1].rpartition("--window ")[2].removesuffix(" analyses all.")
+    assert first_lines(capsys, device, "--window", window)[0].startswith("The recording does not")
 
 
 def test_rows_that_are_zero_are_left_out(

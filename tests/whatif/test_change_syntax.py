@@ -9,6 +9,7 @@ import nadi
 from nadi.whatif import (
     AddDependency,
     Balance,
+    BalancedRanks,
     CutDependencies,
     Fuse,
     Graphed,
@@ -61,6 +62,7 @@ changes = st.one_of(
     st.builds(CutDependencies, st.sampled_from(CUTTABLE), selections),
     st.builds(NoOverhead, selections),
     st.builds(NoGaps),
+    st.builds(BalancedRanks),
     st.builds(OnNetwork, st.floats(1e-3, 1e300, exclude_min=True), times),
 )
 
@@ -78,7 +80,7 @@ def test_what_is_written_reads_back(change: nadi.whatif.Change) -> None:
 
 
 def test_every_form_is_tried() -> None:
-    assert len(FORMS) == 12
+    assert len(FORMS) == 13
     for text, change in (
         ("scale aten::mm 0.5", Scale(Selection("aten::mm"), 0.5)),
         ("set gemm kind=kernel 1.5us", SetTime(Selection("gemm", kinds=("kernel",)), 1_500)),
@@ -92,6 +94,7 @@ def test_every_form_is_tried() -> None:
         ("no-overhead", NoOverhead(Selection(kinds=("device",)))),
         ("no-overhead .", NoOverhead(Selection())),
         ("no-gaps", NoGaps()),
+        ("balanced ranks", BalancedRanks()),
         ("network 400GB/s", OnNetwork(400e9)),
         ("network 100Gb/s 5us", OnNetwork(12.5e9, 5_000)),
     ):

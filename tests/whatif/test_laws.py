@@ -31,7 +31,7 @@ SHORTER = (
 SAME = ("scale . 1", "scale kind=host 1", "move kind=device stream=7 to 7")
 OTHERS = (
     "cuda-graph aten::mm", "cuda-graph aten::add", "move gemm to 99", "move stream=13 to 7",
-    "move stream=7 rank=0 to 13", "scale . 3", "set . 5us", "network 1MB/s 1us",
+    "move stream=7 rank=0 to 13", "scale . 3", "set . 5us", "network 1MB/s 1us", "balanced ranks",
     "balance .", "balance aten::mm rank=0,1",
     "add ProfilerStep#1 -> gemm", "add kind=communication -> relu",
 )  # fmt: skip

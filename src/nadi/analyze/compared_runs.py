@@ -15,7 +15,7 @@ from nadi.analyze.recorded.rank_events import events_of
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import PHASES
-from nadi.graph.windows import MARK, Window
+from nadi.graph.windows import MARK, Window, step_times
 from nadi.model.schema import DEVICE_WORK
 
 __all__ = ["ComparedRuns", "RunSide", "compare_runs", "compare_sums"]
@@ -259,25 +259,23 @@ def _compared_paths(before: RunSide, after: RunSide) -> pl.DataFrame:
 
 
 def _compared_steps(before: RunSide, after: RunSide) -> pl.DataFrame:
-    tables = []
-    for side in (before, after):
-        for trace in side.graph.job.traces:
-            marks = trace.nodes.filter(
-                (pl.col("category") == "annotation")
-                & pl.col("name").cast(pl.String).str.contains(_STEP.pattern)
-            )
-            number = marks["name"].cast(pl.String).str.split("#").list.last().cast(pl.Int64)
-            table = marks.select(number.alias("number"), "duration").sort("number")
-            tables.append((side is after, table.select(
-                pl.lit(trace.rank, dtype=pl.Int64).alias("rank"),
-                pl.int_range(pl.len(), dtype=pl.Int64).alias("step"), "number", "duration",
-            )))  # fmt: skip
-    was, became = (
-        pl.concat([table for is_after, table in tables if is_after is wanted])
-        for wanted in (False, True)
-    )
+    was, became = map(_steps_of_ranks, (before, after))
     both = was.join(became, on=["rank", "step"], suffix="_after")
     return both.select(
-        "rank", "step", before="number", after="number_after", before_ns="duration",
-        after_ns="duration_after", change_ns=pl.col("duration_after") - pl.col("duration"),
+        "rank", "step", before="number", after="number_after", before_ns="ns",
+        after_ns="ns_after", change_ns=pl.col("ns_after") - pl.col("ns"),
     ).sort("rank", "step")  # fmt: skip
+
+
+def _steps_of_ranks(side: RunSide) -> pl.DataFrame:
+    """List the marked steps of the window on each rank: their positions, numbers and times."""
+    graph, window = side.graph, side.window
+    steps = window.steps or ((window,) if window.number >= 0 else ())
+    marked = [step for step in steps if step.mark == MARK]
+    rows = [
+        (rank, position, marked[position].number, took)
+        for place, rank in enumerate(graph.job.ranks)
+        for position, took in enumerate(step_times(graph, marked, graph.time, place).tolist())
+    ]
+    schema = dict.fromkeys(("rank", "step", "number", "ns"), pl.Int64)
+    return pl.DataFrame(rows, schema=schema, orient="row")

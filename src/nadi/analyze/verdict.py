@@ -11,7 +11,7 @@ from nadi.analyze.exposed_communication import RankCommunication
 from nadi.analyze.rank_excess import EXPLAINS, Excess, find_excess
 from nadi.analyze.straggler_test import RepeatedLateness, lateness_over_repeats
 from nadi.analyze.stragglers import Stragglers
-from nadi.analyze.unexplained_time import UNKNOWN_WAIT, UnexplainedPath
+from nadi.analyze.unexplained_time import UnexplainedPath
 from nadi.errors import checked
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
@@ -28,6 +28,12 @@ WORTH_BALANCING = 0.05
 """The share of a window: a smaller gain is the usual difference between ranks."""
 _BY_CHANCE = 0.05
 _CALLS = ("runtime", "driver")
+_KINDS_OF = {
+    "communication": ("communication",),
+    "device": ("kernel", "memory"),
+    "host": ("host op", "host gap", "launch", "delay"),
+    "unexplained": ("unexplained",),
+}
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,7 @@ def judge(
     Verdict
         O(edges + ranks * names).
     """
-    parts, gaps = _parts(path, unexplained)
+    parts = _parts(path)
     late = _late_rank(graph, window, path, stragglers)
     largest = bound_by = max(parts, key=parts.__getitem__)
     gain = path.length - balanced_ns
@@ -208,11 +214,11 @@ def judge(
         device_ns=parts["device"],
         communication_ns=parts["communication"],
         unexplained_ns=parts["unexplained"],
-        gaps_ns=gaps,
+        gaps_ns=path.by_kind()["host gap"],
         calls_ns=_calls(graph, path),
         device_idle_ns=_device_idle(graph, window),
         exposed_ns=sum(exposed) // len(exposed),
-        leading=_leading(graph, path, largest, unexplained),
+        leading=_leading(graph, path, largest),
         late=late,
         cause=max(unexplained.by_cause, key=unexplained.by_cause.__getitem__),
         has_stacks=bool((graph.gather("category") == "python").any()),
@@ -222,19 +228,10 @@ def judge(
     )
 
 
-def _parts(path: CriticalPath, unexplained: UnexplainedPath) -> tuple[dict[str, int], int]:
-    """Return the parts of a path as in ``BOUND_BY``, and the gaps in the host's part; ns."""
-    kinds, waits = path.by_kind(), unexplained.by_cause[UNKNOWN_WAIT]
-    # delays are unexplained, and long gaps: what is left without the waits
-    long_gaps = max(unexplained.total_ns - waits - kinds["delay"], 0)
-    gaps = max(kinds["host gap"] - long_gaps, 0)
-    parts = {
-        "communication": kinds["communication"],
-        "device": kinds["kernel"],
-        "host": max(kinds["host op"] - waits, 0) + gaps + kinds["launch"],
-    }
-    parts["unexplained"] = path.length - sum(parts.values())
-    return parts, gaps
+def _parts(path: CriticalPath) -> dict[str, int]:
+    """Return the parts of a path as in ``BOUND_BY``, ns: kinds of its time put together."""
+    kinds = path.by_kind()
+    return {part: sum(kinds.get(kind, 0) for kind in _KINDS_OF[part]) for part in _KINDS_OF}
 
 
 def _late_rank(
@@ -280,18 +277,8 @@ def _device_idle(graph: EventGraph, window: Window) -> int:
     return int(np.mean(idle)) if idle else -1
 
 
-_KINDS_OF = {
-    "communication": ("communication",),
-    "device": ("kernel",),
-    "host": ("host op", "host gap", "launch"),
-}
-
-
-def _leading(
-    graph: EventGraph, path: CriticalPath, part: str, unexplained: UnexplainedPath
-) -> Leading:
-    kinds = _KINDS_OF.get(part) or (_unexplained_kind(path, unexplained),)
-    found = path.by_operation().filter(pl.col("kind").is_in(kinds))
+def _leading(graph: EventGraph, path: CriticalPath, part: str) -> Leading:
+    found = path.by_operation().filter(pl.col("kind").is_in(_KINDS_OF[part]))
     leads, class_ns = "", 0
     if part == "device":
         found = found.with_columns(of=pl.Series([kernel_class(name) for name in found["name"]]))
@@ -305,10 +292,3 @@ def _leading(
     trace = graph.job.traces[graph.job.ranks.index(longest["rank"])]
     communicates = longest["node"] >= 0 and trace.nodes["comm_type"][longest["node"]] != "none"
     return Leading(name, time, count, longest["end"], communicates, leads, class_ns)
-
-
-def _unexplained_kind(path: CriticalPath, unexplained: UnexplainedPath) -> str:
-    """Return the kind of time that most of the unexplained time has."""
-    late, waits = path.by_kind()["delay"], unexplained.by_cause[UNKNOWN_WAIT]
-    sums = {"delay": late, "host op": waits, "host gap": unexplained.total_ns - late - waits}
-    return max(sums, key=sums.__getitem__)

@@ -26,6 +26,7 @@ import polars as pl
 from nadi.errors import FormatError, InputError
 from nadi.formats.arrow_sizes import bytes_claimed
 from nadi.formats.files import check_regular, largest_content
+from nadi.formats.settings_text import decode_json
 from nadi.model.attribute_kernels import copy_spans
 from nadi.model.attributes import SPAN_CODES, Attributes, LazyAttributes
 from nadi.model.issues import IssueLog
@@ -269,16 +270,13 @@ def one_line(error: BaseException) -> str:
 
 def _read_header(path: Path, members: zipfile.ZipFile) -> _Header:
     content = read_member(path, members, _HEADER)
-    try:
-        version = msgspec.json.decode(content, type=dict[str, Any])["version"]
-        if version != VERSION:
-            raise FormatError(
-                str(path), f"its format is version {version!r}; this Nadi reads version {VERSION}",
-                "update Nadi",
-            )  # fmt: skip
-        return msgspec.json.decode(content, type=_Header)
-    except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
-        raise FormatError(str(path), f"{_HEADER}: {one_line(error)}", DAMAGED) from None
+    version = decode_json(content, dict[str, Any], str(path), DAMAGED, _HEADER).get("version")
+    if version != VERSION:
+        raise FormatError(
+            str(path), f"its format is version {version!r}; this Nadi reads version {VERSION}",
+            "update Nadi",
+        )  # fmt: skip
+    return decode_json(content, _Header, str(path), DAMAGED, _HEADER)
 
 
 def _read_table(path: Path, members: zipfile.ZipFile, name: str, header: _Header) -> pl.DataFrame:

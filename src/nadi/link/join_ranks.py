@@ -184,9 +184,12 @@ def _with_groups(
             given.append(trace)
             continue
         row_of_name = {name: row for row, name in enumerate(trace.groups["name"])}
-        row_of_group = [*map(row_of_name.get, names), -1]  # the last is for no group, -1
+        # the last is for no group, -1; a group that only other ranks know changes nothing
+        row_of_group = [*map(row_of_name.get, names), -1]
         column = trace.column("group").copy()
-        column[part["node"].to_numpy()] = [row_of_group[number] for number in part["group"]]
+        for node, number in part.select("node", "group").iter_rows():
+            if (row := row_of_group[number]) is not None:
+                column[node] = row
         given.append(_regrouped(trace, column))
     return given
 

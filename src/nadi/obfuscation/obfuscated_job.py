@@ -24,8 +24,8 @@ class PrivacyLoss:
     spent
         Its parts: what was released, and the epsilon of that.
     unit_ns, unit_bytes
-        Neighboring jobs differ by one operation that lasts at most so long, or by one
-        communication's size by at most so many bytes.
+        Neighboring jobs differ by one computation that lasts at most so long, or by one
+        communication by which each member sends at most so many bytes.
     computations
         The number of computations, with noise.
     """
@@ -40,11 +40,10 @@ class PrivacyLoss:
     def relation(self) -> str:
         """Which jobs are neighbors."""
         return (
-            "two jobs with the same communications in the same order, and with the same ranks that "
+            "two jobs whose ranks communicate along the same axes, and of which the same ranks "
             "share a trace, are neighbors if one trace of one of them has one more computation, "
-            f"of at most {format_ns(self.unit_ns)}, directly between two others of its thread or "
-            "stream, that waits for nothing else and for which no other waits; or if it states at "
-            f"most {format_bytes(self.unit_bytes)} more for one communication that is no barrier"
+            f"of at most {format_ns(self.unit_ns)}; or if it has one more communication, by which "
+            f"each member sends at most {format_bytes(self.unit_bytes)}"
         )
 
 

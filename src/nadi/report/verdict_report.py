@@ -17,6 +17,7 @@ from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.report.what_if_report import describe_interval
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
 from nadi.whatif.balance_change import Balance
+from nadi.whatif.balanced_ranks_change import BalancedRanks
 from nadi.whatif.prediction_intervals import LEVEL
 from nadi.whatif.promising_changes import TriedChange
 from nadi.whatif.scale_and_overhead_changes import NoGaps, Scale
@@ -53,12 +54,19 @@ def verdict_in_words(run: Run) -> list[str]:
     """Say what bounds the window, in sentences; the first is the verdict itself."""
     verdict = run.verdict
     window = "the whole trace" if run.window.name == WHOLE else run.window.name
+    end = run.window.end(run.graph.time)
     if verdict.bound_by == "unexplained":
-        return _unexplained(verdict, window, run.window.end(run.graph.time))
-    return {
+        return _unexplained(verdict, window, end)
+    lines = {
         "straggler": _straggler, "communication": _communication, "device": _device,
         "host": _host,
     }[verdict.bound_by](verdict, window)  # fmt: skip
+    if run.window.after_earlier_work:
+        lines.append(
+            "Before that the device was busy with work that began before the recording; "
+            f"--window 0ms:{end / 1e6:.3f}ms analyses all."
+        )
+    return lines
 
 
 def print_verdict(run: Run, console: Console) -> None:
@@ -272,6 +280,8 @@ def _in_words(one: TriedChange) -> str:
         return f"{about or 'all work'} spread evenly over ranks"
     if isinstance(change, Scale):
         return f"{about or 'communication'} twice as fast"
+    if isinstance(change, BalancedRanks):
+        return str(change)
     if isinstance(change, NoGaps):
         return "no gaps between operations"
     return "each step in one CUDA graph" if about else "no launch overhead"

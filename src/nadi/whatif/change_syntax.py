@@ -11,6 +11,7 @@ from typing import Any
 from nadi.errors import Parameter, UsageError, check_kind
 from nadi.units import parse_ns, parse_rate
 from nadi.whatif.balance_change import Balance
+from nadi.whatif.balanced_ranks_change import BalancedRanks
 from nadi.whatif.changes import Change
 from nadi.whatif.dependency_changes import CUTTABLE, AddDependency, CutDependencies
 from nadi.whatif.launch_changes import Fuse, Graphed
@@ -35,6 +36,7 @@ FORMS = {
     "no-overhead": "no-overhead [SELECT]",
     "no-gaps": "no-gaps",
     "network": "network BANDWIDTH [LATENCY]",
+    "balanced": "balanced ranks",
 }
 _MOST_VALUES = 1_000
 _SELECT = "where SELECT is a regular expression for names and conditions such as kind=kernel"
@@ -269,6 +271,12 @@ def _no_gaps(text: str) -> NoGaps:
     return NoGaps()
 
 
+def _balanced(text: str) -> BalancedRanks:
+    if text != "ranks":
+        raise ValueError("does not say what is balanced")
+    return BalancedRanks()
+
+
 _PARSERS: dict[str, Callable[[str], Change]] = {
     "scale": _scale,
     "set": _set,
@@ -282,4 +290,5 @@ _PARSERS: dict[str, Callable[[str], Change]] = {
     "no-overhead": _no_overhead,
     "no-gaps": _no_gaps,
     "network": _network,
+    "balanced": _balanced,
 }

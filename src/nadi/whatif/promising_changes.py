@@ -15,6 +15,7 @@ from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
 from nadi.model.kernel_classes import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
 from nadi.whatif.balance_change import Balance
+from nadi.whatif.balanced_ranks_change import BalancedRanks, ranks_wait
 from nadi.whatif.changes import Change
 from nadi.whatif.launch_changes import Graphed
 from nadi.whatif.prediction_intervals import Interval
@@ -70,8 +71,8 @@ def best_changes(
 
     They are: the operations with the largest shares of the path, and the class of kernels with the
     largest, in half of their time; communication in half of its time; no launch overhead; no gaps
-    between operations; a step in one CUDA graph; and a late rank without its excess over the
-    others.
+    between operations; a step in one CUDA graph; balanced ranks; and a late rank without its
+    excess over the others.
 
     Parameters
     ----------
@@ -116,6 +117,8 @@ def _leading(tried: list[tuple[WhatIf, str]], most: int) -> list[tuple[WhatIf, s
 def _candidates(
     graph: EventGraph, path: CriticalPath, late: Excess | None, mark: str
 ) -> Iterator[tuple[Change, str]]:
+    if ranks_wait(graph):
+        yield BalancedRanks(), ""
     if late is not None:
         yield from _balanced(late)
     times = path.by_kind()

@@ -35,6 +35,7 @@ from nadi.formats.json_file import (
 from nadi.formats.kineto.ascend import Marks, categories_by_name, launches, read_marks
 from nadi.formats.kineto.kineto_event_kernels import ARGS, CAT, EVENT, NOT_A_NUMBER, PID, TID
 from nadi.formats.kineto.kineto_events import Events, Limits, scan
+from nadi.formats.kineto.profiler_labels import labels_of_old
 from nadi.kernels.json_tokens import BAD_CHARACTER
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import CODES, Attributes, LazyAttributes
@@ -263,6 +264,8 @@ def describe_nodes(raw: RawFile, events: Events, marks: Marks | None) -> Nodes:
     if marks is not None:
         category = categories_by_name(category, names)
         correlation = launches(marks, category, events)
+    else:
+        category = labels_of_old(raw, events, names, category)
     on_device = np.isin(category, _DEVICE_CODES)
     device, stream = (np.where(on_device, events.column(k), -1) for k in ("device", "stream"))
     # some vendors state both only as pid and tid
