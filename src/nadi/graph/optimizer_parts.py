@@ -144,9 +144,9 @@ def _fill_sections(
     first = uses.with_columns(step=step[uses["op"].to_numpy()], place=place[uses["op"].to_numpy()])
     first = first.group_by("step", "storage").agg(pl.col("place").min())
     for (one,), each in first.group_by("step", maintain_order=True):
-        mine = step[operators] == one
+        mine = np.flatnonzero(step[operators] == one)
         ops, names = operators[mine], code[mine]
-        length = _section_length(names, np.sort(each["place"].to_numpy()))
+        length = _section_length(names, np.searchsorted(mine, np.sort(each["place"].to_numpy())))
         if not length:
             continue
         sections = ops.reshape(-1, length)
