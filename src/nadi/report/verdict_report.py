@@ -181,7 +181,9 @@ def _host(verdict: Verdict, window: str) -> list[str]:
         first += f", while the device is idle for {_share(verdict.device_idle_ns, verdict)}"
     else:
         first += ", in operators on the CPU"
-    parts = [f"most in {_led(verdict.leading)}"]
+    leads = verdict.leading
+    parts = [f"most in {_led(leads)}" if leads.name
+             else f"most in no operator ({format_ns(leads.time_ns)})"]  # fmt: skip
     others = {"between operations": verdict.gaps_ns, "runtime calls": verdict.calls_ns}
     for what, time in others.items():
         if 10 * time >= verdict.length_ns:
