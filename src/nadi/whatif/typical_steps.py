@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.windows import Window, operations_of_step
+from nadi.graph.windows import MARK, Window, operations_of_step
 from nadi.model.arrays import text_codes
 
 __all__ = ["FEWEST_STEPS", "with_typical_steps"]
@@ -44,7 +44,8 @@ def with_typical_steps(graph: EventGraph, steps: Sequence[Window]) -> EventGraph
         step_of[:-1][operations_of_step(graph, list(steps), step)] = number
     vertex, source = graph.destinations, graph.in_src
     into, out_of = (np.minimum(ends // 2, graph.num_ops) for ends in (vertex, source))
-    name = np.append(text_codes(graph.op_names), -1)
+    marks = graph.op_names.str.replace(rf"^{MARK}#\d+$", MARK)  # each step has another number
+    name = np.append(text_codes(marks), -1)
     thread = np.append(graph.numbers("thread"), -1)
     trace = np.append(graph.op_trace, -1)
     times = pl.DataFrame({

@@ -38,6 +38,10 @@ def launcher_rows(trace: Trace) -> Ints:
     done = np.flatnonzero(is_done & (rf_id > 0))
     # gloo's work gets its id within the call that issues it: take the nearest call before
     launcher[done] = find_rows(rf_id[asked], asked, rf_id[done], nearest=True)
+    # the recorder may end before it has the id of the last work: a call is left for it
+    left = asked[~np.isin(asked, launcher[done])]
+    others, start = np.flatnonzero(is_done & (rf_id <= 0)), trace.column("start")
+    launcher[others] = find_rows(start[left], left, start[others], nearest=True)
     return launcher
 
 
