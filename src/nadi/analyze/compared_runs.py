@@ -42,12 +42,14 @@ class RunSide(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ComparedRuns:
-    """What differs between two runs. All times are ns per step.
+    """What differs between two runs. All times are ns per step, or of recordings without steps.
 
     Attributes
     ----------
+    of
+        What all times are of: a ``step``, or the ``recording`` where no steps are marked.
     before_ns, after_ns
-        Length of a step.
+        Its length.
     path
         A row per operation and kind on either critical path, the largest change first: ``name``,
         ``kind``, ``before_ns``, ``after_ns``, ``change_ns``, ``cause``. The changes add up to that
@@ -69,6 +71,7 @@ class ComparedRuns:
         ``change_ns``; empty if no steps are marked.
     """
 
+    of: str
     before_ns: float
     after_ns: float
     path: pl.DataFrame
@@ -89,6 +92,7 @@ def compare_runs(before: RunSide, after: RunSide) -> ComparedRuns:
     sides = (before, after)
     lengths = [side.window.length(side.graph.time) / side.num_steps for side in sides]
     return ComparedRuns(
+        of="step" if all(map(_marked_steps, sides)) else "recording",
         before_ns=lengths[0],
         after_ns=lengths[1],
         path=_compared_paths(before, after),
@@ -267,11 +271,14 @@ def _compared_steps(before: RunSide, after: RunSide) -> pl.DataFrame:
     ).sort("rank", "step")  # fmt: skip
 
 
+def _marked_steps(side: RunSide) -> list[Window]:
+    steps = side.window.steps or ((side.window,) if side.window.number >= 0 else ())
+    return [step for step in steps if step.mark == MARK]
+
+
 def _steps_of_ranks(side: RunSide) -> pl.DataFrame:
     """List the marked steps of the window on each rank: their positions, numbers and times."""
-    graph, window = side.graph, side.window
-    steps = window.steps or ((window,) if window.number >= 0 else ())
-    marked = [step for step in steps if step.mark == MARK]
+    graph, marked = side.graph, _marked_steps(side)
     rows = [
         (rank, position, marked[position].number, took)
         for place, rank in enumerate(graph.job.ranks)
