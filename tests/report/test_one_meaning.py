@@ -171,6 +171,8 @@ def check_steps(said: Said) -> None:
         if len(run.job.ranks) == 1:
             one = [row["before_ns"] for row in said.diff["steps"]]
             assert one == [step["measured_ns"] for step in steps]
+    else:
+        assert said.diff_lines[0] == f"recording: {format_ns(run.measured_ns)} in both"
     if steps:
         found = nadi.analyze.step_table(run.job)
         assert found["duration_ns"].to_list() == [step["measured_ns"] for step in steps]
