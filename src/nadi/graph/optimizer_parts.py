@@ -144,10 +144,8 @@ def _fill_sections(
     for one, parameters in sizes.items():
         mine = step[operators] == one
         ops, names = operators[mine], code[mine]
-        if ops.size % parameters:
-            continue
-        sections = ops.reshape(parameters, -1)
-        if (names.reshape(parameters, -1) != names[: sections.shape[1]]).any():
+        sections = _sections(ops, names, parameters)
+        if sections is None:
             continue
         of_section = found[sections].max(axis=1, keepdims=True)
         if ((found[sections] >= 0) & (found[sections] != of_section)).any():
@@ -159,3 +157,17 @@ def _fill_sections(
         following = np.append(graph.time[2 * sections[1:, 0]], graph.time[2 * ops[-1] + 1])
         between = (number >= 0) & (end <= following[number])
         found[inner[between]] = of_section[number[between], 0]
+
+
+def _sections(operators: Ints, names: Ints, parameters: int) -> Ints | None:
+    """Split a step's operators into one row per parameter, or return None.
+
+    There are at least so many parameters. More are outside of all modules: then rows are as short
+    as names repeat.
+    """
+    most, rest = divmod(operators.size, parameters)
+    sizes = [most] * (rest == 0) + [one for one in range(1, most + 1) if operators.size % one == 0]
+    for size in sizes:
+        if (names[size:] == names[:-size]).all():
+            return operators.reshape(-1, size)
+    return None
