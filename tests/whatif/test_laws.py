@@ -26,7 +26,8 @@ SHORTER = (
     "scale . 0.5", "scale kind=device 0", "scale gloo:|nccl 0.25", "set kind=kernel 0ns",
     "remove kind=kernel", "remove kind=communication", "remove aten::mm", "remove kind=runtime",
     "remove ProfilerStep#1", "remove rank=0", "no-overhead", "no-gaps", "cut stream .",
-    "cut sync .", "cut thread .", "cut arrival .", "cut launch .", "fuse .",
+    "remove wait", "scale wait 0.5", "cut sync .", "cut thread .", "cut arrival .",
+    "cut launch .", "fuse .",
 )  # fmt: skip
 SAME = ("scale . 1", "scale kind=host 1", "move kind=device stream=7 to 7")
 OTHERS = (

@@ -21,6 +21,7 @@ from nadi.whatif.balanced_ranks_change import BalancedRanks
 from nadi.whatif.prediction_intervals import LEVEL
 from nadi.whatif.promising_changes import TriedChange
 from nadi.whatif.scale_and_overhead_changes import NoGaps, Scale
+from nadi.whatif.wait_changes import ScaleWait
 
 __all__ = ["describe_best_changes", "describe_verdict", "print_verdict", "verdict_in_words"]
 
@@ -278,6 +279,8 @@ def _in_words(one: TriedChange) -> str:
     change, about = one.change, _shown(one.about)
     if isinstance(change, Balance):
         return f"{about or 'all work'} spread evenly over ranks"
+    if isinstance(change, ScaleWait):
+        return f"no {about}"
     if isinstance(change, Scale):
         return f"{about or 'communication'} twice as fast"
     if isinstance(change, BalancedRanks):

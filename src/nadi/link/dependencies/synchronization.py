@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from nadi.link.dependencies.device_calls import DeviceCalls, device_calls
-from nadi.link.dependencies.device_streams import StreamWork, stream_keys
+from nadi.link.dependencies.device_calls import DeviceCalls
+from nadi.link.dependencies.device_streams import stream_keys
 from nadi.link.dependencies.event_records import Events, find_events
 from nadi.link.dependencies.launch_correlation import find_rows
 from nadi.link.dependencies.stream_waits import stream_waits
@@ -33,21 +33,15 @@ _MOST_BEGUN = 0.9  # of calls contain the start of their work
 _FOUND_WITHIN_NS = 50_000  # a call returns at most this long after the awaited work
 
 
-def synchronization(
-    trace: Trace, device: Trace, launcher: Ints, work: StreamWork, log: IssueLog
-) -> _Found:
+def synchronization(here: DeviceCalls, device: Trace, log: IssueLog) -> _Found:
     """Find the calls and device operations that wait for device work.
 
     Parameters
     ----------
-    trace
+    here
         The linked trace.
     device
         The device trace behind it; its synchronization events name what calls wait for.
-    launcher
-        int64, shape (nodes,), from :func:`nadi.link.dependencies.launch_correlation.launcher_rows`.
-    work
-        The streams of ``trace``.
     log
         Records waits that are unknown, or that contradict the measured times.
 
@@ -57,7 +51,6 @@ def synchronization(
         In kind sync a call waits, in kind event a device operation waits.
         O((nodes + calls * streams) log nodes).
     """
-    here = device_calls(trace, launcher, work)
     events = find_events(here, device)
     found = [
         *_device_syncs(here),
@@ -202,9 +195,11 @@ def _blocking_launches(here: DeviceCalls) -> _Waits:
 
     The calls of a name do if nine tenths of them contain the start of their work and half of them
     its end, and if the time from that end to their return varies less than half as much as they
-    last: it follows the work, and not the call. Quartiles say how much times vary.
+    last: it follows the work, and not the call. Quartiles say how much times vary. Copies have
+    rules of their own.
     """
     work = here.launched_work
+    work = work[~here.trace.category_mask("memcpy")[work]]
     work = work[np.lexsort((here.end[work], here.launcher[work]))]
     is_last = np.append(np.diff(here.launcher[work]) != 0, True)[: work.size]
     work = work[is_last]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.kernels.intervals import expand_ranges
+from nadi.link.dependencies.device_calls import DeviceCalls
 from nadi.link.dependencies.launch_correlation import (
     communication_calls,
     find_rows,
@@ -19,12 +20,15 @@ from nadi.link.dependencies.launch_correlation import (
 )
 from nadi.link.dependencies.lock_ranges import threads_sharing_locks
 from nadi.link.dependencies.operator_nesting import Nesting
+from nadi.link.dependencies.polled_work import polled_work
 from nadi.link.dependencies.waiting_threads import working_calls
 from nadi.model.arrays import Bools, Ints, text_codes
 from nadi.model.schema import LABELS
 from nadi.model.trace import Trace
 
-__all__ = ["forward_to_backward", "hand_overs", "operators_that_communicate"]
+__all__ = [
+    "forward_to_backward", "hand_overs", "operators_that_communicate", "waits_for_polled_work",
+]  # fmt: skip
 
 _Found = list[tuple[str, tuple[Ints, Ints]]]
 
@@ -76,6 +80,21 @@ def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
     may_wait |= operators_that_communicate(trace, parent)
     found = _waits_for_gloo(trace, _stretches(trace, nesting, may_wait), is_gloo, is_idle)
     return found + _waits_for_workers(trace, nesting, _stretches(trace, nesting, is_idle), is_gloo)
+
+
+def waits_for_polled_work(here: DeviceCalls, nesting: Nesting) -> _Found:
+    """Find where a thread waits for device work without a call.
+
+    Returns
+    -------
+    list of (kind, (src, dst))
+        As for :func:`hand_overs`; the work may end after what waits for it.
+    """
+    trace = here.trace
+    is_idle = trace.category_mask(*LABELS) & ~host_work(trace, "gloo:")
+    stretches = _stretches(trace, nesting, is_idle)
+    work, waits = polled_work(here, stretches.before, stretches.after)
+    return _returns(work[waits], stretches.after[waits])
 
 
 def operators_that_communicate(trace: Trace, parent: Ints) -> Bools:
