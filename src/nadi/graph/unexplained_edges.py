@@ -39,7 +39,8 @@ def long_gaps(graph: EventGraph, edge: Ints) -> Bools:
         return found
     lower, upper = np.percentile(np.log(graph.weight[gaps]), (25, 75))
     at = np.flatnonzero(graph.edge_kind[edge] == EdgeKind.HOST_GAP)
-    at = at[graph.weight[edge[at]] > np.exp(upper + _FAR_OUT * (upper - lower))]
+    at = at[graph.weight[edge[at]] > 0]
+    at = at[np.log(graph.weight[edge[at]]) > upper + _FAR_OUT * (upper - lower)]
     found[at[np.isin(edge[at], _without_cause(graph, edge[at]))]] = True
     return found
 
