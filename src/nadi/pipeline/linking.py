@@ -163,7 +163,7 @@ def link_files(
     tasks = _tasks(found, paths, locate(output), to, _Options(schema, force))
     for task in tasks:
         _check_target(task, overwrite=overwrite)
-    done, job = _linked(tasks, locate(output), executor, progress, overwrite=overwrite)
+    done, job = _linked_ranks(tasks, locate(output), executor, progress, overwrite=overwrite)
     return Linking(
         files=tuple(file for file, _ in done),
         num_collectives=job.num_collectives,
@@ -171,7 +171,7 @@ def link_files(
     )
 
 
-def _linked(
+def _linked_ranks(
     tasks: list[_Task],
     place: Path,
     executor: Executor | None,
