@@ -186,7 +186,8 @@ def _host(verdict: Verdict, window: str) -> list[str]:
     else:
         first += ", in operators on the CPU"
     leads = verdict.leading
-    parts = [f"most in {_led(leads)}" if leads.name
+    before = "waits before " if leads.is_wait else ""
+    parts = [f"most in {before}{_led(leads)}" if leads.name
              else f"most in no operator ({format_ns(leads.time_ns)})"]  # fmt: skip
     others = {"between operations": verdict.gaps_ns, "runtime calls": verdict.calls_ns}
     for what, time in others.items():

@@ -14,7 +14,8 @@ from nadi.model.arrays import Bools, Ints
 __all__ = ["loader_edges"]
 
 _NEXT = "_MultiProcessingDataLoaderIter.__next__"
-_LEAST_NS = 1_000_000  # to take a batch that is there takes less
+_LEAST_NS = 1_000_000  # to take a batch that is there takes less,
+_LEAST_SHARE = 0.1  # and, of a large one, less than this of the time between two
 _FEWEST = 3  # waits, one after the other
 
 
@@ -24,7 +25,7 @@ def loader_edges(rank: RankOps) -> tuple[Edges, Limits]:
     Worker processes go on while the trainer works. If it waits for a batch again and again, they
     are what is slow: the time from one batch to the next is theirs, and a trainer that does less
     waits longer. A trainer that did not wait for the batch before says nothing of it: the workers
-    may have been idle.
+    may have been idle; and to take a large batch takes a little, which is no wait.
 
     Returns
     -------
@@ -37,6 +38,8 @@ def loader_edges(rank: RankOps) -> tuple[Edges, Limits]:
     follows = (thread[1:] == thread[:-1]) & (
         _number(rank, call[1:]) == _number(rank, call[:-1]) + 1
     )
+    end = rank.time_of(chain.vertex[boundary])
+    follows &= chain.gap[boundary[1:]] >= _LEAST_SHARE * np.diff(end)
     # of waits in a row, all but the first
     run = np.cumsum(np.append(1, ~follows))
     long = np.bincount(run, minlength=run.max(initial=0) + 1)[run] >= _FEWEST
