@@ -54,7 +54,7 @@ def run_of(folder: Path, ranks: list[list[Op]], *, since: list[float] | None = N
 
 @pytest.mark.parametrize(("caused_ns", "is_alone"), [(4, False), (5, False), (6, True)])
 def test_a_rank_is_alone_if_it_causes_more_than_half(caused_ns: int, is_alone: bool) -> None:
-    excess = Excess("", "", 0, 0, 0, 0.0, ExcessPart("", 0, 0, 0, 0), None)
+    excess = Excess("", "", 0, 0, 0, False, 0.0, ExcessPart("", 0, 0, 0, 0), None)
     repeated = RepeatedLateness(1, 1, False, 1.0)
     assert LateRank(0, 1, caused_ns, 10, 0, excess, repeated).is_alone is is_alone
 
