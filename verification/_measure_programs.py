@@ -1,24 +1,29 @@
 """Measure what true changes of the programs do to their step, and record the programs.
 
 Usage: python verification/_measure_programs.py measure|record PYTHON [NAME...]
+       python verification/_measure_programs.py pack
 
 PYTHON runs the programs of ``verification/programs``: one with torch, and for ``record`` with nadi.
 ``measure`` starts a program and each of its changed variants together, and lets them run in turns,
 one second each, the others stopped. It appends the ratio of the medians of the steps' times (after
 / before) to ``truth.json``: of CPU time, or, if the program waits or has several ranks, of wall
-time. ``record`` writes ``rec/torch_VERSION`` by ``nadi collect``. Measure and record on an idle
-machine.
+time. ``record`` writes ``NAME/rec/torch_VERSION`` by ``nadi collect``, and ``pack`` puts all of
+these into ``recordings.tar.xz``. Measure and record on an idle machine.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import lzma
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from pathlib import Path
@@ -28,7 +33,7 @@ FOLDER = Path(__file__).with_name("programs")
 TURNS = 5
 SECONDS = 1.0
 WAITS = 0.9  # a step whose CPU time is a smaller share of it waits
-RECORDED = ["--steps", "4", "--warmup", "6"]
+RECORDED = ["--steps", "6", "--warmup", "6"]
 
 
 class Variant:
@@ -130,7 +135,7 @@ def record(python: str, folder: Path) -> None:
     launcher = torchrun if truth["ranks"] > 1 else [python]
     done = subprocess.run(
         [python, "-m", "nadi", "collect", *RECORDED, "-o", target, "--", *launcher, program,
-         "--steps", "30"],
+         "--steps", "40"],
         env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
     )  # fmt: skip
     said = [line for line in done.stderr.splitlines() if line.startswith("nadi collect")]
@@ -139,8 +144,26 @@ def record(python: str, folder: Path) -> None:
     print(f"  {size / 1e3:.0f} kB", flush=True)
 
 
+def pack() -> None:
+    """Pack the recordings of all programs; those of both versions of torch are much alike."""
+    with (
+        lzma.open(FOLDER / "recordings.tar.xz", "wb", preset=9) as packed,
+        tarfile.open(fileobj=packed, mode="w") as archive,
+    ):
+        for file in sorted(FOLDER.glob("*/rec/*/*")):
+            raw = file.read_bytes()
+            plain = gzip.decompress(raw) if file.suffix == ".gz" else raw
+            name = file.relative_to(FOLDER).with_suffix("").with_suffix(".json")
+            entry = tarfile.TarInfo(name.as_posix())
+            entry.size = len(plain)
+            archive.addfile(entry, io.BytesIO(plain))
+
+
 def main() -> None:
     """Measure or record the programs that are named, or all."""
+    if sys.argv[1:] == ["pack"]:
+        pack()
+        return
     what, python, *names = sys.argv[1:]
     folders = sorted(file.parent for file in FOLDER.glob("*/truth.json"))
     for folder in folders:

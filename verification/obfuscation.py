@@ -37,12 +37,15 @@ from _report import SHARED, Checks
 
 import nadi
 from nadi.obfuscation import (
+    BOX,
     GUARANTEES,
+    IN_BOX,
     NOT_GUARANTEED,
     WORDS,
     PrivacyLoss,
     discrete_laplace,
     discrete_laplace_probability,
+    network_of,
 )
 
 _RECORDINGS = ("cpu_ddp4", "cpu_mlp")
@@ -75,12 +78,15 @@ _STEPS = re.compile(rb"ProfilerStep#\d+")  # which stay, numbered anew
 _DIGITS = 16  # of a pseudonym
 _BEGIN = 4  # bytes of a text of more than 12 that a table has beside its place
 _DRAWN, _OFF = 20_000, 0.012
+_DRAWN_SYSTEMS, _ORDER_ON_LINKS = 200, 5e-4
 _RELATION = PrivacyLoss(1.0, {}, 100_000, 1 << 20, 0).relation
 # of obfuscation.json besides its sentences
 _KEYS = (
     "level", "names", "shapes", "structure", "private", "not_guaranteed", "salt", "key_check",
     "how_far", "measure", "systems", "at_most", "privacy", "epsilon", "spent", "times", "sizes",
     "count", "neighboring_relation", "mechanism", "discrete Laplace noise", "computations",
+    "box", "network", "a switch between all ranks", "bandwidth_gb_per_s", "latency_us",
+    "speed_of_computations", "difference of simulated step time",
     ("difference of simulated step time, and of the time of any kind of the critical path, as "
      "shares of the step time"),
 )  # fmt: skip
@@ -115,9 +121,29 @@ def check_job(job: Any, name: str, key: Path, checks: Checks, *, takes_all: bool
             detail = f"largest difference {max(off.values()):.2%}"
             checks.add_many(f"{name} {level}: answers within {allowed:.0%}", within, len(off),
                             detail)  # fmt: skip
+            if done.in_box is not None:
+                random = Random(f"{name} {level}")
+                count = _DRAWN_SYSTEMS if takes_all else _DRAWN_SYSTEMS // 10
+                drawn = [_drawn(random, len(traces)) for _ in range(count)]
+                apart = [_step_difference(job, again, one) for one in drawn]
+                held = sum(one <= IN_BOX + _ORDER_ON_LINKS for one in apart)
+                checks.add_many(f"{name} {level}: step within {IN_BOX:.0%} on drawn systems", held,
+                                len(apart), f"largest {max(apart):.2%}")  # fmt: skip
             others = [_difference(_answers(job, one), _answers(again, one))
                       for one in unseen.values()]  # fmt: skip
             print(f"     {name} {level}: on systems never seen {max(others):.2%}")
+
+
+def _drawn(random: Random, ranks: int) -> Any:
+    """Draw a system from the box of which level shapes promises something."""
+    bandwidth = BOX.slowest * (BOX.fastest / BOX.slowest) ** random.random()
+    latency = BOX.shortest * (BOX.longest / BOX.shortest) ** random.random()
+    return network_of(ranks, bandwidth, latency)
+
+
+def _step_difference(job: Any, again: Any, system: Any) -> float:
+    before, after = nadi.simulate(job, system).makespan, nadi.simulate(again, system).makespan
+    return abs(after / before - 1)
 
 
 def _systems(ranks: int) -> Iterator[tuple[str, Any]]:

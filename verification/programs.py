@@ -5,28 +5,29 @@ Usage: python verification/programs.py [FOLDER...]
 A FOLDER holds a folder per program: its recordings in ``rec/*``, and ``truth.json`` with ``bound``
 (what bounds the step, in words) and ``changes`` that were really made to it. Of each change:
 ``what_if`` (the text, or several, that says the same to Nadi), and ``ratio_cpu`` or ``ratio_wall``
-(the step after / before, or several measurements). The default is ``../shared/data/programs`` and
-the project's own programs beside this file, of which ``_measure_programs.py`` measures the truth.
+(the step after / before, or several measurements). Recordings may be packed: ``NAME/rec`` in the
+FOLDER's ``recordings.tar.xz``. The default is ``../shared/data/programs`` and the project's own
+programs beside this file, which ``_measure_programs.py`` measures and records.
 
 The verdict, the first sentence of ``nadi run``, has to name what bounds the step: one of the
 expressions in ``names``, if the file has them, else what the words of ``bound`` before its first
 comma, colon, semicolon or bracket stand for (``NAMED_AS``). True is the median of the measurements,
 of CPU time if there are any, as it depends less on what else ran. A prediction is inside if the
-interval of the gain, as a share of the recorded step, contains it. Changes that Nadi refuses, or
-answers without an interval, are not inside, and count as wrong by the whole step.
+interval of the gain, as a share of the recorded step, contains it. Changes that Nadi refuses
+are not inside, and count as wrong by the whole step.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from _report import Checks, arguments
+from _report import Checks, arguments, unpack
 
 import nadi
 from nadi.pipeline.run_results import Run
@@ -91,20 +92,29 @@ def true_ratio(change: dict[str, Any]) -> float:
 
 def predicted(run: Run, texts: list[str]) -> tuple[float, float, float]:
     """Predict changes together; gives the gain and its interval as shares of the step."""
-    for limit in nadi.whatif.ideal_limits(run.graph, run.window) if len(texts) == 1 else []:
-        if limit.name == texts[0]:  # an upper bound: it has no interval
-            return 1 - limit.step_ns / run.measured_ns, 1.0, 0.0
     found = nadi.what_if(run.graph, *texts, window=run.window)
     gains = found.gain_ns, found.interval.gain_low_ns, found.interval.gain_high_ns
     gain, low, high = (one / run.measured_ns for one in gains)
     return gain, low, high
 
 
-def check_program(folder: Path, checks: Checks) -> Iterator[Prediction]:
+def programs_of(place: Path, unpacked: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Give the truth of each program of a folder, and the folders of its recordings."""
+    packed = place / "recordings.tar.xz"
+    if packed.exists():
+        unpack(packed, unpacked)
+    alone = [place / "truth.json"] if (place / "truth.json").exists() else []
+    for truth in alone or sorted(place.glob("*/truth.json")):
+        name = truth.parent.name
+        recorded = [unpacked / name / "rec"] if packed.exists() else [truth.parent / "rec"]
+        yield truth, sorted(folder for rec in recorded for folder in rec.iterdir())
+
+
+def check_program(file: Path, recordings: list[Path], checks: Checks) -> Iterator[Prediction]:
     """Check the verdict on each recording of a program, and print and give the predictions."""
-    truth = json.loads((folder / "truth.json").read_text())
-    for recording in sorted((folder / "rec").iterdir()):
-        name = f"{folder.name}/{recording.name}"
+    truth = json.loads(file.read_text())
+    for recording in recordings:
+        name = f"{file.parent.name}/{recording.name}"
         run = nadi.run(recording)
         verdict = verdict_in_words(run)[0]
         named = any(re.search(one, verdict, re.IGNORECASE) for one in expressions(truth))
@@ -145,12 +155,11 @@ def check_predictions(done: list[Prediction], checks: Checks) -> None:
 def main() -> None:
     """Check all programs."""
     checks = Checks()
-    places = [*arguments("programs", str(OWN))]
-    files = chain.from_iterable(
-        [place / "truth.json"] if (place / "truth.json").exists() else place.glob("*/truth.json")
-        for place in places
-    )
-    done = [one for file in sorted(files) for one in check_program(file.parent, checks)]
+    done: list[Prediction] = []
+    for place in arguments("programs", str(OWN)):
+        with tempfile.TemporaryDirectory() as name:
+            for truth, recordings in programs_of(place, Path(name)):
+                done += check_program(truth, recordings, checks)
     if done:
         check_predictions(done, checks)
     checks.finish()

@@ -44,7 +44,7 @@ to_second = int(TOKENS * arguments.favoured)
 sent = [TOKENS - to_second, to_second]
 taken = [sent[rank]] * 2
 for _ in timed(range(arguments.steps)):
-    state = torch.randn(TOKENS, WIDTH)
+    state = torch.randn(TOKENS, WIDTH, requires_grad=True)  # as after another layer
     if arguments.dense:
         with record_function("dense"):
             state = state + dense(state)

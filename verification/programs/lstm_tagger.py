@@ -20,7 +20,7 @@ tags = nn.Linear(128, 12)
 parts = nn.ModuleList([letters, encoder, second, tags])
 optimizer = torch.optim.SGD(parts.parameters(), lr=0.05, momentum=0.9)
 for _ in timed(range(arguments.steps)):
-    x, y = torch.randint(0, 300, (48, 20)), torch.randint(0, 12, (48, 20))
+    x, y = torch.randint(0, 300, (32, 20)), torch.randint(0, 12, (32, 20))
     with record_function("encoder"):
         state, _ = encoder(letters(x))
     if arguments.second:
@@ -32,6 +32,6 @@ for _ in timed(range(arguments.steps)):
             for weight in parts.parameters():
                 for row in weight.flatten().split(2048):
                     loss = loss + 1e-6 * row.pow(2).sum()
-    optimizer.zero_grad()
+    optimizer.zero_grad(set_to_none=False)
     loss.backward()
     optimizer.step()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -123,6 +124,10 @@ class _Stream:
     def query(self) -> bool:
         """Return True."""
         return True
+
+    def is_capturing(self) -> bool:
+        """Return False: operations run, and are not put into a graph."""
+        return False
 
     def __enter__(self) -> _Stream:
         self._context = _StreamContext(self)
@@ -300,13 +305,13 @@ def _foreach_changes() -> list[tuple[Any, str, Any]]:
     """Let optimizers choose kernels for lists of tensors where they do so on a GPU."""
     module: Any = importlib.import_module("torch.utils._foreach_utils")
     supported = module._get_foreach_kernels_supported_devices
-    optimizers: Any = importlib.import_module("torch.optim.optimizer")
 
     def new_supported() -> list[str]:
         return [*supported(), "cpu"]
 
     fake: Any = importlib.import_module("torch._subclasses.fake_tensor")
     clipping: Any = importlib.import_module("torch.nn.utils.clip_grad")
+    own = [one for name, one in list(sys.modules.items()) if name.startswith("torch.optim.")]
     types = [torch.Tensor, torch.nn.Parameter, fake.FakeTensor]
 
     def all_plain(tensors: Any, device: Any) -> bool:
@@ -316,10 +321,11 @@ def _foreach_changes() -> list[tuple[Any, str, Any]]:
         "_get_foreach_kernels_supported_devices": new_supported,
         "_foreach_supported_types": types,
         "_has_foreach_support": all_plain,
+        "_get_capturable_supported_devices": lambda *_, **__: [*_RELABELED, "cpu"],
     }
     return [
         (where, name, value)
-        for where in (module, optimizers, clipping)
+        for where in (module, clipping, *own)
         for name, value in given.items()
         if hasattr(where, name)
     ]

@@ -12,6 +12,7 @@ from typing import Any
 from nadi.collect.fake_devices import patched
 from nadi.collect.fake_groups import GroupLog
 from nadi.collect.fake_mode import Recorder
+from nadi.collect.fake_objects import object_changes
 from nadi.collect.script_lines import script_line
 
 __all__ = ["pretended_ranks"]
@@ -31,7 +32,7 @@ def pretended_ranks(recorder: Recorder, rank: int, world_size: int) -> Iterator[
     """Let a program be one rank of many: the environment of torchrun, and its process groups."""
     changes = [
         *_group_changes(recorder.groups), *_mesh_changes(), *_data_parallel_changes(),
-        *_object_changes(recorder), *_sharding_changes(recorder),
+        *object_changes(), *_sharding_changes(recorder),
         *_chunk_changes(),
     ]  # fmt: skip
     with _environment(rank, world_size), patched(changes):
@@ -177,19 +178,6 @@ def _chunk_changes() -> list[tuple[Any, str, Any]]:
             return [(module, "_chunk_with_empty", lambda tensor, num_chunks, dim:
                      _Chunks(tensor, num_chunks, dim))]  # fmt: skip
     return []
-
-
-def _object_changes(recorder: Recorder) -> list[tuple[Any, str, Any]]:
-    """Objects of other ranks are like those of this one."""
-
-    def gather(found: Any, one: Any, group: Any = None) -> None:
-        found[:] = [one] * len(found)
-
-    def nothing(*_: Any, **__: Any) -> None:
-        return None
-
-    given = {"all_gather_object": gather, "broadcast_object_list": nothing}
-    return [(module, name, value) for module in (dist, _c10d) for name, value in given.items()]
 
 
 def _sharding_changes(recorder: Recorder) -> list[tuple[Any, str, Any]]:

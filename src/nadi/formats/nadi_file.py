@@ -32,6 +32,7 @@ from nadi.model.attributes import SPAN_CODES, Attributes, LazyAttributes
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
 from nadi.model.schema import ATTRIBUTE_TYPES, DEPS, GROUPS, ISSUES, NODES, Table
+from nadi.model.step_lengths import StepLengths
 from nadi.model.trace import Trace
 
 __all__ = [
@@ -83,6 +84,7 @@ class _Header(msgspec.Struct):
     process: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
     names: list[str]  # of attributes
     format: str = "nadi trace"
+    step_lengths: StepLengths | None = None
 
 
 def looks_like(head: bytes) -> bool:
@@ -114,6 +116,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
         rank=trace.rank,
         world_size=trace.world_size,
         process=trace.process,
+        step_lengths=trace.step_lengths,
         names=list(attributes.names),
     )
     file = io.BytesIO()
@@ -188,6 +191,7 @@ def read(path: Path) -> Trace:
         rank=header.rank,
         world_size=header.world_size,
         process=header.process,
+        step_lengths=header.step_lengths,
         given_attributes=LazyAttributes(
             lambda: _read_attributes(path, identity, tables["nodes"].height)
         ),

@@ -10,6 +10,7 @@ from nadi.model.runtime_calls import pattern
 
 __all__ = ["long_gaps", "unknown_waits"]
 
+_MARK = "ProfilerStep#"
 _FAR_OUT = 3  # interquartile ranges above the upper quartile: far out by Tukey's rule
 _FEWEST_GAPS = 8
 _MOST_GAPS = 50_000  # so many, evenly chosen, are enough for quartiles
@@ -17,7 +18,7 @@ _SYNCS = ("device sync", "stream sync", "event sync")
 
 
 def long_gaps(graph: EventGraph, edge: Ints) -> Bools:
-    """Return which edges are long gaps of a thread in which no Python function is recorded.
+    """Return which edges are long gaps of a thread that nothing names.
 
     A gap on the host is long if it is far out among the gaps of the recording: above the upper
     quartile by three interquartile ranges, on a logarithmic scale.
@@ -38,17 +39,26 @@ def long_gaps(graph: EventGraph, edge: Ints) -> Bools:
         return found
     lower, upper = np.percentile(np.log(graph.weight[gaps]), (25, 75))
     at = np.flatnonzero(graph.edge_kind[edge] == EdgeKind.HOST_GAP)
-    at = at[graph.weight[edge[at]] > np.exp(upper + _FAR_OUT * (upper - lower))]
+    at = at[graph.weight[edge[at]] > 0]
+    at = at[np.log(graph.weight[edge[at]]) > upper + _FAR_OUT * (upper - lower)]
     found[at[np.isin(edge[at], _without_cause(graph, edge[at]))]] = True
     return found
 
 
 def _without_cause(graph: EventGraph, gaps: Ints) -> Ints:
-    """Return the gaps that take time, and in which no Python function is recorded."""
+    """Return the gaps that take time, and that nothing names.
+
+    A Python function names what happens in it, and so does a label most of whose time is its own:
+    that of a data loader, or one that the user put there. The mark of a step does not.
+    """
     gaps = gaps[graph.weight[gaps] > 0]
-    around = graph.edge_op[gaps]
-    framed = (graph.gather("category", np.maximum(around, 0)) == "python").to_numpy()
-    found: Ints = gaps[(around < 0) | ~framed]
+    around = np.maximum(graph.edge_op[gaps], 0)
+    category = graph.gather("category", around)
+    own, lasts = (graph.numbers(column, around) for column in ("exclusive", "duration"))
+    is_label = (category == "annotation").to_numpy() & (2 * own >= lasts)
+    is_label &= ~graph.names(around).str.starts_with(_MARK).to_numpy()
+    named = (category == "python").to_numpy() | is_label
+    found: Ints = gaps[(graph.edge_op[gaps] < 0) | ~named]
     return found
 
 

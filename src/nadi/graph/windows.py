@@ -10,6 +10,7 @@ import numpy as np
 
 from nadi.errors import Parameter, UsageError, checked
 from nadi.forks import refuse_in_fork
+from nadi.graph.earlier_work import end_of_earlier_work
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.repeated_steps import repeated_steps
 from nadi.model.arrays import Bools, Ints
@@ -49,6 +50,9 @@ class Window:
         operations that the steps have in common.
     steps
         The steps in it, if it was made of several.
+    after_earlier_work
+        Whether what comes before it is left out, as devices were still busy with work that began
+        before the recording.
     """
 
     name: str
@@ -58,6 +62,7 @@ class Window:
     mark: str = MARK
     alike: float = 1.0
     steps: tuple[Window, ...] = ()
+    after_earlier_work: bool = False
 
     def start(self, time: Ints) -> int:
         """Return the start in ns, in a replay with these vertex times."""
@@ -144,7 +149,8 @@ def choose_window(
     ----------
     step
         The number of a step, or ``all``: from the start of the first step to the end of the last,
-        or the whole trace if it has no ``ProfilerStep`` annotations.
+        or the whole trace if it has no ``ProfilerStep`` annotations. If devices were busy for long
+        with work that began before the recording, what follows that.
     window
         Instead of a step, two times since the first event of the job, such as ``120ms:180ms``:
         from the first start or end of an operation between them to the last.
@@ -162,14 +168,7 @@ def choose_window(
             )  # fmt: skip
         return _time_window(graph, window)
     if step == "all":
-        if steps and steps[0].mark == MARK:
-            name = f"steps {steps[0].number} to {steps[-1].number}"
-            last = _distinct(np.concatenate([window.last for window in steps]))
-            if len(steps) == 1:
-                return steps[0]
-            return Window(name, -1, steps[0].first, last, steps=tuple(steps))
-        ends = np.flatnonzero(_may_end(graph))
-        return Window(WHOLE, -1, 2 * np.arange(graph.num_ops), 2 * ends + 1, steps=tuple(steps))
+        return _after_earlier_work(graph, _all(graph, steps))
     for one in steps:
         if str(one.number) == step:
             return one
@@ -181,6 +180,33 @@ def choose_window(
         if there
         else "the trace has no ProfilerStep annotations, and nothing repeats in it: give all",
     )
+
+
+def _all(graph: EventGraph, steps: list[Window]) -> Window:
+    """Return the window of all marked steps, or of the whole trace if none are marked."""
+    if steps and steps[0].mark == MARK:
+        if len(steps) == 1:
+            return steps[0]
+        name = f"steps {steps[0].number} to {steps[-1].number}"
+        last = _distinct(np.concatenate([window.last for window in steps]))
+        return Window(name, -1, steps[0].first, last, steps=tuple(steps))
+    ends = np.flatnonzero(_may_end(graph))
+    return Window(WHOLE, -1, 2 * np.arange(graph.num_ops), 2 * ends + 1, steps=tuple(steps))
+
+
+def _after_earlier_work(graph: EventGraph, window: Window) -> Window:
+    """Return the part of a window that follows device work begun before the recording."""
+    time = graph.time
+    vertex = end_of_earlier_work(graph, window.start(time), window.end(time))
+    if vertex < 0:
+        return window
+    moment = int(time[vertex])
+    last = window.last[time[window.last] > moment]
+    if not last.size:
+        return window
+    steps = tuple(step for step in window.steps if step.start(time) >= moment)
+    name = f"what follows {format_ns(moment)}"
+    return Window(name, -1, np.array([vertex]), last, steps=steps, after_earlier_work=True)
 
 
 def operations_of_step(graph: EventGraph, steps: list[Window], step: Window) -> Bools:

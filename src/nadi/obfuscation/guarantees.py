@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["GUARANTEES", "LEVELS", "NOT_GUARANTEED", "Guarantee"]
+__all__ = ["GUARANTEES", "IN_BOX", "LEVELS", "NOT_GUARANTEED", "Guarantee"]
 
 LEVELS = ("names", "shapes", "structure", "private")
 """The levels of obfuscation; each removes what those before it do."""
+
+
+IN_BOX = 0.02
+"""By which share the step time may differ at level shapes on any system of the box."""
 
 
 class Guarantee(NamedTuple):

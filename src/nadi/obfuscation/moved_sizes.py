@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,8 +21,9 @@ from nadi.model.attributes import Attributes, Part, combined
 from nadi.model.protobuf_values import pack_list
 from nadi.model.schema import NODES
 from nadi.model.trace import Job, Trace
+from nadi.obfuscation.certified_box import largest_difference
 from nadi.obfuscation.fidelity import Answer, Fidelity, Yardstick, answers
-from nadi.obfuscation.guarantees import GUARANTEES
+from nadi.obfuscation.guarantees import GUARANTEES, IN_BOX
 from nadi.obfuscation.product_numbers import (
     LEAST_MOVED,
     MOST_MOVED,
@@ -36,7 +38,7 @@ from nadi.obfuscation.structure import UNTIMED, simulator_job
 from nadi.pricing.traced_operations import distinct_values
 from nadi.simulator.machine.system import System
 
-__all__ = ["move_job"]
+__all__ = ["Moved", "move_job"]
 
 _SPREAD = MOST_MOVED  # of sides, and of numbers that no simulated answer depends on
 _SPREADS = (_SPREAD, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002)
@@ -44,9 +46,30 @@ _OF_TOTAL = 0.1  # the part of the spread by which the volume of all communicati
 _SHAPE = "gemm_shape"
 
 
+class Moved(NamedTuple):
+    """A job whose sizes have moved.
+
+    Attributes
+    ----------
+    job
+        The new job.
+    fidelity
+        How it differs on each system.
+    before
+        The answers of the original.
+    in_box
+        By which share its step time differs at most on any system of the box; None if not asked.
+    """
+
+    job: Job
+    fidelity: list[Fidelity]
+    before: dict[str, Answer]
+    in_box: float | None
+
+
 def move_job(
-    job: Job, key: SecretKey, systems: Mapping[str, System]
-) -> tuple[Job, list[Fidelity], dict[str, Answer]]:
+    job: Job, key: SecretKey, systems: Mapping[str, System], *, in_box: bool = False
+) -> Moved:
     """Move the sizes of a job as far as its answers stay within the tolerance of shapes.
 
     Equal sizes stay equal. FLOPs follow shapes, and durations stay.
@@ -59,11 +82,12 @@ def move_job(
         With the salt of the job.
     systems
         On which both jobs are simulated.
+    in_box
+        Whether step times are also kept on every system of the box, if computations have times.
 
     Returns
     -------
-    job, fidelity, before
-        The new job, how it differs on each system, and the answers of the original.
+    Moved
 
     Raises
     ------
@@ -74,10 +98,15 @@ def move_job(
     before = answers(simulator_job(job), systems)
     yardstick = Yardstick(before, systems, tolerance)
     priced = _is_priced(job)
+    plain = simulator_job(job) if in_box and not priced else None
     for spread in _SPREADS:
         moved = _moved_job(job, key, spread, spread if priced else _SPREAD)
-        if (found := yardstick.measure(simulator_job(moved))) is not None:
-            return moved, found, before
+        changed = simulator_job(moved)
+        if (found := yardstick.measure(changed)) is None:
+            continue
+        bound = None if plain is None else largest_difference(plain, changed, IN_BOX)
+        if plain is None or bound is not None:
+            return Moved(moved, found, before, bound)
     raise InputError(
         "job", f"its answers differ by more than {tolerance:.0%} even if sizes move by "
         f"{_SPREADS[-1]:.1%} only, so that level shapes cannot keep its promise",

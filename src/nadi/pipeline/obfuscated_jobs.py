@@ -124,11 +124,12 @@ def obfuscate_with(
         progress("adding noise")
         return _private(done, simulator_job(recording), systems, epsilon)
     progress("moving sizes")
-    moved, fidelity, before = move_job(recording, salted, systems)
+    moved = move_job(recording, salted, systems, in_box=level == "shapes")
+    job, fidelity = moved.job, moved.fidelity
     if level == "structure":
         progress("merging operations")
-        moved, fidelity = merge_job(simulator_job(moved), salted, systems, before)
-    return replace(done, job=moved, fidelity=tuple(fidelity))
+        job, fidelity = merge_job(simulator_job(job), salted, systems, moved.before)
+    return replace(done, job=job, fidelity=tuple(fidelity), in_box=moved.in_box)
 
 
 def _private(

@@ -25,15 +25,16 @@ from nadi.replay.recorded_calls import (
     Unrecorded,
     tensors_in,
 )
-from nadi.replay.replay_plan import Place, PlannedCall, ReplayPlan, plan_replay
+from nadi.replay.replay_places import Place
+from nadi.replay.replay_plan import PlannedCall, ReplayPlan, plan_replay
 from nadi.replay.replay_source import replay_source, torch_name
 from nadi.replay.replayed_communication import can_communicate
+from nadi.replay.tensor_contents import INDEX_TYPES
 from nadi.units import format_bytes
 
 __all__ = ["Replayable", "Skipped", "find_replayable", "load_source"]
 
 _ROUNDS = 8  # an operator in an operator in an operator ...
-_INDEX_TYPES = ("int", "long int", "long", "long long")
 _HIDDEN = "a later call takes indices that are made inside"
 _BESIDE = 8  # operators that a call may be away from where it is looked for
 
@@ -155,7 +156,7 @@ class _Search:
     def _note_indices(self, row: int, call: int, hidden: dict[TensorArgument, int]) -> None:
         for one in tensors_in(self._call(row).outputs):
             hidden.pop(one, None)
-            if one.dtype in _INDEX_TYPES:
+            if one.dtype in INDEX_TYPES:
                 hidden[one] = call
         for inner in self._recorded.outermost(row):
             self._note_indices(inner, call, hidden)

@@ -30,6 +30,7 @@ __all__ = [
 _SCHEMA = re.compile(
     r"(?P<space>\w+)::(?P<name>\w+)(?:\.(?P<overload>\w+))?\((?P<arguments>.*)\) ->"
 )
+_CHANGED = re.compile(r"Tensor\(\w+!")
 COMMUNICATION = "c10d::"
 _ELSEWHERE = "gloo:"
 _TENSOR_FIELDS = 6  # id, storage, offset, elements, bytes of an element, device
@@ -84,7 +85,8 @@ class Unrecorded(NamedTuple):
 class Signature(NamedTuple):
     """Which operator a schema means, and the names of its parameters.
 
-    ``by_position`` is the number of leading parameters that are given by position.
+    ``by_position`` is the number of leading parameters that are given by position, and ``changed``
+    has the positions of tensors that the operator writes.
     """
 
     space: str
@@ -92,6 +94,7 @@ class Signature(NamedTuple):
     overload: str
     parameters: tuple[str, ...]
     by_position: int
+    changed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -284,19 +287,23 @@ def _signature(schema: str) -> Signature | None:
     if found is None:
         return None
     names: list[str] = []
+    changed: list[int] = []
     by_position = -1
     for one in _split(found["arguments"]):
         if one == "*":
             by_position = len(names)
         else:
+            if _CHANGED.match(one):
+                changed.append(len(names))
             names.append(one.split("=")[0].split()[-1])
     if by_position < 0:
         by_position = len(names)
     if not all(name.isidentifier() for name in names):
         return None
     return Signature(
-        found["space"], found["name"], found["overload"] or "default", tuple(names), by_position
-    )
+        found["space"], found["name"], found["overload"] or "default", tuple(names), by_position,
+        tuple(changed),
+    )  # fmt: skip
 
 
 def _split(text: str) -> list[str]:

@@ -3,28 +3,20 @@
 Each place is written once. A tensor of the trace gets a new one with each call that gives it, so
 an id that a recorder reuses does not join what is not the same. Memory is shared as recorded: a
 tensor that no call made is a view of what lies in its storage, or, if nothing does, a tensor that
-was there before (an external one).
+was there before (an external one). So is memory that a call made without values and another one
+reads: the program wrote it without an operator.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from math import prod, sqrt
 from typing import Any, NamedTuple
 
 from nadi.replay.recorded_calls import COMMUNICATION, RecordedCall, TensorArgument, tensors_in
+from nadi.replay.replay_places import Place, places_in
+from nadi.replay.tensor_contents import INDEX_TYPES, TensorContents
 
-__all__ = [
-    "External", "Place", "PlannedCall", "ReplayPlan", "View", "places_in", "plan_replay",
-]  # fmt: skip
-
-
-class Place(NamedTuple):
-    """A tensor of the replay as an argument: its number, and what was recorded of it."""
-
-    number: int
-    recorded: TensorArgument
+__all__ = ["External", "PlannedCall", "ReplayPlan", "View", "plan_replay"]
 
 
 class View(NamedTuple):
@@ -109,9 +101,8 @@ class _Plan:
         self._external: dict[int, Place] = {}
         self._size: dict[int, int] = {}  # bytes of the storage of an external place
         self._made: dict[int, int] = {}  # bytes of the storage of a place that a call made
-        self._bound: dict[int, int] = {}
-        self._factors: set[int] = set()  # of products
-        self._shifts: set[int] = set()  # what is added to sums
+        self._place: dict[int, Place] = {}  # that first lay in memory which a call made
+        self._contents = TensorContents(self._base)
         self._last: dict[int, int] = {}  # the call that last uses each place
         self._views: list[View] = []
         self._awaited: list[int] = []
@@ -121,15 +112,15 @@ class _Plan:
     def add(self, call: RecordedCall) -> PlannedCall:
         self._views, self._awaited = [], []
         inputs = tuple(self._input(one) for one in call.inputs)
-        for number, bound in _index_bounds(call.name, inputs):
-            known = self._bound.get(number, bound)
-            self._bound[number] = min(known, bound)
-        self._note_signs(call, inputs)
+        for base in self._contents.read_blank(call, inputs):
+            self._external[base] = self._place[base]
+            self._size[base] = self._made.pop(base)
         given = frozenset((one.storage, one.device) for one in tensors_in(call.inputs))
         is_communication = call.name.startswith(COMMUNICATION)  # which gives what it was given
         outputs = (
             () if is_communication else (tuple(self._output(one, given) for one in call.outputs))
         )
+        self._contents.note_outputs(call, inputs, outputs)
         if is_communication:
             for place in places_in(list(inputs)):
                 self._under_way[self._base[place.number]] = self._num_calls
@@ -144,30 +135,22 @@ class _Plan:
             if number not in self._external:
                 ended[last].append(number)
         for one, numbers in zip(planned, ended, strict=True):
-            yield one._replace(ended=tuple(numbers))
+            yield one._replace(ended=tuple(numbers), outputs=self._made_by_call(one.outputs))
+
+    def _made_by_call(self, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Leave out what is there before instead, as no call of the replay gives its values."""
+        return tuple(
+            None if isinstance(one, Place) and one.number in self._external else one
+            for one in outputs
+        )
 
     def externals(self) -> Iterable[External]:
+        bounds = self._contents.bounds()
         for number, place in self._external.items():
-            bound = self._bound.get(number, 0) or self._range(number, place.recorded.shape)
-            yield External(place, self._size[number], bound)
-
-    def _note_signs(self, call: RecordedCall, inputs: Sequence[Any]) -> None:
-        """Note what has elements of both signs, as in programs: else no ReLU would cut any."""
-        if _PRODUCTS.match(call.name):
-            self._factors |= {self._base[place.number] for place in places_in(inputs)}
-        parameters = call.signature.parameters if call.signature else ()
-        for name, value in zip(parameters, inputs, strict=False):
-            if name in _SHIFTS and isinstance(value, Place):
-                self._shifts.add(self._base[value.number])
-
-    def _range(self, number: int, shape: tuple[int, ...]) -> float:
-        """Return what the elements of a tensor lie below and above the negative of; 0 if above 0.
-
-        Products then neither grow nor vanish from layer to layer: sums have a variance of 1.
-        """
-        if number in self._factors and len(shape) > 1:
-            return round(sqrt(3 / max(prod(shape[1:]), 1)), 4)
-        return 0.1 if number in self._shifts else 0
+            is_index = place.recorded.dtype in INDEX_TYPES
+            bound = bounds.get(number, 0) if is_index else 0
+            numbers = self._contents.number_range(number, place.recorded.shape)
+            yield External(place, self._size[number], bound or numbers)
 
     def _input(self, one: Any) -> Any:
         if isinstance(one, list):
@@ -210,6 +193,7 @@ class _Plan:
         self._base[place.number] = self._base.get(inside.number, place.number)
         if inside is place:
             self._made[place.number] = one.end
+            self._place[place.number] = place
         self._in_storage[key] = place
         self._use(place.number, one)
         return place
@@ -232,53 +216,3 @@ class _Plan:
             self._awaited.append(self._under_way.pop(base))
         if base in self._size:
             self._size[base] = max(self._size[base], one.end)
-
-
-# operators that take indices: positions of the tensor of indices and of the one that they index,
-# and the dimension of it that bounds them (a number), or the input that states the dimension
-_INDEXED = {
-    "aten::embedding": (1, 0, 0),
-    "aten::embedding_backward": (1, -1, 2),
-    "aten::embedding_dense_backward": (1, -1, 2),
-    "aten::_embedding_bag": (1, 0, 0),
-    "aten::nll_loss_forward": (1, 0, -1),
-    "aten::nll_loss_backward": (2, 1, -1),
-    "aten::nll_loss": (1, 0, -1),
-    "aten::nll_loss_nd": (1, 0, -1),
-    "aten::cross_entropy_loss": (1, 0, -1),
-}
-_PRODUCTS = re.compile(
-    r"aten::(add|badd)?b?(mm|matmul)$|aten::(linear|conv\w*|_?embedding(_bag)?|\w*attention\w*)$"
-)
-_SHIFTS = ("bias", "running_mean")
-_ALONG = {"aten::index_select": (2, 1), "aten::gather": (2, 1), "aten::scatter": (2, 1)}
-
-
-def _index_bounds(name: str, inputs: Sequence[Any]) -> Iterable[tuple[int, int]]:
-    """Yield the places of indices, and what they stay below."""
-    if name in _INDEXED:
-        at, indexed, dimension = _INDEXED[name]
-        index = inputs[at] if at < len(inputs) else None
-        if not isinstance(index, Place):
-            return
-        if indexed < 0:  # a number says how many rows there are
-            yield index.number, int(inputs[dimension])
-            return
-        whole = inputs[indexed]
-        if isinstance(whole, Place) and whole.recorded.shape:
-            classes = 1 if len(whole.recorded.shape) > 1 else 0
-            yield index.number, whole.recorded.shape[classes if dimension < 0 else dimension]
-    elif name in _ALONG:
-        at, along = _ALONG[name]
-        whole, index = inputs[0], inputs[at] if at < len(inputs) else None
-        if isinstance(whole, Place) and isinstance(index, Place) and whole.recorded.shape:
-            yield index.number, whole.recorded.shape[int(inputs[along])]
-
-
-def places_in(arguments: Any) -> Iterable[Place]:
-    """Yield the places of arguments, also those in lists."""
-    if isinstance(arguments, Place):
-        yield arguments
-    elif isinstance(arguments, list) or type(arguments) is tuple:
-        for one in arguments:
-            yield from places_in(one)

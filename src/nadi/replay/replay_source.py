@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from nadi.model.dtypes import DTYPES
 from nadi.replay import thread_team
 from nadi.replay.recorded_calls import COMMUNICATION, TensorArgument, Unrecorded
-from nadi.replay.replay_plan import External, Place, PlannedCall, ReplayPlan
+from nadi.replay.replay_places import Place
+from nadi.replay.replay_plan import External, PlannedCall, ReplayPlan
 from nadi.replay.stream_order import CallStream
 from nadi.replay.thread_order import ThreadOrder
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from nadi.model.trace import Trace
 from nadi.replay.recorded_calls import COMMUNICATION, tensors_in
-from nadi.replay.replay_plan import PlannedCall, places_in
+from nadi.replay.replay_places import places_in
+from nadi.replay.replay_plan import PlannedCall
 
 __all__ = ["CallStream", "order_streams", "recorded_streams"]
 

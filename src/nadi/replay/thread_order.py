@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nadi.replay.recorded_calls import RecordedCalls
-from nadi.replay.replay_plan import PlannedCall, ReplayPlan, places_in
+from nadi.replay.replay_places import places_in
+from nadi.replay.replay_plan import PlannedCall, ReplayPlan
 
 __all__ = ["ThreadOrder", "order_threads"]
 

@@ -26,7 +26,6 @@ from nadi.whatif.wait_changes import ScaleWait
 __all__ = ["describe_best_changes", "describe_verdict", "print_verdict", "verdict_in_words"]
 
 _NAME_IN_LINE = 60
-_BUSY = 0.9  # of the window
 _MORE, _SLOWER, _BETWEEN, _LATER, _ = REASONS
 _ONE_NAME = 0.8  # of an excess
 _BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _UNKNOWN = CAUSES
@@ -55,12 +54,19 @@ def verdict_in_words(run: Run) -> list[str]:
     """Say what bounds the window, in sentences; the first is the verdict itself."""
     verdict = run.verdict
     window = "the whole trace" if run.window.name == WHOLE else run.window.name
+    end = run.window.end(run.graph.time)
     if verdict.bound_by == "unexplained":
-        return _unexplained(verdict, window, run.window.end(run.graph.time))
-    return {
+        return _unexplained(verdict, window, end)
+    lines = {
         "straggler": _straggler, "communication": _communication, "device": _device,
         "host": _host,
     }[verdict.bound_by](verdict, window)  # fmt: skip
+    if run.window.after_earlier_work:
+        lines.append(
+            "Before that the device was busy with work that began before the recording; "
+            f"--window 0ms:{end / 1e6:.3f}ms analyses all."
+        )
+    return lines
 
 
 def print_verdict(run: Run, console: Console) -> None:
@@ -152,19 +158,24 @@ def _number(count: int, steps: int) -> str:
 def _communication(verdict: Verdict, window: str) -> list[str]:
     share, most = _share(verdict.communication_ns, verdict), _led(verdict.leading)
     exposed = _share(verdict.exposed_ns, verdict)
+    first = f"Communication bounds {window}: {share} of the critical path, most in {most}."
+    if verdict.is_by_busy_device:
+        first = f"Communication bounds {window}: {exposed} is exposed, most in {most}."
     return [
-        f"Communication bounds {window}: {share} of the critical path, most in {most}.",
+        first,
         f"{format_ns(verdict.exposed_ns)} ({exposed}) is exposed: no computation overlaps it.",
-        *_late_by_chance(verdict),
+        *_also(verdict),
     ]
 
 
 def _device(verdict: Verdict, window: str) -> list[str]:
     leading = verdict.leading
+    share = f"kernels are {_share(verdict.device_ns, verdict)} of the critical path"
+    if verdict.is_by_busy_device:
+        share = f"it is busy for {_share(verdict.device_busy_ns, verdict)}"
     first = (
-        f"The device bounds {window}: kernels are {_share(verdict.device_ns, verdict)} of the "
-        f"critical path, {leading.kernel_class} leads with {_share(leading.class_ns, verdict)}, "
-        f"most in {_led(leading)}."
+        f"The device bounds {window}: {share}, {leading.kernel_class} leads with "
+        f"{_share(leading.class_ns, verdict)}, most in {_led(leading)}."
     )
     return [first, *_also(verdict)]
 
@@ -176,7 +187,9 @@ def _host(verdict: Verdict, window: str) -> list[str]:
         first += f", while the device is idle for {_share(verdict.device_idle_ns, verdict)}"
     else:
         first += ", in operators on the CPU"
-    parts = [f"most in {_led(verdict.leading)}"]
+    leads = verdict.leading
+    parts = [f"most in {_led(leads)}" if leads.name
+             else f"most in no operator ({format_ns(leads.time_ns)})"]  # fmt: skip
     others = {"between operations": verdict.gaps_ns, "runtime calls": verdict.calls_ns}
     for what, time in others.items():
         if 10 * time >= verdict.length_ns:
@@ -189,8 +202,20 @@ def _also(verdict: Verdict) -> list[str]:
     lines = _late_by_chance(verdict)
     if 5 * verdict.unexplained_ns >= verdict.length_ns:
         share = _share(verdict.unexplained_ns, verdict)
-        lines.append(f"The recording does not explain another {share}; cause: {verdict.cause}.")
+        lines.append(
+            f"The recording does not explain another {share}; cause: {verdict.cause}"
+            f"{_meanwhile(verdict)}."
+        )
     return lines
+
+
+def _meanwhile(verdict: Verdict) -> str:
+    """Say what runs during the unexplained time."""
+    work = verdict.meanwhile
+    if work is None:
+        return ""
+    who = "the device" if work.on_device else "another thread"
+    return f"; meanwhile {who} runs {_shown(work.name)} ({format_ns(work.time_ns)})"
 
 
 def _late_by_chance(verdict: Verdict) -> list[str]:
@@ -210,16 +235,9 @@ def _unexplained(verdict: Verdict, window: str, end: int) -> list[str]:
     share, at = _share(verdict.unexplained_ns, verdict), "at" if leading.name else "is"
     first = (
         f"The recording does not explain {share} of {window}: most {at} {_led(leading)}; "
-        f"cause: {verdict.cause}."
+        f"cause: {verdict.cause}{_meanwhile(verdict)}."
     )
-    lines = [first]
-    if 0 <= verdict.device_idle_ns < (1 - _BUSY) * verdict.length_ns:
-        busy = _share(verdict.length_ns - verdict.device_idle_ns, verdict)
-        lines.append(
-            f"The device is busy for {busy}: the host may wait for it in a way that the profiler "
-            "does not record."
-        )
-    return [*lines, f"To know more: {_to_record(verdict, end)}."]
+    return [first, f"To know more: {_to_record(verdict, end)}."]
 
 
 def _to_record(verdict: Verdict, end: int) -> str:
