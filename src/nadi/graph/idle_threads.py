@@ -26,7 +26,8 @@ class ThreadWaits(NamedTuple):
     Attributes
     ----------
     edge
-        The edge of the time between operations, or -1: then the wait is the delay of its end.
+        The edge of the time between operations, or of the time until a thread begins an operation
+        after another thread; or -1: then the wait is the delay of its end.
     vertex
         The moment at which it ends.
     around
@@ -51,8 +52,9 @@ class ThreadWaits(NamedTuple):
 def thread_waits(graph: EventGraph) -> ThreadWaits:
     """Find the waits of all threads.
 
-    A wait is time between operations, or a delay of a thread, of a millisecond or more: Python
-    between two operations takes less. Where Python functions are recorded, only calls count that
+    A wait is time between operations, a delay of a thread, or the time that it begins an operation
+    after what another thread did, of a millisecond or more: Python between two operations takes
+    less. Where Python functions are recorded, only calls count that
     wait, such as ``sleep``, however short, and so does the time in ``DataLoader`` with worker
     processes. What a thread waits for on another recorded thread or rank is no wait here: the
     graph has it as a dependency. O(operations log operations).
@@ -69,7 +71,7 @@ def thread_waits(graph: EventGraph) -> ThreadWaits:
 
 
 def _every_gap(graph: EventGraph) -> ThreadWaits:
-    """Return all times between operations, and delays of threads that have run before."""
+    """Return times between operations and between threads, and delays of threads."""
     into = graph.destinations
     own = 2 * graph.num_ops
     is_gap = (graph.edge_kind == EdgeKind.HOST_GAP) & (into < own)
@@ -77,13 +79,20 @@ def _every_gap(graph: EventGraph) -> ThreadWaits:
     is_only = np.diff(graph.in_ptr)[into] == 1
     lasts = np.where(is_only, graph.time[into] - graph.time[graph.in_src], graph.weight)
     gap = np.flatnonzero(is_gap & (lasts > 0))
-    works = (graph.gather("is_cpu") & (graph.gather("comm_type") == "none")).to_numpy()
+    on_host = graph.gather("is_cpu").to_numpy()
+    begins = np.isin(graph.edge_kind, (EdgeKind.LAUNCH, EdgeKind.THREAD)) & (into < own)
+    begins &= (into % 2 == 0) & np.append(on_host, False)[np.minimum(into // 2, on_host.size)]
+    other = np.flatnonzero(begins & (graph.weight > 0))
+    works = on_host & (graph.gather("comm_type") == "none").to_numpy()
     entered = np.diff(graph.in_ptr)[:own] > 0
     late = np.flatnonzero(entered & (graph.delay[:own] > 0) & np.repeat(works, 2))
     op = late // 2
     around = np.where(late % 2 == 0, graph.op_parent[op], op)
     none = np.full(late.size, -1, dtype=np.int64)
-    edges = (gap, into[gap], graph.edge_op[gap], np.full(gap.size, -1), lasts[gap])
+    edge = np.append(gap, other)
+    inside = np.append(graph.edge_op[gap], graph.op_parent[into[other] // 2])
+    times = np.append(lasts[gap], graph.weight[other])
+    edges = (edge, into[edge], inside, np.full(edge.size, -1), times)
     delays = (none, late, around, none, graph.delay[late])
     return ThreadWaits(*(np.append(*pair) for pair in zip(edges, delays, strict=True)))
 
