@@ -62,7 +62,7 @@ def _side(arguments: Sequence[Any]) -> dict[str, Any]:
 
 
 def write_calls(folder: Path, calls: Sequence[tuple[str, Sequence[Any], Sequence[Any]]]) -> Path:
-    """Write a pair of traces of calls, each a schema with its inputs and outputs; return the folder.
+    """Write a pair of traces of calls: schemas, inputs and outputs; return the folder.
 
     The device trace has a time for each call.
     """

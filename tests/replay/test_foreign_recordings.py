@@ -103,7 +103,7 @@ def test_tensors_that_are_there_before_have_room_together(tmp_path: Path) -> Non
          [float_tensor(90_000 + k, gibibyte)])
         for k in range(4000)
     ]  # fmt: skip
-    with pytest.raises(UsageError, match="there before the replay need .* TiB"):
+    with pytest.raises(UsageError, match=r"there before the replay need .* TiB"):
         left_out(tmp_path / "a", *calls)
 
 
@@ -114,9 +114,9 @@ def test_tensors_that_are_there_before_have_room_together(tmp_path: Path) -> Non
                          -100, float_tensor(7)], [float_tensor(8, 3, 5)]),
         (EMBEDDING_BACKWARD, [float_tensor(4, 3, 4), index_tensor(6, 3), 5, -1, True],
          [float_tensor(8, 5, 4)]),
-        ("aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] "
+        (("aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] "
          "kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor "
-         "indices) -> Tensor",
+         "indices) -> Tensor"),
          [float_tensor(4, 1, 1, 2, 2), float_tensor(5, 1, 1, 4, 4), [2, 2], [2, 2], [0, 0], [1, 1],
           False, index_tensor(6, 1, 1, 2, 2)], [float_tensor(8, 1, 1, 4, 4)]),
     ],
@@ -172,8 +172,8 @@ _SGD = (
         (_SGD, [[float_tensor(30, 1000, strides=[0])], [float_tensor(32, 1000, strides=[0])],
                 [float_tensor(31, 1000, strides=[0])], 0.0, 0.9, 0.1, 0.0, False, False, False],
          []),
-        ("aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType "
-         "input_dtype) -> Tensor", [float_tensor(4, 1, 1), float_tensor(5, 100, 100), 1, 6],
+        (("aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType "
+         "input_dtype) -> Tensor"), [float_tensor(4, 1, 1), float_tensor(5, 100, 100), 1, 6],
          [float_tensor(6, 100, 100)]),
         ("aten::where(Tensor condition) -> Tensor[]", [float_tensor(4, 8)], [[index_tensor(5, 8)]]),
         ("aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor",
@@ -181,8 +181,8 @@ _SGD = (
          [float_tensor(9, 8)]),
         ("aten::resize_(Tensor(a!) self, SymInt[] size) -> Tensor(a!)", [SMALL, [4]],
          [float_tensor(20, 4, number=77)]),
-        ("aten::set_.source_Tensor_storage_offset(Tensor(a!) self, Tensor source, SymInt "
-         "storage_offset, SymInt[] size, SymInt[] stride=[]) -> Tensor(a!)",
+        (("aten::set_.source_Tensor_storage_offset(Tensor(a!) self, Tensor source, SymInt "
+         "storage_offset, SymInt[] size, SymInt[] stride=[]) -> Tensor(a!)"),
          [SMALL, LARGE, 10**6, [4], [1]], [SMALL]),
     ],
 )  # fmt: skip
@@ -193,6 +193,7 @@ def test_operands_that_do_not_belong_together(
     assert list(found) == [schema.partition("(")[0].partition(".")[0]]
 
 
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 def test_what_changes_shapes_in_place_is_no_call(tmp_path: Path) -> None:
     """What came after it would have other shapes than those that were judged."""
     whole = float_tensor(4, 2, 8)
