@@ -23,6 +23,9 @@ the time of a step, what could not be replayed, and with -o, which records the r
 each operator beside its original. --script writes a program that needs PyTorch only and
 shows nothing of the model. Needs PyTorch in the same environment. docs/replay.md has more.
 
+Recordings of others are safe to replay: only operators are called that work on tensors
+alone and stay in their memory. Others are named and skipped, unless --allow names them.
+
 [bold]Examples[/]
 
   nadi replay TRACES                              time the steps of a recording
@@ -50,6 +53,11 @@ def command(
         str, typer.Option("--operator", metavar="NAME", show_default=False,
                           help="Replay only the calls of one operator, such as aten::mm."),
     ] = "",
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="OPERATOR", show_default=False,
+                     help="Call this operator, too, such as my_library::attention."),
+    ] = None,
     repeats: Annotated[
         int, typer.Option("--repeats", metavar="N", help="How often the steps are timed.")
     ] = 5,
@@ -76,8 +84,8 @@ def command(
         if script is not None:
             check_script(script, traces, overwrite=overwrite)
         done = replay(
-            *traces, device=device, comm=comm, operator=operator, output=output, repeats=repeats,
-            overwrite=overwrite, progress=progress,
+            *traces, device=device, comm=comm, operator=operator, allow=allow or (), output=output,
+            repeats=repeats, overwrite=overwrite, progress=progress,
         )  # fmt: skip
     _show(done, output, script, as_json=as_json)
 

@@ -27,8 +27,8 @@ from nadi.errors import FormatError, InputError
 from nadi.formats.arrow_sizes import bytes_claimed
 from nadi.formats.files import check_regular, largest_content
 from nadi.formats.settings_text import decode_json
-from nadi.model.attribute_kernels import copy_spans
-from nadi.model.attributes import SPAN_CODES, Attributes, LazyAttributes
+from nadi.model.attribute_kernels import copy_spans, first_no_json
+from nadi.model.attributes import CODES, SPAN_CODES, Attributes, LazyAttributes
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
 from nadi.model.schema import ATTRIBUTE_TYPES, DEPS, GROUPS, ISSUES, NODES, Table
@@ -350,6 +350,12 @@ def attributes_of_tables(
     )
     if (row := _wrong_attribute(attributes, num_nodes)) >= 0:
         raise FormatError(str(path), f"attributes.arrow, row {row}: invalid attribute", DAMAGED)
+    # which is written into other files as it is
+    rows = np.flatnonzero(attributes.type == CODES["json"])
+    length = attributes.length[rows].astype(np.int64)
+    if (span := first_no_json(attributes.buffers[0], attributes.value[rows], length)) >= 0:
+        what = f"attributes.arrow, row {rows[span]}: its text is not valid JSON"
+        raise FormatError(str(path), what, DAMAGED)
     return attributes
 
 

@@ -15,6 +15,7 @@ from nadi.formats.addresses import locate
 from nadi.formats.files import read_head
 from nadi.formats.registry import READABLE_SUFFIXES
 from nadi.formats.trace_files import read, sniff
+from nadi.formats.whole_folders import refuse_partial
 from nadi.link.ranks.one_job import refuse_other_sizes
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
@@ -134,12 +135,21 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
 
 
 def _files_inside(folder: Path) -> list[Path]:
-    """Return the files of a folder that may be traces, in order of name."""
+    """Return the files of a folder that may be traces, in order of name.
+
+    Raises
+    ------
+    InputError
+        If files that were written to it together are missing.
+    """
+    refuse_partial(folder)
     # Nadi's own results may lie beside the traces
     names = sorted(
         p
         for p in folder.iterdir()
-        if p.name.endswith(READABLE_SUFFIXES) and p.name not in RESULT_FILES
+        if p.name.endswith(READABLE_SUFFIXES)
+        and p.name not in RESULT_FILES
+        and not p.name.startswith(".")
     )
     return [p for p in names if p.is_file()]
 

@@ -27,6 +27,7 @@ RESULT_KINDS: dict[str, tuple[str, frozenset[str]]] = {
 }
 """Of each kind of results, the command that writes it, and keys that no other has."""
 _MAX_SIZE = 1 << 30
+_MOST = 1 << 63
 
 
 class SavedSummary(NamedTuple):
@@ -68,6 +69,8 @@ def read_summary(path: Path | str) -> SavedSummary | None:
     remedy = "write it again with nadi run -o"
     try:
         found: Any = decode_json(bytes(read_file(place).content), object, str(place), remedy)
+        if not _is_plain(found):
+            raise FormatError(str(place), "a number has over 63 bits", remedy)
     except FormatError:
         if not is_folder:
             return None  # readers of traces say what is wrong
@@ -82,3 +85,12 @@ def read_summary(path: Path | str) -> SavedSummary | None:
             str(place), "is not a summary of Nadi", "write it again with nadi run -o FOLDER"
         )
     return None
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether all whole numbers within are those that Nadi writes: of 64 bits."""
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return not isinstance(value, int) or abs(value) < _MOST

@@ -15,6 +15,7 @@ from nadi.formats.addresses import check_target, locate
 from nadi.formats.files import read_settings, write_pieces
 from nadi.formats.settings_text import decode_json
 from nadi.formats.trace_files import write
+from nadi.formats.whole_folders import refuse_partial, whole_folder
 from nadi.generate.job_files import check_place, write_job
 from nadi.load.key_files import read_key
 from nadi.load.simulation_jobs import given_job
@@ -173,13 +174,15 @@ def write_obfuscated(
     """
     place = locate(folder)
     targets = check_output(place, done.job, recorded=done.recorded, overwrite=overwrite)
-    if done.recorded:
-        for trace, target in zip(done.job.traces, targets[:-1], strict=True):
-            write(trace, target, to="nadi")
-    else:
-        write_job(done.job, place, overwrite=overwrite)
-    content = msgspec.json.format(msgspec.json.encode(done.report), indent=2)
-    write_pieces(targets[-1], [content])
+    beyond = () if done.recorded else check_place(place, "trace", len(targets) - 1, overwrite=True)
+    with whole_folder(place, overwrite=overwrite, instead_of=beyond) as inside:
+        if done.recorded:
+            for trace, target in zip(done.job.traces, targets[:-1], strict=True):
+                write(trace, inside / target.name, to="nadi")
+        else:
+            write_job(done.job, inside)
+        content = msgspec.json.format(msgspec.json.encode(done.report), indent=2)
+        write_pieces(inside / targets[-1].name, [content])
     return targets
 
 
@@ -221,6 +224,7 @@ def reveal(
     InputError
         If the folder has no report, or the key or the job is another one.
     """
+    refuse_partial(locate(folder))
     stated = _report_of(locate(folder) / REPORT)
     owner = read_key(key)
     salted = SecretKey(owner.secret, bytes.fromhex(stated.salt))

@@ -61,8 +61,8 @@ class ReplayedJob:
 
 def replay(
     *paths: Path | str, device: str = "cpu", comm: str = "none", operator: str = "",
-    output: Path | str | None = None, repeats: int = 5, overwrite: bool = False,
-    progress: Callable[[str], None] = lambda _: None,
+    allow: Sequence[str] = (), output: Path | str | None = None, repeats: int = 5,
+    overwrite: bool = False, progress: Callable[[str], None] = lambda _: None,
 ) -> ReplayedJob:  # fmt: skip
     """Run the operators of a recording again, on random data of the same shapes.
 
@@ -80,6 +80,9 @@ def replay(
         runs in a process of its own on this machine.
     operator
         Name of an operator, such as ``aten::mm``, whose calls alone are replayed; empty for all.
+    allow
+        Names of further operators that are called, such as ``my_library::attention``. Without it
+        those are that are known to be safe, whoever wrote the recording.
     output
         Folder of a new recording, of the replay; None for none.
     repeats
@@ -101,7 +104,7 @@ def replay(
     job = load_job(*paths)
     folder = None if output is None else Path(output)
     backend = "" if comm == "none" else comm
-    options = ReplayOptions(device, backend, repeats, folder, overwrite, operator)
+    options = ReplayOptions(device, backend, repeats, folder, overwrite, operator, tuple(allow))
     ranks = replay_ranks(job.traces, options, progress)
     if not any(rank.calls for rank in ranks):
         raise UsageError(

@@ -7,25 +7,27 @@ that it called, as recorded.
 from __future__ import annotations
 
 import importlib
-import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi.errors import UsageError
 from nadi.formats.trace_files import read
 from nadi.progress import tell
+from nadi.replay.argument_rules import find_operator, refused_arguments
+from nadi.replay.free_memory import free_bytes
+from nadi.replay.operand_rules import CHECKED_OPERATORS, refused_operands
 from nadi.replay.recorded_calls import (
     COMMUNICATION,
     RecordedCall,
     RecordedCalls,
     TensorArgument,
-    Unrecorded,
     tensors_in,
 )
-from nadi.replay.replay_places import Place
+from nadi.replay.replay_places import Place, places_in
 from nadi.replay.replay_plan import PlannedCall, ReplayPlan, plan_replay
 from nadi.replay.replay_source import replay_source, torch_name
 from nadi.replay.replayed_communication import can_communicate
@@ -68,8 +70,9 @@ class Replayable(NamedTuple):
 
 
 def find_replayable(
-    recorded: RecordedCalls, rows: Sequence[int], *, device: str, communicates: bool
-) -> Replayable:
+    recorded: RecordedCalls, rows: Sequence[int], *, device: str, communicates: bool,
+    allowed: Collection[str] = (),
+) -> Replayable:  # fmt: skip
     """Find the calls that can be replayed, in their order.
 
     Parameters
@@ -82,6 +85,8 @@ def find_replayable(
         Where tensors are: ``cpu`` or ``cuda``.
     communicates
         Whether collectives and messages are replayed; else they are skipped.
+    allowed
+        Names of operators that are called beside those that are known to be safe.
 
     Raises
     ------
@@ -89,14 +94,15 @@ def find_replayable(
         If there is no room for the tensors that are there before.
     """
     search = _Search(recorded, list(rows))
-    room, trial_ns = _free_bytes(device), 0
-    for _ in range(_ROUNDS):
+    room, trial_ns = free_bytes(device), 0
+    for number in count():
         refused = search.with_hidden_indices()
-        refused |= search.refused(room, communicates=communicates)
-        if refused:
-            search.replace(refused)
+        refused |= search.refused(room, communicates=communicates, allowed=allowed)
+        if search.replace(refused):
             continue
         plan = search.plan()
+        if search.replace(refused_operands(plan)):
+            continue
         if plan.external_bytes > room:
             raise UsageError(
                 "", "tensors that are there before the replay need "
@@ -106,13 +112,14 @@ def find_replayable(
         begin = time.perf_counter_ns()
         failed = _failures(plan, device)
         trial_ns = time.perf_counter_ns() - begin
-        if failed:
-            search.replace(failed)
+        if search.replace(failed):
             continue
+        if number >= _ROUNDS:
+            break
         different = _other_operators(plan, recorded, device)
         if not search.replace(different, only_outer=True):
             break
-    return Replayable(search.plan(), tuple(search.skipped), tuple(search.replaced), trial_ns)
+    return Replayable(plan, tuple(search.skipped), tuple(search.replaced), trial_ns)
 
 
 class _Search:
@@ -126,11 +133,14 @@ class _Search:
     def plan(self) -> ReplayPlan:
         return plan_replay([self._call(row) for row in self.rows])
 
-    def refused(self, room: int, *, communicates: bool) -> dict[int, str]:
-        """Return the rows that cannot be called, without a trial."""
+    def refused(self, room: int, *, communicates: bool, allowed: Collection[str]) -> dict[int, str]:
+        """Return the rows that cannot be called, or must not be, without a trial."""
         found = {}
         for row in self.rows:
-            reason = _refusal(self._call(row), room, communicates=communicates)
+            call = self._call(row)
+            reason = _refusal(call, room, communicates=communicates)
+            if not reason and not call.name.startswith(COMMUNICATION):
+                reason = refused_arguments(call, allowed)
             if reason:
                 found[row] = reason
         return found
@@ -200,51 +210,17 @@ class _Search:
         return self._calls[row]
 
 
-def _free_bytes(device: str) -> int:
-    """Return how much memory is free where tensors are."""
-    if device == "cuda":
-        torch: Any = importlib.import_module("torch")
-        return int(torch.cuda.mem_get_info()[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def _refusal(call: RecordedCall, room: int, *, communicates: bool) -> str:
-    """Return why a call cannot be made; nothing if it may be."""
+    """Return why there is no room for a call, or why it is no communication that can be made."""
     largest = max((one.end for one in tensors_in((call.inputs, call.outputs))), default=0)
     if largest > room:
         return f"a tensor of it needs {format_bytes(largest)}, and {format_bytes(room)} are free"
-    if call.name.startswith(COMMUNICATION):
-        if communicates:
-            known = can_communicate(call.name.removeprefix(COMMUNICATION))
-            return "" if known else "this communication cannot be replayed"
+    if not call.name.startswith(COMMUNICATION):
+        return ""
+    if not communicates:
         return "communication is not replayed"
-    signature = call.signature
-    if signature is None:
-        return "its schema cannot be read"
-    if len(call.inputs) > len(signature.parameters):
-        return "it has more arguments than its schema"
-    for parameter, value in zip(signature.parameters, call.inputs, strict=False):
-        kind = _unrecorded(value)
-        if kind:
-            return f"the trace does not hold its argument {parameter} ({kind})"
-    path = (signature.space, signature.name, signature.overload)
-    return "" if _operator(*path) is not None else "this PyTorch has no such operator"
-
-
-def _unrecorded(value: Any) -> str:
-    if isinstance(value, Unrecorded):
-        return value.kind
-    if isinstance(value, list):
-        return next((kind for one in value if (kind := _unrecorded(one))), "")
-    return ""
-
-
-def _operator(space: str, name: str, overload: str) -> Any:
-    torch: Any = importlib.import_module("torch")
-    try:
-        return getattr(getattr(getattr(torch.ops, space), name), overload)
-    except (AttributeError, RuntimeError):
-        return None
+    known = can_communicate(call.name.removeprefix(COMMUNICATION))
+    return "" if known else "this communication cannot be replayed"
 
 
 def load_source(text: str, **names: Any) -> dict[str, Any]:
@@ -275,6 +251,9 @@ def _failures(plan: ReplayPlan, device: str) -> dict[int, str]:
             except Exception as error:  # of any kind: operators of other packages are among them
                 found[planned.call.row] = _first_line(error)
                 _fill(planned, tensors, made)
+            if any(_is_other(tensors[place.number], place) for place in places_in(planned.inputs)):
+                found[planned.call.row] = "it changes the shape of what it is given"
+                _fill(planned, tensors, made)
     return found
 
 
@@ -285,7 +264,9 @@ def _first_line(error: Exception) -> str:
 def _call(planned: PlannedCall, tensors: list[Any], device: str) -> None:
     signature = planned.call.signature
     assert signature is not None
-    operator = _operator(signature.space, signature.name, signature.overload)
+    operator = find_operator(signature)
+    if planned.call.name in CHECKED_OPERATORS:
+        _check_spans(planned, tensors)
     values = [_value(one, tensors, device) for one in planned.inputs]
     by_name = dict(zip(signature.parameters, values, strict=False))
     positional = values[: signature.by_position]
@@ -307,9 +288,29 @@ def _check_result(result: Any, recorded: TensorArgument) -> None:
             f"gives shape {list(result.shape)} instead of {list(recorded.shape)}: it depends on "
             "values"
         )
+    if result.layout != importlib.import_module("torch").strided:
+        raise ValueError("gives a tensor that is not dense")
     if result.dtype != _layout(recorded)[0]:
         given = str(result.dtype).removeprefix("torch.")
         raise ValueError(f"gives {given} instead of {torch_name(recorded.dtype)}")
+
+
+def _check_spans(planned: PlannedCall, tensors: list[Any]) -> None:
+    """Check that kernels which take memory as contiguous stay within that of each tensor."""
+    signature = planned.call.signature
+    names = signature.parameters if signature else ()
+    for name, value in zip(names, planned.inputs, strict=False):
+        if name.startswith("grad"):
+            continue  # often one number for all elements, which kernels copy first
+        for place in places_in([value]):
+            one = tensors[place.number]
+            if (one.storage_offset() + one.numel()) * one.itemsize > one.untyped_storage().nbytes():
+                raise ValueError(f"its {name} has elements that share memory")
+
+
+def _is_other(tensor: Any, place: Place) -> bool:
+    """Return whether a tensor has not the shape that it had."""
+    return tuple(tensor.shape) != place.recorded.shape
 
 
 def _pairs(outputs: Any, results: Any) -> Sequence[tuple[Place, Any]]:
@@ -335,6 +336,7 @@ def _value(one: Any, tensors: list[Any], device: str) -> Any:
 def _fill(planned: PlannedCall, tensors: list[Any], made: Mapping[str, Any]) -> None:
     """Make the outputs of a call that failed, so that others can be tried."""
     places = [place for place, _ in planned.views]
+    places += [one for one in places_in(planned.inputs) if _is_other(tensors[one.number], one)]
     places += [place for place, _ in _pairs(planned.outputs, planned.outputs)]
     for place in places:
         one = place.recorded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import multiprocessing
 import os
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 from nadi.errors import Parameter, UsageError, checked
 from nadi.model.trace import Trace
 from nadi.progress import listening
+from nadi.replay.free_memory import bounded_memory
 from nadi.replay.operator_trials import Skipped
 from nadi.replay.replay_run import (
     PreparedReplay,
@@ -151,11 +153,20 @@ def _replay(
     trace: Trace, rank: int, options: ReplayOptions, progress: Callable[[str], None],
     groups: Sequence[tuple[int, ...]] = (),
 ) -> RankReplay:  # fmt: skip
+    with bounded_memory() if options.device == "cpu" else contextlib.nullcontext():
+        return _replay_in_memory(trace, rank, options, progress, groups)
+
+
+def _replay_in_memory(
+    trace: Trace, rank: int, options: ReplayOptions, progress: Callable[[str], None],
+    groups: Sequence[tuple[int, ...]],
+) -> RankReplay:  # fmt: skip
     communicates = bool(options.backend)
     with listening(_trials(rank, progress)):
         prepared = prepare_replay(
-            trace, device=options.device, communicates=communicates, operator=options.operator
-        )
+            trace, device=options.device, communicates=communicates, operator=options.operator,
+            allowed=options.allowed,
+        )  # fmt: skip
     communicator = None
     if communicates:
         communicator = Communicator(prepared.groups)

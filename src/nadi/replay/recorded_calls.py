@@ -34,6 +34,7 @@ _CHANGED = re.compile(r"Tensor\(\w+!")
 COMMUNICATION = "c10d::"
 _ELSEWHERE = "gloo:"
 _TENSOR_FIELDS = 6  # id, storage, offset, elements, bytes of an element, device
+_LARGEST = 2**62  # of a size, a stride and an offset
 _OF_TYPE = re.compile(r"Tensor\((.*)\)")
 _LIST = "GenericList["
 _NUMBERS = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
@@ -364,9 +365,11 @@ def _tensor(value: Any, shape: Any, kind: str, strides: Any) -> TensorArgument |
         return Unrecorded(kind)
     if found[1].startswith("nullptr"):
         return None  # a tensor that is undefined
-    tensor, storage, offset, _, itemsize, device = value[:_TENSOR_FIELDS]
-    numbers = [tensor, storage, offset, itemsize, *shape, *strides]
-    if not all(type(one) is int for one in numbers) or found[1] not in ITEMSIZE:
+    tensor, storage, offset, _, _, device = value[:_TENSOR_FIELDS]
+    itemsize = ITEMSIZE.get(found[1], 0)
+    sizes = [offset, *shape, *strides]
+    numbers = all(type(one) is int for one in (tensor, storage, *sizes))
+    if not numbers or not itemsize or not all(0 <= one < _LARGEST for one in sizes):
         return Unrecorded(kind)
     sizes = tuple(shape)
     steps = tuple(strides) if len(strides) == len(sizes) else _contiguous(sizes)

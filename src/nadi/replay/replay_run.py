@@ -6,13 +6,14 @@ import contextlib
 import importlib
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi.collect.communication_calls import CALLS
 from nadi.collect.recorder import record
 from nadi.model.trace import Trace
+from nadi.replay.operand_rules import refused_operands
 from nadi.replay.operator_trials import Replayable, find_replayable, load_source
 from nadi.replay.recorded_calls import COMMUNICATION, RecordedCalls
 from nadi.replay.replay_plan import ReplayPlan, plan_replay
@@ -44,6 +45,8 @@ class ReplayOptions(NamedTuple):
         Whether an earlier recording there is replaced.
     operator
         The only operator that is replayed; empty for all.
+    allowed
+        Names of operators that are called beside those that are known to be safe.
     """
 
     device: str = "cpu"
@@ -52,6 +55,7 @@ class ReplayOptions(NamedTuple):
     output: Path | None = None
     overwrite: bool = False
     operator: str = ""
+    allowed: tuple[str, ...] = ()
 
 
 class PreparedReplay(NamedTuple):
@@ -86,7 +90,11 @@ class PreparedReplay(NamedTuple):
         """The same as a program of one process, without communication."""
         calls = [planned.call for planned in self.replayable.plan.calls]
         alone = [call for call in calls if not call.name.startswith(COMMUNICATION)]
-        return _source(self.recorded, plan_replay(alone), self.device, self.streams).text
+        plan = plan_replay(alone)
+        while refused := refused_operands(plan):
+            alone = [call for call in alone if call.row not in refused]
+            plan = plan_replay(alone)
+        return _source(self.recorded, plan, self.device, self.streams).text
 
 
 class ReplayTimes(NamedTuple):
@@ -96,8 +104,9 @@ class ReplayTimes(NamedTuple):
 
 
 def prepare_replay(
-    trace: Trace, *, device: str, communicates: bool, operator: str = ""
-) -> PreparedReplay:
+    trace: Trace, *, device: str, communicates: bool, operator: str = "",
+    allowed: Collection[str] = (),
+) -> PreparedReplay:  # fmt: skip
     """Find what can be replayed of a trace, and write its source.
 
     Parameters
@@ -110,10 +119,14 @@ def prepare_replay(
         Whether collectives and messages are replayed too.
     operator
         The only operator that is replayed; empty for all.
+    allowed
+        Names of operators that are called beside those that are known to be safe.
     """
     recorded = RecordedCalls(trace)
     rows = recorded.named(operator) if operator else recorded.outermost()
-    found = find_replayable(recorded, rows, device=device, communicates=communicates)
+    found = find_replayable(
+        recorded, rows, device=device, communicates=communicates, allowed=allowed
+    )
     streams = recorded_streams(trace)
     source = _source(recorded, found.plan, device, streams)
     calls = [planned.call for planned in found.plan.calls]

@@ -14,7 +14,7 @@ from nadi.collect.communication_calls import CALLS
 from nadi.replay.recorded_calls import COMMUNICATION, RecordedCall, tensors_in
 from nadi.replay.replay_places import Place, places_in
 
-__all__ = ["INDEX_TYPES", "TensorContents"]
+__all__ = ["INDEX_TYPES", "SAME_VALUES", "TensorContents"]
 
 INDEX_TYPES = ("int", "long int", "long", "long long")
 
@@ -52,7 +52,7 @@ _OVERWRITES = {
 # they change where memory is or how large it is, not what is in it
 _LEAVE = {"aten::set_", "aten::resize_", "aten::resize_as_", "aten::record_stream"}
 # what they give or write has the values of what they take
-_SAME_VALUES = {
+SAME_VALUES = {
     "aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::copy_", "aten::lift",
     "aten::lift_fresh", "aten::cat", "aten::stack", "aten::index_select", "aten::reshape",
     "aten::flatten", "aten::repeat", "aten::pin_memory", "aten::index", "aten::gather",
@@ -104,7 +104,7 @@ class TensorContents:
         taken = [place for place in places_in(inputs) if place.recorded.dtype in INDEX_TYPES]
         if call.name in _BLANK:
             self._blank.update(given)
-        if call.name in _SAME_VALUES:
+        if call.name in SAME_VALUES:
             for base in given:
                 others = {self._base[place.number] for place in taken} - {base}
                 self._sources.setdefault(base, set()).update(others)
@@ -180,14 +180,19 @@ def _index_bounds(name: str, inputs: Sequence[Any]) -> Iterable[tuple[int, int]]
         if not isinstance(index, Place):
             return
         if indexed < 0:  # a number says how many rows there are
-            yield index.number, int(inputs[dimension])
+            rows = inputs[dimension] if dimension < len(inputs) else None
+            if type(rows) is int:
+                yield index.number, rows
             return
         whole = inputs[indexed]
         if isinstance(whole, Place) and whole.recorded.shape:
             classes = 1 if len(whole.recorded.shape) > 1 else 0
             yield index.number, whole.recorded.shape[classes if dimension < 0 else dimension]
-    elif name in _ALONG:
+    elif name in _ALONG and len(inputs) > max(_ALONG[name]):
         at, along = _ALONG[name]
-        whole, index = inputs[0], inputs[at] if at < len(inputs) else None
-        if isinstance(whole, Place) and isinstance(index, Place) and whole.recorded.shape:
-            yield index.number, whole.recorded.shape[int(inputs[along])]
+        whole, dimension, index = inputs[0], inputs[along], inputs[at]
+        if not isinstance(whole, Place) or not isinstance(index, Place):
+            return
+        shape = whole.recorded.shape
+        if type(dimension) is int and -len(shape) <= dimension < len(shape):
+            yield index.number, shape[dimension]

@@ -13,6 +13,7 @@ from rich.text import Text
 from nadi.analyze.explained_time import LATE_NS
 from nadi.errors import checked
 from nadi.formats.addresses import check_target
+from nadi.formats.csv_tables import csv_bytes
 from nadi.formats.files import check_writable, write_beside
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.windows import MARK, WHOLE, step_times
@@ -193,9 +194,8 @@ def write_results(run: Run, folder: Path) -> list[Path]:
     summary, csv, timeline = (folder / name for name in RESULT_FILES)
     with write_beside(summary) as summary_file, write_beside(csv) as csv_file:
         summary_file.write(to_json(summarize(run)))
-        run.path.segments.with_columns(
-            duration_ns=pl.col("end") - pl.col("start"),
-        ).rename({"start": "start_ns", "end": "end_ns"}).write_csv(csv_file)
+        segments = run.path.segments.with_columns(duration_ns=pl.col("end") - pl.col("start"))
+        csv_file.write(csv_bytes(segments.rename({"start": "start_ns", "end": "end_ns"})))
         summary_file.flush()
         csv_file.flush()  # a full disk raises before any file is replaced
         write_timeline(timeline, run.replay, run.path)
