@@ -10,10 +10,11 @@ import numpy as np
 import polars as pl
 
 from nadi.analyze.module_times import time_by_module
+from nadi.analyze.operand_shapes import shapes_in, with_other_shapes
 from nadi.analyze.program_forms import common_names, program_forms, vendors_of
 from nadi.analyze.recorded.call_stacks import flame_graph
 from nadi.analyze.recorded.rank_events import events_of
-from nadi.analyze.run_speeds import Speed, speed_of, with_other_shapes
+from nadi.analyze.run_speeds import Speed, speed_of
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import PHASES
@@ -112,7 +113,7 @@ def compare_runs(before: RunSide, after: RunSide) -> ComparedRuns:
     operations = [_operations(side, other_vendor=other_vendor) for side in sides]
     kernels = [_device_work(table, side) for table, side in zip(operations, sides, strict=True)]
     calls = [_calls(side) for side in sides]
-    changed = with_other_shapes(*((side.graph, side.window) for side in sides))
+    changed = with_other_shapes(*(shapes_in(side.graph, side.window) for side in sides))
     speed = Speed(
         speed_of(calls, ["path"], changed),
         1.0 if other_vendor else speed_of(kernels, ["name"], set()),

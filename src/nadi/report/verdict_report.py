@@ -127,6 +127,8 @@ def _what_exceeds(excess: Excess, steps: int) -> str:
             ratio = excess.operators / excess.others_operators
             return f"it runs {ratio:.1f} times as many operators ({own} against {usual}), {where}"
         return f"it does more than the others, {where}"
+    if excess.has_other_shapes:
+        return f"the same operators work on other shapes than on the others, {where}"
     if excess.factor:
         return f"nearly all that it does takes {excess.factor:.1f} times as long, {where}"
     return f"the same operations take longer than on the others, {where}"
