@@ -108,14 +108,13 @@ def predicted(run: Run, texts: list[str]) -> tuple[float, float, float]:
 
 def programs_of(place: Path, unpacked: Path) -> Iterator[tuple[Path, list[Path]]]:
     """Give the truth of each program of a folder, and the folders of its recordings."""
-    packed = place / "recordings.tar.xz"
+    alone = [place / "truth.json"] if (place / "truth.json").exists() else []
+    packed = (place.parent if alone else place) / "recordings.tar.xz"
     if packed.exists():
         unpack(packed, unpacked)
-    alone = [place / "truth.json"] if (place / "truth.json").exists() else []
     for truth in alone or sorted(place.glob("*/truth.json")):
-        name = truth.parent.name
-        recorded = [unpacked / name / "rec"] if packed.exists() else [truth.parent / "rec"]
-        yield truth, sorted(folder for rec in recorded for folder in rec.iterdir())
+        recorded = (unpacked / truth.parent.name if packed.exists() else truth.parent) / "rec"
+        yield truth, sorted(recorded.iterdir())
 
 
 def check_program(file: Path, recordings: list[Path], checks: Checks) -> Iterator[Prediction]:
