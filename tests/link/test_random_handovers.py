@@ -149,12 +149,7 @@ class Slow:
                 if self.thread[row] == self.thread[after[0]]:
                     continue
                 found.append(self.returns(row, after))
-                if self.caller[row] >= 0:
-                    continue
-                by_call = before[1] and self.asks(before[0])
-                if by_call and self.start[row] >= self.start[before[0]]:
-                    found.append(("launch", (before[0], row)))
-                elif self.start[row] >= self.time(before):
+                if self.caller[row] < 0 and self.start[row] >= self.time(before):
                     found.append(("thread" if before[1] else "launch", (before[0], row)))
         return found
 

@@ -184,13 +184,9 @@ def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: Bools, is_idle
     work = gloo[at]
     elsewhere = thread[work] != waiting.thread[which]
     work, waiting = work[elsewhere], waiting[which[elsewhere]]
-    # who waits for work of an unknown call has asked for it: at last before, or within that time
-    call, unknown = waiting.before // 2, launcher_rows(trace)[work] < 0
-    called = unknown & (waiting.before % 2 == 1) & host_work(trace, "c10d::")[call]
-    called &= start[work] >= start[call]
-    begun = _begins(*(part[unknown & ~called & (start[work] >= waiting.begin)]
-                      for part in (waiting, work)))  # fmt: skip
-    begun.append(("launch", (call[called], work[called])))
+    # who asks for work without a recorded call, and waits, has asked within that time
+    asked = (launcher_rows(trace)[work] < 0) & (start[work] >= waiting.begin)
+    begun = _begins(waiting[asked], work[asked])
     return begun + _returns(work, waiting.after)
 
 
