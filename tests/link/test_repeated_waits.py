@@ -238,3 +238,23 @@ def test_a_collective_waits_for_what_was_launched_before_the_event_was_recorded(
     assert sorted(pairs(device.read(), "event")) == (
         sorted(expected) if count >= 3 and not wrong else []
     )
+
+
+@pytest.mark.parametrize(
+    ("calls", "work", "launched"),
+    [
+        (["allreduce_", "allreduce_"], ["all_reduce", "all_reduce"], 2),
+        (["_allgather_base_", "reduce_scatter_tensor_coalesced_"], ["all_gather", "all_reduce"], 2),
+        (["allgather_", "allreduce_"], ["barrier", "barrier"], 0),  # of something else
+        (["allreduce_"], ["all_reduce", "all_reduce"], 0),
+    ],
+)
+def test_without_record_function_ids_gloo_s_work_has_its_calls_in_order(
+    device: DeviceWriter, calls: list[str], work: list[str], launched: int
+) -> None:
+    for number, name in enumerate(calls):
+        device.event(f"c10d::{name}", 1_000.0 * number, 10)
+    for number, name in enumerate(work):
+        device.event(f"gloo:{name}", 1_000.0 * number + 20, 800, "user_annotation", tid=WORKER)
+    expected = [(f"c10d::{a}", f"gloo:{b}") for a, b in zip(calls, work, strict=False)]
+    assert pairs(device.read(), "launch") == expected[:launched]

@@ -38,11 +38,42 @@ def launcher_rows(trace: Trace) -> Ints:
     done = np.flatnonzero(is_done & (rf_id > 0))
     # gloo's work gets its id within the call that issues it: take the nearest call before
     launcher[done] = find_rows(rf_id[asked], asked, rf_id[done], nearest=True)
-    # the recorder may end before it has the id of the last work: a call is left for it
-    left = asked[~np.isin(asked, launcher[done])]
-    others, start = np.flatnonzero(is_done & (rf_id <= 0)), trace.column("start")
-    launcher[others] = find_rows(start[left], left, start[others], nearest=True)
+    without = np.flatnonzero(is_done & (rf_id <= 0))
+    if without.size:
+        calls = np.flatnonzero(host_work(trace, "c10d::") & (rf_id <= 0))
+        launcher[without] = _calls_in_order(trace, calls, without)
     return launcher
+
+
+def _calls_in_order(trace: Trace, calls: Ints, work: Ints) -> Ints:
+    """Return the call of each of gloo's works, where the steps have no record function ids.
+
+    The k-th work of a type has the k-th call of that type, if there are as many, and each call
+    begins before its work; else -1.
+    """
+    start = trace.column("start")
+    types = [
+        [_type_of(name) for name in trace.nodes["name"].gather(rows).cast(str)]
+        for rows in (calls, work)
+    ]
+    of_call, of_work = (np.array(one, dtype=np.str_) for one in types)
+    found = np.full(work.size, -1, dtype=np.int64)
+    for one in np.unique(of_work):
+        asked, done = (
+            rows[np.flatnonzero(kind == one)] for rows, kind in ((calls, of_call), (work, of_work))
+        )
+        asked, done = (rows[np.argsort(start[rows], kind="stable")] for rows in (asked, done))
+        if asked.size == done.size and (start[asked] <= start[done]).all():
+            found[np.searchsorted(work, done)] = asked
+    return found
+
+
+def _type_of(name: str) -> str:
+    """Return what ``c10d::allreduce_`` and ``gloo:all_reduce`` have in common."""
+    plain = name.rpartition(":")[2].replace("_", "")
+    for ending in ("coalesced", "tensor", "into", "base"):
+        plain = plain.removesuffix(ending)
+    return "allreduce" if plain == "reducescatter" else plain  # as gloo runs it
 
 
 def host_work(trace: Trace, prefix: str) -> Bools:
