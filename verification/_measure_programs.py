@@ -6,9 +6,10 @@ Usage: python verification/_measure_programs.py measure|record PYTHON [NAME...]
 PYTHON runs the programs of ``verification/programs``: one with torch, and for ``record`` with nadi.
 ``measure`` starts a program and each of its changed variants together, and lets them run in turns,
 one second each, the others stopped. It appends the ratio of the medians of the steps' times (after
-/ before) to ``truth.json``: of CPU time, or, if the program waits or has several ranks, of wall
-time. ``record`` writes ``NAME/rec/torch_VERSION`` by ``nadi collect``, and ``pack`` puts all of
-these into ``recordings.tar.xz``. Measure and record on an idle machine.
+/ before) to ``truth.json``: of CPU time, or, if there are several ranks or ``truth.json``
+says that the program waits, of wall time. ``record`` writes ``NAME/rec/torch_VERSION`` by ``nadi
+collect``, and ``pack`` puts all of these into ``recordings.tar.xz``.
+Measure and record on an idle machine.
 """
 
 from __future__ import annotations
@@ -32,8 +33,7 @@ from statistics import median
 FOLDER = Path(__file__).with_name("programs")
 TURNS = 5
 SECONDS = 1.0
-WAITS = 0.9  # a step whose CPU time is a smaller share of it waits
-RECORDED = ["--steps", "6", "--warmup", "6"]
+RECORDED = 6  # steps, unless truth.json says how many
 
 
 class Variant:
@@ -107,7 +107,7 @@ def measure(python: str, folder: Path) -> None:
     program = folder.parent / truth["program"]
     steps = measured(python, program, truth["ranks"], changes)
     wall, cpu = ([median(step[kind] for step in found) for found in steps] for kind in (0, 1))
-    waits = truth["ranks"] > 1 or cpu[0] < WAITS * wall[0] or truth.get("waits", False)
+    waits = truth["ranks"] > 1 or truth.get("waits", False)
     kind, times = ("ratio_wall", wall) if waits else ("ratio_cpu", cpu)
     for change, after in zip(truth["changes"], times[1:], strict=True):
         change.setdefault(kind, []).append(round(after / times[0], 4))
@@ -133,9 +133,10 @@ def record(python: str, folder: Path) -> None:
     program = str(folder.parent / truth["program"])
     torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(truth["ranks"])]
     launcher = torchrun if truth["ranks"] > 1 else [python]
+    steps = str(truth.get("recorded_steps", RECORDED))
     done = subprocess.run(
-        [python, "-m", "nadi", "collect", *RECORDED, "-o", target, "--", *launcher, program,
-         "--steps", "40"],
+        [python, "-m", "nadi", "collect", "--steps", steps, "--warmup", "6", "-o", target, "--",
+         *launcher, program, "--steps", "40"],
         env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
     )  # fmt: skip
     said = [line for line in done.stderr.splitlines() if line.startswith("nadi collect")]
@@ -147,7 +148,7 @@ def record(python: str, folder: Path) -> None:
 def pack() -> None:
     """Pack the recordings of all programs; those of both versions of torch are much alike."""
     with (
-        lzma.open(FOLDER / "recordings.tar.xz", "wb", preset=9) as packed,
+        lzma.open(FOLDER / "recordings.tar.xz", "wb", preset=7) as packed,
         tarfile.open(fileobj=packed, mode="w") as archive,
     ):
         for file in sorted(FOLDER.glob("*/rec/*/*")):

@@ -283,20 +283,33 @@ def test_stragglers(two_ranks: EventGraph) -> None:
         rows = []
         waits: dict[int, int] = Counter()
         ranks_met: set[int] = set()
-        for hub in range(2 * facts.num_ops, len(facts.time)):
-            if not facts.into[hub] or not begin <= facts.time[hub] <= end:
-                continue
+        hubs = [
+            hub
+            for hub in range(2 * facts.num_ops, len(facts.time))
+            if facts.into[hub] and begin <= facts.time[hub] <= end
+        ]
+        spans = sorted(
+            (facts.time[2 * facts.op[e]], hub, facts.op[e])
+            for hub in hubs
+            for e in facts.out_of[hub]
+            if facts.kind[e] == EdgeKind.COMMUNICATION
+        )
+        lasts, reached = {}, dict.fromkeys(facts.graph.job.ranks, 0)
+        for start, hub, op in spans:  # each moment of a rank counts for the first wait alone
+            rank, until = facts.ranks[op], max(facts.time[hub], start)
+            lasts[hub, op] = max(until - max(start, reached[rank]), 0)
+            reached[rank] = max(reached[rank], until)
+        for hub in hubs:
             last = facts.bound_by[hub]
             waited = {facts.op[e]: 0 for e in facts.into[hub]}
-            for e in facts.out_of[hub]:
-                if facts.kind[e] == EdgeKind.COMMUNICATION:
-                    waited[facts.op[e]] = max(0, facts.time[hub] - facts.time[2 * facts.op[e]])
+            waited |= {op: time for (at, op), time in lasts.items() if at == hub}
+            anyone = any(facts.time[hub] > facts.time[2 * op] for at, op in lasts if at == hub)
             for op, time in waited.items():
                 waits[facts.ranks[op]] += time
                 ranks_met.add(facts.ranks[op])
             op = facts.op[last]
             total = sum(waited.values())
-            if total:
+            if anyone:
                 rows.append(
                     (facts.names[op], facts.ranks[op], facts.graph.op_row[op], facts.time[hub],
                      total, total // max(len(waited) - 1, 1), max(waited.values()),

@@ -146,3 +146,25 @@ def test_waits_add_up_on_a_recording(demo_run: nadi.pipeline.Run) -> None:
     assert found.ranks["caused"].sum() == found.ranks["waited"].sum()
     assert found.collectives["waited"].sum() == found.ranks["waited"].sum()
     assert (found.collectives["longest"] <= found.collectives["waited"]).all()
+
+
+def test_a_rank_that_waits_in_two_collectives_at_once_waits_once(tmp_path: Path) -> None:
+    """Gradients of two buckets: rank 0 has begun both when rank 1 comes, 50 us later."""
+    for rank, begin in enumerate((10.0, 60.0)):
+        writer = PairWriter(tmp_path)
+        writer.device_keys["distributedInfo"] = {
+            "rank": rank, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}],
+        }  # fmt: skip
+        writer.op(f"work of {rank}", 0, begin - 4)
+        for number, stream in enumerate((7, 8)):
+            launch = {"correlation": number + 1}
+            at = begin + 2 * number
+            writer.event("cudaLaunchKernel", at - 2, 1, "cuda_runtime", **launch)
+            writer.event(ALL_REDUCE, at, 80 - at, "kernel", pid=0, tid=stream, stream=stream,
+                         device=0, **{"Process Group Name": "0"}, **launch)  # fmt: skip
+        for node in writer.nodes:
+            node["pid"] = rank
+        writer.write(f"_{rank}")
+    found = stragglers(nadi.build_graph(nadi.load_job(tmp_path)))
+    assert found.collectives.select("rank", "waited").rows() == [(1, 50_000), (1, 2_000)]
+    assert found.ranks.rows() == [(1, 2, 52_000, 0), (0, 0, 0, 52_000)]

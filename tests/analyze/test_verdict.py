@@ -54,7 +54,7 @@ def run_of(folder: Path, ranks: list[list[Op]], *, since: list[float] | None = N
 
 @pytest.mark.parametrize(("caused_ns", "is_alone"), [(4, False), (5, False), (6, True)])
 def test_a_rank_is_alone_if_it_causes_more_than_half(caused_ns: int, is_alone: bool) -> None:
-    excess = Excess("", "", 0, 0, 0, 0.0, ExcessPart("", 0, 0, 0, 0), None)
+    excess = Excess("", "", 0, 0, 0, False, 0.0, ExcessPart("", 0, 0, 0, 0), None)
     repeated = RepeatedLateness(1, 1, False, 1.0)
     assert LateRank(0, 1, caused_ns, 10, 0, excess, repeated).is_alone is is_alone
 
@@ -205,3 +205,26 @@ def test_the_parts_are_those_of_the_path(pair: PairWriter) -> None:
     assert verdict.host_ns == kinds["host op"] + kinds["host gap"] + kinds["launch"]
     assert (verdict.device_ns, verdict.communication_ns) == (100_000, 0)
     assert verdict.host_ns + verdict.device_ns + verdict.unexplained_ns == run.path.length
+
+
+@pytest.mark.parametrize(("rows", "is_structural"), [((8, 8), False), ((8, 32), True)])
+def test_a_rank_with_larger_operands_is_a_straggler(
+    tmp_path: Path, rows: tuple[int, int], *, is_structural: bool
+) -> None:
+    for rank, count in enumerate(rows):
+        writer = PairWriter(tmp_path)
+        writer.device_keys["distributedInfo"] = {
+            "rank": rank, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}],
+        }  # fmt: skip
+        own, end = (100.0, 400.0)[rank], 420.0
+        writer.op("aten::mm", 0, own, **{"Input Dims": [[count, 64], [64, 64]]})
+        writer.event("cudaLaunchKernel", own, 1, "cuda_runtime", correlation=1)
+        writer.event(ALL_REDUCE, own + 2, end - own - 2, "kernel", pid=0, tid=7, stream=7,
+                     device=0, **{"Process Group Name": "0"}, correlation=1)  # fmt: skip
+        for node in writer.nodes:
+            node["pid"] = rank
+        writer.write(f"_{rank}")
+    late = nadi.run(tmp_path).verdict.late
+    assert late is not None
+    assert (late.rank, late.excess.reason) == (1, "slower operations")
+    assert late.excess.has_other_shapes is late.excess.is_structural is is_structural

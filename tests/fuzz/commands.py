@@ -28,7 +28,7 @@ from tests.feed.traces import attribute, content as content_of, message
 from tests.fuzz.corpus import samples
 from tests.fuzz.mutations import changed_value, mutated
 
-__all__ = ["COMMANDS", "Command", "try_command"]
+__all__ = ["COMMANDS", "Command", "damaged", "run_line", "try_command"]
 
 _LONGEST = 20.0  # seconds of the processor
 _LONGEST_LINE = 1_100  # of an error, with "nadi: " before it
@@ -61,7 +61,7 @@ def try_command(command: Command, seed: str, folder: Path) -> bool:
     for _ in range(chance.choice((1, 1, 1, 2))):
         name = chance.choice(command.damaged)
         other = files[chance.choice(command.damaged)]
-        files[name] = _damaged(files[name], other, name, chance)
+        files[name] = damaged(files[name], other, name, chance)
     with tempfile.TemporaryDirectory(dir=folder) as own:
         for name, content in files.items():
             place = Path(own) / name
@@ -71,7 +71,8 @@ def try_command(command: Command, seed: str, folder: Path) -> bool:
         return run_line([word.replace("@", f"{own}/") for word in words]) != 2
 
 
-def _damaged(content: bytes, other: bytes, name: str, chance: random.Random) -> bytes:
+def damaged(content: bytes, other: bytes, name: str, chance: random.Random) -> bytes:
+    """Damage a file: JSON mostly as values, other files as bytes."""
     if name.endswith(".json") and chance.random() < 0.6:
         try:
             value = json.loads(content)
@@ -164,6 +165,7 @@ sameChannels 1
 """
 
 
+@cache
 def _collectives() -> Files:
     return {"all_reduce.txt": _TABLE.encode(), "nccl.log": _LOG.encode(),
             "system.toml": shipped_text("dgx-h100").encode()}  # fmt: skip
@@ -184,6 +186,7 @@ prev_state=R+ ==> next_comm=a next_pid=5 next_prio=120
 """
 
 
+@cache
 def _switches() -> Files:
     from nadi.model.protobuf_values import write_varint
 
@@ -238,6 +241,7 @@ _CALCULON = {
 }  # fmt: skip
 
 
+@cache
 def _estimates() -> Files:
     plan = {"tp": 2, "dp": 4, "global_batch": 8, "micro_batch": 1, "sequence": 128}
     placed = {**plan, "dp": 2, "global_batch": 2, "model": "gpt3-125m", "sequence": 64}
@@ -251,6 +255,7 @@ def _estimates() -> Files:
     }  # fmt: skip
 
 
+@cache
 def _generated() -> Files:
     data = Path(nadi.__file__).parent / "data"
     return {

@@ -34,6 +34,7 @@ from tests.fuzz.commands import COMMANDS, try_command
 from tests.fuzz.corpus import device_object, samples
 from tests.fuzz.mutations import HOSTILE_VALUES, changed_value, mutated
 from tests.fuzz.outcome import WRITTEN, check_use
+from tests.fuzz.readers import READERS, try_reader
 from tests.simulator.cases import trace_of
 
 __all__ = ["TARGETS"]
@@ -411,5 +412,6 @@ TARGETS: dict[str, Callable[[str, Path], bool]] = {
     "feeder": try_feeder,
     "what-if": try_what_if,
     "hta": try_hta,
+    **{name: partial(try_reader, reader) for name, reader in READERS.items()},
     **{name: partial(try_command, command) for name, command in COMMANDS.items()},
 }

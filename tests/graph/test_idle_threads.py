@@ -67,3 +67,15 @@ def test_a_change_leaves_the_waits_as_recorded(pair: PairWriter) -> None:
     graph = service(pair)
     changed = nadi.whatif.apply_change(graph, nadi.whatif.parse_change("remove wait"))
     assert described(changed) == described(graph)
+
+
+def test_a_thread_that_sleeps_before_it_takes_over_waits(pair: PairWriter) -> None:
+    """A client thinks between the answer of a server and its next request."""
+    at, enclosing = 0.0, []
+    for _ in range(4):
+        enclosing.append(pair.op("aten::softmax", at, 40))
+        at += SLEEP
+        pair.op("aten::randn", at, 30, tid=2, parent=enclosing[-1])
+        at += 60
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    assert {after for _, after, _ in described(graph)} == {"aten::randn"}

@@ -40,6 +40,14 @@ def test_work_of_another_thread_s_call_is_waited_for_if_the_thread_goes_on_as_so
     assert ((GLOO, "aten::div") in waited_for_gloo(device.read())) == waits
 
 
+def test_work_without_an_id_belongs_to_the_call_that_is_left(device: DeviceWriter) -> None:
+    asked(device, [(20, 300)])
+    device.event(f"{C10D} 1", 1_000, 5, **{"Record function id": 300})
+    device.event(GLOO, 1_020, 400, "user_annotation", tid=WORKER)
+    device.event("aten::add", 1_500, 10)
+    assert pairs(device.read(), "launch") == [(f"{C10D} 0", GLOO), (f"{C10D} 1", GLOO)]
+
+
 @pytest.mark.parametrize("wake_up_us", [100, 4_000, 32_000])
 def test_a_thread_with_nothing_else_to_do_has_waited_however_late_it_goes_on(
     device: DeviceWriter, wake_up_us: float

@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 
 import nadi
+from nadi.model.schema import COMMUNICATION_KINDS, DEVICE_WORK
 from nadi.pipeline.recorded_diffs import diff_runs
 from nadi.pipeline.run_results import Answers
 from nadi.report.diff_report import describe_diff, print_diff
@@ -161,6 +162,27 @@ def check_divided_time(said: Said) -> None:
     assert sum(row["caused_ns"] for row in ranks) == sum(row["waited_ns"] for row in ranks)
 
 
+def check_devices(said: Said) -> None:
+    """Let analyses of devices, which see all of a recording, agree where the window has it all."""
+    run, graph = said.run, said.run.graph
+    begin, end = run.window.start(graph.time), run.window.end(graph.time)
+    for trace, row in zip(run.job.traces, said.data["activity"], strict=True):
+        work = trace.category_mask(*DEVICE_WORK)
+        talks = trace.nodes["kind"].is_in(COMMUNICATION_KINDS).to_numpy()
+        start = trace.column("start")[work] - run.job.origin
+        if not start.size or (talks & ~work).any():
+            continue  # what a host communicates is not of its device
+        if start.min() < begin or (start + trace.column("duration")[work]).max() > end:
+            continue
+        (found,) = nadi.analyze.temporal_breakdown(trace).to_dicts()
+        exposed = row["transferring_ns"] + row["waiting_ns"]
+        assert found["exposed_communication_ns"] == exposed
+        assert found["computation_ns"] == row["computing_ns"]
+        assert found["busy_ns"] == said.data["measured_ns"] - row["idle_ns"]
+        (overlap,) = nadi.analyze.communication_overlap(trace).to_dicts()
+        assert overlap["exposed_ns"] == exposed
+
+
 def check_steps(said: Said) -> None:
     run, steps = said.run, said.data["steps"]
     if run.num_steps:
@@ -171,6 +193,8 @@ def check_steps(said: Said) -> None:
         if len(run.job.ranks) == 1:
             one = [row["before_ns"] for row in said.diff["steps"]]
             assert one == [step["measured_ns"] for step in steps]
+    else:
+        assert said.diff_lines[0] == f"recording: {format_ns(run.measured_ns)} in both"
     if steps:
         found = nadi.analyze.step_table(run.job)
         assert found["duration_ns"].to_list() == [step["measured_ns"] for step in steps]
@@ -227,6 +251,7 @@ def test_a_quantity_has_one_figure(path: Path) -> None:
     check_the_path(said)
     check_the_verdict(said)
     check_divided_time(said)
+    check_devices(said)
     check_steps(said)
     check_other_commands(said)
     check_balanced_ranks(said)

@@ -42,7 +42,7 @@ def test_truth_is_the_median_of_cpu_times_if_there_are_any() -> None:
 def predictions(error: float, width: float, number: int) -> list[Prediction]:
     # the true step is 0.5
     gain = 0.5 + error
-    return [Prediction("x", 0.5, gain, gain - width / 2, gain + width / 2)] * number
+    return [Prediction("x", "y", 0.5, gain, gain - width / 2, gain + width / 2)] * number
 
 
 @pytest.mark.parametrize(

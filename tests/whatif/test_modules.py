@@ -14,6 +14,7 @@ import pytest
 import nadi
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import PHASES, find_modules
+from nadi.graph.optimizer_parts import optimizer_parts
 from nadi.whatif.selection import select
 from tests.conftest import PairWriter
 
@@ -94,6 +95,24 @@ def test_each_operator_of_a_section_belongs_to_its_parameter(four: EventGraph) -
     by_time = {int(four.time[2 * op]): int(tree.module[op]) for op in (*starts, *ends)}
     for first, last in zip(steps[0].tolist(), steps[1].tolist(), strict=True):
         assert by_time[first] == by_time[last]
+
+
+def test_parameters_of_no_module_do_not_hide_the_sections_of_others(four: EventGraph) -> None:
+    tree = find_modules(four)
+    whole = np.flatnonzero(tree.phase == PHASES.index("optimizer"))
+    steps = (four.op_names.str.starts_with("Optimizer.step#")).to_numpy()
+    accumulates = (four.op_names == "torch::autograd::AccumulateGrad").to_numpy()
+    gradients = np.where(accumulates, tree.module, -1)
+    last = tree.paths.index("Mlp_0.Linear_4")
+    middle = tree.paths.index("Mlp_0.Sequential_1.Linear_1")
+    parent = np.array([
+        tree.paths.index(path.rpartition(".")[0]) if "." in path else -1 for path in tree.paths
+    ])  # fmt: skip
+    every = optimizer_parts(four, steps, gradients, parent).module
+    assert np.isin(every[whole], np.unique(tree.module[whole])).all()
+    unknown = np.isin(gradients, [last, middle])
+    some = optimizer_parts(four, steps, np.where(unknown, -1, gradients), parent).module
+    np.testing.assert_array_equal(some, np.where(np.isin(every, [last, middle]), -1, every))
 
 
 def test_what_belongs_to_modules_is_said(four: EventGraph, device_only: EventGraph) -> None:

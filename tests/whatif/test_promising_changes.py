@@ -47,7 +47,7 @@ def test_no_more_are_returned_than_asked_for(pair: PairWriter, most: int) -> Non
 
 def excess(kind: str) -> Excess:
     most = ExcessPart("work of 1", 1, 1, 50_000, 20_000)
-    return Excess("slower operations", kind, 30_000, 1, 1, 0.0, most, None)
+    return Excess("slower operations", kind, 30_000, 1, 1, False, 0.0, most, None)
 
 
 def test_what_a_late_rank_does_more_is_given_to_the_others(tmp_path: Path) -> None:

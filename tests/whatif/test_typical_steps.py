@@ -58,6 +58,17 @@ def test_what_one_step_alone_has_stays(pair: PairWriter) -> None:
     assert typical_length(recorded(pair, steps, extra=2)) == 407_000
 
 
+def test_what_recording_costs_is_left_out_by_operator(pair: PairWriter) -> None:
+    steps = [[10, 20, 30, 40]] * 3
+    pair.device_keys["nadi"] = {"timed_ns": [100_000], "unrecorded_ns": [92_000]}
+    # four operators in each step, of 2 us each; an operator cannot cost more than it takes
+    assert typical_length(recorded(pair, steps)) == 3 * 92_000
+    pair.device_keys["nadi"] = {"timed_ns": [100_000], "unrecorded_ns": [40_000]}
+    assert typical_length(recorded(pair, steps)) == 3 * (5_000 + 15_000 + 25_000)
+    pair.device_keys["nadi"] = {"timed_ns": [100_000], "unrecorded_ns": [110_000]}
+    assert typical_length(recorded(pair, steps)) == 3 * 100_000
+
+
 def test_two_steps_stay_as_they_are(pair: PairWriter) -> None:
     graph = recorded(pair, [[10, 20, 30, 40], [20, 30, 40, 50]])
     assert with_typical_steps(graph, find_steps(graph)) is graph

@@ -26,6 +26,19 @@ def test_changes_of_one_wait_follow_each_other(pair: PairWriter) -> None:
     assert nadi.what_if(graph, "remove wait", "scale wait 0.5").gain_ns == 15_000_000
 
 
+def test_a_wait_after_which_another_thread_begins(pair: PairWriter) -> None:
+    """A producer sleeps 20 ms after each batch that the other thread took."""
+    for step in range(4):
+        at = 30_000.0 * step
+        pair.event(f"ProfilerStep#{step}", at, 29_990, "user_annotation")
+        pair.op("aten::rand", at + 20_000, 100, tid=2)
+        pair.op("aten::mm", at + 20_200, 9_000)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    assert nadi.what_if(graph, "remove wait").gain_ns > 60_000_000
+    both = nadi.what_if(graph, "remove wait", "scale wait 0.5")
+    assert both.gain_ns == nadi.what_if(graph, "remove wait").gain_ns
+
+
 def test_nothing_before_a_moment_changes(pair: PairWriter) -> None:
     graph = service(pair)
     steps = nadi.graph.find_steps(graph)

@@ -95,9 +95,10 @@ class Analysis:
 
 
 ANALYSES = (
-    Analysis("temporal", "what devices do over time", "temporal_breakdown.temporal_breakdown",
-             "devices", ("bars", "rank", "computation_ns", "exposed_communication_ns",
-                         "exposed_memory_ns", "idle_ns")),
+    Analysis("temporal", "what devices do from their first to their last work",
+             "temporal_breakdown.temporal_breakdown", "devices",
+             ("bars", "rank", "computation_ns", "exposed_communication_ns", "exposed_memory_ns",
+              "idle_ns")),
     Analysis("idle", "idle times of streams by cause", "idle_times.idle_times", "devices",
              ("bars", "cause", "idle_ns")),
     Analysis("kernel-types", "busy time by the types of work that run at once",

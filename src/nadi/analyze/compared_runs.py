@@ -10,10 +10,11 @@ import numpy as np
 import polars as pl
 
 from nadi.analyze.module_times import time_by_module
+from nadi.analyze.operand_shapes import shapes_in, with_other_shapes
 from nadi.analyze.program_forms import common_names, program_forms, vendors_of
 from nadi.analyze.recorded.call_stacks import flame_graph
 from nadi.analyze.recorded.rank_events import events_of
-from nadi.analyze.run_speeds import Speed, speed_of, with_other_shapes
+from nadi.analyze.run_speeds import Speed, speed_of
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import PHASES
@@ -46,12 +47,14 @@ class RunSide(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ComparedRuns:
-    """What differs between two runs. All times are ns per step.
+    """What differs between two runs. All times are ns per step, or of recordings without steps.
 
     Attributes
     ----------
+    of
+        What all times are of: a ``step``, or the ``recording`` where no steps are marked.
     before_ns, after_ns
-        Length of a step.
+        Its length.
     speed
         How many times as long everything takes that did not change: the machine.
     forms
@@ -82,6 +85,7 @@ class ComparedRuns:
         ``change_ns``; empty if no steps are marked.
     """
 
+    of: str
     before_ns: float
     after_ns: float
     speed: Speed
@@ -109,12 +113,13 @@ def compare_runs(before: RunSide, after: RunSide) -> ComparedRuns:
     operations = [_operations(side, other_vendor=other_vendor) for side in sides]
     kernels = [_device_work(table, side) for table, side in zip(operations, sides, strict=True)]
     calls = [_calls(side) for side in sides]
-    changed = with_other_shapes(*((side.graph, side.window) for side in sides))
+    changed = with_other_shapes(*(shapes_in(side.graph, side.window) for side in sides))
     speed = Speed(
         speed_of(calls, ["path"], changed),
         1.0 if other_vendor else speed_of(kernels, ["name"], set()),
     )
     return ComparedRuns(
+        of="step" if all(map(_marked_steps, sides)) else "recording",
         before_ns=lengths[0],
         after_ns=lengths[1],
         speed=speed,
@@ -351,11 +356,14 @@ def _compared_steps(before: RunSide, after: RunSide) -> pl.DataFrame:
     ).sort("rank", "step")  # fmt: skip
 
 
+def _marked_steps(side: RunSide) -> list[Window]:
+    steps = side.window.steps or ((side.window,) if side.window.number >= 0 else ())
+    return [step for step in steps if step.mark == MARK]
+
+
 def _steps_of_ranks(side: RunSide) -> pl.DataFrame:
     """List the marked steps of the window on each rank: their positions, numbers and times."""
-    graph, window = side.graph, side.window
-    steps = window.steps or ((window,) if window.number >= 0 else ())
-    marked = [step for step in steps if step.mark == MARK]
+    graph, marked = side.graph, _marked_steps(side)
     rows = [
         (rank, position, marked[position].number, took)
         for place, rank in enumerate(graph.job.ranks)

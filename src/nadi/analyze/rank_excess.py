@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.analyze.operand_shapes import shapes_in, with_other_shapes
 from nadi.analyze.operation_groups import OperationGroups, group_operations
 from nadi.errors import checked
 from nadi.graph.critical_paths import PATH_KINDS, CriticalPath, kind_of_edges
@@ -75,6 +76,9 @@ class Excess:
         How much more time it spends for this reason, over all operations.
     operators, others_operators
         How many operators the rank and the others run, in all.
+    has_other_shapes
+        Whether half of it or more is in operators whose operands have other shapes than on any
+        other rank.
     factor
         How many times as long each operation takes as on the others, if nearly all take longer by
         one factor; else 0.
@@ -89,14 +93,15 @@ class Excess:
     time_ns: int
     operators: int
     others_operators: int
+    has_other_shapes: bool
     factor: float
     operation: ExcessPart
     module: ExcessPart | None
 
     @property
     def is_structural(self) -> bool:
-        """Whether the rank runs other operations than the others, in every step."""
-        return self.reason == _MORE
+        """Whether the rank has other work than the others: more operations, or of other shapes."""
+        return self.reason == _MORE or self.has_other_shapes
 
 
 class _Sums(NamedTuple):
@@ -138,12 +143,27 @@ def find_excess(
     started = inside[0 : 2 * graph.num_ops : 2]
     operators = _per_rank(graph, is_operator & started)
     operation, module = _parts(graph, groups, inside, (trace, others), (reason, kind), sums)
+    is_slower = reason == _SLOWER
     return Excess(
         reason=reason, kind=PATH_KINDS[kind] if reason else "", time_ns=int(time),
         operators=int(operators[trace]), others_operators=int(np.median(operators[others])),
-        factor=_factor(sums, trace, others) if reason == _SLOWER else 0.0,
+        has_other_shapes=is_slower and _of_other_shapes(graph, window, trace, sums, slower[kind]),
+        factor=_factor(sums, trace, others) if is_slower else 0.0,
         operation=operation, module=module,
     )  # fmt: skip
+
+
+def _of_other_shapes(
+    graph: EventGraph, window: Window, trace: int, sums: _Sums, slower: _Floats
+) -> bool:
+    """Say whether half of what is slower has operands of other shapes than on the other ranks."""
+    own, *others = (
+        shapes_in(graph, window, [number])
+        for number in (trace, *(n for n in range(len(graph.job.traces)) if n != trace))
+    )
+    changed = set.intersection(*(with_other_shapes(own, one) for one in others))
+    of_them = np.array([name in changed for name in sums.names], dtype=np.bool_)
+    return bool(2 * slower[of_them].sum() >= max(slower.sum(), 1.0))
 
 
 def _inside(graph: EventGraph, window: Window) -> Bools:

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nadi.graph.event_graph import EventGraph
-from nadi.graph.windows import MARK, Window
+from nadi.graph.windows import MARK
 
-__all__ = ["Speed", "speed_of", "with_other_shapes"]
+__all__ = ["Speed", "speed_of"]
 
 _SAME = 0.02  # of a count: below, nothing changed
 _FEWEST = 8  # operations of different names
 _NEAR = 0.15  # of the factor
 _MOST_OF_IT = 0.6
-_SHAPES = "inputs.shapes"
-_IN_ARGUMENTS = r'"Input Dims"\s*:\s*(\[[^"]*\])'
 
 
 @dataclass(frozen=True)
@@ -71,35 +68,3 @@ def speed_of(sides: list[pl.DataFrame], keys: list[str], changed: set[str]) -> f
     near = weight[np.abs(ratio / factor - 1) <= _NEAR].sum()
     is_common = near >= _MOST_OF_IT * weight.sum() and abs(factor - 1) > _SAME
     return factor if is_common else 1.0
-
-
-def with_other_shapes(
-    before: tuple[EventGraph, Window], after: tuple[EventGraph, Window]
-) -> set[str]:
-    """Return the names of operators whose operands have other shapes on the two sides.
-
-    Names of which a side states no shapes are left out. O(operations).
-    """
-    one, other = (_shapes(graph, window) for graph, window in (before, after))
-    return {name for name in one.keys() & other.keys() if one[name] != other[name]}
-
-
-def _shapes(graph: EventGraph, window: Window) -> dict[str, frozenset[str]]:
-    begin, end = window.start(graph.time), window.end(graph.time)
-    start = graph.time[0 : 2 * graph.num_ops : 2]
-    found: dict[str, set[str]] = {}
-    for number, trace in enumerate(graph.job.traces):
-        op = graph.ops_of_rows(number)
-        inside = np.append((start >= begin) & (start <= end), False)
-        attrs = trace.attrs.filter(pl.col("name").cast(pl.String).is_in([_SHAPES, "args"]))
-        attrs = attrs.filter(pl.Series(inside[op[attrs["node"].to_numpy()]]))
-        is_stated = pl.col("name").cast(pl.String) == _SHAPES
-        text = (
-            pl.when(is_stated).then("value").otherwise(pl.col("value").str.extract(_IN_ARGUMENTS))
-        )
-        stated = attrs.select("node", text=text.str.replace_all(" ", "")).drop_nulls()
-        names = trace.nodes["name"].gather(stated["node"]).cast(pl.String)
-        pairs = stated.select(pl.Series("name", names), "text").unique()
-        for name, shapes in pairs.iter_rows():
-            found.setdefault(name, set()).add(shapes)
-    return {name: frozenset(shapes) for name, shapes in found.items()}

@@ -45,7 +45,8 @@ def find_stragglers(replay: Replay, window: Window) -> Stragglers:
     """Find the straggler of each collective and transfer of a window. O(edges + paths to them).
 
     If several ranks enter last at the same time, the lowest rank is the straggler. If nobody
-    waited, there is none: a receiver may come after its sender.
+    waited, there is none: a receiver may come after its sender. Where a rank waits in several
+    collectives at the same time, its wait counts for the first that it entered.
     """
     graph, time = replay.graph, replay.time
     begin, end = window.start(time), window.end(time)
@@ -56,13 +57,16 @@ def find_stragglers(replay: Replay, window: Window) -> Stragglers:
     arrival, met = arrival[inside], met[inside]
     taken = np.isin(parts.hub, met)
     hub, op, waits = parts.hub[taken], parts.op[taken], parts.waits[taken]
-    waited = np.where(waits, np.maximum(time[hub] - time[2 * op], 0), 0)
+    lasts = np.where(waits, np.maximum(time[hub] - time[2 * op], 0), 0)
+    waited = _each_moment_once(_rank_of(replay, op), time[2 * op], lasts)
     total, longest, members = np.zeros((3, graph.num_vertices), dtype=np.int64)
+    anyone = np.zeros(graph.num_vertices, dtype=np.bool_)
+    anyone[hub[lasts > 0]] = True
     np.add.at(total, hub, waited)
     np.maximum.at(longest, hub, waited)
     np.add.at(members, hub, 1)
     by_rank = pl.DataFrame({"rank": _rank_of(replay, op), "waited": waited})
-    last = arrival[(replay.bound_by[met] == arrival) & (total[met] > 0)]
+    last = arrival[(replay.bound_by[met] == arrival) & anyone[met]]
     last = last[np.argsort(time[graph.destinations[last]], kind="stable")]
     hub, op, source = graph.destinations[last], graph.edge_op[last], graph.in_src[last]
     causes = [_cause(replay, int(vertex), begin) for vertex in source]
@@ -78,6 +82,19 @@ def find_stragglers(replay: Replay, window: Window) -> Stragglers:
         "operation": [name for _, name in causes],
     }, schema_overrides={"cause": pl.Enum(PATH_KINDS), "operation": pl.String})  # fmt: skip
     return Stragglers(collectives, _by_rank(collectives, by_rank))
+
+
+def _each_moment_once(rank: Ints, begin: Ints, lasts: Ints) -> Ints:
+    """Return how long each wait lasts after all that the rank began before; int64 ns."""
+    order = np.lexsort((begin, rank))
+    rank, begin, end = rank[order], begin[order], (begin + lasts)[order]
+    far = np.int64(max(int(end.max(initial=0)), 0) + 1)
+    reached = np.maximum.accumulate(end + rank * far) - rank * far
+    first = np.append(True, rank[1:] != rank[:-1])[: rank.size]
+    before = np.where(first, begin, np.append(0, reached[:-1])[: rank.size])
+    waited = np.empty_like(lasts)
+    waited[order] = np.maximum(end - np.maximum(begin, before), 0)
+    return waited
 
 
 def _rank_of(replay: Replay, op: Ints) -> Ints:

@@ -109,6 +109,8 @@ class Leading:
         Whether it is a collective or a message.
     kernel_class, class_ns
         The class of a kernel, else empty, and the time of all kernels of that class on the path.
+    is_wait
+        Whether it is the time before an operation, which another thread waited to begin.
     """
 
     name: str
@@ -118,6 +120,7 @@ class Leading:
     is_communication: bool
     kernel_class: str = ""
     class_ns: int = 0
+    is_wait: bool = False
 
 
 @dataclass(frozen=True)
@@ -340,4 +343,5 @@ def _leading(graph: EventGraph, path: CriticalPath, part: str) -> Leading:
     longest = stretches.sort("length", descending=True).row(0, named=True)
     trace = graph.job.traces[graph.job.ranks.index(longest["rank"])]
     communicates = longest["node"] >= 0 and trace.nodes["comm_type"][longest["node"]] != "none"
-    return Leading(name, time, count, longest["end"], communicates, leads, class_ns)
+    waits = part == "host" and kind == "launch"
+    return Leading(name, time, count, longest["end"], communicates, leads, class_ns, waits)

@@ -17,9 +17,9 @@ HELP = """Find who waits for whom, and the gain without these waits.
 
 Threads, device streams, transfers between ranks, data loaders and locks are nodes of a
 wait-for graph. Waits are passed on to what the awaited one waits for itself (wPerf's
-cascaded redistribution). A knot is a group that others wait for and that waits for
-nobody outside. For each bottleneck the step is replayed with what others wait for
-taking no time.
+cascaded redistribution). A chain of waits ends at a thread that waits for no other, or
+at a group whose members wait for each other only. For each bottleneck the step is
+replayed with what others wait for taking no time.
 
 With switches of threads (perf sched script, perf script, trace-cmd report, or a
 Perfetto trace with ftrace events), waits of threads for threads, disk and network are

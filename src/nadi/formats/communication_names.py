@@ -18,6 +18,13 @@ __all__ = [
 _COMM_KERNEL = re.compile(
     r"(nccl|rccl|msccl|oneccl)\w*kernel|ncclsymk|oneccl_|oneapi::ccl::", re.IGNORECASE
 )
+# kernels that communicate without NCCL: of serving engines and of expert parallelism
+_ALL_REDUCE_KERNEL = re.compile(
+    r"\bcross_device_reduce|allreduce_fusion_kernel|quick_?reduce", re.IGNORECASE
+)
+_OTHER_LIBRARIES = re.compile(
+    r"\bdeep_ep::|\bep::(?:internode|intranode)::|nvshmem|mscclpp", re.IGNORECASE
+)
 _TOLD_BY_CALL = re.compile(r"SendRecv|Generic", re.IGNORECASE)
 # NCCL's send and receive name both ranks too, counted within the group: nccl:send 0->1
 _HOST_COMM = re.compile(r"^(?:gloo|nccl|mpi|ucc|xccl):(\w+)(?: (\d{1,9})(->|<-)(\d{1,9}))?$")
@@ -43,9 +50,12 @@ _SQUEEZED = (
 def comm_type_of_kernel(name: str) -> str:
     """Return the communication that a device kernel performs.
 
-    ``none`` if it performs none, ``other`` if its name does not say which (RCCL's generic kernel).
+    ``none`` if it performs none, ``other`` if its name does not say which (RCCL's generic kernel,
+    the kernels of expert parallelism).
     """
-    if not _COMM_KERNEL.search(name):
+    if _ALL_REDUCE_KERNEL.search(name):
+        return "all_reduce"
+    if not (_COMM_KERNEL.search(name) or _OTHER_LIBRARIES.search(name)):
         return "none"
     found = comm_type_of_text(name)
     return "other" if found == "none" else found

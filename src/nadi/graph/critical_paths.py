@@ -215,6 +215,7 @@ def _stretches(
 ) -> Stretches:
     """Split the time before each vertex into the time of its edge and the delay after that."""
     kinds = graph.edge_kind.copy()
+    kinds[_transfers(graph, edge)] = EdgeKind.COMMUNICATION
     kinds[_unexplained(graph, vertices, edge)] = len(EdgeKind)  # counts as delays do
     edges = EdgeTimes(graph.delay, graph.weight, graph.edge_op, kinds)
     # up to two per vertex; the operating system allocates no memory for unused entries
@@ -226,6 +227,15 @@ def _stretches(
         vertices, edge, reached, begin, graph.num_ops, edges, _PATH_CODE, room
     )
     return Stretches(*(column[first:] for column in room))
+
+
+def _transfers(graph: EventGraph, edge: Ints) -> Ints:
+    """Return the edges of a path that are a part of the time of a communicating kernel."""
+    edge = edge[edge >= 0]
+    edge = edge[(graph.edge_kind[edge] == EdgeKind.KERNEL) & (graph.edge_op[edge] >= 0)]
+    talks = (graph.gather("comm_type", graph.edge_op[edge]) != "none").to_numpy()
+    found: Ints = edge[talks]
+    return found
 
 
 def _unexplained(graph: EventGraph, vertices: Ints, edge: Ints) -> Ints:

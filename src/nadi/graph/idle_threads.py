@@ -51,11 +51,12 @@ class ThreadWaits(NamedTuple):
 def thread_waits(graph: EventGraph) -> ThreadWaits:
     """Find the waits of all threads.
 
-    A wait is time between operations, or a delay of a thread, of a millisecond or more: Python
-    between two operations takes less. Where Python functions are recorded, only calls count that
-    wait, such as ``sleep``, however short, and so does the time in ``DataLoader`` with worker
-    processes. What a thread waits for on another recorded thread or rank is no wait here: the
-    graph has it as a dependency. O(operations log operations).
+    A wait is time between operations, from what a thread does to what another one does after it,
+    or a delay of a thread, of a millisecond or more: Python between two operations takes less.
+    Where Python functions are recorded, only calls count that wait, such as ``sleep``, however
+    short, and so does the time in ``DataLoader`` with worker processes. What a thread waits for on
+    another recorded thread or rank is no wait here: the graph has it as a dependency.
+    O(operations log operations).
     """
     found = _every_gap(graph)
     category = graph.gather("category", np.maximum(found.around, 0))
@@ -69,7 +70,7 @@ def thread_waits(graph: EventGraph) -> ThreadWaits:
 
 
 def _every_gap(graph: EventGraph) -> ThreadWaits:
-    """Return all times between operations, and delays of threads that have run before."""
+    """Return all times between operations or threads, and delays of threads that ran before."""
     into = graph.destinations
     own = 2 * graph.num_ops
     is_gap = (graph.edge_kind == EdgeKind.HOST_GAP) & (into < own)
@@ -85,7 +86,18 @@ def _every_gap(graph: EventGraph) -> ThreadWaits:
     none = np.full(late.size, -1, dtype=np.int64)
     edges = (gap, into[gap], graph.edge_op[gap], np.full(gap.size, -1), lasts[gap])
     delays = (none, late, around, none, graph.delay[late])
-    return ThreadWaits(*(np.append(*pair) for pair in zip(edges, delays, strict=True)))
+    parts = zip(edges, _handed_over(graph, works), delays, strict=True)
+    return ThreadWaits(*(np.concatenate(three) for three in parts))
+
+
+def _handed_over(graph: EventGraph, works: Bools) -> tuple[Ints, ...]:
+    """Return the times from a thread to what another one does after it: that one may sleep."""
+    into = graph.destinations
+    launched = np.append(works, False)[np.minimum(into // 2, graph.num_ops)]
+    edge = np.flatnonzero((graph.edge_kind == EdgeKind.LAUNCH) & launched & (graph.weight > 0))
+    op = into[edge] // 2
+    none = np.full(edge.size, -1, dtype=np.int64)
+    return edge, into[edge], graph.op_parent[op], none, graph.weight[edge]
 
 
 def _next_ops(graph: EventGraph, vertices: Ints) -> Ints:

@@ -139,16 +139,17 @@ def _fill_sections(
     operators = np.flatnonzero(outer == np.arange(graph.num_ops))
     operators = operators[np.argsort(graph.time[2 * operators], kind="stable")]
     code = graph.names(operators).rank("dense").to_numpy()
-    used = uses.with_columns(step=step[uses["op"].to_numpy()])
-    sizes = dict(used.group_by("step").agg(pl.col("storage").n_unique()).iter_rows())
-    for one, parameters in sizes.items():
-        mine = step[operators] == one
+    place = np.empty(graph.num_ops, dtype=np.int64)
+    place[operators] = np.arange(operators.size)
+    first = uses.with_columns(step=step[uses["op"].to_numpy()], place=place[uses["op"].to_numpy()])
+    first = first.group_by("step", "storage").agg(pl.col("place").min())
+    for (one,), each in first.group_by("step", maintain_order=True):
+        mine = np.flatnonzero(step[operators] == one)
         ops, names = operators[mine], code[mine]
-        if ops.size % parameters:
+        length = _section_length(names, np.searchsorted(mine, np.sort(each["place"].to_numpy())))
+        if not length:
             continue
-        sections = ops.reshape(parameters, -1)
-        if (names.reshape(parameters, -1) != names[: sections.shape[1]]).any():
-            continue
+        sections = ops.reshape(-1, length)
         of_section = found[sections].max(axis=1, keepdims=True)
         if ((found[sections] >= 0) & (found[sections] != of_section)).any():
             continue
@@ -159,3 +160,30 @@ def _fill_sections(
         following = np.append(graph.time[2 * sections[1:, 0]], graph.time[2 * ops[-1] + 1])
         between = (number >= 0) & (end <= following[number])
         found[inner[between]] = of_section[number[between], 0]
+
+
+def _section_length(names: Ints, first: Ints) -> int:
+    """Return after how many operators an optimizer's step does the same for the next parameter.
+
+    Parameters
+    ----------
+    names
+        int64: a number for the name of each operator of the step, in order.
+    first
+        int64, ascending: where the gradient of each known parameter is first used. Parameters that
+        belong to no module are not known.
+
+    Returns
+    -------
+    int
+        0 if the step does not repeat.
+    """
+    apart = int(np.gcd.reduce(np.diff(first)))
+    if not apart or names.size % apart:
+        return 0
+    # with parameters that are not known between them, two known ones are several sections apart
+    all_known = names.size == apart * first.size
+    for length in [apart] if all_known else range(1, apart + 1):
+        if apart % length == 0 and (names.reshape(-1, length) == names[:length]).all():
+            return length
+    return 0

@@ -163,24 +163,36 @@ def link_files(
     tasks = _tasks(found, paths, locate(output), to, _Options(schema, force))
     for task in tasks:
         _check_target(task, overwrite=overwrite)
-    place = locate(output)
+    done, job = _linked_ranks(tasks, locate(output), executor, progress, overwrite=overwrite)
+    return Linking(
+        files=tuple(file for file, _ in done),
+        num_collectives=job.num_collectives,
+        issues=pl.concat([job.issues, found.issues]),
+    )
+
+
+def _linked_ranks(
+    tasks: list[_Task],
+    place: Path,
+    executor: Executor | None,
+    progress: Callable[[str], None],
+    *,
+    overwrite: bool,
+) -> tuple[list[tuple[LinkedFile, Trace]], Job]:
+    """Link and write all ranks, whose files appear in the folder together; a file is its own."""
+    is_file = tasks[0].target == str(place)
+    target_of = {locate(task.target).name: task.target for task in tasks}
     with (
-        nullcontext(place.parent)
-        if tasks[0].target == str(place)
-        else whole_folder(place, overwrite=overwrite) as inside
-    ):
-        target_of = {task.rank: task.target for task in tasks}
+        nullcontext(place.parent) if is_file else whole_folder(place, overwrite=overwrite)
+    ) as inside:
         tasks = [replace(task, target=str(inside / locate(task.target).name)) for task in tasks]
         done = _run(tasks, executor, progress)
         job = link_job([communication for _, communication in done])
         if again := _tasks_again(tasks, done, job):
             rewritten = {pair[0].rank: pair for pair in _run(again, executor, progress)}
             done = [rewritten.get(pair[0].rank, pair) for pair in done]
-    return Linking(
-        files=tuple(replace(file, target=target_of.get(file.rank, str(place))) for file, _ in done),
-        num_collectives=job.num_collectives,
-        issues=pl.concat([job.issues, found.issues]),
-    )
+    named = [(replace(file, target=target_of[locate(file.target).name]), t) for file, t in done]
+    return named, job
 
 
 def _check_target(task: _Task, *, overwrite: bool) -> None:

@@ -98,5 +98,7 @@ def _fits(kind: Any, parameter: str, value: Any) -> bool:
     if name == "StringType":
         return value in STRINGS.get(parameter, ())
     if name == "DeviceObjType":  # the chosen one is given instead
-        return isinstance(value, str) and value.partition(":")[0] in _DEVICES
+        return (
+            parameter == "device" and isinstance(value, str) and value.partition(":")[0] in _DEVICES
+        )
     return name == "GeneratorType" and value is None

@@ -176,7 +176,7 @@ def _drawn(given: Mapping[str, Any]) -> int | None:
 
 
 def _counted(given: Mapping[str, Any]) -> int | None:
-    start, end, step = given.get("start", 0), given.get("end"), given.get("step", 1)
+    start, end, step = given.get("start", 0), given.get("end", -1), given.get("step", 1)
     if not _whole(start) or not _whole(end) or not _whole(step, 1):
         return None
     return max(int(end), 1)

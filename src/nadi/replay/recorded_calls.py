@@ -367,9 +367,9 @@ def _tensor(value: Any, shape: Any, kind: str, strides: Any) -> TensorArgument |
         return None  # a tensor that is undefined
     tensor, storage, offset, _, _, device = value[:_TENSOR_FIELDS]
     itemsize = ITEMSIZE.get(found[1], 0)
-    sizes = [offset, *shape, *strides]
-    numbers = all(type(one) is int for one in (tensor, storage, *sizes))
-    if not numbers or not itemsize or not all(0 <= one < _LARGEST for one in sizes):
+    extents = [offset, *shape, *strides]
+    numbers = all(type(one) is int for one in (tensor, storage, *extents))
+    if not numbers or not itemsize or not all(0 <= one < _LARGEST for one in extents):
         return Unrecorded(kind)
     sizes = tuple(shape)
     steps = tuple(strides) if len(strides) == len(sizes) else _contiguous(sizes)

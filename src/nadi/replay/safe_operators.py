@@ -23,12 +23,12 @@ ceil celu clamp clamp_max clamp_min clip conj_physical copysign cos cosh cumprod
 digamma div divide dropout elu eq erf erfc erfinv exp exp2 expm1 feature_alpha_dropout
 feature_dropout fill fix floor floor_divide fmod frac gcd ge gelu greater greater_equal gt
 hardsigmoid hardswish hardtanh heaviside hypot i0 lcm ldexp le leaky_relu lerp less less_equal
-lgamma log log10 log1p log2 logical_and logical_not logical_or logical_xor logit lt masked_fill mish mul
-multiply nan_to_num ne neg negative nextafter not_equal polygamma pow rad2deg reciprocal relu relu6
-remainder renorm round rrelu rsqrt selu sgn sigmoid sign silu sin sinc sinh sqrt square sub subtract tan tanh
-threshold tril triu true_divide trunc xlogy zero alpha_dropout
-index_add index_copy index_fill index_put index_reduce masked_scatter put scatter scatter_add
-scatter_reduce addbmm addmm addmv addr baddbmm bernoulli fill_diagonal
+lgamma log log10 log1p log2 logical_and logical_not logical_or logical_xor logit lt masked_fill
+mish mul multiply nan_to_num ne neg negative nextafter not_equal polygamma pow rad2deg reciprocal
+relu relu6 remainder renorm round rrelu rsqrt selu sgn sigmoid sign silu sin sinc sinh sqrt square
+sub subtract tan tanh threshold tril triu true_divide trunc xlogy zero alpha_dropout index_add
+index_copy index_fill index_put index_reduce masked_scatter put scatter scatter_add scatter_reduce
+addbmm addmm addmv addr baddbmm bernoulli fill_diagonal
 """
 _ELEMENTWISE = """
 __and__ __iand__ __ilshift__ __ior__ __irshift__ __ixor__ __lshift__ __or__ __rshift__ __xor__

@@ -21,6 +21,7 @@ _NAMED = 3  # changes in the first lines
 def describe_diff(found: ComparedRuns) -> dict[str, Any]:
     """Compute the JSON output: every row of every table."""
     return {
+        "of": found.of,
         "before_ns": found.before_ns,
         "after_ns": found.after_ns,
         "change_ns": found.after_ns - found.before_ns,
@@ -44,10 +45,10 @@ def print_diff(found: ComparedRuns, console: Console, top: int = TOP) -> None:
     slower = "slower" if change > 0 else "faster"
     share = 100 * abs(change) / found.before_ns if found.before_ns else 0.0
     if change == 0:
-        console.print(f"step: {_time(found.before_ns)} in both", style="bold", markup=False)
+        console.print(f"{found.of}: {_time(found.before_ns)} in both", style="bold", markup=False)
     else:
         console.print(
-            f"step: {_time(found.before_ns)} -> {_time(found.after_ns)}, "
+            f"{found.of}: {_time(found.before_ns)} -> {_time(found.after_ns)}, "
             f"{_time(abs(change))} ({share:.1f} %) {slower}",
             style="bold", markup=False,
         )  # fmt: skip
@@ -56,17 +57,17 @@ def print_diff(found: ComparedRuns, console: Console, top: int = TOP) -> None:
         _print_reasons(found, change, console)
     other_vendor = found.vendors[0] != found.vendors[1] and all(found.vendors)
     path = found.path.filter(_own_change().abs() > _SLIGHT * found.before_ns)
-    _print_rows("critical path, per step", path, ("kind", "cause"), console, top)
+    _print_rows(f"critical path, per {found.of}", path, ("kind", "cause"), console, top)
     kernels = found.kernels.filter(pl.col("state") != "same")
     by = "operator and class" if other_vendor else "name"
-    _print_rows(f"device work by {by}, per step", kernels, ("state",), console, top)
+    _print_rows(f"device work by {by}, per {found.of}", kernels, ("state",), console, top)
     if found.modules.height:
         modules = _host_and_device(found.modules, pl.col("module"))
-        title = "modules without those in them, host and device, per step"
+        title = f"modules without those in them, host and device, per {found.of}"
         _print_rows(title, modules, ("state",), console, top)
     last = pl.col("path").str.split(" > ").list.tail(2).list.join(" > ")
     calls = _host_and_device(found.calls, last)
-    _print_rows("calls, host and device, per step", calls, ("state",), console, top)
+    _print_rows(f"calls, host and device, per {found.of}", calls, ("state",), console, top)
     ranks = found.steps.group_by(pl.col("rank").cast(pl.String).alias("name"), maintain_order=True)
     means = ranks.agg(pl.mean("before_ns", "after_ns", "change_ns"))
     if means.height > 1 and (means["change_ns"] != 0).any():

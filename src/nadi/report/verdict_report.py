@@ -127,6 +127,8 @@ def _what_exceeds(excess: Excess, steps: int) -> str:
             ratio = excess.operators / excess.others_operators
             return f"it runs {ratio:.1f} times as many operators ({own} against {usual}), {where}"
         return f"it does more than the others, {where}"
+    if excess.has_other_shapes:
+        return f"the same operators work on other shapes than on the others, {where}"
     if excess.factor:
         return f"nearly all that it does takes {excess.factor:.1f} times as long, {where}"
     return f"the same operations take longer than on the others, {where}"
@@ -186,7 +188,8 @@ def _host(verdict: Verdict, window: str) -> list[str]:
     else:
         first += ", in operators on the CPU"
     leads = verdict.leading
-    parts = [f"most in {_led(leads)}" if leads.name
+    before = "waits before " if leads.is_wait else ""
+    parts = [f"most in {before}{_led(leads)}" if leads.name
              else f"most in no operator ({format_ns(leads.time_ns)})"]  # fmt: skip
     others = {"between operations": verdict.gaps_ns, "runtime calls": verdict.calls_ns}
     for what, time in others.items():

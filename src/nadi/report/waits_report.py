@@ -90,10 +90,10 @@ def print_waits(found: Waits, console: Console) -> None:
         )
     knots = [" and ".join(knot) for knot in data["knots"]]
     if knots:
-        console.print(Text(printable(f"knots (waited for, and waiting for nobody outside): "
-                                     f"{'; '.join(knots[:TOP])}")))  # fmt: skip
+        console.print(Text(printable(f"ends of chains of waits (others wait for them, and they for "
+                                     f"no other): {'; '.join(knots[:TOP])}")))  # fmt: skip
     else:
-        console.print("no knots: nobody waits for 1 % of the window")
+        console.print("no chains of waits: nobody waits for 1 % of the window")
     _print_waits(data, console)
 
 
@@ -101,7 +101,7 @@ def _print_bottlenecks(data: dict[str, Any], console: Console) -> None:
     table = make_table(
         "bottlenecks: gain if what others wait for took no time",
         **{"bottleneck": "left", "gain": "right", "share": "right", "waited for": "right",
-           "knot": "left", "by": "left", "meanwhile": "left"},
+           "end of chain": "left", "by": "left", "meanwhile": "left"},
     )  # fmt: skip
     for one in data["bottlenecks"][:TOP]:
         operations = one["operations"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import asin, hypot, inf, pi, sin, sqrt
 from statistics import NormalDist
@@ -14,7 +14,7 @@ import numpy as np
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.inferred_edges import unconfirmed_edges
 from nadi.graph.replay import Replay, replay_graph
-from nadi.graph.windows import Window
+from nadi.graph.windows import Window, step_times
 from nadi.model.arrays import Ints
 from nadi.whatif.typical_steps import FEWEST_STEPS, with_typical_steps
 
@@ -105,7 +105,7 @@ def interval_of(
     if not shorter.total and not longer.total:
         return Interval(measured, measured, 0, 0, len(window.steps or (window,)))
     steps = window.steps or (window,)
-    before, after = (_periods(steps, window, time) for time in (graph.time, replay.time))
+    before, after = (step_times(graph, steps, time) for time in (graph.time, replay.time))
     of_steps = _error_of_share(before - after, before)
     quantile = NormalDist().inv_cdf((1 + level) / 2)
     likely = _typical_gain(graph, window, change, gain)
@@ -232,12 +232,3 @@ def _length_without_delays(graph: EventGraph, window: Window) -> int:
     waits = np.diff(graph.in_ptr) > 0
     eager = replace(graph, delay=np.where(waits, 0, graph.delay))
     return window.length(replay_graph(eager).time)
-
-
-def _periods(steps: Sequence[Window], window: Window, time: Ints) -> Ints:
-    """Return the time from the end of the step before to the end of each step.
-
-    Steps of several ranks may overlap; their periods do not. A straggler sets the ends.
-    """
-    ends = [step.end(time) for step in steps[:-1]]
-    return np.diff([window.start(time), *ends, window.end(time)])

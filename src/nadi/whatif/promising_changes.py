@@ -13,7 +13,7 @@ import polars as pl
 from nadi.analyze.rank_excess import Excess
 from nadi.errors import UsageError, checked
 from nadi.graph.critical_paths import CriticalPath
-from nadi.graph.event_graph import EventGraph
+from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.idle_threads import ThreadWaits, thread_waits
 from nadi.graph.windows import Window
 from nadi.model.kernel_classes import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
@@ -138,7 +138,8 @@ def _candidates(
     waits = thread_waits(graph)
     waits = waits.chosen(np.isin(waits.vertex, path.vertices))
     yield from _without_waits(graph, waits)
-    if times["host gap"] > 2 * waits.time_ns[waits.edge >= 0].sum():  # else waits are most of it
+    is_gap = (waits.edge >= 0) & (graph.edge_kind[waits.edge] == EdgeKind.HOST_GAP)
+    if times["host gap"] > 2 * waits.time_ns[is_gap].sum():  # else waits are most of it
         yield NoGaps(), ""
     yield from _faster_threads(graph, path)
     if mark and times["host op"] + times["host gap"] >= _WORTH_CAPTURING * path.length:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 import numpy as np
 import polars as pl
 
-from nadi.graph.event_graph import EventGraph
-from nadi.graph.windows import Window, operations_of_step
-from nadi.model.arrays import text_codes
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.windows import MARK, Window, operations_of_step
+from nadi.model.arrays import Ints, text_codes
 
 __all__ = ["FEWEST_STEPS", "with_typical_steps"]
 
@@ -25,7 +26,7 @@ def with_typical_steps(graph: EventGraph, steps: Sequence[Window]) -> EventGraph
     What a thread waits for the processor, or a machine is slow for, is in the time of whatever ran
     then. It is seldom the same in most steps, so that the median over steps does not contain it.
     Times are compared over the steps by the names at both ends and by their order. Those that do
-    not occur as often in each step stay as recorded.
+    not occur as often in each step stay as recorded. What recording costs is left out, by operator.
 
     Parameters
     ----------
@@ -39,12 +40,13 @@ def with_typical_steps(graph: EventGraph, steps: Sequence[Window]) -> EventGraph
     """
     if len(steps) < FEWEST_STEPS:
         return graph
-    step_of = np.full(graph.num_ops + 1, -1, dtype=np.int32)  # the last is none
+    step_of = np.full(graph.num_ops + 1, -1, dtype=np.int64)  # the last is none
     for number, step in enumerate(steps):
         step_of[:-1][operations_of_step(graph, list(steps), step)] = number
     vertex, source = graph.destinations, graph.in_src
     into, out_of = (np.minimum(ends // 2, graph.num_ops) for ends in (vertex, source))
-    name = np.append(text_codes(graph.op_names), -1)
+    marks = graph.op_names.str.replace(rf"^{MARK}#\d+$", MARK)  # each step has another number
+    name = np.append(text_codes(marks), -1)
     thread = np.append(graph.numbers("thread"), -1)
     trace = np.append(graph.op_trace, -1)
     times = pl.DataFrame({
@@ -63,4 +65,26 @@ def with_typical_steps(graph: EventGraph, steps: Sequence[Window]) -> EventGraph
     typical = alike.select("edge", pl.col("weight").median().over(*_SAME, "place"))
     weight = graph.weight.copy()
     weight[typical["edge"].to_numpy()] = np.rint(typical["weight"].to_numpy()).astype(np.int64)
-    return graph.with_weights(weight)
+    return graph.with_weights(weight - _recording_costs(graph, weight, step_of, len(steps)))
+
+
+def _recording_costs(graph: EventGraph, weight: Ints, step_of: Ints, num_steps: int) -> Ints:
+    """Return how much of the time of each edge recording costs; int64 ns, shape (edges,).
+
+    Each operator of a rank costs the same: what its steps take longer than those without a
+    recorder, which ``nadi collect`` measures too, divided by their operators.
+    """
+    costs = np.zeros(graph.num_edges, dtype=np.int64)
+    ends = graph.edge_kind == EdgeKind.HOST_OP
+    op = graph.edge_op
+    ends &= (graph.destinations == 2 * op + 1) & (step_of[op] >= 0)
+    for number, trace in enumerate(graph.job.traces):
+        lengths = trace.step_lengths
+        if lengths is None or not lengths.timed_ns or not lengths.unrecorded_ns:
+            continue
+        longer = median(lengths.timed_ns) - median(lengths.unrecorded_ns)
+        mine = np.flatnonzero(ends)[graph.op_trace[op[ends]] == number]
+        if mine.size and longer > 0:
+            each = round(longer * num_steps / mine.size)
+            costs[mine] = np.minimum(weight[mine], each)
+    return costs

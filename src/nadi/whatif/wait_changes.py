@@ -9,6 +9,7 @@ import numpy as np
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.idle_threads import ThreadWaits, thread_waits
+from nadi.graph.replay import replay_graph
 from nadi.units import format_count, plain_number
 from nadi.whatif.selection import Selection, select, within
 
@@ -41,9 +42,15 @@ class ScaleWait:
         Raises
         ------
         UsageError
-            If no wait is selected.
+            If no wait is selected, and none was removed before.
         """
         waits = selected_waits(graph, self.selection)
+        if not waits.edge.size and _is_as_measured(graph):
+            count = format_count(thread_waits(graph).edge.size)
+            raise UsageError(
+                str(self), f"selects none of the {count} waits",
+                "in= names what a thread waits in, all else the operation that follows",
+            )  # fmt: skip
         waits = waits.chosen(graph.time[waits.vertex] - waits.time_ns >= since)
         if float(waits.time_ns.sum()) * self.factor >= _LONGEST_NS:
             raise UsageError(str(self), "the step would exceed a century", "give a smaller factor")
@@ -60,7 +67,7 @@ def selected_waits(graph: EventGraph, selection: Selection) -> ThreadWaits:
     Raises
     ------
     UsageError
-        If there are none.
+        If the names or conditions fit no operation.
     """
     waits = thread_waits(graph)
     found = np.ones(waits.edge.size, dtype=np.bool_)
@@ -69,9 +76,9 @@ def selected_waits(graph: EventGraph, selection: Selection) -> ThreadWaits:
         found &= np.append(select(graph, others), False)[waits.next_op]
     if selection.inside:
         found &= np.append(within(graph, selection), False)[waits.around]
-    if not found.any():
-        raise UsageError(
-            f"wait {selection}", f"selects none of the {format_count(found.size)} waits",
-            "in= names what a thread waits in, all else the operation that follows",
-        )  # fmt: skip
     return waits.chosen(found)
+
+
+def _is_as_measured(graph: EventGraph) -> bool:
+    """Return whether no earlier change has been made, which may have removed all waits."""
+    return bool((replay_graph(graph).time == graph.time).all())

@@ -16,19 +16,14 @@ __all__ = ["KERNEL_TYPES", "is_communication", "kernel_type_codes"]
 KERNEL_TYPES = ("computation", "communication", "memory")
 """Memory is copies and memory sets; computation is every other kernel that does not communicate."""
 
-# kernels that communicate without NCCL: of expert parallelism and of serving engines
 _COPIES = re.compile(r"^dma_")  # of devices without a category for copies
-_OTHER_LIBRARIES = re.compile(
-    r"\bdeep_ep::|\bep::(?:internode|intranode)::|nvshmem|mscclpp|\bcross_device_reduce|allreduce_fusion_kernel|quick_?reduce",
-    re.IGNORECASE,
-)
 _COMPUTATION, _COMMUNICATION, _MEMORY = range(len(KERNEL_TYPES))
 
 
 @cache
 def is_communication(name: str) -> bool:
     """Return whether a kernel communicates, by its name."""
-    return comm_type_of_kernel(name) != "none" or _OTHER_LIBRARIES.search(name) is not None
+    return comm_type_of_kernel(name) != "none"
 
 
 def kernel_type_codes(name: pl.Series, category: pl.Series) -> Ints:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.graph.build.edge_list import Limits, make_limits
+from nadi.graph.build.loader_edges import loader_edges
 from nadi.graph.build.rank_vertices import RankOps
 from nadi.graph.event_graph import EdgeKind, Edges, make_edges
 from nadi.graph.overheads import (
@@ -39,8 +40,9 @@ def waiting_edges(
     syncs, returned = _sync_edges(rank, deps, overheads)
     hand_overs, taken_over = _hand_over_edges(rank, deps, overheads)
     events = _event_edges(rank, deps, overheads)
-    edges = [launches, _stream_edges(rank, deps, overheads), events, syncs, hand_overs]
-    return edges, [launched, returned, taken_over]
+    loads, loaded = loader_edges(rank)
+    edges = [launches, _stream_edges(rank, deps, overheads), events, syncs, hand_overs, loads]
+    return edges, [launched, returned, taken_over, loaded]
 
 
 def device_edges(rank: RankOps, waits_for_others: Ints) -> Edges:

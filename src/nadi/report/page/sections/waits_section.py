@@ -29,11 +29,11 @@ def render(figures: Figures) -> str:
             text(row["waiters"][0] if row["waiters"] else ""),
             text(meanwhile),
         ])  # fmt: skip
-    columns = ["bottleneck*", "gain#", "share#", "waited for#", "knot", "waits longest*",
+    columns = ["bottleneck*", "gain#", "share#", "waited for#", "end of chain", "waits longest*",
                "meanwhile*"]  # fmt: skip
     title = "Gain if what others wait for took no time"
     knots = [" and ".join(knot) for knot in figures.get("waits", "knots", otherwise=[])]
-    said = f"<p>Knots: {text('; '.join(knots))}</p>" if knots else ""
+    said = f"<p>Ends of chains of waits: {text('; '.join(knots))}</p>" if knots else ""
     return table(title, columns, rows) + said + _waits(figures)
 
 

@@ -1,0 +1,57 @@
+"""The shapes of the operands of operators, by name: whether two do the same work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import polars as pl
+
+from nadi.graph.event_graph import EventGraph
+from nadi.graph.windows import Window
+
+__all__ = ["Shapes", "shapes_in", "with_other_shapes"]
+
+Shapes = dict[str, frozenset[str]]
+"""Of each operator, all that is stated of the shapes of its operands, as text."""
+
+_STATED = "inputs.shapes"
+_IN_ARGUMENTS = r'"Input Dims"\s*:\s*(\[[^"]*\])'
+
+
+def shapes_in(graph: EventGraph, window: Window, traces: Iterable[int] | None = None) -> Shapes:
+    """Return the shapes of the operands of the operators that begin in a window.
+
+    Parameters
+    ----------
+    traces
+        Positions in ``graph.job.traces``; all by default.
+
+    Returns
+    -------
+    dict
+        Without operators of which the recording states no shapes. O(operations).
+    """
+    begin, end = window.start(graph.time), window.end(graph.time)
+    start = graph.time[0 : 2 * graph.num_ops : 2]
+    inside = np.append((start >= begin) & (start <= end), False)
+    found: dict[str, set[str]] = {}
+    for number in range(len(graph.job.traces)) if traces is None else traces:
+        trace, op = graph.job.traces[number], graph.ops_of_rows(number)
+        attrs = trace.attrs.filter(pl.col("name").cast(pl.String).is_in([_STATED, "args"]))
+        attrs = attrs.filter(pl.Series(inside[op[attrs["node"].to_numpy()]]))
+        is_stated = pl.col("name").cast(pl.String) == _STATED
+        text = (
+            pl.when(is_stated).then("value").otherwise(pl.col("value").str.extract(_IN_ARGUMENTS))
+        )
+        stated = attrs.select("node", text=text.str.replace_all(" ", "")).drop_nulls()
+        names = trace.nodes["name"].gather(stated["node"]).cast(pl.String)
+        pairs = stated.select(pl.Series("name", names, dtype=pl.String), "text").unique()
+        for name, shapes in pairs.iter_rows():
+            found.setdefault(name, set()).add(shapes)
+    return {name: frozenset(shapes) for name, shapes in found.items()}
+
+
+def with_other_shapes(one: Shapes, other: Shapes) -> set[str]:
+    """Return the operators of both whose operands have other shapes in one than in the other."""
+    return {name for name in one.keys() & other.keys() if one[name] != other[name]}

@@ -1,0 +1,66 @@
+"""Readers of small files, called alone: thousands of inputs a second, where a command takes long.
+
+What each reads is a file that :mod:`tests.fuzz.commands` has too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nadi
+from nadi.formats.nccl_log import parse_nccl_log
+from nadi.formats.nccl_tests import parse_nccl_tests
+from nadi.formats.settings_text import parse_settings
+from nadi.formats.switches.perfetto_switches import decode_perfetto_switches
+from nadi.formats.switches.switch_text import decode_switch_text
+from nadi.generate.llm.model_description import language_model_from
+from nadi.generate.networks.network_file import network_from
+from nadi.placement.offload_machine_file import parse_offload_machine
+from nadi.simulator.machine.system_file import system_from
+from tests.fuzz.commands import COMMANDS, damaged
+
+__all__ = ["READERS", "Reader", "try_reader"]
+
+
+class Reader(NamedTuple):
+    """A reader, and the file of a command that it reads."""
+
+    command: str
+    file: str
+    read: Callable[[bytes], Any]
+
+
+def _settings(make: Callable[[Any, str], Any], suffix: str, content: bytes) -> Any:
+    return make(parse_settings(content, suffix, "f", "file"), "f")
+
+
+READERS: dict[str, Reader] = {
+    "read-nccl-tests": Reader("measured", "all_reduce.txt", lambda c: parse_nccl_tests(c, "f")),
+    "read-nccl-log": Reader("nccl-log", "nccl.log", lambda c: parse_nccl_log(c, "f")),
+    "read-switches": Reader("switches", "s.txt", decode_switch_text),
+    "read-packets": Reader("switch-packets", "s.pftrace", decode_perfetto_switches),
+    "read-system": Reader("collective", "system.toml", partial(_settings, system_from, ".toml")),
+    "read-model": Reader("estimate", "model.json", partial(_settings, language_model_from, ".json")),
+    "read-network": Reader("generate", "network.toml", partial(_settings, network_from, ".toml")),
+    "read-offload": Reader("generate", "t4.toml", lambda c: parse_offload_machine(c, ".toml", "f")),
+    "read-yaml": Reader("estimate", "plan.json", partial(_settings, lambda found, _: found, ".yaml")),
+}  # fmt: skip
+"""By name; each is a target of its own."""
+
+
+def try_reader(reader: Reader, seed: str, _: Path) -> bool:
+    """Read a damaged file; tells whether it was taken."""
+    chance = random.Random(seed)
+    content = COMMANDS[reader.command].files()[reader.file]
+    for _again in range(chance.choice((1, 1, 1, 2))):
+        content = damaged(content, content, reader.file, chance)
+    try:
+        reader.read(content)
+    except nadi.NadiError as error:
+        assert str(error).isprintable(), error
+        return False
+    return True
