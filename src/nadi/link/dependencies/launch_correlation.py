@@ -47,7 +47,7 @@ def launcher_rows(trace: Trace) -> Ints:
 
 
 def _calls_in_order(trace: Trace, calls: Ints, work: Ints) -> Ints:
-    """Return the call of each of gloo's works without an id; the recorder may end before it has one.
+    """Return the call of each work of gloo without an id; the recorder may end before it has one.
 
     The k-th work of a type has the k-th call of that type, if there are as many, and each call
     begins before its work; else -1.
