@@ -40,13 +40,14 @@ def launcher_rows(trace: Trace) -> Ints:
     launcher[done] = find_rows(rf_id[asked], asked, rf_id[done], nearest=True)
     without = np.flatnonzero(is_done & (rf_id <= 0))
     if without.size:
-        calls = np.flatnonzero(host_work(trace, "c10d::") & (rf_id <= 0))
-        launcher[without] = _calls_in_order(trace, calls, without)
+        calls = np.flatnonzero(host_work(trace, "c10d::"))
+        left = calls[~np.isin(calls, launcher[done])]
+        launcher[without] = _calls_in_order(trace, left, without)
     return launcher
 
 
 def _calls_in_order(trace: Trace, calls: Ints, work: Ints) -> Ints:
-    """Return the call of each of gloo's works, where the steps have no record function ids.
+    """Return the call of each work of gloo without an id; the recorder may end before it has one.
 
     The k-th work of a type has the k-th call of that type, if there are as many, and each call
     begins before its work; else -1.
@@ -70,7 +71,7 @@ def _calls_in_order(trace: Trace, calls: Ints, work: Ints) -> Ints:
 
 def _type_of(name: str) -> str:
     """Return what ``c10d::allreduce_`` and ``gloo:all_reduce`` have in common."""
-    plain = name.rpartition(":")[2].replace("_", "")
+    plain = name.partition(" ")[0].rpartition(":")[2].replace("_", "")
     for ending in ("coalesced", "tensor", "into", "base"):
         plain = plain.removesuffix(ending)
     return "allreduce" if plain == "reducescatter" else plain  # as gloo runs it
