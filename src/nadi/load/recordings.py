@@ -14,6 +14,7 @@ from nadi.link.join_host_device import link_device, link_pair
 from nadi.link.join_ranks import link_job
 from nadi.load.discover import find_files, pair_recordings, recording_of
 from nadi.load.merged_ranks import split_ranks
+from nadi.load.recording_cost import recording_cost
 from nadi.load.step_files import one_per_rank
 from nadi.model.trace import Job, Trace
 
@@ -89,7 +90,7 @@ def load_recordings(
             else link_pair(hosts[host], trace, force=force, tensors=tensors)
         )
     job = link_job(linked)
-    job = replace(job, issues=pl.concat([job.issues, files.issues, left_out]))
+    job = replace(job, issues=pl.concat([job.issues, recording_cost(job), files.issues, left_out]))
     return job, sorted(as_read, key=lambda one: one.device.rank)
 
 

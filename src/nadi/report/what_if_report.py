@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from nadi.model.issues import summed_issues
 from nadi.pipeline.run_results import Answers
 from nadi.report.path_changes import path_by_kind
-from nadi.report.text_layout import make_table, name_cell, print_table
+from nadi.report.text_layout import make_table, name_cell, print_issues, print_table
 from nadi.units import format_ns, format_percent, format_range, printable
 from nadi.whatif.prediction_intervals import LEVEL, Interval
 from nadi.whatif.what_if_results import WhatIf
@@ -17,6 +19,7 @@ from nadi.whatif.what_if_results import WhatIf
 __all__ = ["describe_answers", "describe_interval", "print_answers", "print_if_one_step"]
 
 _LEVEL = f"{LEVEL:.0%} ".replace("%", " %")
+_OF_PREDICTIONS = ("job.recording-cost", "link.nested-steps")  # issues that bear on all of them
 _BETWEEN = "between operations"
 
 
@@ -89,6 +92,11 @@ def print_answers(answers: Answers, console: Console) -> None:
                 format_percent(limit["gain_ns"], measured),
             )  # fmt: skip
         print_table(table, console)
+    job = answers.graph.job
+    issues = summed_issues([*(trace.issues for trace in job.traces), job.issues])
+    print_issues(
+        issues.filter(pl.col("code").is_in(_OF_PREDICTIONS)).iter_rows(named=True), console
+    )
 
 
 def _print_table(
