@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from nadi.errors import NadiError
 from tests.amounts import examples
 from tests.fuzz.commands import COMMANDS, run_line
+from tests.fuzz.guided import KEPT
 from tests.fuzz.long import run_one
 from tests.fuzz.readers import READERS
 from tests.fuzz.targets import TARGETS
@@ -55,3 +58,10 @@ def test_commands_take_the_files_before_damage(name: str, tmp_path: Path) -> Non
         path.write_bytes(content)
     codes = [run_line(line.replace("@", f"{tmp_path}/").split()) for line in command.lines]
     assert codes.count(2) < len(codes)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_a_guided_run_kept(name: str) -> None:
+    for path in sorted((KEPT / name).glob("*")):
+        with suppress(NadiError):
+            READERS[name].read(path.read_bytes())
