@@ -151,8 +151,9 @@ def format_ns(nanoseconds: int) -> str:
 
 def format_range(low: int, high: int) -> str:
     """Write two durations with three significant digits, in one unit: ``310 to 412 ms``."""
+    longest = max(abs(low), abs(high))
     scale, unit = next(
-        ((scale, unit) for scale, unit in _TIME_UNITS if abs(high) >= scale), (1, "ns")
+        ((scale, unit) for scale, unit in _TIME_UNITS if longest >= scale), (1, "ns")
     )
     shown = [f"{nanoseconds / scale:.3g}" if abs(nanoseconds) < 1000 * scale else
              f"{nanoseconds / scale:.0f}" for nanoseconds in (low, high)]  # fmt: skip

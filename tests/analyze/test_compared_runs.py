@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import nadi
+from nadi.cli import main
 from tests.conftest import PairWriter
 
 
@@ -94,3 +95,123 @@ def test_modules_are_compared_without_those_in_them(tmp_path: Path) -> None:
     assert rows["Net_0"]["change_ns"] == 0
     assert found.modules["change_ns"].sum() == 0  # the step is as long as before
     assert rows["Net_0"]["count_before"] == 1
+
+
+NAMES = [f"aten::op{number}" for number in range(10)]
+
+
+def steps_of(folder: Path, ops: list[tuple[str, float]], **more: object) -> Path:
+    """Write two steps that each run the same operators, in us, without gaps."""
+    folder.mkdir()
+    pair = PairWriter(folder)
+    at = 0.0
+    for number in (1, 2):
+        whole = sum(length for _, length in ops)
+        pair.event(f"ProfilerStep#{number}", at, whole + 2, "user_annotation")
+        at += 1
+        for name, length in ops:
+            pair.op(name, at, length, **more)  # type: ignore[arg-type]
+            at += length
+        at += 1
+    pair.write()
+    return folder
+
+
+def test_what_runs_more_often_is_called_more_in_every_table(tmp_path: Path) -> None:
+    """Though each call is shorter, as copies of parts are."""
+    base = [("aten::mm", 100.0)]
+    few = steps_of(tmp_path / "a", [*base, *[("aten::copy_", 50.0)] * 3])
+    many = steps_of(tmp_path / "b", [*base, *[("aten::copy_", 2.0)] * 60])
+    for places, state in (((few, many), "called more"), ((many, few), "called less")):
+        found = nadi.pipeline.diff(*places)
+        assert found.path.filter(name="aten::copy_")["cause"].to_list() == [state]
+        assert found.calls.filter(path="aten::copy_")["state"].to_list() == [state]
+
+
+def test_what_takes_much_longer_and_runs_a_little_more_often_is_slower(tmp_path: Path) -> None:
+    before = steps_of(tmp_path / "a", [("aten::mm", 10.0)] * 20)
+    after = steps_of(tmp_path / "b", [("aten::mm", 30.0)] * 21)
+    found = nadi.pipeline.diff(before, after)
+    assert found.path.filter(name="aten::mm")["cause"].to_list() == ["slower"]
+
+
+@pytest.mark.parametrize("factor", [1.3, 0.8])
+def test_a_factor_of_all_that_did_not_change_is_the_machine(tmp_path: Path, factor: float) -> None:
+    lengths = [(name, 10.0 * (number + 1)) for number, name in enumerate(NAMES)]
+    slow = [(name, length * factor) for name, length in lengths]
+    slow[4] = (slow[4][0], 10 * slow[4][1])
+    found = nadi.pipeline.diff(steps_of(tmp_path / "a", lengths), steps_of(tmp_path / "b", slow))
+    assert found.speed.host == pytest.approx(factor)
+    assert found.path["name"][0] == "aten::op4"
+    own = (found.path["change_ns"] - found.path["machine_ns"]).to_list()
+    assert own[0] == pytest.approx(9 * factor * 50_000)
+    assert own[1:] == pytest.approx([0] * (len(own) - 1), abs=1_000)  # Python: 2 us in both
+    assert found.path["change_ns"].sum() == pytest.approx(found.after_ns - found.before_ns)
+    states = {
+        path.split(" > ")[-1]: state for path, state in found.calls.select("path", "state").rows()
+    }
+    assert states.pop("aten::op4") == "slower"
+    states.pop("ProfilerStep")
+    assert set(states.values()) == {"same"}
+
+
+def test_operands_of_other_shapes_are_no_slower_machine(tmp_path: Path) -> None:
+    lengths = [(name, 10.0 * (number + 1)) for number, name in enumerate(NAMES)]
+    before = steps_of(tmp_path / "a", lengths, **{"Input Dims": [[32, 8]]})
+    half = [(name, length / 2) for name, length in lengths]
+    after = steps_of(tmp_path / "b", half, **{"Input Dims": [[16, 8]]})
+    found = nadi.pipeline.diff(before, after)
+    assert found.speed.is_same
+    assert set(found.calls.filter(pl.col("path").str.contains("aten"))["state"]) == {"faster"}
+
+
+def test_few_operations_say_nothing_about_the_machine(tmp_path: Path) -> None:
+    before = steps_of(tmp_path / "a", [(name, 10.0) for name in NAMES[:6]])
+    after = steps_of(tmp_path / "b", [(name, 15.0) for name in NAMES[:6]])
+    assert nadi.pipeline.diff(before, after).speed.is_same
+
+
+def test_regions_that_are_compiled_now_come_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = steps_of(tmp_path / "a", [("aten::mm", 60.0), ("aten::add", 20.0)])
+    region = "Torch-Compiled Region: 0/0"
+    after = steps_of(tmp_path / "b", [("aten::mm", 50.0), (region, 10.0), (region, 10.0)])
+    found = nadi.pipeline.diff(before, after)
+    assert found.forms.select("form", "count_before", "count_after").rows() == [
+        ("compiled regions", 0.0, 2.0)
+    ]
+    assert main(["diff", str(before), str(after)]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == (
+        "  compiled regions: 0 -> 2 a step (20.00 us)"
+    )
+
+
+def kernels_of(folder: Path, launch: str, names: tuple[str, str], length: float) -> Path:
+    folder.mkdir()
+    pair = PairWriter(folder)
+    for number, (operator, name) in enumerate(
+        zip(("aten::linear", "aten::add"), names, strict=True)
+    ):
+        at = 100.0 * number
+        pair.op(operator, at, 20)
+        pair.event(launch, at + 5, 5, "cuda_runtime", correlation=number + 1)
+        pair.event(name, at + 30, length, "kernel", pid=0, tid=7, stream=7, device=0,
+                   correlation=number + 1)  # fmt: skip
+    pair.write()
+    return folder
+
+
+def test_kernels_of_two_vendors_are_compared_by_operator_and_class(tmp_path: Path) -> None:
+    nvidia = kernels_of(tmp_path / "a", "cudaLaunchKernel",
+                        ("ampere_sgemm_32x32", "vectorized_elementwise"), 40)  # fmt: skip
+    amd = kernels_of(tmp_path / "b", "hipLaunchKernel", ("Cijk_Alik_Bljk", "elementwise_4"), 20)
+    found = nadi.pipeline.diff(nvidia, amd)
+    assert found.vendors == (("NVIDIA",), ("AMD",))
+    assert sorted(found.kernels.select("name", "state").rows()) == [
+        ("aten::add: elementwise", "faster"), ("aten::linear: matrix multiplication", "faster"),
+    ]  # fmt: skip
+    assert "launch of a kernel" in found.path["name"].to_list()
+    assert found.path["change_ns"].sum() == pytest.approx(found.after_ns - found.before_ns)
+    same = nadi.pipeline.diff(nvidia, nvidia)
+    assert "ampere_sgemm_32x32" in same.kernels["name"].to_list()

@@ -264,7 +264,7 @@ def slow_part(facts: Facts, v: int, begin: int) -> tuple[str, str]:
         kind = PATH_KINDS[kind_of_edges(np.array([facts.kind[e]]))[0]]
         spent = reached - max(facts.time[facts.source[e]], begin)
         kinds[kind] += spent
-        kinds["delay"] += facts.time[v] - reached
+        kinds["unexplained"] += facts.time[v] - reached
         if facts.op[e] >= 0:
             names[kind][facts.names[facts.op[e]]] += spent
         v = facts.source[e]

@@ -163,7 +163,8 @@ def test_communication_on_one_rank(pair: PairWriter) -> None:
 
 
 def test_what_the_recording_does_not_explain(pair: PairWriter) -> None:
-    run = nadi.run(write_kernels(pair, [("gemm", 20.0), ("gemm", 20.0)], delay=5000))
+    device = write_kernels(pair, [("gemm", 20.0), ("gemm", 20.0)], delay=5000)
+    run = nadi.run(device, window="0ms:6ms")
     verdict = run.verdict
     assert verdict.bound_by == "unexplained"
     assert verdict.cause == "device busy with work begun before the recording"

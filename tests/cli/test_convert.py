@@ -48,7 +48,7 @@ def test_a_folder_becomes_a_folder(
 ) -> None:
     code, out, _ = convert(capsys, demo_folder, tmp_path / "out", "--to", "nadi")
     assert code == 0
-    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    names = sorted(path.name for path in (tmp_path / "out").glob("[!.]*"))
     assert names == sorted(
         f"{kind}_{rank}.nadi" for kind in ("host", "device") for rank in range(4)
     )

@@ -36,7 +36,7 @@ def test_a_pair(run: Any, demo_folder: Path, tmp_path: Path) -> None:
 def test_a_folder(run: Any, demo_folder: Path, tmp_path: Path) -> None:
     code, out, _ = run(demo_folder, "-o", tmp_path / "out", "--to", "nadi")
     assert code == 0
-    assert [path.name for path in sorted((tmp_path / "out").iterdir())] == [
+    assert [path.name for path in sorted((tmp_path / "out").glob("[!.]*"))] == [
         f"rank{rank}.nadi" for rank in range(4)
     ]
     assert "collectives matched across ranks: " in out
@@ -82,7 +82,7 @@ def test_for_a_simulator(run: Any, demo_folder: Path, tmp_path: Path) -> None:
     assert f"rank 3 -> {target}/trace.3.et (" in out
     assert f"process groups -> {target}/comm_group.json (" in out
     assert "barrier as all_reduce" in out
-    assert len(list(target.iterdir())) == 5
+    assert len(list(target.glob("[!.]*"))) == 5
     code, out, err = run(demo_folder, "-o", target, "--for", "astra-sim")
     assert (code, out) == (2, "")
     assert "trace.0.et: exists already; give another name, or --overwrite" in err

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -24,6 +26,18 @@ START = (
 )
 
 
+MODEL = (
+    "class Model(torch.nn.Module):\n"
+    "    def __init__(self):\n"
+    "        for n in range(20):\n"
+    "            with torch.no_grad(): pass\n"
+    "    def forward(self): return torch.nn.Module.__call__(Part())\n"
+    "class Part(torch.nn.Module):\n"
+    "    def forward(self): return 1\n"
+    "model = Model()\n"
+)
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a folder for programs that import the small torch."""
@@ -35,6 +49,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def collected(place: Path, program: str, *, start: str = START, **options: int) -> Collected:
+    place.mkdir(exist_ok=True)
     file = place / "program.py"
     file.write_text(start + program)
     return collect([sys.executable, str(file)], place / "traces", CollectOptions(**options))
@@ -48,17 +63,31 @@ def test_steps_of_an_optimizer(place: Path) -> None:
     assert found.overhead is not None
     assert sorted(found.files) == sorted(file.name for file in found.folder.iterdir())
     assert all("rank0_" in name for name in found.files)
-    (host,) = found.folder.glob("host_*")
-    assert host.read_text().startswith("4 steps")  # the first of them warms up
+    (host,), (device,) = found.folder.glob("host_*"), found.folder.glob("device_*")
+    timed = json.loads(gzip.decompress(device.read_bytes()))
+    assert timed["steps"] == 4  # the first of them warms up
+    # no step ends in the range of an optimizer
+    assert timed["log"] == 4 * ["optimizer", "optimizer ended", "step"]
+    marks = [f"ProfilerStep#{number}" for number in (4, 5, 6)]
+    assert json.loads(host.read_text()) == [
+        text for mark in marks for text in (mark, "optimizer", "optimizer ended", f"{mark} ended")
+    ]
+    about = timed["nadi"]
+    assert about["host_trace"] == "of later steps"
+    lengths = [len(about[kind]) for kind in ("timed_ns", "observed_ns", "unrecorded_ns")]
+    assert lengths == [3, 3, 6]
 
 
 @pytest.mark.parametrize(("program", "steps_by"), [
     ("for n in range(14): autograd.backward()", "calls of backward"),
-    ("for n in range(14):\n    with torch.inference_mode():\n        with torch.no_grad(): pass",
-     "outermost blocks of no_grad or inference_mode"),
+    (MODEL + "for n in range(14):\n    with torch.inference_mode():\n        model()\n"
+     "        with torch.no_grad(): pass",
+     "outermost blocks of no_grad or inference_mode that call a module"),
+    (MODEL + "with torch.no_grad():\n    for n in range(14): model()",
+     "outermost calls of modules"),
     ("p = profiler.profile()\nfor n in range(14):\n    o.step()\n    p.step()",
      "profiler.step() of the program"),
-    ("for n in range(14):\n    with torch.no_grad(): pass\n" + STEP,
+    (MODEL + "for n in range(14):\n    with torch.no_grad(): model()\n" + STEP,
      "steps of its first optimizer"),
 ])  # fmt: skip
 def test_what_marks_steps(place: Path, program: str, steps_by: str) -> None:
@@ -68,15 +97,23 @@ def test_what_marks_steps(place: Path, program: str, steps_by: str) -> None:
     assert (found.steps_by, found.num_steps, found.exit_code) == (steps_by, 3, 0)
 
 
+def test_the_construction_of_a_model_is_no_step(place: Path) -> None:
+    found = collected(place, MODEL)
+    assert (found.files, found.num_steps) == ((), 0)
+    assert "steps: none was found" in found.missing[0]
+
+
 @pytest.mark.parametrize(("end", "code"), [
     ("raise RuntimeError('boom')", 1), ("os._exit(5)", 5),
     # as from a terminal: what a shell runs in the background ignores it
     ("import signal; signal.signal(2, signal.default_int_handler); signal.raise_signal(2)", 130),
 ])  # fmt: skip
 def test_a_program_that_ends_early_keeps_its_exit_code(place: Path, end: str, code: int) -> None:
-    found = collected(place, f"{STEP}    if n == 3:\n        {end}")
-    assert (found.exit_code, found.num_steps) == (code, 2)
-    assert len(found.files) == 2
+    found = collected(place, f"{STEP}    if n == 5:\n        {end}")
+    assert (found.exit_code, found.num_steps, len(found.files)) == (code, 3, 2)
+    found = collected(place / "early", f"{STEP}    if n == 3:\n        {end}")
+    assert (found.exit_code, found.num_steps, len(found.files)) == (code, 2, 1)
+    assert "host traces of ranks 0" in found.missing[0]
 
 
 def test_the_profiler_of_the_program_goes_first(place: Path) -> None:

@@ -1,9 +1,10 @@
-"""Try hostile input for as long as you like: ``python tests/fuzz/long.py [SECONDS] [SEED]``.
+"""Try hostile input for as long as you like: ``python tests/fuzz/long.py [SECONDS] [SEED] [NAMES]``.
 
 SECONDS may be a count of inputs, such as ``20000x``. Prints each kind of failure once, with the
 seed that makes the same input again, and exits with 1 if there was any. A SEED such as
 ``what-if:17`` runs that one input, with the whole traceback; a number alone is the first of the
-seeds that are tried, so that a run can be done again.
+seeds that are tried, so that a run can be done again. NAMES, with commas between them, are what is
+tried; by default all.
 """
 
 from __future__ import annotations
@@ -56,8 +57,7 @@ def run_one(seed: str, folder: Path) -> bool:
     return trace is not None
 
 
-def _explore(limit: str, first: int, folder: Path) -> int:
-    names = [*samples(), *TARGETS]
+def _explore(limit: str, first: int, names: list[str], folder: Path) -> int:
     kinds: Counter[str] = Counter()
     tried, taken = Counter[str](), Counter[str]()
     most = int(limit[:-1]) if limit.endswith("x") else sys.maxsize
@@ -97,12 +97,13 @@ def _bound_memory() -> None:
 def _main() -> int:
     limit = sys.argv[1] if len(sys.argv) > 1 else "60"
     seed = sys.argv[2] if len(sys.argv) > 2 else str(random.SystemRandom().randrange(10**12))
+    names = sys.argv[3].split(",") if len(sys.argv) > 3 else [*samples(), *TARGETS]
     _bound_memory()
     with tempfile.TemporaryDirectory() as folder:
         if ":" in seed:
             print("taken" if run_one(seed, Path(folder)) else "refused")
             return 0
-        return _explore(limit, int(seed), Path(folder))
+        return _explore(limit, int(seed), names, Path(folder))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from typing import Any
 
-__all__ = ["HOSTILE_NUMBERS", "cuts", "mutated"]
+__all__ = ["HOSTILE_NUMBERS", "HOSTILE_VALUES", "changed_value", "cuts", "mutated"]
 
 _STRUCTURAL = b'{}[]",:\\-+.0129eEtfn\n \r\t\x00\x0a\x12\x1a\x52\x7f\x80\xc0\xe2\xed\xff'
 HOSTILE_NUMBERS = (
@@ -15,6 +16,12 @@ HOSTILE_NUMBERS = (
     b"18446744073709551615", b"18446744073709551616", b"4611686018427387904", b"0.5", b"-0",
     b"01", b"+1", b".5", b"1.", b"NaN", b"Infinity", b"-Infinity", b'"12"', b"null", b"true",
     b"[]", b"{}", b'""', b"4294967295", b"2147483648", b"9" * 400,
+)  # fmt: skip
+HOSTILE_VALUES: tuple[Any, ...] = (
+    -1, 0, 1, 2**31, 2**53 + 1, 2**62, 2**63 - 1, 2**63, -(2**63), 2**64, 10**400, 0.5, -0.0, 1e300,
+    float("nan"), float("inf"), float("-inf"), "", "x", "10ns", "1e999 GB", "1e999 GB/s", "1e-320 B/s",
+    "-5 ns", "\n\x1b[2J", "\ud800", "9" * 5000, "ring", "any", "4x4*", True, None, [], {}, [[]], [1, 2],
+    {"1": 5}, {"": {"": []}}, "one" * 40,
 )  # fmt: skip
 _NUMBER = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?")
 _LARGEST_SPAN = 40
@@ -45,6 +52,34 @@ def mutated(content: bytes, other: bytes, seed: str) -> bytes:
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         chance.choice(_DAMAGES)(changed, other, chance)
     return bytes(changed)
+
+
+def changed_value(value: Any, chance: random.Random) -> Any:
+    """Give a copy of a value as JSON has it, in which one thing has changed."""
+    if isinstance(value, dict) and value and chance.random() < 0.95:
+        key = chance.choice(sorted(value, key=str))
+        changed = dict(value)
+        damage = chance.random()
+        if damage < 0.05:
+            del changed[key]
+        elif damage < 0.1:
+            changed[chance.choice(("", "x", "\n", key * 2, "groups", "bus", "1"))] = value[key]
+        else:
+            changed[key] = changed_value(value[key], chance)
+        return changed
+    if isinstance(value, list) and value and chance.random() < 0.8:
+        at = chance.randrange(len(value))
+        damage = chance.random()
+        if damage < 0.1:
+            return value[:at] + value[at + 1 :]
+        if damage < 0.2:
+            return [*value, value[at]]
+        return [*value[:at], changed_value(value[at], chance), *value[at + 1 :]]
+    if isinstance(value, str) and value and chance.random() < 0.3:
+        return mutated(value.encode(errors="replace"), b"1 GB/s", str(chance.random())).decode(
+            errors="replace"
+        )
+    return chance.choice(HOSTILE_VALUES)
 
 
 def _flip_bit(content: bytearray, _: bytes, chance: random.Random) -> None:

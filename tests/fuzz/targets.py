@@ -12,7 +12,7 @@ import json
 import random
 import zipfile
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,48 +30,15 @@ from nadi.simulator.machine.system import System
 from nadi.simulator.machine.system_file import SystemFile, system_from
 from tests.conftest import PairWriter
 from tests.feed.traces import attribute, content as content_of, message
+from tests.fuzz.commands import COMMANDS, try_command
 from tests.fuzz.corpus import device_object, samples
-from tests.fuzz.mutations import mutated
+from tests.fuzz.mutations import HOSTILE_VALUES, changed_value, mutated
 from tests.fuzz.outcome import WRITTEN, check_use
 from tests.simulator.cases import trace_of
 
 __all__ = ["TARGETS"]
 
-_HOSTILE: tuple[Any, ...] = (
-    -1, 0, 1, 2**31, 2**53 + 1, 2**62, 2**63 - 1, 2**63, -(2**63), 2**64, 10**400, 0.5, -0.0, 1e300,
-    float("nan"), float("inf"), float("-inf"), "", "x", "10ns", "1e999 GB", "1e999 GB/s", "1e-320 B/s",
-    "-5 ns", "\n\x1b[2J", "\ud800", "9" * 5000, "ring", "any", "4x4*", True, None, [], {}, [[]], [1, 2],
-    {"1": 5}, {"": {"": []}}, "one" * 40,
-)  # fmt: skip
 _LARGEST_JOB = 64  # ranks, and parts of a collective, that are simulated here
-
-
-def _changed(value: Any, chance: random.Random) -> Any:
-    """Give a copy of a value as JSON has it, in which one thing has changed."""
-    if isinstance(value, dict) and value and chance.random() < 0.95:
-        key = chance.choice(sorted(value, key=str))
-        changed = dict(value)
-        damage = chance.random()
-        if damage < 0.05:
-            del changed[key]
-        elif damage < 0.1:
-            changed[chance.choice(("", "x", "\n", key * 2, "groups", "bus", "1"))] = value[key]
-        else:
-            changed[key] = _changed(value[key], chance)
-        return changed
-    if isinstance(value, list) and value and chance.random() < 0.8:
-        at = chance.randrange(len(value))
-        damage = chance.random()
-        if damage < 0.1:
-            return value[:at] + value[at + 1 :]
-        if damage < 0.2:
-            return [*value, value[at]]
-        return [*value[:at], _changed(value[at], chance), *value[at + 1 :]]
-    if isinstance(value, str) and value and chance.random() < 0.3:
-        return mutated(value.encode(errors="replace"), b"1 GB/s", str(chance.random())).decode(
-            errors="replace"
-        )
-    return chance.choice(_HOSTILE)
 
 
 def _try_system(make: Callable[[], System]) -> bool:
@@ -121,7 +88,7 @@ def try_nadi_system(seed: str, _: Path) -> bool:
     else:
         value = _described(name)
         for _again in range(chance.choice((1, 1, 2))):
-            value = _changed(value, chance)
+            value = changed_value(value, chance)
         # JSON is YAML too
         text = json.dumps(value).encode(errors="replace")
         suffix = chance.choice((".json", ".yaml"))
@@ -159,7 +126,7 @@ def try_fabrics(seed: str, _: Path) -> bool:
     network = {"dimensions": [{"topology": "switch", **rate}], "fabrics": [nodes, fabric]}
     part = chance.choice(("fabrics", "fabrics", "links"))
     network |= {"links": links if chance.random() < 0.3 or part == "links" else {}}
-    network[part] = _changed(network[part], chance)
+    network[part] = changed_value(network[part], chance)
     text = json.dumps({"network": network}).encode(errors="replace")
     rank = np.arange(16)
     try:
@@ -199,11 +166,11 @@ def try_astra_sim(seed: str, folder: Path) -> bool:
         network = mutated(network, b"- 4\n", seed)
     elif 0 in which:
         words = network.decode().split(" ")
-        words[chance.randrange(len(words))] = str(chance.choice(_HOSTILE))
+        words[chance.randrange(len(words))] = str(chance.choice(HOSTILE_VALUES))
         network = " ".join(words).encode(errors="replace")
     contents = [network]
     for number, value in enumerate((_SYSTEM, _MEMORY, {"1": [0, 1], "2": [2, 3]}), 1):
-        text = json.dumps(_changed(value, chance) if number in which else value).encode()
+        text = json.dumps(changed_value(value, chance) if number in which else value).encode()
         contents.append(mutated(text, b"{}", seed) if chance.random() < 0.03 else text)
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content)
@@ -227,7 +194,7 @@ def try_own_file(seed: str, folder: Path) -> bool:
     name = chance.choice(sorted(members))
     if name.endswith(".json"):
         if chance.random() < 0.5:
-            members[name] = json.dumps(_changed(json.loads(members[name]), chance)).encode(
+            members[name] = json.dumps(changed_value(json.loads(members[name]), chance)).encode(
                 errors="replace"
             )
         else:
@@ -321,7 +288,7 @@ def try_networkx(seed: str, _: Path) -> bool:
         if kind < 2:
             edge = chance.choice(edges)
             digraph.edges[edge][chance.choice(("weight", "kind", "op"))] = chance.choice(
-                (*_HOSTILE, "kernel", "added", 1, 10**6)
+                (*HOSTILE_VALUES, "kernel", "added", 1, 10**6)
             )
         elif kind == 2:
             digraph.add_edge(chance.choice(nodes), chance.choice((*nodes, "new", -1, 10**9)),
@@ -331,7 +298,7 @@ def try_networkx(seed: str, _: Path) -> bool:
         elif kind == 4:
             digraph.remove_node(chance.choice(nodes))
         else:
-            digraph.add_node(chance.choice(("a", 99, (1, 2))), delay=chance.choice(_HOSTILE))
+            digraph.add_node(chance.choice(("a", 99, (1, 2))), delay=chance.choice(HOSTILE_VALUES))
     try:
         graph = nadi.from_networkx(digraph)
         time = nadi.graph.replay_graph(graph).time
@@ -421,7 +388,7 @@ def try_what_if(seed: str, _: Path) -> bool:
 def try_hta(seed: str, folder: Path) -> bool:
     """Find the critical path by HTA's rules, of events with values that are hard to hold."""
     chance = random.Random(seed)
-    value = _changed(_changed(device_object(), chance), chance)
+    value = changed_value(changed_value(device_object(), chance), chance)
     path = folder / "device.json"
     path.write_text(
         json.dumps(value).replace("NaN", "1").replace("Infinity", "1"), "utf-8", "replace"
@@ -444,4 +411,5 @@ TARGETS: dict[str, Callable[[str, Path], bool]] = {
     "feeder": try_feeder,
     "what-if": try_what_if,
     "hta": try_hta,
+    **{name: partial(try_command, command) for name, command in COMMANDS.items()},
 }

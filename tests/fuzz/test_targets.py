@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.amounts import examples
+from tests.fuzz.commands import COMMANDS, run_line
 from tests.fuzz.long import run_one
 from tests.fuzz.targets import TARGETS
 
 # of a second or so each
 _INPUTS = {
     "nadi-system": 400, "astra-sim-system": 400, "own-file": 100, "networkx": 500, "feeder": 250,
-    "what-if": 500, "hta": 100, "fabrics": 400,
+    "what-if": 500, "hta": 100, "fabrics": 400, **dict.fromkeys(COMMANDS, 72),
 }  # fmt: skip
 # what was met in long runs and ended in something else than one line
 _MET = (
@@ -39,4 +40,16 @@ def test_hostile_input(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[s
             error.add_note(f"to see it again: python tests/fuzz/long.py 0 {seed}")
             raise
     assert "panicked" not in capfd.readouterr().err  # which compiled libraries print themselves
-    assert 0 < taken < count  # else it is not tried what it is meant to
+    # else it is not tried what it is meant to; of commands that is known by another test
+    assert name in COMMANDS or 0 < taken < count
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_take_the_files_before_damage(name: str, tmp_path: Path) -> None:
+    command = COMMANDS[name]
+    for file, content in command.files().items():
+        path = tmp_path / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    codes = [run_line(line.replace("@", f"{tmp_path}/").split()) for line in command.lines]
+    assert codes.count(2) < len(codes)

@@ -348,7 +348,7 @@ def test_files_are_replaced_only_if_asked_and_then_all(tmp_path: Path) -> None:
         write(2)
     write(2, overwrite=True)
     names = ["comm_group.json", "other.3.et", "trace.0.et", "trace.1.et"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == names
     (tmp_path / "trace.0.et").unlink()
     (tmp_path / "trace.1.et").rename(tmp_path / "trace.7.et")
     (tmp_path / "comm_group.json").unlink()

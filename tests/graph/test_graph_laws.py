@@ -328,7 +328,7 @@ def check_critical_path(replay: Replay, window: Window) -> None:
     assert [begin, *ends] == [*starts, end]
     assert all(a < b for a, b in zip(starts, ends, strict=True))
     assert path.length == end - begin == window.length(replay.time)
-    assert list(path.by_kind()) == [kind for kind in PATH_KINDS if kind != "memory"]
+    assert list(path.by_kind()) == [kind for kind in PATH_KINDS if kind not in ("memory", "delay")]
     assert sum(path.by_kind().values()) == path.length
     assert path.by_operation()["time"].sum() == path.length
     graph = replay.graph
@@ -515,7 +515,7 @@ def test_known_path_through_a_launch_and_a_wait():
         ("aten::mm", "host op", 12, 14),
     ]
     assert path.by_kind() == {
-        "host op": 9, "host gap": 0, "launch": 2, "kernel": 3, "communication": 0, "delay": 0,
+        "host op": 9, "host gap": 0, "launch": 2, "kernel": 3, "communication": 0, "unexplained": 0,
     }  # fmt: skip
     without_kernel = nadi.graph.replay_graph(
         nadi.whatif.apply_change(graph, nadi.whatif.parse_change("scale gemm 0"))
@@ -549,7 +549,7 @@ def test_known_path_along_a_stream():
         ("gemm", "launch", 21_000, 22_000),
         ("gemm", "kernel", 22_000, 42_000),
         ("gemm", "launch", 42_000, 44_000),
-        ("gemm", "delay", 44_000, 45_000),
+        ("gemm", "unexplained", 44_000, 45_000),
         ("gemm", "kernel", 45_000, 65_000),
     ]
 
@@ -567,7 +567,7 @@ def test_known_path_through_the_rank_that_came_last():
     assert path.segments.select("rank", "name", "kind", "start", "end").rows() == [
         (1, "aten::mm", "host op", 0, 9),
         (1, "cudaLaunchKernelExC", "host op", 9, 11),
-        (1, ALL_REDUCE, "delay", 11, 12),
+        (1, ALL_REDUCE, "unexplained", 11, 12),
         (0, ALL_REDUCE, "communication", 12, 14),
     ]
 

@@ -174,17 +174,17 @@ def test_annotations_are_modules_where_none_were_recorded(pair: PairWriter) -> N
     pair.event("ProfilerStep#1", 0, 1000, annotation)
     pair.event("## forward ##", 10, 190, annotation)
     pair.event("layers.2", 20, 100, annotation)
-    pair.event("layers.2.mlp", 30, 50, annotation)
+    pair.event("layers.2.feed_forward", 30, 50, annotation)
     pair.event("aten::mm", 40, 10, **{"Sequence number": 3})
     pair.event("MmBackward0", 300, 10, **{"Sequence number": 3, "Fwd thread id": 1})
     pair.event("nccl:all_reduce", 400, 10, annotation)
     graph = graph_of(pair.events, pair.folder)
     tree = find_modules(graph)
     assert not tree.is_recorded
-    assert tree.paths == ("layers.2", "layers.2.mlp")
+    assert tree.paths == ("layers.2", "layers.2.feed_forward")
     assert found(graph) == [
-        ("", "other"), ("", "other"), ("layers.2", "forward"), ("layers.2.mlp", "forward"),
-        ("layers.2.mlp", "forward"), ("layers.2.mlp", "backward"), ("", "other"),
+        ("", "other"), ("", "other"), ("layers.2", "forward"), ("layers.2.feed_forward", "forward"),
+        ("layers.2.feed_forward", "forward"), ("layers.2.feed_forward", "backward"), ("", "other"),
     ]  # fmt: skip
 
 

@@ -182,16 +182,22 @@ class Slow:
     def wait_class(self, work: int, call: int) -> str:
         if not self.on_device[work]:
             return "gloo" if self.names[work] == GLOO else "hand-over"
+        if self.is_polled(work, call):
+            return "hand-over"
         if self.names[call] in SYNCS:
             return SYNCS[self.names[call]]
         if self.launcher(work) != call:
             return "queue"
         return "staged copy" if self.end[work] > self.end[call] else "copy"
 
+    def is_polled(self, work: int, call: int) -> bool:
+        return self.on_device[work] and self.category[call] != "runtime"
+
     def waits(self) -> tuple[list[int], list[int]]:
         moments: dict[int, list[tuple[int, str]]] = {}
         for work, call in self.of("sync", all_times=True):
-            own = self.launcher(work) == call and self.end[work] > self.end[call]
+            own = self.launcher(work) == call or self.is_polled(work, call)
+            own = own and self.end[work] > self.end[call]
             moment = self.start[work] if own else self.end[work]
             moments.setdefault(call, []).append((moment, self.wait_class(work, call)))
         idle: dict[str, list[int]] = {name: [] for name in WAIT_CLASSES}

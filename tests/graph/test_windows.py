@@ -52,6 +52,41 @@ def test_without_marks_the_whole_trace_is_the_window(pair: PairWriter) -> None:
         nadi.graph.choose_window(graph, [], "1")
 
 
+def late_kernels(pair: PairWriter, *kernels: tuple[float, float, float, int]) -> nadi.EventGraph:
+    """Write kernels: when each is launched, begins and ends (us), and on which stream."""
+    pair.op("aten::mm", 0, 100)
+    for number, (launch, start, end, stream) in enumerate(kernels, 1):
+        pair.event("cudaLaunchKernel", launch, 1, "cuda_runtime", correlation=number)
+        pair.event("gemm", start, end - start, "kernel", pid=0, tid=stream, stream=stream,
+                   device=0, correlation=number)  # fmt: skip
+    return nadi.build_graph(nadi.load_job(*pair.write()))
+
+
+@pytest.mark.parametrize(
+    ("kernels", "begin_us"),
+    [
+        ([(1, 2_000, 2_500, 7), (10, 2_500, 4_000, 7)], 2_000),
+        # a little work on another stream does not show that the device was idle
+        ([(1, 5, 9, 9), (10, 2_000, 2_500, 7), (20, 2_500, 4_000, 7)], 2_000),
+        # this stream waits for something else: its device does what is recorded
+        ([(1, 5, 1_990, 9), (10, 2_000, 2_500, 7), (20, 2_500, 4_000, 7)], 0),
+        ([(1, 2_000, 2_500, 7), (10, 2_500, 4_000, 7), (20, 2_600, 3_900, 9)], 2_000),
+        ([(1, 190, 2_500, 7), (10, 2_500, 4_000, 7)], 0),  # less than 200 us late
+        ([(1, 2_000, 19_000, 7), (10, 19_000, 25_000, 7)], 0),  # less than a tenth
+        ([(90, 2_000, 2_500, 7)], 2_000),
+    ],
+)
+def test_what_follows_work_begun_before_the_recording_is_the_window(
+    pair: PairWriter, kernels: list[tuple[float, float, float, int]], begin_us: int
+) -> None:
+    graph = late_kernels(pair, *kernels)
+    window = nadi.graph.choose_window(graph, nadi.graph.find_steps(graph))
+    assert window.start(graph.time) == 1_000 * begin_us
+    assert window.end(graph.time) == 1_000 * max(end for _, _, end, _ in kernels)
+    assert window.after_earlier_work == (begin_us > 0)
+    assert window.name == (f"what follows {begin_us / 1000:.3f} ms" if begin_us else "whole trace")
+
+
 @pytest.mark.parametrize("marks", [((0, 40), (40, 40)), ((0, 60), (20, 30)), ((10, 0), (50, 50))])
 def test_what_is_asked_for_while_a_mark_lasts_belongs_to_it(
     pair: PairWriter, marks: tuple[tuple[int, int], ...]

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import nadi
+from nadi.link.dependencies.device_calls import device_calls
 from nadi.link.dependencies.device_streams import stream_work
 from nadi.link.dependencies.launch_correlation import launcher_rows
 from nadi.link.dependencies.synchronization import STAGED_COPY_BYTES, synchronization
@@ -394,9 +395,8 @@ def test_waits_of_random_recordings(tmp_path: Path) -> None:
         trace = recording(tmp_path, seed)
         launcher, log = launcher_rows(trace), IssueLog()
         found: dict[tuple[str, bool], list[tuple[int, int]]] = {}
-        for kind, pairs, inferred in synchronization(
-            trace, trace, launcher, stream_work(trace, launcher), log
-        ):
+        here = device_calls(trace, launcher, stream_work(trace, launcher))
+        for kind, pairs, inferred in synchronization(here, trace, log):
             rows = list(zip(*(part.tolist() for part in pairs), strict=True))
             assert len(set(rows)) == len(rows)
             found.setdefault((kind, inferred), []).extend(rows)

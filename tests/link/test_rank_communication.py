@@ -312,6 +312,14 @@ def test_order_is_that_of_the_calls_even_where_threads_start_in_another(pair: Pa
     assert order_of(linked(pair)) == [(60, 80, False), (80, 70, False)]
 
 
+def test_order_is_that_of_times_where_one_has_no_number(pair: PairWriter) -> None:
+    pair.device_keys["distributedInfo"] = FOUR
+    pair.op("gloo:all_reduce", 60, 20, cat="user_annotation", tid=10)
+    pair.op("gloo:all_reduce", 80, 20, cat="user_annotation", tid=11)
+    pair.event("gloo:all_reduce", 70, 20, "user_annotation", tid=12)  # not in the host trace
+    assert order_of(linked(pair)) == [(60, 70, False), (70, 80, False)]
+
+
 def test_sends_to_one_rank_follow_one_another(pair: PairWriter) -> None:
     pair.device_keys["distributedInfo"] = FOUR
     for number, label in enumerate(("send 1->2", "send 1->3", "recv 1<-2", "send 1->2")):

@@ -11,6 +11,7 @@ import pytest
 
 import nadi
 from nadi.cli import main
+from nadi.formats.whole_folders import FILE_LIST
 from nadi.model.attributes import AttributeBuilder
 from nadi.model.schema import NODES
 from nadi.obfuscation import GUARANTEES, LEVELS
@@ -56,7 +57,7 @@ def written(job: nadi.Job, key: Path, tmp_path_factory: pytest.TempPathFactory) 
 def test_no_word_of_the_original_is_in_any_file(written: dict[str, Path], level: str) -> None:
     files = list(written[level].iterdir())
     assert {path.name for path in files} == {
-        "trace.0.et", "trace.1.et", "comm_group.json", "obfuscation.json"
+        "trace.0.et", "trace.1.et", "comm_group.json", "obfuscation.json", FILE_LIST
     }  # fmt: skip
     for path in files:
         content = path.read_bytes()

@@ -58,13 +58,90 @@ def test_what_is_not_explained_and_what_to_record(
     pair: PairWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:
     device = write_kernels(pair, [("gemm", 20.0), ("gemm", 20.0)], delay=5000)
-    lines = first_lines(capsys, device)
+    lines = first_lines(capsys, device, "--window", "0ms:5.1ms")
     assert lines[0].startswith("The recording does not explain 9")
     assert "most at gemm (" in lines[0]
     assert lines[0].endswith("cause: device busy with work begun before the recording.")
     assert lines[1].startswith("To know more: call torch.cuda.synchronize() before the recording")
     window = lines[1].rpartition("--window ")[2].removesuffix(".")
     assert first_lines(capsys, device, "--window", window)[0].startswith("The device bounds")
+
+
+def test_what_follows_work_begun_before_the_recording(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = write_kernels(pair, [("gemm", 20.0), ("gemm", 20.0)], delay=5000)
+    lines = first_lines(capsys, device)
+    assert lines[0].startswith("The device bounds what follows 5.030 ms: kernels are 97.")
+    assert lines[1].startswith("Before that the device was busy with work that began before the")
+    window = lines[1].rpartition("--window ")[2].removesuffix(" analyses all.")
+    assert first_lines(capsys, device, "--window", window)[0].startswith("The recording does not")
+
+
+def unexplained_host(pair: PairWriter, *kernels: tuple[str, float], gap: float = 10_000) -> Path:
+    """Write a host that launches kernels of some length (us), and goes on after a long gap."""
+    for number in range(12):
+        pair.op("aten::view", 20 * number, 18)
+    ended = 240.0
+    for number, (name, dur) in enumerate(kernels, 1):
+        pair.op("aten::mm", 220 + 20 * number, 18)
+        pair.event("cudaLaunchKernel", 222 + 20 * number, 5, "cuda_runtime", correlation=number)
+        ended = max(ended, 230.0 + 20 * number)
+        pair.event(name, ended, dur, "kernel", pid=0, tid=7, stream=7, device=0,
+                   correlation=number)  # fmt: skip
+        ended += dur
+    pair.op("aten::last", 300 + gap, 20)
+    return pair.write()[1]
+
+
+def test_a_device_that_is_busy_is_named_where_the_host_is_not_explained(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = unexplained_host(pair, ("ampere_sgemm", 6_000.0), ("fmha_forward", 3_900.0))
+    lines = first_lines(capsys, device)
+    assert lines[0] == (
+        "The device bounds the whole trace: it is busy for 95.9 %, matrix multiplication leads "
+        "with 58.1 %, most in ampere_sgemm (6.000 ms)."
+    )
+    assert lines[1] == (
+        "The recording does not explain another 97.1 %; cause: unknown; meanwhile the device runs "
+        "ampere_sgemm (5.972 ms)."
+    )
+
+
+def test_exposed_communication_is_named_where_the_host_is_not_explained(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = unexplained_host(pair, (ALL_REDUCE, 6_000.0), ("gemm", 3_900.0))
+    first = first_lines(capsys, device)[0]
+    assert first == (
+        f"Communication bounds the whole trace: 58.1 % is exposed, most in {ALL_REDUCE} (6.000 ms)."
+    )
+
+
+def test_less_than_half_that_is_not_explained_does_not_come_first(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(12):
+        pair.op(f"aten::op{number % 3}", 20 * number, 18)
+    for number in range(2):  # two parts that are explained, each smaller than the gap
+        pair.op("aten::long", 240 + 382 * number, 380)
+    pair.op("aten::last", 2_300, 700)
+    lines = first_lines(capsys, pair.write()[1])
+    assert lines[0].startswith("The host bounds the whole trace: 56.7 %")
+    assert lines[1] == "The recording does not explain another 43.3 %; cause: unknown."
+
+
+def test_what_another_thread_does_meanwhile(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(12):
+        pair.op("aten::view", 20 * number, 18)
+    pair.event("aten::decode", 50, 8_000, tid=5)
+    pair.op("aten::last", 9_000, 700)
+    lines = first_lines(capsys, pair.write()[1])
+    assert lines[0].startswith("The recording does not explain 9")
+    assert lines[0].endswith("; meanwhile another thread runs aten::decode (7.812 ms).")
 
 
 def test_rows_that_are_zero_are_left_out(

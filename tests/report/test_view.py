@@ -30,17 +30,19 @@ def test_the_page_is_served_and_nothing_else(
 
     def browser(address: str) -> bool:
         assert address.startswith("http://127.0.0.1:")
-        own = address[7:-1]
+        own, _, secret = address[7:].partition("/")
+        assert len(secret) > 20
         for method, path, host in (
-            ("GET", "/", own), ("GET", "/secret.txt", own), ("GET", "/../page.html", own),
-            ("GET", "/", "evil.example"), ("POST", "/", own),
+            ("GET", f"/{secret}", own), ("GET", "/secret.txt", own),
+            ("GET", f"/{secret}../page.html", own), ("GET", "/", own),
+            ("GET", f"/{secret}", "evil.example"), ("POST", f"/{secret}", own),
         ):  # fmt: skip
             seen.append(answer_of(own, method, path, host))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(webbrowser, "open", browser)
     assert main(["view", str(page)]) == 0
-    assert [status for status, _, _ in seen] == [200, 404, 404, 403, 501]
+    assert [status for status, _, _ in seen] == [200, 404, 404, 404, 403, 501]
     assert seen[0][1:] == ("text/html; charset=utf-8", page.read_bytes())
     assert not any(page.read_bytes() in content or b"secret" in content
                    for _, _, content in seen[1:])  # fmt: skip

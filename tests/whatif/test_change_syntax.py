@@ -9,6 +9,7 @@ import nadi
 from nadi.whatif import (
     AddDependency,
     Balance,
+    BalancedRanks,
     CutDependencies,
     Fuse,
     Graphed,
@@ -18,6 +19,7 @@ from nadi.whatif import (
     OnNetwork,
     Remove,
     Scale,
+    ScaleWait,
     Selection,
     SetTime,
     parse_values,
@@ -54,6 +56,7 @@ changes = st.one_of(
     st.builds(SetTime, selections, times),
     st.builds(Remove, selections),
     st.builds(Balance, selections),
+    st.builds(ScaleWait, selections, st.floats(0, 1e300)),
     st.builds(Fuse, selections),
     st.builds(Graphed, selections),
     st.builds(MoveToStream, selections, st.integers(0, 2**40)),
@@ -61,6 +64,7 @@ changes = st.one_of(
     st.builds(CutDependencies, st.sampled_from(CUTTABLE), selections),
     st.builds(NoOverhead, selections),
     st.builds(NoGaps),
+    st.builds(BalancedRanks),
     st.builds(OnNetwork, st.floats(1e-3, 1e300, exclude_min=True), times),
 )
 
@@ -72,17 +76,21 @@ changes = st.one_of(
 @example(AddDependency(Selection(name="a -> b"), Selection(inside="->")))
 @example(MoveToStream(Selection(name="a to 7"), 7))
 @example(Remove(Selection(name="'a' b 'c'")))
+@example(Scale(Selection(name="wait for"), 1))
+@example(ScaleWait(Selection(name="wait"), 0.25))
 @example(OnNetwork(100e9, 5_000))
 def test_what_is_written_reads_back(change: nadi.whatif.Change) -> None:
     assert nadi.whatif.parse_change(str(change)) == change
 
 
 def test_every_form_is_tried() -> None:
-    assert len(FORMS) == 12
+    assert len(FORMS) == 13
     for text, change in (
         ("scale aten::mm 0.5", Scale(Selection("aten::mm"), 0.5)),
         ("set gemm kind=kernel 1.5us", SetTime(Selection("gemm", kinds=("kernel",)), 1_500)),
         ("remove rank=0,2", Remove(Selection(ranks=(0, 2)))),
+        ("scale wait in=fetch 0.5", ScaleWait(Selection(inside="fetch"), 0.5)),
+        ("remove wait", ScaleWait(Selection(), 0)),
         ("balance aten::mm rank=0,1", Balance(Selection("aten::mm", ranks=(0, 1)))),
         ("fuse a|b stream=7", Fuse(Selection("a|b", streams=(7,)))),
         ("cuda-graph 'Step 1'", Graphed(Selection("Step 1"))),
@@ -92,6 +100,7 @@ def test_every_form_is_tried() -> None:
         ("no-overhead", NoOverhead(Selection(kinds=("device",)))),
         ("no-overhead .", NoOverhead(Selection())),
         ("no-gaps", NoGaps()),
+        ("balanced ranks", BalancedRanks()),
         ("network 400GB/s", OnNetwork(400e9)),
         ("network 100Gb/s 5us", OnNetwork(12.5e9, 5_000)),
     ):

@@ -73,7 +73,7 @@ def test_the_path_goes_through_what_was_added(graph: EventGraph) -> None:
     # where nothing holds it up, the time before it is its own delay
     alone = nadi.what_if(graph, "add beside -> late$", "set beside 1us", "scale later 100")
     rows = alone.path.segments.select("rank", "name", "kind", "start", "end").rows()
-    assert rows[0] == (0, "late", "delay", 0, 40_000)
+    assert rows[0] == (0, "late", "unexplained", 0, 40_000)
     assert alone.path.length == alone.step_ns
 
 

@@ -26,12 +26,13 @@ SHORTER = (
     "scale . 0.5", "scale kind=device 0", "scale gloo:|nccl 0.25", "set kind=kernel 0ns",
     "remove kind=kernel", "remove kind=communication", "remove aten::mm", "remove kind=runtime",
     "remove ProfilerStep#1", "remove rank=0", "no-overhead", "no-gaps", "cut stream .",
-    "cut sync .", "cut thread .", "cut arrival .", "cut launch .", "fuse .",
+    "remove wait", "scale wait 0.5", "cut sync .", "cut thread .", "cut arrival .",
+    "cut launch .", "fuse .",
 )  # fmt: skip
 SAME = ("scale . 1", "scale kind=host 1", "move kind=device stream=7 to 7")
 OTHERS = (
     "cuda-graph aten::mm", "cuda-graph aten::add", "move gemm to 99", "move stream=13 to 7",
-    "move stream=7 rank=0 to 13", "scale . 3", "set . 5us", "network 1MB/s 1us",
+    "move stream=7 rank=0 to 13", "scale . 3", "set . 5us", "network 1MB/s 1us", "balanced ranks",
     "balance .", "balance aten::mm rank=0,1",
     "add ProfilerStep#1 -> gemm", "add kind=communication -> relu",
 )  # fmt: skip

@@ -84,7 +84,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory, demo_folder: Path) -> Path:
 
 def test_the_demo(demo: Path, demo_folder: Path) -> None:
     ranks, groups = read_job(demo)
-    assert sorted(file.name for file in demo.iterdir()) == [
+    assert sorted(file.name for file in demo.glob("[!.]*")) == [
         "comm_group.json", *(f"trace.{rank}.et" for rank in range(4)),
     ]  # fmt: skip
     assert [0, 1, 2, 3] in groups.values()
@@ -187,7 +187,7 @@ def test_what_is_there_is_kept(demo: Path, demo_folder: Path, tmp_path: Path) ->
         nadi.errors.InputError, match="exists already; give another name, or overwrite=True"
     ):
         write_for_astra_sim(job, tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == ["comm_group.json"]
+    assert [file.name for file in tmp_path.glob("[!.]*")] == ["comm_group.json"]
     write_for_astra_sim(job, tmp_path, overwrite=True)
     for file in demo.iterdir():
         assert (tmp_path / file.name).read_bytes() == file.read_bytes()

@@ -68,6 +68,7 @@ from .recorded.temporal_breakdown import (
     communication_overlap as communication_overlap,
     temporal_breakdown as temporal_breakdown,
 )
+from .run_speeds import Speed as Speed
 from .straggler_test import (
     RepeatedLateness as RepeatedLateness,
     lateness_over_repeats as lateness_over_repeats,

@@ -25,7 +25,7 @@ REASONS = ("more operations", "slower operations", "more time between operations
 
 _MORE, _SLOWER, _BETWEEN, _LATER, _NOTHING = REASONS
 _OWN_TIME = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL, EdgeKind.MEMORY)
-_DELAY = PATH_KINDS.index("delay")
+_DELAY = PATH_KINDS.index("unexplained")
 _GAP = PATH_KINDS.index("host gap")
 _WORK = tuple(PATH_KINDS.index(kind) for kind in ("host op", "kernel", "memory"))
 _MARK = r"^(ProfilerStep)#\d+$"  # one name in all steps

@@ -111,7 +111,7 @@ def _cause(replay: Replay, vertex: int, begin: int) -> tuple[str, str]:
     kinds = kind_of_edges(graph.edge_kind[bound[known]])
     sums = np.zeros(len(PATH_KINDS), dtype=np.int64)
     np.add.at(sums, kinds, spent[known])
-    sums[PATH_KINDS.index("delay")] += int((time[way] - reached).sum())
+    sums[PATH_KINDS.index("unexplained")] += int((time[way] - reached).sum())
     heaviest = int(np.argmax(sums))
     of_kind = np.flatnonzero(known)[kinds == heaviest]
     ops = graph.edge_op[bound[of_kind]]

@@ -9,14 +9,14 @@ import polars as pl
 
 from nadi.errors import checked
 from nadi.graph.critical_paths import CriticalPath
-from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.event_graph import EventGraph
 from nadi.graph.inferred_edges import is_inferred
 from nadi.graph.replay import Replay
-from nadi.model.arrays import Bools, Ints
-from nadi.model.runtime_calls import pattern
+from nadi.graph.unexplained_edges import long_gaps, unknown_waits
+from nadi.model.arrays import Ints
 from nadi.model.schema import DEVICE_WORK
 
-__all__ = ["CAUSES", "UNKNOWN_WAIT", "UnexplainedPath", "unexplained_path"]
+__all__ = ["CAUSES", "UnexplainedPath", "unexplained_path"]
 
 CAUSES = (
     "device busy with work begun before the recording",
@@ -25,12 +25,6 @@ CAUSES = (
     "unknown",
 )
 _BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _UNKNOWN = range(4)
-UNKNOWN_WAIT = CAUSES[_UNKNOWN_WAIT]
-"""The cause of time in calls that wait; all others are delays or gaps."""
-_FAR_OUT = 3  # interquartile ranges above the upper quartile: far out by Tukey's rule
-_FEWEST_GAPS = 8
-_MOST_GAPS = 50_000  # so many, evenly chosen, are enough for quartiles
-_SYNCS = ("device sync", "stream sync", "event sync")
 
 
 @dataclass(frozen=True)
@@ -57,14 +51,15 @@ class UnexplainedPath:
         """The unexplained time of all causes."""
         return sum(self.by_cause.values())
 
+    @property
+    def explained_ns(self) -> int:
+        """The rest of the path."""
+        return self.length_ns - self.total_ns
+
 
 @checked
 def unexplained_path(replay: Replay, path: CriticalPath) -> UnexplainedPath:
-    """Sum the time of a critical path that the recording does not explain. O(path + deps).
-
-    A gap on the host is long if it is far out among the gaps of the recording: above the upper
-    quartile by three interquartile ranges, on a logarithmic scale.
-    """
+    """Divide the unexplained time of a critical path by cause. O(path + deps)."""
     graph, time, vertices = replay.graph, replay.time, path.vertices
     begin = int(path.segments["start"].min() or 0) if path.segments.height else 0  # type: ignore[arg-type]
     edge = replay.bound_by[vertices]
@@ -75,8 +70,8 @@ def unexplained_path(replay: Replay, path: CriticalPath) -> UnexplainedPath:
     known = edge >= 0
     vertices, edge, late = vertices[known], edge[known], late[known]
     own = np.minimum(graph.weight[edge], np.maximum(time[vertices] - late - begin, 0))
-    sums[_UNKNOWN] += own[_long_gaps(graph, edge)].sum()
-    sums[_UNKNOWN_WAIT] += own[_unknown_waits(graph, edge, vertices)].sum()
+    sums[_UNKNOWN] += own[long_gaps(graph, edge)].sum()
+    sums[_UNKNOWN_WAIT] += own[unknown_waits(graph, edge, vertices)].sum()
     by_cause = dict(zip(CAUSES, sums.tolist(), strict=True))
     return UnexplainedPath(path.length, by_cause, _inferred(replay, vertices, edge, begin))
 
@@ -106,43 +101,6 @@ def _first_ends(graph: EventGraph) -> Ints:
     first = np.full(graph.num_ops, -1, dtype=np.int64)
     first[work] = ends["end"].to_numpy()
     return first
-
-
-def _long_gaps(graph: EventGraph, edge: Ints) -> Bools:
-    """Return which edges are long gaps of a thread in which no Python function is recorded."""
-    gaps = np.flatnonzero(graph.edge_kind == EdgeKind.HOST_GAP)
-    gaps = _without_cause(graph, gaps[:: max(gaps.size // _MOST_GAPS, 1)])
-    found = np.zeros(edge.size, dtype=np.bool_)
-    if gaps.size < _FEWEST_GAPS:
-        return found
-    lower, upper = np.percentile(np.log(graph.weight[gaps]), (25, 75))
-    at = np.flatnonzero(graph.edge_kind[edge] == EdgeKind.HOST_GAP)
-    at = at[graph.weight[edge[at]] > np.exp(upper + _FAR_OUT * (upper - lower))]
-    found[at[np.isin(edge[at], _without_cause(graph, edge[at]))]] = True
-    return found
-
-
-def _without_cause(graph: EventGraph, gaps: Ints) -> Ints:
-    """Return the gaps that take time, and in which no Python function is recorded."""
-    gaps = gaps[graph.weight[gaps] > 0]
-    around = graph.edge_op[gaps]
-    framed = (graph.gather("category", np.maximum(around, 0)) == "python").to_numpy()
-    found: Ints = gaps[(around < 0) | ~framed]
-    return found
-
-
-def _unknown_waits(graph: EventGraph, edge: Ints, vertices: Ints) -> Bools:
-    """Return which edges are the time of calls that wait for work that is not known."""
-    found = np.zeros(edge.size, dtype=np.bool_)
-    at = np.flatnonzero((graph.edge_kind[edge] == EdgeKind.HOST_OP) & (vertices % 2 == 1))
-    at = at[graph.edge_op[edge[at]] == vertices[at] // 2]
-    names = graph.names(vertices[at] // 2)
-    at = at[names.str.contains(pattern(*_SYNCS)).to_numpy()]
-    which, incoming = graph.incoming(vertices[at])
-    has_work = np.zeros(at.size, dtype=np.bool_)
-    has_work[which[graph.edge_kind[incoming] == EdgeKind.SYNC]] = True
-    found[at[~has_work]] = True
-    return found
 
 
 def _inferred(replay: Replay, vertices: Ints, edge: Ints, begin: int) -> int:

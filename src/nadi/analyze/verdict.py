@@ -8,10 +8,11 @@ import numpy as np
 import polars as pl
 
 from nadi.analyze.exposed_communication import RankCommunication
+from nadi.analyze.overlapping_work import Meanwhile, device_work, work_meanwhile
 from nadi.analyze.rank_excess import EXPLAINS, Excess, find_excess
 from nadi.analyze.straggler_test import RepeatedLateness, lateness_over_repeats
 from nadi.analyze.stragglers import Stragglers
-from nadi.analyze.unexplained_time import UNKNOWN_WAIT, UnexplainedPath
+from nadi.analyze.unexplained_time import UnexplainedPath
 from nadi.errors import checked
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
@@ -27,7 +28,14 @@ BOUND_BY = ("straggler", "communication", "device", "host", "unexplained")
 WORTH_BALANCING = 0.05
 """The share of a window: a smaller gain is the usual difference between ranks."""
 _BY_CHANCE = 0.05
+_BUSY = 0.9  # of the window: what a device does then bounds it
 _CALLS = ("runtime", "driver")
+_KINDS_OF = {
+    "communication": ("communication",),
+    "device": ("kernel", "memory"),
+    "host": ("host op", "host gap", "launch", "delay"),
+    "unexplained": ("unexplained",),
+}
 
 
 @dataclass(frozen=True)
@@ -120,7 +128,10 @@ class Verdict:
     ----------
     bound_by
         One of ``BOUND_BY``: the straggler if there is one, and the window would be at least 5 %
-        shorter without waits between ranks; else the largest part of the critical path.
+        shorter without waits between ranks; else the largest part of the critical path. If that is
+        not explained and a device is busy for nine tenths of the window, it is the device, or
+        communication if more than half of that is exposed; if it is under half of the path, the
+        largest part that is explained.
     length_ns, balanced_ns
         The length of the window, and without waits between ranks (the same for a single rank).
     num_steps
@@ -136,7 +147,10 @@ class Verdict:
     exposed_ns
         Communication that no computation overlaps, as a mean over ranks.
     leading
-        The operation with the largest share of the largest part.
+        The operation with the largest share of the largest part; of a device that is busy while
+        the path is not explained, of its work.
+    meanwhile
+        What runs during most of the unexplained time; None if nothing does.
     late
         The rank that the others wait for most; None if none waits.
     cause
@@ -158,10 +172,22 @@ class Verdict:
     device_idle_ns: int
     exposed_ns: int
     leading: Leading
+    meanwhile: Meanwhile | None
     late: LateRank | None
     cause: str
     has_stacks: bool
     has_host_trace: bool
+
+    @property
+    def device_busy_ns(self) -> int:
+        """The time in which a rank's device runs something, as a mean over ranks; 0 without one."""
+        return self.length_ns - self.device_idle_ns if self.device_idle_ns >= 0 else 0
+
+    @property
+    def is_by_busy_device(self) -> bool:
+        """Whether what a device does is named though most of the path is not explained."""
+        named = {"device": self.device_ns, "communication": self.communication_ns}
+        return named.get(self.bound_by, self.length_ns) < self.unexplained_ns
 
 
 @checked
@@ -192,13 +218,15 @@ def judge(
     Verdict
         O(edges + ranks * names).
     """
-    parts, gaps = _parts(path, unexplained)
+    parts = _parts(path)
     late = _late_rank(graph, window, path, stragglers)
-    largest = bound_by = max(parts, key=parts.__getitem__)
+    exposed = sum(rank.exposed for rank in communication) // len(communication)
+    idle = _device_idle(graph, window)
+    largest = bound_by = _largest(parts, path.length - idle if idle >= 0 else 0, exposed)
     gain = path.length - balanced_ns
     if late is not None and late.is_straggler and gain >= WORTH_BALANCING * path.length:
         bound_by = "straggler"
-    exposed = [rank.exposed for rank in communication]
+    by_work = largest in ("device", "communication") and parts[largest] < parts["unexplained"]
     return Verdict(
         bound_by=bound_by,
         length_ns=path.length,
@@ -208,33 +236,38 @@ def judge(
         device_ns=parts["device"],
         communication_ns=parts["communication"],
         unexplained_ns=parts["unexplained"],
-        gaps_ns=gaps,
+        gaps_ns=path.by_kind()["host gap"],
         calls_ns=_calls(graph, path),
-        device_idle_ns=_device_idle(graph, window),
-        exposed_ns=sum(exposed) // len(exposed),
-        leading=_leading(graph, path, largest, unexplained),
+        device_idle_ns=idle,
+        exposed_ns=exposed,
+        leading=_leading_work(graph, window, largest)
+        if by_work
+        else _leading(graph, path, largest),
+        meanwhile=work_meanwhile(graph, path),
         late=late,
         cause=max(unexplained.by_cause, key=unexplained.by_cause.__getitem__),
         has_stacks=bool((graph.gather("category") == "python").any()),
-        has_host_trace=not any(
-            (trace.issues["code"] == "link.no-host").any() for trace in graph.job.traces
-        ),
+        has_host_trace=not any("link.no-host" in t.issues["code"] for t in graph.job.traces),
     )
 
 
-def _parts(path: CriticalPath, unexplained: UnexplainedPath) -> tuple[dict[str, int], int]:
-    """Return the parts of a path as in ``BOUND_BY``, and the gaps in the host's part; ns."""
-    kinds, waits = path.by_kind(), unexplained.by_cause[UNKNOWN_WAIT]
-    # delays are unexplained, and long gaps: what is left without the waits
-    long_gaps = max(unexplained.total_ns - waits - kinds["delay"], 0)
-    gaps = max(kinds["host gap"] - long_gaps, 0)
-    parts = {
-        "communication": kinds["communication"],
-        "device": kinds["kernel"],
-        "host": max(kinds["host op"] - waits, 0) + gaps + kinds["launch"],
-    }
-    parts["unexplained"] = path.length - sum(parts.values())
-    return parts, gaps
+def _parts(path: CriticalPath) -> dict[str, int]:
+    """Return the parts of a path as in ``BOUND_BY``, ns: kinds of its time put together."""
+    kinds = path.by_kind()
+    return {part: sum(kinds.get(kind, 0) for kind in _KINDS_OF[part]) for part in _KINDS_OF}
+
+
+def _largest(parts: dict[str, int], busy: int, exposed: int) -> str:
+    """Return the part of a path that bounds it, as ``Verdict.bound_by`` says."""
+    length = sum(parts.values())
+    largest = max(parts, key=parts.__getitem__)
+    if largest != "unexplained":
+        return largest
+    if busy >= _BUSY * length:
+        return "communication" if 2 * exposed > busy else "device"
+    if 2 * parts[largest] < length:
+        return max([part for part in parts if part != largest], key=parts.__getitem__)
+    return largest
 
 
 def _late_rank(
@@ -280,18 +313,21 @@ def _device_idle(graph: EventGraph, window: Window) -> int:
     return int(np.mean(idle)) if idle else -1
 
 
-_KINDS_OF = {
-    "communication": ("communication",),
-    "device": ("kernel",),
-    "host": ("host op", "host gap", "launch"),
-}
+def _leading_work(graph: EventGraph, window: Window, part: str) -> Leading:
+    """Return what takes most time of devices, among their communication or the rest."""
+    work = device_work(graph, window).filter(communicates=part == "communication")
+    work = work.with_columns(of=pl.Series([kernel_class(name) for name in work["name"]]))
+    classes = work.group_by("of").agg(pl.sum("time")).sort("time", "of", descending=True)
+    leads, class_ns = classes.row(0)
+    most = work.filter(of=leads).row(0, named=True)
+    return Leading(
+        most["name"], most["time"], most["count"], most["end"], most["communicates"], leads,
+        class_ns,
+    )  # fmt: skip
 
 
-def _leading(
-    graph: EventGraph, path: CriticalPath, part: str, unexplained: UnexplainedPath
-) -> Leading:
-    kinds = _KINDS_OF.get(part) or (_unexplained_kind(path, unexplained),)
-    found = path.by_operation().filter(pl.col("kind").is_in(kinds))
+def _leading(graph: EventGraph, path: CriticalPath, part: str) -> Leading:
+    found = path.by_operation().filter(pl.col("kind").is_in(_KINDS_OF[part]))
     leads, class_ns = "", 0
     if part == "device":
         found = found.with_columns(of=pl.Series([kernel_class(name) for name in found["name"]]))
@@ -305,10 +341,3 @@ def _leading(
     trace = graph.job.traces[graph.job.ranks.index(longest["rank"])]
     communicates = longest["node"] >= 0 and trace.nodes["comm_type"][longest["node"]] != "none"
     return Leading(name, time, count, longest["end"], communicates, leads, class_ns)
-
-
-def _unexplained_kind(path: CriticalPath, unexplained: UnexplainedPath) -> str:
-    """Return the kind of time that most of the unexplained time has."""
-    late, waits = path.by_kind()["delay"], unexplained.by_cause[UNKNOWN_WAIT]
-    sums = {"delay": late, "host op": waits, "host gap": unexplained.total_ns - late - waits}
-    return max(sums, key=sums.__getitem__)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import numpy as np
 
 from nadi.charts.chart_scales import scale_of, short_number
@@ -17,6 +15,7 @@ from nadi.charts.chart_shapes import (
     line_between,
     text_at,
 )
+from nadi.charts.chart_text import escape
 from nadi.charts.chart_values import BarChart
 
 __all__ = ["bar_chart", "bars_height"]

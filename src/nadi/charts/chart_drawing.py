@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from itertools import pairwise
 
 import numpy as np
@@ -24,6 +23,7 @@ from nadi.charts.chart_shapes import (
     line_between,
     text_at,
 )
+from nadi.charts.chart_text import escape
 from nadi.charts.chart_values import BarChart, Chart, FlameChart, HeatMap, LineChart, LineSeries
 from nadi.model.arrays import Floats
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import numpy as np
 
 from nadi.charts.chart_scales import short_number
 from nadi.charts.chart_shapes import BOTTOM, COLORS, HEIGHT, RIGHT, TOP, WIDTH, text_at
+from nadi.charts.chart_text import escape
 from nadi.charts.chart_values import FlameChart
 from nadi.model.arrays import Floats, Ints
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
+
+from nadi.charts.chart_text import escape
 
 __all__ = ["page_of"]
 

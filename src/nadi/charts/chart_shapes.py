@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from html import escape
+from nadi.charts.chart_text import escape
 
 __all__ = ["BOTTOM", "COLORS", "FONT", "GRID", "HEIGHT", "INK", "LEFT", "RIGHT", "SOFT", "TOP",
            "WIDTH", "line_between", "text_at"]  # fmt: skip

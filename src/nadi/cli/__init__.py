@@ -41,7 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
     from nadi.errors import NadiError
 
     if signal.getsignal(signal.SIGINT) is _end_at_once:  # now there is somebody who catches it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        from nadi.cli.interruptions import interrupt, watch_for_interruptions
+
+        signal.signal(signal.SIGINT, interrupt)
+        watch_for_interruptions()
     if sys.stdout is None:  # closed by the caller
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  it lives as long as the process
     if isinstance(sys.stdout, io.TextIOWrapper):  # whatever names a terminal cannot show

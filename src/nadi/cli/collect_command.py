@@ -18,11 +18,12 @@ __all__ = ["HELP", "command"]
 
 HELP = """Run a PyTorch program unchanged, and record a few steps.
 
-Each rank writes an execution trace and a Kineto trace into a folder that nadi run
-takes. A step ends at profiler.step() of the program, else when its first optimizer has
-stepped, else after a backward call, else at the end of an outermost block of no_grad or
-inference_mode (a server). The program keeps its output and its exit code; what this
-command says goes to standard error.
+Each rank writes a Kineto trace, and an execution trace of the steps after these, into a
+folder that nadi run takes. A step ends at profiler.step() of the program, else when its
+first optimizer has stepped, else after a backward call, else at the end of an outermost
+block of no_grad or inference_mode that calls a module (a server), else after a call of
+a module. The program keeps its output and its exit code; what this command says goes to
+standard error.
 
 With --check, nothing runs: a folder of recordings is read, and what is missing is said:
 files, ranks, steps, and what analyses need. The exit code is 1 if a part of the job
@@ -122,12 +123,10 @@ def _say(found: Collected) -> None:
             f"{rank_ranges(found.ranks)} in {found.folder}; steps were found by {found.steps_by}"
         )
         lines.append(
-            "recorded steps took "
-            + (
-                f"{100 * found.overhead:+.1f} % against steps without a recorder"
-                if found.overhead is not None
-                else "a time that cannot be compared: no step ran without a recorder (--warmup 5)"
-            )
+            "what recording costs is unknown: no step ran without a recorder (--warmup 5)"
+            if found.overhead is None
+            else f"steps that are timed took {100 * abs(found.overhead):.1f} % "
+            f"{'longer' if found.overhead >= 0 else 'less'} than steps without a recorder"
         )
         lines.append(f"analyse it: nadi run {found.folder}")
     else:

@@ -22,8 +22,9 @@ __all__ = ["HELP", "command"]
 HELP = """Compare two recordings, or one with its prediction.
 
 Operations are aligned by name and by the calls around them, ranks by number, and
-steps in order. First comes what changed on the critical path: these changes add up to
-that of the step. Times are means per step.
+steps in order. First come compiled regions and graphs that came or went, and by which factor
+the machine is slower, which is taken out of the rest; then what changed on the critical path:
+these changes add up to that of the step. Times are means per step.
 
 A prediction is a simulation (nadi simulate -o FILE.nadi, or its JSON), which is compared
 with the whole recording, or with --step; or an estimate (the JSON of nadi estimate),

@@ -12,13 +12,14 @@ __all__ = ["HELP", "command"]
 
 HELP = """Show a page of nadi report in the browser, until Ctrl-C.
 
-The page is served to this machine only. For a page on another machine, forward the
-port that is printed: ssh -L PORT:127.0.0.1:PORT HOST.
+The page is served to this machine only, at an address that others cannot guess. For a
+page on another machine, forward the port that is printed: ssh -L PORT:127.0.0.1:PORT HOST.
 
 [bold]Examples[/]
 
   nadi view report.html
 """
+_MOMENT = 0.2  # seconds
 
 
 def command(
@@ -40,15 +41,15 @@ def command(
         raise UsageError(
             page, "is no page in HTML", f"write one first: nadi report {page} -o report.html"
         )
-    server = page_server(bytes(read_file(place).content))
-    address = f"http://127.0.0.1:{server.server_port}/"
+    server, address = page_server(bytes(read_file(place).content))
     serving = Thread(target=server.serve_forever, daemon=True)
     serving.start()
     console = output_console()
     console.print(f"{address} until Ctrl-C", markup=False)
     try:
         webbrowser.open(address)
-        serving.join()
+        while serving.is_alive():  # a signal that another thread gets does not end a wait
+            serving.join(_MOMENT)
     except KeyboardInterrupt:
         console.print("ended")
     finally:

@@ -30,6 +30,7 @@ gaps on the host, and with balanced ranks.
   cut KIND SELECT             drop a wait: launch, stream, sync, thread, arrival
   no-overhead [SELECT]        launch device work without overhead
   no-gaps                     remove the time between operations of a thread
+  balanced ranks              each rank takes the mean of what the ranks take without waits
   network BANDWIDTH [LATENCY] reprice communication: 400GB/s 5us
 
 SELECT is a regular expression on names, conditions, or both. Conditions: kind=kernel

@@ -24,7 +24,8 @@ _NAMES = {
     "profiler": "profiler.step() of the program",
     "optimizer": "steps of its first optimizer",
     "backward": "calls of backward",
-    "no_grad": "outermost blocks of no_grad or inference_mode",
+    "no_grad": "outermost blocks of no_grad or inference_mode that call a module",
+    "forward": "outermost calls of modules",
 }
 _INTERRUPTED = 128  # and the number of the signal: the exit code as a shell gives it
 
@@ -76,8 +77,8 @@ class Collected:
     num_steps
         How many steps were recorded, of the rank with the fewest.
     overhead
-        By how much longer the recorded steps took than others of the same process, as a share,
-        mean over ranks; None if there were no others.
+        By how much longer the steps took that times are of than steps without a recorder, as a
+        share: of the medians of each process, mean over ranks; None if there were no others.
     missing
         What is missing, in words.
     """
@@ -105,7 +106,7 @@ def collect(
     The program is not changed: a module that Python imports first (``sitecustomize``) watches
     torch. Steps end at ``profiler.step()`` of the program, else when its first optimizer has
     stepped, else after each backward call, else at the end of an outermost block of ``no_grad`` or
-    ``inference_mode``.
+    ``inference_mode`` that calls a module, else after a call of a module that no module makes.
 
     Parameters
     ----------
@@ -191,10 +192,10 @@ def _collected(folder: Path, work: Path, code: int) -> Collected:
     missing = _missing(states, done)
     if not done:
         return Collected(folder, code, missing=missing)
-    overheads = [
-        statistics.median(one["recorded_ns"]) / statistics.median(one["other_ns"]) - 1
+    costs = [
+        statistics.median(one["timed_ns"]) / statistics.median(one["unrecorded_ns"]) - 1
         for one in done
-        if one["other_ns"] and one["recorded_ns"]
+        if one["unrecorded_ns"]
     ]
     return Collected(
         folder, code,
@@ -202,8 +203,8 @@ def _collected(folder: Path, work: Path, code: int) -> Collected:
         ranks=tuple(one["rank"] for one in done),
         world_size=max(one["world_size"] for one in done),
         steps_by=_NAMES[done[0]["source"]],
-        num_steps=min(len(one["recorded_ns"]) for one in done),
-        overhead=statistics.mean(overheads) if overheads else None,
+        num_steps=min(len(one["timed_ns"]) for one in done),
+        overhead=statistics.mean(costs) if costs else None,
         missing=missing,
     )  # fmt: skip
 
@@ -219,15 +220,23 @@ def _missing(states: list[dict[str, Any]], done: list[dict[str, Any]]) -> tuple[
         absent = sorted(set(range(max(one["world_size"] for one in done))) - ranks)
         if absent:
             found.append(f"ranks {', '.join(map(str, absent))}: not recorded on this machine")
-        steps = {len(one["recorded_ns"]) for one in done}
+        steps = {len(one["timed_ns"]) for one in done}
         if len(steps) > 1:
             found.append(f"ranks have {min(steps)} to {max(steps)} steps: the program ended early")
+        bare = [str(one["rank"]) for one in done if not one["observed_ns"]]
+        if bare:
+            found.append(
+                f"host traces of ranks {', '.join(bare)} (shapes, tensors, process groups): the "
+                "program ended before a step ran with the execution trace observer"
+            )
     found += [f"process {one['process']}: {one['why']}" for one in states if one["why"]]
     if not done and not found:
         most = max(states, key=lambda one: int(one["count"]))
         found.append(
-            f"steps: {most['count']} were seen"
-            + (f" ({_NAMES[most['source']]})" if most["source"] else "")
-            + ", too few to record; use nadi.record in the program, or fewer steps of warm-up"
+            f"steps: {most['count']} were seen ({_NAMES[most['source']]}), too few to record; use "
+            "nadi.record in the program, or fewer steps of warm-up"
+            if most["source"]
+            else "steps: none was found: no optimizer stepped, no gradient was computed, and no "
+            "module was called again and again; mark steps by nadi.record in the program"
         )
     return tuple(found)

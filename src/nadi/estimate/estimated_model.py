@@ -12,6 +12,7 @@ from nadi.generate.llm.model_description import LanguageModel
 __all__ = ["ModelDescription"]
 
 _Positive = Annotated[int, Meta(ge=1, le=2**31)]
+_Few = Annotated[int, Meta(ge=1, le=2**16)]  # as many as a described model may have
 _VOCABULARY = 51200
 
 
@@ -39,9 +40,9 @@ class ModelDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     hidden: _Positive
     feedforward: _Positive
     seq_size: _Positive
-    attn_heads: _Positive
+    attn_heads: _Few
     attn_size: _Positive
-    num_blocks: _Positive
+    num_blocks: _Few
     name: str = ""
     language: LanguageModel | None = None
 

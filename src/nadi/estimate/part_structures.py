@@ -26,7 +26,7 @@ from nadi.generate.llm.lasting_tensors import LastingTensors
 from nadi.generate.llm.layer_pieces import Piece
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Ints, whole_numbers
 from nadi.pricing.operations import Operations, dtype_code, op_class_code
 
 __all__ = ["GATHERED_AGAIN", "Amounts", "PartStructure", "Program", "amounts_of", "structure_of"]
@@ -81,7 +81,7 @@ _Slot = tuple[str, str]  # name of a piece, and what of it
 
 def amounts_of(model: LanguageModel, plan: ParallelPlan, pieces: Sequence[Piece]) -> Amounts:
     """Give the sizes of a part's pieces, in the same order for all ways with one structure."""
-    table = np.array([numbers for _, numbers in _slots(model, plan, pieces)], dtype=np.int64)
+    table = whole_numbers([numbers for _, numbers in _slots(model, plan, pieces)], "model")
     flops, moved, op_class, dtype = table.T[:4]
     return Amounts(flops, moved, op_class, dtype, table[:, 4:8], table[:, 8])
 

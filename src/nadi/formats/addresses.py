@@ -29,10 +29,14 @@ def locate(place: Path | str) -> Path:
         raise InputError("path", what, "name a file or a folder")
     if isinstance(place, Path) or "://" not in str(place):
         return Path(place)
-    from upath import UPath
-
     protocol = str(place).partition("://")[0]
     try:
+        if protocol in ("http", "https"):
+            from nadi.formats.web_paths import WebPath
+
+            return cast("Path", WebPath(str(place)))
+        from upath import UPath
+
         found = UPath(str(place))
         _ = found.fs  # imports the package that serves the protocol
     except ImportError as error:

@@ -8,8 +8,13 @@ import polars as pl
 
 from nadi.model.trace import Trace
 
-__all__ = ["encode_table", "file_of_table", "tables_of"]
+__all__ = ["as_written", "csv_bytes", "encode_table", "file_of_table", "tables_of"]
 
+_TEXTS = (pl.String, pl.Categorical, pl.Enum)
+_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+_FORMULA = r"^'*[=+\-@\t\r\n]"
+_NUMBER = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
+_ESCAPED = r"^'('*[=+\-@\t\r\n])"
 _TABLES = ("nodes", "deps", "groups", "attrs", "issues")
 
 
@@ -36,4 +41,26 @@ def encode_table(frame: pl.DataFrame) -> bytes:
         pl.format("[{}]", pl.col(name).cast(pl.List(pl.String)).list.join(",")).alias(name)
         for name in lists
     ]
-    return frame.with_columns(as_json).write_csv().encode()
+    return csv_bytes(frame.with_columns(as_json))
+
+
+def csv_bytes(frame: pl.DataFrame, *, header: bool = True) -> bytes:
+    """Write a table as CSV, in which no text is a formula, and none has control characters.
+
+    Spreadsheets compute what begins with one of ``= + - @``, a tab or a line end: such a text gets
+    an apostrophe before it, unless it is a number. :func:`as_written` takes it away. O(rows).
+    """
+    texts = [name for name, dtype in frame.schema.items() if dtype in _TEXTS]
+    safe = frame.with_columns(_safe(pl.col(name).cast(pl.String)).alias(name) for name in texts)
+    return safe.write_csv(include_header=header).encode()
+
+
+def _safe(texts: pl.Expr) -> pl.Expr:
+    clean = texts.str.replace_all(_CONTROL, "\ufffd")
+    is_formula = clean.str.contains(_FORMULA) & ~clean.str.contains(_NUMBER)
+    return pl.when(is_formula).then(pl.concat_str(pl.lit("'"), clean)).otherwise(clean)
+
+
+def as_written(texts: pl.Expr) -> pl.Expr:
+    """Return texts of a CSV file as they were before :func:`csv_bytes` wrote them."""
+    return texts.str.replace(_ESCAPED, "$1")

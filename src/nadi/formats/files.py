@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BYTE_ORDER_MARK",
+    "TEMPORARY",
     "RawFile",
     "check_new_file",
     "check_regular",
@@ -42,10 +43,15 @@ __all__ = [
     "garbage_collection_paused",
     "largest_content",
     "line_pieces",
+    "locked_folder",
     "read_file",
     "read_head",
     "read_pieces",
     "read_settings",
+    "remove_left_behind",
+    "remove_unfinished",
+    "unfinished",
+    "unwritable",
     "write_beside",
     "write_pieces",
 ]
@@ -61,7 +67,7 @@ _PIECE = 1 << 20  # of content at a time: one that stays in the processor's cach
 _SMALLEST_LIMIT = 1 << 28
 _LEVEL = 1  # of isal: three times as fast as the next, and a tenth larger
 _LARGEST_SETTINGS = 1 << 26  # bytes of a file that says how something is set up
-_TEMPORARY = ".nadi-{}.part"  # hidden, and short: a name may be as long as a file system allows
+TEMPORARY = ".nadi-{}.part"  # hidden, and short: a name may be as long as a file system allows
 _LEFT_BEHIND = 60  # seconds since the last byte; then nobody writes it, on another machine either
 # what opening and reading may raise; what serves addresses wraps its own errors in these
 _FAILURES = (OSError, ImportError, ValueError, RuntimeError, NotImplementedError)
@@ -301,29 +307,46 @@ def _compressing(raw: IO[bytes]) -> igzip.IGzipFile:
 
 @contextmanager
 def write_beside(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file for writing that replaces ``path`` only when it is complete."""
-    if not is_local(path):
+    """Open a temporary file for writing that replaces ``path`` only when it is complete.
+
+    The permissions of a file that is replaced stay. A device or a pipe is never replaced: the
+    content is written into it when it is complete.
+
+    Raises
+    ------
+    InputError
+        If it cannot be written, or is a socket or a disk.
+    """
+    if not is_local(path) or _is_special(path):
+        if is_local(path):
+            check_writable(path)
         with tempfile.TemporaryFile() as file:
             yield file
             _send(file, path)
         return
     check_writable(path)
-    temporary = path.with_name(_TEMPORARY.format(secrets.token_hex(8)))
+    temporary = path.with_name(TEMPORARY.format(secrets.token_hex(8)))
+    with unfinished(temporary):
+        yield from _written_beside(path, temporary)
+
+
+def _written_beside(path: Path, temporary: Path) -> Iterator[IO[bytes]]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_left_behind(path.absolute().parent)
+        remove_left_behind(path.absolute().parent)
         # which the system gives the permissions that the user's files have
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
     except OSError as error:
-        raise _unwritable(path, str(error.strerror)) from None
+        raise unwritable(path, str(error.strerror)) from None
     try:
         with os.fdopen(handle, "wb") as file:
             with suppress(OSError):  # where there are no locks, none is removed either
                 _lock(handle)
+            _take_over(path, handle)
             yield file
         temporary.replace(path)
     except OSError as error:
-        raise _unwritable(path, str(error.strerror or error)) from None
+        raise unwritable(path, str(error.strerror or error)) from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -331,15 +354,75 @@ def write_beside(path: Path) -> Iterator[IO[bytes]]:
 _BINARY = getattr(os, "O_BINARY", 0)  # on Windows
 
 
+_unfinished: dict[Path, None] = {}
+
+
+@contextmanager
+def unfinished(path: Path) -> Iterator[None]:
+    """Note a temporary file or folder while it is written to."""
+    _unfinished[path] = None
+    try:
+        yield
+    finally:
+        del _unfinished[path]
+
+
+def remove_unfinished() -> None:
+    """Remove what this process is writing, before it ends without a chance to do so itself."""
+    for path in list(_unfinished):
+        with suppress(OSError):
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+
+
+def _is_special(path: Path) -> bool:
+    """Return whether something is at a path that is no file and no folder, also by a link."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # nothing is there
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _take_over(path: Path, handle: int) -> None:
+    """Give a new file the permissions, and if possible the owner, of the one that it replaces."""
+    if sys.platform == "win32":
+        return
+    with suppress(OSError):
+        before, now = path.lstat(), os.fstat(handle)
+        if stat.S_ISREG(before.st_mode):
+            os.fchmod(handle, stat.S_IMODE(before.st_mode) & 0o777)
+            if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid):
+                os.fchown(handle, before.st_uid, before.st_gid)
+
+
 @lru_cache(maxsize=64)  # once in a process: a job of many ranks is as many files in a folder
-def _remove_left_behind(folder: Path) -> None:
-    """Remove temporary files of writers that were killed."""
-    for path in folder.glob(_TEMPORARY.format("*")):
+def remove_left_behind(folder: Path) -> None:
+    """Remove temporary files and folders of writers that were killed."""
+    for path in folder.glob(TEMPORARY.format("*")):
         with suppress(OSError):  # somebody else's, or removed by another process meanwhile
-            if time.time() - path.stat().st_mtime > _LEFT_BEHIND:
-                with path.open("r+b") as file:
-                    _lock(file.fileno())
-                    path.unlink()
+            if time.time() - path.stat().st_mtime <= _LEFT_BEHIND:
+                continue
+            if path.is_dir():
+                with locked_folder(path):
+                    shutil.rmtree(path)
+                continue
+            with path.open("r+b") as file:
+                _lock(file.fileno())
+                path.unlink()
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder of temporary files; OSError if another process writes to it."""
+    if sys.platform == "win32":
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(handle)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _lock(file: int) -> None:
@@ -354,14 +437,15 @@ def _lock(file: int) -> None:
 
 
 def _send(file: IO[bytes], path: Path) -> None:
-    """Copy a file to an address, which shows it only when the copy is complete."""
+    """Copy a file to a device, a pipe or an address, which shows it when the copy is complete."""
     file.seek(0)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not is_local(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as target:
             shutil.copyfileobj(file, target, _PIECE)
     except Exception as error:  # of many kinds: those of whatever serves the address
-        raise _unwritable(path, str(error)) from None
+        raise unwritable(path, str(error)) from None
 
 
 def check_new_file(path: Path, suffixes: Sequence[str], *, overwrite: bool) -> None:
@@ -389,19 +473,26 @@ def check_suffix(path: Path, suffixes: Sequence[str]) -> None:
 def check_writable(path: Path) -> None:
     """Raise InputError if a file at ``path`` cannot be created or replaced; creates nothing."""
     try:
-        taken = path.is_dir()
+        mode = path.stat().st_mode if path.exists() else 0
         nearest = next(parent for parent in path.absolute().parents if parent.exists())
     except OSError as error:
-        raise _unwritable(path, str(error.strerror)) from None
-    if taken:
-        raise _unwritable(path, "a folder has this name")
+        raise unwritable(path, str(error.strerror)) from None
+    if stat.S_ISDIR(mode):
+        raise unwritable(path, "a folder has this name")
+    if stat.S_ISSOCK(mode) or stat.S_ISBLK(mode):
+        raise unwritable(path, f"it is a {'socket' if stat.S_ISSOCK(mode) else 'disk'}")
+    if mode and not stat.S_ISREG(mode):  # a device or a pipe, which is written into
+        if not os.access(path, os.W_OK):
+            raise unwritable(path, "no permission to write to it")
+        return
     if not nearest.is_dir():
-        raise _unwritable(path, f"{nearest} is not a folder")
+        raise unwritable(path, f"{nearest} is not a folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise _unwritable(path, f"no permission to write in {nearest}")
+        raise unwritable(path, f"no permission to write in {nearest}")
 
 
-def _unwritable(path: Path, reason: str) -> InputError:
+def unwritable(path: Path, reason: str) -> InputError:
+    """Return the error about a file that cannot be written."""
     return InputError(str(path), f"cannot be written: {reason}", "choose another path")
 
 

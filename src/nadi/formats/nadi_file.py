@@ -26,11 +26,13 @@ import polars as pl
 from nadi.errors import FormatError, InputError
 from nadi.formats.arrow_sizes import bytes_claimed
 from nadi.formats.files import check_regular, largest_content
-from nadi.model.attribute_kernels import copy_spans
-from nadi.model.attributes import SPAN_CODES, Attributes, LazyAttributes
+from nadi.formats.settings_text import decode_json
+from nadi.model.attribute_kernels import copy_spans, first_no_json
+from nadi.model.attributes import CODES, SPAN_CODES, Attributes, LazyAttributes
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
 from nadi.model.schema import ATTRIBUTE_TYPES, DEPS, GROUPS, ISSUES, NODES, Table
+from nadi.model.step_lengths import StepLengths
 from nadi.model.trace import Trace
 
 __all__ = [
@@ -82,6 +84,7 @@ class _Header(msgspec.Struct):
     process: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
     names: list[str]  # of attributes
     format: str = "nadi trace"
+    step_lengths: StepLengths | None = None
 
 
 def looks_like(head: bytes) -> bool:
@@ -113,6 +116,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
         rank=trace.rank,
         world_size=trace.world_size,
         process=trace.process,
+        step_lengths=trace.step_lengths,
         names=list(attributes.names),
     )
     file = io.BytesIO()
@@ -187,6 +191,7 @@ def read(path: Path) -> Trace:
         rank=header.rank,
         world_size=header.world_size,
         process=header.process,
+        step_lengths=header.step_lengths,
         given_attributes=LazyAttributes(
             lambda: _read_attributes(path, identity, tables["nodes"].height)
         ),
@@ -269,16 +274,13 @@ def one_line(error: BaseException) -> str:
 
 def _read_header(path: Path, members: zipfile.ZipFile) -> _Header:
     content = read_member(path, members, _HEADER)
-    try:
-        version = msgspec.json.decode(content, type=dict[str, Any])["version"]
-        if version != VERSION:
-            raise FormatError(
-                str(path), f"its format is version {version!r}; this Nadi reads version {VERSION}",
-                "update Nadi",
-            )  # fmt: skip
-        return msgspec.json.decode(content, type=_Header)
-    except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
-        raise FormatError(str(path), f"{_HEADER}: {one_line(error)}", DAMAGED) from None
+    version = decode_json(content, dict[str, Any], str(path), DAMAGED, _HEADER).get("version")
+    if version != VERSION:
+        raise FormatError(
+            str(path), f"its format is version {version!r}; this Nadi reads version {VERSION}",
+            "update Nadi",
+        )  # fmt: skip
+    return decode_json(content, _Header, str(path), DAMAGED, _HEADER)
 
 
 def _read_table(path: Path, members: zipfile.ZipFile, name: str, header: _Header) -> pl.DataFrame:
@@ -348,6 +350,12 @@ def attributes_of_tables(
     )
     if (row := _wrong_attribute(attributes, num_nodes)) >= 0:
         raise FormatError(str(path), f"attributes.arrow, row {row}: invalid attribute", DAMAGED)
+    # which is written into other files as it is
+    rows = np.flatnonzero(attributes.type == CODES["json"])
+    length = attributes.length[rows].astype(np.int64)
+    if (span := first_no_json(attributes.buffers[0], attributes.value[rows], length)) >= 0:
+        what = f"attributes.arrow, row {rows[span]}: its text is not valid JSON"
+        raise FormatError(str(path), what, DAMAGED)
     return attributes
 
 

@@ -14,14 +14,17 @@ from nadi.errors import FormatError
 __all__ = ["LoggedGraph", "NcclLog", "parse_nccl_log"]
 
 _INFO = re.compile(r"^(.*?)\bNCCL INFO (.*)$")
-_VERSION = re.compile(r"\bNCCL version (\d+\.\d+\.\d+)")
-_RANKS = re.compile(r"\bnRanks (\d+) nNodes (\d+)\b")
+_VERSION = re.compile(r"\bNCCL version ([0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4})")
+_RANKS = re.compile(r"\bnRanks ([0-9]{1,9}) nNodes ([0-9]{1,9})\b")
+_BEGIN = re.compile(r"Pattern \d+, crossNic")
 _GRAPH = re.compile(
-    r"Pattern (\d+), crossNic \d+, nChannels (\d+), bw ([\d.]+)/([\d.]+), "
-    r"type (\w+)/(\w+), sameChannels (\d)"
+    r"Pattern ([0-9]{1,3}), crossNic [0-9]+, nChannels ([0-9]{1,3}), "
+    r"bw ([0-9]{1,6}(?:\.[0-9]+)?)/([0-9]{1,6}(?:\.[0-9]+)?), "
+    r"type (\w+)/(\w+), sameChannels ([0-9])"
 )
 # by pattern: 1 to 3 are trees, and the second one that a rank prints is that of CollNet's chains
 _KEYS = {1: "tree", 2: "tree", 3: "tree", 4: "ring", 5: "nvls", 6: "collnet_direct"}
+_REMEDY = "run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING and give what it prints"
 _FAR = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
 
 
@@ -64,11 +67,11 @@ def parse_nccl_log(content: bytes, name: str) -> NcclLog:
     Raises
     ------
     FormatError
-        If no line describes the graph of a ring.
+        If no line describes the graph of a ring, or one describes a graph in other words.
     """
     version, ranks, nodes = "", 0, 0
     of_ranks: dict[tuple[str, str], LoggedGraph] = {}
-    for line in content.decode("utf-8", "replace").splitlines():
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
         if not version and (found := _VERSION.search(line)):
             version = found[1]
         info = _INFO.match(line)
@@ -76,33 +79,42 @@ def parse_nccl_log(content: bytes, name: str) -> NcclLog:
             continue
         if not ranks and (found := _RANKS.search(info[2])):
             ranks, nodes = int(found[1]), int(found[2])
-        found = _GRAPH.search(info[2])
-        key = _KEYS.get(int(found[1])) if found else None
-        if found and key:
+        if not _BEGIN.search(info[2]):
+            continue
+        graph = _graph(info[2], f"{name}, line {number}")
+        key = _KEYS.get(graph.pattern)
+        if key:
             if key == "tree" and (info[1], key) in of_ranks:
                 key = "collnet_chain"
-            of_ranks.setdefault((info[1], key), _graph(found, name))
+            of_ranks.setdefault((info[1], key), graph)
     graphs: dict[str, LoggedGraph] = {}
     for (_, key), graph in of_ranks.items():
         graphs[key] = _least(graphs[key], graph) if key in graphs else graph
+    graphs = {key: graph for key, graph in graphs.items() if _is_found(graph)}
     if "ring" not in graphs:
-        raise FormatError(
-            name, "no line describes a ring (Pattern 4, crossNic ...)",
-            "run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING and give what it prints",
-        )  # fmt: skip
+        what = "no line describes a ring (Pattern 4, crossNic ...) with channels and bandwidths"
+        raise FormatError(name, what, _REMEDY)
     return NcclLog(version, ranks, nodes, graphs)
 
 
-def _graph(found: re.Match[str], name: str) -> LoggedGraph:
+def _graph(text: str, where: str) -> LoggedGraph:
+    found = _GRAPH.search(text)
+    if found is None:
+        raise FormatError(where, "it describes a graph in words that are not known", _REMEDY)
     for path_type in (found[5], found[6]):
         if path_type not in _FAR:
             raise FormatError(
-                name, f"{path_type} is not a type of path", f"known are {', '.join(_FAR)}"
+                where, f"{path_type[:40]} is not a type of path", f"known are {', '.join(_FAR)}"
             )
     return LoggedGraph(
         int(found[1]), int(found[2]), float(found[3]), float(found[4]), found[5], found[6],
         found[7] == "1",
     )  # fmt: skip
+
+
+def _is_found(graph: LoggedGraph) -> bool:
+    """Return whether it is one that can be used: NCCL prints the others with zeros."""
+    return graph.channels > 0 and min(graph.bandwidth_intra, graph.bandwidth_inter) > 0
 
 
 def _least(one: LoggedGraph, other: LoggedGraph) -> LoggedGraph:

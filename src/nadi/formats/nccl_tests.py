@@ -8,7 +8,7 @@ the name of the file.
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
@@ -27,6 +27,9 @@ _NAMES = {
 _RANK = re.compile(r"#\s+Rank\s+\d+\s.*\bon\s+(\S+)\s+device\b")
 _STARTED = re.compile(r"#\s*Collective test starting:\s*(\w+?)_perf")
 _NEAR = 0.01
+_WHOLE = re.compile(r"[0-9]{1,19}")
+_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
+_MOST_BYTES = 1 << 62
 _REMEDY = "give the output of nccl-tests as it is printed, lines with # included"
 
 
@@ -68,8 +71,8 @@ def parse_nccl_tests(content: bytes, name: str) -> MeasuredCollective:
         If there is no table, a row cannot be read, or the collective is not known.
     """
     hosts: list[str] = []
-    columns: list[str] = []
-    rows: list[list[str]] = []
+    columns: _Columns | None = None
+    rows: list[_Row] = []
     started = ""
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
         # launchers may put a rank before each line
@@ -79,35 +82,66 @@ def parse_nccl_tests(content: bytes, name: str) -> MeasuredCollective:
         elif found := _STARTED.search(text):
             started = found[1]
         elif text.startswith("#") and "size" in text.split() and "count" in text.split():
-            columns = text.lstrip("#").split()
+            columns = _columns(text, f"{name}, line {number}")
         elif columns and text[:1].isdigit():
             rows.append(_row(text, columns, f"{name}, line {number}"))
     if not rows:
         _refuse(name, "it has no row of sizes and times")
     if not hosts:
         _refuse(name, "no line names a rank (#  Rank  0 ... on HOST device 0)")
-    collective = _collective(started, name, rows, columns, len(hosts))
-    return _table(collective, hosts, rows, columns, name)
+    return _table(_collective(started, name, rows, len(hosts)), hosts, rows, name)
 
 
-def _row(text: str, columns: list[str], where: str) -> list[str]:
+class _Columns(NamedTuple):
+    """Where a row has what; ``operation`` is -1 where no reduction is stated."""
+
+    size: int
+    time: int
+    algorithm: int
+    bus: int
+    operation: int
+
+
+class _Row(NamedTuple):
+    """A row: bytes, time in us, bandwidths in GB/s."""
+
+    size: int
+    time: float
+    algorithm: float
+    bus: float
+    reduces: bool
+
+
+def _columns(text: str, where: str) -> _Columns:
+    """Find the columns that a line of headings announces."""
+    names = text.lstrip("#").split()
+    for name in ("size", "time", "algbw", "busbw"):
+        if name not in names:
+            _refuse(where, f"no column is called {name}")
+    operation = names.index("redop") if "redop" in names else -1
+    size, time, algorithm, bus = map(names.index, ("size", "time", "algbw", "busbw"))
+    return _Columns(size, time, algorithm, bus, operation)
+
+
+def _row(text: str, columns: _Columns, where: str) -> _Row:
     fields = text.split()
-    if len(fields) < columns.index("busbw") + 1:
-        _refuse(where, f"a row of {len(fields)} fields, where {len(columns)} are announced")
-    for at in (columns.index("size"), columns.index("time")):
-        if not re.fullmatch(r"\d+(\.\d+)?", fields[at]):
-            _refuse(where, f"{fields[at]!r} is not a number")
-    return fields
+    if len(fields) <= max(columns):
+        _refuse(where, f"a row of {len(fields)} fields, where {max(columns) + 1} are announced")
+    size, *numbers = (fields[at] for at in columns[:4])
+    if not _WHOLE.fullmatch(size) or int(size) > _MOST_BYTES:
+        _refuse(where, f"{size[:40]!r} is no number of bytes")
+    for number in numbers:
+        if not _NUMBER.fullmatch(number):
+            _refuse(where, f"{number[:40]!r} is not a number")
+    reduces = columns.operation >= 0 and fields[columns.operation] not in ("none", "N/A")
+    time, algorithm, bus = map(float, numbers)
+    return _Row(int(size), time, algorithm, bus, reduces)
 
 
-def _collective(
-    started: str, name: str, rows: list[list[str]], columns: list[str], ranks: int
-) -> str:
+def _collective(started: str, name: str, rows: list[_Row], ranks: int) -> str:
     """Tell which collective it is: as it says, by its bandwidths, or by the file's name."""
     found = (
-        _named(started)
-        or _by_bandwidths(rows, columns, ranks)
-        or _named(name.rpartition("/")[2].lower())
+        _named(started) or _by_bandwidths(rows, ranks) or _named(name.rpartition("/")[2].lower())
     )
     if not found:
         names = ", ".join(spellings[0] for spellings in _NAMES.values())
@@ -126,14 +160,13 @@ def _named(text: str) -> str:
     return ""
 
 
-def _by_bandwidths(rows: list[list[str]], columns: list[str], ranks: int) -> str:
+def _by_bandwidths(rows: list[_Row], ranks: int) -> str:
     """Return what the ratio of both bandwidths says; empty if several have this ratio."""
-    algorithm, bus = columns.index("algbw"), columns.index("busbw")
-    largest = max(rows, key=lambda row: float(row[algorithm]))
-    if ranks < 3 or float(largest[algorithm]) < 1:  # two digits follow the point
+    largest = max(rows, key=lambda row: row.algorithm)
+    if ranks < 3 or largest.algorithm < 1:  # two digits follow the point
         return ""
-    ratio, share = float(largest[bus]) / float(largest[algorithm]), (ranks - 1) / ranks
-    reduces = "redop" in columns and largest[columns.index("redop")] not in ("none", "N/A")
+    ratio, share = largest.bus / largest.algorithm, (ranks - 1) / ranks
+    reduces = largest.reduces
     if reduces and abs(ratio / (2 * share) - 1) < _NEAR:
         return "all_reduce"
     if reduces and abs(ratio / share - 1) < _NEAR and share < 1 - 2 * _NEAR:
@@ -143,15 +176,11 @@ def _by_bandwidths(rows: list[list[str]], columns: list[str], ranks: int) -> str
     return ""
 
 
-def _table(
-    collective: str, hosts: list[str], rows: list[list[str]], columns: list[str], name: str
-) -> MeasuredCollective:
-    size_at, time_at = columns.index("size"), columns.index("time")
+def _table(collective: str, hosts: list[str], rows: list[_Row], name: str) -> MeasuredCollective:
     times: dict[int, list[float]] = {}
     for row in rows:
-        size, time = int(row[size_at]), float(row[time_at])
-        if size > 0 and time > 0:
-            times.setdefault(size, []).append(time * 1000)
+        if row.size > 0 and row.time > 0:
+            times.setdefault(row.size, []).append(row.time * 1000)
     if not times:
         _refuse(name, "all of its rows are of 0 bytes")
     sizes = sorted(times)

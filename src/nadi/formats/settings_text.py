@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,21 +13,69 @@ from msgspec import inspect
 from nadi.errors import FormatError, UsageError
 from nadi.units import lowered
 
-__all__ = ["SETTINGS_ENDINGS", "convert_settings", "parse_settings", "possible_types"]
+__all__ = [
+    "SETTINGS_ENDINGS", "convert_settings", "decode_json", "parse_settings", "possible_types",
+]  # fmt: skip
 
 _Value = TypeVar("_Value")
 _STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
 _AT = re.compile(r"(.*?) - at `(.*)`", re.DOTALL)
+_MOST_WRITTEN = 1 << 22  # bytes of TOML and YAML, whose readers are slow
+_MOST_VALUES = 1 << 20  # of YAML, with those that aliases repeat
+_DEEPEST = 100  # values within values in YAML
 
 
 def _read_toml(content: bytes) -> Any:
+    _check_written(content)
     return tomllib.loads(content.decode())
+
+
+def _read_yaml(content: bytes) -> Any:
+    import yaml  # type: ignore[import-untyped]
+
+    _check_written(content)
+    try:
+        _check_yaml(yaml.parse(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+    return msgspec.yaml.decode(content)
+
+
+def _check_written(content: bytes) -> None:
+    if len(content) > _MOST_WRITTEN:
+        raise ValueError(f"it has over {_MOST_WRITTEN >> 20} MiB")
+
+
+def _check_yaml(events: Iterable[Any]) -> None:
+    """Refuse YAML that is nested deeply, or becomes large by aliases, before it is built.
+
+    Building is recursive, in compiled code too, which ends the process when it has no stack left.
+    """
+    number = 0
+    starts: list[tuple[str | None, int]] = []
+    sizes: dict[str, int] = {}
+    for event in events:
+        kind = type(event).__name__
+        if kind == "AliasEvent":
+            number += sizes.get(event.anchor, 0)
+        elif kind.endswith("StartEvent") or kind == "ScalarEvent":
+            number += 1
+        if kind in ("MappingStartEvent", "SequenceStartEvent"):
+            starts.append((event.anchor, number))
+        elif kind in ("MappingEndEvent", "SequenceEndEvent"):
+            anchor, before = starts.pop()
+            if anchor:
+                sizes[anchor] = number - before + 1
+        if len(starts) > _DEEPEST:
+            raise RecursionError
+        if number > _MOST_VALUES:
+            raise ValueError(f"it has over {_MOST_VALUES:,} values, with those that aliases repeat")
 
 
 _READERS: dict[str, Callable[[bytes], Any]] = {
     ".toml": _read_toml,
-    ".yaml": msgspec.yaml.decode,
-    ".yml": msgspec.yaml.decode,
+    ".yaml": _read_yaml,
+    ".yml": _read_yaml,
     ".json": msgspec.json.decode,
 }
 SETTINGS_ENDINGS = tuple(_READERS)
@@ -68,6 +116,35 @@ def parse_settings(content: bytes, suffix: str, name: str, what: str) -> Any:
         raise UsageError(
             name, "YAML needs PyYAML", "pip install 'nadi[yaml]', or write TOML or JSON"
         ) from None
+
+
+def decode_json(
+    content: bytes, to: type[_Value], name: str, remedy: str | Callable[[str], str], part: str = ""
+) -> _Value:
+    """Decode JSON that a file holds to a typed value.
+
+    Parameters
+    ----------
+    name
+        Of the file; errors begin with it.
+    remedy
+        What to do about an error, or a function that tells it from the error's text.
+    part
+        Which part of the file it is, for errors.
+
+    Raises
+    ------
+    FormatError
+        If it is not valid JSON, nested too deeply, or of another type; the message has the path.
+    """
+    try:
+        return msgspec.json.decode(content, type=to)
+    except RecursionError:
+        what = "it is nested too deeply"
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the latter within keys
+        what = lowered(str(error))
+    told = remedy if isinstance(remedy, str) else remedy(what)
+    raise FormatError(name, f"{part}: {what}" if part else what, told)
 
 
 def convert_settings(

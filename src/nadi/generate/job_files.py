@@ -13,6 +13,7 @@ from nadi.errors import InputError, UsageError, checked
 from nadi.formats import files as container
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.trace_files import write
+from nadi.formats.whole_folders import whole_folder
 from nadi.model.trace import Job
 
 __all__ = ["COMM_GROUPS", "JobFiles", "check_place", "write_job"]
@@ -75,12 +76,11 @@ def write_job(
     paths = _paths(place, name, len(job.traces))
     beyond = check_place(place, name, len(job.traces), overwrite=overwrite)
     groups = _groups(job)
-    for rank, path in enumerate(paths):
-        own = job.own_trace(rank, numbered=True)
-        write(replace(own, rank=rank, world_size=len(paths)), path, to="chakra", schema=schema)
-    container.write_pieces(place / COMM_GROUPS, [msgspec.json.encode(groups)])
-    for path in beyond:
-        path.unlink(missing_ok=True)
+    with whole_folder(place, overwrite=overwrite, instead_of=beyond) as inside:
+        for rank, path in enumerate(paths):
+            own = replace(job.own_trace(rank, numbered=True), rank=rank, world_size=len(paths))
+            write(own, inside / path.name, to="chakra", schema=schema)
+        container.write_pieces(inside / COMM_GROUPS, [msgspec.json.encode(groups)])
     return JobFiles(tuple(paths), place / COMM_GROUPS, job.num_nodes)
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from nadi.formats.chakra.chakra_attributes import ColumnOfAttributes
 from nadi.generate.job_rows import BEFORE, COMPUTE, STREAM_OF, Row
 from nadi.generate.row_operands import operand_columns, spread
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Ints, whole_numbers
 from nadi.model.attributes import CODES, Attributes, LazyAttributes, Part, combined
 from nadi.model.operand_columns import AttributesWithOperands
 from nadi.model.protobuf_values import pack_list
@@ -158,7 +158,7 @@ def _nodes(pool: _Pool, program: _Program, tags: int, roles: Sequence[str]) -> p
     return NODES.build(size, {
         "id": np.arange(size),
         **columns,
-        **{name: np.array(values, dtype=np.int64)[program.row] for name, values in numbers.items()},
+        **{name: whole_numbers(values, "job")[program.row] for name, values in numbers.items()},
         "micro_batch": program.micro_batch,
         "category": "kernel",
         "is_cpu": False,

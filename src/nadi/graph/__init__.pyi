@@ -9,6 +9,7 @@ from .event_graph import (
     Edges as Edges,
     EventGraph as EventGraph,
 )
+from .idle_threads import ThreadWaits as ThreadWaits, thread_waits as thread_waits
 from .networkx_graphs import from_networkx as from_networkx, to_networkx as to_networkx
 from .overheads import Overheads as Overheads, estimate_overheads as estimate_overheads
 from .replay import Replay as Replay, replay_graph as replay_graph

@@ -12,6 +12,7 @@ import polars as pl
 from nadi.forks import refuse_in_fork
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay
+from nadi.graph.unexplained_edges import long_gaps, unknown_waits
 from nadi.graph.windows import Window
 from nadi.kernels.paths import EdgeTimes, Stretches, stretches_of_path, trace_back
 from nadi.model.arrays import Bytes, Ints
@@ -29,7 +30,12 @@ __all__ = ["PATH_KINDS", "CriticalPath", "describe_path", "kind_of_edges", "walk
 
 
 _TOLD = 5  # operations in a notebook
-PATH_KINDS = ("host op", "host gap", "launch", "kernel", "communication", "memory", "delay")
+PATH_KINDS = (
+    "host op", "host gap", "launch", "kernel", "communication", "memory", "delay", "unexplained",
+)  # fmt: skip
+"""The kinds of time on a path. ``delay`` is that of dependencies which a user or a file states;
+``unexplained`` is what no dependency explains, long gaps, and waits for unknown work."""
+_IF_ANY = ("memory", "delay")  # are named where they occur
 _KIND_OF_EDGE = {
     EdgeKind.HOST_OP: "host op",
     EdgeKind.HOST_GAP: "host gap",
@@ -46,7 +52,8 @@ _KIND_OF_EDGE = {
     EdgeKind.MEMORY: "memory",
 }
 _PATH_CODE = np.array(  # for each kind of edge, and last for delays
-    [PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind] + [PATH_KINDS.index("delay")],
+    [PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind]
+    + [PATH_KINDS.index("unexplained")],
     dtype=np.int8,
 )
 
@@ -142,11 +149,11 @@ class CriticalPath:
         return int((self.segments["end"] - self.segments["start"]).sum())
 
     def by_kind(self) -> dict[str, int]:
-        """Sum the segments by kind, in ns; memory only if there is some, else every kind."""
+        """Sum the segments by kind, in ns; memory and delay only if there is some."""
         sums = self.segments.group_by("kind").agg((pl.col("end") - pl.col("start")).sum())
         found = dict(sums.iter_rows())
         return {
-            kind: found.get(kind, 0) for kind in PATH_KINDS if kind != "memory" or kind in found
+            kind: found.get(kind, 0) for kind in PATH_KINDS if kind not in _IF_ANY or kind in found
         }
 
     def by_operation(self) -> pl.DataFrame:
@@ -207,7 +214,9 @@ def _stretches(
     graph: EventGraph, vertices: Ints, edge: Ints, reached: Ints, begin: int
 ) -> Stretches:
     """Split the time before each vertex into the time of its edge and the delay after that."""
-    edges = EdgeTimes(graph.delay, graph.weight, graph.edge_op, graph.edge_kind)
+    kinds = graph.edge_kind.copy()
+    kinds[_unexplained(graph, vertices, edge)] = len(EdgeKind)  # counts as delays do
+    edges = EdgeTimes(graph.delay, graph.weight, graph.edge_op, kinds)
     # up to two per vertex; the operating system allocates no memory for unused entries
     start, end = (np.empty(2 * vertices.size, dtype=np.int64) for _ in range(2))
     code = np.empty(start.size, dtype=np.int8)
@@ -217,6 +226,14 @@ def _stretches(
         vertices, edge, reached, begin, graph.num_ops, edges, _PATH_CODE, room
     )
     return Stretches(*(column[first:] for column in room))
+
+
+def _unexplained(graph: EventGraph, vertices: Ints, edge: Ints) -> Ints:
+    """Return the edges of a path whose time the recording does not explain."""
+    known = edge >= 0
+    edge, vertices = edge[known], vertices[known]
+    found: Ints = edge[long_gaps(graph, edge) | unknown_waits(graph, edge, vertices)]
+    return found
 
 
 def _segments(graph: EventGraph, stretches: Stretches) -> pl.DataFrame:

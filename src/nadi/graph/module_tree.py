@@ -30,6 +30,7 @@ _NO_MODULE = (
     r"^ProfilerStep#|^Optimizer\.|^enumerate\(|^##|^\[|(?i:forward|backward|optimizer)|"
     r"^(?:nccl|gloo|mpi|ucc|xccl|hccl|c10d|record_param_comms)\b"
 )
+_FEED_FORWARD = r"(?i)feed[-_. ]?forward"  # a module, whose name has the word
 _COMMUNICATION = r"^c10d::|^record_param_comms$"
 
 
@@ -167,7 +168,8 @@ def _calls(graph: EventGraph) -> tuple[Bools, bool]:
     is_call = (kind == "python").to_numpy() & graph.named(f"^{_CALL}")
     if is_call.any():
         return is_call, True
-    is_range = (kind == "annotation").to_numpy() & ~graph.named(_NO_MODULE)
+    is_module = graph.named(_FEED_FORWARD) | ~graph.named(_NO_MODULE)
+    is_range = (kind == "annotation").to_numpy() & is_module
     is_range &= (graph.gather("comm_type") == "none").to_numpy()
     return is_range, False
 

@@ -113,8 +113,8 @@ class Waits:
     kind
         int64, shape (waits,): position in ``WAIT_CLASSES``.
     moment
-        int64 ns, shape (waits,): the end of the work; for a copy that ends after its call, its
-        start.
+        int64 ns, shape (waits,): the end of the work; for work that ends after its call returns,
+        its start.
     from_start
         bool, shape (waits,): whether ``moment`` is the start.
     last
@@ -134,7 +134,8 @@ class HandOvers(NamedTuple):
 
     ``work`` and ``op`` are node rows: what ended, and the operation that its end let start.
     ``waited`` says whether the thread of ``op`` waited, ``last`` when the last of all work ended
-    that it then waited for (int64 ns), ``of_gloo`` whether that was gloo's.
+    that it then waited for (int64 ns), ``of_gloo`` whether that was gloo's. ``from_start`` says
+    whether the work went on after it had let the operation start.
     """
 
     work: Ints
@@ -142,6 +143,7 @@ class HandOvers(NamedTuple):
     waited: Bools
     last: Ints
     of_gloo: Bools
+    from_start: Bools
 
 
 class TraceDeps:
@@ -263,7 +265,8 @@ class TraceDeps:
         done = work[is_last]
         of_gloo = np.zeros(last.size, dtype=np.bool_)
         of_gloo[op[is_last]] = _fitting(self.trace.nodes["name"].gather(done), _GLOO)
-        return HandOvers(work, op, waited, last[op], of_gloo[op])
+        from_start = self.end[work] > self.start[op]
+        return HandOvers(work, op, waited, last[op], of_gloo[op], from_start)
 
     @cached_property
     def waits(self) -> Waits:
@@ -436,14 +439,15 @@ def _waits(deps: TraceDeps) -> Waits:
     inside = deps.inside("sync", _ALWAYS)
     work, call = (rows[inside] for rows in deps.of("sync"))
     own_copy = deps.launcher[work] == call
-    from_start = own_copy & (end[work] > end[call])
     on_device = trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
+    on_call = trace.nodes["category"].gather(call).is_in(["runtime", "driver"]).to_numpy()
+    from_start = (own_copy | (on_device & ~on_call)) & (end[work] > end[call])
     of_gloo = ~on_device & _fitting(trace.nodes["name"].gather(work), _GLOO)
     names = trace.nodes["name"].gather(call)
     named = [_fitting(names, pattern(f"{name} sync")) for name in _WAIT_NAMES]
     number = {name: position for position, name in enumerate(WAIT_CLASSES)}
     kind = np.select(
-        [of_gloo, ~on_device, *named, from_start, own_copy],
+        [of_gloo, ~on_device | ~on_call, *named, from_start, own_copy],
         [number["gloo"], number["hand-over"], *(number[name] for name in _WAIT_NAMES),
          number["staged copy"], number["copy"]],
         number["queue"],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nadi.errors import Parameter, UsageError, checked
 from nadi.forks import refuse_in_fork
+from nadi.graph.earlier_work import end_of_earlier_work
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.repeated_steps import repeated_steps
 from nadi.model.arrays import Bools, Ints
@@ -16,7 +18,7 @@ from nadi.model.schema import DEVICE_WORK
 from nadi.units import format_ns, parse_ns
 
 __all__ = ["MARK", "WHOLE", "Window", "choose_window", "find_steps", "operations_of_step",
-           "time_range"]  # fmt: skip
+           "step_times", "time_range"]  # fmt: skip
 
 MARK = "ProfilerStep"
 """The annotation with which ``torch.profiler`` marks steps."""
@@ -48,6 +50,9 @@ class Window:
         operations that the steps have in common.
     steps
         The steps in it, if it was made of several.
+    after_earlier_work
+        Whether what comes before it is left out, as devices were still busy with work that began
+        before the recording.
     """
 
     name: str
@@ -57,6 +62,7 @@ class Window:
     mark: str = MARK
     alike: float = 1.0
     steps: tuple[Window, ...] = ()
+    after_earlier_work: bool = False
 
     def start(self, time: Ints) -> int:
         """Return the start in ns, in a replay with these vertex times."""
@@ -102,6 +108,37 @@ def find_steps(graph: EventGraph) -> list[Window]:
     return steps
 
 
+def step_times(graph: EventGraph, steps: Sequence[Window], time: Ints, rank: int = -1) -> Ints:
+    """Return how long each step takes: from its mark to the next one.
+
+    The last step takes until its work ends. The times of all steps add up to the window of all
+    steps; the windows of steps overlap where a device runs later than its host.
+
+    Parameters
+    ----------
+    time
+        The times of vertices in a replay, ns.
+    rank
+        Position of the rank whose marks and work count; of all ranks if it is -1: then the first
+        rank to begin a step begins it.
+
+    Returns
+    -------
+    int64 ns, shape (steps,)
+        Of a rank without marks, shape (0,). O(vertices in ``first`` and ``last`` of the steps).
+    """
+    borders = []
+    for step in steps:
+        begins = step.first if rank < 0 else step.first[graph.op_trace[step.first // 2] == rank]
+        if not begins.size:
+            return np.empty(0, dtype=np.int64)
+        borders.append(int(time[begins].min()))
+    ends = np.concatenate([step.last for step in steps]) if steps else np.empty(0, dtype=np.int64)
+    if rank >= 0:
+        ends = ends[graph.op_trace[ends // 2] == rank]
+    return np.diff([*borders, int(time[ends].max())]) if borders else ends
+
+
 @checked
 def choose_window(
     graph: EventGraph, steps: list[Window], step: str = "all", window: str = ""
@@ -112,7 +149,8 @@ def choose_window(
     ----------
     step
         The number of a step, or ``all``: from the start of the first step to the end of the last,
-        or the whole trace if it has no ``ProfilerStep`` annotations.
+        or the whole trace if it has no ``ProfilerStep`` annotations. If devices were busy for long
+        with work that began before the recording, what follows that.
     window
         Instead of a step, two times since the first event of the job, such as ``120ms:180ms``:
         from the first start or end of an operation between them to the last.
@@ -130,14 +168,7 @@ def choose_window(
             )  # fmt: skip
         return _time_window(graph, window)
     if step == "all":
-        if steps and steps[0].mark == MARK:
-            name = f"steps {steps[0].number} to {steps[-1].number}"
-            last = _distinct(np.concatenate([window.last for window in steps]))
-            if len(steps) == 1:
-                return steps[0]
-            return Window(name, -1, steps[0].first, last, steps=tuple(steps))
-        ends = np.flatnonzero(_may_end(graph))
-        return Window(WHOLE, -1, 2 * np.arange(graph.num_ops), 2 * ends + 1, steps=tuple(steps))
+        return _after_earlier_work(graph, _all(graph, steps))
     for one in steps:
         if str(one.number) == step:
             return one
@@ -149,6 +180,33 @@ def choose_window(
         if there
         else "the trace has no ProfilerStep annotations, and nothing repeats in it: give all",
     )
+
+
+def _all(graph: EventGraph, steps: list[Window]) -> Window:
+    """Return the window of all marked steps, or of the whole trace if none are marked."""
+    if steps and steps[0].mark == MARK:
+        if len(steps) == 1:
+            return steps[0]
+        name = f"steps {steps[0].number} to {steps[-1].number}"
+        last = _distinct(np.concatenate([window.last for window in steps]))
+        return Window(name, -1, steps[0].first, last, steps=tuple(steps))
+    ends = np.flatnonzero(_may_end(graph))
+    return Window(WHOLE, -1, 2 * np.arange(graph.num_ops), 2 * ends + 1, steps=tuple(steps))
+
+
+def _after_earlier_work(graph: EventGraph, window: Window) -> Window:
+    """Return the part of a window that follows device work begun before the recording."""
+    time = graph.time
+    vertex = end_of_earlier_work(graph, window.start(time), window.end(time))
+    if vertex < 0:
+        return window
+    moment = int(time[vertex])
+    last = window.last[time[window.last] > moment]
+    if not last.size:
+        return window
+    steps = tuple(step for step in window.steps if step.start(time) >= moment)
+    name = f"what follows {format_ns(moment)}"
+    return Window(name, -1, np.array([vertex]), last, steps=steps, after_earlier_work=True)
 
 
 def operations_of_step(graph: EventGraph, steps: list[Window], step: Window) -> Bools:

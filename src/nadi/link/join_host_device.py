@@ -18,7 +18,15 @@ from nadi.link.dependencies.tensor_dependencies import find_tensor_deps
 from nadi.link.dependencies.waiting_threads import waiting_threads
 from nadi.link.device_clock import align_device
 from nadi.link.gloo_transfers import transfers_beside_threads
-from nadi.link.matching.operation_matching import Match, match_operations, report_match
+from nadi.link.matching.operation_matching import (
+    Match,
+    match_by_host_ids,
+    match_later_steps,
+    match_operations,
+    report_match,
+    with_host_ids,
+)
+from nadi.link.step_marks import mend_marks
 from nadi.model.ancestors import nearest
 from nadi.model.arrays import Ints
 from nadi.model.attributes import JoinedAttributes, Part
@@ -65,9 +73,7 @@ def link_pair(
     """
     _check_pair(host, device)
     log = IssueLog()
-    device, launcher = align_device(device, log)
-    device = transfers_beside_threads(device, launcher, log)
-    match = match_operations(host, device, force=force)
+    device, launcher, match = _matched(host, device, log, force=force)
     report_match(host, device, match, log)
     trace, host_row, row_of_host, row_of_event = _joined(host, device, match, log)
     with ThreadPoolExecutor(1) as executor:  # kernels and numpy release the GIL
@@ -88,6 +94,20 @@ def link_pair(
         given = JoinedAttributes(lambda: parts)
     issues = pl.concat([host.issues, device.issues, log.table()])
     return replace(linked, deps=deps, issues=issues, given_attributes=given)
+
+
+def _matched(
+    host: Trace, device: Trace, log: IssueLog, *, force: bool
+) -> tuple[Trace, Ints, Match]:
+    """Return the device trace with its mistakes mended, its launch calls, and its match."""
+    by_steps = match_later_steps(host, device, force=force)
+    if by_steps is not None:
+        device = with_host_ids(host, device, by_steps)
+    device, launcher = align_device(device, log)
+    device = mend_marks(transfers_beside_threads(device, launcher, log), log)
+    if by_steps is not None:
+        return device, launcher, match_by_host_ids(host, device, by_steps)
+    return device, launcher, match_operations(host, device, force=force)
 
 
 def _check_pair(host: Trace, device: Trace) -> None:
@@ -130,6 +150,7 @@ def _joined(host: Trace, device: Trace, match: Match, log: IssueLog) -> _Joined:
         rank=device.rank,
         world_size=device.world_size,
         process=device.process,
+        step_lengths=device.step_lengths,
         given_attributes=JoinedAttributes(
             lambda: (Part(host.attributes, row_of_host), Part(device.attributes, row_of_event))
         ),
@@ -165,7 +186,7 @@ def link_device(device: Trace) -> Trace:
         "kernels that are moved to another stream, and tensors in exported traces",
     )  # fmt: skip
     device, launcher = align_device(device, log)
-    device = transfers_beside_threads(device, launcher, log)
+    device = mend_marks(transfers_beside_threads(device, launcher, log), log)
     nowhere = np.full(device.nodes.height, -1, dtype=np.int64)
     return _with_dependencies(device, _NO_HOST, nowhere, device, launcher, log)
 
@@ -265,7 +286,7 @@ def _with_dependencies(
     work = np.flatnonzero(launched)
     around = _launching_operations(trace, parent, launcher[work])
     parent[work] = np.where(around < work, around, -1)
-    parent = _recorded_parents(host, host_row, parent)
+    parent = _recorded_parents(trace, host, host_row, parent)
     exclusive = trace.column("exclusive").copy()
     exclusive[nesting.rows] = nesting.exclusive
     exclusive[on_device] = trace.column("duration")[on_device]
@@ -280,6 +301,7 @@ def _with_dependencies(
         rank=trace.rank,
         world_size=trace.world_size,
         process=trace.process,
+        step_lengths=trace.step_lengths,
         given_attributes=trace.given_attributes,
     )
 
@@ -292,13 +314,20 @@ def _launching_operations(trace: Trace, parent: Ints, calls: Ints) -> Ints:
     return np.where(found >= 0, found, innermost)
 
 
-def _recorded_parents(host: Trace, host_row: Ints, nested: Ints) -> Ints:
-    """Prefer the parents in the host trace to those found by nesting."""
+def _recorded_parents(trace: Trace, host: Trace, host_row: Ints, nested: Ints) -> Ints:
+    """Prefer the parents in the host trace to those found by nesting, if they were running.
+
+    The observer takes what began last for the parent. If a range has ended that began before
+    another that has not, as step marks in hooks do, it is wrong about all that follows.
+    """
     row_of_host = _row_of_host(host, host_row)
     known = np.flatnonzero(host_row >= 0)
     parent = nested.copy()
     recorded = host.column("parent")[host_row[known]]
     recorded_row = np.where(recorded >= 0, row_of_host[recorded], -1)
-    usable = (recorded_row >= 0) & (recorded_row < known)
+    start, end = trace.column("start"), trace.column("start") + trace.column("duration")
+    runs = (start[recorded_row] <= start[known]) & (start[known] <= end[recorded_row])
+    untimed = (start[known] < 0) | (start[recorded_row] < 0)
+    usable = (recorded_row >= 0) & (recorded_row < known) & (runs | untimed)
     parent[known[usable]] = recorded_row[usable]
     return parent

@@ -15,6 +15,7 @@ from nadi.link.ranks.all_ranks import Across, communications_of
 from nadi.link.ranks.clock_skew import align_clocks
 from nadi.link.ranks.collective_matching import match_collectives
 from nadi.link.ranks.collective_mismatches import report_collectives, report_pairs
+from nadi.link.ranks.one_job import common_world_size, refuse_apart
 from nadi.link.ranks.point_to_point import match_pairs
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
@@ -42,7 +43,8 @@ def link_job(traces: Sequence[Trace]) -> Job:
     Raises
     ------
     PairError
-        If two traces have the same rank.
+        If two traces have the same rank, or traces state different world sizes or do not overlap
+        in time.
     """
     ordered = sorted(traces, key=lambda trace: trace.rank)
     for one, other in pairwise(ordered):
@@ -53,7 +55,7 @@ def link_job(traces: Sequence[Trace]) -> Job:
                 "give one trace for each rank",
             )
     log = IssueLog()
-    size = _check_world_size(ordered, log)
+    size = common_world_size(ordered, log)
     ordered = _without_absent(ordered, size)
     if len(ordered) > 1:
         return _matched(ordered, log)
@@ -66,26 +68,6 @@ def link_job(traces: Sequence[Trace]) -> Job:
             "the job",
         )  # fmt: skip
     return Job(tuple(ordered), MATCHES.empty(), log.table(), CLOCKS.empty())
-
-
-def _check_world_size(traces: Sequence[Trace], log: IssueLog) -> int:
-    """Return the world size of the job, and report contradictions."""
-    sizes = {trace.world_size for trace in traces if trace.world_size > 0}
-    outside = [
-        trace.rank
-        for trace in traces
-        if sizes and trace.rank >= max(sizes) and not _is_member(trace)  # of a larger job
-    ]
-    log.add(
-        "job.world-size", "warning", len(outside) + len(sizes) - bool(sizes),
-        f"traces disagree about the world size: sizes {sorted(sizes)}, ranks outside it {outside}",
-        "give files of one job only",
-    )  # fmt: skip
-    return max(sizes, default=1)
-
-
-def _is_member(trace: Trace) -> bool:
-    return any(trace.rank in ranks for ranks in trace.groups["ranks"].to_list())
 
 
 def _without_absent(traces: list[Trace], world_size: int) -> list[Trace]:
@@ -123,8 +105,9 @@ def _matched(traces: list[Trace], log: IssueLog) -> Job:
         clocks = _after_the_epoch(traces, clocks)
     columns = {name: parts[name] for name in ("collective", "rank", "node")}
     changed = _with_groups(traces, across, settled, collectives)
-    shifted = map(_shifted, changed, clocks["shift"].to_list())
-    return Job(tuple(shifted), MATCHES.build(parts.height, columns), log.table(), clocks)
+    shifted = tuple(map(_shifted, changed, clocks["shift"].to_list()))
+    refuse_apart(shifted)
+    return Job(shifted, MATCHES.build(parts.height, columns), log.table(), clocks)
 
 
 def _best_groups(across: Across) -> tuple[Across, pl.DataFrame]:
@@ -184,9 +167,12 @@ def _with_groups(
             given.append(trace)
             continue
         row_of_name = {name: row for row, name in enumerate(trace.groups["name"])}
-        row_of_group = [*map(row_of_name.get, names), -1]  # the last is for no group, -1
+        # the last is for no group, -1; a group that only other ranks know changes nothing
+        row_of_group = [*map(row_of_name.get, names), -1]
         column = trace.column("group").copy()
-        column[part["node"].to_numpy()] = [row_of_group[number] for number in part["group"]]
+        for node, number in part.select("node", "group").iter_rows():
+            if (row := row_of_group[number]) is not None:
+                column[node] = row
         given.append(_regrouped(trace, column))
     return given
 

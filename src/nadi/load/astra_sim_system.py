@@ -6,13 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from nadi.errors import FormatError, InputError
 from nadi.formats.files import read_settings
+from nadi.formats.settings_text import decode_json
 from nadi.simulator.machine.astra_sim_config import AstraSimOptions, astra_sim_system
 from nadi.simulator.machine.system import System
-from nadi.units import lowered
 
 __all__ = ["load_astra_sim_system", "read_comm_groups"]
 
@@ -62,13 +60,10 @@ def read_comm_groups(path: Path | str) -> dict[str, tuple[int, ...]]:
     InputError
         If the file cannot be read, or has another structure.
     """
-    try:
-        return msgspec.json.decode(_read_text(Path(path)), type=dict[str, tuple[int, ...]])
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise FormatError(
-            str(path), f"not a file of process groups: {lowered(str(error))}",
-            'write a JSON object such as {"1": [0, 1], "2": [2, 3]}',
-        ) from None  # fmt: skip
+    return decode_json(
+        read_settings(Path(path)), dict[str, tuple[int, ...]], str(path),
+        'write a JSON object such as {"1": [0, 1], "2": [2, 3]}', "not a file of process groups",
+    )  # fmt: skip
 
 
 def _read_text(path: Path) -> str:
@@ -79,12 +74,8 @@ def _read_text(path: Path) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(_read_text(path), type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise FormatError(
-            str(path), lowered(str(error)), "use the file that is passed to ASTRA-sim"
-        ) from None
+    remedy = "use the file that is passed to ASTRA-sim"
+    return decode_json(read_settings(path), dict[str, Any], str(path), remedy)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from nadi.formats.addresses import locate
 from nadi.formats.files import read_head
 from nadi.formats.registry import READABLE_SUFFIXES
 from nadi.formats.trace_files import read, sniff
+from nadi.formats.whole_folders import refuse_partial
+from nadi.link.ranks.one_job import refuse_other_sizes
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
 
@@ -34,6 +36,7 @@ _TEXT = (".txt", ".txt.gz")  # of which few are traces
 # as PyTorch writes the beginning of its files; 18 digits are an int64
 _HOST_PROCESS = re.compile(rb'\s*\{\s*"schema"\s*:\s*"[^"\\]*"\s*,\s*"pid"\s*:\s*(\d{1,18})\s*,')
 _DEVICE_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})\s*[,}]')
+_WORLD_SIZE = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"world_size"\s*:\s*(\d{1,9})\s*[,}]')
 _FIRST_OPERATOR = re.compile(
     rb'"cat"\s*:\s*"cpu_op"\s*,\s*"name"\s*:\s*"(?:[^"\\]|\\.)*+"\s*,\s*"pid"\s*:\s*(\d{1,18})\s*,'
 )
@@ -132,12 +135,21 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
 
 
 def _files_inside(folder: Path) -> list[Path]:
-    """Return the files of a folder that may be traces, in order of name."""
+    """Return the files of a folder that may be traces, in order of name.
+
+    Raises
+    ------
+    InputError
+        If files that were written to it together are missing.
+    """
+    refuse_partial(folder)
     # Nadi's own results may lie beside the traces
     names = sorted(
         p
         for p in folder.iterdir()
-        if p.name.endswith(READABLE_SUFFIXES) and p.name not in RESULT_FILES
+        if p.name.endswith(READABLE_SUFFIXES)
+        and p.name not in RESULT_FILES
+        and not p.name.startswith(".")
     )
     return [p for p in names if p.is_file()]
 
@@ -171,10 +183,13 @@ def _no_traces(paths: Sequence[Path], wanted: str) -> InputError:
                     if p.is_dir()})  # fmt: skip
     more = f" and {len(below) - _TOLD} more" if len(below) > _TOLD else ""
     hint = f"; its subfolders are {', '.join(below[:_TOLD])}{more}" if below else ""
+    having = (p for path in paths if path.is_dir() for p in sorted(path.iterdir())
+              if p.is_dir() and _files_inside(p))  # fmt: skip
+    such = next((f", such as {one}" for one in having), "")
     return InputError(
         ", ".join(map(str, paths)),
         f"contains no trace that Nadi reads{hint}",
-        f"pass a folder with {wanted}",
+        f"pass a folder with {wanted}{such}",
     )
 
 
@@ -196,16 +211,18 @@ def _no_device(paths: Sequence[Path | str], found: TraceFiles) -> PairError:
 
 @dataclass(frozen=True)
 class Recording:
-    """What identifies a trace: its path, process id and rank; -1 if the file does not say."""
+    """What identifies a trace: path, process id, rank, world size; -1 if the file does not say."""
 
     path: str
     process: int
     rank: int
+    world_size: int = -1
 
 
 def recording_of(trace: Trace) -> Recording:
-    """Return path, process id and rank of a trace."""
-    return Recording(trace.provenance.sources[0].path, trace.process, trace.rank)
+    """Return path, process id, rank and world size of a trace."""
+    path = trace.provenance.sources[0].path
+    return Recording(path, trace.process, trace.rank, trace.world_size)
 
 
 def peek(path: Path) -> Recording:
@@ -221,20 +238,26 @@ def peek(path: Path) -> Recording:
         return Recording(str(path), int(host[1]), -1)
     rank, operator = _DEVICE_RANK.search(head), _FIRST_OPERATOR.search(head)
     if rank is not None and operator is not None:
-        return Recording(str(path), int(operator[1]), int(rank[1]))
+        return Recording(str(path), int(operator[1]), int(rank[1]), _world_size(head))
     return recording_of(read(path))
 
 
 def glance(path: Path) -> Recording:
-    """Return the rank of a device trace if it stands at its beginning; -1 for all else.
+    """Return rank and world size of a device trace as they stand at its beginning; else -1.
 
     Raises
     ------
     InputError
         If it cannot be read.
     """
-    rank = _DEVICE_RANK.search(read_head(path))
-    return Recording(str(path), -1, -1 if rank is None else int(rank[1]))
+    head = read_head(path)
+    rank = _DEVICE_RANK.search(head)
+    return Recording(str(path), -1, -1 if rank is None else int(rank[1]), _world_size(head))
+
+
+def _world_size(head: bytes) -> int:
+    found = _WORLD_SIZE.search(head)
+    return -1 if found is None else int(found[1])
 
 
 def pair_recordings(
@@ -263,10 +286,12 @@ def pair_recordings(
     Raises
     ------
     PairError
-        If a trace has no partner, or two traces have the same rank.
+        If a trace has no partner, two traces have the same rank, or they state different world
+        sizes.
     """
     devices = with_ranks(devices)
     _refuse_same_rank(devices)
+    refuse_other_sizes((one.path, one.rank, one.world_size) for one in devices)
     if not hosts:
         pairs = [(-1, device) for device in range(len(devices))]
     elif len(hosts) == len(devices) == 1:
@@ -342,10 +367,15 @@ def _refuse_same_rank(ranked: Sequence[Recording]) -> None:
         by_rank[one.rank].append(one)
     for rank, same in sorted(by_rank.items()):
         if len(same) > 1:
+            folders = dict.fromkeys(_parent(one).name for one in same)
+            apart = len(folders) == len(same)
             raise PairError(
                 _list(one.path for one in same),
-                f"{len(same)} device traces have rank {rank}",
-                "pass one device trace per rank",
+                f"{len(same)} device traces have rank {rank}"
+                + (f", each in a folder of its own: {', '.join(folders)}" if apart else ""),
+                "pass the folder or the files of one run; nadi diff compares two"
+                if apart
+                else "pass one device trace per rank",
             )
 
 

@@ -16,11 +16,10 @@ from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Execution
 from nadi.estimate.machine_description import MachineDescription
 from nadi.formats.files import read_settings
-from nadi.formats.settings_text import parse_settings
+from nadi.formats.settings_text import decode_json, parse_settings
 from nadi.generate.llm.model_description import language_model_from
 from nadi.load.model_library import load_language_model, read_model_keys
 from nadi.load.system_library import load_system, read_system_keys, system_file_from
-from nadi.units import lowered
 
 __all__ = [
     "machine_from_keys", "read_execution", "read_language_keys", "read_machine",
@@ -163,18 +162,14 @@ def _is_of_calculon(path_or_name: Path | str, keys: frozenset[str]) -> bool:
     if path.suffix != ".json":
         return False
     try:
-        found = msgspec.json.decode(read_settings(path))
-    except (msgspec.MsgspecError, RecursionError):
+        found = decode_json(read_settings(path), dict[str, msgspec.Raw], str(path), "")
+    except FormatError:
         return True  # and reading it says what is wrong
-    return not isinstance(found, dict) or bool(keys & set(found))
+    return bool(keys & set(found))
 
 
 def _read(path: Path, kind: type[_Described]) -> _Described:
-    content = read_settings(path)
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise FormatError(str(path), lowered(str(error)), _remedy(str(error), kind)) from None
+    return decode_json(read_settings(path), kind, str(path), lambda what: _remedy(what, kind))
 
 
 def _remedy(message: str, kind: type[_Described]) -> str:

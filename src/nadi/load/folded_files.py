@@ -34,6 +34,7 @@ from nadi.formats.nadi_file import (
     read_member,
     without_missing,
 )
+from nadi.formats.settings_text import decode_json
 from nadi.model.arrays import Ints
 from nadi.model.dtypes import ITEMSIZE
 from nadi.model.operand_columns import TensorType
@@ -207,16 +208,13 @@ def _groups(names: list[str] | None, members: list[pl.DataFrame], size: int) -> 
 
 
 def _read_header(path: Path, content: bytes) -> _Header:
-    try:
-        version = msgspec.json.decode(content, type=dict[str, Any]).get("version")
-        if version != _VERSION:
-            raise FormatError(
-                str(path), f"its format is version {version!r}; this Nadi reads version {_VERSION}",
-                "fold the job again, or update Nadi",
-            )  # fmt: skip
-        return msgspec.json.decode(content, type=_Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise FormatError(str(path), f"{FOLD}: {one_line(error)}", DAMAGED) from None
+    version = decode_json(content, dict[str, Any], str(path), DAMAGED, FOLD).get("version")
+    if version != _VERSION:
+        raise FormatError(
+            str(path), f"its format is version {version!r}; this Nadi reads version {_VERSION}",
+            "fold the job again, or update Nadi",
+        )  # fmt: skip
+    return decode_json(content, _Header, str(path), DAMAGED, FOLD)
 
 
 def _read_class(path: Path, members: zipfile.ZipFile, number: int, header: _Class) -> FoldedTrace:

@@ -22,11 +22,12 @@ def read_key(path: Path | str) -> SecretKey:
         If the file cannot be read, or holds no key.
     """
     try:
-        content = locate(path).read_bytes()
+        with locate(path).open("rb") as file:  # of a pipe, too, which a program of keys writes
+            content = file.read(_LARGEST + 1)
     except OSError as error:
         what = f"the key cannot be read: {error.strerror or error}"
         raise InputError(str(path), what, "make one with: openssl rand -hex 32 > FILE") from None
     if len(content) > _LARGEST:
-        what = f"a file of {len(content)} bytes is no key: at most {_LARGEST} are expected"
+        what = f"a file of over {_LARGEST} bytes is no key"
         raise InputError(str(path), what, "name the file of the key")
     return key_of(content, str(path))

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from nadi.errors import FormatError
 from nadi.formats.files import read_settings
+from nadi.formats.settings_text import decode_json
 from nadi.load.estimate_files import read_plan_fields
 from nadi.load.simulation_jobs import read_job
 from nadi.model.trace import Job, Trace
@@ -36,15 +35,13 @@ def read_placement(path: Path | str) -> dict[str, str]:
     """
     path = Path(path)
     content = read_settings(path)
+    remedy = 'write {"optimizer": "cxl"}, or a CSV file with the columns tensor and tier'
+    if path.suffix == ".json":
+        return decode_json(content, dict[str, str], str(path), remedy)
     try:
-        if path.suffix == ".json":
-            return msgspec.json.decode(content, type=dict[str, str])
         rows = list(csv.DictReader(io.StringIO(content.decode())))
-    except (msgspec.MsgspecError, ValueError, csv.Error) as error:
-        raise FormatError(
-            str(path), lowered(str(error)), 'write {"optimizer": "cxl"}, or a CSV file with the '
-            "columns tensor and tier",
-        ) from None  # fmt: skip
+    except (ValueError, csv.Error) as error:
+        raise FormatError(str(path), lowered(str(error)), remedy) from None
     if not rows or not set(_COLUMNS) <= set(rows[0]):
         raise FormatError(
             str(path), "it has no columns tensor and tier, or no rows",

@@ -13,6 +13,7 @@ import polars as pl
 
 from nadi.errors import FormatError, InputError, PairError, UsageError
 from nadi.formats import files as container
+from nadi.formats.settings_text import decode_json
 from nadi.formats.trace_files import read
 from nadi.model.arrays import Bools, Ints
 from nadi.model.rank_groups import RankGroups
@@ -85,10 +86,7 @@ def read_rank_map(folder: Path) -> RankMap | None:
     if not path.is_file():
         return None
     content = container.read_file(path).content.tobytes()
-    try:
-        return msgspec.json.decode(content, type=RankMap)
-    except msgspec.MsgspecError as error:
-        raise FormatError(str(path), str(error), "record the job again") from None
+    return decode_json(content, RankMap, str(path), "record the job again")
 
 
 def job_of_ranks(

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import FormatError, InputError
+from nadi.formats.csv_tables import as_written
 from nadi.formats.files import read_file
 from nadi.formats.issue_lines import decode_issue_lines, looks_like_issue_lines
 from nadi.model.arrays import Ints
@@ -82,4 +83,5 @@ def _table(path: Path, content: bytes) -> pl.DataFrame:
     if wrong.height or found.null_count().select("rank", "end").sum_horizontal().item():
         raise FormatError(str(path), "has a row without a time, or that ends before it begins",
                           "write it again with nadi simulate -o FILE.csv")  # fmt: skip
-    return found.with_columns(pl.col("name", "resource").fill_null("")).select(_COLUMNS)
+    texts = as_written(pl.col("name", "resource")).fill_null("")
+    return found.with_columns(texts).select(_COLUMNS)

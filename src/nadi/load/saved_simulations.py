@@ -30,6 +30,7 @@ from nadi.formats.nadi_file import (
     read_arrow,
     read_member,
 )
+from nadi.formats.settings_text import decode_json
 from nadi.model.schema import (
     COLLECTIVE_TIMES,
     ISSUES,
@@ -158,16 +159,13 @@ def read_simulation(path: Path | str) -> SavedSimulation:
 
 
 def _header(path: Path, content: bytes) -> _Header:
-    try:
-        version = msgspec.json.decode(content, type=dict[str, Any]).get("version")
-        if version != _VERSION:
-            raise FormatError(
-                str(path), f"its format is version {version!r}; this Nadi reads version {_VERSION}",
-                "simulate again, or update Nadi",
-            )  # fmt: skip
-        return msgspec.json.decode(content, type=_Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise FormatError(str(path), f"{SIMULATION}: {one_line(error)}", DAMAGED) from None
+    version = decode_json(content, dict[str, Any], str(path), DAMAGED, SIMULATION).get("version")
+    if version != _VERSION:
+        raise FormatError(
+            str(path), f"its format is version {version!r}; this Nadi reads version {_VERSION}",
+            "simulate again, or update Nadi",
+        )  # fmt: skip
+    return decode_json(content, _Header, str(path), DAMAGED, SIMULATION)
 
 
 def _checked(path: Path, frame: pl.DataFrame, table: Table) -> pl.DataFrame:

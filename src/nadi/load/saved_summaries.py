@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from nadi.errors import FormatError
 from nadi.formats.files import read_file, read_head
+from nadi.formats.settings_text import decode_json
 from nadi.formats.trace_files import sniff
 from nadi.load.discover import RESULT_FILES
 
@@ -28,6 +27,7 @@ RESULT_KINDS: dict[str, tuple[str, frozenset[str]]] = {
 }
 """Of each kind of results, the command that writes it, and keys that no other has."""
 _MAX_SIZE = 1 << 30
+_MOST = 1 << 63
 
 
 class SavedSummary(NamedTuple):
@@ -66,14 +66,15 @@ def read_summary(path: Path | str) -> SavedSummary | None:
         return None
     if read_head(place, 64).lstrip()[:1] not in (b"{", b"[") or sniff(place) is not None:
         return None
+    remedy = "write it again with nadi run -o"
     try:
-        found = msgspec.json.decode(bytes(read_file(place).content))
-    except msgspec.DecodeError as error:
+        found: Any = decode_json(bytes(read_file(place).content), object, str(place), remedy)
+        if not _is_plain(found):
+            raise FormatError(str(place), "a number has over 63 bits", remedy)
+    except FormatError:
         if not is_folder:
             return None  # readers of traces say what is wrong
-        raise FormatError(
-            str(place), f"is not JSON: {error}", "write it again with nadi run -o"
-        ) from None
+        raise
     first = found[0] if isinstance(found, list) and found else found
     if isinstance(first, dict):
         for kind, (_, keys) in RESULT_KINDS.items():
@@ -84,3 +85,12 @@ def read_summary(path: Path | str) -> SavedSummary | None:
             str(place), "is not a summary of Nadi", "write it again with nadi run -o FOLDER"
         )
     return None
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether all whole numbers within are those that Nadi writes: of 64 bits."""
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return not isinstance(value, int) or abs(value) < _MOST

@@ -10,6 +10,7 @@ from nadi.errors import InputError, PairError, Parameter, UsageError
 from nadi.formats.files import read_head
 from nadi.formats.nadi_file import holds_fold
 from nadi.formats.trace_files import read_files
+from nadi.formats.whole_folders import refuse_partial
 from nadi.load.discover import list_files
 from nadi.load.rank_map import job_of_ranks, read_rank_map
 from nadi.model.trace import Job, Trace
@@ -39,6 +40,7 @@ def find_ranks(path: Path | str) -> list[Path]:
     """
     path = Path(path)
     folder, prefix = (path, "") if path.is_dir() else (path.parent, path.name)
+    refuse_partial(folder)
     found: dict[int, Path] = {}
     for file in sorted(folder.iterdir()) if folder.is_dir() else []:
         match = _NAME.fullmatch(file.name)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from nadi.errors import UsageError
 
 __all__ = [
     "Bools",
@@ -16,6 +21,7 @@ __all__ = [
     "counted_texts",
     "numbered_texts",
     "text_codes",
+    "whole_numbers",
 ]
 
 Ints = npt.NDArray[np.int64]
@@ -26,6 +32,28 @@ Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint64]
+
+
+def whole_numbers(values: Sequence[Any], what: str) -> Ints:
+    """Return numbers that were computed, of any size, as int64.
+
+    Parameters
+    ----------
+    what
+        Of what they are, for the error, such as ``model``.
+
+    Raises
+    ------
+    UsageError
+        If one is beyond 64 bits.
+    """
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError:
+        raise UsageError(
+            what, "an operation has over 2^63 - 1 floating point operations or bytes",
+            "state a smaller model, batch or sequence",
+        ) from None  # fmt: skip
 
 
 def text_codes(texts: pl.Series) -> Ints:

@@ -7,11 +7,32 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.kernels.jit import borrowed, kernel
+from nadi.kernels.json_tokens import MAX_DEPTH, skip_value
 
 __all__ = [
-    "KeptValues", "copy_spans", "count_attributes", "count_kept", "place_attributes", "place_kept",
-    "place_spans",
+    "KeptValues", "copy_spans", "count_attributes", "count_kept", "first_no_json",
+    "place_attributes", "place_kept", "place_spans",
 ]  # fmt: skip
+
+
+@kernel
+def first_no_json(buffer: np.ndarray, begin: np.ndarray, length: np.ndarray) -> int:
+    """Return the first span that is not one value of JSON, or -1; an empty one is none. O(bytes).
+
+    Parameters
+    ----------
+    buffer
+        uint8.
+    begin, length
+        int64, shape (spans,).
+    """
+    content = borrowed(buffer)
+    stack = np.empty(MAX_DEPTH, dtype=np.uint8)
+    for span in range(begin.size):
+        one = content[begin[span] : begin[span] + length[span]]
+        if one.size and skip_value(one, 0, stack) != one.size:
+            return span
+    return -1
 
 
 @kernel

@@ -19,6 +19,7 @@ from nadi.model.operands import OperandTables, operand_tables
 from nadi.model.provenance import Provenance
 from nadi.model.rank_groups import RankGroups
 from nadi.model.schema import CATEGORIES, CLOCKS, DEPS, GROUPS, ISSUES, MATCHES, NODES, PART
+from nadi.model.step_lengths import StepLengths
 from nadi.units import format_count
 
 __all__ = ["Job", "Trace"]
@@ -42,6 +43,8 @@ class Trace:
         The files from which it was made.
     given_attributes
         Values in the files that have no column; read them as ``attributes``.
+    step_lengths
+        Of the steps that were recorded and of others, if the recorder wrote them.
     """
 
     nodes: pl.DataFrame
@@ -53,6 +56,7 @@ class Trace:
     world_size: int = -1
     process: int = -1
     given_attributes: Attributes | LazyAttributes = field(default_factory=Attributes.empty)
+    step_lengths: StepLengths | None = None
 
     def __post_init__(self) -> None:
         tables = ((NODES, self.nodes), (DEPS, self.deps), (GROUPS, self.groups))

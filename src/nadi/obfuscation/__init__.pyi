@@ -2,9 +2,11 @@
 
 from .allowed_words import WORDS as WORDS
 from .attacks import ATTACKS as ATTACKS
+from .certified_box import BOX as BOX, network_of as network_of
 from .fidelity import Fidelity as Fidelity
 from .guarantees import (
     GUARANTEES as GUARANTEES,
+    IN_BOX as IN_BOX,
     LEVELS as LEVELS,
     NOT_GUARANTEED as NOT_GUARANTEED,
     Guarantee as Guarantee,

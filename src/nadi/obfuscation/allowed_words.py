@@ -15,7 +15,9 @@ from nadi.model.schema import CATEGORIES, COMM_TYPES, DEP_KINDS, NODE_KINDS
 from nadi.pricing.aten_operations import ATEN
 from nadi.pricing.operations import DTYPE_NAMES, OP_CLASSES
 
-__all__ = ["ATTRIBUTES", "BACKENDS", "PHASES", "WORDS", "class_word", "kept_name"]
+__all__ = [
+    "ATTRIBUTES", "BACKENDS", "PHASES", "WORDS", "class_word", "kept_name", "learned_label",
+]  # fmt: skip
 
 PHASES = ("forward", "backward", "recompute", "optimizer")
 BACKENDS = ("nccl", "gloo", "mpi", "ucc", "rccl", "hccl", "cuda:nccl", "cpu:gloo")
@@ -49,6 +51,62 @@ WORDS = frozenset({
     *(prefix + word for prefix in _PREFIXES for word in (*COMM_TYPES, *CATEGORIES)),
 })  # fmt: skip
 """All words that can be in the files of an obfuscated job besides the names of their fields."""
+
+
+_NUMBER = re.compile(r"\d+")
+# of which the modules, products and messages of generated jobs are named
+_GENERATED = frozenset({
+    "act", "activation", "adaln", "add_time", "all_gather", "all_reduce", "all_to_all",
+    "attention", "attn", "avgpool", "blocks", "bn", "bottom", "box", "boxes", "boxes_loss",
+    "broadcast", "bucket", "buffers", "class_token", "classes", "classes_loss", "combine",
+    "condition", "conv", "conv_act", "conv_in", "conv_norm_out", "conv_out", "conv_proj",
+    "conv_shortcut", "core", "counters", "cross", "depthwise", "dispatch", "down",
+    "downsample", "dp", "embedding", "expand", "experts", "fc", "ff", "final", "fpn",
+    "from_experts", "gated_", "geglu", "gradient_norm", "gradient_sum", "gradients", "head",
+    "image", "indices", "inner", "input", "input_gradient", "interaction", "join",
+    "key_value_down", "key_value_norm", "key_value_up", "label", "largest", "layer", "layers",
+    "linear", "ln", "ln_", "logits", "loss", "mask", "masks", "maxpool", "mid", "mlp",
+    "modulate", "norm", "objectness", "objectness_loss", "optimizer", "out_proj", "output",
+    "p", "pointwise", "pool", "pos_embed", "pos_embedding", "pp", "product", "proj",
+    "proj_in", "proj_out", "project", "qk_norm", "qkv", "query_down", "query_norm",
+    "query_up", "receive_activations", "receive_gradients", "reduce_scatter", "regions",
+    "relu", "residual", "resnet", "rest", "rope", "router", "rpn", "send_activations",
+    "send_gradients", "shared", "silu", "silu_time", "statistics", "stem", "sum", "sum_",
+    "t_embedder", "tables", "time_emb_proj", "time_embedding", "to_experts", "to_kv",
+    "to_out", "to_q", "to_qkv", "tokens", "top", "tp", "trunk", "unpatchify", "up", "up_relu",
+    "upsample", "upsample_conv", "v", "w", "weight_gradient", "weights", "whole",
+    "x_embedder", "y_embedder",
+})  # fmt: skip
+# of operators that PyTorch and its libraries define, kernels of theirs, and calls of runtimes
+_LIBRARIES = (
+    r"(aten|prims|prim|c#d|c#d_functional|_c#d_functional|gloo|nccl|fbgemm|torchvision)::[\w.#]+",
+    r"gloo:\w+",
+    r"nccl:\w+",
+    r"(autograd::engine::evaluate_function: )?[\w#]+Backward#",
+    r"(autograd::engine::evaluate_function: )?torch::autograd::(AccumulateGrad|CopySlices)",
+    r"Optimizer\.(step|zero_grad)#(Adam|AdamW|SGD|RMSprop|Adagrad|NAdam|RAdam)\.(step|zero_grad)",
+    r"(cuda|hip|cu)[A-Z][\w#]{2,60}",
+    r"(Memcpy|Memset) [\w() >-]+",
+    r"nccl\w+(\([\w *,:<>]*\))?",
+    r"(void )?(at::native|at::cuda|cudnn|cublas\w*|cutlass\w*|cub|thrust)(::|<)[^/\\\"'@]+",
+    r"(ampere|volta|turing|hopper|sm#|maxwell|pascal|implicit_convolve|Cijk)_[\w#]+",
+    r"\((no operation|before the recording)\)",
+    r"ProfilerStep##",
+)
+_LIBRARY = re.compile("|".join(f"(?:{one})" for one in _LIBRARIES))
+
+
+def learned_label(name: str, category: str, comm_type: str, op_class: str) -> str:
+    """Return what a model may know an operation by: a name that everybody has, or its class.
+
+    Modules, annotations, files, users and kernels of a job's own become a word of a closed list.
+    Numbers in names become ``#``.
+    """
+    label = _NUMBER.sub("#", name)
+    generated = all(part.strip("#") in _GENERATED or part == "#" for part in label.split("."))
+    if generated or label in WORDS or _LIBRARY.fullmatch(label):
+        return label
+    return _NUMBER.sub("#", class_word(name, category, comm_type, op_class)) or "operation"
 
 
 def kept_name(name: str, category: str) -> bool:

@@ -44,6 +44,8 @@ class Seen(NamedTuple):
         bytes per ns. Attacks on volume use it, identification does not.
     sides
         The sides of matrix products, each with how often it occurs.
+    products
+        Of each different product: its sides, FLOPs and bytes.
     layers
         The number of layers that nodes state, 0 for none.
     """
@@ -54,6 +56,7 @@ class Seen(NamedTuple):
     timing: Floats
     scale: Floats
     sides: dict[int, int]
+    products: tuple[tuple[tuple[int, ...], int, int], ...]
     layers: int
 
     @property
@@ -94,6 +97,7 @@ def seen_of(job: Job) -> Seen:
         timing=np.concatenate([_ratios(time), _histogram(word, _WORDS, time.astype(float))]),
         scale=np.log2(np.maximum(scale, 1.0)),
         sides=sides,
+        products=tuple(sorted({one for trace in traces for one in _products(trace)})),
         layers=int(column["layer"].max(initial=-1)) + 1,
     )
 
@@ -125,6 +129,17 @@ def _sides(trace: Trace) -> dict[int, int]:
         for side in shape if isinstance(shape, list) else ():
             found[side] = found.get(side, 0) + count
     return found
+
+
+def _products(trace: Trace) -> set[tuple[tuple[int, ...], int, int]]:
+    node, number, shapes = distinct_values(trace.attributes_without_operands, "gemm_shape")
+    flops, size = trace.column("flops")[node], trace.column("bytes")[node]
+    different = np.unique(np.stack([number, flops, size], axis=1), axis=0)
+    return {
+        (tuple(shapes[of]), *numbers)
+        for of, *numbers in different.tolist()
+        if isinstance(shapes[of], list)
+    }
 
 
 def _sequences(word: Ints) -> Ints:

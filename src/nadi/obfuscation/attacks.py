@@ -14,6 +14,7 @@ import polars as pl
 
 from nadi.model.arrays import Floats, Ints
 from nadi.obfuscation.attack_features import Seen
+from nadi.obfuscation.product_numbers import LEAST_MOVED, rank_of_side
 
 __all__ = ["ATTACKS", "Target", "attack_targets", "best_threshold", "identify", "whole_vectors"]
 
@@ -25,6 +26,8 @@ ATTACKS = {
     "timing ratios",
     "volume": "which of the known models it is, by computing time and bytes communicated",
     "hidden size": "its hidden size, from sides of products or the most similar known job",
+    "hidden size by equations": "how high a solver ranks its hidden size among all that the moved "
+    "sides allow, by FLOPs and bytes of products; who knows nothing: 50 %",
     "layers": "its number of layers, as stated or of the most similar known job",
     "tokens": "tokens of a micro-batch, from sides of products or the most similar known job",
     "linkage": "which of all releases is of the same job as another",
@@ -85,6 +88,8 @@ def attack_targets(targets: Sequence[Target]) -> pl.DataFrame:
         likes = [_share([truth[at] for at in own], truth) for own in near]
         title = "hidden size" if name == "hidden" else name
         found.append((title, max(direct, *likes), _chance(truth)))
+    ranks = [_rank_of_hidden(target) for target in targets]
+    found.append(("hidden size by equations", float(np.mean(ranks)), 0.5))
     whole = [whole_vectors([getattr(t, name) for t in targets]) for name in ("first", "second")]
     for title, pair in (("linkage", whole), ("linkage by volume", scales[1:])):
         linked = _distances(*pair).argmin(axis=1) == np.arange(len(targets))
@@ -131,6 +136,19 @@ def _ridge(known: Floats, seen: Floats, truth: Ints, classes: int) -> float:
         guess = one @ rows.T @ np.linalg.solve(inner, wanted[rest])
         right += int(guess.argmax() == truth[out])
     return right / truth.size
+
+
+def _rank_of_hidden(target: Target) -> float:
+    """Rank the true hidden size behind the released side that stands for it, if there is one.
+
+    Which one that is, the attacker is told: it occurs as often as the hidden size does.
+    """
+    often = target.known.sides.get(target.hidden, 0)
+    stand = [
+        side for side, count in target.first.sides.items() if count == often and side >= LEAST_MOVED
+    ]
+    ranks = [rank_of_side(target.hidden, side, target.first.products) for side in stand]
+    return float(np.mean(ranks)) if ranks else 0.5
 
 
 def _guess(name: str, seen: Seen) -> int:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["GUARANTEES", "LEVELS", "NOT_GUARANTEED", "Guarantee"]
+__all__ = ["GUARANTEES", "IN_BOX", "LEVELS", "NOT_GUARANTEED", "Guarantee"]
 
 LEVELS = ("names", "shapes", "structure", "private")
 """The levels of obfuscation; each removes what those before it do."""
+
+
+IN_BOX = 0.02
+"""By which share the step time may differ at level shapes on any system of the box."""
 
 
 class Guarantee(NamedTuple):
@@ -59,11 +63,13 @@ GUARANTEES = {
         0.03,
     ),
     "private": Guarantee(
-        "order, types and groups of communication; noisy computing times and noisy sizes",
-        "what structure removes, and the exact time and size of everything",
-        "someone who knows all of the job but whether one short computation is in it, or the size "
-        "of one communication to a mebibyte, up to epsilon; not about the sequence of "
-        "communications, which is published as it is",
+        "for how long each rank computes and how much each axis of communication carries, both "
+        "noisy",
+        "what structure removes; order, types, number and overlap of communications, groups "
+        "within an axis, and the exact time and size of everything",
+        "someone who knows all of the job but whether one short computation or one small "
+        "communication is in it, up to epsilon; not about the parallel layout, which is published "
+        "as it is",
         -1.0,
     ),
 }
@@ -71,7 +77,7 @@ GUARANTEES = {
 
 NOT_GUARANTEED = (
     "It is no encryption: what simulations need can be read by everyone.",
-    "Parallel layout, process groups, types of collectives and their order are not hidden.",
+    "Parallel layout is not hidden; below private, types of collectives and their order neither.",
     "Step time, and so about how large the job is, is not hidden.",
     "Releases of several recordings of one job can be recognized as of one job, at every level.",
     "Reports of releases at private add up: their epsilons are summed for one job.",

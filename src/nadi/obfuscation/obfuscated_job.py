@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nadi.model.trace import Job
+from nadi.obfuscation.certified_box import BOX
 from nadi.obfuscation.fidelity import Fidelity
-from nadi.obfuscation.guarantees import GUARANTEES, NOT_GUARANTEED
+from nadi.obfuscation.guarantees import GUARANTEES, IN_BOX, NOT_GUARANTEED
 from nadi.units import format_bytes, format_ns
 
 __all__ = ["ObfuscatedJob", "PrivacyLoss"]
@@ -24,8 +25,8 @@ class PrivacyLoss:
     spent
         Its parts: what was released, and the epsilon of that.
     unit_ns, unit_bytes
-        Neighboring jobs differ by one operation that lasts at most so long, or by one
-        communication's size by at most so many bytes.
+        Neighboring jobs differ by one computation that lasts at most so long, or by one
+        communication by which each member sends at most so many bytes.
     computations
         The number of computations, with noise.
     """
@@ -40,11 +41,10 @@ class PrivacyLoss:
     def relation(self) -> str:
         """Which jobs are neighbors."""
         return (
-            "two jobs with the same communications in the same order, and with the same ranks that "
+            "two jobs whose ranks communicate along the same axes, and of which the same ranks "
             "share a trace, are neighbors if one trace of one of them has one more computation, "
-            f"of at most {format_ns(self.unit_ns)}, directly between two others of its thread or "
-            "stream, that waits for nothing else and for which no other waits; or if it states at "
-            f"most {format_bytes(self.unit_bytes)} more for one communication that is no barrier"
+            f"of at most {format_ns(self.unit_ns)}; or if it has one more communication, by which "
+            f"each member sends at most {format_bytes(self.unit_bytes)}"
         )
 
 
@@ -67,6 +67,9 @@ class ObfuscatedJob:
         is computed from the original and would spend more than epsilon.
     original_nodes
         Number of nodes of the original.
+    in_box
+        By which share of the step time it differs at most on any system of the box, at ``shapes``
+        of a job whose computations have times; for the owner, too.
     privacy
         At level ``private``.
     """
@@ -78,6 +81,7 @@ class ObfuscatedJob:
     recorded: bool
     original_nodes: int
     fidelity: tuple[Fidelity, ...] = ()
+    in_box: float | None = None
     privacy: PrivacyLoss | None = None
 
     @property
@@ -100,6 +104,15 @@ class ObfuscatedJob:
                 "at_most": promised.tolerance,
                 "systems": [one.system for one in self.fidelity],
             }
+        if self.in_box is not None:
+            found["how_far"]["box"] = {
+                "measure": "difference of simulated step time", "at_most": IN_BOX,
+                "network": "a switch between all ranks", "bandwidth_gb_per_s": [
+                    BOX.slowest, BOX.fastest,
+                ],
+                "latency_us": [BOX.shortest / 1000, BOX.longest / 1000],
+                "speed_of_computations": [BOX.slower, BOX.faster],
+            }  # fmt: skip
         if self.privacy is not None:
             found["privacy"] = {
                 "epsilon": self.privacy.epsilon,

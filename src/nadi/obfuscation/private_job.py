@@ -1,28 +1,29 @@
-"""Level ``private``: the times between communications and the sizes of these, with noise.
+"""Level ``private``: noisy numbers only: how long ranks compute, and how much each axis carries.
 
-What communicates with whom in which order, and what waits for which communication, is published as
-it is. So are threads and streams. Everything else that leaves is a noisy number, or is computed
-from noisy numbers.
+Order, types and number of communications, and the groups within an axis, name a model's family;
+none of them is published. A rank computes for its noisy time in equal parts, and after each part
+every axis has one all-reduce of equal size.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from random import Random, SystemRandom
 
 import numpy as np
-import polars as pl
 
-from nadi.errors import InputError, Parameter, UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.model.arrays import Ints
-from nadi.model.schema import MATCHES
+from nadi.model.provenance import Provenance
+from nadi.model.rank_groups import RankGroups
+from nadi.model.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
 from nadi.model.trace import Job, Trace
-from nadi.obfuscation.free_schedule import RankWork, free_schedule, works_of
+from nadi.obfuscation.communication_axes import axes_of
 from nadi.obfuscation.laplace_noise import discrete_laplace
-from nadi.obfuscation.merged_work import Beside, Cuts, merge_work
 from nadi.obfuscation.obfuscated_job import PrivacyLoss
+from nadi.version import __version__
 
 __all__ = ["LEAST_EPSILON", "noisy_job"]
 
@@ -31,10 +32,11 @@ _UNIT_BYTES = 1 << 20
 _PARTS = {"times": Fraction(1, 2), "sizes": Fraction(1, 4), "count": Fraction(1, 4)}
 LEAST_EPSILON, _MOST_EPSILON = 0.001, 1000.0
 _LARGEST_BOTTOM = 10**6
+_ROUNDS = 64  # the same for every job: the number of layers and of micro-batches is in none
 
 
 def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[Job, PrivacyLoss]:
-    """Return a job whose times and sizes have noise, and what it spends.
+    """Return a job of noisy times and volumes, and what it spends.
 
     Parameters
     ----------
@@ -49,14 +51,12 @@ def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[J
     Returns
     -------
     job, loss
-        Ranks that shared a trace share one, which is published once.
+        Ranks that shared a trace share one, whose time is published once. O(nodes).
 
     Raises
     ------
     UsageError
         If epsilon is out of range.
-    InputError
-        If ids contradict dependencies.
     """
     if not LEAST_EPSILON <= epsilon <= _MOST_EPSILON:
         raise UsageError(
@@ -66,99 +66,84 @@ def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[J
     random = random or SystemRandom()
     whole = Fraction(int(epsilon * _LARGEST_BOTTOM), _LARGEST_BOTTOM)  # never more than stated
     part = {name: whole * share for name, share in _PARTS.items()}
-    # what follows from times, such as an order of events, must not be published: there are none
-    works = works_of(job, free_schedule(_without_times(job)))
-    different = list({id(work): work for work in works}.values())
-    sizes = _noisy_sizes(different, _UNIT_BYTES / part["sizes"], random)
-    done: dict[int, Trace] = {}
-    cuts: dict[int, Cuts] = {}
-    for rank, (work, own) in enumerate(zip(different, sizes, strict=True)):
-        if id(work.trace) not in cuts:  # published once, whoever shares it
-            exact = _cuts(work, rank)
-            cuts[id(work.trace)] = exact._replace(
-                busy=_noisy_times(exact.busy, _UNIT_NS / part["times"], random)
-            )
-        nothing = np.zeros(work.row.size, dtype=np.int64)
-        beside = Beside(nothing, nothing, 1)
-        done[id(work)] = merge_work(work, cuts[id(work.trace)], own, beside, np.inf)
-    traces = tuple(done[id(work)] for work in works)
-    count = sum(int(work.computes.sum()) for work in {id(w.trace): w for w in works}.values())
+    different = list({id(trace): trace for trace in job.traces}.values())
+    noise = _UNIT_NS / part["times"]
+    times = {id(one): _busiest(one) + discrete_laplace(noise, random) for one in different}
+    axes = axes_of(job)
+    noise = (_UNIT_BYTES + 1) / part["sizes"]  # the mean is rounded
+    sent = [
+        _coarse(round(size) + discrete_laplace(noise, random), random)
+        for size in axes.sent.tolist()
+    ]
+    made: dict[tuple[int, tuple[str, ...]], Trace] = {}
+    traces = []
+    for rank, trace in enumerate(job.traces):
+        own = tuple(role for role, place in axes.groups.place.items() if place[0][rank] >= 0)
+        if (id(trace), own) not in made:
+            sizes = [
+                _all_reduce(sent[number], ranks.shape[1])
+                for number, (role, ranks) in enumerate(axes.groups.members.items())
+                if role in own
+            ]
+            made[id(trace), own] = _rounds(trace, max(times[id(trace)], 1), own, sizes)
+        traces.append(made[id(trace), own])
+    count = sum(int((trace.nodes["kind"] == "COMP").sum()) for trace in different)
     loss = PrivacyLoss(
         epsilon, {name: float(one) for name, one in part.items()}, _UNIT_NS, _UNIT_BYTES,
         max(count + discrete_laplace(1 / part["count"], random), 0),
     )  # fmt: skip
-    return replace(job, traces=traces, matches=MATCHES.empty()), loss
+    groups = axes.groups if axes.groups.members else RankGroups({}, len(job.traces))
+    return Job(tuple(traces), MATCHES.empty(), ISSUES.empty(), rank_groups=groups), loss
 
 
-def _without_times(job: Job) -> Job:
-    timeless = {
-        id(trace): replace(trace, nodes=trace.nodes.with_columns(
-            duration=pl.lit(0, pl.Int64), exclusive=pl.lit(-1, pl.Int64),
-        ))
-        for trace in job.traces
-    }  # fmt: skip
-    return replace(job, traces=tuple(timeless[id(trace)] for trace in job.traces))
+def _busiest(trace: Trace) -> int:
+    """Return for how many ns the thread or stream that computes longest does so."""
+    own, duration = trace.column("exclusive"), trace.column("duration")
+    time = np.maximum(np.where(own >= 0, own, duration), 0)
+    computes = (trace.nodes["kind"] == "COMP").to_numpy()
+    lanes = np.stack([trace.column("thread"), trace.column("stream")], axis=1)[computes]
+    _, lane = np.unique(lanes, axis=0, return_inverse=True)
+    return int(np.bincount(lane.reshape(-1), time[computes]).max(initial=0))
 
 
-def _cuts(work: RankWork, rank: int) -> Cuts:
-    """Cut after each communication, and before each computation that waits for one."""
-    if (work.src > work.dst).any():
-        raise InputError(
-            f"rank {rank}", "ids do not follow dependencies, and level private keeps the order of "
-            "ids", "use level structure",
-        )  # fmt: skip
-    waits = np.zeros(work.row.size, dtype=np.int64)
-    waits[work.dst[~work.computes[work.src]]] = 1
-    interval = np.cumsum(np.where(work.computes, waits, 1))
-    lanes = int(work.lane.max(initial=0)) + 1
-    busy = np.zeros((lanes, int(interval.max(initial=0)) + 1), dtype=np.int64)
-    nodes = work.trace.nodes[work.row]
-    own, whole = nodes["exclusive"].to_numpy(), nodes["duration"].to_numpy()
-    time = np.maximum(np.where(own >= 0, own, whole), 0)
-    rows = np.flatnonzero(work.computes)
-    np.add.at(busy, (work.lane[rows], interval[rows]), time[rows])
-    return Cuts(interval, interval, interval, busy)
+def _coarse(sent: int, random: Random) -> int:
+    """Round a noisy volume to a power of 4: by volumes along axes, models are recognized."""
+    return int(4.0 ** math.floor(math.log(max(sent, 1), 4) + random.random()))
 
 
-def _noisy_times(busy: Ints, scale: Fraction, random: Random) -> Ints:
-    """Add noise to each time, also to those of 0; sums of lanes are kept as noise left them."""
-    noise = [discrete_laplace(scale, random) for _ in range(busy.size)]
-    noisy = busy + np.array(noise, dtype=np.int64).reshape(busy.shape)
-    positive = np.maximum(noisy, 0)
-    share = np.maximum(noisy.sum(axis=1), 0) / np.maximum(positive.sum(axis=1), 1)
-    scaled = np.rint(positive * np.minimum(share, 1.0)[:, None]).astype(np.int64)
-    return np.asarray(
-        np.maximum(scaled, 1)
-    )  # a block everywhere: which lanes were idle is not published
+def _all_reduce(sent: int, members: int) -> int:
+    """Return the size of one of all all-reduces, by which a member sends so many bytes."""
+    return max(round(sent * members / (2 * (members - 1) * _ROUNDS)), 1)
 
 
-def _noisy_sizes(works: Sequence[RankWork], scale: Fraction, random: Random) -> list[Ints]:
-    """Add noise to the sizes of communication: the same for all that one size is published for."""
-    roots: dict[object, object] = {}
+def _rounds(trace: Trace, time: int, roles: Sequence[str], sizes: Sequence[int]) -> Trace:
+    """Return a trace of equal rounds: a computation, and then one all-reduce after the other."""
+    per_round = 1 + len(roles)
+    size = _ROUNDS * per_round
+    place = np.arange(size) % per_round
+    computes = place == 0
+    ends = np.rint(np.linspace(0, time, _ROUNDS + 1)).astype(np.int64)
+    nothing = np.full(size, -1, dtype=np.int64)
 
-    def root(one: object) -> object:
-        while roots.setdefault(one, one) != one:
-            one = roots[one]
-        return one
+    def of_communication(values: Sequence[int]) -> Ints:
+        return np.concatenate([[-1], np.array(values, dtype=np.int64)])[place]
 
-    for work in works:
-        for node in np.flatnonzero(~work.computes).tolist():
-            roots[root(("meeting", int(work.meeting[node])))] = root(_place(work, node))
-    noise: dict[object, int] = {}
-    found = []
-    for work in works:
-        nodes = work.trace.nodes[work.row]
-        is_barrier = (nodes["comm_type"].cast(pl.String) == "barrier").to_numpy()
-        size = np.where(is_barrier, 1, nodes["comm_bytes"].to_numpy())
-        # sizes of 0, too: whether a size is 0 is not published
-        for node in np.flatnonzero(~work.computes & ~is_barrier & (size >= 0)).tolist():
-            key = root(_place(work, node))
-            if key not in noise:
-                noise[key] = discrete_laplace(scale, random)
-            size[node] = max(int(size[node]) + noise[key], 1)
-        found.append(size)
-    return found
-
-
-def _place(work: RankWork, node: int) -> tuple[str, int, int]:
-    return "place", id(work.trace), int(work.row[node])
+    duration = nothing.copy()
+    duration[computes] = np.maximum(np.diff(ends), 1)
+    nodes = NODES.build(size, {
+        "id": np.arange(size), "kind": np.where(computes, "COMP", "COMM_COLL"),
+        "name": np.where(computes, "block", "all_reduce"), "category": ["operator"] * size,
+        "is_cpu": np.zeros(size, dtype=np.bool_), "duration": duration,
+        "comm_type": np.where(computes, "none", "all_reduce"),
+        "comm_bytes": of_communication(sizes), "group": of_communication(range(len(roles))),
+    })  # fmt: skip
+    before = np.arange(size - 1)
+    return Trace(
+        nodes=nodes,
+        deps=DEPS.build(size - 1, {
+            "src": before, "dst": before + 1, "kind": ["data"] * (size - 1),
+        }),
+        groups=GROUPS.build(len(roles), {"name": list(roles), "ranks": [[] for _ in roles]}),
+        issues=ISSUES.empty(), provenance=Provenance(__version__, ()),
+        rank=trace.rank, world_size=trace.world_size,
+    )  # fmt: skip

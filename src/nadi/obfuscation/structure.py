@@ -21,7 +21,10 @@ from nadi.obfuscation.secret_key import SecretKey
 from nadi.simulator.machine.system import System
 from nadi.simulator.work.recorded_work import nodes_of_job
 
-__all__ = ["check_mergeable", "check_timed", "merge_job", "simulator_job"]
+__all__ = ["UNTIMED", "check_mergeable", "check_timed", "merge_job", "simulator_job"]
+
+UNTIMED = (pl.col("kind") == "COMP") & (pl.col("duration") <= 0) & (pl.col("flops") > 0)
+"""Computations without a time, which are simulated by what they cost."""
 
 _INTERVALS = (8, 16, 32, 64, 128, 256, 512)
 # the number of collectives between two cuts: one, else powers of 4, 2 and sqrt(2)
@@ -71,9 +74,7 @@ def check_timed(job: Job, level: str) -> None:
     for rank, trace in enumerate(job.traces):
         if trace in job.traces[:rank]:
             continue
-        untimed = trace.nodes.filter(
-            (pl.col("kind") == "COMP") & (pl.col("duration") <= 0) & (pl.col("flops") > 0)
-        )
+        untimed = trace.nodes.filter(UNTIMED)
         if untimed.height:
             raise InputError(
                 f"rank {rank}", f"{untimed.height} computations have no time, by which level "

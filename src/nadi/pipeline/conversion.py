@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from nadi.formats.addresses import check_target, locate
 from nadi.formats.csv_tables import file_of_table
 from nadi.formats.registry import READABLE_SUFFIXES, Format, format_for_writing, format_named
 from nadi.formats.trace_files import read, write
+from nadi.formats.whole_folders import whole_folder
 from nadi.load.discover import list_files
 from nadi.load.goal_files import is_goal, write_goal
 from nadi.model.issues import IssueLog
@@ -95,7 +97,16 @@ def convert(
         # a CSV is several files, of which the nodes' is always one
         written = file_of_table(goal, "nodes") if chosen.name == "csv" else goal
         check_target(written, [origin], overwrite=overwrite)
-    return [_convert_file(*pair, chosen, schema, progress) for pair in pairs]
+    is_folder = read_from.is_dir() or write_to.is_dir()
+    with (
+        whole_folder(write_to, overwrite=overwrite)
+        if is_folder
+        else nullcontext(write_to.parent) as inside
+    ):
+        return [
+            _convert_file(origin, goal, inside, (chosen, schema), progress)
+            for origin, goal in pairs
+        ]
 
 
 def _files_of_folder(files: list[Path], folder: Path, to: Format) -> list[tuple[Path, Path]]:
@@ -117,12 +128,17 @@ def _stem(file: Path) -> str:
 
 
 def _convert_file(
-    source: Path, target: Path, to: Format, schema: str, progress: Callable[[str], None]
+    source: Path,
+    target: Path,
+    inside: Path,
+    how: tuple[Format, str],
+    progress: Callable[[str], None],
 ) -> Conversion:
+    to, schema = how
     progress(f"reading {source.name}")
     trace = read(source)
     progress(f"writing {target.name}")
-    left_out = write(trace, target, to=to.name, schema=schema)
+    left_out = write(trace, inside / target.name, to=to.name, schema=schema)
     issues = pl.concat([trace.issues, left_out])
     return Conversion(source, target, to.name, trace.nodes.height, issues)
 

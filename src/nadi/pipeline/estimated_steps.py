@@ -80,7 +80,8 @@ def describe_step(
         execution = read_execution(str(plan))
         machine = read_machine(system, execution.num_procs)
         return DescribedStep(_model(model), machine, execution, None)
-    described = _model(model, int(fields.get("sequence", 0) or 0))
+    stated = fields.get("sequence")
+    described = _model(model, stated if isinstance(stated, int) else 0)  # else it is refused next
     _, checked = checked_plan(described.language_model, fields)
     machine = read_machine(system, checked.world_size)
     check_offload(offload)

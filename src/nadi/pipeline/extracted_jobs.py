@@ -28,6 +28,7 @@ from nadi.formats.csv_tables import encode_table
 from nadi.formats.files import write_pieces
 from nadi.formats.registry import format_named
 from nadi.formats.trace_files import write
+from nadi.formats.whole_folders import whole_folder
 from nadi.graph.build.job_graph import build_graph
 from nadi.graph.event_graph import EventGraph
 from nadi.link.join_ranks import link_job
@@ -161,7 +162,10 @@ def extract(
     targets = _targets(whole, members, locate(output))
     for target in targets:
         check_target(target, list_files(paths).traces, overwrite=overwrite)
-    return _written(whole, graph, chosen, members, part_of, targets, progress)
+    with whole_folder(locate(output), overwrite=overwrite) as inside:
+        places = [inside / target.name for target in targets]
+        done = _written(whole, graph, chosen, members, part_of, places, progress)
+    return replace(done, files=tuple(targets))
 
 
 def _check_times(graph: EventGraph, paths: Sequence[Path | str]) -> None:

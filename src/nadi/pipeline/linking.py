@@ -10,7 +10,7 @@ from concurrent.futures import (
     ThreadPoolExecutor,
     as_completed,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from nadi.formats.addresses import check_target, locate
 from nadi.formats.csv_tables import file_of_table
 from nadi.formats.registry import format_for_writing
 from nadi.formats.trace_files import read, write
+from nadi.formats.whole_folders import whole_folder
 from nadi.link.join_host_device import link_device, link_pair
 from nadi.link.join_ranks import as_in_job, link_job
 from nadi.load.discover import TraceFiles, find_files, pair_recordings, peek, recording_of
@@ -154,7 +155,7 @@ def link_files(
     ------
     InputError
         If a file cannot be read or written, exists already, or files are not from one job.
-        Files of ranks that were linked before the error are kept.
+        Then no file is written.
     UsageError
         If the format is unknown or cannot be written.
     """
@@ -162,13 +163,21 @@ def link_files(
     tasks = _tasks(found, paths, locate(output), to, _Options(schema, force))
     for task in tasks:
         _check_target(task, overwrite=overwrite)
-    done = _run(tasks, executor, progress)
-    job = link_job([communication for _, communication in done])
-    if again := _tasks_again(tasks, done, job):
-        rewritten = {pair[0].rank: pair for pair in _run(again, executor, progress)}
-        done = [rewritten.get(pair[0].rank, pair) for pair in done]
+    place = locate(output)
+    with (
+        nullcontext(place.parent)
+        if tasks[0].target == str(place)
+        else whole_folder(place, overwrite=overwrite) as inside
+    ):
+        target_of = {task.rank: task.target for task in tasks}
+        tasks = [replace(task, target=str(inside / locate(task.target).name)) for task in tasks]
+        done = _run(tasks, executor, progress)
+        job = link_job([communication for _, communication in done])
+        if again := _tasks_again(tasks, done, job):
+            rewritten = {pair[0].rank: pair for pair in _run(again, executor, progress)}
+            done = [rewritten.get(pair[0].rank, pair) for pair in done]
     return Linking(
-        files=tuple(file for file, _ in done),
+        files=tuple(replace(file, target=target_of.get(file.rank, str(place))) for file, _ in done),
         num_collectives=job.num_collectives,
         issues=pl.concat([job.issues, found.issues]),
     )

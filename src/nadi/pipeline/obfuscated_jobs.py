@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_bytes
@@ -13,8 +12,10 @@ import msgspec
 from nadi.errors import InputError, Parameter, UsageError, checked
 from nadi.folding.folded_job import FoldedJob, unfold_job
 from nadi.formats.addresses import check_target, locate
-from nadi.formats.files import write_pieces
+from nadi.formats.files import read_settings, write_pieces
+from nadi.formats.settings_text import decode_json
 from nadi.formats.trace_files import write
+from nadi.formats.whole_folders import refuse_partial, whole_folder
 from nadi.generate.job_files import check_place, write_job
 from nadi.load.key_files import read_key
 from nadi.load.simulation_jobs import given_job
@@ -122,21 +123,20 @@ def obfuscate_with(
     recording, done = done.job, replace(done, recorded=done.recorded and level == "shapes")
     if level == "private":
         progress("adding noise")
-        return _private(done, simulator_job(recording), salted, systems, epsilon)
+        return _private(done, simulator_job(recording), systems, epsilon)
     progress("moving sizes")
-    moved, fidelity, before = move_job(recording, salted, systems)
+    moved = move_job(recording, salted, systems, in_box=level == "shapes")
+    job, fidelity = moved.job, moved.fidelity
     if level == "structure":
         progress("merging operations")
-        moved, fidelity = merge_job(simulator_job(moved), salted, systems, before)
-    return replace(done, job=moved, fidelity=tuple(fidelity))
+        job, fidelity = merge_job(simulator_job(job), salted, systems, moved.before)
+    return replace(done, job=job, fidelity=tuple(fidelity), in_box=moved.in_box)
 
 
 def _private(
-    done: ObfuscatedJob, plain: Job, key: SecretKey, systems: Mapping[str, System], epsilon: float
+    done: ObfuscatedJob, plain: Job, systems: Mapping[str, System], epsilon: float
 ) -> ObfuscatedJob:
     noisy, loss = noisy_job(plain, epsilon)
-    with suppress(InputError):  # what is computed from noisy numbers spends nothing
-        noisy, _ = merge_job(noisy, key, systems, answers(noisy, systems))
     before, after = answers(plain, systems), answers(noisy, systems)
     fidelity = tuple(compared(name, before[name], after[name]) for name in systems)
     return replace(done, job=noisy, fidelity=fidelity, privacy=loss)
@@ -174,13 +174,15 @@ def write_obfuscated(
     """
     place = locate(folder)
     targets = check_output(place, done.job, recorded=done.recorded, overwrite=overwrite)
-    if done.recorded:
-        for trace, target in zip(done.job.traces, targets[:-1], strict=True):
-            write(trace, target, to="nadi")
-    else:
-        write_job(done.job, place, overwrite=overwrite)
-    content = msgspec.json.format(msgspec.json.encode(done.report), indent=2)
-    write_pieces(targets[-1], [content])
+    beyond = () if done.recorded else check_place(place, "trace", len(targets) - 1, overwrite=True)
+    with whole_folder(place, overwrite=overwrite, instead_of=beyond) as inside:
+        if done.recorded:
+            for trace, target in zip(done.job.traces, targets[:-1], strict=True):
+                write(trace, inside / target.name, to="nadi")
+        else:
+            write_job(done.job, inside)
+        content = msgspec.json.format(msgspec.json.encode(done.report), indent=2)
+        write_pieces(inside / targets[-1].name, [content])
     return targets
 
 
@@ -222,6 +224,7 @@ def reveal(
     InputError
         If the folder has no report, or the key or the job is another one.
     """
+    refuse_partial(locate(folder))
     stated = _report_of(locate(folder) / REPORT)
     owner = read_key(key)
     salted = SecretKey(owner.secret, bytes.fromhex(stated.salt))
@@ -245,16 +248,13 @@ class _Report(msgspec.Struct):
 
 
 def _report_of(path: Path) -> _Report:
+    content = read_settings(path, "name a folder that nadi obfuscate wrote")
+    found = decode_json(content, _Report, str(path), "obfuscate the job again")
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_Report)
         bytes.fromhex(found.salt)
-    except OSError as error:
-        what = f"cannot be read: {error.strerror or error}"
-        raise InputError(str(path), what, "name a folder that nadi obfuscate wrote") from None
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise InputError(
-            str(path), f"is no report of nadi obfuscate ({error})", "obfuscate the job again"
-        ) from None
+    except ValueError:
+        what = "its salt is no number in base 16"
+        raise InputError(str(path), what, "obfuscate the job again") from None
     return found
 
 

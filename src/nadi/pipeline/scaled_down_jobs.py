@@ -14,7 +14,8 @@ from nadi.errors import UsageError
 from nadi.folding.folded_job import FoldedJob
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.files import write_pieces
-from nadi.generate.job_files import write_job
+from nadi.formats.whole_folders import whole_folder
+from nadi.generate.job_files import check_place, write_job
 from nadi.model.rank_groups import RankGroups
 from nadi.model.schema import MATCHES
 from nadi.model.trace import Job, Trace
@@ -133,9 +134,11 @@ def write_scaled(small: ScaledDown, folder: Path | str, *, overwrite: bool = Fal
     }  # fmt: skip
     for name in files:
         check_target(place / name, (), overwrite=overwrite)
-    write_job(small.job, place, overwrite=overwrite)
-    for name, text in files.items():
-        write_pieces(place / name, [text.encode()])
+    beyond = check_place(place, "trace", len(small.job.traces), overwrite=overwrite)
+    with whole_folder(place, overwrite=overwrite, instead_of=beyond) as inside:
+        write_job(small.job, inside)
+        for name, text in files.items():
+            write_pieces(inside / name, [text.encode()])
 
 
 def _system_text(small: ScaledDown) -> str:

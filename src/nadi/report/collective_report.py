@@ -13,6 +13,7 @@ from rich.text import Text
 
 from nadi.errors import UsageError
 from nadi.formats.addresses import check_target, is_local, locate
+from nadi.formats.csv_tables import csv_bytes
 from nadi.formats.files import check_writable, write_pieces
 from nadi.pipeline.collective_estimates import CollectiveEstimate
 from nadi.report.text_layout import make_table, print_table, to_json
@@ -78,7 +79,7 @@ def write_collectives(
     place = locate(path)
     described = describe_collectives(found, system)
     if place.suffix == ".csv":
-        content = pl.DataFrame(described["collectives"]).write_csv().encode()
+        content = csv_bytes(pl.DataFrame(described["collectives"]))
     else:
         content = to_json(described)
     write_pieces(place, [content])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
@@ -23,6 +24,9 @@ def describe_diff(found: ComparedRuns) -> dict[str, Any]:
         "before_ns": found.before_ns,
         "after_ns": found.after_ns,
         "change_ns": found.after_ns - found.before_ns,
+        "speed": asdict(found.speed),
+        "vendors": [list(vendors) for vendors in found.vendors],
+        "forms": found.forms.to_dicts(),
         "path": found.path.to_dicts(),
         "kernels": found.kernels.to_dicts(),
         "calls": found.calls.to_dicts(),
@@ -32,7 +36,10 @@ def describe_diff(found: ComparedRuns) -> dict[str, Any]:
 
 
 def print_diff(found: ComparedRuns, console: Console, top: int = TOP) -> None:
-    """Print what changed: the step, critical path, kernels, modules, calls, ranks and steps."""
+    """Print what changed: the step, critical path, kernels, modules, calls, ranks and steps.
+
+    How the program runs comes first, then the machine; its part is taken out of all other rows.
+    """
     change = found.after_ns - found.before_ns
     slower = "slower" if change > 0 else "faster"
     share = 100 * abs(change) / found.before_ns if found.before_ns else 0.0
@@ -44,11 +51,15 @@ def print_diff(found: ComparedRuns, console: Console, top: int = TOP) -> None:
             f"{_time(abs(change))} ({share:.1f} %) {slower}",
             style="bold", markup=False,
         )  # fmt: skip
+        _print_forms(found, console)
+        _print_machine(found, console)
         _print_reasons(found, change, console)
-    path = found.path.filter(pl.col("change_ns").abs() > _SLIGHT * found.before_ns)
+    other_vendor = found.vendors[0] != found.vendors[1] and all(found.vendors)
+    path = found.path.filter(_own_change().abs() > _SLIGHT * found.before_ns)
     _print_rows("critical path, per step", path, ("kind", "cause"), console, top)
     kernels = found.kernels.filter(pl.col("state") != "same")
-    _print_rows("device work by name, per step", kernels, ("state",), console, top)
+    by = "operator and class" if other_vendor else "name"
+    _print_rows(f"device work by {by}, per step", kernels, ("state",), console, top)
     if found.modules.height:
         modules = _host_and_device(found.modules, pl.col("module"))
         title = "modules without those in them, host and device, per step"
@@ -71,13 +82,50 @@ def _host_and_device(table: pl.DataFrame, name: pl.Expr) -> pl.DataFrame:
     )
 
 
-def _print_reasons(found: ComparedRuns, change: float, console: Console) -> None:
-    """Print the changes of the path that go the same way as the step's, the largest first."""
-    same = found.path.filter((pl.col("change_ns") * change > 0) & (pl.col("cause") != ""))
-    for row in same.head(_NAMED).iter_rows(named=True):
-        sign = "+" if row["change_ns"] > 0 else "-"
+def _own_change() -> pl.Expr:
+    """Return the change of a row without what the machine explains of it."""
+    return pl.col("change_ns") - pl.col("machine_ns")
+
+
+def _print_forms(found: ComparedRuns, console: Console) -> None:
+    """Print what came or went of the ways in which the program runs."""
+    for row in found.forms.iter_rows(named=True):
+        before, after = (f"{row[f'count_{side}']:.4g}" for side in ("before", "after"))
+        taken = max(row["before_ns"], row["after_ns"])
+        console.print(f"  {row['form']}: {before} -> {after} a step ({_time(taken)})", markup=False)
+    if all(found.vendors) and found.vendors[0] != found.vendors[1]:
+        before, after = (" and ".join(vendors) for vendors in found.vendors)
         console.print(
-            f"  {sign}{_time(abs(row['change_ns']))}: {name_cell(row['name'] or '(no operation)')} "
+            f"  devices: {before} -> {after}; kernels by operator and class", markup=False
+        )
+
+
+def _print_machine(found: ComparedRuns, console: Console) -> None:
+    """Print by which factor all unchanged operations take longer or shorter, and its part."""
+    for place, factor in (("on the host", found.speed.host), ("on devices", found.speed.device)):
+        if factor != 1:
+            percent = f"{abs(factor - 1):.1%}".replace("%", " %")
+            slower = "longer" if factor > 1 else "less"
+            console.print(
+                f"  the machine: unchanged operations {place} take {percent} {slower}", markup=False
+            )
+    part = float(found.path["machine_ns"].sum() or 0)
+    if not found.speed.is_same:
+        sign = "+" if part > 0 else "-"
+        console.print(f"  {sign}{_time(abs(part))} of the step: taken out below", markup=False)
+
+
+def _print_reasons(found: ComparedRuns, change: float, console: Console) -> None:
+    """Print the changes of the path that go the same way as all of them, the largest first."""
+    rest = change - float(found.path["machine_ns"].sum() or 0)
+    rows = found.path.with_columns(own=_own_change())
+    same = rows.filter(
+        (pl.col("own") * rest > 0) & (pl.col("own").abs() > _SLIGHT * found.before_ns)
+    )
+    for row in same.head(_NAMED).iter_rows(named=True):
+        sign = "+" if row["own"] > 0 else "-"
+        console.print(
+            f"  {sign}{_time(abs(row['own']))}: {name_cell(row['name'] or '(no operation)')} "
             f"({row['kind']}, {row['cause']})",
             markup=False,
         )
@@ -96,7 +144,7 @@ def _print_rows(
         before="right", after="right", change="right",
     )  # fmt: skip
     for row in table.head(min(top, table.height)).iter_rows(named=True):
-        change = row["change_ns"]
+        change = row["change_ns"] - row.get("machine_ns", 0)
         sign = "+" if change > 0 else "-" if change < 0 else ""
         sides = ("before", "after") if has_counts else ()
         printed.add_row(

@@ -14,6 +14,7 @@ from nadi.charts.chart_files import write_charts
 from nadi.charts.chart_scales import short_number
 from nadi.charts.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.errors import InputError, Parameter
+from nadi.formats.csv_tables import csv_bytes
 from nadi.formats.files import check_writable, write_beside
 from nadi.model.schema import TENSOR_ROLES
 from nadi.pipeline.placement_studies import PlacementStudy
@@ -273,7 +274,7 @@ def write_placement(folder: Path, study: PlacementStudy) -> None:
     tables = (_tensors(study), _live(study), study.points)
     for name, table in zip(_TABLES, tables, strict=True):
         with write_beside(folder / name) as file:
-            file.write(table.write_csv().encode())
+            file.write(csv_bytes(table))
     charts = _charts(study)
     title = f"Memory tiers of a step on {study.chosen.system.name}"
     write_charts(folder / _PAGE, list(charts.values()), title)

@@ -10,11 +10,13 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from nadi.analyze.explained_time import LATE_NS
 from nadi.errors import checked
 from nadi.formats.addresses import check_target
+from nadi.formats.csv_tables import csv_bytes
 from nadi.formats.files import check_writable, write_beside
 from nadi.graph.critical_paths import CriticalPath
-from nadi.graph.windows import MARK, WHOLE
+from nadi.graph.windows import MARK, WHOLE, step_times
 from nadi.load.discover import RESULT_FILES
 from nadi.model.arrays import counted_texts
 from nadi.model.issues import summed_issues
@@ -32,7 +34,6 @@ from nadi.report.verdict_report import (
 )
 from nadi.report.what_if_report import describe_interval, print_if_one_step
 from nadi.units import (
-    format_change,
     format_count,
     format_counted,
     format_ns,
@@ -78,14 +79,7 @@ def _summary(run: Run, activity: dict[str, Any]) -> dict[str, Any]:
         "steps_found_by": (
             {"mark": run.steps[0].mark, "alike": run.steps[0].alike} if run.steps else None
         ),
-        "steps": [
-            {
-                "step": step.number,
-                "measured_ns": step.length(run.graph.time),
-                "replayed_ns": step.length(run.replay.time),
-            }
-            for step in run.steps
-        ],
+        "steps": _steps(run),
         "measured_ns": run.measured_ns,
         "replayed_ns": run.replayed_ns,
         **_critical_path(run.path),
@@ -110,6 +104,17 @@ def _summary(run: Run, activity: dict[str, Any]) -> dict[str, Any]:
         ],
         "nadi_version": run.job.traces[0].provenance.nadi_version,
     }  # fmt: skip
+
+
+def _steps(run: Run) -> list[dict[str, int]]:
+    measured, replayed = (
+        step_times(run.graph, run.steps, time).tolist()
+        for time in (run.graph.time, run.replay.time)
+    )
+    return [
+        {"step": step.number, "measured_ns": took, "replayed_ns": takes}
+        for step, took, takes in zip(run.steps, measured, replayed, strict=True)
+    ]
 
 
 def _what_if(run: Run, asked: WhatIf) -> dict[str, Any]:
@@ -144,12 +149,11 @@ def _critical_path(path: CriticalPath) -> dict[str, Any]:
 
 
 def _explained(run: Run) -> dict[str, Any]:
+    delays = run.explained
     return {
         "explained": {
-            "measured_ns": run.explained.measured_ns,
-            "explained_ns": run.explained.explained_ns,
-            "device_operations": run.explained.num_device_operations,
-            "late_starts": run.explained.num_late,
+            "measured_ns": run.unexplained.length_ns,
+            "explained_ns": run.unexplained.explained_ns,
         },
         "unexplained": {
             "ns": run.unexplained.total_ns,
@@ -157,6 +161,12 @@ def _explained(run: Run) -> dict[str, Any]:
                 cause.replace(" ", "_"): time for cause, time in run.unexplained.by_cause.items()
             },
             "inferred_ns": run.unexplained.inferred_ns,
+        },
+        "without_delays": {
+            "measured_ns": delays.measured_ns,
+            "replayed_ns": delays.explained_ns,
+            "device_operations": delays.num_device_operations,
+            "late_starts": delays.num_late,
         },
     }
 
@@ -184,9 +194,8 @@ def write_results(run: Run, folder: Path) -> list[Path]:
     summary, csv, timeline = (folder / name for name in RESULT_FILES)
     with write_beside(summary) as summary_file, write_beside(csv) as csv_file:
         summary_file.write(to_json(summarize(run)))
-        run.path.segments.with_columns(
-            duration_ns=pl.col("end") - pl.col("start"),
-        ).rename({"start": "start_ns", "end": "end_ns"}).write_csv(csv_file)
+        segments = run.path.segments.with_columns(duration_ns=pl.col("end") - pl.col("start"))
+        csv_file.write(csv_bytes(segments.rename({"start": "start_ns", "end": "end_ns"})))
         summary_file.flush()
         csv_file.flush()  # a full disk raises before any file is replaced
         write_timeline(timeline, run.replay, run.path)
@@ -214,9 +223,8 @@ def print_summary(run: Run, console: Console) -> None:
     console.print()
     _print_job(data, console)
     _print_times(run, data, console)
-    _print_explained(run, console)
     print_path(run.path, console)
-    _print_unexplained(run, console)
+    _print_explained(run, console)
     _print_communication(data, console)
     _print_stragglers(data, console)
     if run.modules:
@@ -277,9 +285,17 @@ def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
         )
     same = "identical" if run.measured_ns == run.replayed_ns else "NOT the measured time"
     console.print(
-        f"[bold]{run.window.name}[/]: measured [bold]{format_ns(run.measured_ns)}[/], "
-        f"replayed {format_ns(run.replayed_ns)} ({same})"
+        f"[bold]{run.window.name}[/]: measured [bold]{format_ns(run.measured_ns)}[/]"
+        f"{_until_its_work_ends(run, steps)}, replayed {format_ns(run.replayed_ns)} ({same})"
     )
+
+
+def _until_its_work_ends(run: Run, steps: list[dict[str, int]]) -> str:
+    """Say how a step that is analysed alone differs from its time above, if it does."""
+    took = next((s["measured_ns"] for s in steps if s["step"] == run.window.number), -1)
+    if took < 0 or took == run.measured_ns:
+        return ""
+    return f" from its mark until all its work ends ({format_ns(took)} to the next mark)"
 
 
 def _print_found_steps(run: Run, console: Console) -> None:
@@ -297,34 +313,30 @@ def _print_found_steps(run: Run, console: Console) -> None:
 
 
 def _print_explained(run: Run, console: Console) -> None:
-    found = run.explained
-    late = f"{format_count(found.num_late)} of {format_count(found.num_device_operations)}"
-    started = f"; {late} device operations start later than their dependencies explain"
-    console.print(
-        f"explained by dependencies: {format_ns(found.explained_ns)} of "
-        f"{format_ns(found.measured_ns)} over the whole recording "
-        f"({format_change(found.explained_ns, found.measured_ns, 2)})"
-        + (started if found.num_device_operations else "")
-    )
-
-
-def _print_unexplained(run: Run, console: Console) -> None:
-    """Print the time of the path that the recording does not explain, and what is inferred."""
+    """Print how much of the path the recording explains, and the causes of the rest."""
     found = run.unexplained
     total = found.length_ns
-    if not found.total_ns and not found.inferred_ns:
-        return
-    causes = ", ".join(
-        f"{cause} {format_ns(time)}" for cause, time in found.by_cause.items() if time
+    line = (
+        f"explained by dependencies: [bold]{format_ns(found.explained_ns)}[/] of the critical path "
+        f"({format_percent(found.explained_ns, total)})"
     )
-    console.print(
-        f"unexplained on the critical path: [bold]{format_ns(found.total_ns)}[/] "
-        f"({format_percent(found.total_ns, total)}){': ' if causes else ''}{causes}"
-    )
+    if found.total_ns:
+        causes = [f"{cause} {format_ns(time)}" for cause, time in found.by_cause.items() if time]
+        line += (
+            f"; unexplained: [bold]{format_ns(found.total_ns)}[/] "
+            f"({format_percent(found.total_ns, total)}): {', '.join(causes)}"
+        )
+    console.print(line)
     if found.inferred_ns:
         console.print(
             f"rests on inferred dependencies: {format_ns(found.inferred_ns)} of the path "
             f"({format_percent(found.inferred_ns, total)})"
+        )
+    late = run.explained
+    if late.num_late:
+        console.print(
+            f"{format_count(late.num_late)} of {format_count(late.num_device_operations)} device "
+            f"operations start over {format_ns(LATE_NS)} later than their dependencies explain"
         )
 
 

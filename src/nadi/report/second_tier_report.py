@@ -18,6 +18,7 @@ from nadi.charts.chart_scales import short_number
 from nadi.charts.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.errors import InputError, Parameter
 from nadi.estimate.second_tier_study import StudiedExecution
+from nadi.formats.csv_tables import csv_bytes
 from nadi.formats.files import check_writable, write_beside
 from nadi.model.arrays import Floats
 from nadi.pipeline.second_tier_studies import StudiedJob
@@ -179,7 +180,7 @@ def write_studies(folder: Path, jobs: Sequence[StudiedJob]) -> None:
         write_charts(folder / f"{name}.svg", [chart])
     write_charts(folder / _PAGE, list(charts.values()), "Training with a second memory tier")
     with write_beside(folder / _POINTS) as file:
-        file.write(study_points(jobs).write_csv().encode())
+        file.write(csv_bytes(study_points(jobs)))
 
 
 def _charts(jobs: Sequence[StudiedJob]) -> dict[str, LineChart | HeatMap]:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from nadi.errors import UsageError, checked
 from nadi.formats.addresses import check_target, is_local, locate
+from nadi.formats.csv_tables import csv_bytes
 from nadi.formats.files import check_writable, write_pieces
 from nadi.load.saved_simulations import write_tables
 from nadi.model.schema import (
@@ -160,7 +161,7 @@ def _write_csv(simulation: Simulation, path: Path) -> pl.DataFrame:
     def pieces() -> Iterator[bytes]:
         for at in range(0, max(table.height, 1), _ROWS_AT_ONCE):
             rows = table.slice(at, _ROWS_AT_ONCE)
-            yield rows.write_csv(include_header=at == 0).encode()
+            yield csv_bytes(rows, header=at == 0)
 
     write_pieces(path, pieces())
     return ISSUES.empty()

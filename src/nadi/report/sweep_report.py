@@ -15,6 +15,7 @@ from nadi.charts.chart_files import CHART_FILES, write_charts
 from nadi.charts.chart_scales import short_number
 from nadi.charts.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.estimate.sweep_axes import SweepAxis
+from nadi.formats.csv_tables import csv_bytes
 from nadi.formats.files import write_beside
 from nadi.model.arrays import Floats
 from nadi.report.text_layout import make_table, print_table, to_json
@@ -47,7 +48,7 @@ def write_sweep(path: Path, frame: pl.DataFrame, axes: Sequence[SweepAxis], titl
         if path.suffix == ".parquet":
             frame.write_parquet(file)
         elif path.suffix == ".csv":
-            file.write(frame.write_csv().encode())
+            file.write(csv_bytes(frame))
         else:
             file.write(sweep_rows(frame))
 

@@ -17,14 +17,15 @@ from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.report.what_if_report import describe_interval
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
 from nadi.whatif.balance_change import Balance
+from nadi.whatif.balanced_ranks_change import BalancedRanks
 from nadi.whatif.prediction_intervals import LEVEL
 from nadi.whatif.promising_changes import TriedChange
 from nadi.whatif.scale_and_overhead_changes import NoGaps, Scale
+from nadi.whatif.wait_changes import ScaleWait
 
 __all__ = ["describe_best_changes", "describe_verdict", "print_verdict", "verdict_in_words"]
 
 _NAME_IN_LINE = 60
-_BUSY = 0.9  # of the window
 _MORE, _SLOWER, _BETWEEN, _LATER, _ = REASONS
 _ONE_NAME = 0.8  # of an excess
 _BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _UNKNOWN = CAUSES
@@ -53,12 +54,19 @@ def verdict_in_words(run: Run) -> list[str]:
     """Say what bounds the window, in sentences; the first is the verdict itself."""
     verdict = run.verdict
     window = "the whole trace" if run.window.name == WHOLE else run.window.name
+    end = run.window.end(run.graph.time)
     if verdict.bound_by == "unexplained":
-        return _unexplained(verdict, window, run.window.end(run.graph.time))
-    return {
+        return _unexplained(verdict, window, end)
+    lines = {
         "straggler": _straggler, "communication": _communication, "device": _device,
         "host": _host,
     }[verdict.bound_by](verdict, window)  # fmt: skip
+    if run.window.after_earlier_work:
+        lines.append(
+            "Before that the device was busy with work that began before the recording; "
+            f"--window 0ms:{end / 1e6:.3f}ms analyses all."
+        )
+    return lines
 
 
 def print_verdict(run: Run, console: Console) -> None:
@@ -148,19 +156,24 @@ def _number(count: int, steps: int) -> str:
 def _communication(verdict: Verdict, window: str) -> list[str]:
     share, most = _share(verdict.communication_ns, verdict), _led(verdict.leading)
     exposed = _share(verdict.exposed_ns, verdict)
+    first = f"Communication bounds {window}: {share} of the critical path, most in {most}."
+    if verdict.is_by_busy_device:
+        first = f"Communication bounds {window}: {exposed} is exposed, most in {most}."
     return [
-        f"Communication bounds {window}: {share} of the critical path, most in {most}.",
+        first,
         f"{format_ns(verdict.exposed_ns)} ({exposed}) is exposed: no computation overlaps it.",
-        *_late_by_chance(verdict),
+        *_also(verdict),
     ]
 
 
 def _device(verdict: Verdict, window: str) -> list[str]:
     leading = verdict.leading
+    share = f"kernels are {_share(verdict.device_ns, verdict)} of the critical path"
+    if verdict.is_by_busy_device:
+        share = f"it is busy for {_share(verdict.device_busy_ns, verdict)}"
     first = (
-        f"The device bounds {window}: kernels are {_share(verdict.device_ns, verdict)} of the "
-        f"critical path, {leading.kernel_class} leads with {_share(leading.class_ns, verdict)}, "
-        f"most in {_led(leading)}."
+        f"The device bounds {window}: {share}, {leading.kernel_class} leads with "
+        f"{_share(leading.class_ns, verdict)}, most in {_led(leading)}."
     )
     return [first, *_also(verdict)]
 
@@ -172,7 +185,9 @@ def _host(verdict: Verdict, window: str) -> list[str]:
         first += f", while the device is idle for {_share(verdict.device_idle_ns, verdict)}"
     else:
         first += ", in operators on the CPU"
-    parts = [f"most in {_led(verdict.leading)}"]
+    leads = verdict.leading
+    parts = [f"most in {_led(leads)}" if leads.name
+             else f"most in no operator ({format_ns(leads.time_ns)})"]  # fmt: skip
     others = {"between operations": verdict.gaps_ns, "runtime calls": verdict.calls_ns}
     for what, time in others.items():
         if 10 * time >= verdict.length_ns:
@@ -185,8 +200,20 @@ def _also(verdict: Verdict) -> list[str]:
     lines = _late_by_chance(verdict)
     if 5 * verdict.unexplained_ns >= verdict.length_ns:
         share = _share(verdict.unexplained_ns, verdict)
-        lines.append(f"The recording does not explain another {share}; cause: {verdict.cause}.")
+        lines.append(
+            f"The recording does not explain another {share}; cause: {verdict.cause}"
+            f"{_meanwhile(verdict)}."
+        )
     return lines
+
+
+def _meanwhile(verdict: Verdict) -> str:
+    """Say what runs during the unexplained time."""
+    work = verdict.meanwhile
+    if work is None:
+        return ""
+    who = "the device" if work.on_device else "another thread"
+    return f"; meanwhile {who} runs {_shown(work.name)} ({format_ns(work.time_ns)})"
 
 
 def _late_by_chance(verdict: Verdict) -> list[str]:
@@ -206,16 +233,9 @@ def _unexplained(verdict: Verdict, window: str, end: int) -> list[str]:
     share, at = _share(verdict.unexplained_ns, verdict), "at" if leading.name else "is"
     first = (
         f"The recording does not explain {share} of {window}: most {at} {_led(leading)}; "
-        f"cause: {verdict.cause}."
+        f"cause: {verdict.cause}{_meanwhile(verdict)}."
     )
-    lines = [first]
-    if 0 <= verdict.device_idle_ns < (1 - _BUSY) * verdict.length_ns:
-        busy = _share(verdict.length_ns - verdict.device_idle_ns, verdict)
-        lines.append(
-            f"The device is busy for {busy}: the host may wait for it in a way that the profiler "
-            "does not record."
-        )
-    return [*lines, f"To know more: {_to_record(verdict, end)}."]
+    return [first, f"To know more: {_to_record(verdict, end)}."]
 
 
 def _to_record(verdict: Verdict, end: int) -> str:
@@ -270,8 +290,12 @@ def _in_words(one: TriedChange) -> str:
     change, about = one.change, _shown(one.about)
     if isinstance(change, Balance):
         return f"{about or 'all work'} spread evenly over ranks"
+    if isinstance(change, ScaleWait):
+        return f"no {about}"
     if isinstance(change, Scale):
         return f"{about or 'communication'} twice as fast"
+    if isinstance(change, BalancedRanks):
+        return str(change)
     if isinstance(change, NoGaps):
         return "no gaps between operations"
     return "each step in one CUDA graph" if about else "no launch overhead"

@@ -33,6 +33,10 @@ def describe_waits(found: Waits) -> dict[str, Any]:
         ],
         "knots": [[names[actor] for actor in knot] for knot in found.graph.knots],
         "waits": found.graph.frame().to_dicts(),
+        "balanced_ranks": (
+            None if found.balanced_ns is None
+            else {"step_ns": found.balanced_ns, "gain_ns": found.measured_ns - found.balanced_ns}
+        ),
         "actors": _actors(timelines),
         "can_replay": found.window is not None,
     }  # fmt: skip
@@ -110,6 +114,10 @@ def _print_bottlenecks(data: dict[str, Any], console: Console) -> None:
     print_table(table, console)
     if len(data["bottlenecks"]) > TOP:
         console.print(f"... and {len(data['bottlenecks']) - TOP} more (--json)")
+    if data["balanced_ranks"]:
+        gain = data["balanced_ranks"]["gain_ns"]
+        share = format_percent(gain, data["measured_ns"])
+        console.print(f"balanced ranks would gain {format_ns(gain)} ({share})")
 
 
 def _print_waits(data: dict[str, Any], console: Console) -> None:

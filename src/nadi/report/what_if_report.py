@@ -58,7 +58,6 @@ def describe_interval(interval: Interval) -> dict[str, Any]:
         "high_ns": interval.high_ns,
         "gain_low_ns": interval.gain_low_ns,
         "gain_high_ns": interval.gain_high_ns,
-        "step_variation": interval.variation,
         "steps": interval.num_steps,
     }
 
@@ -116,6 +115,8 @@ def _print_table(
 
 
 def print_if_one_step(steps: int, console: Console) -> None:
-    """Say what intervals lack that were made from so many steps, if that is one."""
+    """Say what intervals were made without, if there is but one step."""
     if steps < 2:
-        console.print("the intervals do not contain how much steps vary: the window has one step")
+        console.print(
+            "the window has one step: intervals take how much steps vary from other programs"
+        )

@@ -15,6 +15,8 @@ from nadi.kernels.paths import topological_order
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
 from nadi.model.trace import Job, Trace
+from nadi.obfuscation.allowed_words import learned_label
+from nadi.obfuscation.renamed_traces import described_operations
 from nadi.pricing.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.pricing.traced_operations import operations_of
 from nadi.simulator.machine.system import COLLECTIVES
@@ -27,7 +29,7 @@ __all__ = ["SHAPE_SIZES", "JobColumns", "RankColumns", "columns_of_job", "played
 
 SHAPE_SIZES = 4
 """Sizes of a product of matrices or an attention, as traces state them."""
-_NUMBER = re.compile(r"\d+")
+_DEVICE = re.compile(r"(cpu|cuda|hip|xpu|mtia|meta)(:\d+)?")
 _SENDS = NODE_KINDS.index("COMM_SEND")
 _RECEIVES = NODE_KINDS.index("COMM_RECV")
 
@@ -192,8 +194,7 @@ def _columns(rank: PlayedTrace, names: _Names) -> RankColumns:
     kept = np.flatnonzero(nodes["kind"].cast(pl.String).to_numpy() != "METADATA")
     src, dst, order = _ordered(trace, kept)
     rows = kept[order]
-    texts = nodes["name"].cast(pl.String).gather(rows)
-    label, step = _labels(texts, names)
+    label, step = _labels(trace, rows, names)
     operations = operations_of(trace)
     kind = _codes(nodes, "kind", NODE_KINDS)[rows]
     numbers = {
@@ -232,7 +233,8 @@ def _lives(rank: PlayedTrace, rows: Ints, names: _Names) -> Lives:
         return Lives.none()
     weight = np.bincount(uses.device, weights=uses.size.astype(np.float64))
     main = int(weight.argmax())  # of host memory beside it nobody asks
-    names.device = names.device or uses.devices[main]
+    device = uses.devices[main]
+    names.device = names.device or (device if _DEVICE.fullmatch(device) else "cpu")
     uses = uses.of_device(main)
     place = np.full(rank.trace.nodes.height + 1, -1, dtype=np.int64)
     place[rows] = np.arange(rows.size)
@@ -247,19 +249,19 @@ def _codes(nodes: pl.DataFrame, column: str, words: Sequence[str]) -> Ints:
     return texts.replace_strict(place, return_dtype=pl.Int64).to_numpy()
 
 
-def _labels(texts: pl.Series, names: _Names) -> tuple[Ints, Ints]:
+def _labels(trace: Trace, rows: Ints, names: _Names) -> tuple[Ints, Ints]:
     """Return the label of each operation, and the profiler's step in which it is."""
-    different = texts.unique(maintain_order=True).to_list()
-    of_text: dict[str, int] = {}
-    of_step: dict[str, int] = {}
-    for text in different:
-        label = _NUMBER.sub("#", text)
-        of_text[text] = names.labels.setdefault(label, len(names.labels))
-        number = text.removeprefix("ProfilerStep#")
-        of_step[text] = int(number) if number != text and number.isdigit() else -1
-    codes = texts.replace_strict(of_text, return_dtype=pl.Int64).to_numpy()
-    step = texts.replace_strict(of_step, return_dtype=pl.Int64).to_numpy()
-    return codes, np.maximum.accumulate(step)
+    described = described_operations(trace)[rows]
+    known = described.unique(maintain_order=True)
+    labels = [learned_label(*row) for row in known.iter_rows()]
+    numbered = known.with_columns(
+        label=pl.Series(
+            [names.labels.setdefault(one, len(names.labels)) for one in labels], dtype=pl.Int64
+        ),
+        step=pl.col("name").str.extract(r"^ProfilerStep#(\d{1,9})$").cast(pl.Int64).fill_null(-1),
+    )  # fmt: skip
+    found = described.join(numbered, on=described.columns, how="left", maintain_order="left")
+    return found["label"].to_numpy(), np.maximum.accumulate(found["step"].to_numpy())
 
 
 def _groups(trace: Trace, group: Ints, names: _Names) -> Ints:

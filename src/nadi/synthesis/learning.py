@@ -145,8 +145,9 @@ def learn(
 ) -> TraceModel:
     """Learn a model of jobs, recorded or generated. O(operations log operations).
 
-    The model has no process ids, paths or hosts; it has names of operations, with numbers
-    replaced by ``#``, and sizes and times as they were.
+    The model has no process ids, paths, hosts, users or free text. Operations have names that
+    everybody has, with numbers replaced by ``#``, such as those of PyTorch and of its kernels;
+    others are known by a word for their class. Sizes and times are as they were.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from nadi.waiting.recorded_timelines import RecordedActors, is_host, recorded_se
 from nadi.waiting.switched_threads import with_switches
 from nadi.waiting.timelines import SegmentKind, Segments, make_timelines
 from nadi.waiting.wait_for_graph import SMALLEST_SHARE, WaitGraph, wait_graph
-from nadi.whatif.what_if_results import what_if
+from nadi.whatif.what_if_results import balanced_ns, what_if
 
 __all__ = ["Bottleneck", "Waits", "WithoutWaits", "find_waits"]
 
@@ -110,11 +110,14 @@ class Waits:
         Largest gain first; empty for a recording of switches alone, which cannot be replayed.
     window
         The analysed window; None for a recording of switches alone.
+    balanced_ns
+        Its length with balanced ranks; None if no rank waits for another.
     """
 
     graph: WaitGraph
     bottlenecks: tuple[Bottleneck, ...] = ()
     window: Window | None = None
+    balanced_ns: int | None = None
 
     def __repr__(self) -> str:
         return f"<Waits {self.graph!r} bottlenecks={len(self.bottlenecks)}>"
@@ -158,6 +161,7 @@ def find_waits(graph: EventGraph, window: Window, switches: SwitchEvents | None 
     InputError
         If they are not of the threads and time of the recording.
     """
+    balanced = balanced_ns(graph, window)
     window = _without_other_threads(graph, window)
     replay = replay_graph(graph)
     found = recorded_segments(replay)
@@ -166,7 +170,7 @@ def find_waits(graph: EventGraph, window: Window, switches: SwitchEvents | None 
     begin, end = window.start(graph.time), window.end(graph.time)
     timelines = make_timelines(found.actors, found.segments, begin, end)
     waits = wait_graph(timelines)
-    return Waits(waits, tuple(_bottlenecks(replay, window, found, waits)), window)
+    return Waits(waits, tuple(_bottlenecks(replay, window, found, waits)), window, balanced)
 
 
 def _without_other_threads(graph: EventGraph, window: Window) -> Window:

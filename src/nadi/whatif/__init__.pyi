@@ -1,6 +1,7 @@
 """What ``nadi.whatif`` gives; each name is loaded when it is first used."""
 
 from .balance_change import Balance as Balance
+from .balanced_ranks_change import BalancedRanks as BalancedRanks
 from .change_syntax import (
     parse_change as parse_change,
     parse_selection as parse_selection,
@@ -29,6 +30,7 @@ from .scale_and_overhead_changes import (
 from .selection import Selection as Selection
 from .stream_change import MoveToStream as MoveToStream
 from .system_change import OnSystem as OnSystem, Prices as Prices, prices_on as prices_on
+from .wait_changes import ScaleWait as ScaleWait
 from .what_if_results import (
     Limit as Limit,
     WhatIf as WhatIf,

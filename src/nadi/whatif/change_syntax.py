@@ -11,21 +11,23 @@ from typing import Any
 from nadi.errors import Parameter, UsageError, check_kind
 from nadi.units import parse_ns, parse_rate
 from nadi.whatif.balance_change import Balance
+from nadi.whatif.balanced_ranks_change import BalancedRanks
 from nadi.whatif.changes import Change
 from nadi.whatif.dependency_changes import CUTTABLE, AddDependency, CutDependencies
 from nadi.whatif.launch_changes import Fuse, Graphed
 from nadi.whatif.network_change import OnNetwork
 from nadi.whatif.removal_change import Remove
 from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead, Scale, SetTime
-from nadi.whatif.selection import CONDITIONS, KINDS, Selection, compile_expression
+from nadi.whatif.selection import CONDITIONS, KINDS, WAIT, Selection, compile_expression
 from nadi.whatif.stream_change import MoveToStream
+from nadi.whatif.wait_changes import ScaleWait
 
 __all__ = ["FORMS", "given_changes", "parse_change", "parse_selection", "parse_values"]
 
 FORMS = {
-    "scale": "scale SELECT FACTOR",
+    "scale": "scale [wait] SELECT FACTOR",
     "set": "set SELECT TIME",
-    "remove": "remove SELECT",
+    "remove": "remove [wait] SELECT",
     "balance": "balance SELECT",
     "fuse": "fuse SELECT",
     "cuda-graph": "cuda-graph SELECT",
@@ -35,6 +37,7 @@ FORMS = {
     "no-overhead": "no-overhead [SELECT]",
     "no-gaps": "no-gaps",
     "network": "network BANDWIDTH [LATENCY]",
+    "balanced": "balanced ranks",
 }
 _MOST_VALUES = 1_000
 _SELECT = "where SELECT is a regular expression for names and conditions such as kind=kernel"
@@ -207,15 +210,28 @@ def _with_last_word(text: str) -> tuple[Selection, str]:
     return _chosen(text[: len(text) - len(words[-1])].strip()), words[-1]
 
 
-def _scale(text: str) -> Scale:
-    selection, last = _with_last_word(text)
+def _of_waits(text: str) -> tuple[bool, str]:
+    """Return whether a text begins with the word ``wait``, and the text without it."""
+    first, _, rest = text.partition(" ")
+    return (True, rest.strip()) if first == WAIT else (False, text)
+
+
+def _remove(text: str) -> Change:
+    waits, rest = _of_waits(text)
+    return ScaleWait(parse_selection(rest), 0.0) if waits else Remove(_chosen(rest))
+
+
+def _scale(text: str) -> Change:
+    waits, rest = _of_waits(text)
+    # all waits, if nothing but the factor follows
+    selection, last = _with_last_word(rest if not waits or " " in rest else f". {rest}")
     try:
         factor = float(last)
     except ValueError:
         raise ValueError(f"expected a number, got {last!r}") from None
     if not (math.isfinite(factor) and factor >= 0):
         raise ValueError(f"the factor {last} is not a finite number of 0 or more")
-    return Scale(selection, factor)
+    return ScaleWait(selection, factor) if waits else Scale(selection, factor)
 
 
 def _set(text: str) -> SetTime:
@@ -269,10 +285,16 @@ def _no_gaps(text: str) -> NoGaps:
     return NoGaps()
 
 
+def _balanced(text: str) -> BalancedRanks:
+    if text != "ranks":
+        raise ValueError("does not say what is balanced")
+    return BalancedRanks()
+
+
 _PARSERS: dict[str, Callable[[str], Change]] = {
     "scale": _scale,
     "set": _set,
-    "remove": lambda text: Remove(_chosen(text)),
+    "remove": _remove,
     "balance": lambda text: Balance(_chosen(text)),
     "fuse": lambda text: Fuse(_chosen(text)),
     "cuda-graph": lambda text: Graphed(_chosen(text)),
@@ -282,4 +304,5 @@ _PARSERS: dict[str, Callable[[str], Change]] = {
     "no-overhead": _no_overhead,
     "no-gaps": _no_gaps,
     "network": _network,
+    "balanced": _balanced,
 }

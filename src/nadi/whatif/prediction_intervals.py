@@ -1,59 +1,55 @@
-"""How sure a predicted step time is: an interval from dependencies, delays and other steps."""
+"""How sure a predicted gain is: one interval, calibrated on programs that were really changed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import asin, hypot, inf, pi, sin, sqrt
+from statistics import NormalDist
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.inferred_edges import unconfirmed_edges
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import Window
 from nadi.model.arrays import Ints
+from nadi.whatif.typical_steps import FEWEST_STEPS, with_typical_steps
 
 __all__ = ["LEVEL", "Interval", "interval_of"]
 
 LEVEL = 0.9
-"""The share of new recordings whose step time an interval should hold."""
+"""How often an interval should contain the true gain."""
 
-# the 95 % quantile of Student's t distribution with 1, 2, 3, ... degrees of freedom
-_STUDENT = (
-    6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771,
-    1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725,
-)  # fmt: skip
+# A share x of a time is compared with others as the angle asin(sqrt(x)): errors of angles are as
+# large for small shares as for large ones. Standard deviations of angles:
+_OF_MODEL = 0.075  # true gain against prediction: docs/what-if.md says of which programs
+_OF_STEPS = 0.05  # from step to step: counts as much as one more step does
+_RIGHT = pi / 2  # the angle of the whole
+_TIMES = 2  # what is changed may take that much more than measured, as a part of it
 
-# Steps of one recording share a state of the machine: clocks, placement, other jobs. The means of
-# two recordings of the same program are taken to differ with 2 % standard deviation each, however
-# alike their steps are; 1.645 is the 95 % quantile of the normal distribution.
-_BETWEEN = 1.645 * 0.02 * 2**0.5
-
-# Many changes of one graph are tried. A graph without unconfirmed edges is None.
+# Many changes of one graph are tried. A graph without unconfirmed edges is None; typical steps are
+# kept for the steps that were asked for last.
 _CONFIRMED: WeakKeyDictionary[EventGraph, EventGraph | None] = WeakKeyDictionary()
+_TYPICAL: WeakKeyDictionary[EventGraph, tuple[tuple[Window, ...], EventGraph]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class Interval:
     """How sure a predicted step time and its gain are; ns.
 
-    Both intervals allow for what is not known: delays that no dependency explains may stay or
-    disappear, and inferred dependencies that the recording does not confirm may be real or not.
-    They also allow for steps that vary. The gain varies less than the step time, as both times of
-    a step are slow on a slow machine.
+    Both are one interval: the step is as long as measured, less the gain. It says what the change
+    does on the machine as it was while recorded, not how much the machine's speed varies.
 
     Attributes
     ----------
     low_ns, high_ns
-        The shortest and the longest length of the window in a new recording.
+        The shortest and the longest length of the window after the change.
     gain_low_ns, gain_high_ns
-        The smallest and the largest gain.
-    variation
-        The factor by which a new recording may be slower or faster: recordings of the same program
-        differ by 2 %, and steps as the steps of this one. With one step, how much steps vary is
-        unknown, and left out.
+        The smallest and the largest gain. A change that only shortens work gains nothing at least,
+        and at most as much as it shortens the most shortened operation, of the whole window.
     num_steps
         The steps in the window.
     """
@@ -62,12 +58,28 @@ class Interval:
     high_ns: int
     gain_low_ns: int
     gain_high_ns: int
-    variation: float
     num_steps: int
 
 
+class _Extent(NamedTuple):
+    """How much of the recorded time a change shortens or lengthens.
+
+    ``most`` is the largest part of one time, ``total`` the sum in ns; both are 0 if no time is.
+    """
+
+    most: float
+    total: float
+
+
+_NOTHING = _Extent(0.0, 0.0)
+
+
 def interval_of(
-    graph: EventGraph, replay: Replay, window: Window, change: Callable[[EventGraph], EventGraph]
+    graph: EventGraph,
+    replay: Replay,
+    window: Window,
+    change: Callable[[EventGraph], EventGraph],
+    level: float = LEVEL,
 ) -> Interval:
     """Return the interval of the length of a window after a change.
 
@@ -79,35 +91,118 @@ def interval_of(
         The replay of the changed graph.
     change
         Applies the change to another graph of the job.
+    level
+        How often the interval should contain the truth, between 0 and 1.
 
     Returns
     -------
     Interval
-        O(vertices + edges): the change is applied and replayed up to twice more.
+        O(vertices + edges): the change is applied and replayed up to three times more.
     """
     measured = window.length(graph.time)
-    gains = [measured - window.length(replay.time)]
-    gains.append(_length_without_delays(graph, window)
-                 - _length_without_delays(replay.graph, window))  # fmt: skip
-    confirmed = _confirmed(graph)
-    if confirmed is not graph:
-        gains.append(measured - window.length(replay_graph(change(confirmed)).time))
-    low, high = min(gains), max(gains)
+    gain = measured - window.length(replay.time)
+    shorter, longer = _extents(graph, replay.graph, gain)
+    if not shorter.total and not longer.total:
+        return Interval(measured, measured, 0, 0, len(window.steps or (window,)))
     steps = window.steps or (window,)
     before, after = (_periods(steps, window, time) for time in (graph.time, replay.time))
-    # times of steps are skewed to the right: their logarithms vary like normal numbers
-    of_steps = _half_width(np.log(np.maximum(after, 1)))
-    variation = float(np.exp(np.hypot(of_steps, _BETWEEN)))
-    of_gain = round(len(steps) * _half_width(before - after))
-    # a change that only removes time does not cost time in another step, and the reverse
-    return Interval(
-        round(max(measured - high, 0) / variation),
-        round((measured - low) * variation),
-        max(low - of_gain, 0) if low >= 0 else low - of_gain,
-        min(high + of_gain, measured if high > 0 else 0),
-        variation,
-        len(steps),
-    )
+    of_steps = _error_of_share(before - after, before)
+    quantile = NormalDist().inv_cdf((1 + level) / 2)
+    likely = _typical_gain(graph, window, change, gain)
+    gained = _alone(graph, replay.graph, window) if longer.total and shorter.total else max(gain, 0)
+    lost = gained - gain
+    less, more = _spread(max(gained + likely - gain, 0), measured, shorter, of_steps, quantile)
+    cheaper, dearer = _spread(max(lost + gain - likely, 0), measured, longer, of_steps, quantile)
+    gains = [likely, gain, *_without_doubts(graph, replay, window, change)]
+    low = likely - hypot(less, dearer, likely - min(gains))
+    high = likely + hypot(more, cheaper, max(gains) - likely)
+    # a change that only removes time does not cost time, and the reverse
+    low = min(round(low if longer.total else max(low, 0)), gain)
+    high = max(round(min(high, shorter.most * measured)), gain)
+    return Interval(measured - high, measured - low, low, high, len(steps))
+
+
+def _extents(before: EventGraph, after: EventGraph, gain: int) -> tuple[_Extent, _Extent]:
+    """Return how much of the recorded time a change shortens, and how much it lengthens."""
+    if not np.array_equal(before.in_src, after.in_src):  # other dependencies: times do not compare
+        shortens = gain > 0 or (gain == 0 and after.num_edges <= before.num_edges)
+        every = _Extent(1.0, inf) if shortens else _Extent(inf, inf)
+        return (every, _NOTHING) if shortens else (_NOTHING, every)
+    old = np.append(before.weight, before.delay)
+    new = np.append(after.weight, after.delay)
+    return _extent(old, old - new), _extent(old, new - old)
+
+
+def _extent(times: Ints, by: Ints) -> _Extent:
+    """Return how much of times changes, if each does by so much; what is below 0 does not count."""
+    times, by = times[by > 0], by[by > 0]
+    if not by.size:
+        return _NOTHING
+    if not times.all():
+        return _Extent(inf, float(by.sum()))
+    rounded = 0.5  # ns
+    return _Extent(float(((by - rounded) / times).max()), float(by.sum()))
+
+
+def _alone(before: EventGraph, after: EventGraph, window: Window) -> int:
+    """Return the gain of a change without what it lengthens; ns."""
+    shorter = before.with_weights(np.minimum(before.weight, after.weight))
+    shorter = replace(shorter, delay=np.minimum(before.delay, after.delay))
+    return window.length(before.time) - window.length(replay_graph(shorter).time)
+
+
+def _error_of_share(gains: Ints, lengths: Ints) -> tuple[float, int]:
+    """Return the variance of the share of the gains in the lengths of steps, and their number.
+
+    The variance is that of one step about the share of all.
+    """
+    mean = max(float(lengths.mean()), 1.0)
+    share = float(gains.mean()) / mean
+    deviations = (gains - share * lengths) / mean
+    return float(np.square(deviations).sum()), lengths.size
+
+
+def _spread(
+    time: int, measured: int, extent: _Extent, of_steps: tuple[float, int], quantile: float
+) -> tuple[float, float]:
+    """Return how much smaller and how much larger a gain or loss may be; ns.
+
+    Parameters
+    ----------
+    time, measured
+        The gain or loss, and the measured time; ns.
+    extent
+        What the change shortens or lengthens.
+    of_steps
+        The sum of the squares of deviations of the shares of steps, and the number of steps.
+    quantile
+        How many standard deviations each side has.
+    """
+    if not extent.total or not measured:
+        return 0.0, 0.0
+    whole = extent.most if extent.most < inf else max(1.0, 2 * time / measured)
+    share = min(time / measured / whole, 1.0)
+    squares, count = of_steps
+    # an angle changes with its share by 1 / (2 sqrt(x (1 - x))), at ends as 1 % inside
+    inside = min(max(share, 0.01), 0.99)
+    squares /= 4 * inside * (1 - inside) * whole**2
+    steps = sqrt((squares + _OF_STEPS**2) / count / count)
+    half, angle = quantile * hypot(_OF_MODEL, steps), asin(sqrt(share))
+    low = sin(max(angle - half, 0.0)) ** 2 * whole * measured
+    high = sin(min(angle + half, _RIGHT)) ** 2 * whole * measured
+    return max(time - low, 0.0), min(max(high - time, 0.0), _TIMES * extent.total)
+
+
+def _without_doubts(
+    graph: EventGraph, replay: Replay, window: Window, change: Callable[[EventGraph], EventGraph]
+) -> list[int]:
+    """Return the gain if delays vanish, and if unconfirmed dependencies are none; ns."""
+    gains = [_length_without_delays(graph, window) - _length_without_delays(replay.graph, window)]
+    confirmed = _confirmed(graph)
+    if confirmed is not graph:
+        after = replay_graph(change(confirmed)).time
+        gains.append(window.length(graph.time) - window.length(after))
+    return gains
 
 
 def _confirmed(graph: EventGraph) -> EventGraph:
@@ -116,6 +211,20 @@ def _confirmed(graph: EventGraph) -> EventGraph:
         unconfirmed = unconfirmed_edges(graph)
         _CONFIRMED[graph] = graph.without_edges(unconfirmed) if unconfirmed.size else None
     return _CONFIRMED[graph] or graph
+
+
+def _typical_gain(
+    graph: EventGraph, window: Window, change: Callable[[EventGraph], EventGraph], gain: int
+) -> int:
+    """Return the gain if all steps are typical, for the window as long as measured; ns."""
+    if len(window.steps) < FEWEST_STEPS:
+        return gain
+    kept = _TYPICAL.get(graph)
+    if kept is None or kept[0] is not window.steps:
+        kept = _TYPICAL[graph] = window.steps, with_typical_steps(graph, window.steps)
+    before = window.length(replay_graph(kept[1]).time)
+    after = window.length(replay_graph(change(kept[1])).time)
+    return round((before - after) / max(before, 1) * window.length(graph.time))
 
 
 def _length_without_delays(graph: EventGraph, window: Window) -> int:
@@ -132,12 +241,3 @@ def _periods(steps: Sequence[Window], window: Window, time: Ints) -> Ints:
     """
     ends = [step.end(time) for step in steps[:-1]]
     return np.diff([window.start(time), *ends, window.end(time)])
-
-
-def _half_width(values: npt.NDArray[np.float64] | Ints) -> float:
-    """Return the half width of the prediction interval of one more value; 0 for a single one."""
-    count = values.size
-    if count < 2:
-        return 0.0
-    student = _STUDENT[min(count - 1, len(_STUDENT)) - 1]
-    return float(student * np.std(values, ddof=1) * np.sqrt(1 + 1 / count))

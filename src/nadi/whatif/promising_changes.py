@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from nadi.analyze.rank_excess import Excess
 from nadi.errors import UsageError, checked
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.idle_threads import ThreadWaits, thread_waits
 from nadi.graph.windows import Window
 from nadi.model.kernel_classes import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
 from nadi.whatif.balance_change import Balance
+from nadi.whatif.balanced_ranks_change import BalancedRanks, ranks_wait
 from nadi.whatif.changes import Change
 from nadi.whatif.launch_changes import Graphed
 from nadi.whatif.prediction_intervals import Interval
 from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead, Scale
 from nadi.whatif.selection import Selection
+from nadi.whatif.wait_changes import ScaleWait
 from nadi.whatif.what_if_results import WhatIf, what_if
 
 __all__ = ["TriedChange", "best_changes"]
@@ -29,6 +34,9 @@ _MOST_NAMES = 4
 _LEAST_GAIN = 0.005  # of the window
 _WORTH_CAPTURING = 0.1  # the host's share of the path
 _LONG_NAME = 40
+_MOST_WAITS = 2
+_LOADER = "DataLoader"  # a part of the names of its ranges
+_NO_PLACE = r"ProfilerStep#|Optimizer\."  # ranges of a step, not of what waits
 _WORD = re.compile(r"[A-Za-z_]\w{5,}")
 
 
@@ -69,9 +77,12 @@ def best_changes(
     """Try the changes that the critical path suggests, and return those that gain most.
 
     They are: the operations with the largest shares of the path, and the class of kernels with the
-    largest, in half of their time; communication in half of its time; no launch overhead; no gaps
-    between operations; a step in one CUDA graph; and a late rank without its excess over the
-    others.
+    largest, in half of their time; communication in half of its time; no launch overhead; no waits
+    of threads, in each of the two ranges with most of them (a data loader, say), and before each
+    of the two operations that most of the others precede; no gaps between operations, unless waits
+    are most of these; what another thread does in half of its time; a step in one CUDA graph;
+    balanced ranks; and, where a rank is late, its work spread evenly over all ranks: all of it,
+    and what it does more than the others.
 
     Parameters
     ----------
@@ -116,14 +127,20 @@ def _leading(tried: list[tuple[WhatIf, str]], most: int) -> list[tuple[WhatIf, s
 def _candidates(
     graph: EventGraph, path: CriticalPath, late: Excess | None, mark: str
 ) -> Iterator[tuple[Change, str]]:
+    if ranks_wait(graph):
+        yield BalancedRanks(), ""
     if late is not None:
         yield from _balanced(late)
     times = path.by_kind()
     if times["communication"]:
         yield Scale(Selection(kinds=("communication",)), _HALF), ""
     yield NoOverhead(Selection(kinds=("device",))), ""
-    if times["host gap"]:
+    waits = thread_waits(graph)
+    waits = waits.chosen(np.isin(waits.vertex, path.vertices))
+    yield from _without_waits(graph, waits)
+    if times["host gap"] > 2 * waits.time_ns[waits.edge >= 0].sum():  # else waits are most of it
         yield NoGaps(), ""
+    yield from _faster_threads(graph, path)
     if mark and times["host op"] + times["host gap"] >= _WORTH_CAPTURING * path.length:
         yield Graphed(Selection(name=_expression(mark, ()))), mark
     by_operation = path.by_operation()
@@ -136,6 +153,41 @@ def _candidates(
     for name in names:
         yield Scale(Selection(name=_expression(name, others)), _HALF), name
     yield from _leading_class(work.filter(pl.col("kind") == "kernel"))
+
+
+def _without_waits(graph: EventGraph, waits: ThreadWaits) -> Iterator[tuple[Change, str]]:
+    """Yield no waits of threads, by what they wait in, or else by what they do next."""
+    around = graph.names(np.maximum(waits.around, 0), waits.around < 0).to_list()
+    following = graph.names(np.maximum(waits.next_op, 0), waits.next_op < 0).to_list()
+    inside: Counter[str] = Counter()
+    before: Counter[str] = Counter()
+    for name, later, time in zip(around, following, waits.time_ns.tolist(), strict=True):
+        if name and not re.match(_NO_PLACE, name):
+            inside[name] += time
+        elif later:
+            before[later] += time
+    for name, _ in inside.most_common(_MOST_WAITS):
+        is_loader = _LOADER in name
+        within = _LOADER if is_loader else _expression(name, ())
+        about = "wait for the data loader" if is_loader else f"wait in {name}"
+        yield ScaleWait(Selection(inside=within), 0.0), about
+    for name, _ in before.most_common(_MOST_WAITS):
+        yield ScaleWait(Selection(name=_expression(name, ())), 0.0), f"wait before {name}"
+
+
+def _faster_threads(graph: EventGraph, path: CriticalPath) -> Iterator[tuple[Change, str]]:
+    """Yield half of the time for threads that others wait for: not the leading one of a rank."""
+    on_host = path.segments.filter(pl.col("kind") == "host op")
+    times = on_host.group_by("rank", "thread").agg(time=(pl.col("end") - pl.col("start")).sum())
+    several = len(graph.job.ranks) > 1
+    for rank in graph.job.ranks:
+        own = times.filter(rank=rank).sort("time", "thread", descending=[True, False])
+        for thread, time in own.select("thread", "time").rows()[1:2]:
+            if time >= _WORTH_CAPTURING * path.length:
+                ranks = (rank,) if several else ()
+                of_rank = f" of rank {rank}" if several else ""
+                selection = Selection(ranks=ranks, threads=(thread,), kinds=("host",))
+                yield Scale(selection, _HALF), f"thread {thread}{of_rank}"
 
 
 def _balanced(excess: Excess) -> Iterator[tuple[Change, str]]:

@@ -20,8 +20,8 @@ from nadi.units import format_count
 from nadi.whatif.module_selection import ModuleParts, has_modules, module_parts
 
 __all__ = [
-    "CONDITIONS", "KINDS", "Selection", "compile_expression", "covered", "launchers", "outermost",
-    "select", "selected_modules",
+    "CONDITIONS", "KINDS", "WAIT", "Selection", "compile_expression", "covered", "launchers",
+    "outermost", "select", "selected_modules", "within",
 ]  # fmt: skip
 
 _MAX_NAMES_SHOWN = 3
@@ -29,9 +29,11 @@ _GROUPS_OF_CATEGORIES = {"host": THREAD_WORK, "device": DEVICE_WORK}
 CONDITIONS = ("kind", "rank", "stream", "thread", "in")
 KINDS = ("host", "device", "communication", *(c for c in CATEGORIES if c != "metadata"))
 """Values of ``kind=``: a category of the schema, ``host``, ``device`` or ``communication``."""
-# what can stand as it is: single spaces, no quote first, no condition, no arrow
+WAIT = "wait"
+"""The word that selects waits of threads instead of operations, where a change begins with it."""
+# what can stand as it is: single spaces, no quote first, no condition, no arrow, and not ``wait``
 _PLAIN = re.compile(
-    rf"(?!\.$)(?:(?!['\"]|->(?:\s|$)|(?:{'|'.join(CONDITIONS)})=)\S+ )*"
+    rf"(?!\.$|{WAIT}(?:\s|$))(?:(?!['\"]|->(?:\s|$)|(?:{'|'.join(CONDITIONS)})=)\S+ )*"
     rf"(?!['\"]|->(?:\s|$)|(?:{'|'.join(CONDITIONS)})=)\S+"
 )
 
@@ -152,6 +154,20 @@ def outermost(graph: EventGraph, chosen: Bools) -> Ints:
         if (wider == found).all():
             return wider
         found = wider
+
+
+def within(graph: EventGraph, selection: Selection) -> Bools:
+    """Return what the condition ``in=`` names, with all that runs in it; bool, shape (ops,).
+
+    Raises
+    ------
+    UsageError
+        If nothing has such a name.
+    """
+    parts = selected_modules(graph, selection)
+    if parts and parts.is_whole:
+        return parts.tree.operations(parts.modules)
+    return covered(graph, _named(graph, selection.inside))
 
 
 def _in_condition(graph: EventGraph, selection: Selection) -> Bools:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from nadi.errors import Parameter, UsageError, check_kind, checked
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
-from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import Window, choose_window, find_steps
 from nadi.model.notebook_html import notebook_html, times_of
 from nadi.model.schema import DEVICE_WORK
 from nadi.units import as_list, format_ns, format_percent, format_range
+from nadi.whatif.balanced_ranks_change import BalancedRanks, ranks_wait
 from nadi.whatif.change_syntax import given_changes, parse_values
 from nadi.whatif.changes import Change, apply_change
-from nadi.whatif.dependency_changes import CutDependencies
 from nadi.whatif.module_selection import describe_parts
 from nadi.whatif.prediction_intervals import Interval, interval_of
 from nadi.whatif.removal_change import Remove
@@ -154,7 +152,10 @@ def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = N
     check_kind("graph", graph, EventGraph, "make one with nadi.build_graph(nadi.load_job(...))")
     asked = window or choose_window(graph, find_steps(graph))
     since = asked.start(graph.time)
-    made = tuple(given_changes(changes))
+    made = tuple(
+        replace(change, window=asked) if isinstance(change, BalancedRanks) else change
+        for change in given_changes(changes)
+    )
     replay = replay_graph(_changed(graph, made, since))
     return WhatIf(graph, made, asked, asked.length(graph.time), asked.length(replay.time), replay)
 
@@ -213,8 +214,8 @@ class Limit:
 def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
     """Compute upper bounds of the gain: the window with one kind of cost removed.
 
-    The cases are no communication, no launch overhead, no time between operations, and the
-    mean over ranks that do not wait for each other. Cases that do not apply to a trace are
+    The cases are no communication, no launch overhead, no time between operations, and balanced
+    ranks. Cases that do not apply to a trace are
     omitted.
     """
     limits = []
@@ -238,12 +239,7 @@ def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
 
 @checked
 def balanced_ns(graph: EventGraph, window: Window) -> int | None:
-    """Return the mean window length over ranks without waits between ranks; None if none waits."""
-    if not ((graph.in_src >= 2 * graph.num_ops) & (graph.edge_op >= 0)).any():
+    """Return the length of a window with balanced ranks; None if no rank waits for another."""
+    if not ranks_wait(graph):
         return None
-    begin = window.start(graph.time)
-    alone = CutDependencies(EdgeKind.ARRIVAL, Selection(kinds=("communication",)))
-    time = replay_graph(apply_change(graph, alone, begin)).time
-    rank_of = graph.op_trace[np.minimum(window.last // 2, graph.num_ops - 1)]
-    ends = [time[window.last[rank_of == rank]].max() for rank in np.unique(rank_of)]
-    return int(np.mean(ends)) - begin
+    return what_if(graph, BalancedRanks(), window=window).step_ns

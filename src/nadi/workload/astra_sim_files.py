@@ -17,6 +17,7 @@ from nadi.errors import InputError, checked
 from nadi.formats import files as container
 from nadi.formats.addresses import check_target, locate
 from nadi.formats.trace_files import write
+from nadi.formats.whole_folders import whole_folder
 from nadi.graph.build.job_graph import build_graph
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
@@ -96,18 +97,20 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
     log = IssueLog()
     played, groups = played_traces(job, log)
     sizes = []
-    for trace in (rank.trace for rank in played):
-        sizes.append(trace.nodes.height)
-        write(trace, paths[trace.rank])
-    if len(sizes) < num_ranks:
-        sizes.append(1)
-        write(idle_rank(trace, len(job.traces)), paths[-1])
+    with whole_folder(place, overwrite=overwrite) as inside:
+        for trace in (rank.trace for rank in played):
+            sizes.append(trace.nodes.height)
+            write(trace, inside / paths[trace.rank].name)
+        if len(sizes) < num_ranks:
+            sizes.append(1)
+            write(idle_rank(trace, len(job.traces)), inside / paths[-1].name)
+        container.write_pieces(inside / COMM_GROUPS, [msgspec.json.encode(groups)])
+    if len(sizes) > len(job.traces):
         log.add(
             "export.idle-rank", "info", 1,
             f"ASTRA-sim refuses a single rank: {paths[-1].name} is of a second one, which does "
             "nothing",
         )  # fmt: skip
-    container.write_pieces(place / COMM_GROUPS, [msgspec.json.encode(groups)])
     return SimulatorFiles(tuple(paths), place / COMM_GROUPS, tuple(sizes), len(groups), log.table())
 
 

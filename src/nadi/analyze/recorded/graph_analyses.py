@@ -9,7 +9,7 @@ from nadi.analyze.stragglers import Stragglers, find_stragglers
 from nadi.errors import InputError, checked
 from nadi.graph.build.job_graph import build_graph
 from nadi.graph.replay import replay_graph
-from nadi.graph.windows import choose_window, find_steps
+from nadi.graph.windows import choose_window, find_steps, step_times
 from nadi.model.trace import Job
 
 __all__ = ["late_collectives", "module_table", "step_table", "straggler_ranks"]
@@ -74,7 +74,8 @@ def step_table(job: Job) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``step``, ``mark`` (what repeats), ``start_ns`` and ``duration_ns``.
+        ``step``, ``mark`` (what repeats), ``start_ns`` and ``duration_ns``: to the next mark, or
+        until its work ends.
 
     Raises
     ------
@@ -82,9 +83,10 @@ def step_table(job: Job) -> pl.DataFrame:
         If no steps are found.
     """
     graph = build_graph(job)
+    steps = find_steps(graph)
     found = [
-        (step.number, step.mark, step.start(graph.time), step.length(graph.time))
-        for step in find_steps(graph)
+        (step.number, step.mark, step.start(graph.time), length)
+        for step, length in zip(steps, step_times(graph, steps, graph.time).tolist(), strict=True)
     ]
     if not found:
         raise InputError("", "nothing repeats", "mark steps with torch.profiler.profile.step()")

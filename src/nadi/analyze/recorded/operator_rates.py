@@ -20,6 +20,8 @@ _SCHEMA = {
     "row": pl.Int64, "flops": pl.Int64, "size_bytes": pl.Int64,
 }  # fmt: skip
 
+_LONGEST_SIDE = 1 << 62
+
 
 class _Args(msgspec.Struct):
     dims: list[object] = msgspec.field(default_factory=list, name="Input Dims")
@@ -132,9 +134,10 @@ def _calls(events: RankEvents) -> pl.DataFrame:
             continue  # shapes of lists of tensors, or another tool's
         if not args.dims:
             continue
-        key = names[row], f"{args.dims}{args.types}{args.values}"
+        shapes = _shapes(args.dims)
+        key = names[row], f"{shapes}{args.types}{args.values}"
         if key not in known:
-            known[key] = work_of(key[0], Inputs(_shapes(args.dims), args.types, args.values))
+            known[key] = work_of(key[0], Inputs(shapes, args.types, args.values))
         if (done := known[key]) is not None and done.size:
             kind = next((one for one in args.types if "Scalar" not in one), "")
             kind = kind.removeprefix("c10::")
@@ -148,8 +151,9 @@ def _calls(events: RankEvents) -> pl.DataFrame:
 
 
 def _shapes(dims: list[object]) -> list[list[int]]:
-    """Return shapes; empty for lists of tensors."""
-    return [
-        list(one) if isinstance(one, list) and all(isinstance(k, int) for k in one) else []
-        for one in dims
-    ]
+    """Return shapes; empty for lists of tensors, and for sides that no tensor has."""
+    return [list(one) if isinstance(one, list) and all(map(_is_side, one)) else [] for one in dims]
+
+
+def _is_side(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < _LONGEST_SIDE

@@ -14,6 +14,7 @@ from nadi.model.dtypes import ITEMSIZE
 __all__ = ["OPERATORS", "Inputs", "OperatorWork", "work_of"]
 
 _Shape = Sequence[int]
+_MOST = 1 << 62
 
 
 class Inputs(NamedTuple):
@@ -191,8 +192,14 @@ OPERATORS: dict[str, tuple[str, _Count]] = {
 
 
 def work_of(name: str, inputs: Inputs) -> OperatorWork | None:
-    """Return the work of a call; None if its inputs are not those that the operator takes."""
+    """Return the work of a call; None if its inputs are not those that the operator takes.
+
+    More than 2^62 operations or bytes are those of no call.
+    """
     try:
-        return OPERATORS[name][1](inputs)
-    except (IndexError, ValueError, ZeroDivisionError):
+        done = OPERATORS[name][1](inputs)
+    except (IndexError, ValueError, ZeroDivisionError, OverflowError):
         return None
+    if done is None or not (0 <= done.flops <= _MOST and 0 <= done.size <= _MOST):
+        return None
+    return done

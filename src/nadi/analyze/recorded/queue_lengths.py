@@ -31,8 +31,7 @@ def queue_lengths(events: RankEvents) -> pl.DataFrame:
     """
     return pl.concat(
         one.changes.select(
-            pl.lit(one.device).alias("device"), pl.lit(one.stream).alias("stream"),
-            "time_ns", "length",
+            *one.names(), "time_ns", "length",
         )
         for one in _queues(events)
     )  # fmt: skip
@@ -93,6 +92,13 @@ class _Queue(NamedTuple):
     stream: int
     changes: pl.DataFrame
 
+    def names(self) -> tuple[pl.Expr, ...]:
+        """Give the columns ``device`` and ``stream``, of the same type for any number."""
+        return tuple(
+            pl.lit(number, dtype=pl.Int64).alias(name)
+            for name, number in (("device", self.device), ("stream", self.stream))
+        )
+
 
 _LASTS = (pl.col("time_ns").shift(-1) - pl.col("time_ns")).fill_null(0)
 """How long each length lasts."""
@@ -100,12 +106,7 @@ _LASTS = (pl.col("time_ns").shift(-1) - pl.col("time_ns")).fill_null(0)
 
 def _of_each(events: RankEvents, **values: pl.Expr) -> pl.DataFrame:
     """Return a row per stream, with values of its queue."""
-    return pl.concat(
-        one.changes.select(
-            pl.lit(one.device).alias("device"), pl.lit(one.stream).alias("stream"), **values
-        )
-        for one in _queues(events)
-    )
+    return pl.concat(one.changes.select(*one.names(), **values) for one in _queues(events))
 
 
 def _queues(events: RankEvents) -> Iterator[_Queue]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -26,13 +27,14 @@ from typing import Any
 __all__ = ["Collector", "prepare"]
 
 VARIABLE = "NADI_COLLECT"
-SOURCES = {"no_grad": 3, "backward": 2, "optimizer": 1, "profiler": 1}
+SOURCES = {"forward": 4, "no_grad": 3, "backward": 2, "optimizer": 1, "profiler": 1}
 """What marks the end of a step, with how many marks are needed until it counts.
 
 A later source is surer, and replaces an earlier one, even if steps have been recorded by it.
 """
 _SURENESS = {source: place for place, source in enumerate(SOURCES)}
-_TIMED = 64  # steps without a recorder
+_UNRECORDED = 64  # steps of which the length is kept
+_ENOUGH = 5  # to write them before the program ends, which it may not do by itself
 
 
 def prepare() -> None:
@@ -90,18 +92,16 @@ class Collector:
         self.source = ""
         self.marks = dict.fromkeys(SOURCES, 0)
         self.count = 0  # steps that have ended, by the source that counts
-        self.first = 0  # that number when the profiler started
-        self.profiler: Any = None
-        self.observer: Any = None
+        self.recorder: Any = None  # while it records, and after: of the last recording
         self.folder = ""
         self.ended = False  # nothing is recorded any more
         self.other_profiler = False  # the program's own profiler is on
         self.status: dict[str, Any] = {"files": [], "why": ""}
-        self.before: list[int] = []  # ns of steps without a recorder
-        self.recorded: list[int] = []
-        self._since = 0
+        self.unrecorded: list[int] = []  # ns of steps without a recorder
+        self._since = 0  # the end of the last step, if nothing recorded since
         self._optimizer = 0
-        self._depth = threading.local()
+        self._here = threading.local()
+        self._is_compiling: Callable[[], bool] = lambda: False
         self._inside = False
 
     def guarded(self, function: Callable[..., None], *arguments: Any) -> None:
@@ -119,16 +119,19 @@ class Collector:
     def install(self, torch: Any) -> None:
         """Watch the places of torch that mark the end of a step."""
         self.torch = torch
+        if hasattr(torch, "compiler") and hasattr(torch.compiler, "is_compiling"):
+            self._is_compiling = torch.compiler.is_compiling
         atexit.register(self.guarded, self.finish)
         self._watch_exit()
         self._watch_profilers(torch.profiler.profile)
         self._watch_optimizers()
         self._watch_backward(torch)
+        self._watch_modules(torch)
         for kind in (torch.no_grad, torch.inference_mode):
             self._watch_block(kind)
         if self.options["locks"]:
             locks = importlib.import_module("recorded_locks")
-            locks.name_locks(torch, lambda: self.profiler is not None)
+            locks.name_locks(torch, self.is_recording)
 
     def _watch_exit(self) -> None:
         """Finish before os._exit, which runs nothing else."""
@@ -146,8 +149,7 @@ class Collector:
 
         def counted(it: Any, *arguments: Any, **named: Any) -> Any:
             done = step(it, *arguments, **named)
-            if it is not self.profiler:
-                self.guarded(self.mark, "profiler")
+            self.guarded(self.mark, "profiler")  # not of the recorder, which steps inside of it
             return done
 
         profile.step = counted
@@ -161,23 +163,37 @@ class Collector:
         def noticed(it: Any, *arguments: Any, **named: Any) -> Any:
             if self._inside:
                 return method(it, *arguments, **named)
-            if is_on and self.profiler is not None:
+            if is_on and self.is_recording():
                 self.guarded(self._give_way)
             self.other_profiler = is_on
             return method(it, *arguments, **named)
 
         return noticed
 
-    def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
-        if self._optimizer in (0, id(optimizer)):  # of several, the first counts
-            self._optimizer = id(optimizer)
-            self.guarded(self.mark, "optimizer")
-
     def _watch_optimizers(self) -> None:
-        optimizers = importlib.import_module("torch.optim.optimizer")
-        register = getattr(optimizers, "register_optimizer_step_post_hook", None)
-        if register is not None:  # since PyTorch 2.0
-            register(self._after_optimizer)
+        """Count steps of optimizers when the range that PyTorch opens for each has ended."""
+        kind = importlib.import_module("torch.optim.optimizer").Optimizer
+        make_ranged = getattr(kind, "profile_hook_step", None)
+        if make_ranged is None:  # before PyTorch 2.0
+            return
+        is_compiling = self._is_compiling
+
+        def counting(step: Any) -> Any:
+            ranged = make_ranged(step)
+
+            @functools.wraps(step)
+            def counted(it: Any, *arguments: Any, **named: Any) -> Any:
+                done = ranged(it, *arguments, **named)
+                if is_compiling():
+                    return done
+                if self._optimizer in (0, id(it)):  # of several, the first counts
+                    self._optimizer = id(it)
+                    self.guarded(self.mark, "optimizer")
+                return done
+
+            return counted
+
+        kind.profile_hook_step = staticmethod(counting)
 
     def _watch_backward(self, torch: Any) -> None:
         backward = torch.autograd.backward
@@ -189,18 +205,46 @@ class Collector:
 
         torch.autograd.backward = counted
 
+    def _watch_modules(self, torch: Any) -> None:
+        """Count calls of modules that no module makes, until something surer marks steps."""
+        kind, here = torch.nn.Module, self._here
+        call, is_compiling = kind.__call__, self._is_compiling
+
+        def counted(it: Any, *arguments: Any, **named: Any) -> Any:
+            if is_compiling() or getattr(here, "in_module", False):
+                return call(it, *arguments, **named)
+            here.in_module = True
+            try:
+                done = call(it, *arguments, **named)
+            finally:
+                here.in_module = False
+            here.has_called = True  # the block around it is no construction of a module
+            if self.is_trained() and kind.__call__ is counted:
+                kind.__call__ = call
+            else:
+                self.guarded(self.mark, "forward")
+            return done
+
+        kind.__call__ = counted
+
+    def is_trained(self) -> bool:
+        """Return whether gradients were computed: steps are no requests of a server."""
+        return any(self.marks[source] for source in ("backward", "optimizer"))
+
     def _watch_block(self, kind: Any) -> None:
-        """Count the ends of outermost blocks without gradients: requests of a server."""
-        enter, leave = kind.__enter__, kind.__exit__
+        """Count the ends of outermost blocks without gradients that call a module: requests."""
+        enter, leave, here = kind.__enter__, kind.__exit__, self._here
 
         def entered(it: Any) -> Any:
-            self._depth.value = getattr(self._depth, "value", 0) + 1
+            here.depth = getattr(here, "depth", 0) + 1
+            if here.depth == 1:
+                here.has_called = False
             return enter(it)
 
         def left(it: Any, *raised: Any) -> Any:
             done = leave(it, *raised)
-            self._depth.value = getattr(self._depth, "value", 1) - 1
-            if self._depth.value == 0 and self.source in ("", "no_grad"):
+            here.depth = getattr(here, "depth", 1) - 1
+            if here.depth == 0 and here.has_called and not self.is_trained():
                 self.guarded(self.mark, "no_grad")
             return done
 
@@ -216,66 +260,68 @@ class Collector:
                 return
             self._discard()
             self.source, self.count, self.ended = source, self.marks[source] - 1, False
-            self.before, self.recorded, self._since = [], [], 0
+            self.unrecorded, self._since = [], 0
         self.count += 1
-        self._time_step()
-        if not self.ended:
+        if self.is_recording():
             self._advance()
-        self._since = time.perf_counter_ns()
-
-    def _time_step(self) -> None:
-        """Add the time since the last step ended to those with or without a recorder."""
-        if not self._since:
             return
-        length = time.perf_counter_ns() - self._since
-        if self.profiler is None:
-            if len(self.before) < _TIMED:
-                self.before.append(length)
-        elif self.count >= self.first + 2:  # the step before that warmed the profiler up
-            self.recorded.append(length)
+        if self._since and not self.other_profiler and len(self.unrecorded) < _UNRECORDED:
+            self.unrecorded.append(time.perf_counter_ns() - self._since)
+            if self.ended and self.status["files"] and len(self.unrecorded) == _ENOUGH:
+                self._write()
+        if not self.ended and self.count >= self.options["warmup"] - 1:
+            self._start()
+        self._since = 0 if self.is_recording() else time.perf_counter_ns()
+
+    def is_recording(self) -> bool:
+        """Return whether a recorder is on."""
+        return self.recorder is not None and not self.recorder.has_ended
 
     def _advance(self) -> None:
-        """Start the profiler, tell it of the step, or write what it recorded."""
-        if self.profiler is None:
-            if self.count >= self.options["warmup"] - 1:
-                self._start()
-            return
-        self.profiler.step()
-        if len(self.recorded) >= self.options["steps"]:
-            self._write()
+        """Tell the recorder of the step; write when it has recorded what it should."""
+        self.recorder.step()
+        if self.recorder.has_ended:
+            self._end()
+            self._since = time.perf_counter_ns()
 
     def _start(self) -> None:
         if self.other_profiler or self.torch.autograd._profiler_enabled():
             self.status["why"] = "the program's own profiler ran"
             return
-        self.first, self.status["why"] = self.count, ""
+        self.status["why"] = ""
         self.folder = tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self.options["work"])
-        self.observer = self.torch.profiler.ExecutionTraceObserver()
-        self.observer.register_callback(os.path.join(self.folder, "host.json"))
-        self.profiler = _profiler(self.torch, self.folder, self.options, self.observer)
-        self.profiler.start()
+        steps = importlib.import_module("recorded_steps")
+        self.recorder = steps.StepRecorder(self.torch, self.folder, self.options)
+        self.recorder.start()
 
-    def _write(self) -> None:
-        """Stop the profiler; move its files to where they belong, if it recorded a step."""
+    def _end(self) -> None:
+        """Stop; claim the rank, and write what is recorded of it, if a step is."""
         self.ended = True
-        self._stop()
+        self.recorder.stop()
         rank, world = self._rank()
-        suffix = f"rank{rank}_{socket.gethostname().split('.')[0]}"
-        names = {"host.json": f"host_{suffix}.json", "device.json.gz": f"device_{suffix}.json.gz"}
         self.status.update(rank=rank, world_size=world, host=socket.gethostname())
-        if not all(os.path.exists(os.path.join(self.folder, name)) for name in names):
-            self.status["why"] = "no whole step was recorded"
-            return
-        claim = os.path.join(self.options["work"], f"rank{rank}")
         if not self.status["files"]:
             try:
+                claim = os.path.join(self.options["work"], f"rank{rank}")
                 os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
             except FileExistsError:
                 self.status["why"] = f"another process has recorded rank {rank}"
                 return
-        for name, final in names.items():
-            os.replace(os.path.join(self.folder, name), os.path.join(self.options["output"], final))
-        self.status["files"] = list(names.values())
+        self._write()
+        if not self.status["files"]:
+            self.status["why"] = "no whole step was recorded"
+
+    def _write(self) -> None:
+        """Write the files where they belong, with what is known of other steps."""
+        suffix = f"rank{self.status['rank']}_{socket.gethostname().split('.')[0]}"
+        host, device = f"host_{suffix}.json", f"device_{suffix}.json.gz"
+        paths = [os.path.join(self.options["output"], name) for name in (host, device)]
+        written = self.recorder.write(*paths, self.unrecorded)
+        self.status.update(
+            files=[os.path.basename(path) for path in written], source=self.source,
+            timed_ns=self.recorder.timed, observed_ns=self.recorder.observed,
+            unrecorded_ns=self.unrecorded,
+        )  # fmt: skip
 
     def _rank(self) -> tuple[int, int]:
         distributed = getattr(self.torch, "distributed", None)
@@ -286,23 +332,17 @@ class Collector:
 
     def _give_way(self) -> None:
         """Stop for a profiler that the program starts; two cannot run at once."""
-        if self.recorded:
-            self._write()
+        if self.recorder.timed:
+            self._end()
             return
         self._discard()
         self.status["why"] = "the program's own profiler started"
 
     def _discard(self) -> None:
         """Stop without writing."""
-        if self.profiler is not None:
-            self.profiler.on_trace_ready = None
-            self._stop()
-
-    def _stop(self) -> None:
-        """Stop the profiler; the observer has to be unregistered, or no other can be."""
-        profiler, self.profiler = self.profiler, None
-        profiler.stop()
-        self.observer.unregister_callback()
+        if self.is_recording():
+            self.recorder.stop()
+        self.recorder = None
 
     def _give_up(self, why: str) -> None:
         self.ended = True
@@ -312,39 +352,19 @@ class Collector:
 
     def finish(self) -> None:
         """Write what is recorded when the process ends, and the status."""
-        if self.profiler is not None:
-            if self.recorded:
-                self._write()
+        if self.is_recording():
+            if self.recorder.timed:
+                self._end()
             else:
                 self._discard()
+        elif self.status["files"] and self.recorder is not None:
+            self._write()
         self.ended = True
         self.status.update(
-            process=self.process, source=self.source, marks=self.marks, count=self.count,
-            recorded_ns=self.recorded, other_ns=self.before, command=sys.argv[:1],
-        )  # fmt: skip
+            process=self.process, marks=self.marks, count=self.count, command=sys.argv[:1]
+        )
+        self.status.setdefault("source", self.source)
         path = os.path.join(self.options["work"], f"{self.process}.json")
         with open(path + ".part", "w") as file:
             json.dump(self.status, file)
         os.replace(path + ".part", path)
-
-
-def _profiler(torch: Any, folder: str, options: dict[str, Any], observer: Any) -> Any:
-    """Make a profiler that skips one step and writes both files when it has recorded the others."""
-    of_torch = torch.profiler
-    more: dict[str, Any] = {}
-    wanted = {"enable_cuda_sync_events": options["sync"], "profile_all_threads": True}
-    while wanted:
-        try:
-            more["experimental_config"] = of_torch._ExperimentalConfig(**wanted)
-            break
-        except (AttributeError, TypeError):  # older versions have not all of them
-            wanted.popitem()
-    device = os.path.join(folder, "device.json.gz")
-    return of_torch.profile(
-        activities=of_torch.supported_activities(),
-        schedule=of_torch.schedule(wait=0, warmup=1, active=options["steps"], repeat=1),
-        on_trace_ready=lambda profiler: profiler.export_chrome_trace(device),
-        execution_trace_observer=observer,
-        record_shapes=options["shapes"], with_stack=options["stacks"],
-        with_modules=options["stacks"], profile_memory=options["memory"], **more,
-    )  # fmt: skip

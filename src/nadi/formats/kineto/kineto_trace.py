@@ -35,6 +35,7 @@ from nadi.formats.json_file import (
 from nadi.formats.kineto.ascend import Marks, categories_by_name, launches, read_marks
 from nadi.formats.kineto.kineto_event_kernels import ARGS, CAT, EVENT, NOT_A_NUMBER, PID, TID
 from nadi.formats.kineto.kineto_events import Events, Limits, scan
+from nadi.formats.kineto.profiler_labels import labels_of_old
 from nadi.kernels.json_tokens import BAD_CHARACTER
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import CODES, Attributes, LazyAttributes
@@ -42,6 +43,7 @@ from nadi.model.dtypes import ITEMSIZE
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
 from nadi.model.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES, ON_DEVICE
+from nadi.model.step_lengths import StepLengths
 from nadi.model.trace import Trace
 from nadi.version import __version__
 
@@ -71,6 +73,7 @@ _NO_STREAM = 2**32 - 1  # an unsigned -1 of older CUPTI versions
 _MOST_RANKS = 2**17  # so that a few bytes cannot ask for gigabytes
 _KEPT_NAMES = {ARGS: "args", PID: "pid", TID: "tid", EVENT: "event", CAT: "cat"}
 _QUOTE = ord('"')
+_LATER = "of later steps"
 
 _BARE_LIST = re.compile(rb'\s*\[\s*\{.*?"ph"\s*:\s*"[A-Za-z]"', re.DOTALL)
 _COMMS_ID = re.compile(rb'"Comms Id"\s*:\s*"?(\d{1,20})(?!\d)')
@@ -85,6 +88,7 @@ _Members = list[tuple[str, Span]]
 
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 _Size = Annotated[int, msgspec.Meta(ge=0, le=_MOST_RANKS)]
+_Length = Annotated[int, msgspec.Meta(gt=0, lt=2**62)]
 _Base = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
@@ -96,6 +100,20 @@ class _Group(msgspec.Struct):
     pg_size: _Size = 0
 
 
+class _Recorded(msgspec.Struct):
+    """What :mod:`nadi.collect.hook.recorded_steps` writes."""
+
+    host_trace: str = ""
+    timed_ns: tuple[_Length, ...] = ()
+    observed_ns: tuple[_Length, ...] = ()
+    unrecorded_ns: tuple[_Length, ...] = ()
+
+    def lengths(self) -> StepLengths:
+        return StepLengths(
+            self.timed_ns, self.observed_ns, self.unrecorded_ns, self.host_trace == _LATER
+        )
+
+
 class _Distributed(msgspec.Struct):
     rank: _Rank = -1
     world_size: _Rank = -1
@@ -103,6 +121,7 @@ class _Distributed(msgspec.Struct):
 
 
 _base_decoder = msgspec.json.Decoder(_Base)
+_recorded_decoder = msgspec.json.Decoder(_Recorded)
 _distributed_decoder = msgspec.json.Decoder(_Distributed | None)
 
 
@@ -139,7 +158,7 @@ def decode(raw: RawFile) -> Trace:
     """
     events, members = _scan(raw, Limits())
     log = IssueLog()
-    base, distributed = _header(raw, members, log)
+    base, distributed, lengths = _header(raw, members, log)
     events, marks = _scan_again(raw, events, base, is_list=members is None)
     groups = _groups_table(distributed)
     nodes = describe_nodes(raw, events, marks)
@@ -162,6 +181,7 @@ def decode(raw: RawFile) -> Trace:
         rank=distributed.rank,
         world_size=distributed.world_size,
         process=nodes.process,
+        step_lengths=lengths,
         given_attributes=LazyAttributes(
             lambda: attributes_of(raw, ids, kept, keys, members or [], order)
         ),
@@ -208,18 +228,22 @@ def _scan_again(
     return _scan(raw, limits)[0], marks
 
 
-def _header(raw: RawFile, members: _Members | None, log: IssueLog) -> tuple[int, _Distributed]:
+def _header(
+    raw: RawFile, members: _Members | None, log: IssueLog
+) -> tuple[int, _Distributed, StepLengths | None]:
     """Read the keys of the outermost object that Nadi uses, besides the events."""
-    base, distributed = 0, None
+    base, distributed, lengths = 0, None, None
     for key, span in members or ():
         try:
             if key == "baseTimeNanoseconds":
                 base = decode_span(raw, span, _base_decoder, f"$.{key}")
             elif key == "distributedInfo":
                 distributed = decode_span(raw, span, _distributed_decoder, f"$.{key}")
+            elif key == "nadi":
+                lengths = decode_span(raw, span, _recorded_decoder, f"$.{key}").lengths()
         except FormatError as error:
             log.add("kineto.odd-field", "warning", 1, error.what, "it is kept, but not used")
-    return base, distributed or _Distributed()
+    return base, distributed or _Distributed(), lengths
 
 
 def _add_issues(raw: RawFile, events: Events, log: IssueLog) -> None:
@@ -263,6 +287,8 @@ def describe_nodes(raw: RawFile, events: Events, marks: Marks | None) -> Nodes:
     if marks is not None:
         category = categories_by_name(category, names)
         correlation = launches(marks, category, events)
+    else:
+        category = labels_of_old(raw, events, names, category)
     on_device = np.isin(category, _DEVICE_CODES)
     device, stream = (np.where(on_device, events.column(k), -1) for k in ("device", "stream"))
     # some vendors state both only as pid and tid

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nadi.errors import FormatError
 from nadi.model.arrays import Bools, Ints
 
 __all__ = ["INTERRUPTS", "SWITCH", "WAKEUP", "SwitchEvents", "SwitchLog"]
@@ -74,9 +75,19 @@ class SwitchLog:
         where.append((WAKEUP, time, waker, woken, cause or (0 if waker > 0 else -1), False))
 
     def events(self) -> SwitchEvents:
-        """Give all events in order of time; of equal times wakeups come first."""
+        """Give all events in order of time; of equal times wakeups come first.
+
+        Raises
+        ------
+        FormatError
+            If a time or a thread is no number of 64 bits.
+        """
         rows = self._switches + (self._wakings or self._wakeups)
-        table = np.array(rows, dtype=np.int64).reshape(-1, 6)
+        try:
+            table = np.array(rows, dtype=np.int64).reshape(-1, 6)
+        except OverflowError:
+            what = "a time or the number of a thread has over 63 bits"
+            raise FormatError("", what, "record the switches again") from None
         table = table[np.lexsort((-table[:, 0], table[:, 1]))]
         kind, time, before, after, cause, stays = table.T.copy()
         return SwitchEvents(kind, time, before, after, cause, stays == 1, self.names)

@@ -10,6 +10,7 @@ Lines have the same parts in all of them: thread, CPU, time in seconds, event, i
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from nadi.errors import FormatError
 from nadi.formats.switches.switch_events import SwitchEvents, SwitchLog
@@ -20,18 +21,16 @@ _EVENTS = (
     "sched_switch", "sched_waking", "sched_wakeup", "sched_wakeup_new",
     "irq_handler_entry", "irq_handler_exit", "softirq_entry", "softirq_exit",
 )  # fmt: skip
-_LINE = re.compile(
-    r"^\s*(?P<comm>.*?)[-\s]\s*(?:\d+/)?(?P<thread>\d+)\s+(?:\([^)]*\)\s+)?\[(?P<cpu>\d+)\]\s+"
-    r"(?:(?P<flags>[^\s\d]\S{2,7})\s+)?(?P<second>\d+)\.(?P<part>\d+):\s+(?:\w+:)?(?P<event>"
+# each is tried at places of a line that are not within one another, and repeats are bounded: a line
+# is read in time that grows with its length, whatever is in it
+_EVENT = re.compile(
+    r"(?P<second>[0-9]{1,10})\.(?P<part>[0-9]{1,12}):\s{1,8}(?:\w{1,32}:)?(?P<event>"
     + "|".join(_EVENTS)
-    + r"):\s*(?P<fields>.*)$"
+    + r"):\s"
 )
-_SWITCH = re.compile(
-    r"prev_comm=(.*?) prev_pid=(\d+) .*?prev_state=(\S+).*? ==> next_comm=(.*?) next_pid=(\d+)"
-)
-_SHORT_SWITCH = re.compile(r"(.*?):(\d+) \[-?\d+\] (\S+) ==> (.*?):(\d+) \[")
-_WAKEUP = re.compile(r"comm=(.*?) pid=(\d+) ")
-_SHORT_WAKEUP = re.compile(r"(.*?):(\d+) \[-?\d+\]")
+_CPU = re.compile(r"([0-9]{1,9})\]\s*(\S*)")
+_SHORT = re.compile(r"(.*):([0-9]{1,10}) \[-?[0-9]{1,10}\](?: (\S+))?")
+_MOST_SECONDS = 9_200_000_000  # what int64 ns hold
 _ACTION = re.compile(r"action=(\w+)")
 _NAME = re.compile(r"name=(\S+)")
 _HEAD = re.compile(rb"\bsched_(?:switch|waking|wakeup)(?:_new)?: ")
@@ -63,15 +62,18 @@ def decode_switch_text(content: bytes) -> SwitchEvents:
     for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
         if "sched_" not in line and "irq" not in line:
             continue
-        found = _LINE.match(line)
-        if found is None:
+        found = _EVENT.search(line)
+        context = _context(line[: found.start()]) if found else None
+        if found is None or context is None:
             continue
-        event, fields = found["event"], found["fields"]
+        event, fields = found["event"], line[found.end() :].strip()
         if event.startswith(("irq", "softirq")):
-            _interrupt(interrupt, found["cpu"], event, fields)
+            _interrupt(interrupt, context.cpu, event, fields)
             continue
-        time = int(found["second"]) * 10**9 + int(found["part"].ljust(9, "0")[:9])
-        if not _add(log, event, fields, time, found, interrupt.get(found["cpu"], 0)):
+        second = int(found["second"])
+        time = second * 10**9 + int(found["part"].ljust(9, "0")[:9])
+        is_known = _add(log, event, fields, time, context, interrupt.get(context.cpu, 0))
+        if not is_known or second > _MOST_SECONDS:
             what = f"{event} has fields that are not known: {fields[:60]!r}"
             raise FormatError(
                 f"line {number}", what, "write it with perf script or trace-cmd report"
@@ -83,26 +85,82 @@ def decode_switch_text(content: bytes) -> SwitchEvents:
     return events
 
 
+class _Context(NamedTuple):
+    """In which context an event was: what stands before its time."""
+
+    comm: str
+    thread: int
+    cpu: str
+    flags: str
+
+
+def _context(text: str) -> _Context | None:
+    """Read ``comm-thread (group) [cpu] flags``, from its end: a name may have blanks in it."""
+    before, _, after = text.rstrip().rpartition("[")
+    found = _CPU.fullmatch(after)
+    before = before.rstrip()
+    if before.endswith(")"):  # the group of threads, in brackets
+        before = before.rpartition("(")[0].rstrip()
+    rest, thread = _last_number(before)
+    if rest.endswith("/"):  # the process stands before the thread
+        rest = _last_number(rest[:-1])[0]
+    if found is None or thread < 0 or not rest.endswith(("-", " ", "\t")):
+        return None
+    return _Context(rest[:-1].strip(), thread, found[1], found[2])
+
+
+def _last_number(text: str) -> tuple[str, int]:
+    """Return what stands before the digits that a text ends with, and their number, or -1."""
+    rest = text.rstrip("0123456789")
+    return rest, _thread(text[len(rest) :])
+
+
+def _thread(text: str) -> int:
+    """Return the number of a thread, or -1."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else -1
+
+
+def _named_thread(fields: str, comm: str, pid: str) -> tuple[str, int]:
+    """Return what follows ``comm=`` up to `` pid=``, and the number that stands there, or -1."""
+    _, is_there, rest = fields.partition(comm)
+    name, is_stated, rest = rest.partition(pid)
+    return name, _thread(rest.partition(" ")[0]) if is_there and is_stated else -1
+
+
 def _add(
-    log: SwitchLog, event: str, fields: str, time: int, found: re.Match[str], interrupt: int
+    log: SwitchLog, event: str, fields: str, time: int, context: _Context, interrupt: int
 ) -> bool:
     """Add one event; gives whether its fields are known."""
     if event == "sched_switch":
-        said = _SWITCH.search(fields) or _SHORT_SWITCH.match(fields)
-        if said is None:
+        return _add_switch(log, fields, time)
+    name, thread = _named_thread(fields, "comm=", " pid=")
+    if thread < 0:
+        short = _SHORT.match(fields)
+        if short is None:
             return False
-        comm, before, state, next_comm, after = said.groups()
-        log.names[int(before)], log.names[int(after)] = comm, next_comm
-        log.switch(time, int(before), int(after), stays=state.startswith("R"))
-        return True
-    said = _WAKEUP.search(fields) or _SHORT_WAKEUP.match(fields)
-    if said is None:
-        return False
-    log.names[int(said[2])] = said[1]
-    waker = int(found["thread"])
-    log.names.setdefault(waker, found["comm"].strip())
-    cause = interrupt or _of_flags(found["flags"] or "")
-    log.wakeup(time, waker, int(said[2]), cause, is_waking=event == "sched_waking")
+        name, thread = short[1], int(short[2])
+    log.names[thread] = name
+    waker = context.thread
+    log.names.setdefault(waker, context.comm)
+    cause = interrupt or _of_flags(context.flags)
+    log.wakeup(time, waker, thread, cause, is_waking=event == "sched_waking")
+    return True
+
+
+def _add_switch(log: SwitchLog, fields: str, time: int) -> bool:
+    """Add a switch; gives whether its fields are known."""
+    left, _, right = fields.partition(" ==> ")
+    name, before = _named_thread(left, "prev_comm=", " prev_pid=")
+    next_name, after = _named_thread(right, "next_comm=", " next_pid=")
+    state = left.rpartition(" prev_state=")[2]
+    if before < 0 or after < 0:
+        short, other = _SHORT.fullmatch(left), _SHORT.match(right)
+        if short is None or other is None or short[3] is None:
+            return False
+        name, before, state = short[1], int(short[2]), short[3]
+        next_name, after = other[1], int(other[2])
+    log.names[before], log.names[after] = name, next_name
+    log.switch(time, before, after, stays=state.startswith("R"))
     return True
 
 

@@ -19,7 +19,7 @@ from nadi.model.schema import DEVICE_WORK
 
 __all__ = ["device_edges", "waiting_edges"]
 
-_GLOO = WAIT_CLASSES.index("gloo")
+_GLOO, _HAND_OVER = (WAIT_CLASSES.index(name) for name in ("gloo", "hand-over"))
 _BY_CALL = [LAUNCH_CLASSES.index(name) for name in ("device", "staged copy", "idle device")]
 
 
@@ -94,12 +94,19 @@ def _stream_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> Edges
 
 
 def _event_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> Edges:
-    """Make device work depend on the end of work on another stream."""
+    """Make device work depend on the end of work on another stream.
+
+    If that work has not ended, it left room before: the time until then is its own.
+    """
     src, dst = deps.of("event")
-    work, _, work_end = rank.times(src)
+    work, begun, work_end = rank.times(src)
     op, start, _ = rank.times(dst)
-    weight = np.minimum(start - work_end, overheads.crossing)
-    return make_edges(2 * work + 1, 2 * op, weight, EdgeKind.SYNC, op)
+    runs = work_end > start
+    weight = np.where(runs, start - begun, np.minimum(start - work_end, overheads.crossing))
+    return make_edges(
+        np.where(runs, 2 * work, 2 * work + 1), 2 * op, weight,
+        np.where(runs, EdgeKind.KERNEL, EdgeKind.SYNC), np.where(runs, work, op),
+    )  # fmt: skip
 
 
 def _sync_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, Limits]:
@@ -117,7 +124,10 @@ def _sync_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[E
     # a call returns some time after the last work that it waits for: this time counts once
     weight = np.minimum(call_end - last, typical)
     source = np.where(waits.from_start, 2 * work, 2 * work + 1)
-    edges = make_edges(source, vertex, weight, EdgeKind.SYNC, call)
+    # up to where it tells the host, the time from its start is the work's own
+    tells = waits.from_start & (waits.kind == _HAND_OVER)
+    kind = np.where(tells, EdgeKind.KERNEL, EdgeKind.SYNC)
+    edges = make_edges(source, vertex, weight, kind, np.where(tells, work, call))
     limited = waited | told_later
     return edges, make_limits(vertex[limited], overheads.wait_call[waits.kind[limited]])
 
@@ -126,13 +136,18 @@ def _hand_over_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tu
     """Make the start of an operation depend on the end of work on another thread.
 
     If it waits, its thread is idle meanwhile, and continues some time after the last of all work
-    that it waits for. After gloo's work this time is at most the usual one.
+    that it waits for. After gloo's work this time is at most the usual one. Work that goes on after
+    it has told the host takes until then: that time is its own.
     """
-    src, dst, waited, last, of_gloo = deps.hand_overs
-    work, _, _ = rank.times(src)
-    op, _, _ = rank.times(dst)
+    src, dst, waited, last, of_gloo, tells = deps.hand_overs
+    work, begun, _ = rank.times(src)
+    op, start, _ = rank.times(dst)
     weight = np.where(waited, deps.start[dst] - last, 0)
     usual = overheads.wait_return[_GLOO]
     weight = np.where(of_gloo & waited, np.minimum(weight, usual), weight)
-    edges = make_edges(2 * work + 1, 2 * op, weight, EdgeKind.THREAD, op)
+    weight = np.where(tells, start - begun, weight)
+    edges = make_edges(
+        np.where(tells, 2 * work, 2 * work + 1), 2 * op, weight,
+        np.where(tells, EdgeKind.KERNEL, EdgeKind.THREAD), np.where(tells, work, op),
+    )  # fmt: skip
     return edges, make_limits(2 * op[waited], 0)

@@ -20,7 +20,8 @@ def communication_rows(nodes: pl.DataFrame) -> Ints:
     gloo's threads take work in turn, and may start it in another order than it was issued; the
     record function id is assigned when it is issued. Kernels of a process group may be on several
     streams, which need not run them in the order of their launches; the correlation id is assigned
-    at the launch. If any device operation has no correlation id, all are ordered by their starts.
+    at the launch. If any operation of the host, or of a device, has no such id, all of them are
+    ordered by their starts.
 
     Returns
     -------
@@ -31,10 +32,10 @@ def communication_rows(nodes: pl.DataFrame) -> Ints:
     chosen = nodes[rows]
     start, rf_id = chosen["start"].to_numpy(), chosen["rf_id"].to_numpy()
     on_device = ~chosen["is_cpu"].to_numpy()
-    launch = chosen["correlation"].to_numpy()
-    if (launch[on_device] <= 0).any():
-        launch = np.zeros_like(launch)
-    asked = np.where(on_device, launch, rf_id)
+    asked = np.where(on_device, chosen["correlation"].to_numpy(), rf_id)
+    for place, none in ((on_device, 0), (~on_device, -1)):
+        if (asked[place] <= none).any():
+            asked[place] = 0
     return rows[np.lexsort((rows, start, asked, on_device))]
 
 

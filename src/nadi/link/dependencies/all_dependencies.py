@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nadi.link.dependencies.device_calls import device_calls
 from nadi.link.dependencies.device_streams import stream_work
 from nadi.link.dependencies.operator_nesting import Nesting
 from nadi.link.dependencies.sampled_recordings import report_sampling
 from nadi.link.dependencies.synchronization import synchronization
-from nadi.link.dependencies.thread_handovers import forward_to_backward, hand_overs
+from nadi.link.dependencies.thread_handovers import (
+    forward_to_backward,
+    hand_overs,
+    waits_for_polled_work,
+)
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import DEPS, DEVICE_WORK
@@ -62,14 +67,16 @@ def find_deps(
     )  # fmt: skip
     report_sampling(device, log)
     work = stream_work(trace, launcher)
+    here = device_calls(trace, launcher, work)
     found: list[tuple[str, _Pairs, bool]] = [
         ("call", _calls(nesting), False),
         ("order", _program_order(trace, nesting), False),
         ("launch", (launcher[launched], launched), False),
         ("stream", work.order(), False),
-        *synchronization(trace, device, launcher, work, log),
+        *synchronization(here, device, log),
         ("thread", forward_to_backward(trace), False),
         *((kind, pairs, True) for kind, pairs in hand_overs(trace, nesting)),
+        *((kind, pairs, True) for kind, pairs in waits_for_polled_work(here, nesting)),
     ]
     return pl.concat([_frame(kind, pairs, inferred) for kind, pairs, inferred in found])
 

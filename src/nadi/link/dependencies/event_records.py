@@ -20,6 +20,7 @@ from nadi.model.trace import Trace
 
 __all__ = ["Events", "find_events"]
 
+_MOST_ID = 1 << 62
 _BEFORE_ALL = np.iinfo(np.int64).min
 
 
@@ -205,11 +206,13 @@ def _stated_waits(device: Trace) -> _Stated:
     """Read the synchronization events of a device trace that refer to CUDA events."""
     is_wait = device.category_mask("sync") & device.name_mask(r"^(Event Sync|Stream Wait Event)$")
     rows = np.flatnonzero(is_wait)
-    said = [device.attributes.of(int(row)).get("args", {}) for row in rows]
+    stated = [device.attributes.of(int(row)).get("args") for row in rows]
+    said = [args if isinstance(args, dict) else {} for args in stated]
 
     def column(key: str) -> Ints:
-        values = [args.get(key, -1) for args in said]
-        return np.array([v if isinstance(v, int) else -1 for v in values], dtype=np.int64)
+        values = [args.get(key) for args in said]
+        is_id = [isinstance(value, int) and -1 <= value < _MOST_ID for value in values]
+        return np.array([v if k else -1 for v, k in zip(values, is_id, strict=True)], np.int64)
 
     on_device = device.column("device")[rows]
     return _Stated(

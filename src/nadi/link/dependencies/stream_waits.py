@@ -1,4 +1,4 @@
-"""Find waits between streams: for events, recorded or inferred, and for the default stream."""
+"""Find waits between streams: for events, recorded or inferred; for the default stream."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from nadi.link.dependencies.device_calls import DeviceCalls, unique_pairs
 from nadi.link.dependencies.event_records import Events
-from nadi.model.arrays import Bools, Ints
+from nadi.model.arrays import Bools, Ints, text_codes
 from nadi.model.issues import IssueLog
 
 __all__ = ["stream_waits"]
@@ -17,6 +17,9 @@ _DEFAULT_STREAMS = (0, 7)  # its number in HIP's and CUDA's profiler
 _LATE_NS = 3_000
 _LATE_IN_CALL_NS = 20_000  # a blocking copy starts about 14 us after its call
 _WOKEN_WITHIN_NS = 10_000
+_LATE_FOR_SURE_NS = 20_000  # beyond what is due
+_TAIL_NS = 50_000
+_FEWEST_REPEATS, _BY_CHANCE = 3, 0.1
 
 
 def stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> _Found:
@@ -32,7 +35,8 @@ def stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> _Found:
         found: _Found = [("event", _stated_stream_waits(here, events, log), False)]
     else:
         found = [("event", _guessed_stream_waits(here, here.calls("stream wait"), log), True)]
-    return [*found, ("event", _default_stream_waits(here, found), True)]
+    found.append(("event", _default_stream_waits(here, found), True))
+    return [*found, ("event", _repeated_waits(here, found), True)]
 
 
 def _stated_stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> tuple[Ints, Ints]:
@@ -118,6 +122,52 @@ def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[Ints, Ints
         binds = woken & (key[late] != own) & same_device & (of_default | is_default[stream])
         pairs.append((src[binds], late[binds]))
     return unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
+
+
+def _repeated_waits(here: DeviceCalls, known: _Found) -> tuple[Ints, Ints]:
+    """Infer waits between streams that no call tells, from what repeats.
+
+    Operations of one name wait for work of one name on another stream of their device if at least
+    three of them, and half of those that are late for a reason that is not known, begin within
+    10 us after its end, or within 50 us before: where a device has no room for both, an operation
+    begins when the last part of the other one runs. This must happen less than once in ten times
+    by chance.
+    """
+    work = here.work.rows
+    late = work[here.start[work] > _due(here)[work] + _LATE_FOR_SURE_NS]
+    late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in known]))
+    source, waiting = _near_ends(here, late)
+    names = text_codes(here.trace.nodes["name"])
+    count_of = int(names.max(initial=0)) + 1
+    all_late = np.bincount(names[late], minlength=count_of)
+    span = int(np.ptp(here.start[work])) + 1 if work.size else 1
+    window = _WOKEN_WITHIN_NS + _TAIL_NS
+    by_chance = np.bincount(names[work], minlength=count_of) * window / span
+    pair = np.stack([names[source], names[waiting]])
+    _, number, count = np.unique(pair, axis=1, return_inverse=True, return_counts=True)
+    often = count[number]
+    chosen = (often >= _FEWEST_REPEATS) & (2 * often >= all_late[names[waiting]])
+    chosen &= by_chance[names[source]] <= _BY_CHANCE
+    return unique_pairs(source[chosen], waiting[chosen])
+
+
+def _near_ends(here: DeviceCalls, late: Ints) -> tuple[Ints, Ints]:
+    """Find for work the work of other streams that ends just before it starts, or just after."""
+    key, begin = here.keys_of_rows(), here.start[late]
+    source, waiting = np.empty((2, 0), dtype=np.int64)
+    for stream, own in enumerate(here.work.keys):
+        low, high = here.work.ptr[stream], here.work.ptr[stream + 1]
+        ended = here.work.last_ended(stream, here.end, begin)
+        _, woken = _just_ended(here, ended, late)
+        elsewhere = (key[late] != own) & (key[late] // 2**32 == own // 2**32)
+        last = low + np.searchsorted(here.start[here.work.rows[low:high]], begin) - 1
+        runs = (last >= low) & (here.end[here.work.rows[last]] > begin)
+        runs &= here.end[here.work.rows[last]] <= begin + _TAIL_NS
+        for at, fits in ((ended, woken), (last, runs)):
+            fits = fits & elsewhere
+            source = np.append(source, here.work.rows[at[fits]])
+            waiting = np.append(waiting, late[fits])
+    return source, waiting
 
 
 def _just_ended(here: DeviceCalls, at: Ints, dst: Ints) -> tuple[Ints, Bools]:

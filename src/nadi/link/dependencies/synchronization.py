@@ -10,12 +10,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from nadi.link.dependencies.device_calls import DeviceCalls, device_calls
-from nadi.link.dependencies.device_streams import StreamWork, stream_keys
+from nadi.link.dependencies.device_calls import DeviceCalls
+from nadi.link.dependencies.device_streams import stream_keys
 from nadi.link.dependencies.event_records import Events, find_events
 from nadi.link.dependencies.launch_correlation import find_rows
 from nadi.link.dependencies.stream_waits import stream_waits
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Ints, text_codes
 from nadi.model.issues import IssueLog
 from nadi.model.runtime_calls import COPY_FROM_PAGEABLE, COPY_ON_DEVICE, COPY_TO_PAGEABLE, pattern
 from nadi.model.trace import Trace
@@ -28,24 +28,20 @@ _Waits = list[tuple[Ints, Ints, bool]]  # work, call, whether it is inferred
 QUEUE_LENGTH = 1022  # launches that a stream queues before the next launch blocks
 STAGED_COPY_BYTES = 64 * 1024  # up to this size copies from pageable memory do not block
 _LONGEST_RETURN_NS = 20_000  # a call usually returns 4 to 8 us after the awaited work
+_FEWEST_REPEATS = 3  # that confirm an inference
+_MOST_BEGUN = 0.9  # of calls contain the start of their work
 _FOUND_WITHIN_NS = 50_000  # a call returns at most this long after the awaited work
 
 
-def synchronization(
-    trace: Trace, device: Trace, launcher: Ints, work: StreamWork, log: IssueLog
-) -> _Found:
+def synchronization(here: DeviceCalls, device: Trace, log: IssueLog) -> _Found:
     """Find the calls and device operations that wait for device work.
 
     Parameters
     ----------
-    trace
+    here
         The linked trace.
     device
         The device trace behind it; its synchronization events name what calls wait for.
-    launcher
-        int64, shape (nodes,), from :func:`nadi.link.dependencies.launch_correlation.launcher_rows`.
-    work
-        The streams of ``trace``.
     log
         Records waits that are unknown, or that contradict the measured times.
 
@@ -55,13 +51,13 @@ def synchronization(
         In kind sync a call waits, in kind event a device operation waits.
         O((nodes + calls * streams) log nodes).
     """
-    here = device_calls(trace, launcher, work)
     events = find_events(here, device)
     found = [
         *_device_syncs(here),
         *_stream_syncs(here, events, log),
         *_event_syncs(here, events),
         *_copies(here),
+        *_blocking_launches(here),
         *_full_queues(here),
     ]
     waits = [("sync", *_consistent(here, src, dst, log), inferred) for src, dst, inferred in found]
@@ -192,6 +188,39 @@ def _copies(here: DeviceCalls) -> _Waits:
     staged = from_pageable & (trace.column("bytes")[copies] > STAGED_COPY_BYTES)
     chosen = waits | staged
     return [(copies[chosen], launch[chosen], False)]
+
+
+def _blocking_launches(here: DeviceCalls) -> _Waits:
+    """Infer which launches wait for their own work, as with CUDA_LAUNCH_BLOCKING=1.
+
+    The calls of a name do if nine tenths of them contain the start of their work and half of them
+    its end, and if the time from that end to their return varies less than half as much as they
+    last: it follows the work, and not the call. Quartiles say how much times vary. Copies have
+    rules of their own.
+    """
+    work = here.launched_work
+    work = work[~here.trace.category_mask("memcpy")[work]]
+    work = work[np.lexsort((here.end[work], here.launcher[work]))]
+    is_last = np.append(np.diff(here.launcher[work]) != 0, True)[: work.size]
+    work = work[is_last]
+    calls = here.launcher[work]
+    begun = here.start[work] < here.end[calls]
+    returned = here.end[calls] - here.end[work]
+    names = text_codes(here.trace.nodes["name"])[calls]
+    blocking = np.zeros(calls.size, dtype=np.bool_)
+    for name in np.unique(names):
+        mine = names == name
+        ended = mine & (returned >= 0)
+        often = begun[mine].mean() >= _MOST_BEGUN and 2 * ended.sum() >= mine.sum()
+        if often and ended.sum() >= _FEWEST_REPEATS:
+            lasted = _spread((here.end - here.start)[calls[mine]])
+            blocking[ended] = 2 * _spread(returned[mine]) < lasted
+    return [(work[blocking], calls[blocking], True)]
+
+
+def _spread(times: Ints) -> float:
+    lower, upper = np.percentile(times, (25, 75))
+    return float(upper - lower)
 
 
 def _full_queues(here: DeviceCalls) -> _Waits:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.kernels.intervals import expand_ranges
+from nadi.link.dependencies.device_calls import DeviceCalls
 from nadi.link.dependencies.launch_correlation import (
     communication_calls,
     find_rows,
@@ -19,16 +20,21 @@ from nadi.link.dependencies.launch_correlation import (
 )
 from nadi.link.dependencies.lock_ranges import threads_sharing_locks
 from nadi.link.dependencies.operator_nesting import Nesting
+from nadi.link.dependencies.polled_work import polled_work
+from nadi.link.dependencies.waiting_threads import working_calls
 from nadi.model.arrays import Bools, Ints, text_codes
 from nadi.model.schema import LABELS
 from nadi.model.trace import Trace
 
-__all__ = ["forward_to_backward", "hand_overs", "operators_that_communicate"]
+__all__ = [
+    "forward_to_backward", "hand_overs", "operators_that_communicate", "waits_for_polled_work",
+]  # fmt: skip
 
 _Found = list[tuple[str, tuple[Ints, Ints]]]
 
 _AUTOGRAD = r"^autograd::engine"
 _BACKWARD = rf"{_AUTOGRAD}::evaluate_function"
+_OLD_BACKWARD = r"^[^:]*Backward\d*$|^torch::autograd::"  # before torch 1.9 nothing encloses it
 _SHORTEST_WAIT_NS = 30_000
 _ONLY_COMPUTES = r"^(aten|prims|mkldnn|quantized|inductor)::"
 _WAKE_UP_NS = 100_000  # on an idle machine a thread continues within this time
@@ -76,6 +82,21 @@ def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
     return found + _waits_for_workers(trace, nesting, _stretches(trace, nesting, is_idle), is_gloo)
 
 
+def waits_for_polled_work(here: DeviceCalls, nesting: Nesting) -> _Found:
+    """Find where a thread waits for device work without a call.
+
+    Returns
+    -------
+    list of (kind, (src, dst))
+        As for :func:`hand_overs`; the work may end after what waits for it.
+    """
+    trace = here.trace
+    is_idle = trace.category_mask(*LABELS) & ~host_work(trace, "gloo:")
+    stretches = _stretches(trace, nesting, is_idle)
+    work, waits = polled_work(here, stretches.before, stretches.after)
+    return _returns(work[waits], stretches.after[waits])
+
+
 def operators_that_communicate(trace: Trace, parent: Ints) -> Bools:
     """Return which operators contain a call of communication, but are none; bool, shape (nodes,).
 
@@ -109,6 +130,8 @@ def forward_to_backward(trace: Trace) -> tuple[Ints, Ints]:
     start = trace.column("start")
     known = trace.category_mask("operator") & (sequence >= 0) & (start >= 0)
     is_backward = trace.name_mask(_BACKWARD)
+    if not is_backward.any():
+        is_backward = trace.name_mask(_OLD_BACKWARD)
     backward = np.flatnonzero(known & is_backward)
     forward = np.flatnonzero(known & ~is_backward & ~np.isin(thread, thread[backward]))
     # rows are in order of start: of equal numbers the last one is found
@@ -160,7 +183,11 @@ def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: Bools, is_idle
     which, at = expand_ranges(first, last - first + 1)
     work = gloo[at]
     elsewhere = thread[work] != waiting.thread[which]
-    return _returns(work[elsewhere], waiting.after[which[elsewhere]])
+    work, waiting = work[elsewhere], waiting[which[elsewhere]]
+    # who asks for work without a recorded call, and waits, has asked within that time
+    asked = (launcher_rows(trace)[work] < 0) & (start[work] >= waiting.begin)
+    begun = _begins(waiting[asked], work[asked])
+    return begun + _returns(work, waiting.after)
 
 
 class _Ends:
@@ -248,12 +275,14 @@ def _waits_for_workers(
     the main one shares locks works for itself, unless it runs the backward pass.
     """
     thread = trace.column("thread")
-    main = _main_thread(trace, nesting)
+    # threads without operators do not compute: NCCL's watchdog only polls events
+    computes = trace.category_mask("operator") & (trace.column("start") >= 0)
+    if not computes.any():
+        computes = working_calls(trace) & (trace.column("start") >= 0)
+    main = _main_thread(trace, nesting, computes)
     waiting = stretches[stretches.thread == main]
     top_level = nesting.rows[nesting.parent < 0]
-    # threads without operators do not compute: NCCL's watchdog only polls events
-    computing = thread[trace.category_mask("operator") & (trace.column("start") >= 0)]
-    workers = np.setdiff1d(computing, [main, *thread[is_gloo]])
+    workers = np.setdiff1d(thread[computes], [main, *thread[is_gloo]])
     engines = thread[trace.name_mask(_AUTOGRAD)]
     workers = np.setdiff1d(workers, np.setdiff1d(threads_sharing_locks(trace, main), engines))
     found: _Found = []
@@ -270,13 +299,14 @@ def _episodes(trace: Trace, waiting: _Stretches, work: Ints) -> _Found:
     last = np.searchsorted(end, waiting.end, side="right") - 1
     inside = first <= last  # which is below the number of works
     waiting, first, last = waiting[inside], first[inside], last[inside]
-    before_end = waiting.before % 2 == 1
-    source, first_work = waiting.before // 2, work[first]
-    return [
-        ("thread", (source[before_end], first_work[before_end])),
-        ("launch", (source[~before_end], first_work[~before_end])),
-        *_returns(work[last], waiting.after),
-    ]
+    return _begins(waiting, work[first]) + _returns(work[last], waiting.after)
+
+
+def _begins(waiting: _Stretches, work: Ints) -> _Found:
+    """Add a dependency of work on the boundary that begins the wait for it."""
+    at_end = waiting.before % 2 == 1
+    row = waiting.before // 2
+    return [("thread", (row[at_end], work[at_end])), ("launch", (row[~at_end], work[~at_end]))]
 
 
 def _returns(work: Ints, after: Ints) -> _Found:
@@ -286,16 +316,22 @@ def _returns(work: Ints, after: Ints) -> _Found:
     return [("sync", (work[at_end], row[at_end])), ("thread", (work[~at_end], row[~at_end]))]
 
 
-def _main_thread(trace: Trace, nesting: Nesting) -> int:
+def _main_thread(trace: Trace, nesting: Nesting, computes: Bools) -> int:
     """Return the thread with the most operators outside of the backward pass, or -1.
 
-    If a program uses a device, the backward thread may have more operators in total.
+    If a program uses a device, the backward thread may have more operators in total. Without
+    operators in the recording it is the one with the longest time between its first and last call.
     """
-    autograd = trace.nodes["name"].cast(str).str.starts_with("autograd::").to_numpy()
-    backward = autograd[nesting.rows]
+    backward = trace.name_mask(rf"^autograd::|{_OLD_BACKWARD}")[nesting.rows]
     nested = nesting.parent >= 0
     while ((wider := backward | (nested & backward[nesting.parent])) != backward).any():
         backward = wider
-    forward = trace.category_mask("operator")[nesting.rows] & ~backward
-    threads, counts = np.unique(trace.column("thread")[nesting.rows[forward]], return_counts=True)
+    thread = trace.column("thread")
+    forward = thread[nesting.rows[computes[nesting.rows] & ~backward]]
+    threads, counts = np.unique(forward, return_counts=True)
+    if not trace.category_mask("operator").any():
+        moments = {
+            t: trace.column("start")[nesting.rows[thread[nesting.rows] == t]] for t in threads
+        }
+        counts = np.array([int(np.ptp(moments[t])) for t in threads])
     return int(threads[np.argmax(counts)]) if threads.size else -1

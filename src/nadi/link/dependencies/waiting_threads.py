@@ -9,7 +9,7 @@ from nadi.model.runtime_calls import pattern
 from nadi.model.schema import THREAD_WORK
 from nadi.model.trace import Trace
 
-__all__ = ["waiting_threads"]
+__all__ = ["waiting_threads", "working_calls"]
 
 _COMMUNICATION = ("gloo:", "c10d::")
 _NO_WORK = ("event query", "capture mode", "device sync", "stream sync", "event sync")
@@ -44,7 +44,12 @@ def waiting_threads(trace: Trace) -> Bools:
 
 def _work(trace: Trace) -> Bools:
     """Return which nodes are work, or mark a step; bool, shape (nodes,)."""
-    calls = trace.category_mask("runtime", "driver") & ~trace.name_mask(pattern(*_NO_WORK))
     names = "|".join(f"^{prefix}" for prefix in (*_COMMUNICATION, "ProfilerStep#"))
     named = trace.category_mask("annotation") & trace.name_mask(names)
-    return trace.category_mask("operator") | calls | named
+    return trace.category_mask("operator") | working_calls(trace) | named
+
+
+def working_calls(trace: Trace) -> Bools:
+    """Return which nodes are calls of a runtime that do more than wait; bool, shape (nodes,)."""
+    calls = trace.category_mask("runtime", "driver")
+    return calls & ~trace.name_mask(pattern(*_NO_WORK))

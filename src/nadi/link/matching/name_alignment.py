@@ -11,7 +11,7 @@ from nadi.link.matching.name_alignment_kernels import align
 from nadi.model.arrays import Ints
 from nadi.model.trace import Trace
 
-__all__ = ["align_names"]
+__all__ = ["align_names", "common_counts"]
 
 _MOST_EDITS = 1_000
 _THREAD = r"^\[pytorch\|profiler\|execution_(trace|graph)\|thread\]$"
@@ -23,7 +23,8 @@ def align_names(
     """Pair operations of the same name, thread by thread, in the order of their starts.
 
     A host trace numbers its operations in this order. Threads are matched by their names too: the
-    two threads with the most names in common are paired first, then the next two.
+    two threads with the most names in common are paired first, then the next two. Of several that
+    have as many, those that begin first are.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def _assign(left: Sequence[Ints], right: Sequence[Ints]) -> list[tuple[int, int,
     -------
     list of (number in left, number in right, partners as :func:`align` fills them)
     """
-    bounds = _common_counts(left, right)
+    bounds = common_counts(left, right)
     queue = [(-int(bounds[i, j]), i, j, False) for i, j in np.argwhere(bounds > 0).tolist()]
     heapq.heapify(queue)
     partners: dict[tuple[int, int], Ints] = {}
@@ -84,7 +85,7 @@ def _assign(left: Sequence[Ints], right: Sequence[Ints]) -> list[tuple[int, int,
     return chosen
 
 
-def _common_counts(left: Sequence[Ints], right: Sequence[Ints]) -> Ints:
+def common_counts(left: Sequence[Ints], right: Sequence[Ints]) -> Ints:
     """Count the common items of each two sequences, in any order; shape (left, right)."""
     every = np.concatenate([*left, *right, np.zeros(0, dtype=np.int64)])
     _, codes = np.unique(every, return_inverse=True)
@@ -117,6 +118,8 @@ def _device_sequences(device: Trace, rows: Ints) -> list[Ints]:
 
 
 def _by_thread(thread: Ints, key: Ints, rows: Ints) -> list[Ints]:
+    """Split rows by thread, each in order of key; threads in order of their first."""
     order = np.lexsort((key, thread))
     ends = np.flatnonzero(np.diff(thread[order])) + 1
-    return [part for part in np.split(rows[order], ends) if part.size]
+    parts = [part for part in np.split(order, ends) if part.size]
+    return [rows[part] for part in sorted(parts, key=lambda part: int(key[part[0]]))]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from nadi.errors import PairError, Parameter
+from nadi.link.dependencies.launch_correlation import find_rows
 from nadi.link.matching.name_alignment import align_names
+from nadi.link.matching.step_alignment import align_later_steps
 from nadi.model.arrays import Ints, text_codes
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
 from nadi.units import format_count, format_percent
 
-__all__ = ["MIN_EQUAL_NAMES", "Match", "match_operations", "report_match"]
+__all__ = [
+    "MIN_EQUAL_NAMES", "Match", "match_by_host_ids", "match_later_steps", "match_operations",
+    "report_match", "with_host_ids",
+]  # fmt: skip
 
 _Names = tuple[Ints, Ints]
 
@@ -22,6 +27,7 @@ MIN_EQUAL_NAMES = 0.95
 _IDS = (("rf_id", "record function id"), ("external_id", "External id"))
 _REMEDY = "give the host and the device trace of the same run"
 _BY_NAMES = "order of names on each thread"
+_BY_STEPS = "order of names in each step"
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,53 @@ def match_operations(host: Trace, device: Trace, *, force: bool = False) -> Matc
     raise _refusal(host, device, best, contradicting)
 
 
+def match_later_steps(host: Trace, device: Trace, *, force: bool = False) -> Match | None:
+    """Match by names, step by step, if the recorder says that the host trace is of later steps.
+
+    Both traces are of one process, so they belong together whatever the rate.
+
+    Returns
+    -------
+    Match or None
+        None if the recorder does not say so.
+
+    Raises
+    ------
+    PairError
+        Unless forced, if they are of two processes.
+    """
+    if device.step_lengths is None or not device.step_lengths.host_is_later:
+        return None
+    if not force and min(host.process, device.process) >= 0 and host.process != device.process:
+        where = f"{host.provenance.sources[0].path} with {device.provenance.sources[0].path}"
+        raise PairError(
+            where, f"the traces are of processes {host.process} and {device.process}",
+            [f"{_REMEDY}, or link anyway: ", Parameter("force", True)],
+        )  # fmt: skip
+    names = _name_codes(host, device, but_numbers=True)
+    host_rows = np.flatnonzero(host.category_mask("operator", "annotation"))
+    device_rows = np.flatnonzero(device.category_mask("operator", "annotation"))
+    host_row = align_later_steps(host, device, host_rows, device_rows, names)
+    return Match(host_row, _BY_STEPS, int((host_row >= 0).sum()), device_rows.size)
+
+
+def with_host_ids(host: Trace, device: Trace, match: Match) -> Trace:
+    """Give operations of a device trace the record function ids of their host nodes, if any.
+
+    Without an observer PyTorch gives operations no such ids, by which work on threads of gloo finds
+    the call that asked for it.
+    """
+    ids = np.where(match.host_row >= 0, host.column("rf_id")[match.host_row], -1)
+    return replace(device, nodes=device.nodes.with_columns(rf_id=ids))
+
+
+def match_by_host_ids(host: Trace, device: Trace, match: Match) -> Match:
+    """Return a match for a device trace in another order, that was made ``with_host_ids``."""
+    rows = np.flatnonzero(host.column("rf_id") > 0)
+    host_row = find_rows(host.column("rf_id")[rows], rows, device.column("rf_id"))
+    return replace(match, host_row=host_row)
+
+
 def report_match(host: Trace, device: Trace, match: Match, log: IssueLog) -> None:
     """Report how the operations were matched, and doubts about the match."""
     every = match.num_equal == match.num_expected
@@ -102,8 +155,14 @@ def report_match(host: Trace, device: Trace, match: Match, log: IssueLog) -> Non
         "link.matched", "info", max(match.num_equal, 1),
         f"host and device matched by {match.key}: {'all operations' if every else match}",
     )  # fmt: skip
+    is_later = match.key == _BY_STEPS
     log.add(
-        "link.forced", "warning", int(not match.is_enough and not device.is_part),
+        "link.later-steps", "info", int(is_later),
+        "the host trace is of later steps, in which the execution trace observer ran; times are of "
+        "steps without it",
+    )  # fmt: skip
+    log.add(
+        "link.forced", "warning", int(not match.is_enough and not device.is_part and not is_later),
         f"by {match.key}, only {match} have the same name in both files",
         "linked because force was given; results that combine both files are unreliable",
     )  # fmt: skip
@@ -134,9 +193,16 @@ def _refusal(host: Trace, device: Trace, best: Match, by_id: Match | None) -> Pa
     )  # fmt: skip
 
 
-def _name_codes(host: Trace, device: Trace) -> _Names:
-    """Enumerate the names, equal names alike; int64, shape (host nodes,) and (device nodes,)."""
+def _name_codes(host: Trace, device: Trace, *, but_numbers: bool = False) -> _Names:
+    """Enumerate the names, equal names alike; int64, shape (host nodes,) and (device nodes,).
+
+    Names of annotations, such as ``ProfilerStep#3``, may be taken alike if they differ in numbers.
+    """
     both = pl.concat([host.nodes["name"], device.nodes["name"]])
+    if but_numbers:
+        is_mark = np.concatenate([one.category_mask("annotation") for one in (host, device)])
+        texts = both.cast(pl.String)
+        both = texts.str.replace_all(r"\d+", "0").zip_with(pl.Series(is_mark), texts)
     codes = text_codes(both)
     return codes[: host.nodes.height], codes[host.nodes.height :]
 

@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
+import hmac
+import secrets
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 __all__ = ["page_server"]
 
 _LOOPBACK = "127.0.0.1"
+_LONGEST = 10.0  # seconds that a request may take to arrive
+_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",  # which would tell the address to links
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 
 
-def page_server(content: bytes) -> ThreadingHTTPServer:
-    """Return a server of one page on the loopback address, on a free port; it does not run yet.
+def page_server(content: bytes) -> tuple[ThreadingHTTPServer, str]:
+    """Return a server of one page on the loopback address, and its address; it does not run yet.
 
-    It answers ``GET /`` and nothing else, and only if it is asked by its own address, so that
-    pages of other hosts cannot read it.
+    It answers one path, which has 128 random bits, and only if it is asked by its own address: so
+    neither other users of the machine nor pages of other hosts can read it.
 
     Parameters
     ----------
     content
         The page, as HTML in UTF-8.
     """
+    secret = f"/{secrets.token_urlsafe(16)}/"
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = _LONGEST
+
         def do_GET(self) -> None:
             hosts = [f"{name}:{server.server_port}" for name in (_LOOPBACK, "localhost")]
             if self.headers.get("Host") not in hosts:
                 self.send_error(403)
-            elif self.path != "/":
+            elif not hmac.compare_digest(self.path.encode(errors="replace"), secret.encode()):
                 self.send_error(404)
             else:
                 self.send_response(200)
-                self.send_header("Content-Type", "text/html; charset=utf-8")
+                for name, value in _HEADERS.items():
+                    self.send_header(name, value)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
@@ -40,4 +54,4 @@ def page_server(content: bytes) -> ThreadingHTTPServer:
             """Print nothing."""
 
     server = ThreadingHTTPServer((_LOOPBACK, 0), Handler)
-    return server
+    return server, f"http://{_LOOPBACK}:{server.server_port}{secret}"

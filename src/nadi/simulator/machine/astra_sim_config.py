@@ -41,6 +41,7 @@ _Value = TypeVar("_Value")
 # numbers may be written either way, and ASTRA-sim cuts off the fraction of what it counts
 _MOST = 1 << 53  # ns: 104 days; and the largest that is exact as a float
 _Count = Annotated[int, Meta(ge=1, le=1 << 31)] | Annotated[float, Meta(ge=1, le=1 << 31)]
+_Chunks = Annotated[int, Meta(ge=1, le=1 << 16)] | Annotated[float, Meta(ge=1, le=1 << 16)]
 _Whole = Annotated[int, Meta(ge=0, le=_MOST)] | Annotated[float, Meta(ge=0, le=_MOST)]
 _Positive = Annotated[int, Meta(gt=0, le=_MOST)] | Annotated[float, Meta(gt=0, le=_MOST)]
 _Scale = Annotated[float, Meta(gt=0, le=_MOST)]
@@ -55,7 +56,7 @@ class _NetworkFile(msgspec.Struct):
 
 
 class _SystemFile(msgspec.Struct, rename="kebab"):
-    preferred_dataset_splits: _Count
+    preferred_dataset_splits: _Chunks
     scheduling_policy: str = "FIFO"
     endpoint_delay: _Whole = 10
     active_chunks_per_dimension: _Count = 1

@@ -40,6 +40,7 @@ ASTRA_SIM_COLLECTIVES = COLLECTIVES[:4]  # those that it simulates
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+_Chunks = Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]  # each is simulated
 _Ns = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _ALGORITHM = re.compile(r"(one)?(ring|biring|direct|halvingdoubling|doublebinarytree)(\d*)")
@@ -175,7 +176,7 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scatter: tuple[str, ...] = ("direct",)
     barrier: tuple[str, ...] = ()
     bandwidth_aware: bool = True
-    chunks: _Count = 1
+    chunks: _Chunks = 1
     least_chunk: _Count = 1
     active_chunks: _Count = 1
     queues: _Count = 1
@@ -192,7 +193,16 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {*self.custom.values(), *self.custom_by_node.values()}
 
     def algorithms(self, comm_type: str) -> tuple[str, ...]:
-        """Return the algorithms of a collective type; a barrier may have none."""
+        """Return the algorithms of a collective type; a barrier may have none.
+
+        Raises
+        ------
+        UsageError
+            If it is a type that is not simulated, such as ``other``.
+        """
+        if comm_type not in COLLECTIVES:
+            what = f"a collective of type {comm_type} is not simulated"
+            raise UsageError("collective", what, f"there are {', '.join(COLLECTIVES)}")
         stated: tuple[str, ...] = getattr(self, comm_type)
         return self.all_reduce if comm_type == "barrier" and not stated else stated
 

@@ -55,6 +55,7 @@ __all__ = ["SystemFile", "system_from"]
 _Value = TypeVar("_Value")
 _NOT_IN_FILES = ("name", "kernels")  # keys that who reads a file sets
 _MOST = 1 << 31  # of anything that is counted
+_MOST_CHUNKS = 1 << 16  # each is simulated
 _SHAPE = re.compile(r"\d+\*?(x\d+\*?)*")
 
 
@@ -392,14 +393,14 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
         start = _quantity(self.name, "$.collectives.start", given.start, parse_ns)
         counts = {
-            "collectives.chunks": given.chunks,
-            "collectives.injection_scale": given.injection_scale,
-            "scheduling.active_chunks": self.scheduling.active_chunks,
-            "scheduling.queues": self.scheduling.queues,
+            "collectives.chunks": (given.chunks, _MOST_CHUNKS),
+            "collectives.injection_scale": (given.injection_scale, _MOST),
+            "scheduling.active_chunks": (self.scheduling.active_chunks, _MOST),
+            "scheduling.queues": (self.scheduling.queues, _MOST),
         }
-        for path, count in counts.items():
-            if not 1 <= count <= _MOST:
-                _refuse(self.name, f"$.{path}", f"{count} is not 1 to 2^31", "give another one")
+        for path, (count, most) in counts.items():
+            if not 1 <= count <= most:
+                _refuse(self.name, f"$.{path}", f"{count} is not 1 to {most}", "give another one")
         return Collectives(
             **algorithms,
             bandwidth_aware=given.bandwidth_aware,

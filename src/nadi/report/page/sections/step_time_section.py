@@ -23,7 +23,7 @@ def render(figures: Figures) -> str:
         shown.append(("predicted", figures.ns("on_system", "predicted_ns"), f"on {system}"))
     if figures.get("explained"):
         explained, of = ("explained", "explained_ns"), ("explained", "measured_ns")
-        note = f"{figures.share(explained, of)} of the whole recording"
+        note = f"{figures.share(explained, of)} of the critical path"
         shown.append(("explained by dependencies", figures.ns(*explained), note))
     if figures.get("exposed_comm_ns"):
         exposed: Path = ("exposed_comm_ns",)

@@ -1,0 +1,105 @@
+"""By which factor all that did not change takes longer in a second recording: the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nadi.graph.event_graph import EventGraph
+from nadi.graph.windows import MARK, Window
+
+__all__ = ["Speed", "speed_of", "with_other_shapes"]
+
+_SAME = 0.02  # of a count: below, nothing changed
+_FEWEST = 8  # operations of different names
+_NEAR = 0.15  # of the factor
+_MOST_OF_IT = 0.6
+_SHAPES = "inputs.shapes"
+_IN_ARGUMENTS = r'"Input Dims"\s*:\s*(\[[^"]*\])'
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How many times as long unchanged operations take, by place; 1 where no factor is common.
+
+    Attributes
+    ----------
+    host
+        Of operators and Python on threads.
+    device
+        Of kernels, copies and memory sets.
+    """
+
+    host: float
+    device: float
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both are as fast as before."""
+        return self.host == self.device == 1
+
+
+def speed_of(sides: list[pl.DataFrame], keys: list[str], changed: set[str]) -> float:
+    """Return the factor by which most of the unchanged time got longer; 1 if there is none.
+
+    Unchanged is what runs as often on both sides, with operands of the same shapes. The factor is
+    the median of its ratios, weighted by time. It counts if there are at least eight names, if
+    these are half of all time, and if six tenths of their time lie within 15 % of the factor.
+
+    Parameters
+    ----------
+    sides
+        Tables of before and after, with the keys, ``count`` and ``ns``.
+    changed
+        Names with other shapes; of a path the last name counts.
+    """
+    own = [side.filter(pl.col(keys[0]) != MARK) for side in sides]  # in marks are waits, too
+    before, after = own
+    both = before.join(after, on=keys, suffix="_after").filter(
+        (pl.col("ns") > 0) & (pl.col("ns_after") > 0) & (pl.col("count") > 0)
+        & ((pl.col("count_after") / pl.col("count") - 1).abs() <= _SAME)
+        & ~pl.col(keys[0]).str.split(" > ").list.last().is_in(sorted(changed))
+    )  # fmt: skip
+    ratio, weight = (both["ns_after"] / both["ns"]).to_numpy(), both["ns"].to_numpy()
+    if both.height < _FEWEST or 2 * weight.sum() < before["ns"].sum():
+        return 1.0
+    order = np.argsort(ratio, kind="stable")
+    reached = np.cumsum(weight[order])
+    factor = float(ratio[order][np.searchsorted(reached, reached[-1] / 2)])
+    near = weight[np.abs(ratio / factor - 1) <= _NEAR].sum()
+    is_common = near >= _MOST_OF_IT * weight.sum() and abs(factor - 1) > _SAME
+    return factor if is_common else 1.0
+
+
+def with_other_shapes(
+    before: tuple[EventGraph, Window], after: tuple[EventGraph, Window]
+) -> set[str]:
+    """Return the names of operators whose operands have other shapes on the two sides.
+
+    Names of which a side states no shapes are left out. O(operations).
+    """
+    one, other = (_shapes(graph, window) for graph, window in (before, after))
+    return {name for name in one.keys() & other.keys() if one[name] != other[name]}
+
+
+def _shapes(graph: EventGraph, window: Window) -> dict[str, frozenset[str]]:
+    begin, end = window.start(graph.time), window.end(graph.time)
+    start = graph.time[0 : 2 * graph.num_ops : 2]
+    found: dict[str, set[str]] = {}
+    for number, trace in enumerate(graph.job.traces):
+        op = graph.ops_of_rows(number)
+        inside = np.append((start >= begin) & (start <= end), False)
+        attrs = trace.attrs.filter(pl.col("name").cast(pl.String).is_in([_SHAPES, "args"]))
+        attrs = attrs.filter(pl.Series(inside[op[attrs["node"].to_numpy()]]))
+        is_stated = pl.col("name").cast(pl.String) == _SHAPES
+        text = (
+            pl.when(is_stated).then("value").otherwise(pl.col("value").str.extract(_IN_ARGUMENTS))
+        )
+        stated = attrs.select("node", text=text.str.replace_all(" ", "")).drop_nulls()
+        names = trace.nodes["name"].gather(stated["node"]).cast(pl.String)
+        pairs = stated.select(pl.Series("name", names), "text").unique()
+        for name, shapes in pairs.iter_rows():
+            found.setdefault(name, set()).add(shapes)
+    return {name: frozenset(shapes) for name, shapes in found.items()}

@@ -1,0 +1,163 @@
+"""Record some steps with the profiler alone, and then as many with the observer alone.
+
+The execution trace observer makes operators take several times as long, so the times are of steps
+without it. Standard library only, as all of this folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import time
+from typing import Any
+
+__all__ = ["StepRecorder"]
+
+_TIMED, _OBSERVED, _ENDED = "timed", "observed", "ended"
+_COMPRESSION = 6  # of gzip, which takes most of the time of writing
+
+
+class StepRecorder:
+    """Records steps; whoever makes it says when one ends.
+
+    Attributes
+    ----------
+    timed, observed
+        Length in ns of the steps that were recorded with the profiler, and with the observer.
+    """
+
+    def __init__(self, torch: Any, folder: str, options: dict[str, Any]) -> None:
+        self.timed: list[int] = []
+        self.observed: list[int] = []
+        self._torch = torch
+        self._options = options
+        self._host = os.path.join(folder, "host.json")
+        self._device = os.path.join(folder, "device.json")
+        self._phase = ""
+        self._profiler: Any = None
+        self._observer: Any = None
+        self._range: Any = None  # that of the step, while it is observed
+        self._is_warm = False  # the step that warms the profiler up has ended
+        self._since = 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all that was asked for is recorded."""
+        return self._phase == _ENDED
+
+    def start(self) -> None:
+        """Start the profiler: the next step warms it up, and those after it are recorded."""
+        self._profiler = _profiler(self._torch, self._device, self._options)
+        self._profiler.start()
+        self._phase = _TIMED
+        self._since = time.perf_counter_ns()
+
+    def step(self) -> None:
+        """Take the end of a step."""
+        length = time.perf_counter_ns() - self._since
+        if self._phase == _TIMED:
+            self._end_timed(length)
+        elif self._phase == _OBSERVED:
+            self._end_observed(length)
+        self._since = time.perf_counter_ns()
+
+    def _end_timed(self, length: int) -> None:
+        if self._is_warm:
+            self.timed.append(length)
+        self._is_warm = True
+        self._profiler.step()
+        if len(self.timed) >= self._options["steps"]:
+            self._stop_profiler()
+            self._observer = self._torch.profiler.ExecutionTraceObserver()
+            self._observer.register_callback(self._host)
+            self._observer.start()
+            self._phase = _OBSERVED
+            self._mark()
+
+    def _end_observed(self, length: int) -> None:
+        self._end_mark()
+        self.observed.append(length)
+        if len(self.observed) >= self._options["steps"]:
+            self.stop()
+        else:
+            self._mark()
+
+    def _mark(self) -> None:
+        """Begin the range of a step, as the profiler names it."""
+        number = len(self.timed) + len(self.observed) + 1
+        self._range = self._torch.profiler.record_function(f"ProfilerStep#{number}")
+        self._range.__enter__()
+
+    def _end_mark(self) -> None:
+        begun, self._range = self._range, None
+        if begun is not None:
+            begun.__exit__(None, None, None)
+
+    def _stop_profiler(self) -> None:
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.stop()
+
+    def stop(self) -> None:
+        """Stop whatever records; the observer has to be unregistered, or no other can be."""
+        self._phase = _ENDED
+        self._stop_profiler()
+        self._end_mark()
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            observer.stop()
+            observer.unregister_callback()
+
+    def write(self, host: str, device: str, unrecorded: list[int]) -> list[str]:
+        """Write what is recorded, if a step is; ``unrecorded`` are ns of steps without a recorder.
+
+        Returns the files that were written; there is no host trace if no step was observed. It
+        may be called again, when more is known of steps without a recorder.
+        """
+        if not self.timed or not os.path.exists(self._device):
+            return []
+        written = []
+        if self.observed and os.path.exists(self._host):
+            # the folder may be on another disk
+            shutil.copyfile(self._host, host + ".part")
+            os.replace(host + ".part", host)
+            written.append(host)
+        about = {
+            "host_trace": "of later steps" if written else "none",
+            "timed_ns": self.timed, "observed_ns": self.observed, "unrecorded_ns": unrecorded,
+        }  # fmt: skip
+        _write_with("nadi", about, self._device, device)
+        return [*written, device]
+
+
+def _write_with(key: str, value: Any, source: str, target: str) -> None:
+    """Compress a JSON object to a file, with one member more, which comes first."""
+    part = target + ".part"
+    with open(source, "rb") as read, gzip.open(part, "wb", _COMPRESSION) as out:
+        begin = read.readline().lstrip() or read.readline().lstrip()
+        out.write(f"{{{json.dumps(key)}: {json.dumps(value)},\n".encode())
+        out.write(begin.removeprefix(b"{"))
+        shutil.copyfileobj(read, out, 1 << 20)
+    os.replace(part, target)
+
+
+def _profiler(torch: Any, device: str, options: dict[str, Any]) -> Any:
+    """Make a profiler that skips one step and writes its file when it has recorded the others."""
+    of_torch = torch.profiler
+    more: dict[str, Any] = {}
+    wanted = {"enable_cuda_sync_events": options["sync"], "profile_all_threads": True}
+    while wanted:
+        try:
+            more["experimental_config"] = of_torch._ExperimentalConfig(**wanted)
+            break
+        except (AttributeError, TypeError):  # older versions have not all of them
+            wanted.popitem()
+    return of_torch.profile(
+        activities=of_torch.supported_activities(),
+        schedule=of_torch.schedule(wait=0, warmup=1, active=options["steps"], repeat=1),
+        on_trace_ready=lambda profiler: profiler.export_chrome_trace(device),
+        record_shapes=options["shapes"], with_stack=options["stacks"],
+        with_modules=options["stacks"], profile_memory=options["memory"], **more,
+    )  # fmt: skip

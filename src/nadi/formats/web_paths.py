@@ -1,0 +1,205 @@
+"""Files behind http:// and https:// addresses, of servers that nobody vouches for.
+
+A download has a largest size and a longest time, and says why it ended; a folder is an address that
+ends with a slash, so that no file is read through to see whether it lists others.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+__all__ = ["WebPath"]
+
+_LARGEST = 1 << 31  # bytes
+_LONGEST = 600.0  # seconds of a whole download
+_MISSING = 404
+_SILENT = 20.0  # seconds without a byte
+_LARGEST_PAGE = 1 << 20  # bytes of a folder's page
+_LINK = re.compile(r"""href=["']([^"'?#]{1,500})["']""")
+_HANDLERS = (
+    urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler,
+    urllib.request.HTTPRedirectHandler, urllib.request.HTTPDefaultErrorHandler,
+    urllib.request.HTTPErrorProcessor,
+)  # fmt: skip
+
+
+class WebPath:
+    """An address that is opened within limits, with what of a ``Path`` readers use."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._parts = urlsplit(address)
+
+    def __str__(self) -> str:
+        return self._address
+
+    def __repr__(self) -> str:
+        return f"WebPath({self._address!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WebPath) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(self._address)
+
+    def __lt__(self, other: WebPath) -> bool:
+        return self._address < other._address
+
+    def __truediv__(self, name: str) -> WebPath:
+        folder = self._parts.path.rstrip("/")
+        return WebPath(self._parts._replace(path=f"{folder}/{quote(name)}").geturl())
+
+    @property
+    def _path(self) -> PurePosixPath:
+        return PurePosixPath(unquote(self._parts.path) or "/")
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self._path.name
+
+    @property
+    def stem(self) -> str:
+        """The last part without its suffix."""
+        return self._path.stem
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the last part."""
+        return self._path.suffix
+
+    @property
+    def parent(self) -> WebPath:
+        """The folder that it is in."""
+        path = quote(str(self._path.parent)).rstrip("/")
+        return WebPath(self._parts._replace(path=f"{path}/", query="").geturl())
+
+    def with_name(self, name: str) -> WebPath:
+        """Return the address of another file of the same folder."""
+        return self.parent / name
+
+    def is_dir(self) -> bool:
+        """Return whether it is a folder: its address ends with a slash."""
+        return self._parts.path.endswith("/") or not self._parts.path
+
+    def exists(self) -> bool:
+        """Return whether the server has something there."""
+        try:
+            with self.open("rb"):
+                return True
+        except OSError:
+            return False
+
+    def is_file(self) -> bool:
+        """Return whether it is a file."""
+        return not self.is_dir() and self.exists()
+
+    def iterdir(self) -> Iterator[WebPath]:
+        """Give the files that the page of a folder links to."""
+        with self.open("rb") as page:
+            links = _LINK.findall(page.read(_LARGEST_PAGE).decode(errors="replace"))
+        folder = f"{self._address.rstrip('/')}/"
+        for address in dict.fromkeys(urljoin(folder, link) for link in links):
+            if address.startswith(folder) and "/" not in address[len(folder) :]:
+                yield WebPath(address)
+
+    def read_bytes(self) -> bytes:
+        """Download all of it."""
+        with self.open("rb") as file:
+            return file.read()
+
+    def open(self, mode: str = "rb") -> BinaryIO:
+        """Open it for reading bytes; servers take no files.
+
+        Raises
+        ------
+        OSError
+            If the server does not answer, or with an error, or writing is asked for.
+        """
+        if mode != "rb":
+            raise OSError("addresses of servers can only be read")
+        return io.BufferedReader(_Download(self._address))
+
+
+class _Download(io.RawIOBase):
+    """The body of an answer; going back to its start asks again."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self._address = address
+        self._until = time.monotonic() + _LONGEST
+        self._begin()
+
+    def _begin(self) -> None:
+        opener = urllib.request.OpenerDirector()
+        for handler in _HANDLERS:
+            opener.add_handler(handler())
+        self._at = 0
+        try:
+            self._answer = opener.open(self._address, timeout=_SILENT)
+        except urllib.error.HTTPError as error:
+            if error.code == _MISSING:
+                raise FileNotFoundError(self._address) from None
+            reason = str(error.msg).partition("\n")[0]
+            raise OSError(f"the server answers {error.code}: {reason}") from None
+        except TimeoutError:
+            raise OSError(f"the server sent nothing for {_SILENT:.0f} s") from None
+        except (http.client.HTTPException, ValueError) as error:
+            raise OSError(f"the server's answer is not valid ({error!r})") from None
+        self._size: int | None = self._answer.length
+        if self._size is not None and self._size > _LARGEST:
+            raise OSError(_too_large())
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        target = offset if whence == 0 else self._at + offset
+        if whence == 2 or target not in (0, self._at):
+            raise io.UnsupportedOperation("a download cannot go there")
+        if target != self._at:
+            self._answer.close()
+            self._begin()
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            piece = self._answer.read1(len(buffer))
+        except TimeoutError:
+            raise OSError(f"the server sent nothing for {_SILENT:.0f} s") from None
+        except (http.client.HTTPException, ValueError) as error:
+            raise OSError(f"the answer is cut off ({error!r})") from None
+        count = len(piece)
+        buffer[:count] = piece
+        self._at += count
+        if not count and self._size is not None and self._at < self._size:
+            raise OSError(f"the answer ends after {self._at:,} of {self._size:,} bytes")
+        if self._at > _LARGEST:
+            raise OSError(_too_large())
+        if time.monotonic() > self._until:
+            what = f"it takes over {_LONGEST:.0f} s, with {self._at:,} bytes so far"
+            raise OSError(f"{what}: download it")
+        return int(count)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._answer.close()
+        super().close()
+
+
+def _too_large() -> str:
+    return (
+        f"it has over {_LARGEST >> 30} GiB, the most that is read from a server: download it first"
+    )

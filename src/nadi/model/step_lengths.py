@@ -1,0 +1,34 @@
+"""How long the steps of a recording took with each recorder, and without one."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+__all__ = ["StepLengths"]
+
+
+@dataclass(frozen=True)
+class StepLengths:
+    """Lengths of steps of one process, as its recorder wrote them.
+
+    Attributes
+    ----------
+    timed_ns, observed_ns, unrecorded_ns
+        Of the steps whose times are recorded, of those in which the execution trace observer ran,
+        and of those without a recorder.
+    host_is_later
+        Whether the host trace is of other steps than the device trace, which followed.
+    """
+
+    timed_ns: tuple[int, ...] = ()
+    observed_ns: tuple[int, ...] = ()
+    unrecorded_ns: tuple[int, ...] = ()
+    host_is_later: bool = False
+
+    @property
+    def cost(self) -> float | None:
+        """By how much longer the timed steps took, as a share: of medians; None if unknown."""
+        if not self.timed_ns or not self.unrecorded_ns:
+            return None
+        return statistics.median(self.timed_ns) / statistics.median(self.unrecorded_ns) - 1

@@ -1,0 +1,77 @@
+"""Changes of waits in which a thread runs no operation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nadi.errors import UsageError
+from nadi.graph.event_graph import EventGraph
+from nadi.graph.idle_threads import ThreadWaits, thread_waits
+from nadi.units import format_count, plain_number
+from nadi.whatif.selection import Selection, select, within
+
+__all__ = ["ScaleWait", "selected_waits"]
+
+_LONGEST_NS = 2**62
+
+
+@dataclass(frozen=True)
+class ScaleWait:
+    """Multiply the time by a factor in which threads sleep, or wait for what is not recorded.
+
+    Such waits are found by :func:`nadi.graph.thread_waits`. The selection's name and conditions
+    are those of the operation that the thread begins next; the condition ``in=`` is what the
+    thread waits in.
+    """
+
+    selection: Selection
+    factor: float
+
+    def __str__(self) -> str:
+        chosen = "" if self.selection == Selection() else f" {self.selection}"
+        if self.factor == 0:
+            return f"remove wait{chosen}"
+        return f"scale wait{chosen} {plain_number(self.factor)}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes.
+
+        Raises
+        ------
+        UsageError
+            If no wait is selected.
+        """
+        waits = selected_waits(graph, self.selection)
+        waits = waits.chosen(graph.time[waits.vertex] - waits.time_ns >= since)
+        if float(waits.time_ns.sum()) * self.factor >= _LONGEST_NS:
+            raise UsageError(str(self), "the step would exceed a century", "give a smaller factor")
+        weight, delay = graph.weight.copy(), graph.delay.copy()
+        is_edge = waits.edge >= 0
+        for times, at in ((weight, waits.edge[is_edge]), (delay, waits.vertex[~is_edge])):
+            times[at] = np.rint(times[at] * self.factor)
+        return replace(graph, weight=weight, delay=delay)
+
+
+def selected_waits(graph: EventGraph, selection: Selection) -> ThreadWaits:
+    """Find the waits of a selection.
+
+    Raises
+    ------
+    UsageError
+        If there are none.
+    """
+    waits = thread_waits(graph)
+    found = np.ones(waits.edge.size, dtype=np.bool_)
+    others = replace(selection, inside="")
+    if others != Selection():
+        found &= np.append(select(graph, others), False)[waits.next_op]
+    if selection.inside:
+        found &= np.append(within(graph, selection), False)[waits.around]
+    if not found.any():
+        raise UsageError(
+            f"wait {selection}", f"selects none of the {format_count(found.size)} waits",
+            "in= names what a thread waits in, all else the operation that follows",
+        )  # fmt: skip
+    return waits.chosen(found)
