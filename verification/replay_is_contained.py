@@ -22,6 +22,7 @@ from typing import Any
 from _report import Checks
 
 import nadi
+from nadi.replay import OperatorChoice
 from nadi.replay.safe_operators import SAFE_OPERATORS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -120,7 +121,7 @@ def replayed(folder: Path, calls: list[Any], allow: tuple[str, ...] = ()) -> tup
     """Replay calls; return the names of the operators that were called, and how many were not."""
     write_calls(folder, calls)
     with listening() as called:
-        done = nadi.pipeline.replay(folder, repeats=1, allow=allow)
+        done = nadi.pipeline.replay(folder, repeats=1, operators=OperatorChoice(allowed=allow))
     return called, sum(done.skipped.values())
 
 

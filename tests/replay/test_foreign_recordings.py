@@ -9,6 +9,7 @@ import pytest
 
 from nadi.errors import UsageError
 from nadi.pipeline import replay
+from nadi.replay import OperatorChoice
 from nadi.replay.safe_operators import SAFE_OPERATORS, STRINGS
 
 from .foreign_traces import Given, float_tensor, index_tensor, write_calls
@@ -36,7 +37,8 @@ GELU = 'aten::gelu(Tensor self, *, str approximate="none") -> Tensor'
 
 def left_out(folder: Path, *calls: Any, allow: tuple[str, ...] = ()) -> dict[str, str]:
     """Replay a call that can be made, and others; return those that were left out."""
-    done = replay(write_calls(folder, [FINE, *calls]), repeats=1, allow=allow)
+    choice = OperatorChoice(allowed=allow)
+    done = replay(write_calls(folder, [FINE, *calls]), repeats=1, operators=choice)
     return {one.name: one.reason for one in (*done.skipped, *done.replaced)}
 
 

@@ -14,7 +14,7 @@ import nadi
 from nadi.cli import main
 from nadi.errors import UsageError
 from nadi.pipeline import replay
-from nadi.replay import RecordedCalls
+from nadi.replay import OperatorChoice, RecordedCalls
 
 pytest.importorskip("torch", reason="a replay needs PyTorch")
 
@@ -121,4 +121,4 @@ def _products(folder: Path) -> int:
 
 def test_an_operator_that_is_not_there(demo_folder: Path) -> None:
     with pytest.raises(UsageError, match="no aten::nothing that can be replayed"):
-        replay(demo_folder, operator="aten::nothing")
+        replay(demo_folder, operators=OperatorChoice("aten::nothing"))

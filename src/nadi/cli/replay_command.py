@@ -79,12 +79,14 @@ def command(
 
     with show_progress(announce=False, use="replay") as progress:
         from nadi.pipeline.replayed_jobs import replay
+        from nadi.replay import OperatorChoice
         from nadi.report.replay_report import check_script
 
         if script is not None:
             check_script(script, traces, overwrite=overwrite)
         done = replay(
-            *traces, device=device, comm=comm, operator=operator, allow=allow or (), output=output,
+            *traces, device=device, comm=comm,
+            operators=OperatorChoice(operator, tuple(allow or ())), output=output,
             repeats=repeats, overwrite=overwrite, progress=progress,
         )  # fmt: skip
     _show(done, output, script, as_json=as_json)

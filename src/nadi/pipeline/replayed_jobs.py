@@ -14,7 +14,7 @@ from nadi.model.trace import Trace
 from nadi.replay.operator_trials import Skipped
 from nadi.replay.rank_replays import RankReplay, replay_ranks
 from nadi.replay.replay_comparison import ReplayComparison, compare_replay
-from nadi.replay.replay_run import ReplayOptions
+from nadi.replay.replay_run import OperatorChoice, ReplayOptions
 
 __all__ = ["BACKENDS", "DEVICES", "ReplayedJob", "replay"]
 
@@ -60,8 +60,8 @@ class ReplayedJob:
 
 
 def replay(
-    *paths: Path | str, device: str = "cpu", comm: str = "none", operator: str = "",
-    allow: Sequence[str] = (), output: Path | str | None = None, repeats: int = 5,
+    *paths: Path | str, device: str = "cpu", comm: str = "none",
+    operators: OperatorChoice = OperatorChoice(), output: Path | str | None = None, repeats: int = 5,
     overwrite: bool = False, progress: Callable[[str], None] = lambda _: None,
 ) -> ReplayedJob:  # fmt: skip
     """Run the operators of a recording again, on random data of the same shapes.
@@ -78,11 +78,9 @@ def replay(
     comm
         ``none``, or what collectives and messages go over: ``gloo`` or ``nccl``. Then each rank
         runs in a process of its own on this machine.
-    operator
-        Name of an operator, such as ``aten::mm``, whose calls alone are replayed; empty for all.
-    allow
-        Names of further operators that are called, such as ``my_library::attention``. Without it
-        those are that are known to be safe, whoever wrote the recording.
+    operators
+        The only operator whose calls are replayed, if one is named; and operators that are called
+        beside those that are known to be safe, whoever wrote the recording.
     output
         Folder of a new recording, of the replay; None for none.
     repeats
@@ -104,12 +102,12 @@ def replay(
     job = load_job(*paths)
     folder = None if output is None else Path(output)
     backend = "" if comm == "none" else comm
-    options = ReplayOptions(device, backend, repeats, folder, overwrite, operator, tuple(allow))
+    options = ReplayOptions(device, backend, repeats, folder, overwrite, operators)
     ranks = replay_ranks(job.traces, options, progress)
     if not any(rank.calls for rank in ranks):
         raise UsageError(
-            str(paths[0]), f"it has no {operator or 'operator'} that can be replayed",
-            "nadi info counts its operators" if operator
+            str(paths[0]), f"it has no {operators.only or 'operator'} that can be replayed",
+            "nadi info counts its operators" if operators.only
             else "record it with PyTorch's ExecutionTraceObserver (nadi.record)",
         )  # fmt: skip
     if folder is not None:
@@ -129,7 +127,9 @@ def _check(device: str, comm: str, repeats: int) -> None:
 def _compared(
     traces: Sequence[Trace], ranks: Sequence[RankReplay], folder: Path
 ) -> tuple[ReplayComparison, ...]:
-    """Read the new recording, and compare each rank."""
-    names = (f"host_{k}.json device_{k}.json.gz".split() for k in range(len(ranks)))
-    again = load_job(*(folder / name for pair in names for name in pair))
-    return tuple(compare_replay(*one) for one in zip(traces, again.traces, ranks, strict=True))
+    """Read the new recording, and compare each rank: without --comm they ran one after another."""
+    found = []
+    for number, (trace, rank) in enumerate(zip(traces, ranks, strict=True)):
+        again = load_job(folder / f"host_{number}.json", folder / f"device_{number}.json.gz")
+        found.append(compare_replay(trace, again.traces[0], rank))
+    return tuple(found)

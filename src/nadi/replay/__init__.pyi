@@ -8,5 +8,9 @@ from .replay_comparison import (
     compare_replay as compare_replay,
 )
 from .replay_plan import ReplayPlan as ReplayPlan, plan_replay as plan_replay
-from .replay_run import ReplayOptions as ReplayOptions, ReplayTimes as ReplayTimes
+from .replay_run import (
+    OperatorChoice as OperatorChoice,
+    ReplayOptions as ReplayOptions,
+    ReplayTimes as ReplayTimes,
+)
 from .replay_source import ReplaySource as ReplaySource, replay_source as replay_source

@@ -164,8 +164,7 @@ def _replay_in_memory(
     communicates = bool(options.backend)
     with listening(_trials(rank, progress)):
         prepared = prepare_replay(
-            trace, device=options.device, communicates=communicates, operator=options.operator,
-            allowed=options.allowed,
+            trace, device=options.device, communicates=communicates, operators=options.operators,
         )  # fmt: skip
     communicator = None
     if communicates:

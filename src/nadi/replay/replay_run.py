@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +23,32 @@ from nadi.replay.stream_order import order_streams, recorded_streams
 from nadi.replay.thread_order import order_threads
 from nadi.replay.thread_team import ThreadTeam
 
-__all__ = ["PreparedReplay", "ReplayOptions", "ReplayTimes", "prepare_replay", "run_replay"]
+__all__ = [
+    "OperatorChoice",
+    "PreparedReplay",
+    "ReplayOptions",
+    "ReplayTimes",
+    "prepare_replay",
+    "run_replay",
+]
 
 _WARMUP = 2
+
+
+class OperatorChoice(NamedTuple):
+    """Which operators are replayed.
+
+    Attributes
+    ----------
+    only
+        The only operator, such as ``aten::mm``; empty for all.
+    allowed
+        Names of operators that are called beside those that are known to be safe, such as
+        ``my_library::attention``.
+    """
+
+    only: str = ""
+    allowed: tuple[str, ...] = ()
 
 
 class ReplayOptions(NamedTuple):
@@ -43,10 +66,8 @@ class ReplayOptions(NamedTuple):
         Folder of the new recording; None for none.
     overwrite
         Whether an earlier recording there is replaced.
-    operator
-        The only operator that is replayed; empty for all.
-    allowed
-        Names of operators that are called beside those that are known to be safe.
+    operators
+        Which operators are replayed.
     """
 
     device: str = "cpu"
@@ -54,8 +75,7 @@ class ReplayOptions(NamedTuple):
     repeats: int = 5
     output: Path | None = None
     overwrite: bool = False
-    operator: str = ""
-    allowed: tuple[str, ...] = ()
+    operators: OperatorChoice = OperatorChoice()
 
 
 class PreparedReplay(NamedTuple):
@@ -104,8 +124,8 @@ class ReplayTimes(NamedTuple):
 
 
 def prepare_replay(
-    trace: Trace, *, device: str, communicates: bool, operator: str = "",
-    allowed: Collection[str] = (),
+    trace: Trace, *, device: str, communicates: bool,
+    operators: OperatorChoice = OperatorChoice(),
 ) -> PreparedReplay:  # fmt: skip
     """Find what can be replayed of a trace, and write its source.
 
@@ -117,15 +137,13 @@ def prepare_replay(
         ``cpu`` or ``cuda``.
     communicates
         Whether collectives and messages are replayed too.
-    operator
-        The only operator that is replayed; empty for all.
-    allowed
-        Names of operators that are called beside those that are known to be safe.
+    operators
+        Which operators are replayed.
     """
     recorded = RecordedCalls(trace)
-    rows = recorded.named(operator) if operator else recorded.outermost()
+    rows = recorded.named(operators.only) if operators.only else recorded.outermost()
     found = find_replayable(
-        recorded, rows, device=device, communicates=communicates, allowed=allowed
+        recorded, rows, device=device, communicates=communicates, allowed=operators.allowed
     )
     streams = recorded_streams(trace)
     source = _source(recorded, found.plan, device, streams)
