@@ -24,7 +24,8 @@ def test_every_call_is_replayed_and_recorded_again(demo_folder: Path, tmp_path: 
     assert all(one.name.startswith("c10d::") for one in done.skipped)  # comm is none
     assert [one.num_different for one in done.comparisons] == [0] * len(done.ranks)
     assert done.step_ns > 0
-    assert nadi.run(tmp_path / "again").measured_ns > 0
+    one = (tmp_path / "again" / name for name in ("host_0.json", "device_0.json.gz"))
+    assert nadi.run(*one).measured_ns > 0
 
 
 def test_a_program_of_one_operator_needs_torch_only(demo_folder: Path, tmp_path: Path) -> None:

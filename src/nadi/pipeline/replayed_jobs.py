@@ -14,7 +14,7 @@ from nadi.model.trace import Trace
 from nadi.replay.operator_trials import Skipped
 from nadi.replay.rank_replays import RankReplay, replay_ranks
 from nadi.replay.replay_comparison import ReplayComparison, compare_replay
-from nadi.replay.replay_run import OperatorChoice, ReplayOptions
+from nadi.replay.replay_run import ALL_OPERATORS, OperatorChoice, ReplayOptions
 
 __all__ = ["BACKENDS", "DEVICES", "ReplayedJob", "replay"]
 
@@ -61,8 +61,8 @@ class ReplayedJob:
 
 def replay(
     *paths: Path | str, device: str = "cpu", comm: str = "none",
-    operators: OperatorChoice = OperatorChoice(), output: Path | str | None = None, repeats: int = 5,
-    overwrite: bool = False, progress: Callable[[str], None] = lambda _: None,
+    operators: OperatorChoice = ALL_OPERATORS, output: Path | str | None = None,
+    repeats: int = 5, overwrite: bool = False, progress: Callable[[str], None] = lambda _: None,
 ) -> ReplayedJob:  # fmt: skip
     """Run the operators of a recording again, on random data of the same shapes.
 

@@ -51,6 +51,10 @@ class OperatorChoice(NamedTuple):
     allowed: tuple[str, ...] = ()
 
 
+ALL_OPERATORS = OperatorChoice()
+"""All that are known to be safe."""
+
+
 class ReplayOptions(NamedTuple):
     """How ranks are replayed.
 
@@ -75,7 +79,7 @@ class ReplayOptions(NamedTuple):
     repeats: int = 5
     output: Path | None = None
     overwrite: bool = False
-    operators: OperatorChoice = OperatorChoice()
+    operators: OperatorChoice = ALL_OPERATORS
 
 
 class PreparedReplay(NamedTuple):
@@ -125,7 +129,7 @@ class ReplayTimes(NamedTuple):
 
 def prepare_replay(
     trace: Trace, *, device: str, communicates: bool,
-    operators: OperatorChoice = OperatorChoice(),
+    operators: OperatorChoice = ALL_OPERATORS,
 ) -> PreparedReplay:  # fmt: skip
     """Find what can be replayed of a trace, and write its source.
 
