@@ -84,7 +84,8 @@ def _stop(name: str, words: list[str], seconds: float, how: str, chance: random.
         process.send_signal(signal.SIGKILL if how == "killed" else signal.SIGINT)
     _, said = process.communicate(timeout=300)
     code = process.returncode
-    if code not in _CODES or b"Traceback" in said:
+    # Python itself writes a traceback where it is interrupted before Nadi's first line
+    if code not in _CODES or (b"Traceback" in said and code != -signal.SIGINT):
         return f"{name} {how}: exit code {code}, {said[-300:]!r}"
     return ""
 

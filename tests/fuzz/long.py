@@ -66,9 +66,9 @@ def _explore(limit: str, first: int, names: list[str], folder: Path) -> int:
     while tried.total() < most and time.monotonic() < end:
         name = names[tried.total() % len(names)]
         seed = f"{name}:{first + tried.total()}"
-        begun.write_text(seed)
         tried[name] += 1
         try:
+            begun.write_text(seed)
             taken[name] += run_one(seed, folder)
         except KeyboardInterrupt:
             break
