@@ -57,6 +57,8 @@ RULES = {
     "event": "device work follows the work of another stream that its stream waited for",
     "float": "times are whole ns; the linker subtracts float64 us and is off by more than half a "
         "ns",
+    "ended-parent": "a parent runs when the operation that it calls begins; the host trace names "
+        "one that does not, and the linker takes it",
     "gap-contradicted": "a thread that pauses does not wait for work that ends after it went on; "
         "the linker's gap rule takes the work that starts last",
     "gap-last": "the work that ends last ends a pause, not the one that starts last",
@@ -267,6 +269,14 @@ def streams(pair: Pair) -> Tally:
     return tally
 
 
+def has_ended(pair: Pair, parent: int, number: int) -> bool:
+    """Tell whether an operation does not run when another one, said to be in it, begins."""
+    if parent not in pair.row:
+        return False
+    outer, begin = pair.row[parent], pair.ours.start[pair.row[number]]
+    return not pair.ours.start[outer] <= begin <= pair.ours.end[outer]
+
+
 def parents(pair: Pair, *, of_device_work: bool) -> Tally:
     """Compare what encloses an operation, or has launched it."""
     tally = Tally()
@@ -278,6 +288,8 @@ def parents(pair: Pair, *, of_device_work: bool) -> Tally:
         rule = ""
         if ours < 0:
             rule = "root" if theirs == number else "later-parent" if theirs > number else ""
+        if not rule and has_ended(pair, theirs, number):
+            rule = "ended-parent"
         tally.add(exact=theirs == ours, rule=rule, detail=pair.say(number, theirs, ours))
     return tally
 
@@ -289,7 +301,8 @@ def control_dependencies(pair: Pair) -> Tally:
         theirs = list(message.ctrl_deps)
         parent = pair.node.get(pair.ours.values["parent"][pair.row[number]], -1)
         ours = [parent] if parent >= 0 else []
-        tally.add(exact=theirs == ours, detail=pair.say(number, theirs, ours))
+        rule = "ended-parent" if theirs and has_ended(pair, theirs[0], number) else ""
+        tally.add(exact=theirs == ours, rule=rule, detail=pair.say(number, theirs, ours))
     return tally
 
 

@@ -25,11 +25,19 @@ def graphs(folder: Path) -> EventGraph:
 
 
 def outermost_time(graph: EventGraph, begin: int, end: int, *, device: bool) -> int:
-    """Sum the time of operations that nothing contains, within a range."""
+    """Sum the time of operations that nothing contains, within a range.
+
+    What outlives the operation that it began in, as some do that a step's mark ends, counts from
+    that one's end.
+    """
     wanted = graph.gather("category").is_in(["kernel", "memcpy", "memset"]).to_numpy() == device
     total = 0
-    for op in np.flatnonzero(wanted & (graph.op_parent < 0)).tolist():
+    for op in np.flatnonzero(wanted).tolist():
         low, high = graph.time[2 * op : 2 * op + 2].tolist()
+        outer = graph.op_parent[op]
+        while outer >= 0:
+            low = max(low, int(graph.time[2 * outer + 1]))
+            outer = graph.op_parent[outer]
         total += max(0, min(high, end) - max(low, begin))
     return total
 

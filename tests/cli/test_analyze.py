@@ -100,5 +100,6 @@ def test_a_recording_and_itself(demo_folder: Path, capsys: pytest.CaptureFixture
     assert main(["diff", str(demo_folder), str(demo_folder), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {
-        "before_ns", "after_ns", "change_ns", "path", "kernels", "calls", "modules", "steps"
+        "before_ns", "after_ns", "change_ns", "path", "kernels", "calls", "modules", "steps",
+        "forms", "of", "speed", "vendors",
     }  # fmt: skip

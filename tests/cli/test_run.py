@@ -224,7 +224,7 @@ def test_a_change_that_matches_nothing_names_similar_ones(run: Any, demo_folder:
 
 def test_a_malformed_change_is_refused_before_anything_is_read(run: Any, tmp_path: Path) -> None:
     arguments = ("run", tmp_path / "nothing", "--what-if", "faster please")
-    assert_one_clear_line(*run(*arguments), "scale SELECT FACTOR")
+    assert_one_clear_line(*run(*arguments), "scale [wait] SELECT FACTOR")
 
 
 def test_an_output_folder_that_cannot_be(run: Any, demo_folder: Path, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_shapes_say_which_sizes_there_are_and_which_ends_are_joined() -> None:
         ("collectives.all_gather", "star", "$.collectives.all_gather", "'star'"),
         ("collectives.scatter", ["ring", "star"], "$.collectives.scatter", "'star'"),
         ("collectives.start", "4", "$.collectives.start", "not a time"),
-        ("collectives.chunks", 0, "$.collectives.chunks", "0 is not 1 to 2^31"),
+        ("collectives.chunks", 0, "$.collectives.chunks", "0 is not 1 to 65536"),
         ("scheduling.queues", 0, "$.scheduling.queues", "0 is not 1 to 2^31"),
         ("compat", "gem5", "$.compat", "'gem5'"),
     ],

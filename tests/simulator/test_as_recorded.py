@@ -104,7 +104,7 @@ def test_the_path_is_as_long_as_the_job_and_as_a_walk_back_over_causes(
     done = simulated(data, compat)
     path = nadi.simulator.simulated_path(done)
     assert path.length == done.makespan
-    assert path.by_kind()["delay"] == path.by_kind()["launch"] == 0
+    assert path.by_kind()["unexplained"] == path.by_kind()["launch"] == 0
     walk = walk_back(done)
     assert walk[0][1] == 0
     assert sum(end - begin for _, begin, end in walk) == done.makespan

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.analyze.stragglers import Stragglers
+from nadi.errors import checked
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
 
@@ -45,6 +46,7 @@ class RepeatedLateness:
         return self.repeats >= _LEAST
 
 
+@checked
 def lateness_over_repeats(
     graph: EventGraph, window: Window, stragglers: Stragglers, rank: int
 ) -> RepeatedLateness:

@@ -79,7 +79,7 @@ def command(
 
     with show_progress(announce=False, use="replay") as progress:
         from nadi.pipeline.replayed_jobs import replay
-        from nadi.replay import OperatorChoice
+        from nadi.replay.replay_run import OperatorChoice
         from nadi.report.replay_report import check_script
 
         if script is not None:

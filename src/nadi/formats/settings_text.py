@@ -141,8 +141,10 @@ def decode_json(
         return msgspec.json.decode(content, type=to)
     except RecursionError:
         what = "it is nested too deeply"
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the latter within keys
+    except msgspec.ValidationError as error:
         what = lowered(str(error))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the latter within keys
+        what = f"is not JSON: {lowered(str(error))}"
     told = remedy if isinstance(remedy, str) else remedy(what)
     raise FormatError(name, f"{part}: {what}" if part else what, told)
 

@@ -400,7 +400,8 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         }
         for path, (count, most) in counts.items():
             if not 1 <= count <= most:
-                _refuse(self.name, f"$.{path}", f"{count} is not 1 to {most}", "give another one")
+                limit = "2^31" if most == _MOST else str(most)
+                _refuse(self.name, f"$.{path}", f"{count} is not 1 to {limit}", "give another one")
         return Collectives(
             **algorithms,
             bandwidth_aware=given.bandwidth_aware,
