@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.errors import checked
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.model.arrays import Bools, Ints
 
@@ -48,6 +49,7 @@ class ThreadWaits(NamedTuple):
         return ThreadWaits(*(column[which] for column in self))
 
 
+@checked
 def thread_waits(graph: EventGraph) -> ThreadWaits:
     """Find the waits of all threads.
 
