@@ -144,7 +144,9 @@ def decode_json(
     except msgspec.ValidationError as error:
         what = lowered(str(error))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the latter within keys
-        what = f"is not JSON: {lowered(str(error))}"
+        what = lowered(str(error))
+        if not part and "JSON" not in what:
+            what = f"is not JSON: {what}"
     told = remedy if isinstance(remedy, str) else remedy(what)
     raise FormatError(name, f"{part}: {what}" if part else what, told)
 
