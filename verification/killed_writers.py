@@ -118,7 +118,9 @@ def _main(moments: int, seed: int) -> int:
     print(
         f"{states.total()} stopped writers: {dict(states)}, {len(faults)} neither whole nor nothing"
     )
-    print("\n".join(faults))
+    for fault in faults:
+        print(fault)
+    print(f"{states.total() - len(faults)} of {states.total()} exact")
     return 1 if faults else 0
 
 
