@@ -85,7 +85,8 @@ _KEYS = (
     "level", "names", "shapes", "structure", "private", "not_guaranteed", "salt", "key_check",
     "how_far", "measure", "systems", "at_most", "privacy", "epsilon", "spent", "times", "sizes",
     "count", "neighboring_relation", "mechanism", "discrete Laplace noise", "computations",
-    "comm_group.json", "box", "network", "a switch between all ranks", "bandwidth_gb_per_s", "latency_us",
+    "comm_group.json", "box", "network", "a switch between all ranks", "bandwidth_gb_per_s",
+    "latency_us",
     "speed_of_computations", "difference of simulated step time",
     ("difference of simulated step time, and of the time of any kind of the critical path, as "
      "shares of the step time"),
