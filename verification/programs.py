@@ -18,9 +18,9 @@ so far apart are measurements of a program that nothing has changed. Changes tha
 are not inside, and count as wrong by the whole step.
 
 With ``--known-misses`` so many checks may fail. ``.ci/run`` knows of two: ``nadi run`` says of both
-recordings of ``sharded_optimizer`` that the host bounds them, with 46 to 48 % of the path, where
-the program spends four fifths of its step in collectives. What a host does in a collective's call,
-and until its transfer begins, is counted as the host's.
+recordings of ``sharded_optimizer`` that the host bounds them, with under half of the path, where
+the program is in collectives for most of its step. What a host does in a collective's call, and
+until its transfer begins, is counted as the host's.
 """
 
 from __future__ import annotations
