@@ -39,8 +39,9 @@ _COMMANDS = {
     "page.html": f"report {_DEMO} -o @",
 }
 _NOTHING, _WHOLE = "nothing", "whole"
-# the last is an interruption before Python has begun
-_CODES = (0, 2, 130, -signal.SIGKILL, -signal.SIGINT)
+_BEGUN = b"begun"
+_RUN = f"import os; from nadi.cli import run; os.write(2, {_BEGUN}); run()"
+_CODES = (0, 2, 130, -signal.SIGKILL)
 
 
 def _start(words: list[str], limit: int | None = None) -> subprocess.Popen[bytes]:
@@ -50,7 +51,7 @@ def _start(words: list[str], limit: int | None = None) -> subprocess.Popen[bytes
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     return subprocess.Popen(
-        [sys.executable, "-m", "nadi", *words], stdout=subprocess.DEVNULL,
+        [sys.executable, "-c", _RUN, *words], stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, preexec_fn=bounded,
     )  # fmt: skip
 
@@ -84,8 +85,9 @@ def _stop(name: str, words: list[str], seconds: float, how: str, chance: random.
         process.send_signal(signal.SIGKILL if how == "killed" else signal.SIGINT)
     _, said = process.communicate(timeout=300)
     code = process.returncode
-    # Python itself writes a traceback where it is interrupted before Nadi's first line
-    if code not in _CODES or (b"Traceback" in said and code != -signal.SIGINT):
+    # Python itself writes a traceback where it is interrupted before it has read Nadi's first line
+    early = how == "interrupted" and not said.startswith(_BEGUN)
+    if not early and (code not in _CODES or b"Traceback" in said):
         return f"{name} {how}: exit code {code}, {said[-300:]!r}"
     return ""
 

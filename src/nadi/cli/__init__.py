@@ -43,8 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
     if signal.getsignal(signal.SIGINT) is _end_at_once:  # now there is somebody who catches it
         from nadi.cli.interruptions import interrupt, watch_for_interruptions
 
-        signal.signal(signal.SIGINT, interrupt)
         watch_for_interruptions()
+        signal.signal(signal.SIGINT, interrupt)
     if sys.stdout is None:  # closed by the caller
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  it lives as long as the process
     if isinstance(sys.stdout, io.TextIOWrapper):  # whatever names a terminal cannot show
@@ -70,10 +70,12 @@ def main(arguments: list[str] | None = None) -> int:
         return _PIPE_CLOSED
     except Exception as error:
         show = getattr(error, "format_message", None)  # click's own errors of usage have it
-        if show is None:
+        if show:
+            _complain(f"{show().rstrip('.')}; {_help_for(error)}")
+            return int(getattr(error, "exit_code", 2))
+        if not isinstance(error.__cause__, KeyboardInterrupt):  # wrapped while a class was made
             raise
-        _complain(f"{show().rstrip('.')}; {_help_for(error)}")
-        return int(getattr(error, "exit_code", 2))
+        code = 130
     if code == 130:
         _complain("interrupted")
     return code if isinstance(code, int) else 0

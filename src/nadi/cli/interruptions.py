@@ -31,6 +31,7 @@ def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 
 def watch_for_interruptions() -> None:
     """Begin to wait for Ctrl-C in a thread; only the main thread may call it, and once."""
+    sys.unraisablehook = _end_or_report
     if sys.platform == "win32":  # which wakes no file but a socket
         return
     heard, wakes = os.pipe()
@@ -53,9 +54,20 @@ def _wait(heard: int) -> None:
         met += 1
         if _is_handled(met):
             continue
-        if "nadi.formats.files" in sys.modules:  # else nothing is being written
-            from nadi.formats.files import remove_unfinished
+        _end()
 
-            remove_unfinished()
-        os.write(2, b"nadi: interrupted\n")
-        os._exit(INTERRUPTED)
+
+def _end_or_report(met: sys.UnraisableHookArgs) -> None:
+    """End for an interruption that came into a callback, out of which nothing can be raised."""
+    if issubclass(met.exc_type, KeyboardInterrupt):
+        _end()
+    sys.__unraisablehook__(met)
+
+
+def _end() -> NoReturn:
+    files = sys.modules.get("nadi.formats.files")
+    remove_unfinished = getattr(files, "remove_unfinished", None)  # else nothing is being written
+    if remove_unfinished:
+        remove_unfinished()
+    os.write(2, b"nadi: interrupted\n")
+    os._exit(INTERRUPTED)
