@@ -104,7 +104,7 @@ def _allocations(events: RankEvents) -> pl.DataFrame:
         found.append((
             device, round(one.ts * 1000) + base, _number(one.args, "Bytes"),
             _number(one.args, "Total Allocated"), _number(one.args, "Total Reserved"),
-            one.tid if isinstance(one.tid, int) else -1,
+            one.tid if isinstance(one.tid, int) and abs(one.tid) < 2**62 else -1,
         ))  # fmt: skip
     if not found:
         raise InputError(
