@@ -339,7 +339,9 @@ def _read(text: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _argument(value: Any, shape: Any, kind: str, strides: Any) -> Any:
+def _argument(value: Any, shape: Any, kind: Any, strides: Any) -> Any:
+    if not (isinstance(kind, str) and isinstance(shape, list) and isinstance(strides, list)):
+        return Unrecorded(str(kind))
     if kind.startswith("Tensor("):
         return _tensor(value, shape, kind, strides)
     if kind.startswith(_LIST):
@@ -369,6 +371,7 @@ def _tensor(value: Any, shape: Any, kind: str, strides: Any) -> TensorArgument |
     itemsize = ITEMSIZE.get(found[1], 0)
     extents = [offset, *shape, *strides]
     numbers = all(type(one) is int for one in (tensor, storage, *extents))
+    numbers = numbers and isinstance(device, str)
     if not numbers or not itemsize or not all(0 <= one < _LARGEST for one in extents):
         return Unrecorded(kind)
     sizes = tuple(shape)

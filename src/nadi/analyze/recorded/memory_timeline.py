@@ -23,6 +23,9 @@ _SCHEMA = {
 }  # fmt: skip
 
 
+_LATEST = 2**62 / 1000  # us
+
+
 class _Allocation(msgspec.Struct):
     ts: float = -1
     tid: Any = None
@@ -98,6 +101,8 @@ def _allocations(events: RankEvents) -> pl.DataFrame:
         try:
             one = _decoder.decode(attributes.span(row))
         except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        if abs(one.ts) > _LATEST:
             continue
         kind, number = one.args.get("Device Type", -1), one.args.get("Device Id", -1)
         device = f"{_KINDS.get(kind, f'type {kind}')}{f':{number}' if kind else ''}"
