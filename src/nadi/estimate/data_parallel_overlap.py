@@ -57,10 +57,7 @@ def data_parallel(
     reduces = (replicas > 1) & (executions.training == 1)
     size = np.where(reduces, block.weights, 0.0)
     sharded = executions.optimizer_sharding == 1
-    time = [
-        network_time(machine, tier, name, size, replicas)
-        for name in _OPERATIONS
-    ]
+    time = [network_time(machine, tier, name, size, replicas) for name in _OPERATIONS]
     one = np.where(sharded, time[0] + time[1], time[2])
     whole = shape.blocks * one
     overlaps = reduces & (executions.data_par_overlap == 1)
