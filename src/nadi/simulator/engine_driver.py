@@ -148,21 +148,22 @@ def _check_network(system: System) -> None:
 def _program_of_roles(job: Job, system: System) -> tuple[Program, Representatives | None]:
     """Return the program of a job whose ranks share traces, and whom its ranks stand for."""
     found = representatives_of(job, system)
+    if found is None:
+        _refuse_too_many(job, system)
     ranks = range(len(job.traces)) if found is None else found.rank.tolist()
-    _refuse_too_many(job, ranks, system)
     return program_of([job.own_trace(rank) for rank in ranks]), found
 
 
-def _refuse_too_many(job: Job, ranks: Sequence[int], system: System) -> None:
-    """Raise UsageError if so many ranks of a job have to be simulated that it takes too long."""
+def _refuse_too_many(job: Job, system: System) -> None:
+    """Raise UsageError if it takes too long to simulate all ranks of a job."""
     height = {id(trace): trace.nodes.height for trace in dict.fromkeys(job.traces)}
-    nodes = sum(height[id(job.traces[rank])] for rank in ranks)
+    nodes = sum(height[id(trace)] for trace in job.traces)
     if nodes <= _MOST_NODES:
         return
     raise UsageError(
         f"the job of {format_count(len(job.traces))} ranks",
-        f"{format_count(len(ranks))} of them have to be simulated, as their groups stand "
-        f"differently on {system.name or 'the system'} or share links with others: "
+        "all of them have to be simulated, as their groups stand differently on "
+        f"{system.name or 'the system'} or share links with others: "
         f"{format_count(nodes)} operations, where {format_count(_MOST_NODES)} are the most of a "
         "job whose ranks share traces",
         "choose parallel axes that give each group as many ranks in every node (of "
