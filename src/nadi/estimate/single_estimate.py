@@ -163,7 +163,9 @@ def _limits(execution: Execution, costs: StepCosts) -> tuple[Limit, ...]:
               "more micro-batches, more interleaving, or fewer stages"),
         Limit("data parallelism", _first(times.data_parallel),
               f"more bandwidth of network tier {e.data_par_net}, overlap, or fewer replicas"),
-        Limit("offloading", _first(times.forward_offload + times.backward_offload),
+        Limit("offloading", _first(
+            times.forward_offload + times.backward_offload + times.update_offload
+        ),
               "more bandwidth of the second tier, or offloading less"),
     ]  # fmt: skip
     return tuple(sorted((one for one in found if one.seconds > 0), key=lambda one: -one.seconds))
