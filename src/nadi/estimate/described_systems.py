@@ -124,7 +124,13 @@ def _second_tier(system: System) -> MemoryColumns:
                "pool": system.network.num_ranks}[remote.kind]  # fmt: skip
     rate = float(remote.bandwidth) if remote.bandwidth else _NO_LIMIT
     return MemoryColumns(
-        remote.capacity / 2**30, rate, ((0.0, 1.0),), remote.latency / 1e9, sharing, remote.loaded
+        remote.capacity / 2**30,
+        rate,
+        ((0.0, 1.0),),
+        remote.latency / 1e9,
+        sharing,
+        remote.loaded,
+        duplex=True,
     )
 
 

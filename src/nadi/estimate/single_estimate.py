@@ -44,6 +44,8 @@ class Estimate:
         Bytes of each kind of tensor in each memory tier, on one processor.
     limits
         What takes the step's time, most first.
+    rules
+        By which it was estimated.
     lacks
         What it lacks to be possible, as text; empty if it is.
     reason
@@ -62,6 +64,7 @@ class Estimate:
     lacks: str
     reason: str
     statistics: dict[str, float]
+    rules: EstimateRules = DEFAULT
 
     @property
     def seconds(self) -> float:
@@ -126,7 +129,7 @@ def estimate(
         {name: _first(value) for name, value in zip(StepTimes._fields, costs.times, strict=True)},
         _bytes(costs.memory.tier1), _bytes(costs.memory.tier2),
         _limits(execution, costs),
-        reason_text(reason, machine, model, execution, needs), REASONS[reason].name, statistics,
+        reason_text(reason, machine, model, execution, needs), REASONS[reason].name, statistics, rules,
     )  # fmt: skip
 
 

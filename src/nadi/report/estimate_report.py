@@ -39,7 +39,6 @@ _SHORT = {
 def describe_estimate(estimate: Estimate) -> dict[str, Any]:
     """Compute the JSON output; what has no value is null."""
     statistics = estimate.statistics
-    moved = moved_tensors(estimate.execution)
     return {
         "seconds": estimate.seconds,
         "rate": estimate.rate,
@@ -57,8 +56,7 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
         "price_per_hour": estimate.price_per_hour or None,
         "price_per_million_tokens": estimate.price_per_million_tokens or None,
         "currency": estimate.machine.currency if estimate.price_per_hour else None,
-        "tier": tier_words(estimate.machine.mem2) if moved else None,
-        "schedule": schedule_words(moved),
+        "assumed": _assumed(estimate),
         "execution": msgspec.to_builtins(estimate.execution),
         "statistics": {
             name: None if math.isnan(value) else value for name, value in statistics.items()
@@ -106,8 +104,7 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
     print_table(table, console)
     console.print()
     print_table(_memory_table(estimate), console)
-    moved = moved_tensors(estimate.execution)
-    for line in (tier_words(estimate.machine.mem2), *schedule_words(moved)) if moved else ():
+    for line in _assumed(estimate):
         console.print(Text(line))
     console.print()
     columns = {"limit": "left", "share": "right", "what would lift it": "left"}
@@ -122,6 +119,14 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
         console.print(Text(
             f"offloading would be hidden by {needed / 1e9:.4g} GB/s to the second tier"
         ))  # fmt: skip
+
+
+def _assumed(estimate: Estimate) -> list[str]:
+    """Say what is assumed of the second tier, if something lives there."""
+    moved = moved_tensors(estimate.execution)
+    if not moved or estimate.rules.blocks_of_calculon:
+        return []
+    return [tier_words(estimate.machine.mem2), *schedule_words(moved)]
 
 
 def _memory_table(estimate: Estimate) -> Table:

@@ -44,7 +44,7 @@ def describe_placement(study: PlacementStudy) -> dict[str, Any]:
         "ranks": step.simulation.like.size, "system": step.system.name,
         "without_tiers_ns": plain.ns, "with_tiers_ns": step.ns,
         "ratio": step.ns / max(plain.ns, 1), "placement": study.how, "moves": step.moved,
-        "tier": tier_words(step.system.tiers[0]), "schedule": schedule_words(step.moved),
+        "assumed": [tier_words(step.system.tiers[0]), *schedule_words(step.moved)],
         "in_place_interval_ns": [step.low, step.high] if step.high else None,
         "tiers": [_tier(use) for use in step.accounts.tiers],
         "live": _live_lines(study),
