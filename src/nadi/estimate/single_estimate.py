@@ -129,7 +129,8 @@ def estimate(
         {name: _first(value) for name, value in zip(StepTimes._fields, costs.times, strict=True)},
         _bytes(costs.memory.tier1), _bytes(costs.memory.tier2),
         _limits(execution, costs),
-        reason_text(reason, machine, model, execution, needs), REASONS[reason].name, statistics, rules,
+        reason_text(reason, machine, model, execution, needs), REASONS[reason].name, statistics,
+        rules,
     )  # fmt: skip
 
 
