@@ -2,7 +2,7 @@
 
 Each command is stopped at random moments by SIGKILL, by SIGINT, and by a limit of the size of
 files, which ends a write as a full disk does. What it leaves must be whole, or nothing: no file of
-its name, or a folder that is refused. ``tests/hardening`` stops them at writes, one after the other.
+its name, or a folder that is refused. ``tests/hardening`` stops them at each of some writes.
 ``python verification/killed_writers.py [MOMENTS] [SEED]``.
 """
 
