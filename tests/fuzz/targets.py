@@ -33,6 +33,7 @@ from tests.feed.traces import attribute, content as content_of, message
 from tests.fuzz.commands import COMMANDS, try_command
 from tests.fuzz.corpus import device_object, samples
 from tests.fuzz.foreign import try_replay, try_server
+from tests.fuzz.further_commands import FURTHER_COMMANDS
 from tests.fuzz.mutations import HOSTILE_VALUES, changed_value, mutated
 from tests.fuzz.outcome import WRITTEN, check_use
 from tests.fuzz.readers import READERS, try_reader
@@ -416,5 +417,8 @@ TARGETS: dict[str, Callable[[str, Path], bool]] = {
     "server": try_server,
     "replay": try_replay,
     **{name: partial(try_reader, reader) for name, reader in READERS.items()},
-    **{name: partial(try_command, command) for name, command in COMMANDS.items()},
+    **{
+        name: partial(try_command, command)
+        for name, command in (COMMANDS | FURTHER_COMMANDS).items()
+    },
 }

@@ -135,7 +135,7 @@ def test_a_writer_leaves_all_or_nothing(
         assert left(place, whole) == WHOLE
 
 
-def _outputs() -> set[tuple[str, str]]:
+def outputs() -> set[tuple[str, str]]:
     """Give the parameters of all commands that name what is written."""
     return {
         (name, str(one.name))
@@ -167,12 +167,12 @@ def test_each_output_of_each_command_is_tried() -> None:
         tried |= {
             (name, key) for key, value in context.params.items() if str(value).startswith("@")
         }
-    assert tried == _outputs()
+    assert tried == outputs()
 
 
 def test_what_writes_is_declared_so() -> None:
     """An option that says it writes a file, and is not known to, is none that is forgotten."""
-    known = _outputs()
+    known = outputs()
     for name, command in commands():
         for one in command.params:
             says = str(getattr(one, "help", "") or "")

@@ -349,6 +349,8 @@ def _argument(value: Any, shape: Any, kind: Any, strides: Any) -> Any:
             return Unrecorded(kind)  # cut short by the recorder
         kinds = _split(kind[len(_LIST) : -1])
         kinds += [kinds[-1]] * (len(value) - len(kinds)) if kinds else []
+        if len(kinds) != len(value):
+            return Unrecorded(kind)
         strides = strides if len(strides) == len(value) else [[]] * len(value)
         shape = shape if len(shape) == len(value) else [[]] * len(value)
         return [_argument(*one) for one in zip(value, shape, kinds, strides, strict=True)]
