@@ -30,6 +30,7 @@ ASSUMED = {
     "even routing",
     "MPT, FSDP": "flash attention, as the source's settings; ZeRO 3, weights gathered anew for the "
     "backward; full recomputation where it says so; A100 40GB as 80GB, whose rates they have",
+    "Primus, MI325X": "flash attention, even routing; an iteration each",
     "torchtitan, FSDP": "flash attention, ZeRO 3; sequences of 4,096 tokens of Llama 2, of 8,192 "
     "of Llama 3, as its settings; torch.compile; H100 of 96 GB as of 80 GB",
 }
@@ -52,7 +53,8 @@ _NAMES = {
     "qwen3_235b_a22b": "qwen3-235b-a22b", "llama2-7b": "llama2-7b", "llama2-13b": "llama2-13b",
     "llama2-70b": "llama2-70b", "deepseekv3": "deepseek-v3",
 }  # fmt: skip
-_SYSTEMS = {"DGX-H100": "dgx-h100", "DGX-B200": "dgx-b200", "DGX-GB200": "gb200-nvl72"}
+_SYSTEMS = {"DGX-H100": "dgx-h100", "DGX-B200": "dgx-b200", "DGX-GB200": "gb200-nvl72",
+            "DGX-B300": "dgx-b300", "DGX-GB300": "gb300-nvl72"}  # fmt: skip
 _TYPES = {"BF16": "bfloat16", "FP8": "float8_e4m3fn", "MXFP8": "float8_e4m3fn",
           "FP8-CS": "float8_e4m3fn", "FP8-MX": "float8_e4m3fn"}  # fmt: skip
 _JEAN_ZAY = "50 Gb/s"  # four adapters of 100 Gb/s for eight GPUs
@@ -70,6 +72,9 @@ _TITAN = {
     ("2", "7B"): "llama2-7b", ("2", "13B"): "llama2-13b", ("2", "70B"): "llama2-70b",
     ("3", "8B"): "llama3-8b", ("3", "70B"): "llama3-70b", ("3", "405B"): "llama3-405b",
 }  # fmt: skip
+_PRIMUS = {"llama2-70b": "llama2-70b", "mixtral-8x7b": "mixtral-8x7b", "llama3-8b": "llama3-8b",
+           "llama3-70b": "llama3-70b", "llama2-7b": "llama2-7b"}  # fmt: skip
+_WARM_UP = 2  # iterations
 _AGAIN = {"no": "none", "selective op": "selective", "full": "full"}
 _TITAN_SEQUENCE = {"2": 4096, "3": 8192}
 
@@ -221,7 +226,6 @@ def _of_papers(record: dict[str, Any], row: object) -> PublishedRun:
         "megascale-fig9": "no degrees of parallelism",
         "fa2-table1": "no batch of a step",
         "oneflow": "no system file of V100",
-        "primus": "no system file of MI325X",
     }
     known = (text for name, text in reasons.items() if record["id"].startswith(name))
     raise _NotStatedError(next(known, "no step time"))
@@ -256,31 +260,98 @@ def _of_mpt(record: dict[str, Any], row: list[str]) -> PublishedRun:
 
 
 def _of_titan(record: dict[str, Any], row: list[str]) -> PublishedRun:
-    said = {re.sub(r"checkpoi?n?ting", "checkpointing", name): value
+    said = {re.sub(r"checkpoi?n?ting", "checkpointing", name): value.replace(",", "")
             for name, value in zip(record["columns"], row, strict=True)}  # fmt: skip
-    text = " ".join([*record.get("headings", ()), *record.get("context", ())])
-    where = re.search(r"on (\d+) (A100|H100)", text)
-    if "WPS" not in said or not where:
-        raise _NotStatedError("degrees of parallelism in words only")
-    family = re.search(r"llama[ -]?(\d)", text, re.IGNORECASE)
-    size, again = said["Model size"], said["Activation checkpointing"]
-    if not said["WPS"].replace(",", "").isdigit():
+    texts = [*record.get("context", ()), *record.get("headings", ())]
+    told = said | (_of_caption(texts, said) if "TPS/GPU" in said else _of_table(texts, said))
+    again, rate = told["Activation checkpointing"].lower(), told.get("WPS") or told["TPS/GPU"]
+    if not rate.isdigit():
         raise _NotStatedError("out of memory, as measured")
-    if size == "405B":
-        raise _NotStatedError("degrees of parallelism in words only")
     if again not in _AGAIN:
         raise _NotStatedError(f"recomputation of what is called {again}")
-    generation = family[1] if family else "2"
-    ranks, batch = int(where[1]), int(re.sub(r"\[.*", "", said["Batch size"]))
-    sequence = _TITAN_SEQUENCE[generation]
-    plan = {"dp": ranks, "zero": 3, "micro_batch": batch, "global_batch": batch * ranks,
-            "sequence": sequence, "recompute": _AGAIN[again]}  # fmt: skip
-    name = _TITAN[generation, size]
-    seconds = batch * sequence / float(said["WPS"].replace(",", ""))
-    system = "dgx-a100" if where[2] == "A100" else "dgx-h100"
+    generation = told["generation"]
+    name = _TITAN.get((generation, told["Model size"]))
+    if name is None:
+        raise _NotStatedError(f"no description of the model {told['Model size']}")
+    gpu, degrees = told["gpu"], [int(told[axis]) for axis in ("GPUs", "TP", "PP", "CP")]
+    ranks, tp, pp, cp = degrees
+    dp = ranks // (tp * pp * cp)
+    batch = int(re.sub(r"\[.*", "", told["Batch size"]))
+    sequence = int(told.get("Sequence Length") or _TITAN_SEQUENCE[generation])
+    plan = {
+        "tp": tp, "pp": pp, "cp": cp, "dp": dp, "zero": 3, "micro_batch": 1 if pp > 1 else batch,
+        "global_batch": batch * dp, "sequence": sequence, "recompute": _AGAIN[again],
+        "dtype": "float8_e4m3fn" if "float8" in told["how"].lower() else "bfloat16",
+        "schedule": "interleaved" if "Interleaved" in told["how"] else "1f1b",
+        "chunks": 2 if "Interleaved" in told["how"] else 1,
+    }  # fmt: skip
+    seconds = batch * dp * sequence / (float(rate) * ranks)
     return PublishedRun(
-        "torchtitan, FSDP", f"{name} {again}, {ranks} {where[2]}", load_language_model(name),
-        system, plan, seconds,
+        "torchtitan, FSDP", f"{name} {again}, {ranks} {gpu} tp {tp} pp {pp} cp {cp}",
+        load_language_model(name), "dgx-a100" if gpu == "A100" else "dgx-h100", plan, seconds,
+    )  # fmt: skip
+
+
+def _of_table(texts: list[str], said: dict[str, str]) -> dict[str, str]:
+    """Give what the text before a table of sizes says: one axis of data parallel ranks."""
+    text = " ".join(texts)
+    where = re.search(r"on (\d+) (A100|H100)", text)
+    if "WPS" not in said or not where or said["Model size"] == "405B":
+        raise _NotStatedError("degrees of parallelism in words only")
+    family = re.search(r"llama[ -]?([23])\b", text, re.IGNORECASE)
+    return {"GPUs": where[1], "gpu": where[2], "TP": "1", "PP": "1", "CP": "1", "how": "",
+            "generation": family[1] if family else "2"}  # fmt: skip
+
+
+def _of_caption(texts: list[str], said: dict[str, str]) -> dict[str, str]:
+    """Give what a table's caption says, the last one before it, and its rows."""
+    captions = [text for text in texts if text.startswith("**Table")]
+    caption = captions[-1] if captions else ""
+    found = re.search(
+        r"Llama (\d)(?:\.\d)? (\w+) model\. (\d+) GPUs.*?Local batch size (\d+).*?(\w+) activation",
+        caption,
+    )  # fmt: skip
+    if found is None:
+        raise _NotStatedError("degrees of parallelism in words only")
+    rows = " ".join(said.values())
+    if "AsyncTP" in caption + rows or "compile" not in caption + rows:
+        raise _NotStatedError("tensor parallelism tile by tile, or without compilation")
+    generation, size, ranks, batch, again = found.groups()
+    # what rows say comes before what the caption does
+    how = said.get("Techniques", "") if "compile" in rows else f"{rows} {caption}"
+    degrees = {}
+    for axis in ("TP", "PP", "CP"):
+        match = re.search(rf"\b{axis} ?(\d+)", f"{rows} {caption}")
+        degrees[axis] = match[1] if match else "1"
+    selective = {"selective": "selective op", "full": "full"}
+    return {"generation": generation, "Model size": size, "GPUs": ranks, "gpu": "H100",
+            "Batch size": batch, "how": how,
+            "Activation checkpointing": selective.get(again.lower(), again), **degrees}  # fmt: skip
+
+
+def _of_primus(record: dict[str, Any], row: list[Any]) -> PublishedRun:
+    stated = record["config_from_log"]
+    said = dict(zip(record["columns"], row, strict=True))
+    if int(said["iteration"]) <= _WARM_UP:
+        raise _NotStatedError("a first iteration")
+    name = next((name for pattern, name in _PRIMUS.items() if pattern in record["id"]), None)
+    if name is None or "MI325X" not in record["hardware"]:
+        raise _NotStatedError(f"no description of {record['id']}")
+    tp, pp, cp, ep = (int(stated[f"{axis}_parallel_size"]) for axis in (
+        "tensor_model", "pipeline_model", "context", "expert_model"))  # fmt: skip
+    ranks = int(stated["world_size"])
+    sharded = stated["use_torch_fsdp2"] == "True"
+    zero = 3 if sharded else int(stated["use_distributed_optimizer"] == "True")
+    plan = {
+        "tp": tp, "pp": pp, "cp": cp, "dp": ranks // (tp * pp * cp), "ep": ep, "zero": zero,
+        "micro_batch": int(stated["micro_batch_size"]), "sequence": int(stated["seq_length"]),
+        "global_batch": int(stated["global_batch_size"]),
+        "recompute": "full" if stated["recompute_granularity"] == "full" else "none",
+        "dtype": "bfloat16" if stated["fp8"] == "None" else "float8_e4m3fnuz",
+    }  # fmt: skip
+    return PublishedRun(
+        "Primus, MI325X", f"{name} {plan['dtype']} {ranks} MI325X", load_language_model(name),
+        "mi325x-node", plan, float(said["iter_ms"]) / 1000,
     )  # fmt: skip
 
 
@@ -301,6 +372,8 @@ def _reader_of(record: dict[str, Any]) -> Callable[[dict[str, Any], Any], Publis
         return _of_bigscience
     if name.startswith("torchtitan"):
         return _of_titan
+    if "config_from_log" in record and "iter_ms" in columns:
+        return _of_primus
     if re.match(r"arxiv-|mega|fa2-|oneflow|primus", name):
         return _of_papers
     return _of_others
