@@ -84,9 +84,9 @@ def test_who_comes_last_is_no_straggler_if_nobody_waited(tmp_path: Path) -> None
     assert found.ranks["times_last"].to_list() == [1, 0]
 
 
-@pytest.mark.parametrize(("received", "waited"), [(20, 80_000), (120, 0)])
-def test_a_receiver_on_a_thread_waits_for_its_sender_and_never_the_other_way(
-    tmp_path: Path, received: float, waited: int
+@pytest.mark.parametrize(("received", "last", "waited"), [(20, 0, 80_000), (120, 1, 20_000)])
+def test_both_sides_of_a_send_on_threads_wait_for_each_other(
+    tmp_path: Path, received: float, last: int, waited: int
 ) -> None:
     starts, end = {"send": 100.0, "recv": received}, 150
     for rank, (name, start) in enumerate(starts.items()):
@@ -105,10 +105,10 @@ def test_a_receiver_on_a_thread_waits_for_its_sender_and_never_the_other_way(
             node["pid"] = rank
         writer.write(f"_{rank}")
     found = stragglers(nadi.build_graph(nadi.load_job(tmp_path)))
-    rows = [(0, waited, "aten::mm")] if waited else []
+    rows = [(last, waited, "aten::mm")]
     assert found.collectives.select("rank", "waited", "operation").rows() == rows
     by_rank = sorted(found.ranks.select("rank", "caused", "waited").rows())
-    assert by_rank == [(0, waited, 0), (1, 0, waited)]
+    assert by_rank == sorted([(last, waited, 0), (1 - last, 0, waited)])
 
 
 def test_collectives_at_the_borders_of_a_window_are_in_it(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import nadi
 from nadi.whatif import (
     AddDependency,
     Balance,
-    BalancedRanks,
     CutDependencies,
     Fuse,
     Graphed,
@@ -64,7 +63,6 @@ changes = st.one_of(
     st.builds(CutDependencies, st.sampled_from(CUTTABLE), selections),
     st.builds(NoOverhead, selections),
     st.builds(NoGaps),
-    st.builds(BalancedRanks),
     st.builds(OnNetwork, st.floats(1e-3, 1e300, exclude_min=True), times),
 )
 
@@ -100,7 +98,7 @@ def test_every_form_is_tried() -> None:
         ("no-overhead", NoOverhead(Selection(kinds=("device",)))),
         ("no-overhead .", NoOverhead(Selection())),
         ("no-gaps", NoGaps()),
-        ("balanced ranks", BalancedRanks()),
+        ("balanced ranks", Balance()),
         ("network 400GB/s", OnNetwork(400e9)),
         ("network 100Gb/s 5us", OnNetwork(12.5e9, 5_000)),
     ):

@@ -122,7 +122,6 @@ def test_a_rank_does_not_wait_without_arrivals(tmp_path: Path) -> None:
     assert ends(graph, ALL_REDUCE, "cut arrival nccl") == [22, 62, 32]
     limits = {limit.name: limit.step_ns for limit in nadi.whatif.ideal_limits(
         graph, nadi.graph.choose_window(graph, []))}  # fmt: skip
-    assert limits["balanced ranks"] == (23_000 + 63_000 + 33_000) // 3
     assert limits["no communication"] == 51_000
 
 

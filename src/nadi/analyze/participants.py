@@ -17,7 +17,8 @@ class Participants(NamedTuple):
 
     ``hub`` is the vertex of the graph at which the last one that others wait for has entered,
     ``op`` the operation, and ``waits`` whether it waits for that. On devices all wait for each
-    other. On threads (gloo) a sender does not wait, and nobody waits for a receiver.
+    other, and so do both sides of a send. On threads (gloo) the root of a broadcast or scatter does
+    not wait, and only the root of a reduce or gather does.
     """
 
     hub: Ints

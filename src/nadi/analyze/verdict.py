@@ -131,12 +131,12 @@ class Verdict:
     ----------
     bound_by
         One of ``BOUND_BY``: the straggler if there is one, and the window would be at least 5 %
-        shorter without waits between ranks; else the largest part of the critical path. If that is
-        not explained and a device is busy for nine tenths of the window, it is the device, or
-        communication if more than half of that is exposed; if it is under half of the path, the
-        largest part that is explained.
+        shorter with balanced ranks, or the straggler begins so late; else the largest part of the
+        critical path. If that is not explained and a device is busy for nine tenths of the window,
+        it is the device, or communication if more than half of that is exposed; if it is under half
+        of the path, the largest part that is explained.
     length_ns, balanced_ns
-        The length of the window, and without waits between ranks (the same for a single rank).
+        The length of the window, and with balanced ranks (the same if none can be balanced).
     num_steps
         The number of marked steps in it, or 0.
     host_ns, device_ns, communication_ns, unexplained_ns
@@ -212,7 +212,7 @@ def judge(
     path, unexplained, stragglers, communication
         The critical path of the window, and the analyses of it.
     balanced_ns
-        The length of the window without waits between ranks.
+        The length of the window with balanced ranks.
     num_steps
         The number of marked steps in the window.
 
@@ -226,9 +226,10 @@ def judge(
     exposed = sum(rank.exposed for rank in communication) // len(communication)
     idle = _device_idle(graph, window)
     largest = bound_by = _largest(parts, path.length - idle if idle >= 0 else 0, exposed)
-    gain = path.length - balanced_ns
-    if late is not None and late.is_straggler and gain >= WORTH_BALANCING * path.length:
-        bound_by = "straggler"
+    if late is not None and late.is_straggler:
+        cost = max(path.length - balanced_ns, late.began_late_ns)
+        if cost >= WORTH_BALANCING * path.length:
+            bound_by = "straggler"
     by_work = largest in ("device", "communication") and parts[largest] < parts["unexplained"]
     return Verdict(
         bound_by=bound_by,

@@ -23,6 +23,8 @@ gaps on the host, and with balanced ranks.
   scale SELECT FACTOR         multiply the time of operations
   set SELECT TIME             give each operation a time, such as 10us
   remove SELECT               remove operations, their children and their kernels
+  balance SELECT              give each rank the same amount of work
+  balanced ranks              the same of all work
   fuse SELECT                 fuse kernels that follow each other on a stream
   cuda-graph SELECT           launch the kernels of each range with one call
   move SELECT to STREAM       run device work on another stream
@@ -30,7 +32,6 @@ gaps on the host, and with balanced ranks.
   cut KIND SELECT             drop a wait: launch, stream, sync, thread, arrival
   no-overhead [SELECT]        launch device work without overhead
   no-gaps                     remove the time between operations of a thread
-  balanced ranks              each rank takes the mean of what the ranks take without waits
   network BANDWIDTH [LATENCY] reprice communication: 400GB/s 5us
 
 SELECT is a regular expression on names, conditions, or both. Conditions: kind=kernel

@@ -17,7 +17,6 @@ from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.report.what_if_report import describe_interval
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
 from nadi.whatif.balance_change import Balance
-from nadi.whatif.balanced_ranks_change import BalancedRanks
 from nadi.whatif.prediction_intervals import LEVEL
 from nadi.whatif.promising_changes import TriedChange
 from nadi.whatif.scale_and_overhead_changes import NoGaps, Scale
@@ -83,7 +82,6 @@ def _straggler(verdict: Verdict, window: str) -> list[str]:
     late = verdict.late
     if late is None:  # nobody waits: then no straggler bounds the window
         return _host(verdict, window)
-    gain = format_percent(verdict.length_ns - verdict.balanced_ns, verdict.length_ns)
     lateness = format_ns(late.late_ns // max(verdict.num_steps, 1))
     each = " a step" if verdict.num_steps > 1 else f" in {window}"
     if late.is_alone:
@@ -95,7 +93,12 @@ def _straggler(verdict: Verdict, window: str) -> list[str]:
             f"Rank {late.rank} causes most wait time ({share}), and is late by {lateness}{each}: "
             f"{_reason(late, verdict)}."
         )
-    return [f"{first} Balanced ranks would gain {gain}."]
+    return [first if late.begins_late else f"{first} {_balance(verdict)}"]
+
+
+def _balance(verdict: Verdict) -> str:
+    gain = verdict.length_ns - verdict.balanced_ns
+    return f"Balanced ranks would gain {_share(gain, verdict)}."
 
 
 def _reason(late: LateRank, verdict: Verdict) -> str:
@@ -227,8 +230,7 @@ def _late_by_chance(verdict: Verdict) -> list[str]:
     done = late.repeated
     what = "steps" if done.of_steps else "collectives and transfers"
     found = f"rank {late.rank} in {done.times} of {done.repeats} {what}"
-    would = f"Balanced ranks would gain {_share(gain, verdict)}."
-    return [f"No rank is late more than by chance: {found}. {would}"]
+    return [f"No rank is late more than by chance: {found}. {_balance(verdict)}"]
 
 
 def _unexplained(verdict: Verdict, window: str, end: int) -> list[str]:
@@ -292,13 +294,11 @@ def _print_changes(run: Run, console: Console) -> None:
 def _in_words(one: TriedChange) -> str:
     change, about = one.change, _shown(one.about)
     if isinstance(change, Balance):
-        return f"{about or 'all work'} spread evenly over ranks"
+        return f"{about} spread evenly over ranks" if about else str(change)
     if isinstance(change, ScaleWait):
         return f"no {about}"
     if isinstance(change, Scale):
         return f"{about or 'communication'} twice as fast"
-    if isinstance(change, BalancedRanks):
-        return str(change)
     if isinstance(change, NoGaps):
         return "no gaps between operations"
     return "each step in one CUDA graph" if about else "no launch overhead"

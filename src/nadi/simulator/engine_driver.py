@@ -42,6 +42,7 @@ from nadi.simulator.work.program import Program, program_of
 from nadi.simulator.work.recorded_work import nodes_of_job
 from nadi.simulator.work.representatives import Representatives
 from nadi.simulator.work.tier_use import paths_slow_messages, ranks_are_apart
+from nadi.units import format_count
 
 if TYPE_CHECKING:
     from nadi.workload.simulator_nodes import PlayedRank
@@ -147,7 +148,26 @@ def _program_of_roles(job: Job, system: System) -> tuple[Program, Representative
     """Return the program of a job whose ranks share traces, and whom its ranks stand for."""
     found = representatives_of(job, system)
     ranks = range(len(job.traces)) if found is None else found.rank.tolist()
+    _refuse_too_many(job, ranks, system)
     return program_of([job.own_trace(rank) for rank in ranks]), found
+
+
+def _refuse_too_many(job: Job, ranks: Sequence[int], system: System) -> None:
+    """Raise UsageError if so many ranks of a job have to be simulated that it takes too long."""
+    height = {id(trace): trace.nodes.height for trace in dict.fromkeys(job.traces)}
+    nodes = sum(height[id(job.traces[rank])] for rank in ranks)
+    if nodes <= _MOST_NODES:
+        return
+    raise UsageError(
+        f"the job of {format_count(len(job.traces))} ranks",
+        f"{format_count(len(ranks))} of them have to be simulated, as their groups stand "
+        f"differently on {system.name or 'the system'} or share links with others: "
+        f"{format_count(nodes)} operations, where {format_count(_MOST_NODES)} are the most of a "
+        "job whose ranks share traces",
+        "choose parallel axes that give each group as many ranks in every node (of "
+        f"{system.network.dimensions[0].size}) and let pipeline stages begin with a node, or take "
+        "fewer ranks, or write the traces of all ranks (-o FOLDER) and simulate those",
+    )
 
 
 def _program_of_traces(
@@ -354,6 +374,7 @@ def _check_finished(tables: Tables, machine: Machine) -> None:
 
 
 _TOLD = 4
+_MOST_NODES = 500_000  # of ranks that share traces: 15 s, and 1 GB of memory
 _LONGEST = 2.0**60  # ns per rank, with room for contention
 
 

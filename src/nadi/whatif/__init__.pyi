@@ -1,7 +1,6 @@
 """What ``nadi.whatif`` gives; each name is loaded when it is first used."""
 
 from .balance_change import Balance as Balance
-from .balanced_ranks_change import BalancedRanks as BalancedRanks
 from .change_syntax import (
     parse_change as parse_change,
     parse_selection as parse_selection,

@@ -1,8 +1,8 @@
-"""A change that spreads work evenly over ranks."""
+"""The change that work is balanced: as much of it on each rank."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,22 +14,31 @@ from nadi.model.arrays import Bools, Ints
 from nadi.whatif.scale_and_overhead_changes import is_work, later_edges
 from nadi.whatif.selection import Selection, covered, select
 
-__all__ = ["Balance"]
+__all__ = ["Balance", "ranks_wait"]
+
+_ON_DEVICE = (EdgeKind.KERNEL, EdgeKind.MEMORY)
+
+
+def ranks_wait(graph: EventGraph) -> bool:
+    """Return whether a rank may wait for another one in a collective or message."""
+    return bool(((graph.in_src >= 2 * graph.num_ops) & (graph.edge_op >= 0)).any())
 
 
 @dataclass(frozen=True)
 class Balance:
-    """Give each rank the same amount of work in the selected operations; the sum stays.
+    """Each rank does the mean of the ranks' work in the selected operations; the sum stays.
 
-    In each step a rank with more than the mean does its operations in less time, one with less in
-    more. A rank without any takes its share over in all of its work. Communication, latencies and
-    delays stay. Ranks that a condition ``rank=`` leaves out take no part.
+    The mean is that of each stretch between two collectives that all ranks enter, and between
+    steps, of the host and of devices each. A rank with more than the mean does its operations in
+    less time, one with less in more. A rank without any takes its share over in all of its work.
+    Communication, latencies and delays stay, and with them waits for data: a receive still waits
+    for what its sender does first. Ranks that a condition ``rank=`` leaves out take no part.
     """
 
-    selection: Selection
+    selection: Selection = field(default_factory=Selection)
 
     def __str__(self) -> str:
-        return f"balance {self.selection}"
+        return f"balance {self.selection}" if self.selection != Selection() else "balanced ranks"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
         """Return the changed graph; nothing before ``since`` (ns since the origin) changes.
@@ -45,10 +54,15 @@ class Balance:
         own = (graph.edge_op >= 0) & is_work(graph) & later_edges(graph, since)
         own &= (graph.edge_kind != EdgeKind.COMMUNICATION) & ~communicating(graph)[graph.edge_op]
         own &= takes_part[graph.op_trace[graph.edge_op]]
-        selected = own & chosen[graph.edge_op]
         takers = np.flatnonzero(takes_part)
-        where = _Places(graph)
-        spent, whole = (where.sums(edges)[:, takers] for edges in (selected, own))
+        edges = np.flatnonzero(own)
+        stretch, trace = _stretches(graph, edges, takers), graph.op_trace[graph.edge_op[edges]]
+        shape = int(stretch.max(initial=0)) + 1, ranks.size
+        weight, selected = graph.weight[edges], chosen[graph.edge_op[edges]]
+        whole, spent = np.zeros((2, *shape), dtype=np.int64)
+        np.add.at(whole, (stretch, trace), weight)
+        np.add.at(spent, (stretch, trace), np.where(selected, weight, 0))
+        whole, spent = whole[:, takers], spent[:, takers]
         possible = (spent > 0).any(axis=1) & (whole > 0).all(axis=1)
         if takers.size < 2 or not possible.any():
             raise UsageError(
@@ -58,30 +72,51 @@ class Balance:
         mean = spent.mean(axis=1, keepdims=True)
         has_any = spent > 0
         factor = np.where(has_any, mean / np.maximum(spent, 1), 1 + mean / np.maximum(whole, 1))
-        factors = np.ones((possible.size, ranks.size))
+        factors = np.ones(shape)
         factors[np.ix_(possible, takers)] = factor[possible]
-        in_all = np.zeros((possible.size, ranks.size), dtype=np.bool_)
+        in_all = np.zeros(shape, dtype=np.bool_)
         in_all[:, takers] = ~has_any
-        edges = np.flatnonzero(own & (selected | in_all[where.step, where.trace]))
-        weight = graph.weight.copy()
-        at = where.step[edges], where.trace[edges]
-        weight[edges] = np.rint(weight[edges] * factors[at]).astype(np.int64)
-        return graph.with_weights(weight)
+        changed = selected | in_all[stretch, trace]
+        scaled = np.rint(weight * factors[stretch, trace]).astype(np.int64)
+        new = graph.weight.copy()
+        new[edges] = np.where(changed, scaled, weight)
+        return graph.with_weights(new)
 
 
-class _Places:
-    """The step and the rank of each edge."""
+def _stretches(graph: EventGraph, edges: Ints, ranks: Ints) -> Ints:
+    """Assign to each edge the number of its stretch of work, on its host or its devices.
 
-    def __init__(self, graph: EventGraph) -> None:
-        begins = np.array([step.start(graph.time) for step in find_steps(graph)], dtype=np.int64)
-        begun = graph.time[graph.in_src]
-        self.step: Ints = np.maximum(np.searchsorted(begins, begun, side="right") - 1, 0)
-        self.trace: Ints = graph.op_trace[graph.edge_op]
-        self._weight = graph.weight
-        self._shape = max(begins.size, 1), len(graph.job.ranks)
+    Stretches of a rank end where it enters a collective that all of ``ranks`` (positions in the
+    job) enter, and where a step begins. int64, shape (edges,).
+    """
+    begun = graph.time[graph.in_src[edges]]
+    steps = np.array([step.start(graph.time) for step in find_steps(graph)], dtype=np.int64)
+    step = np.searchsorted(steps, begun, side="right")
+    entered = _entered_by_all(graph, ranks)
+    trace = graph.op_trace[graph.edge_op[edges]]
+    met = np.zeros(edges.size, dtype=np.int64)
+    for place, rank in enumerate(ranks.tolist()):
+        mine = trace == rank
+        met[mine] = np.searchsorted(entered[place], begun[mine], side="right")
+    on_device = np.isin(graph.edge_kind[edges], _ON_DEVICE)
+    _, found = np.unique(np.column_stack((met, step, on_device)), axis=0, return_inverse=True)
+    return found.reshape(-1)
 
-    def sums(self, edges: Bools) -> Ints:
-        """Sum the time of edges; int64 ns, shape (steps, ranks)."""
-        found = np.zeros(self._shape, dtype=np.int64)
-        np.add.at(found, (self.step[edges], self.trace[edges]), self._weight[edges])
-        return found
+
+def _entered_by_all(graph: EventGraph, ranks: Ints) -> Ints:
+    """Return when each rank enters the collectives that all of them enter, in order of time.
+
+    Sends and receives are none: one of their ranks does its work first. int64 ns, shape (ranks,
+    collectives).
+    """
+    arriving = np.flatnonzero(graph.edge_kind == EdgeKind.ARRIVAL)
+    op = graph.edge_op[arriving]
+    meets: Bools = ~graph.gather("comm_type", op).is_in(["send", "recv"]).to_numpy()
+    meets &= np.isin(graph.op_trace[op], ranks)
+    arriving, op = arriving[meets], op[meets]
+    hubs, which = np.unique(graph.destinations[arriving], return_inverse=True)
+    entered = np.full((ranks.size, hubs.size), -1, dtype=np.int64)
+    place = np.searchsorted(ranks, graph.op_trace[op])
+    entered[place, which] = graph.time[graph.in_src[arriving]]
+    by_all: Ints = np.sort(entered[:, (entered >= 0).all(axis=0)], axis=1)
+    return by_all

@@ -11,7 +11,6 @@ from typing import Any
 from nadi.errors import Parameter, UsageError, check_kind
 from nadi.units import parse_ns, parse_rate
 from nadi.whatif.balance_change import Balance
-from nadi.whatif.balanced_ranks_change import BalancedRanks
 from nadi.whatif.changes import Change
 from nadi.whatif.dependency_changes import CUTTABLE, AddDependency, CutDependencies
 from nadi.whatif.launch_changes import Fuse, Graphed
@@ -285,10 +284,10 @@ def _no_gaps(text: str) -> NoGaps:
     return NoGaps()
 
 
-def _balanced(text: str) -> BalancedRanks:
+def _balanced(text: str) -> Balance:
     if text != "ranks":
         raise ValueError("does not say what is balanced")
-    return BalancedRanks()
+    return Balance()
 
 
 _PARSERS: dict[str, Callable[[str], Change]] = {

@@ -180,7 +180,8 @@ def _spread(
     """
     if not extent.total or not measured:
         return 0.0, 0.0
-    whole = extent.most if extent.most < inf else max(1.0, 2 * time / measured)
+    # one short operation may take many times as long: that does not make a step so uncertain
+    whole = min(extent.most, max(1.0, 2 * time / measured))
     share = min(time / measured / whole, 1.0)
     squares, count = of_steps
     # an angle changes with its share by 1 / (2 sqrt(x (1 - x))), at ends as 1 % inside

@@ -17,8 +17,7 @@ from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.idle_threads import ThreadWaits, thread_waits
 from nadi.graph.windows import Window
 from nadi.model.kernel_classes import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
-from nadi.whatif.balance_change import Balance
-from nadi.whatif.balanced_ranks_change import BalancedRanks, ranks_wait
+from nadi.whatif.balance_change import Balance, ranks_wait
 from nadi.whatif.changes import Change
 from nadi.whatif.launch_changes import Graphed
 from nadi.whatif.prediction_intervals import Interval
@@ -81,8 +80,8 @@ def best_changes(
     of threads, in each of the two ranges with most of them (a data loader, say), and before each
     of the two operations that most of the others precede; no gaps between operations, unless waits
     are most of these; what another thread does in half of its time; a step in one CUDA graph;
-    balanced ranks; and, where a rank is late, its work spread evenly over all ranks: all of it,
-    and what it does more than the others.
+    balanced ranks; and, where a rank is late, what it does more than the others spread evenly over
+    all ranks.
 
     Parameters
     ----------
@@ -107,19 +106,21 @@ def best_changes(
             continue
         if answer.gain_ns >= max(_LEAST_GAIN * answer.measured_ns, 1):
             tried.append((answer, about))
-            tried = _leading(tried, most)
+            tried = _leading(tried, most, keeps_balance=late is not None)
     return [
         TriedChange(answer.changes[0], about, answer.step_ns, answer.gain_ns, answer.interval)
         for answer, about in tried
     ]
 
 
-def _leading(tried: list[tuple[WhatIf, str]], most: int) -> list[tuple[WhatIf, str]]:
-    """Return those that gain most; of changes for a late rank the best is always among them."""
+def _leading(
+    tried: list[tuple[WhatIf, str]], most: int, *, keeps_balance: bool
+) -> list[tuple[WhatIf, str]]:
+    """Return those that gain most, the best way to spread work over ranks among them if asked."""
     by_gain = sorted(tried, key=lambda one: -one[0].gain_ns)
     kept, rest = by_gain[:most], by_gain[most:]
     balances = [one for one in by_gain if isinstance(one[0].changes[0], Balance)]
-    if balances and balances[0] in rest:
+    if keeps_balance and balances and balances[0] in rest:
         kept[-1] = balances[0]
     return kept
 
@@ -128,9 +129,11 @@ def _candidates(
     graph: EventGraph, path: CriticalPath, late: Excess | None, mark: str
 ) -> Iterator[tuple[Change, str]]:
     if ranks_wait(graph):
-        yield BalancedRanks(), ""
-    if late is not None:
-        yield from _balanced(late)
+        yield Balance(), ""
+    if late is not None and late.kind in ("host op", "kernel") and late.operation.name:
+        # what one rank does more of has to be done by others
+        name = late.operation.name
+        yield Balance(Selection(name=_expression(name, ()))), name
     times = path.by_kind()
     if times["communication"]:
         yield Scale(Selection(kinds=("communication",)), _HALF), ""
@@ -189,14 +192,6 @@ def _faster_threads(graph: EventGraph, path: CriticalPath) -> Iterator[tuple[Cha
                 of_rank = f" of rank {rank}" if several else ""
                 selection = Selection(ranks=ranks, threads=(thread,), kinds=("host",))
                 yield Scale(selection, _HALF), f"thread {thread}{of_rank}"
-
-
-def _balanced(excess: Excess) -> Iterator[tuple[Change, str]]:
-    """Yield work spread over the ranks: what one rank does more of has to be done by others."""
-    yield Balance(Selection()), ""
-    if excess.kind in ("host op", "kernel") and excess.operation.name:
-        name = excess.operation.name
-        yield Balance(Selection(name=_expression(name, ()))), name
 
 
 def _leading_class(kernels: pl.DataFrame) -> Iterator[tuple[Change, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from nadi.graph.windows import Window, choose_window, find_steps
 from nadi.model.notebook_html import notebook_html, times_of
 from nadi.model.schema import DEVICE_WORK
 from nadi.units import as_list, format_ns, format_percent, format_range
-from nadi.whatif.balanced_ranks_change import BalancedRanks, ranks_wait
+from nadi.whatif.balance_change import Balance, ranks_wait
 from nadi.whatif.change_syntax import given_changes, parse_values
 from nadi.whatif.changes import Change, apply_change
 from nadi.whatif.module_selection import describe_parts
@@ -152,10 +152,7 @@ def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = N
     check_kind("graph", graph, EventGraph, "make one with nadi.build_graph(nadi.load_job(...))")
     asked = window or choose_window(graph, find_steps(graph))
     since = asked.start(graph.time)
-    made = tuple(
-        replace(change, window=asked) if isinstance(change, BalancedRanks) else change
-        for change in given_changes(changes)
-    )
+    made = tuple(given_changes(changes))
     replay = replay_graph(_changed(graph, made, since))
     return WhatIf(graph, made, asked, asked.length(graph.time), asked.length(replay.time), replay)
 
@@ -239,7 +236,11 @@ def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
 
 @checked
 def balanced_ns(graph: EventGraph, window: Window) -> int | None:
-    """Return the length of a window with balanced ranks; None if no rank waits for another."""
-    if not ranks_wait(graph):
+    """Return the length of a window with balanced ranks; None if no work can be balanced.
+
+    So it is if no rank waits for another, or if ranks have none in common stretches of the window.
+    """
+    try:
+        return what_if(graph, Balance(), window=window).step_ns if ranks_wait(graph) else None
+    except UsageError:
         return None
-    return what_if(graph, BalancedRanks(), window=window).step_ns

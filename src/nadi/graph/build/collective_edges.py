@@ -13,6 +13,7 @@ from nadi.graph.build.edge_list import Limits, join_edges, join_limits, make_lim
 from nadi.graph.build.rank_vertices import RankOps
 from nadi.graph.event_graph import EdgeKind, Edges, make_edges
 from nadi.kernels.intervals import expand_ranges
+from nadi.link.dependencies.launch_correlation import communication_calls
 from nadi.model.arrays import Bools, Ints
 from nadi.model.trace import Job
 
@@ -47,7 +48,8 @@ class _Parts:
     collective: Ints  # from 0
     rank: Ints  # position in the job
     op: Ints
-    start: Ints
+    call: Ints  # the call around an operation on a thread, or the operation itself
+    start: Ints  # when its rank enters: with the call
     end: Ints
     on_thread: Bools
     arrives: Bools  # whether others wait for it
@@ -88,7 +90,9 @@ def meet(job: Job, ranks: Sequence[RankOps], first_vertex: int, waited: Ints) ->
     leaving = leaving[vertex[leaving] >= 0]
     reached = _times(ranks, parts.rank[leaving], vertex[leaving])
     edges = join_edges([
-        make_edges(2 * parts.op[arriving], hub[arriving], 0, EdgeKind.ARRIVAL, parts.op[arriving]),
+        make_edges(
+            2 * parts.call[arriving], hub[arriving], 0, EdgeKind.ARRIVAL, parts.op[arriving]
+        ),
         make_edges(
             hub[leaving], vertex[leaving], reached - last[leaving], EdgeKind.COMMUNICATION,
             parts.op[leaving],
@@ -106,36 +110,46 @@ def _parts(job: Job, ranks: Sequence[RankOps]) -> _Parts:
     rank = matches["rank"].replace_strict(number_of, return_dtype=pl.Int64).to_numpy()
     node = matches["node"].to_numpy()
     _, collective = np.unique(matches["collective"].to_numpy(), return_inverse=True)
-    op, start, end = np.zeros((3, rank.size), dtype=np.int64)
+    op, call, start, end = np.zeros((4, rank.size), dtype=np.int64)
     on_thread = np.zeros(rank.size, dtype=np.bool_)
     nodes = []
     for number, one in enumerate(ranks):
         mine = np.flatnonzero(rank == number)
-        op[mine], start[mine], end[mine] = one.times(node[mine])
+        op[mine], _, end[mine] = one.times(node[mine])
+        call[mine] = _calls(one, op[mine])
+        start[mine] = one.time_of(2 * call[mine])
         on_thread[mine] = one.trace.nodes["is_cpu"].to_numpy()[node[mine]]
-        nodes.append(one.trace.nodes.select("kind", "comm_type", "src", "dst")[node[mine]])
+        nodes.append(one.trace.nodes.select("comm_type", "src", "dst")[node[mine]])
     in_order = np.argsort(np.argsort(rank, kind="stable"), kind="stable")
     said = pl.concat(nodes)[in_order]
     own_rank = np.array([one.trace.rank for one in ranks])[rank]
     arrives, leaves = _roles(said, own_rank, on_thread)
-    return _Parts(collective, rank, op, start, end, on_thread, arrives, leaves)
+    return _Parts(collective, rank, op, call, start, end, on_thread, arrives, leaves)
+
+
+def _calls(rank: RankOps, op: Ints) -> Ints:
+    """Return the call of communication around each operation, or the operation itself.
+
+    gloo posts a send or receive before the range of its work begins.
+    """
+    calls = communication_calls(rank.trace)[rank.rows]
+    around = rank.parent[op - rank.first_op]
+    return np.where((around >= 0) & calls[np.maximum(around - rank.first_op, 0)], around, op)
 
 
 def _roles(said: pl.DataFrame, own_rank: Ints, on_thread: Bools) -> tuple[Bools, Bools]:
     """Return which parts others wait for, and which wait for others.
 
-    On threads (gloo) all ranks wait for a root that sends, a root that receives waits for all
-    ranks, and a receiver waits for its sender. On devices (NCCL) data passes through all ranks,
-    and a send ends when it has been received: all ranks wait for each other.
+    On threads (gloo) all ranks wait for a root that sends, and a root that receives waits for all
+    ranks. A send ends when it has been received, and on devices (NCCL) data passes through all
+    ranks: there all wait for each other.
     """
     comm_type = said["comm_type"]
     src, dst = said["src"].to_numpy(), said["dst"].to_numpy()
     from_root = comm_type.is_in(["broadcast", "scatter"]).to_numpy() & (src >= 0) & on_thread
     to_root = comm_type.is_in(["reduce", "gather"]).to_numpy() & (dst >= 0) & on_thread
-    sends = (said["kind"] == "COMM_SEND").to_numpy() & on_thread
-    receives = (said["kind"] == "COMM_RECV").to_numpy() & on_thread
-    arrives = ~receives & ~(from_root & (own_rank != src))
-    leaves = ~sends & ~(from_root & (own_rank == src)) & ~(to_root & (own_rank != dst))
+    arrives = ~(from_root & (own_rank != src))
+    leaves = ~(from_root & (own_rank == src)) & ~(to_root & (own_rank != dst))
     return arrives, leaves
 
 

@@ -502,7 +502,8 @@ def _alike(system: System, groups: _Groups) -> Ints:
     found: dict[Hashable, int] = {}
     of_group = [0]
     for number, members in enumerate(groups.members[1:], 1):
-        of_group.append(found.setdefault(rules.standing(system.network, members), number))
+        (standing,) = rules.standing(system.network, members[None])
+        of_group.append(found.setdefault(standing, number))
     return np.array(of_group, dtype=np.int64)
 
 
