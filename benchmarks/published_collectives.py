@@ -198,6 +198,8 @@ def source_of(record: dict[str, Any]) -> Source | None:
     system = next((name for part, name in _OF_GPU.items() if part in gpu), "")
     if not system or not isinstance(ranks, int) or ranks < 2:
         return None
+    if re.search("EFA|TCPX", f"{hardware.get('inter_node')} {hardware.get('nics')}"):
+        return None  # a network that no system file describes
     try:
         table_of(record, ranks)
         nadi.load_system(system, ranks)
