@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nadi.analyze.exposed_communication import RankCommunication
 from nadi.analyze.overlapping_work import Meanwhile, device_work, work_meanwhile
+from nadi.analyze.rank_activity import RankCommunication
 from nadi.analyze.rank_excess import EXPLAINS, Excess, find_excess
 from nadi.analyze.straggler_test import RepeatedLateness, lateness_over_repeats
 from nadi.analyze.stragglers import Stragglers

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nadi.analyze.explained_time import Explained
-from nadi.analyze.exposed_communication import RankCommunication
+from nadi.analyze.rank_activity import RankCommunication
 from nadi.analyze.stragglers import Stragglers
 from nadi.analyze.unexplained_time import UnexplainedPath
 from nadi.analyze.verdict import Verdict, judge
