@@ -20,9 +20,9 @@ import msgspec
 from _measure import SHARED, peak_memory_mb
 
 import nadi
-from nadi.pipeline import PlainStep, TierGrid, TierKind, plain_step, sweep_tiers, with_room
+from nadi.pipeline import PlainStep, TierGrid, plain_step, sweep_tiers, with_room
 from nadi.placement import ByRoom
-from nadi.simulator import System, live_memory
+from nadi.simulator import System, live_memory, second_tier
 
 GIB = 1 << 30
 PLAN = {"tp": 8, "pp": 4, "dp": 2, "sequence": 4096, "global_batch": 32}
@@ -37,7 +37,7 @@ def cpu_seconds() -> float:
 
 
 def with_tier(system: System, memory: int) -> System:
-    return with_room(msgspec.structs.replace(system, tiers=(TierKind(64.0).tier,)), memory)
+    return with_room(msgspec.structs.replace(system, tiers=(second_tier(64.0),)), memory)
 
 
 def place(job: nadi.Job, name: str, part: float = 0.0) -> tuple[PlainStep, System]:

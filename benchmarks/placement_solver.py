@@ -20,10 +20,11 @@ from _measure import SHARED, peak_memory_mb
 
 import nadi
 from nadi.load import read_job
-from nadi.pipeline.placed_steps import PlainStep, TierKind, plain_step
+from nadi.pipeline.placed_steps import PlainStep, plain_step
 from nadi.placement import BySolver
 from nadi.placement.placement_case import case_of_tensors, most_bytes
 from nadi.placement.placement_choice import ByRoom, rooms_of
+from nadi.simulator import second_tier
 
 PLAN = {"tp": 8, "pp": 8, "global_batch": 16, "micro_batch": 1, "sequence": 4096}
 BUFFERS = 16 / 15  # of the first tier, that are not left for tensors
@@ -50,7 +51,7 @@ def compare(name: str, plain: PlainStep, bandwidth: float) -> None:
     lives = sum(one.table.height for one in tensors)
     for room in (0.9, 0.7, 0.5):
         system = msgspec.structs.replace(
-            plain.system, tiers=(TierKind(bandwidth).tier,), memory_paths=(),
+            plain.system, tiers=(second_tier(bandwidth),), memory_paths=(),
             memory_capacity=int(most * room * BUFFERS),
         )  # fmt: skip
         staging = plain.staging(system)

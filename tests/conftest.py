@@ -82,7 +82,7 @@ def demo_run(demo_folder: Path) -> nadi.pipeline.Run:
     return nadi.run(demo_folder)
 
 
-_DEMOS_READ: dict[tuple[bool, bool], tuple[nadi.Job, list[recordings.ReadRank]]] = {}
+_DEMOS_READ: dict[tuple[str, bool, bool], tuple[nadi.Job, list[recordings.ReadRank]]] = {}
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def demo_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> tuple[nadi.Job, list[recordings.ReadRank]]:
         if [Path(path).resolve() for path in paths] != [DEMO]:
             return read(*paths, force=force, tensors=tensors, **others)
-        key = force, tensors
+        key = str(paths[0]), force, tensors  # messages name files as they were given
         if key not in _DEMOS_READ:
             _DEMOS_READ[key] = read(*paths, force=force, tensors=tensors)
         return _DEMOS_READ[key]

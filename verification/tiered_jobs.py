@@ -29,13 +29,13 @@ from nadi.model.operand_columns import AttributesWithOperands
 from nadi.pipeline import (
     PlainStep,
     TierGrid,
-    TierKind,
     describe_step,
     plain_step,
     sweep_tiers,
     with_bandwidth,
 )
 from nadi.placement import ByRoom, ByRules, Staging, live_bytes, parse_rules
+from nadi.simulator import second_tier
 
 RECORDINGS = ("cpu_ddp4", "cpu_transformer4", "gpu_resnet_pair")
 GENERATED = {
@@ -76,7 +76,7 @@ def unlimited(checks: Checks) -> None:
     """Compare steps with room for all with steps without tiers."""
     for name, plain in jobs():
         there = msgspec.structs.replace(
-            plain.system, tiers=(TierKind(64.0).tier,), memory_capacity=1 << 50
+            plain.system, tiers=(second_tier(64.0),), memory_capacity=1 << 50
         )
         staging = plain.staging(there)
         for placer in (ByRoom(), ByRules(parse_rules("*=hbm"))):
@@ -90,7 +90,7 @@ def unlimited(checks: Checks) -> None:
 def conserved(checks: Checks) -> None:
     """Look at every moment of placed jobs."""
     for name, plain in jobs():
-        there = msgspec.structs.replace(plain.system, tiers=(TierKind(64.0).tier,))
+        there = msgspec.structs.replace(plain.system, tiers=(second_tier(64.0),))
         placer = ByRules(parse_rules(",".join(f"{role}=cxl" for role in ROLES)))
         tier = plain.chosen(placer, there, Staging(0))
         total = max(one.table["bytes"].max() for one in plain.tensors.traces)
@@ -163,7 +163,7 @@ def slower(checks: Checks) -> None:
     """Vary bandwidth, latency and room, one after the other."""
     for name, plain in jobs():
         peak = max(int((one.table["bytes"]).sum()) for one in plain.tensors.traces)
-        there = msgspec.structs.replace(plain.system, tiers=(TierKind(64.0).tier,))
+        there = msgspec.structs.replace(plain.system, tiers=(second_tier(64.0),))
         placer = ByRules(parse_rules("*=cxl"))
         staging = Staging(max(peak // 50, 1))
         tier = plain.chosen(placer, there, staging)
@@ -194,10 +194,6 @@ _EDGES = (
     "the backward of the last layers follows at once, so their activations stay; an estimate moves "
     "those of all layers alike"
 )
-_AT_THE_END = (
-    "the job updates all weights in one operation at the end, and sums gradients in each "
-    "micro-batch; an estimate spreads the moves of a step over the backward of all layers"
-)
 _AT_ONCE = (
     "the first weights are loaded when the step begins and those that were updated stored when it "
     "ends, with nothing beside; an estimate has neither"
@@ -215,18 +211,17 @@ def offload(checks: Checks) -> None:
         without = estimate(step.model, step.machine, step.execution).seconds
         for role in ("weights", "activations", "optimizer"):
             for rate in RATES:
-                own = msgspec.structs.replace(TierKind(rate).tier, loaded=None)
+                own = msgspec.structs.replace(second_tier(rate), loaded=None)
                 there = msgspec.structs.replace(plain.system, tiers=(own,))
                 machine = msgspec.structs.replace(step.machine, mem2=msgspec.structs.replace(
-                    step.machine.mem2, GiB=1e6, GBps=rate, latency=own.latency / 1e9,
+                    step.machine.mem2, GiB=1e6, GBps=rate, latency=own.latency / 1e9, duplex=True,
                 ))  # fmt: skip
                 execution = execution_of_plan(
                     step.plan, machine, has_experts=False, overlap="none", offload=[role]
                 )
                 estimated = estimate(step.model, machine, execution).seconds / without
-                rules = f"{role}=cxl" + (",gradients=cxl" if role == "optimizer" else "")
                 staging = plain.staging(there)
-                tier = plain.chosen(ByRules(parse_rules(rules)), there, staging)
+                tier = plain.chosen(ByRules(parse_rules(f"{role}=cxl")), there, staging)
                 placed = plain.placed(tier, there, staging)
                 ratio = placed.ns / plain.ns
                 bytes_moved = max(int(moves.bytes.sum()) for moves in placed.placed.moves)
@@ -249,8 +244,6 @@ def _count(
         tally.add(rule=_EDGES)
     elif role == "weights" and estimated < ratio <= estimated + 0.5 * whole:
         tally.add(rule=_AT_ONCE)
-    elif role == "optimizer" and estimated < ratio <= 1 + whole:
-        tally.add(rule=_AT_THE_END)
     else:
         tally.add(detail=text)
 

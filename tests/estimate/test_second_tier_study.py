@@ -15,14 +15,15 @@ from nadi.estimate import (
     CALCULON,
     MachineDescription,
     SearchSpace,
-    SecondTier,
     TierStudy,
     estimate,
     search_space,
     study_second_tier,
 )
 from nadi.estimate.estimate_rules import DEFAULT
+from nadi.estimate.machine_description import columns_of_tier
 from nadi.pipeline import TierQuestion, search, study_second_tiers
+from nadi.simulator import second_tier
 from tests.amounts import examples
 from tests.estimate.described import machine, machines, model, read
 
@@ -52,7 +53,7 @@ def test_more_bandwidth_or_capacity_is_never_slower(
     system: dict[str, Any], tier1: float, latency: float, shared: int
 ) -> None:
     space = small_space(machine(system), tier1)
-    kind = SecondTier(latency, shared)
+    kind = second_tier(1.0, latency=latency * 1e9, shared_by=shared)
     found = study_second_tier(space, [8, 64], [0.01, 0.1, 1000], kind)
     rates = np.array([[one.rate if one else 0.0 for one in row] for row in found.best])
     least = found.without.rate if found.without else 0.0
@@ -86,17 +87,17 @@ def test_each_point_is_the_fastest_of_a_search(rules: Any) -> None:
     told = machine()
     few = FEW | {"datatype": ["bfloat16"], "fused_activation": [rules is CALCULON]}
     described = msgspec.structs.replace(
-        told, mem1=msgspec.structs.replace(told.mem1, GiB=9.0),
+        told, mem1=msgspec.structs.replace(told.mem1, GiB=8.0),
         mem2=msgspec.structs.replace(told.mem2, GiB=1.0),
     )  # fmt: skip
     sizes = model(read("model") | {"num_blocks": 6, "hidden": 6144, "attn_heads": 48})
-    kind = SecondTier(1e-6, 2, 250.0, 4096.0)
+    kind = second_tier(1.0, latency=1e3, shared_by=2)
     space = search_space(sizes, described, 8, 16, few, rules=rules)
     found = study_second_tier(space, [8, 128], [30, 500], kind)
     assert any(one and one.moved for row in found.best for one in row)
     for size, row in zip(found.capacities, found.best, strict=True):
         for bandwidth, one in zip(found.bandwidths, row, strict=True):
-            tier = msgspec.structs.replace(kind.tier(described, bandwidth), GiB=size)
+            tier = msgspec.structs.replace(columns_of_tier(described, kind, bandwidth), GiB=size)
             here = msgspec.structs.replace(described, mem2=tier)
             alone = search(search_space(sizes, here, 8, 16, few, rules=rules), top=1).best
             assert (one is None) == (not alone)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
@@ -14,11 +15,13 @@ from nadi.generate.job_rows import RowList, Work
 from nadi.generate.row_operands import Operand, Operands
 from nadi.generate.row_traces import StepOrder, trace_of_rows
 from nadi.model.trace import Trace
-from nadi.pipeline.placed_steps import PlacedStep, PlainStep, TierKind, plain_step
+from nadi.pipeline.placed_steps import PlacedStep, PlainStep, plain_step
 from nadi.placement.placed_tensors import TraceTensors
+from nadi.placement.placement_choice import ByRules, parse_rules
 from nadi.placement.staged_moves import Staging, staged_moves
 from nadi.placement.tier_accounts import live_bytes
 from nadi.placement.tiered_jobs import TieredJob
+from nadi.simulator.machine.memory_tiers import second_tier
 from nadi.simulator.machine.system import System
 from nadi.simulator.results.memory_accounts import row_times
 from tests.amounts import examples
@@ -58,7 +61,7 @@ def steps(draw: st.DrawFn, least: int = 1) -> Trace:
 
 def system(rate: float = 64.0, latency: float = 250.0) -> System:
     machine = nadi.load_system("dgx-h100", 1)
-    tier = TierKind(rate, latency=latency, outstanding=1e6).tier
+    tier = second_tier(rate, latency=latency, outstanding=1e6)
     return msgspec.structs.replace(machine, tiers=(msgspec.structs.replace(tier, loaded=None),))
 
 
@@ -178,3 +181,26 @@ def test_the_interval_of_work_in_place_holds_its_time(trace: Trace, room: int) -
     plain, tensors = plain_of(trace)
     step = placed(plain, below(tensors), Staging(room * _PART, 3, in_place=True), system())
     assert plain.ns <= step.low <= step.ns <= step.high
+
+
+def test_a_part_is_loaded_while_another_is_stored() -> None:
+    """By hand: moves of a full duplex tier overlap in the update, those of half duplex do not."""
+    plan = {"tp": 4, "dp": 2, "sequence": 1024, "global_batch": 2}
+    job = nadi.llm_job("llama3-8b", **plan)
+    plain = plain_step(job, nadi.load_system("dgx-h100", 8))
+    rules = ByRules(parse_rules("optimizer=cxl"))
+    exposed = {}
+    for duplex in (True, False):
+        for buffers in (2 << 30, 8 << 30):
+            tier = msgspec.structs.replace(second_tier(32.0), duplex=duplex)
+            system = msgspec.structs.replace(plain.system, tiers=(tier,))
+            staging = plain.staging(system, buffers)
+            step = plain.placed(plain.chosen(rules, system, staging), system, staging)
+            exposed[duplex, buffers] = step.ns - plain.ns
+            moves = step.placed.moves[0]
+            moved = int(moves.bytes[~moves.is_store].sum())
+    one_way = moved / 32.0  # ns
+    assert exposed[True, 2 << 30] == pytest.approx(one_way, rel=0.06)
+    assert exposed[False, 2 << 30] == pytest.approx(2 * one_way, rel=0.06)
+    for duplex in (True, False):  # more buffers read further ahead
+        assert exposed[duplex, 8 << 30] <= exposed[duplex, 2 << 30] * 1.001

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 import nadi
 from nadi.cli import main
 from nadi.errors import UsageError
-from nadi.pipeline.placed_steps import PlainStep, TierKind, plain_step
+from nadi.pipeline.placed_steps import PlainStep, plain_step
 from nadi.placement import BySolver
 from nadi.placement.placement_case import (
     PlacementCase,
@@ -26,6 +26,7 @@ from nadi.placement.placement_case import (
 from nadi.placement.placement_choice import ByRoom, TierRoom, moves_ever, rooms_of
 from nadi.placement.placement_program import MOVES, placement_program
 from nadi.placement.placement_solver import solve_case
+from nadi.simulator.machine.memory_tiers import second_tier
 from tests.amounts import examples
 from tests.reference.placements import best_cost, lacking, least_lacking
 
@@ -151,7 +152,7 @@ def test_a_generated_job_is_placed_no_worse_than_by_room() -> None:
     costs = []
     for memory, rate in ((100, 64.0), (60, 64.0), (60, 512.0)):
         system = msgspec.structs.replace(
-            plain.system, tiers=(TierKind(rate).tier,), memory_capacity=memory << 30
+            plain.system, tiers=(second_tier(rate),), memory_capacity=memory << 30
         )
         staging = plain.staging(system)
         rooms = rooms_of(system, staging.buffers)
@@ -186,7 +187,7 @@ def test_equal_tensors_are_one_column() -> None:
 def test_a_recording_is_placed(demo_folder: Path) -> None:
     plain = plain_step(nadi.load.read_job(str(demo_folder)), nadi.load_system("dgx-h100", 4))
     most = max(most_bytes(case_of_tensors(one)) for one in plain.tensors.traces)
-    system = msgspec.structs.replace(plain.system, tiers=(TierKind(1.0).tier,))
+    system = msgspec.structs.replace(plain.system, tiers=(second_tier(1.0),))
     rooms = (TierRoom("hbm", 0.8 * most), *rooms_of(system)[1:])
     for one, found in zip(
         plain.tensors.traces, BySolver(2.0).solve(plain.tensors, rooms), strict=True

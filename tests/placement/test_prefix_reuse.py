@@ -13,9 +13,10 @@ from hypothesis import given, settings, strategies as st
 import nadi
 from nadi.errors import UsageError
 from nadi.generate import LanguageModel
-from nadi.pipeline.placed_steps import PlacedStep, PlainStep, TierKind, plain_step
+from nadi.pipeline.placed_steps import PlacedStep, PlainStep, plain_step
 from nadi.placement.placement_choice import ByRoom, ByRules, parse_rules, rooms_of
 from nadi.placement.prefix_copies import holders_of_copies, replicas_of
+from nadi.simulator.machine.memory_tiers import second_tier
 from nadi.simulator.machine.system import System
 from tests.amounts import examples
 
@@ -33,7 +34,7 @@ def plain_of(**plan: Any) -> PlainStep:
 
 
 def with_pool(plain: PlainStep, rate: float = 64.0, capacity: int = 0, ranks: int = 1) -> System:
-    tier = TierKind(rate, capacity, shared_by=ranks).tier
+    tier = second_tier(rate, capacity, shared_by=ranks)
     return msgspec.structs.replace(plain.system, tiers=(tier,))
 
 

@@ -226,6 +226,28 @@ def test_a_collective_of_all_ranks_of_several_stages_needs_all_ranks() -> None:
     assert done.cycles.tolist() == nadi.simulate(of_all_ranks(job), done.system).cycles.tolist()
 
 
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [("dgx-h100", {"tp": 4, "dp": 8}), ("dgx-h100", {"tp": 2, "pp": 2, "dp": 8, "zero": 3}),
+     ("mi300x-node", {"tp": 4, "pp": 2, "dp": 8}), ("gb200-nvl72", {"tp": 8, "dp": 18})],
+)  # fmt: skip
+def test_groups_of_several_members_a_node_need_one_rank_of_each_stage(
+    name: str, plan: dict[str, int]
+) -> None:
+    job = nadi.llm_job("gpt3-125m" if plan["tp"] < 8 else "llama3-8b", sequence=512, **plan)
+    system = nadi.load_system(name, len(job.traces))
+    done = nadi.simulate(job, system)
+    assert done.program.num_ranks == plan.get("pp", 1)
+    if len(job.traces) < 64:
+        assert done.cycles.tolist() == nadi.simulate(of_all_ranks(job), system).cycles.tolist()
+
+
+def test_a_job_of_too_many_ranks_that_differ_is_refused() -> None:
+    job = nadi.llm_job("gpt3-125m", tp=4, pp=4, dp=1023)
+    with pytest.raises(UsageError, match=r"all of them have to be simulated.* in every node"):
+        nadi.simulate(job, nadi.load_system("dgx-h100", 4 * 4 * 1023))
+
+
 def test_groups_along_axes() -> None:
     sizes = {"tp": 2, "dp": 3, "pp": 2}
     assert groups_along(sizes, ["dp"]).tolist() == [[0, 2, 4], [1, 3, 5], [6, 8, 10], [7, 9, 11]]

@@ -14,7 +14,7 @@ from nadi.cli.shared_options import AsJson, Overwrite, output_console
 from nadi.errors import Parameter, UsageError
 
 if TYPE_CHECKING:
-    from nadi.estimate.second_tier_study import SecondTier
+    from nadi.simulator.machine.memory_tiers import MemoryTier
 
 __all__ = ["HELP", "command"]
 
@@ -219,8 +219,8 @@ def _sharings(text: str) -> tuple[int, ...]:
     return tuple(map(int, found))
 
 
-def _kind(latency: str, outstanding: int, sharings: tuple[int, ...]) -> SecondTier:
-    from nadi.estimate.second_tier_study import SecondTier
+def _kind(latency: str, outstanding: int, sharings: tuple[int, ...]) -> MemoryTier:
+    from nadi.simulator.machine.memory_tiers import second_tier
     from nadi.units import parse_ns
 
     try:
@@ -228,4 +228,4 @@ def _kind(latency: str, outstanding: int, sharings: tuple[int, ...]) -> SecondTi
     except ValueError as error:
         raise UsageError(Parameter("latency", latency), str(error), "such as 250ns") from None
     ranks = sharings[0] if sharings else 1
-    return SecondTier(idle / 1e9, ranks, float(idle), float(outstanding))
+    return second_tier(1.0, 0, float(idle), float(outstanding), ranks)

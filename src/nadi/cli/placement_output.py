@@ -10,11 +10,12 @@ from nadi.cli.shared_options import output_console
 from nadi.errors import Parameter, UsageError
 
 if TYPE_CHECKING:
-    from nadi.pipeline.placed_steps import TierKind
     from nadi.pipeline.placement_studies import PlacementQuestion
+    from nadi.simulator.machine.memory_tiers import MemoryTier
 
 __all__ = ["PlacedWishes", "study_trace"]
 
+_GBPS = 64.0
 _USUAL = ("", "250ns", 4096, ())  # of a tier, where nothing is said
 
 
@@ -94,17 +95,19 @@ def _question(wishes: PlacedWishes) -> PlacementQuestion:
             Parameter("bandwidth", bandwidth), "a tier needs a bandwidth", "give more than 0"
         )
     buffers = sizes("buffers", wishes.buffers)
-    latencies, kind = _kind(wishes)
+    latencies, tier = _tier(wishes, rates[0] if rates else _GBPS)
     return PlacementQuestion(
         wishes.place, rates, sizes("capacity", capacity), sizes("memory", wishes.memory),
-        sharings, latencies, kind, buffers[0] if buffers else 0, wishes.prefetch, wishes.in_place,
+        sharings, latencies, tier, buffers[0] if buffers else 0, wishes.prefetch, wishes.in_place,
     )  # fmt: skip
 
 
-def _kind(wishes: PlacedWishes) -> tuple[tuple[float, ...], TierKind | None]:
+def _tier(
+    wishes: PlacedWishes, rate: float
+) -> tuple[tuple[float, ...], MemoryTier | None]:  # fmt: skip
     """Return latencies of the tier, and what options say of it; nothing if they say nothing."""
     from nadi.cli.amount_lists import names_in
-    from nadi.pipeline.placed_steps import TierKind
+    from nadi.simulator.machine.memory_tiers import second_tier
     from nadi.units import parse_ns
 
     bandwidth, _, latency, outstanding, sharings = wishes.tier
@@ -115,4 +118,4 @@ def _kind(wishes: PlacedWishes) -> tuple[tuple[float, ...], TierKind | None]:
     except ValueError as error:
         raise UsageError(Parameter("latency", latency), str(error), "such as 250ns") from None
     ranks = sharings[0] if sharings else 1
-    return latencies, TierKind(0.0, 0, latencies[0], float(outstanding), ranks)
+    return latencies, second_tier(rate, 0, latencies[0], float(outstanding), ranks)

@@ -19,7 +19,6 @@ from .search_layouts import SearchSpace as SearchSpace, search_space as search_s
 from .search_results import RankedExecution as RankedExecution, SearchResult as SearchResult
 from .second_tier_study import (
     BreakEven as BreakEven,
-    SecondTier as SecondTier,
     StudiedExecution as StudiedExecution,
     TierStudy as TierStudy,
     study_second_tier as study_second_tier,

@@ -11,7 +11,7 @@ from nadi.estimate.execution import ELEMENT_BYTES
 from nadi.estimate.machine_description import (
     Engine,
     MachineDescription,
-    MemoryTier,
+    MemoryColumns,
     NestedNetwork,
     NetworkDimension,
     NetworkOps,
@@ -98,7 +98,7 @@ def machine_of_system(system: System) -> MachineDescription:
     return MachineDescription(
         matrix=_engines(device, is_matrix=True),
         vector=_engines(device, is_matrix=False),
-        mem1=MemoryTier(
+        mem1=MemoryColumns(
             system.memory_capacity / 2**30, compute.memory_bandwidth / 1e9, _memory_steps(device)
         ),
         mem2=_second_tier(system),
@@ -113,39 +113,55 @@ def machine_of_system(system: System) -> MachineDescription:
     )  # fmt: skip
 
 
-def _second_tier(system: System) -> MemoryTier:
+def _second_tier(system: System) -> MemoryColumns:
     """Give the remote memory, of one rank or of several, or else the first of the tiers."""
     remote = system.remote_memory
     if remote.kind == "none" and system.tiers:
         return _first_tier(system)
     if not remote.capacity or remote.kind == "none":
-        return MemoryTier(0.0, 1.0, ((0.0, 1.0),))
+        return MemoryColumns(0.0, 1.0, ((0.0, 1.0),))
     sharing = {"per-rank": 1, "per-node": remote.ranks_per_node,
                "pool": system.network.num_ranks}[remote.kind]  # fmt: skip
     rate = float(remote.bandwidth) if remote.bandwidth else _NO_LIMIT
-    return MemoryTier(
-        remote.capacity / 2**30, rate, ((0.0, 1.0),), remote.latency / 1e9, sharing, remote.loaded
+    return MemoryColumns(
+        remote.capacity / 2**30,
+        rate,
+        ((0.0, 1.0),),
+        remote.latency / 1e9,
+        sharing,
+        remote.loaded,
+        duplex=True,
     )
 
 
-def _first_tier(system: System) -> MemoryTier:
-    """Give the first tier: with the slower of reads and writes, as its ports and path allow."""
+def _first_tier(system: System) -> MemoryColumns:
+    """Give the first tier, with what its ports and path allow."""
     tier = system.tiers[0]
     sharing = min(tier.shared_by or system.network.num_ranks, system.network.num_ranks)
-    limits = [tier.read_bandwidth, tier.write_bandwidth]
-    if tier.ports:
-        limits += [sharing * tier.port_read_bandwidth, sharing * tier.port_write_bandwidth]
-    path = next((one for one in system.memory_paths if one.name == tier.path), None)
-    if path is not None:
-        links = max(sharing / path.shared_by, 1.0)
-        limits += [links * path.read_bandwidth, links * path.write_bandwidth]
-    rate = min((limit for limit in limits if limit), default=_NO_LIMIT)
+    path = system.path_of(tier)
+    links = sharing / path.shared_by if path else 0.0
+    links = max(links, 1.0)
+    rates = []
+    for device, port, way in (
+        (tier.read_bandwidth, tier.port_read_bandwidth, path.read_bandwidth if path else 0.0),
+        (tier.write_bandwidth, tier.port_write_bandwidth, path.write_bandwidth if path else 0.0),
+    ):
+        limits = (device, sharing * port if tier.ports else 0.0, links * way)
+        rates.append(min((limit for limit in limits if limit), default=_NO_LIMIT))
     loaded = tier.loaded and msgspec.structs.replace(
         tier.loaded, read_gbps=tier.devices * tier.loaded.read_gbps,
         write_gbps=tier.devices * tier.loaded.write_gbps,
     )  # fmt: skip
-    return MemoryTier(
-        tier.capacity / 2**30, rate, ((0.0, 1.0),), tier.latency / 1e9, sharing, loaded
+    return MemoryColumns(
+        tier.capacity / 2**30,
+        rates[0],
+        ((0.0, 1.0),),
+        tier.latency / 1e9,
+        sharing,
+        loaded,
+        tier.duplex,
+        rates[1],
+        tier.name,
     )
 
 

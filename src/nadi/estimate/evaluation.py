@@ -20,7 +20,7 @@ from nadi.estimate.execution import Executions
 from nadi.estimate.feasibility import REASONS, capacity_reasons, shape_reasons
 from nadi.estimate.generated_blocks import generated_costs
 from nadi.estimate.generated_step import generated_step
-from nadi.estimate.machine_description import MachineDescription, MemoryTier
+from nadi.estimate.machine_description import MachineDescription, MemoryColumns
 from nadi.estimate.step_costs import StepCosts, step_costs
 from nadi.estimate.step_ends import step_ends
 from nadi.model.arrays import Floats, Ints
@@ -59,7 +59,7 @@ def evaluate(
 
 
 def evaluate_tiers(
-    model: ModelDescription, machine: MachineDescription, tiers: Sequence[MemoryTier],
+    model: ModelDescription, machine: MachineDescription, tiers: Sequence[MemoryColumns],
     executions: Executions, rules: EstimateRules,
 ) -> list[Evaluated]:  # fmt: skip
     """Evaluate executions with each of several second memory tiers, as :func:`evaluate` does.

@@ -13,7 +13,7 @@ from nadi.model.arrays import Bools, Ints
 
 __all__ = [
     "ATTENTION", "COMMUNICATION", "DATATYPES", "ELEMENT_BYTES", "OVERLAP", "RECOMPUTE",
-    "Execution", "Executions", "columns_of", "execution_at",
+    "Execution", "Executions", "columns_of", "execution_at", "moved_tensors",
 ]  # fmt: skip
 
 _Datatype = Literal["float8", "float16", "bfloat16", "float32"]
@@ -191,3 +191,12 @@ def execution_at(executions: Executions, row: int) -> Execution:
         elif field in _BOOLEAN:
             values[field] = bool(number)
     return Execution(**values)
+
+
+def moved_tensors(execution: Execution) -> tuple[str, ...]:
+    """Name what lives in the second memory tier."""
+    kinds = {
+        "weights": execution.weight_offload, "activations": execution.activations_offload,
+        "optimizer": execution.optimizer_offload,
+    }  # fmt: skip
+    return tuple(name for name, is_moved in kinds.items() if is_moved)

@@ -23,6 +23,7 @@ from nadi.estimate.step_costs import StepCosts, StepTimes
 from nadi.estimate.step_ends import PartEnds, StepEnds
 from nadi.estimate.step_shape import StepShape, shape_of
 from nadi.model.arrays import Floats
+from nadi.simulator.machine.streamed_update import streamed_seconds
 
 __all__ = ["generated_step"]
 
@@ -56,9 +57,11 @@ def generated_step(
     block = costs.block
     training = executions.training == 1
     optimizer = _optimizer(block, ends)
-    offload = offload_beside(machine, executions, block, optimizer)
     layers = shape.blocks
     fewer = np.where(shape.missing > 0, layers - 1, layers)  # of the last stage
+    states = _STATE * _most("share", shape, fewer, ends)
+    update, exposed, rate = _streamed(machine, executions, states, ends)
+    offload = offload_beside(machine, executions, block, rate)
     work = (
         block.forward.time + block.activation.time + block.again.time
         + block.forward_exchange[0].exposed + block.backward_exchange[0].exposed
@@ -80,9 +83,10 @@ def generated_step(
     times = StepTimes(
         forward=every * block.forward.time,
         backward=every * block.activation.time,
-        optimizer=_updating(shape, fewer, ends),
+        optimizer=update + _before_update(shape, fewer, ends),
         forward_offload=every * offload.forward[0],
         backward_offload=every * offload.backward[0],
+        update_offload=exposed,
         computed_again=every * block.again.time,
         exchanged_again=every * block.exchange_again[0].exposed,
         bubble=bubble,
@@ -175,20 +179,33 @@ def _reduction(
     return DataParallel(size, whole, exposed + gathered, none, none)
 
 
-def _updating(shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
-    """Give the seconds of the norm of gradients, of sums among ranks, and of the optimizer."""
+def _most(name: str, shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
+    """Give what the stage has that has most of it; the last one has ``fewer`` layers."""
+    layer, first, last = (getattr(one, name) for one in (ends.layer, ends.first, ends.last))
+    several = np.maximum(shape.blocks * layer + first, fewer * layer + last)
+    found: Floats = np.where(shape.stages > 1, several, shape.blocks * layer + first + last)
+    return found
 
-    def most(name: str) -> Floats:
-        layer, first, last = (getattr(one, name) for one in (ends.layer, ends.first, ends.last))
-        several = np.maximum(shape.blocks * layer + first, fewer * layer + last)
-        found: Floats = np.where(shape.stages > 1, several, shape.blocks * layer + first + last)
-        return found
 
-    seconds: Floats = (
-        ends.norm + ends.table + ends.sum_latency + most("summed") * ends.sum_each
-        + ends.update + most("share") * ends.update_each
-    )  # fmt: skip
+def _before_update(shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
+    """Give the seconds of the norm of gradients, and of sums among ranks."""
+    summed = _most("summed", shape, fewer, ends)
+    seconds: Floats = ends.norm + ends.table + ends.sum_latency + summed * ends.sum_each
     return seconds
+
+
+def _streamed(
+    machine: MachineDescription, executions: Executions, states: Floats, ends: StepEnds
+) -> tuple[Floats, Floats, Floats]:
+    """Give the seconds of the update, by which its moves extend it, and what rate hides them."""
+    update: Floats = ends.update + states / _STATE * ends.update_each
+    none, tier, moved = np.zeros(1), machine.mem2, executions.optimizer_offload == 1
+    load = tier.moving_time(states, none, executions.num_procs)
+    store = tier.moving_time(none, states, executions.num_procs)
+    all_of_it = streamed_seconds(states, load, update, store, duplex=tier.duplex)
+    rate = states * (1.0 if tier.duplex else 2.0) / np.maximum(update, 1e-30)
+    exposed = np.where(moved & (executions.training == 1), all_of_it - update, 0.0)
+    return update, exposed, rate
 
 
 def _optimizer(block: BlockCosts, ends: StepEnds) -> OptimizerCosts:
@@ -210,26 +227,34 @@ def _memory(
 ) -> MemoryUse:  # fmt: skip
     """Sum the bytes of the stage that needs most: the first, or the last one with the head."""
     trained = (executions.training == 1).astype(float)
-    use = memory_use(executions, shape, costs.block, optimizer)
+    use = memory_use(executions, shape, costs.block, optimizer, gradients_move=False)
+    moves = executions.optimizer_offload == 1
     alone = shape.stages == 1
     element = costs.block.weights / np.maximum(ends.layer.weight, 1)
 
     def with_end(use: MemoryUse, end: PartEnds, kept: Floats) -> MemoryUse:
+        states, none = end.share * _STATE * trained, np.zeros(1)
         extra = TensorBytes(
-            end.weight * element, kept, np.zeros(1), np.zeros(1),
-            end.weight * _GRADIENT * trained, end.share * _STATE * trained,
-        )  # fmt: skip
+            end.weight * element, kept, none, none, end.weight * _GRADIENT * trained, states
+        )
+        first = extra._replace(optimizer=np.where(moves, 0.0, states))
         return use._replace(
             whole=TensorBytes(*(a + b for a, b in zip(use.whole, extra, strict=True))),
-            tier1=TensorBytes(*(a + b for a, b in zip(use.tier1, extra, strict=True))),
-        )
+            tier1=TensorBytes(*(a + b for a, b in zip(use.tier1, first, strict=True))),
+            tier2=use.tier2._replace(
+                optimizer=use.tier2.optimizer + np.where(moves, states, 0.0)
+            ),
+        )  # fmt: skip
 
     both = PartEnds(*(
         np.where(alone, a + b, a) for a, b in zip(ends.first, ends.last, strict=True)
     ))  # fmt: skip
     first = with_end(use, both, np.where(alone, costs.last.kept, 0.0))
     few = shape._replace(microbatches=np.minimum(shape.microbatches, 1.0))
-    last = with_end(memory_use(executions, few, costs.block, optimizer), ends.last, costs.last.kept)
+    last = with_end(
+        memory_use(executions, few, costs.block, optimizer, gradients_move=False), ends.last,
+        costs.last.kept,
+    )  # fmt: skip
     is_last = ~alone & (last.tier1_bytes > first.tier1_bytes)
     return MemoryUse(*(
         TensorBytes(*(np.where(is_last, b, a) for a, b in zip(one, other, strict=True)))

@@ -5,6 +5,7 @@ What varies by configuration, a datatype or a network tier, is looked up for who
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
@@ -16,11 +17,12 @@ from nadi.estimate.execution import DATATYPES
 from nadi.model.arrays import Floats, Ints
 from nadi.simulator.machine.device import Device
 from nadi.simulator.machine.loaded_latency import LoadedLatency, reached_rate
+from nadi.simulator.machine.memory_tiers import MemoryTier, at_bandwidth
 from nadi.simulator.machine.system import System
 
 __all__ = [
-    "OPERATIONS", "Engine", "MachineDescription", "MemoryTier", "NestedNetwork",
-    "NetworkDimension", "NetworkOps", "NetworkTier",
+    "OPERATIONS", "Engine", "MachineDescription", "MemoryColumns", "NestedNetwork",
+    "NetworkDimension", "NetworkOps", "NetworkTier", "columns_of_tier",
 ]  # fmt: skip
 
 OPERATIONS = ("p2p", "reduce_scatter", "all_gather", "all_reduce")
@@ -59,8 +61,8 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check_steps(self.gflops_efficiency, "GFLOP")
 
 
-class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One tier of a processor's memory.
+class MemoryColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A memory tier as Calculon's files state it, whose figures may be those of many.
 
     Attributes
     ----------
@@ -77,7 +79,14 @@ class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_by
         How many processors share its capacity and bandwidth.
     loaded
-        How its latency grows with load; by default bandwidth does not depend on load.
+        How its latency grows with load, with the accesses that a processor has under way; by
+        default bandwidth does not depend on load.
+    duplex
+        Whether reads and writes have their bandwidths at once.
+    GBps_written
+        Bandwidth of writes; 0 for that of reads.
+    name
+        By which offloading names it.
     """
 
     GiB: _NotNegative
@@ -86,6 +95,9 @@ class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latency: _NotNegative = 0.0
     shared_by: Annotated[int, Meta(ge=1)] = 1
     loaded: LoadedLatency | None = None
+    duplex: bool = False
+    GBps_written: _NotNegative = 0.0
+    name: str = ""
 
     def __post_init__(self) -> None:
         _check_steps(self.MB_efficiency, "MB")
@@ -110,12 +122,17 @@ class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             How many there are in all.
         """
         size = read + written
-        rate: Floats = np.array(self.GBps * 1e9)
-        if self.loaded is not None:
-            reads = np.divide(read, size, out=np.zeros_like(size * 1.0), where=size > 0)
-            rate = np.minimum(rate, reached_rate(self.loaded, reads))
-        rate = rate * _efficiency(self.MB_efficiency, 1e6, size)
-        seconds = self.latency + size * np.minimum(processors, self.shared_by) / rate
+        sharing = np.minimum(processors, self.shared_by) / _efficiency(
+            self.MB_efficiency, 1e6, size
+        )  # fmt: skip
+        written_rate = np.where(self.GBps_written, self.GBps_written, self.GBps)
+        ways = []
+        for moved, rate, reads in ((read, self.GBps, 1.0), (written, written_rate, 0.0)):
+            alone: Floats = np.zeros(1)
+            if self.loaded is not None:
+                alone = 1.0 / reached_rate(self.loaded, np.array(reads))
+            ways.append(moved * np.maximum(sharing / (np.asarray(rate) * 1e9), alone))
+        seconds = self.latency + (np.maximum(*ways) if self.duplex else ways[0] + ways[1])
         return np.where(size > 0, seconds, 0.0)
 
     def share(self, processors: Ints) -> Floats:
@@ -243,8 +260,8 @@ class MachineDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     matrix: dict[str, Engine]
     vector: dict[str, Engine]
-    mem1: MemoryTier
-    mem2: MemoryTier
+    mem1: MemoryColumns
+    mem2: MemoryColumns
     processing_mode: Literal["no_overlap", "roofline"]
     networks: Annotated[tuple[NetworkTier, ...], Meta(min_length=1)]
     name: str = ""
@@ -317,3 +334,15 @@ def _efficiency(steps: tuple[tuple[float, float], ...], unit: float, size: Float
     rising = steps[::-1]
     reached = np.searchsorted(np.array([least * unit for least, _ in rising[1:]]), size, "right")
     return np.array([share for _, share in rising])[reached]
+
+
+def columns_of_tier(
+    machine: MachineDescription, tier: MemoryTier, bandwidth: float
+) -> MemoryColumns:
+    """Give a tier of a bandwidth in 10^9 bytes a second and of any size, as a machine's second."""
+    there = at_bandwidth(tier, bandwidth) if math.isfinite(bandwidth) else tier
+    return msgspec.structs.replace(
+        machine.mem2, GiB=math.inf, GBps=bandwidth, latency=tier.latency / 1e9,
+        shared_by=tier.shared_by, loaded=there.loaded if math.isfinite(bandwidth) else None,
+        duplex=tier.duplex, GBps_written=0.0, name=tier.name,
+    )  # fmt: skip

@@ -52,13 +52,14 @@ def _sum(parts: TensorBytes) -> Floats:
 
 
 def memory_use(
-    executions: Executions, shape: StepShape, block: BlockCosts, optimizer: OptimizerCosts
-) -> MemoryUse:
+    executions: Executions, shape: StepShape, block: BlockCosts, optimizer: OptimizerCosts, *,
+    gradients_move: bool,
+) -> MemoryUse:  # fmt: skip
     """Sum the bytes of a step.
 
     As many microbatches are in flight as the pipeline has stages, and more where it is
     interleaved. What is offloaded is whole in the second tier; of it, two blocks are in the
-    first one, of activations one.
+    first one, of activations one. Gradients may be offloaded with the optimizer's state.
     """
     stages, blocks = shape.stages, shape.blocks
     interleaved = np.where(
@@ -92,7 +93,8 @@ def memory_use(
         executions.optimizer_offload == 1,
     )
     never = np.zeros(1, dtype=bool)
-    moves = TensorBytes(weights, activations, activations, never, states, states)
+    gradients = states if gradients_move else never
+    moves = TensorBytes(weights, activations, activations, never, gradients, states)
     # the first tier reduces gradients of one block, unsharded; the second keeps them sharded.
     # With full recomputation only checkpoints are offloaded
     away = whole._replace(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.estimate.block_costs import BlockCosts, OptimizerCosts
+from nadi.estimate.block_costs import BlockCosts
 from nadi.estimate.execution import Executions
 from nadi.estimate.machine_description import MachineDescription
 from nadi.model.arrays import Floats
@@ -72,14 +72,14 @@ def offload_times(
 
 
 def offload_beside(
-    machine: MachineDescription, executions: Executions, block: BlockCosts,
-    optimizer: OptimizerCosts,
-) -> OffloadTimes:  # fmt: skip
+    machine: MachineDescription, executions: Executions, block: BlockCosts, update: Floats
+) -> OffloadTimes:
     """Work out by how much offloading extends a block, beside whose work tensors move.
 
     What moves goes through the memory of the processor, too: a block takes as long as its own work,
     as its moves to and from the second tier, or as its memory accesses and its moves together take
-    in the first tier. The optimizer's state moves once in a step: its share of a microbatch.
+    in the first tier. ``update`` is the bandwidth that hides the moves of the optimizer's state,
+    which have their time at the end of a step.
     """
     training = executions.training == 1
     keeps = np.where(
@@ -90,30 +90,23 @@ def offload_beside(
         block.activation.time + block.weight.time + block.again.time
         + block.backward_exchange[0].exposed + block.exchange_again[0].exposed
     )  # fmt: skip
-    microbatches = executions.batch_size / executions.data_par / executions.microbatch_size
     weights = block.weights * executions.weight_offload
     activations = keeps * executions.activations_offload * training
-    states = (
-        2
-        * (optimizer.state + optimizer.weight_gradient)
-        * executions.optimizer_offload
-        / microbatches
-    )
+    moved = weights + activations
     accessed = block.activation.memory_time + block.weight.memory_time + block.again.memory_time
     late = [
         _beside(machine, executions, one, moved, read)
         for one, moved, read in (
-            ((forward, block.forward.memory_time), weights + activations, weights),
-            ((backward, accessed), (weights + activations + states) * training,
-             (weights + activations + states / 2) * training),
+            ((forward, block.forward.memory_time), moved, weights),
+            ((backward, accessed), moved * training, moved * training),
         )
-    ]  # fmt: skip
-    moved = (weights + activations, (weights + activations + states) * training)
+    ]
+    hidden = np.maximum(_rate(moved, forward), _rate(moved * training, backward))
     return OffloadTimes(
         (late[0], late[0]), (late[1], late[1]),
         _rate(block.weights, forward), _rate(keeps * training, forward),
-        _rate((optimizer.state + optimizer.weight_gradient) * training, backward),
-        np.maximum(_rate(moved[0], forward), _rate(moved[1], backward)),
+        update * training,
+        np.maximum(hidden, update * training * executions.optimizer_offload),
     )  # fmt: skip
 
 

@@ -10,60 +10,22 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
 from nadi.estimate.evaluation import Evaluated, evaluate_tiers
-from nadi.estimate.execution import Execution, Executions, execution_at
-from nadi.estimate.machine_description import MachineDescription, MemoryTier
+from nadi.estimate.execution import Execution, Executions, execution_at, moved_tensors
+from nadi.estimate.machine_description import columns_of_tier
 from nadi.estimate.search_layouts import SearchSpace
 from nadi.model.arrays import Bools, Floats
-from nadi.simulator.machine.loaded_latency import LoadedLatency
+from nadi.simulator.machine.memory_tiers import MemoryTier, second_tier
 
-__all__ = ["BreakEven", "SecondTier", "StudiedExecution", "TierStudy", "study_second_tier"]
+__all__ = ["BreakEven", "StudiedExecution", "TierStudy", "study_second_tier"]
 
 _AT_ONCE = 1 << 17
 _STEPS = 8  # of the curve, in each doubling of the bandwidth
 _PAYS, _ENOUGH = 1.01, 0.95  # of the rate without the tier; of the gain at any bandwidth
 _BELOW, _ABOVE = 32.0, 2.0  # how far the curve goes beyond the bandwidths of the study
-
-
-class SecondTier(NamedTuple):
-    """What a second tier is but for bandwidth and capacity.
-
-    Attributes
-    ----------
-    latency
-        Seconds of a move before its first byte.
-    shared_by
-        How many processors share one, and move at once.
-    idle_ns
-        Latency of an access without load; 0 if bandwidth does not depend on load.
-    outstanding
-        Accesses of 64 bytes that a processor has under way.
-    """
-
-    latency: float = 0.0
-    shared_by: int = 1
-    idle_ns: float = 0.0
-    outstanding: float = 1024.0
-
-    def tier(self, machine: MachineDescription, bandwidth: float) -> MemoryTier:
-        """Give a machine's second tier with a bandwidth in 10^9 bytes a second, of any size."""
-        loaded = None
-        if self.idle_ns and math.isfinite(bandwidth):
-            loaded = LoadedLatency(
-                idle_ns=self.idle_ns, read_gbps=bandwidth, write_gbps=bandwidth,
-                outstanding=self.outstanding * self.shared_by,
-            )  # fmt: skip
-        return msgspec.structs.replace(
-            machine.mem2, GiB=math.inf, GBps=bandwidth, latency=self.latency,
-            shared_by=self.shared_by, loaded=loaded,
-        )  # fmt: skip
-
-
-PLAIN_TIER = SecondTier()
 
 
 class StudiedExecution(NamedTuple):
@@ -78,12 +40,7 @@ class StudiedExecution(NamedTuple):
     @property
     def moved(self) -> tuple[str, ...]:
         """What lives in the second tier."""
-        e = self.execution
-        kinds = {
-            "weights": e.weight_offload, "activations": e.activations_offload,
-            "optimizer": e.optimizer_offload,
-        }  # fmt: skip
-        return tuple(name for name, is_moved in kinds.items() if is_moved)
+        return moved_tensors(self.execution)
 
 
 _NONE: StudiedExecution | None = None
@@ -128,6 +85,8 @@ class TierStudy(NamedTuple):
         those that offload nothing come first.
     break_even
         At the largest capacity.
+    tier
+        What it is otherwise.
     """
 
     bandwidths: tuple[float, ...]
@@ -136,11 +95,12 @@ class TierStudy(NamedTuple):
     without: StudiedExecution | None
     best: tuple[tuple[StudiedExecution | None, ...], ...]
     break_even: BreakEven
+    tier: MemoryTier
 
 
 def study_second_tier(
     space: SearchSpace, bandwidths: Sequence[float], capacities: Sequence[float],
-    kind: SecondTier = PLAIN_TIER,
+    tier: MemoryTier | None = None,
 ) -> TierStudy:  # fmt: skip
     """Find the fastest executions with a second tier, and from which bandwidth it pays.
 
@@ -152,6 +112,8 @@ def study_second_tier(
         Executions on a machine with a second tier, of whatever size.
     bandwidths, capacities
         Of a tier, in 10^9 bytes a second above 0, and in 2^30 bytes.
+    tier
+        What the tier is otherwise; None for full duplex memory behind CXL.
 
     Raises
     ------
@@ -165,7 +127,7 @@ def study_second_tier(
         )  # fmt: skip
     listed = tuple(sorted(set(map(float, bandwidths))))
     sizes = tuple(sorted(set(map(float, capacities))))
-    tried = _Tried(space, kind, (listed[0] / _BELOW, *listed, math.inf), sizes)
+    tried = _Tried(space, tier or second_tier(1.0), (listed[0] / _BELOW, *listed, math.inf), sizes)
     points = [[_NONE] * len(tried.bandwidths) for _ in sizes]
     without = _NONE
     fastest: list[tuple[Executions, Floats]] = []  # rates at any bandwidth and the largest capacity
@@ -183,7 +145,7 @@ def study_second_tier(
     candidates = [part.part(rows) for part, rows in chosen if rows.any()]
     curve = _break_even(tried, candidates, least, limit.rate if limit else 0.0)
     kept = tuple(tuple(_faster(without, one) for one in row[1:-1]) for row in points)
-    return TierStudy(listed, sizes, space.size, without, kept, curve)
+    return TierStudy(listed, sizes, space.size, without, kept, curve, tried.tier)
 
 
 def _faster(
@@ -203,7 +165,7 @@ class _Tried(NamedTuple):
     """What a study evaluates."""
 
     space: SearchSpace
-    kind: SecondTier
+    tier: MemoryTier
     bandwidths: tuple[float, ...]
     sizes: tuple[float, ...]
 
@@ -216,12 +178,12 @@ class _Tried(NamedTuple):
 
     def evaluated(self, part: Executions, bandwidths: Sequence[float]) -> list[Evaluated]:
         """Evaluate executions with a tier of each bandwidth and any size."""
-        tiers = [self.kind.tier(self.space.machine, one) for one in bandwidths]
+        tiers = [columns_of_tier(self.space.machine, self.tier, one) for one in bandwidths]
         return evaluate_tiers(self.space.model, self.space.machine, tiers, part, self.space.rules)
 
     def rates(self, part: Executions, found: Evaluated, size: float) -> Floats:
         """Give the rates with tiers of a capacity in 2^30 bytes; 0 if not possible."""
-        share = size * 2**30 / np.minimum(part.num_procs, self.kind.shared_by)
+        share = size * 2**30 / np.minimum(part.num_procs, self.tier.shared_by)
         fits = (found.reason == 0) & (found.tier2_bytes <= share)
         rates: Floats = np.where(fits, part.batch_size / found.seconds, 0.0)
         return rates

@@ -44,6 +44,8 @@ class Estimate:
         Bytes of each kind of tensor in each memory tier, on one processor.
     limits
         What takes the step's time, most first.
+    rules
+        By which it was estimated.
     lacks
         What it lacks to be possible, as text; empty if it is.
     reason
@@ -62,6 +64,7 @@ class Estimate:
     lacks: str
     reason: str
     statistics: dict[str, float]
+    rules: EstimateRules = DEFAULT
 
     @property
     def seconds(self) -> float:
@@ -127,6 +130,7 @@ def estimate(
         _bytes(costs.memory.tier1), _bytes(costs.memory.tier2),
         _limits(execution, costs),
         reason_text(reason, machine, model, execution, needs), REASONS[reason].name, statistics,
+        rules,
     )  # fmt: skip
 
 
@@ -163,7 +167,9 @@ def _limits(execution: Execution, costs: StepCosts) -> tuple[Limit, ...]:
               "more micro-batches, more interleaving, or fewer stages"),
         Limit("data parallelism", _first(times.data_parallel),
               f"more bandwidth of network tier {e.data_par_net}, overlap, or fewer replicas"),
-        Limit("offloading", _first(times.forward_offload + times.backward_offload),
+        Limit("offloading", _first(
+            times.forward_offload + times.backward_offload + times.update_offload
+        ),
               "more bandwidth of the second tier, or offloading less"),
     ]  # fmt: skip
     return tuple(sorted((one for one in found if one.seconds > 0), key=lambda one: -one.seconds))

@@ -30,6 +30,7 @@ class StepTimes(NamedTuple):
     optimizer: Floats
     forward_offload: Floats  # by which offloading extends it
     backward_offload: Floats
+    update_offload: Floats
     computed_again: Floats
     exchanged_again: Floats  # what is exposed of it
     bubble: Floats
@@ -104,6 +105,7 @@ def step_costs(
             shape.blocks * optimizer.step.time,
             both(offload.forward),
             both(offload.backward),
+            np.zeros(1),
             all_blocks * again.time,
             exposed[2],
             bubble_time(shape, *times),
@@ -113,7 +115,7 @@ def step_costs(
             np.zeros(1),
         ),
         link[0] + link[1], piped, link[2], offload, reduction,
-        memory_use(executions, shape, block, optimizer),
+        memory_use(executions, shape, block, optimizer, gradients_move=True),
     )  # fmt: skip
 
 

@@ -54,13 +54,12 @@ from .placed_steps import (
     PlacedStep as PlacedStep,
     PlainStep as PlainStep,
     TierBreakEven as TierBreakEven,
-    TierKind as TierKind,
     plain_step as plain_step,
     with_bandwidth as with_bandwidth,
     with_room as with_room,
 )
 from .placement_estimates import (
-    EstimatedRoles as EstimatedRoles,
+    EstimatedRole as EstimatedRole,
     PlacementEstimates as PlacementEstimates,
 )
 from .placement_studies import (

@@ -23,8 +23,7 @@ from nadi.placement.tier_accounts import TierAccounts, accounts_of
 from nadi.placement.tiered_jobs import TieredJob, tiered_job
 from nadi.pricing.priced_traces import price_job
 from nadi.simulator.engine_driver import simulate_job
-from nadi.simulator.machine.loaded_latency import LoadedLatency
-from nadi.simulator.machine.memory_tiers import MemoryTier
+from nadi.simulator.machine.memory_tiers import at_bandwidth, at_latency
 from nadi.simulator.machine.system import System
 from nadi.simulator.simulation import Simulation
 
@@ -33,7 +32,6 @@ __all__ = [
     "PlacedStep",
     "PlainStep",
     "TierBreakEven",
-    "TierKind",
     "break_even",
     "moved_alone",
     "plain_step",
@@ -47,44 +45,6 @@ _PAYS = 1.01  # of the step without tiers
 _STEPS, _DOUBLINGS = 8, 12  # of bandwidths that are tried: from 1 GB/s, so many in each doubling
 _BUFFERS = 16  # the part of the first tier that buffers take
 _PLAIN_BUFFERS = 1 << 30  # bytes, where its capacity is unknown
-
-
-class TierKind(NamedTuple):
-    """A second tier that options describe.
-
-    Attributes
-    ----------
-    bandwidth
-        Bytes per ns, of reads and of writes at once.
-    capacity
-        Bytes; 0 if it does not matter.
-    latency
-        ns, without load.
-    outstanding
-        Accesses of 64 bytes that a rank has under way.
-    shared_by
-        Ranks that have one together, with its bandwidth and its capacity.
-    """
-
-    bandwidth: float
-    capacity: int = 0
-    latency: float = 250.0
-    outstanding: float = 4096.0
-    shared_by: int = 1
-
-    @property
-    def tier(self) -> MemoryTier:
-        """The tier as a value."""
-        loaded = LoadedLatency(
-            idle_ns=self.latency, read_gbps=self.bandwidth, write_gbps=self.bandwidth,
-            outstanding=self.outstanding,
-        )  # fmt: skip
-        return MemoryTier(
-            name="cxl", kind="cxl" if self.shared_by == 1 else "cxl-pool", capacity=self.capacity,
-            read_bandwidth=self.bandwidth, write_bandwidth=self.bandwidth, duplex=True,
-            latency=self.latency, loaded=loaded if self.latency else None,
-            shared_by=self.shared_by,
-        )  # fmt: skip
 
 
 def with_room(system: System, memory: int = 0, capacity: int = 0) -> System:
@@ -127,21 +87,15 @@ def with_sharing(system: System, ranks: int) -> System:
 def with_latency(system: System, latency: float) -> System:
     """Return a system whose first lower tier has another latency without load, in ns."""
     first, *others = system.tiers
-    loaded = first.loaded and msgspec.structs.replace(first.loaded, idle_ns=latency)
-    lower = msgspec.structs.replace(first, latency=latency, loaded=loaded if latency else None)
-    return msgspec.structs.replace(system, tiers=(lower, *others))
+    return msgspec.structs.replace(system, tiers=(at_latency(first, latency), *others))
 
 
 def with_bandwidth(system: System, rate: float) -> System:
     """Return a system whose first lower tier gives each rank so many bytes per ns, in each way."""
     first, *others = system.tiers
-    loaded = first.loaded and msgspec.structs.replace(first.loaded, read_gbps=rate, write_gbps=rate)
     share = first.capacity // (first.shared_by or system.network.num_ranks)
-    tier = MemoryTier(
-        name=first.name, kind=first.kind, capacity=share, read_bandwidth=rate,
-        write_bandwidth=rate, duplex=True, latency=first.latency, loaded=loaded,
-    )  # fmt: skip
-    return msgspec.structs.replace(system, tiers=(tier, *others))
+    alone = msgspec.structs.replace(first, capacity=share, shared_by=1)
+    return msgspec.structs.replace(system, tiers=(at_bandwidth(alone, rate), *others))
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,13 +14,11 @@ from nadi.estimate.plan_execution import OFFLOADED, execution_of_plan
 from nadi.estimate.single_estimate import estimate
 from nadi.pipeline.generated_jobs import checked_plan
 from nadi.pipeline.placed_steps import MovedRole, PlainStep
-from nadi.placement.placement_choice import ByRules, PlacementRule
 from nadi.placement.staged_moves import Staging
 from nadi.simulator.machine.system import RemoteMemory, System
 
-__all__ = ["EstimatedRoles", "PlacementEstimates", "estimates_beside"]
+__all__ = ["EstimatedRole", "PlacementEstimates", "estimates_beside"]
 
-_WITH = {"optimizer": ("optimizer", "gradients")}  # what an estimate moves as one
 _ANY = 1e6  # GiB: the simulation has room as well
 _NEAR = 0.03  # differences that are not explained
 _WHY = {
@@ -28,18 +26,16 @@ _WHY = {
     "updated as it ends, with nothing beside",
     "activations": "a simulation keeps what the backward uses next; an estimate moves the "
     "activations of all layers alike",
-    "optimizer": "a simulation updates all weights at the end and sums gradients in each "
-    "micro-batch; an estimate spreads these moves over the backward",
 }
 _UNKNOWN = "no rule is known that makes them differ this way"
 
 
-class EstimatedRoles(NamedTuple):
-    """How long a step is with tensors of some roles in a lower tier, over that without.
+class EstimatedRole(NamedTuple):
+    """How long a step is with tensors of a role in a lower tier, over that without.
 
     Attributes
     ----------
-    roles
+    role
         Whose tensors live there.
     simulated, estimated
         Ratios of the same step.
@@ -47,7 +43,7 @@ class EstimatedRoles(NamedTuple):
         Why they differ; empty where they hardly do.
     """
 
-    roles: tuple[str, ...]
+    role: str
     simulated: float
     estimated: float
     reason: str
@@ -64,7 +60,7 @@ class PlacementEstimates(NamedTuple):
         Why there are none; empty if there are.
     """
 
-    roles: tuple[EstimatedRoles, ...] = ()
+    roles: tuple[EstimatedRole, ...] = ()
     missing: str = ""
 
 
@@ -101,10 +97,8 @@ def estimates_beside(
         without = seconds()
         found = []
         for part in (one for one in OFFLOADED if one in known):
-            roles = tuple(role for role in _WITH.get(part, (part,)) if role in known)
-            ns = known[part] if len(roles) == 1 else _moved(plain, roles, system, staging)
-            ratios = (ns / max(plain.ns, 1), seconds(part) / without)
-            found.append(EstimatedRoles(roles, *ratios, _reason(part, *ratios)))
+            ratios = (known[part] / max(plain.ns, 1), seconds(part) / without)
+            found.append(EstimatedRole(part, *ratios, _reason(part, *ratios)))
     except UsageError as error:
         return PlacementEstimates(missing=str(error))
     return PlacementEstimates(tuple(found))
@@ -115,7 +109,7 @@ def _reason(part: str, simulated: float, estimated: float) -> str:
     if abs(simulated / estimated - 1) <= _NEAR:
         return ""
     as_usual = (simulated < estimated) == (part == "activations")
-    return _WHY[part] if as_usual else _UNKNOWN
+    return _WHY.get(part, _UNKNOWN) if as_usual else _UNKNOWN
 
 
 def _with_second_tier(system: System) -> MachineDescription:
@@ -123,10 +117,3 @@ def _with_second_tier(system: System) -> MachineDescription:
     machine = machine_of_system(msgspec.structs.replace(system, remote_memory=RemoteMemory()))
     tier = msgspec.structs.replace(machine.mem2, GiB=_ANY)
     return msgspec.structs.replace(machine, mem2=tier)
-
-
-def _moved(plain: PlainStep, roles: Sequence[str], system: System, staging: Staging) -> int:
-    """Return the length of the step with the tensors of several roles in the lower tier."""
-    lower = system.tiers[0].name
-    rules = ByRules([PlacementRule(role, "bytes", "", 0, lower) for role in roles])
-    return plain.placed(plain.chosen(rules, system, staging), system, staging).ns

@@ -23,7 +23,6 @@ from nadi.pipeline.placed_steps import (
     PlacedStep,
     PlainStep,
     TierBreakEven,
-    TierKind,
     break_even,
     moved_alone,
     plain_step,
@@ -35,6 +34,7 @@ from nadi.pipeline.tier_sweeps import TierGrid, sweep_tiers
 from nadi.placement.placement_choice import ByRoom, ByRules, Placer, parse_rules, rooms_of
 from nadi.placement.placement_solver import BySolver
 from nadi.placement.staged_moves import Staging
+from nadi.simulator.machine.memory_tiers import MemoryTier, at_bandwidth, second_tier
 from nadi.simulator.machine.system import System
 
 __all__ = ["PlacementQuestion", "PlacementStudy", "study_placement"]
@@ -62,7 +62,7 @@ class PlacementQuestion(NamedTuple):
         How many neighboring ranks have the lower tier together; empty for what the system has.
     latencies
         Of the lower tier without load, in ns; empty for what the system has.
-    kind
+    tier
         What the tier is otherwise; None for the system's.
     buffers, distance
         Bytes of buffers in the first tier, and operations before a use that a load may begin; 0 for
@@ -77,7 +77,7 @@ class PlacementQuestion(NamedTuple):
     memories: tuple[int, ...] = ()
     sharings: tuple[int, ...] = ()
     latencies: tuple[float, ...] = ()
-    kind: TierKind | None = None
+    tier: MemoryTier | None = None
     buffers: int = 0
     distance: int = 0
     in_place: bool = False
@@ -178,10 +178,10 @@ def study_placement(
 
 def _with_tiers(system: System, question: PlacementQuestion) -> System:
     """Return the system with the tier that is simulated in full."""
-    if question.kind is not None or not system.tiers:
-        kind = question.kind or TierKind(_GBPS)
-        rate = question.bandwidths[0] if question.bandwidths else kind.bandwidth or _GBPS
-        tier = kind._replace(bandwidth=rate).tier
+    if question.tier is not None or not system.tiers:
+        tier = question.tier or second_tier(_GBPS)
+        if question.bandwidths:
+            tier = at_bandwidth(tier, question.bandwidths[0])
         system = msgspec.structs.replace(system, tiers=(tier,), memory_paths=())
     if not math.isfinite(system.tiers[0].read_bandwidth) or not system.tiers[0].read_bandwidth:
         raise UsageError(

@@ -13,11 +13,12 @@ import msgspec
 from nadi.errors import UsageError
 from nadi.estimate.estimate_rules import DEFAULT, EstimateRules
 from nadi.estimate.search_layouts import search_space
-from nadi.estimate.second_tier_study import PLAIN_TIER, SecondTier, TierStudy, study_second_tier
+from nadi.estimate.second_tier_study import TierStudy, study_second_tier
 from nadi.forks import refuse_in_fork
 from nadi.load.estimate_files import read_machine, read_model
 from nadi.pipeline.worker_processes import worker_processes
 from nadi.progress import tell
+from nadi.simulator.machine.memory_tiers import MemoryTier
 
 __all__ = ["STUDIED_MODELS", "STUDIED_SYSTEMS", "StudiedJob", "TierQuestion", "study_second_tiers"]
 
@@ -46,8 +47,8 @@ class TierQuestion(NamedTuple):
     ----------
     bandwidths, capacities
         Of a tier, in 10^9 bytes a second and in 2^30 bytes.
-    kind
-        What the tier is otherwise.
+    tier
+        What the tier is otherwise; None for full duplex memory behind CXL.
     ranks
         How many; 0 for the number that ``STUDIED_MODELS`` has.
     global_batch
@@ -56,7 +57,7 @@ class TierQuestion(NamedTuple):
 
     bandwidths: tuple[float, ...] = (32.0, 64.0, 128.0, 256.0, 512.0)
     capacities: tuple[float, ...] = (64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0)
-    kind: SecondTier = PLAIN_TIER
+    tier: MemoryTier | None = None
     ranks: int = 0
     global_batch: int = 512
 
@@ -144,5 +145,5 @@ def _study(asked: tuple[str, str, TierQuestion, EstimateRules]) -> StudiedJob:
     except UsageError as error:
         raise UsageError(f"{model} on {ranks} {system}: {error.where}", error.what,
                          error.remedy) from None  # fmt: skip
-    study = study_second_tier(space, question.bandwidths, question.capacities, question.kind)
+    study = study_second_tier(space, question.bandwidths, question.capacities, question.tier)
     return StudiedJob(model, system, ranks, question.global_batch, study)

@@ -3,7 +3,8 @@
 Before an operation, what it reads from a lower tier is loaded into a buffer of the first tier;
 after the last operation of a visit, what was written is stored. A load begins at most so many
 operations before its use, and once buffers have room: others have to be done with theirs. An
-operation whose tensors fill more than half of all buffers works on one part after the other.
+operation whose tensors fill more than half of all buffers works on one part after the other, and
+so does an update of the optimizer's state (:mod:`nadi.simulator.machine.streamed_update`).
 
 Whatever waits, waits for something that ends before it begins where nothing has to move, so there
 is no circle.
@@ -22,6 +23,7 @@ from nadi.model.schema import TENSOR_ROLES
 from nadi.placement.in_place_access import works_in_place
 from nadi.placement.placed_tensors import DISTANCE, TraceTensors
 from nadi.placement.staging_visits import Visits, visits_of
+from nadi.simulator.machine.streamed_update import update_parts
 
 __all__ = ["Moves", "Staging", "staged_moves"]
 
@@ -123,8 +125,16 @@ def _parts(tensors: TraceTensors, low: Ints, staging: Staging) -> Ints:
     parts = np.ones(tensors.order.size, dtype=np.int64)
     wanted = np.clip(-(-2 * moved // max(staging.buffers, 1)), 1, _MOST_PARTS)
     is_work = (tensors.trace.nodes["kind"] == "COMP").to_numpy()
-    single = (accesses.first == accesses.last) & is_work[accesses.first]
+    single = np.flatnonzero((accesses.first == accesses.last) & is_work[accesses.first])
     parts[accesses.first[single]] = wanted[tensors.turn[single, 0]]
+    # an update streams through four parts of the buffers: loaded, updated, stored, and the next
+    role = tensors.table["role"].to_physical().to_numpy()[tensors.life[low]]
+    updated = low[accesses.writes[low] & (role == TENSOR_ROLES.index("optimizer"))]
+    states = np.zeros_like(moved)
+    np.add.at(states, tensors.turn[updated, 0], accesses.end[updated] - accesses.begin[updated])
+    streams = np.clip(-(-4 * moved // max(staging.buffers, 1)), update_parts(states), _MOST_PARTS)
+    updated = updated[np.isin(updated, single)]
+    parts[accesses.first[updated]] = streams[tensors.turn[updated, 0]]
     # an operator of several nodes works in none of them alone
     several = accesses.first != accesses.last
     parts[accesses.first[several]] = parts[accesses.last[several]] = 1
@@ -207,7 +217,7 @@ class _Making:
         waits = [np.stack([np.where(is_store, work, item), np.where(is_store, item, work)])]
         load_item, store_item = np.split(item[number], [load_key.size])
         waits.append(self._triggers(load_item, staging))
-        waits.append(self._reloads(load_item, load_key, store_item, store_key))
+        waits.append(self._reloads(load_item, store_item, store_key))
         begin, end = self._ends(load_item, load_key, store_item, store_key)
         waits.append(self._orders(begin))
         rooms, peak = self._room(begin, end, staging.buffers)
@@ -226,8 +236,12 @@ class _Making:
         known = self.place[row] < self.place[self.load.row[chosen]]
         return np.stack([row[known], item[chosen][known]])
 
-    def _reloads(self, load: Ints, load_key: Ints, store: Ints, store_key: Ints) -> Ints:
-        """Let loads wait for the last store of what they load."""
+    def _reloads(self, load: Ints, store: Ints, store_key: Ints) -> Ints:
+        """Let loads wait for the last store of what they load.
+
+        Parts of an operation have bytes of their own, so they wait for none of each other.
+        """
+        load_key = self.key(self.load.row, np.zeros_like(self.load.part), _LOAD)
         life = np.concatenate([self.load_life, self.store_life])
         key = np.concatenate([load_key, store_key])
         item = np.concatenate([load, store])

@@ -10,10 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nadi.estimate.execution import moved_tensors
 from nadi.estimate.search_results import RankedExecution, SearchResult
 from nadi.estimate.single_estimate import Estimate
 from nadi.report.estimate_words import PART_NAMES, TENSOR_NAMES
 from nadi.report.text_layout import make_table, print_table
+from nadi.report.tier_words import schedule_words, tier_words
 from nadi.units import (
     format_bytes,
     format_count,
@@ -54,6 +56,7 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
         "price_per_hour": estimate.price_per_hour or None,
         "price_per_million_tokens": estimate.price_per_million_tokens or None,
         "currency": estimate.machine.currency if estimate.price_per_hour else None,
+        "assumed": _assumed(estimate),
         "execution": msgspec.to_builtins(estimate.execution),
         "statistics": {
             name: None if math.isnan(value) else value for name, value in statistics.items()
@@ -101,6 +104,8 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
     print_table(table, console)
     console.print()
     print_table(_memory_table(estimate), console)
+    for line in _assumed(estimate):
+        console.print(Text(line))
     console.print()
     columns = {"limit": "left", "share": "right", "what would lift it": "left"}
     table = make_table("Limits", **columns)
@@ -114,6 +119,14 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
         console.print(Text(
             f"offloading would be hidden by {needed / 1e9:.4g} GB/s to the second tier"
         ))  # fmt: skip
+
+
+def _assumed(estimate: Estimate) -> list[str]:
+    """Say what is assumed of the second tier, if something lives there."""
+    moved = moved_tensors(estimate.execution)
+    if not moved or estimate.rules.blocks_of_calculon:
+        return []
+    return [tier_words(estimate.machine.mem2), *schedule_words(moved)]
 
 
 def _memory_table(estimate: Estimate) -> Table:
@@ -161,17 +174,11 @@ def _best_table(best: tuple[RankedExecution, ...]) -> Table:
             "sharded": e.optimizer_sharding,
             "overlapped dp": e.data_par_overlap,
         }
-        offload = {
-            "weights": e.weight_offload,
-            "activations": e.activations_offload,
-            "optimizer": e.optimizer_offload,
-        }
         tensors = [e.tensor_par_comm_type, *(name for name, is_so in also.items() if is_so)]
-        moved = [name for name, is_moved in offload.items() if is_moved]
         table.add_row(
             format_number(one.rate), _seconds(one.seconds),
             *(str(getattr(e, field)) for field in _SHORT),
-            e.activation_recompute, " ".join(tensors), " ".join(moved) or "-",
+            e.activation_recompute, " ".join(tensors), " ".join(moved_tensors(e)) or "-",
             format_bytes(int(one.tier1_bytes)),
         )  # fmt: skip
     return table

@@ -15,6 +15,7 @@ PART_NAMES = {
     "data_parallel": "exposed data parallelism",
     "forward_offload": "exposed offloading, forward",
     "backward_offload": "exposed offloading, backward",
+    "update_offload": "exposed offloading, update",
 }
 """What the parts of an estimated step are called."""
 TENSOR_NAMES = {

@@ -19,6 +19,7 @@ from nadi.formats.files import check_writable, write_beside
 from nadi.model.schema import TENSOR_ROLES
 from nadi.pipeline.placement_studies import PlacementStudy
 from nadi.report.text_layout import make_table, name_cell, print_table, to_json
+from nadi.report.tier_words import schedule_words, tier_words
 from nadi.units import format_bytes, format_count, format_counted, format_ns, format_percent
 
 __all__ = ["check_placement_folder", "describe_placement", "print_placement", "write_placement"]
@@ -43,6 +44,7 @@ def describe_placement(study: PlacementStudy) -> dict[str, Any]:
         "ranks": step.simulation.like.size, "system": step.system.name,
         "without_tiers_ns": plain.ns, "with_tiers_ns": step.ns,
         "ratio": step.ns / max(plain.ns, 1), "placement": study.how, "moves": step.moved,
+        "assumed": [tier_words(step.system.tiers[0]), *schedule_words(step.moved)],
         "in_place_interval_ns": [step.low, step.high] if step.high else None,
         "tiers": [_tier(use) for use in step.accounts.tiers],
         "live": _live_lines(study),
@@ -149,7 +151,8 @@ def print_placement(study: PlacementStudy, console: Console) -> None:
         )
     moved = ", ".join(step.moved) or "nothing"
     console.print(f"placement: {study.how}; in lower tiers: {moved}", markup=False)
-    for line in (*_copies(study), *_no_room(study)):
+    lines = (tier_words(lower), *schedule_words(step.moved), *_copies(study), *_no_room(study))
+    for line in lines:
         console.print(line, markup=False)
     console.print(_sentence(study), markup=False)
     _print_tiers(study, console)
@@ -218,13 +221,13 @@ def _print_estimates(study: PlacementStudy, console: Console) -> None:
     )  # fmt: skip
     for one in study.estimates.roles:
         table.add_row(
-            " and ".join(one.roles), f"{one.simulated:.3f}", f"{one.estimated:.3f}",
+            one.role, f"{one.simulated:.3f}", f"{one.estimated:.3f}",
             f"{100 * (one.estimated / one.simulated - 1):+.1f} %",
         )  # fmt: skip
     print_table(table, console)
     for one in study.estimates.roles:
         if one.reason:
-            console.print(f"{' and '.join(one.roles)}: {one.reason}", markup=False)
+            console.print(f"{one.role}: {one.reason}", markup=False)
 
 
 def _print_points(study: PlacementStudy, console: Console) -> None:

@@ -23,6 +23,7 @@ from nadi.formats.files import check_writable, write_beside
 from nadi.model.arrays import Floats
 from nadi.pipeline.second_tier_studies import StudiedJob
 from nadi.report.text_layout import make_table, print_table
+from nadi.report.tier_words import schedule_words, sharing_words
 from nadi.units import format_count, format_counted, format_number
 
 __all__ = [
@@ -125,6 +126,11 @@ def print_studies(jobs: Sequence[StudiedJob], console: Console) -> None:
         f"{format_counted(len(study.bandwidths), 'bandwidth')} and "
         f"{len(study.capacities)} {'capacity' if len(study.capacities) == 1 else 'capacities'}"
     ))  # fmt: skip
+    console.print(Text(f"bandwidths are those of a tier {sharing_words(study.tier)}"))
+    moved = {name for job in jobs for row in job.study.best for one in row if one
+             for name in one.moved}  # fmt: skip
+    for line in schedule_words(moved):
+        console.print(Text(line))
 
 
 def _rate(one: StudiedExecution | None) -> str:

@@ -34,6 +34,7 @@ from .machine.memory_tiers import (
     access_ns as access_ns,
     loaded_latency_ns as loaded_latency_ns,
     rate_alone as rate_alone,
+    second_tier as second_tier,
 )
 from .machine.system import (
     Bus as Bus,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,11 +20,13 @@ from nadi.model.arrays import Bools, Ints
 from nadi.model.rank_groups import RankGroups, name_of_group
 from nadi.model.trace import Job
 from nadi.simulator.collectives.closed_form_conditions import nothing_contends
-from nadi.simulator.collectives.group_grids import places_in
-from nadi.simulator.collectives.link_sharing import is_whole_dimension
+from nadi.simulator.collectives.group_grids import grid_of, places_in
+from nadi.simulator.collectives.link_sharing import even_size, is_whole_dimension
+from nadi.simulator.collectives.link_traffic import Traffic
+from nadi.simulator.collectives.phase_messages import messages_of
 from nadi.simulator.collectives.phases import Phase
 from nadi.simulator.distinct_rows import number_rows
-from nadi.simulator.engine.codes import PhaseKind, QueuePolicy
+from nadi.simulator.engine.codes import Comm, PhaseKind, QueuePolicy
 from nadi.simulator.machine.system import Network, System
 from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.work.ordered_lanes import policy_of
@@ -81,7 +84,8 @@ def representatives_of(job: Job, system: System) -> Representatives | None:
         return None
     uses = list(_uses(job))
     groups = _with_world(job)
-    standing = {use.role: _standing(system, groups.members[use.role]) for use in uses}
+    roles = dict.fromkeys(use.role for use in uses)
+    standing = {role: _standing(system, groups.members[role]) for role in roles}
     classes, _ = number_rows([_number_of_trace(job)])
     while True:
         kinds = {role: _kinds(classes[groups.members[role]]) for role in standing}
@@ -97,11 +101,14 @@ def representatives_of(job: Job, system: System) -> Representatives | None:
     number = np.empty(rank.size, dtype=np.int64)
     number[np.argsort(rank)] = np.arange(rank.size)
     found = Representatives(np.sort(rank), number[classes])
-    if not found.are_fewer or not all(_fits(use, groups, system, found) for use in uses):
+    if not found.are_fewer:
+        return None
+    checks = _Checks(system)
+    if not all(_fits(use, groups, found, standing[use.role], checks) for use in uses):
         return None
     copies = {}
-    for use in uses:
-        copies.update(_copies(use.role, groups, found))
+    for role in roles:
+        copies.update(_copies(role, groups, found))
     return replace(found, copies=copies)
 
 
@@ -168,9 +175,8 @@ def _use_of(nodes: pl.DataFrame, row: int, role: str, ranks: Ints) -> Iterator[_
 
 def _standing(system: System, members: Ints) -> Ints:
     """Return equal numbers for groups that stand alike in the network; int64, shape (groups,)."""
-    rules = rules_of(system)
     found: dict[object, int] = {}
-    of_groups = (rules.standing(system.network, np.sort(ranks)) for ranks in members)
+    of_groups = rules_of(system).standing(system.network, np.sort(members, axis=1))
     return np.array([found.setdefault(one, len(found)) for one in of_groups], dtype=np.int64)
 
 
@@ -227,7 +233,27 @@ def _ways(network: Network, src: Ints, dst: Ints) -> list[Ints]:
     return found
 
 
-def _fits(use: _Use, groups: RankGroups, system: System, found: Representatives) -> bool:
+class _Checks:
+    """What holds for collectives of groups that stand alike is found once for all of them."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self._known: dict[tuple[str, str, int, bool], bool] = {}
+
+    def do_alike(self, use: _Use, standing: int, ranks: Ints, *, alike: bool) -> bool:
+        """Return whether those that represent a group, one if its members are alike, suffice."""
+        for name in use.collectives if ranks.size > 1 else ():
+            key = name, use.role, standing, alike
+            if key not in self._known:
+                self._known[key] = _suffices(self.system, name, ranks, alike=alike)
+            if not self._known[key]:
+                return False
+        return True
+
+
+def _fits(
+    use: _Use, groups: RankGroups, found: Representatives, standing: Ints, checks: _Checks
+) -> bool:  # fmt: skip
     """Return whether the groups of representatives can be simulated by them alone."""
     members = groups.members[use.role]
     mine = np.unique(found.of[use.ranks])
@@ -236,47 +262,74 @@ def _fits(use: _Use, groups: RankGroups, system: System, found: Representatives)
         kind = int(_kinds(found.of[members[number]][None])[0])
         if use.peers and kind != _DIFFERENT:
             return False  # a message to a position is from one rank only
-        ranks = np.sort(members[number])
-        if rules_of(system).links_are_shared:
-            own = found.rank[mine][group[found.rank[mine]] == number]
-            if not _uses_own_links(system, use, members[number], own):
-                return False
+        own = found.rank[mine][group[found.rank[mine]] == number]
+        if not _messages_use_own_links(checks.system, use, members[number], own):
+            return False
         if not use.collectives:
             continue
         if kind == _MIXED:
             return False
         if kind == _DIFFERENT and not _all_represent(members[number], found):
             return False
-        if (
-            kind == _ALIKE
-            and members.shape[1] > 1
-            and not all(_members_are_alike(system, name, ranks) for name in use.collectives)
-        ):
+        ranks = np.sort(members[number])
+        if not checks.do_alike(use, int(standing[number]), ranks, alike=kind == _ALIKE):
             return False
     return True
 
 
-def _uses_own_links(system: System, use: _Use, members: Ints, own: Ints) -> bool:
-    """Return whether no bytes pass the links of ranks that neither send nor take them.
-
-    The load of a link is then that of the rank that stands for its rank. Other links are shared
-    by ranks of which none may be like another in that.
-    """
-    network = system.network
+def _messages_use_own_links(system: System, use: _Use, members: Ints, own: Ints) -> bool:
+    """Return whether messages pass no links of ranks that neither send nor take them."""
+    if not rules_of(system).links_are_shared:
+        return True
     for end in use.peers:
-        distances = np.stack(_ways(network, own, np.full(own.size, members[end])))
+        distances = np.stack(_ways(system.network, own, np.full(own.size, members[end])))
         if (distances.sum(axis=0) > 1).any():
             return False
-    ranks, rules = np.sort(members), rules_of(system)
-    everyone = ranks.size == network.num_ranks
-    spans = sum(bool((places != places[0]).any()) for places in places_in(network, ranks))
-    if (system.nccl or system.measured) and use.collectives and spans > 1:
-        return False  # one ring through several dimensions: its members have different links
-    for name in use.collectives if members.size > 1 else ():
-        if name in rules.collectives:
-            recipe = rules.recipe_of(system, name, None if everyone else ranks)
-            if not all(is_whole_dimension(network, phase, ranks) for phase in recipe.phases):
-                return False
+    return True
+
+
+def _suffices(system: System, comm_type: str, ranks: Ints, *, alike: bool) -> bool:
+    """Return whether a collective of a group can be simulated by its representatives alone.
+
+    If one stands for all of them, all send the same the same way. Where links are shared, no
+    bytes pass those of other ranks: the load of a link is then that of the rank that stands for
+    its rank. Links of others are shared by ranks of which none may be like another in that.
+    """
+    rules = rules_of(system)
+    if comm_type not in rules.collectives:
+        return True  # an error later, or replayed
+    timed = rules.timed(system, comm_type, 1, ranks)
+    if timed is not None:
+        return not rules.links_are_shared or _loads_own_links(
+            system, timed[0].phases[0], ranks, alike=alike
+        )
+    network = system.network
+    phases = rules.recipe_of(
+        system, comm_type, None if ranks.size == network.num_ranks else ranks
+    ).phases  # fmt: skip
+    own = all(is_whole_dimension(network, phase, ranks) for phase in phases)
+    if rules.links_are_shared and not own:
+        return False
+    return not alike or all(_is_symmetric(network, phase, ranks) for phase in phases)
+
+
+def _loads_own_links(system: System, phase: Phase, ranks: Ints, *, alike: bool) -> bool:
+    """Return whether a phase whose time is known loads links of its members, all ``alike``.
+
+    Rings over several nodes leave each over all of its members, where nodes have as many.
+    """
+    network = system.network
+    if phase.comm == Comm.ALL_TO_ALL:  # too many messages to add up
+        topologies = {dimension.topology for dimension in network.dimensions}
+        return bool(grid_of(network, ranks)) and topologies <= {"switch", "fully-connected"}
+    traffic = Traffic(system)
+    src, dst, num_bytes = messages_of(phase, even_size(phase))
+    traffic.add_messages(ranks[src], ranks[dst], num_bytes)
+    for first, last in pairwise(traffic.first.tolist()):
+        of_ranks = np.sort(traffic.bytes[first:last].reshape(network.num_ranks, -1), axis=1)
+        of_members = of_ranks[ranks]
+        if of_members.sum() != of_ranks.sum() or (alike and (of_members != of_members[0]).any()):
+            return False
     return True
 
 
@@ -293,16 +346,6 @@ def _all_represent(ranks: Ints, found: Representatives) -> bool:
     """Return whether all of some ranks are representatives, who can meet as they are."""
     theirs: Bools = found.rank[found.of[ranks]] == ranks
     return bool(theirs.all())
-
-
-def _members_are_alike(system: System, comm_type: str, ranks: Ints) -> bool:
-    """Return whether all members of a collective send the same the same way."""
-    rules = rules_of(system)
-    if comm_type not in rules.collectives:
-        return True  # an error later, or replayed
-    everyone = ranks.size == system.network.num_ranks
-    recipe = rules.recipe_of(system, comm_type, None if everyone else ranks)
-    return all(_is_symmetric(system.network, phase, ranks) for phase in recipe.phases)
 
 
 def _is_symmetric(network: Network, phase: Phase, ranks: Ints) -> bool:

@@ -20,7 +20,10 @@ from nadi.simulator.machine.loaded_latency import (
     reached_rate,
 )
 
-__all__ = ["OWN_TIERS", "MemoryPath", "MemoryTier", "access_ns", "loaded_latency_ns", "rate_alone"]
+__all__ = [
+    "OWN_TIERS", "MemoryPath", "MemoryTier", "access_ns", "at_bandwidth", "at_latency",
+    "loaded_latency_ns", "rate_alone", "second_tier",
+]  # fmt: skip
 
 OWN_TIERS = ("hbm", "device")  # names of the memory of a rank's device, tier 1
 
@@ -102,6 +105,51 @@ class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     port_read_bandwidth: _NotNegative = 0.0
     port_write_bandwidth: _NotNegative = 0.0
     path: str = ""
+
+
+def second_tier(
+    bandwidth: float, capacity: int = 0, latency: float = 250.0, outstanding: float = 4096.0,
+    shared_by: int = 1,
+) -> MemoryTier:  # fmt: skip
+    """Return memory behind CXL, as nobody said more of it: full duplex.
+
+    Parameters
+    ----------
+    bandwidth
+        Bytes per ns of reads, and of writes at once.
+    capacity
+        Bytes; 0 if it does not matter.
+    latency
+        ns, without load; with 0 it does not grow with load either.
+    outstanding
+        Accesses of 64 bytes that a rank has under way.
+    shared_by
+        Ranks that have one together, with its bandwidth and its capacity.
+    """
+    loaded = LoadedLatency(
+        idle_ns=latency or 1.0, read_gbps=bandwidth, write_gbps=bandwidth, outstanding=outstanding
+    )
+    return MemoryTier(
+        name="cxl", kind="cxl" if shared_by == 1 else "cxl-pool", capacity=capacity,
+        read_bandwidth=bandwidth, write_bandwidth=bandwidth, duplex=True, latency=latency,
+        loaded=loaded if latency else None, shared_by=shared_by,
+    )  # fmt: skip
+
+
+def at_bandwidth(tier: MemoryTier, rate: float) -> MemoryTier:
+    """Return a tier of so many bytes per ns in each way, with nothing before it that is slower."""
+    loaded = tier.loaded and msgspec.structs.replace(
+        tier.loaded, read_gbps=rate, write_gbps=rate
+    )  # fmt: skip
+    return msgspec.structs.replace(
+        tier, read_bandwidth=rate, write_bandwidth=rate, loaded=loaded, devices=1, ports=0, path=""
+    )
+
+
+def at_latency(tier: MemoryTier, latency: float) -> MemoryTier:
+    """Return a tier with another latency without load, in ns."""
+    loaded = tier.loaded and msgspec.structs.replace(tier.loaded, idle_ns=latency or 1.0)
+    return msgspec.structs.replace(tier, latency=latency, loaded=loaded if latency else None)
 
 
 def access_ns(

@@ -129,9 +129,9 @@ class AstraSimRules(DefaultRules):
         """Let the members of a group work in the order that was given."""
         return ranks
 
-    def standing(self, network: Network, members: Ints) -> Hashable:
+    def standing(self, network: Network, members: Ints) -> list[Hashable]:
         """Give what is equal for groups that do alike: those of one size, wherever they stand."""
-        return members.size
+        return [members.shape[1]] * members.shape[0]
 
     def is_computing(self, program: Program, system: System) -> Bools:
         """Choose computation; of what is only replayed, everything that the device does."""

@@ -107,16 +107,17 @@ class DefaultRules:
         """Put the members of a group in the order in which they work."""
         return in_order_of_grid(network, ranks)
 
-    def standing(self, network: Network, members: Ints) -> Hashable:
-        """Give what is equal for groups whose collectives are done alike.
+    def standing(self, network: Network, members: Ints) -> list[Hashable]:
+        """Give for each group what is equal for those whose collectives are done alike.
 
-        They stand as far from each other in every dimension.
+        They stand as far from each other in every dimension. ``members`` has shape
+        (groups, members).
         """
-        least, stride = 0, 1
+        least, stride = np.zeros((members.shape[0], 1), dtype=np.int64), 1
         for dimension, places in zip(network.dimensions, places_in(network, members), strict=True):
-            least += int(places.min()) * stride
+            least += places.min(axis=1, keepdims=True) * stride
             stride *= dimension.size
-        return (members - least).tobytes()
+        return [row.tobytes() for row in members - least]
 
     def is_computing(self, program: Program, system: System) -> Bools:
         """Choose the nodes that are not counted as exposed communication; bool, shape (nodes,)."""

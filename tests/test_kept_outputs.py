@@ -1,0 +1,25 @@
+"""Commands print what is kept of them: ``python tests/keep_outputs.py`` writes it anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from nadi.cli.app import make_app
+from tests.keep_outputs import FOLDER, NOT_KEPT, lines, outputs
+
+
+@pytest.mark.usefixtures("demo_read_once")
+def test_commands_print_what_is_kept() -> None:
+    """One test, as lines use files of those before them; it names all files that differ."""
+    found = dict(outputs())
+    kept = {file.name: file.read_text() for file in FOLDER.iterdir() if file.name != "lines.txt"}
+    differ = sorted(name for name in found.keys() | kept if found.get(name) != kept.get(name))
+    assert differ == [], "python tests/keep_outputs.py, then look at git diff tests/kept_outputs"
+
+
+def test_each_command_is_kept() -> None:
+    app = make_app("")
+    names = {command.name for command in app.registered_commands}
+    names |= {group.name for group in app.registered_groups}
+    kept = {given[0] for given, _ in lines().values()}
+    assert kept | set(NOT_KEPT) == names
