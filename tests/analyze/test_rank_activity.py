@@ -48,17 +48,12 @@ def spans_of(run: nadi.pipeline.Run, place: int) -> dict[str, list[tuple[int, in
         if vertex >= 2 * graph.num_ops:  # out of a collective: these wait in it
             hubs[int(graph.edge_op[edge])] = int(graph.time[vertex])
     has_device = any(node["category"] in ("kernel", "memcpy", "memset") for node in nodes)
-    asks, called = set(), {}
-    for src, dst, kind in trace.deps.select("src", "dst", "kind").iter_rows():
-        if kind == "launch":
-            called[dst] = nodes[src]["start"] - run.job.origin
-    for op in np.flatnonzero(graph.op_trace == place).tolist():
-        around = op
-        while around >= 0:
-            node = nodes[graph.op_row[around]]
-            if str(node["kind"]).startswith("COMM") or node["name"].startswith(ASKING):
-                asks.add(graph.op_row[op])
-            around = graph.op_parent[around]
+    asks = rows_that_ask(run.graph, place, nodes)
+    called = {
+        dst: nodes[src]["start"] - run.job.origin
+        for src, dst, kind in trace.deps.select("src", "dst", "kind").iter_rows()
+        if kind == "launch"
+    }
     found: dict[str, list[tuple[int, int]]] = {part: [] for part in PARTS}
     on_threads: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for op in range(graph.num_ops):
@@ -82,6 +77,19 @@ def spans_of(run: nadi.pipeline.Run, place: int) -> dict[str, list[tuple[int, in
             found["waiting"].append((a, b))
     for of_thread in on_threads.values():
         found["computing"] += [(a, b) for a, b, row in innermost(of_thread) if row not in asks]
+    return found
+
+
+def rows_that_ask(graph: nadi.EventGraph, place: int, nodes: list[dict[str, Any]]) -> set[int]:
+    """Give the nodes of communication, of its calls, and in these."""
+    found = set()
+    for op in np.flatnonzero(graph.op_trace == place).tolist():
+        around = op
+        while around >= 0:
+            node = nodes[graph.op_row[around]]
+            if str(node["kind"]).startswith("COMM") or node["name"].startswith(ASKING):
+                found.add(graph.op_row[op])
+            around = graph.op_parent[around]
     return found
 
 
