@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from nadi.charts.chart_figure import Figure
 
-__all__ = ["PATH_KINDS", "CriticalPath", "describe_path", "kind_of_edges", "walk_critical_path"]
+__all__ = ["PATH_KINDS", "CriticalPath", "describe_path", "kind_of_edges", "operations_of",
+           "walk_critical_path"]  # fmt: skip
 
 
 _TOLD = 5  # operations in a notebook
@@ -162,15 +163,20 @@ class CriticalPath:
 
     def by_operation(self) -> pl.DataFrame:
         """Sum the segments by name and kind: name, kind, time (ns), count, ranks; longest first."""
-        return (
-            self.segments.group_by("name", "kind")
-            .agg(
-                time=(pl.col("end") - pl.col("start")).sum(),
-                count=pl.len(),
-                ranks=pl.col("rank").unique().sort(),
-            )
-            .sort("time", "name", "kind", descending=[True, False, False])
+        return operations_of(self.segments)
+
+
+def operations_of(segments: pl.DataFrame) -> pl.DataFrame:
+    """Sum segments of a path as :meth:`CriticalPath.by_operation` does."""
+    return (
+        segments.group_by("name", "kind")
+        .agg(
+            time=(pl.col("end") - pl.col("start")).sum(),
+            count=pl.len(),
+            ranks=pl.col("rank").unique().sort(),
         )
+        .sort("time", "name", "kind", descending=[True, False, False])
+    )
 
 
 def walk_critical_path(replay: Replay, window: Window) -> CriticalPath:
