@@ -2,11 +2,13 @@
 
 Each command is stopped at random moments by SIGKILL, by SIGINT, and by a limit of the size of
 files, which ends a write as a full disk does. What it leaves must be whole, or nothing: no file of
-its name, or a folder that is refused. ``python verification/killed_writers.py [MOMENTS] [SEED]``.
+its name, or a folder that is refused. ``tests/hardening`` stops them at each of some writes.
+``python verification/killed_writers.py [MOMENTS] [SEED]``.
 """
 
 from __future__ import annotations
 
+import io
 import random
 import resource
 import shutil
@@ -16,29 +18,23 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import redirect_stdout
 from pathlib import Path
 
-import nadi
-from nadi.errors import NadiError
-from nadi.formats.whole_folders import refuse_partial
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.conftest import DEMO
+from tests.hardening.writers import (
+    NOTHING,
+    WHOLE,
+    WRITERS,
+    left,
+    prepare,
+    sizes_of,
+    words_of,
+)
 
-_DEMO = Path(nadi.__file__).parent / "data" / "demo"
-# what is written, and by which command
-_COMMANDS = {
-    "out.nadi": f"convert {_DEMO}/device_0.json.gz @",
-    "out.json": f"convert {_DEMO}/device_1.json.gz @ --to kineto",
-    "converted": f"convert {_DEMO} @ --to nadi",
-    "linked": f"link {_DEMO} -o @",
-    "part": f"extract {_DEMO} --step 1 -o @",
-    "job": "generate llm --model gpt3-125m --tp 2 --dp 2 --seq 256 -o @",
-    "folded.nadi": "generate llm --model gpt3-125m --tp 2 --dp 2 --seq 256 -o @",
-    "simulated.nadi": f"simulate {_DEMO} --system dgx-h100 -o @",
-    "model.nadi": f"learn {_DEMO} -o @",
-    "hidden": f"obfuscate {_DEMO} --key #key -o @",
-    "results": f"run {_DEMO} -o @",
-    "page.html": f"report {_DEMO} -o @",
-}
-_NOTHING, _WHOLE = "nothing", "whole"
+# a search goes on with the parts that are there
+_LINES = {name: line for name, line in WRITERS.items() if name != "search"}
 _BEGUN = b"begun"
 _RUN = f"import os; from nadi.cli import run; os.write(2, {_BEGUN}); run()"
 _CODES = (0, 2, 130, -signal.SIGKILL)
@@ -54,24 +50,6 @@ def _start(words: list[str], limit: int | None = None) -> subprocess.Popen[bytes
         [sys.executable, "-c", _RUN, *words], stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, preexec_fn=bounded,
     )  # fmt: skip
-
-
-def _state(place: Path, whole: dict[str, int]) -> str:
-    """Say what a command left: nothing, all of it, or what else."""
-    if not place.exists():
-        return _NOTHING
-    if place.is_file():
-        return _WHOLE if place.stat().st_size > 0.5 * whole[""] else f"{place.name} is short"
-    found = {path.name: path.stat().st_size for path in place.glob("[!.]*")}
-    if not found:
-        return _NOTHING
-    if found.keys() == whole.keys():
-        return _WHOLE
-    try:
-        refuse_partial(place)
-    except NadiError:
-        return _NOTHING  # which says what is missing
-    return f"{len(found)} of {len(whole)} files"
 
 
 def _stop(name: str, words: list[str], seconds: float, how: str, chance: random.Random) -> str:
@@ -95,27 +73,30 @@ def _stop(name: str, words: list[str], seconds: float, how: str, chance: random.
 def _main(moments: int, seed: int) -> int:
     chance, faults, states = random.Random(seed), [], Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
-        key = Path(folder) / "key"
-        key.write_bytes(bytes(range(64)))
-        for name, line in _COMMANDS.items():
-            place = Path(folder) / name
-            words = line.replace("#key", str(key)).replace("@", str(place)).split()
+        given = Path(folder) / "given"
+        given.mkdir()
+        with redirect_stdout(io.StringIO()):
+            prepare(given)
+        for name, line in _LINES.items():
+            place = Path(folder) / "to" / name
+            place.parent.mkdir()
+            words = words_of(line, place, given, str(DEMO))
             begin = time.monotonic()
             process = _start(words)
             _, said = process.communicate()
             assert process.returncode == 0, said
             seconds = time.monotonic() - begin
-            paths = list(place.glob("[!.]*")) if place.is_dir() else []
-            whole = {path.name: 0 for path in paths} or {"": place.stat().st_size}
+            whole = sizes_of(place)
             for number in range(moments):
-                shutil.rmtree(place, ignore_errors=True)
-                place.unlink(missing_ok=True)
+                shutil.rmtree(place.parent)
+                place.parent.mkdir()
                 how = ("killed", "interrupted", "full")[number % 3]
                 fault = _stop(name, words, seconds, how, chance)
-                state = _state(place, whole)
-                states[state if state in (_NOTHING, _WHOLE) else "other"] += 1
-                if fault or state not in (_NOTHING, _WHOLE):
+                state = left(place, whole)
+                states[state if state in (NOTHING, WHOLE) else "other"] += 1
+                if fault or state not in (NOTHING, WHOLE):
                     faults.append(fault or f"{name} {how}: {state}")
+            shutil.rmtree(place.parent)
             print(f"{name:<16} {moments} moments of {seconds:.1f} s", flush=True)
     print(
         f"{states.total()} stopped writers: {dict(states)}, {len(faults)} neither whole nor nothing"

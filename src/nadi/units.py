@@ -76,6 +76,8 @@ def parse_rate(text: str) -> float:
     rate = number * {**_DECIMAL, **_BINARY}[unit[1]] / (1 if unit[2] == "B" else 8)
     if math.isinf(rate):
         raise ValueError(f"{_shown(text)} exceeds the largest bandwidth")
+    if rate < 1:  # at which times could not be held
+        raise ValueError(f"{_shown(text)} is below 1 B/s")
     return rate
 
 

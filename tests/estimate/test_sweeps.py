@@ -198,7 +198,7 @@ REFUSED = [
     (["networks.0=3"], "is not a single value; known: bandwidth"),
     (["hidden.x=3"], "hidden has no x; it is a single value"),
     (["tensor_par_overlap=some"], "known: none, ring, pipe"),
-    (["mem2.GBps=1,0"], "expected `float` > 0.0"),
+    (["mem2.GBps=1,0"], "expected `float` >= 1e-12"),
     (["hidden=1.5"], "not a whole number"),
     (["mem2.GiB=3 GB/s"], "give numbers in GiB"),
     (["mem2.GiB=512,1TiB"], "512 has no unit, and another value is in TiB; write a unit with each"),

@@ -32,6 +32,8 @@ from tests.conftest import PairWriter
 from tests.feed.traces import attribute, content as content_of, message
 from tests.fuzz.commands import COMMANDS, try_command
 from tests.fuzz.corpus import device_object, samples
+from tests.fuzz.foreign import try_replay, try_server
+from tests.fuzz.further_commands import FURTHER_COMMANDS
 from tests.fuzz.mutations import HOSTILE_VALUES, changed_value, mutated
 from tests.fuzz.outcome import WRITTEN, check_use
 from tests.fuzz.readers import READERS, try_reader
@@ -412,6 +414,11 @@ TARGETS: dict[str, Callable[[str, Path], bool]] = {
     "feeder": try_feeder,
     "what-if": try_what_if,
     "hta": try_hta,
+    "server": try_server,
+    "replay": try_replay,
     **{name: partial(try_reader, reader) for name, reader in READERS.items()},
-    **{name: partial(try_command, command) for name, command in COMMANDS.items()},
+    **{
+        name: partial(try_command, command)
+        for name, command in (COMMANDS | FURTHER_COMMANDS).items()
+    },
 }

@@ -10,15 +10,18 @@ import pytest
 from nadi.errors import NadiError
 from tests.amounts import examples
 from tests.fuzz.commands import COMMANDS, run_line
+from tests.fuzz.further_commands import FURTHER_COMMANDS
 from tests.fuzz.guided import KEPT
 from tests.fuzz.long import run_one
 from tests.fuzz.readers import READERS
 from tests.fuzz.targets import TARGETS
+from tests.hardening.test_whole_or_nothing import commands, outputs
 
+_COMMANDS = COMMANDS | FURTHER_COMMANDS
 # of a second or so each
 _INPUTS = {
     "nadi-system": 400, "astra-sim-system": 400, "own-file": 100, "networkx": 500, "feeder": 250,
-    "what-if": 500, "hta": 100, "fabrics": 400, **dict.fromkeys(COMMANDS, 72),
+    "what-if": 500, "hta": 100, "fabrics": 400, "server": 600, "replay": 150, **dict.fromkeys(_COMMANDS, 72),
     **dict.fromkeys(READERS, 2_400),
 }  # fmt: skip
 # what was met in long runs and ended in something else than one line
@@ -46,18 +49,49 @@ def test_hostile_input(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[s
             raise
     assert "panicked" not in capfd.readouterr().err  # which compiled libraries print themselves
     # else it is not tried what it is meant to; of commands that is known by another test
-    assert name in COMMANDS or 0 < taken < count
+    assert name in _COMMANDS or 0 < taken < count
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", _COMMANDS)
 def test_commands_take_the_files_before_damage(name: str, tmp_path: Path) -> None:
-    command = COMMANDS[name]
+    command = _COMMANDS[name]
     for file, content in command.files().items():
         path = tmp_path / file
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
     codes = [run_line(line.replace("@", f"{tmp_path}/").split()) for line in command.lines]
     assert codes.count(2) < len(codes)
+
+
+# what a value of an option or argument is that names no file, as its help says; and what no target
+# takes: programs of the user's own, shipped models, a page that Nadi only hands on
+_PLAIN = {
+    "N", "X", "E", "K|all", "N|all", "N|N:M", "N:M", "ROWS", "RANKS", "all|0,5", "EDGES", "ID|RANK:ID", "LIST",
+    "NAME", "[NAME]", "NAMES", "REGEX", "TEXT", "TYPE", "WHAT", "KIND", "HOW", "TENSORS", "LEVEL",
+    "SIZE", "TIME", "TIME|RATE", "TOKENS", "SAMPLES", "MIB", "VALUES", "FREQUENCY", "VERSION", "FORMAT",
+    "SIMULATOR", "OPERATOR", "COLLECTIVE", "CHANGE", "[CHANGE]...", "EXPR", "FROM:TO", "0..3", "module",
+    "FIELD=VALUES", "FIELD=VALUE,...", "PARAMETER=VALUE", "cpu|cuda", "none|gloo|nccl", "nadi|hta",
+    "-- PROGRAM...",
+}  # fmt: skip
+_ELSEWHERE = {("view", "page"), ("replay", "traces")}  # the second by a target of its own
+
+
+def test_each_file_that_a_command_takes_has_a_target() -> None:
+    found = dict(commands())
+    tried = set()
+    for command in _COMMANDS.values():
+        for line in command.lines:
+            name = next(one for one in found if f"{line} ".startswith(f"{one} "))
+            words = line.removeprefix(name).split()
+            given = found[name].make_context(name, words, resilient_parsing=True).params
+            tried |= {(name, key) for key, value in given.items() if "@" in str(value)}
+    named = {
+        (name, str(one.name))
+        for name, command in found.items()
+        for one in command.params
+        if one.metavar is not None and one.metavar not in _PLAIN
+    }
+    assert named - outputs() - _ELSEWHERE <= tried
 
 
 @pytest.mark.parametrize("name", READERS)

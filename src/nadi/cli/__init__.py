@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         _complain(error.message(partial(_option, given)))
         return 2
     except OSError as error:
-        _complain(f"standard output: {error.strerror or error}")
+        _complain(f"{error.filename or 'standard output'}: {error.strerror or error}")
         return 2
     except MemoryError as error:
         reason = str(error) or "this needs more than the machine has"

@@ -94,6 +94,8 @@ def command(
         return
     with show_progress(announce=False, use="analyze") as progress:
         progress("starting")
+        from nadi.analyze.analysis_registry import analysis_named
+        from nadi.formats.whole_folders import whole_files
         from nadi.pipeline.recorded_analyses import analyze_all
         from nadi.pipeline.worker_processes import worker_processes
 
@@ -108,11 +110,14 @@ def command(
         tables = {key: one for key, one in found.items() if not isinstance(one, str)}
         if not tables:
             raise InputError("", str(found[names[0]]))
-        for one in chosen:
-            if one.name in files.keys() & tables.keys():
-                write_analysis(files[one.name], one, tables[one.name])
-        if page := files.get(_CHARTS):
-            write_analysis_page(page, tables)
+        if name != _ALL and output is not None:
+            write_analysis(output, chosen[0], tables[name])
+        elif output is not None:
+            whole = {key: files[key] for key in (_CHARTS, *tables)}
+            with whole_files(list(whole.values())) as (page, *places):
+                for place, (key, table) in zip(places, tables.items(), strict=True):
+                    write_analysis(place, analysis_named(key), table)
+                write_analysis_page(page, tables)
     if as_json:
         data = {key: table.to_dicts() for key, table in tables.items()}
         sys.stdout.write(to_json(data if name == _ALL else data[name]).decode())
@@ -161,7 +166,6 @@ def _files(
     if name != _ALL:
         check_new_file(output, ANALYSIS_FILES, overwrite=overwrite)
         return {name: output}
-    output.mkdir(parents=True, exist_ok=True)
     files = {one.name: output / f"{one.name}.csv" for one in chosen}
     files[_CHARTS] = output / f"{_CHARTS}.html"
     for file in files.values():

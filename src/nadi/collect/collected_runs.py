@@ -127,9 +127,10 @@ def collect(
     """
     asked = _checked(options or CollectOptions(), command)
     target = Path(folder)
-    work = _made(target, overwrite=overwrite)
+    earlier = _earlier(target, overwrite=overwrite)
+    work = _made(target)
     try:
-        code = _run(list(command), target, work, asked)
+        code = _run(list(command), (target, work), asked, earlier)
         return _collected(target, work, code)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -144,25 +145,35 @@ def _checked(options: CollectOptions, command: Sequence[str]) -> CollectOptions:
     return options
 
 
-def _made(folder: Path, *, overwrite: bool) -> Path:
+def _earlier(folder: Path, *, overwrite: bool) -> list[Path]:
+    """Return the files of an earlier recording, which are to be replaced."""
+    earlier = [*folder.glob("host_rank*.json"), *folder.glob("device_rank*.json.gz")]
+    if earlier and not overwrite:
+        what = f"has a recording ({earlier[0].name})"
+        remedy: Any = ["choose another folder, or pass ", Parameter("overwrite", True)]
+        raise UsageError(str(folder), what, remedy)
+    return earlier
+
+
+def _made(folder: Path) -> Path:
     """Make the folder, and one in it for what is not whole yet."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        earlier = [*folder.glob("host_rank*.json"), *folder.glob("device_rank*.json.gz")]
-        if earlier and not overwrite:
-            what = f"has a recording ({earlier[0].name})"
-            remedy: Any = ["choose another folder, or pass ", Parameter("overwrite", True)]
-            raise UsageError(str(folder), what, remedy)
-        for file in earlier:
-            file.unlink()
         return Path(tempfile.mkdtemp(prefix=".nadi-collect-", dir=folder)).resolve()
     except OSError as error:
         remedy = "choose a folder in which files can be made"
         raise InputError(str(folder), error.strerror or str(error), remedy) from None
 
 
-def _run(command: list[str], folder: Path, work: Path, options: CollectOptions) -> int:
-    """Run the program with the hook on its path; Ctrl-C is the program's."""
+def _run(
+    command: list[str], folders: tuple[Path, Path], options: CollectOptions, earlier: list[Path]
+) -> int:
+    """Run the program with the hook on its path; Ctrl-C is the program's.
+
+    Files of an earlier recording are removed when the program has started, long before it has
+    recorded anything: of a program that does not start they stay.
+    """
+    folder, work = folders
     if command[0].endswith(".py"):
         command = [sys.executable, *command]
     paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH", "")])]
@@ -176,6 +187,8 @@ def _run(command: list[str], folder: Path, work: Path, options: CollectOptions) 
             command, env=environment
         ) as process:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            for file in earlier:
+                file.unlink(missing_ok=True)
             code = process.wait()
     except OSError as error:
         remedy = "check the name of the program"

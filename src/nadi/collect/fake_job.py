@@ -18,6 +18,7 @@ from nadi.collect.fake_trace import RankSummary
 from nadi.collect.fake_worker import Order, Outcome
 from nadi.errors import InputError, Parameter, UsageError
 from nadi.formats import files as container
+from nadi.formats.whole_folders import whole_folder
 from nadi.load.rank_map import RANK_MAP, RankMap, Shared
 
 __all__ = ["FakeJob", "FakeOptions", "RecordedRank", "record_fake_job"]
@@ -129,9 +130,8 @@ def record_fake_job(
             else:
                 runner.sign(sorted(set(ranks)))
                 classes = [RankClass(rank, (rank,)) for rank in sorted(set(ranks))]
-        for path in stale:
-            path.unlink(missing_ok=True)
-        return _written(runner, classes, place, world_size)
+        with whole_folder(place, overwrite=overwrite, instead_of=stale) as inside:
+            return _written(runner, classes, (inside, place), world_size)
 
 
 def _classes(runner: _Runner, world_size: int) -> list[RankClass]:
@@ -232,9 +232,10 @@ class _Runner:
 
 
 def _written(
-    runner: _Runner, classes: Sequence[RankClass], folder: Path, world_size: int
+    runner: _Runner, classes: Sequence[RankClass], folders: tuple[Path, Path], world_size: int
 ) -> FakeJob:
-    """Write the traces of the classes, and the map of all ranks."""
+    """Write the traces of the classes, and the map of all ranks, to be moved to a second folder."""
+    inside, folder = folders
     families = runner.outcomes[classes[0].recorded].families
     shared = [Shared(runner.file(one.recorded).name, ranges_of(one.ranks)) for one in classes]
     found = RankMap(
@@ -243,12 +244,12 @@ def _written(
     kept = []
     for one in classes:
         outcome, source = runner.outcomes[one.recorded], runner.file(one.recorded)
-        container.write_pieces(folder / source.name, [source.read_bytes()])
+        container.write_pieces(inside / source.name, [source.read_bytes()])
         assert outcome.summary is not None  # it has no error
         kept.append(
             RecordedRank(folder / source.name, outcome.summary, len(one.ranks), outcome.issues)
         )
-    container.write_pieces(folder / RANK_MAP, [msgspec.json.encode(found)])
+    container.write_pieces(inside / RANK_MAP, [msgspec.json.encode(found)])
     steps = runner.outcomes[classes[0].recorded].steps
     return FakeJob(world_size, steps, tuple(kept), len(runner.outcomes))
 
@@ -293,5 +294,5 @@ def _refuse_existing(folder: Path, *, overwrite: bool) -> list[Path]:
     found = [*folder.glob("rank.*.nadi"), *folder.glob(RANK_MAP)]
     if found and not overwrite:
         raise InputError(str(found[0]), "exists", ["pass ", Parameter("overwrite", True)])
-    folder.mkdir(parents=True, exist_ok=True)
+    container.check_writable(folder / RANK_MAP)
     return found

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.estimate.estimated_model import ModelDescription
+from nadi.estimate.estimated_model import LONGEST_SEQUENCE, ModelDescription
 from nadi.estimate.execution import ELEMENT_BYTES
 from nadi.estimate.machine_description import (
     Engine,
@@ -22,7 +22,7 @@ from nadi.pricing.kernel_curves import gemm_ns, memory_ns, roofline_ns
 from nadi.simulator.machine.device import Device
 from nadi.simulator.machine.system import System
 
-__all__ = ["machine_of_system", "model_of_language_model"]
+__all__ = ["checked_length", "machine_of_system", "model_of_language_model"]
 
 _RING = NetworkOps((1.0, None), (1.0, -1.0), (1.0, -1.0), (2.0, -1.0))
 _GFLOPS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.0)  # where efficiencies are sampled
@@ -44,9 +44,9 @@ def model_of_language_model(model: LanguageModel, sequence: int = 0) -> ModelDes
     Raises
     ------
     UsageError
-        If neither states the length of a sequence.
+        If neither states the length of a sequence, or it is none.
     """
-    tokens = sequence or model.sequence
+    tokens = checked_length(sequence) or model.sequence
     if not tokens:
         raise UsageError([Parameter("seq")], "the model states no sequence length", "give one")
     return ModelDescription(
@@ -63,6 +63,14 @@ def model_of_language_model(model: LanguageModel, sequence: int = 0) -> ModelDes
         if model.position != "learned"
         else msgspec.structs.replace(model, sequence=tokens),
     )
+
+
+def checked_length(sequence: int) -> int:
+    """Give the tokens of a sequence again; UsageError if no sequence has so many."""
+    if not 0 <= sequence <= LONGEST_SEQUENCE:
+        what = f"it is not 1 to {LONGEST_SEQUENCE}"
+        raise UsageError(Parameter("seq", sequence), what, "give another length")
+    return sequence
 
 
 def machine_of_system(system: System) -> MachineDescription:

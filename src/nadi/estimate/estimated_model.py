@@ -9,9 +9,10 @@ from msgspec import Meta
 
 from nadi.generate.llm.model_description import LanguageModel
 
-__all__ = ["ModelDescription"]
+__all__ = ["LONGEST_SEQUENCE", "ModelDescription"]
 
-_Positive = Annotated[int, Meta(ge=1, le=2**31)]
+LONGEST_SEQUENCE = 2**31  # tokens
+_Positive = Annotated[int, Meta(ge=1, le=LONGEST_SEQUENCE)]
 _Few = Annotated[int, Meta(ge=1, le=2**16)]  # as many as a described model may have
 _VOCABULARY = 51200
 

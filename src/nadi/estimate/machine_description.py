@@ -26,11 +26,12 @@ __all__ = [
 ]  # fmt: skip
 
 OPERATIONS = ("p2p", "reduce_scatter", "all_gather", "all_reduce")
-_Share = Annotated[float, Meta(gt=0, le=1)]
-_Amount = Annotated[float, Meta(gt=0)]
-_NotNegative = Annotated[float, Meta(ge=0)]
+_Many = Annotated[int, Meta(ge=1, le=2**62)]
+_Share = Annotated[float, Meta(ge=1e-12, le=1)]
+_Amount = Annotated[float, Meta(ge=1e-12, le=1e18)]  # so that no product is too large to hold
+_NotNegative = Annotated[float, Meta(ge=0, le=1e18)]
 _Efficiency = Annotated[tuple[tuple[_NotNegative, _Share], ...], Meta(min_length=1)]
-_Op = tuple[_Amount, float | None]
+_Op = tuple[_Amount, Annotated[float, Meta(ge=-1e18, le=1e18)] | None]
 
 
 def _check_steps(steps: tuple[tuple[float, float], ...], unit: str) -> None:
@@ -93,7 +94,7 @@ class MemoryColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     GBps: _Amount
     MB_efficiency: _Efficiency
     latency: _NotNegative = 0.0
-    shared_by: Annotated[int, Meta(ge=1)] = 1
+    shared_by: _Many = 1
     loaded: LoadedLatency | None = None
     duplex: bool = False
     GBps_written: _NotNegative = 0.0
@@ -175,7 +176,7 @@ class NetworkTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     bandwidth: _Amount
     efficiency: _Share
-    size: Annotated[int, Meta(ge=1)]
+    size: _Many
     latency: _NotNegative
     ops: NetworkOps
     must_be_filled: bool
@@ -198,7 +199,7 @@ class NetworkDimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         are rings.
     """
 
-    size: Annotated[int, Meta(ge=1)]
+    size: _Many
     GBps: _Amount
     latency: _NotNegative = 0.0
     direct: tuple[str, ...] = ()
@@ -219,7 +220,7 @@ class NestedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     dimensions: Annotated[tuple[NetworkDimension, ...], Meta(min_length=1)]
     start: _NotNegative = 0.0
-    chunks: Annotated[int, Meta(ge=1)] = 1
+    chunks: _Many = 1
     least_chunk: _Amount = 1.0
 
 

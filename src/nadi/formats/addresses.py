@@ -28,7 +28,12 @@ def locate(place: Path | str) -> Path:
         what = f"it is of type {type(place).__name__}, neither a text nor a Path"
         raise InputError("path", what, "name a file or a folder")
     if isinstance(place, Path) or "://" not in str(place):
-        return Path(place)
+        path = Path(place)
+        try:
+            path.exists()
+        except OSError as error:  # a name that is too long, or a folder that hides what it has
+            raise InputError(str(path), f"cannot be read: {error.strerror}", "check it") from None
+        return path
     protocol = str(place).partition("://")[0]
     try:
         if protocol in ("http", "https"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import polars as pl
 
 from nadi.model.trace import Trace
 
-__all__ = ["as_written", "csv_bytes", "encode_table", "file_of_table", "tables_of"]
+__all__ = ["as_written", "csv_bytes", "encode_table", "file_of_table", "parquet_bytes", "tables_of"]
 
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
@@ -53,6 +54,13 @@ def csv_bytes(frame: pl.DataFrame, *, header: bool = True) -> bytes:
     texts = [name for name, dtype in frame.schema.items() if dtype in _TEXTS]
     safe = frame.with_columns(_safe(pl.col(name).cast(pl.String)).alias(name) for name in texts)
     return safe.write_csv(include_header=header).encode()
+
+
+def parquet_bytes(frame: pl.DataFrame) -> bytes:
+    """Write a table as Parquet; polars does not tell a full disk from other errors. O(rows)."""
+    content = io.BytesIO()
+    frame.write_parquet(content)
+    return content.getvalue()
 
 
 def _safe(texts: pl.Expr) -> pl.Expr:

@@ -215,6 +215,9 @@ def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> 
 
 def _write_tables(trace: Trace, path: Path) -> None:
     from nadi.formats.csv_tables import encode_table, file_of_table, tables_of
+    from nadi.formats.whole_folders import whole_files
 
-    for name, frame in tables_of(trace).items():
-        container.write_pieces(file_of_table(path, name), [encode_table(frame)])
+    files = {file_of_table(path, name): frame for name, frame in tables_of(trace).items()}
+    with whole_files(list(files)) as places:
+        for place, frame in zip(places, files.values(), strict=True):
+            container.write_pieces(place, [encode_table(frame)])

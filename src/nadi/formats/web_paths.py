@@ -17,6 +17,8 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
+from nadi.errors import InputError
+
 __all__ = ["WebPath"]
 
 _LARGEST = 1 << 31  # bytes
@@ -25,10 +27,67 @@ _MISSING = 404
 _SILENT = 20.0  # seconds without a byte
 _LARGEST_PAGE = 1 << 20  # bytes of a folder's page
 _LINK = re.compile(r"""href=["']([^"'?#]{1,500})["']""")
+
+
+class _Arriving(io.RawIOBase):
+    """The bytes of an answer as they arrive, its head too, until a longest time is over."""
+
+    def __init__(self, raw: Any) -> None:
+        super().__init__()
+        self._raw = raw
+        self._until = time.monotonic() + _LONGEST
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if time.monotonic() > self._until:
+            raise OSError(f"the answer takes over {_LONGEST:.0f} s: download it")
+        return int(self._raw.readinto(buffer))
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Arriving(sock.makefile("rb", buffering=0)))
+
+
+class _Connection(http.client.HTTPConnection):
+    response_class = _Answer
+
+
+class _SafeConnection(http.client.HTTPSConnection):
+    response_class = _Answer
+
+
+class _Plain(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Connection, request)
+
+
+class _Safe(urllib.request.HTTPSHandler):
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_SafeConnection, request)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follow to another address; what comes with the answer may be endless, and is not read."""
+
+    def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
+        fp.close()
+        return super().http_error_302(req, fp, code, msg, headers)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
 _HANDLERS = (
-    urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler,
-    urllib.request.HTTPRedirectHandler, urllib.request.HTTPDefaultErrorHandler,
-    urllib.request.HTTPErrorProcessor,
+    urllib.request.ProxyHandler, _Plain, _Safe, _Redirects,
+    urllib.request.HTTPDefaultErrorHandler, urllib.request.HTTPErrorProcessor,
 )  # fmt: skip
 
 
@@ -104,9 +163,19 @@ class WebPath:
         return not self.is_dir() and self.exists()
 
     def iterdir(self) -> Iterator[WebPath]:
-        """Give the files that the page of a folder links to."""
-        with self.open("rb") as page:
-            links = _LINK.findall(page.read(_LARGEST_PAGE).decode(errors="replace"))
+        """Give the files that the page of a folder links to.
+
+        Raises
+        ------
+        InputError
+            If the server gives no page.
+        """
+        try:
+            with self.open("rb") as page:
+                links = _LINK.findall(page.read(_LARGEST_PAGE).decode(errors="replace"))
+        except OSError as error:
+            what = f"cannot be read: {error}"
+            raise InputError(self._address, what, "check the address") from None
         folder = f"{self._address.rstrip('/')}/"
         for address in dict.fromkeys(urljoin(folder, link) for link in links):
             if address.startswith(folder) and "/" not in address[len(folder) :]:
@@ -179,9 +248,11 @@ class _Download(io.RawIOBase):
             piece = self._answer.read1(len(buffer))
         except TimeoutError:
             raise OSError(f"the server sent nothing for {_SILENT:.0f} s") from None
-        except (http.client.HTTPException, ValueError) as error:
+        except (http.client.HTTPException, ValueError, OverflowError) as error:
             raise OSError(f"the answer is cut off ({error!r})") from None
         count = len(piece)
+        if count > len(buffer):  # of a chunk with a negative size all is read
+            raise OSError("the answer is cut off (a chunk has no size)")
         buffer[:count] = piece
         self._at += count
         if not count and self._size is not None and self._at < self._size:

@@ -30,7 +30,7 @@ from nadi.formats.files import (
 )
 from nadi.formats.settings_text import decode_json
 
-__all__ = ["FILE_LIST", "missing_files", "refuse_partial", "whole_folder"]
+__all__ = ["FILE_LIST", "missing_files", "refuse_partial", "whole_files", "whole_folder"]
 
 FILE_LIST = ".nadi-files.json"
 
@@ -55,12 +55,54 @@ def whole_folder(
     InputError
         If a file exists already and ``overwrite`` is not given, or the folder cannot be written.
     """
-    if not is_local(folder) or folder.match(TEMPORARY.format("*")):
+    if _is_written_into(folder):
         yield folder
         for path in instead_of:
             path.unlink(missing_ok=True)
         return
     check_writable(folder / FILE_LIST)
+    with _hidden(folder) as inside:
+        yield inside
+        _publish(inside, folder, instead_of, overwrite=overwrite)
+
+
+@contextmanager
+def whole_files(files: Sequence[Path]) -> Iterator[list[Path]]:
+    """Give a place for each of several files of a folder, which replace them when all is done.
+
+    The first is moved last, and one that is replaced is removed first: where it is, all are. So
+    there is no list in a folder that has other files, too. At an address, files appear one by one.
+
+    Raises
+    ------
+    InputError
+        If the folder cannot be written.
+    """
+    first, folder = files[0], files[0].parent
+    if _is_written_into(folder):
+        yield list(files)
+        return
+    check_writable(first)
+    with _hidden(folder) as inside:
+        places = [inside / path.name for path in files]
+        yield places
+        with _undisturbed():
+            try:
+                first.unlink(missing_ok=True)
+                for place, path in reversed([*zip(places, files, strict=True)]):
+                    place.replace(path)
+            except OSError as error:
+                raise unwritable(folder, str(error.strerror or error)) from None
+
+
+def _is_written_into(folder: Path) -> bool:
+    """Tell whether files are written where they stay: at an address, or where others are hidden."""
+    return not is_local(folder) or folder.match(TEMPORARY.format("*"))
+
+
+@contextmanager
+def _hidden(folder: Path) -> Iterator[Path]:
+    """Make a hidden folder inside, which is removed in the end, and ``folder``, if it is empty."""
     inside = folder / TEMPORARY.format(secrets.token_hex(8))
     try:
         made = not folder.exists()
@@ -72,7 +114,6 @@ def whole_folder(
     try:
         with locked_folder(inside), unfinished(inside), _named_as(inside, folder):
             yield inside
-        _publish(inside, folder, instead_of, overwrite=overwrite)
     finally:
         shutil.rmtree(inside, ignore_errors=True)
         if made:
@@ -94,6 +135,8 @@ def _named_as(inside: Path, folder: Path) -> Iterator[None]:
 
 def _publish(inside: Path, folder: Path, instead_of: Sequence[Path], *, overwrite: bool) -> None:
     names = sorted(path.name for path in inside.iterdir())
+    if not names:
+        return
     targets = [folder / name for name in names]
     for target in targets:
         check_target(target, (), overwrite=overwrite)

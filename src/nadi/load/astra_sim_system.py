@@ -11,6 +11,7 @@ from nadi.formats.files import read_settings
 from nadi.formats.settings_text import decode_json
 from nadi.simulator.machine.astra_sim_config import AstraSimOptions, astra_sim_system
 from nadi.simulator.machine.system import System
+from nadi.simulator.machine.system_file import GroupRank
 
 __all__ = ["load_astra_sim_system", "read_comm_groups"]
 
@@ -61,7 +62,7 @@ def read_comm_groups(path: Path | str) -> dict[str, tuple[int, ...]]:
         If the file cannot be read, or has another structure.
     """
     return decode_json(
-        read_settings(Path(path)), dict[str, tuple[int, ...]], str(path),
+        read_settings(Path(path)), dict[str, tuple[GroupRank, ...]], str(path),
         'write a JSON object such as {"1": [0, 1], "2": [2, 3]}', "not a file of process groups",
     )  # fmt: skip
 

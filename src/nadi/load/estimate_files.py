@@ -11,7 +11,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from nadi.errors import FormatError
-from nadi.estimate.described_systems import machine_of_system, model_of_language_model
+from nadi.estimate.described_systems import (
+    checked_length,
+    machine_of_system,
+    model_of_language_model,
+)
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Execution
 from nadi.estimate.machine_description import MachineDescription
@@ -47,11 +51,11 @@ def read_model(path_or_name: Path | str, sequence: int = 0) -> ModelDescription:
     InputError
         If it cannot be read, or breaks a rule; the message has the path in the file.
     UsageError
-        If no model has this name, or nothing states the length of a sequence.
+        If no model has this name, or nothing states the length of a sequence, or it is none.
     """
     if _is_of_calculon(path_or_name, _OF_MODEL):
         found = _read(Path(path_or_name), ModelDescription)
-        return msgspec.structs.replace(found, seq_size=sequence) if sequence else found
+        return msgspec.structs.replace(found, seq_size=checked_length(sequence) or found.seq_size)
     return model_of_language_model(load_language_model(path_or_name), sequence)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from importlib import resources
+from os.path import isdir, isfile  # which take names of any length
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,9 +48,9 @@ class Shelf(NamedTuple):
         """
         known = self.names()
         where = f"{self.what} {name!r}"
-        if name not in known and Path(name).is_dir():
+        if name not in known and isdir(name):
             raise UsageError(where, "is a folder, not a file", "pass the file in it")
-        if name not in known and Path(name).is_file():
+        if name not in known and isfile(name):
             raise UsageError(where, "is a file, not the name of one that ships with Nadi",
                              self.listing)  # fmt: skip
         if name not in known:
@@ -92,4 +93,4 @@ class Shelf(NamedTuple):
             what = f"it is of type {type(path_or_name).__name__}, neither a name nor a path"
             raise UsageError(self.what, what, self.listing)
         path = Path(path_or_name)
-        return path.suffix.lower() not in SETTINGS_ENDINGS and not path.is_file()
+        return path.suffix.lower() not in SETTINGS_ENDINGS and not isfile(path)

@@ -25,6 +25,13 @@ from nadi.estimate.search_results import (
     search_part,
 )
 from nadi.forks import refuse_in_fork
+from nadi.formats.csv_tables import parquet_bytes
+from nadi.formats.files import (
+    TEMPORARY,
+    check_writable,
+    read_settings,
+    write_pieces,
+)
 from nadi.pipeline.worker_processes import worker_processes
 from nadi.progress import tell
 
@@ -124,12 +131,7 @@ def _work(task: SearchTask, begin: int, end: int, folder: Path | None) -> Search
     if path.exists():
         return _read(path, task, begin)
     found, frames = search_part(task, begin, end, with_rows=True)
-    unfinished = path.with_suffix(".unfinished")
-    try:
-        pl.concat(frames).write_parquet(unfinished)
-        unfinished.replace(path)
-    except OSError as error:
-        raise InputError(str(path), f"cannot be written: {error.strerror}", "check it") from None
+    write_pieces(path, [parquet_bytes(pl.concat(frames))])
     return found
 
 
@@ -164,21 +166,18 @@ def _claimed(folder: Path, task: SearchTask) -> Path:
     """Make the folder of a search, or check that it has the same one."""
     stated = _stated(task)
     path = folder / _STATED
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            if path.read_bytes() != stated:
-                raise UsageError(
-                    str(folder),
-                    "has the parts of another search",
-                    "name another folder, or delete this one",
-                )
-        elif any(folder.iterdir()):
-            raise UsageError(str(folder), "is not empty", "name another folder")
-        else:
-            path.write_bytes(stated)
-    except OSError as error:
-        raise InputError(str(folder), f"cannot be written: {error.strerror}", "check it") from None
+    check_writable(path)
+    if path.exists():
+        if read_settings(path) != stated:
+            raise UsageError(
+                str(folder),
+                "has the parts of another search",
+                "name another folder, or delete this one",
+            )
+    elif any(not one.match(TEMPORARY.format("*")) for one in folder.glob("*")):
+        raise UsageError(str(folder), "is not empty", "name another folder")
+    else:
+        write_pieces(path, [stated])
     return folder
 
 

@@ -34,7 +34,7 @@ from nadi.replay.replayed_communication import can_communicate
 from nadi.replay.tensor_contents import INDEX_TYPES
 from nadi.units import format_bytes
 
-__all__ = ["Replayable", "Skipped", "find_replayable", "load_source"]
+__all__ = ["Replayable", "Skipped", "external_tensors", "find_replayable", "load_source"]
 
 _ROUNDS = 8  # an operator in an operator in an operator ...
 _HIDDEN = "a later call takes indices that are made inside"
@@ -240,7 +240,7 @@ def _failures(plan: ReplayPlan, device: str) -> dict[int, str]:
     made = load_source(replay_source(plan._replace(calls=()), device=device).text)
     view, found = made["view"], {}
     with torch.no_grad():
-        tensors = made["externals"]()
+        tensors = external_tensors(made)
         for number, planned in enumerate(plan.calls):
             tell(number, len(plan.calls))
             try:
@@ -255,6 +255,16 @@ def _failures(plan: ReplayPlan, device: str) -> dict[int, str]:
                 found[planned.call.row] = "it changes the shape of what it is given"
                 _fill(planned, tensors, made)
     return found
+
+
+def external_tensors(made: Mapping[str, Any]) -> list[Any]:
+    """Make the tensors that are there before a replay; UsageError if there is no room for them."""
+    try:
+        tensors: list[Any] = made["externals"]()
+    except (RuntimeError, MemoryError) as error:  # a limit of the process that no file tells
+        what = f"tensors that are there before the replay cannot be made: {_first_line(error)}"
+        raise UsageError("", what, "replay a part (nadi extract)") from None
+    return tensors
 
 
 def _first_line(error: Exception) -> str:
@@ -357,7 +367,7 @@ def _other_operators(plan: ReplayPlan, recorded: RecordedCalls, device: str) -> 
     made = load_source(replay_source(plan, device=device).text, **silent)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         path = Path(folder) / "host.json"
-        tensors = made["externals"]()
+        tensors = external_tensors(made)
         observer = torch.profiler.ExecutionTraceObserver().register_callback(str(path))
         with torch.profiler.profile(execution_trace_observer=observer):
             made["run"](tensors)

@@ -339,7 +339,9 @@ def _read(text: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _argument(value: Any, shape: Any, kind: str, strides: Any) -> Any:
+def _argument(value: Any, shape: Any, kind: Any, strides: Any) -> Any:
+    if not (isinstance(kind, str) and isinstance(shape, list) and isinstance(strides, list)):
+        return Unrecorded(str(kind))
     if kind.startswith("Tensor("):
         return _tensor(value, shape, kind, strides)
     if kind.startswith(_LIST):
@@ -347,6 +349,8 @@ def _argument(value: Any, shape: Any, kind: str, strides: Any) -> Any:
             return Unrecorded(kind)  # cut short by the recorder
         kinds = _split(kind[len(_LIST) : -1])
         kinds += [kinds[-1]] * (len(value) - len(kinds)) if kinds else []
+        if len(kinds) != len(value):
+            return Unrecorded(kind)
         strides = strides if len(strides) == len(value) else [[]] * len(value)
         shape = shape if len(shape) == len(value) else [[]] * len(value)
         return [_argument(*one) for one in zip(value, shape, kinds, strides, strict=True)]
@@ -369,6 +373,7 @@ def _tensor(value: Any, shape: Any, kind: str, strides: Any) -> TensorArgument |
     itemsize = ITEMSIZE.get(found[1], 0)
     extents = [offset, *shape, *strides]
     numbers = all(type(one) is int for one in (tensor, storage, *extents))
+    numbers = numbers and isinstance(device, str)
     if not numbers or not itemsize or not all(0 <= one < _LARGEST for one in extents):
         return Unrecorded(kind)
     sizes = tuple(shape)

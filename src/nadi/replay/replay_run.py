@@ -14,7 +14,12 @@ from nadi.collect.communication_calls import CALLS
 from nadi.collect.recorder import record
 from nadi.model.trace import Trace
 from nadi.replay.operand_rules import refused_operands
-from nadi.replay.operator_trials import Replayable, find_replayable, load_source
+from nadi.replay.operator_trials import (
+    Replayable,
+    external_tensors,
+    find_replayable,
+    load_source,
+)
 from nadi.replay.recorded_calls import COMMUNICATION, RecordedCalls
 from nadi.replay.replay_plan import ReplayPlan, plan_replay
 from nadi.replay.replay_source import ReplaySource, replay_source
@@ -267,7 +272,7 @@ def run_replay(
             torch.cuda.synchronize()
 
     with torch.no_grad(), contextlib.closing(team):
-        tensors = made["externals"]()
+        tensors = external_tensors(made)
         for _ in range(_WARMUP):
             _repeat(team, steps, tensors, ended)
         times = []

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from nadi.analyze.analysis_registry import ANALYSES, Analysis, analysis_named
 from nadi.charts.chart_files import CHART_FILES, write_charts
-from nadi.formats.csv_tables import csv_bytes
+from nadi.formats.csv_tables import csv_bytes, parquet_bytes
 from nadi.formats.files import write_beside
 from nadi.report.analysis_charts import analysis_chart
 from nadi.report.text_layout import make_table, name_cell, print_table, to_json
@@ -100,7 +100,7 @@ def write_analysis(path: Path, one: Analysis, table: pl.DataFrame) -> None:
         return
     with write_beside(path) as file:
         if path.suffix == ".parquet":
-            table.write_parquet(file)
+            file.write(parquet_bytes(table))
         elif path.suffix == ".csv":
             file.write(csv_bytes(_flat(table)))
         else:

@@ -15,7 +15,8 @@ from nadi.charts.chart_scales import short_number
 from nadi.charts.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.errors import InputError, Parameter
 from nadi.formats.csv_tables import csv_bytes
-from nadi.formats.files import check_writable, write_beside
+from nadi.formats.files import check_writable, write_pieces
+from nadi.formats.whole_folders import whole_files
 from nadi.model.schema import TENSOR_ROLES
 from nadi.pipeline.placement_studies import PlacementStudy
 from nadi.report.text_layout import make_table, name_cell, print_table, to_json
@@ -272,17 +273,17 @@ def check_placement_folder(folder: Path, *, overwrite: bool) -> None:
 
 def write_placement(folder: Path, study: PlacementStudy) -> None:
     """Write summary.json, tables, and a page with charts that are also SVG files."""
-    with write_beside(folder / _DATA) as file:
-        file.write(to_json(describe_placement(study)))
     tables = (_tensors(study), _live(study), study.points)
-    for name, table in zip(_TABLES, tables, strict=True):
-        with write_beside(folder / name) as file:
-            file.write(csv_bytes(table))
     charts = _charts(study)
     title = f"Memory tiers of a step on {study.chosen.system.name}"
-    write_charts(folder / _PAGE, list(charts.values()), title)
-    for name, chart in charts.items():
-        write_charts(folder / f"{name}.svg", [chart])
+    names = (_DATA, _PAGE, *_TABLES, *(f"{name}.svg" for name in charts))
+    with whole_files([folder / name for name in names]) as (data, page, *others):
+        write_pieces(data, [to_json(describe_placement(study))])
+        for path, table in zip(others, tables, strict=False):
+            write_pieces(path, [csv_bytes(table)])
+        write_charts(page, list(charts.values()), title)
+        for path, chart in zip(others[len(tables) :], charts.values(), strict=True):
+            write_charts(path, [chart])
 
 
 def _tensors(study: PlacementStudy) -> pl.DataFrame:

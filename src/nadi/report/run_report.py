@@ -14,7 +14,8 @@ from nadi.analyze.explained_time import LATE_NS
 from nadi.errors import checked
 from nadi.formats.addresses import check_target
 from nadi.formats.csv_tables import csv_bytes
-from nadi.formats.files import check_writable, write_beside
+from nadi.formats.files import check_writable, write_pieces
+from nadi.formats.whole_folders import whole_files
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.windows import MARK, WHOLE, step_times
 from nadi.load.discover import RESULT_FILES
@@ -191,15 +192,13 @@ def write_results(run: Run, folder: Path) -> list[Path]:
     Files appear only when all are complete. Times in the CSV file are ns since the
     first event of the job.
     """
-    summary, csv, timeline = (folder / name for name in RESULT_FILES)
-    with write_beside(summary) as summary_file, write_beside(csv) as csv_file:
-        summary_file.write(to_json(summarize(run)))
-        segments = run.path.segments.with_columns(duration_ns=pl.col("end") - pl.col("start"))
-        csv_file.write(csv_bytes(segments.rename({"start": "start_ns", "end": "end_ns"})))
-        summary_file.flush()
-        csv_file.flush()  # a full disk raises before any file is replaced
+    written = [folder / name for name in RESULT_FILES]
+    segments = run.path.segments.with_columns(duration_ns=pl.col("end") - pl.col("start"))
+    with whole_files(written) as (summary, csv, timeline):
+        write_pieces(summary, [to_json(summarize(run))])
+        write_pieces(csv, [csv_bytes(segments.rename({"start": "start_ns", "end": "end_ns"}))])
         write_timeline(timeline, run.replay, run.path)
-    return [summary, csv, timeline]
+    return written
 
 
 def check_results_folder(folder: Path, *, overwrite: bool) -> None:

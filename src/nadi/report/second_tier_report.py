@@ -19,7 +19,8 @@ from nadi.charts.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.errors import InputError, Parameter
 from nadi.estimate.second_tier_study import StudiedExecution
 from nadi.formats.csv_tables import csv_bytes
-from nadi.formats.files import check_writable, write_beside
+from nadi.formats.files import check_writable, write_pieces
+from nadi.formats.whole_folders import whole_files
 from nadi.model.arrays import Floats
 from nadi.pipeline.second_tier_studies import StudiedJob
 from nadi.report.text_layout import make_table, print_table
@@ -182,11 +183,12 @@ def write_studies(folder: Path, jobs: Sequence[StudiedJob]) -> None:
         If a file cannot be written.
     """
     charts = _charts(jobs)
-    for name, chart in charts.items():
-        write_charts(folder / f"{name}.svg", [chart])
-    write_charts(folder / _PAGE, list(charts.values()), "Training with a second memory tier")
-    with write_beside(folder / _POINTS) as file:
-        file.write(csv_bytes(study_points(jobs)))
+    files = [folder / name for name in (_PAGE, _POINTS, *(f"{name}.svg" for name in charts))]
+    with whole_files(files) as (page, points, *images):
+        write_pieces(points, [csv_bytes(study_points(jobs))])
+        for image, chart in zip(images, charts.values(), strict=True):
+            write_charts(image, [chart])
+        write_charts(page, list(charts.values()), "Training with a second memory tier")
 
 
 def _charts(jobs: Sequence[StudiedJob]) -> dict[str, LineChart | HeatMap]:

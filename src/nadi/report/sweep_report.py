@@ -15,7 +15,7 @@ from nadi.charts.chart_files import CHART_FILES, write_charts
 from nadi.charts.chart_scales import short_number
 from nadi.charts.chart_values import ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.estimate.sweep_axes import SweepAxis
-from nadi.formats.csv_tables import csv_bytes
+from nadi.formats.csv_tables import csv_bytes, parquet_bytes
 from nadi.formats.files import write_beside
 from nadi.model.arrays import Floats
 from nadi.report.text_layout import make_table, print_table, to_json
@@ -46,7 +46,7 @@ def write_sweep(path: Path, frame: pl.DataFrame, axes: Sequence[SweepAxis], titl
         return
     with write_beside(path) as file:
         if path.suffix == ".parquet":
-            frame.write_parquet(file)
+            file.write(parquet_bytes(frame))
         elif path.suffix == ".csv":
             file.write(csv_bytes(frame))
         else:

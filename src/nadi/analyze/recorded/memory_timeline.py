@@ -23,6 +23,9 @@ _SCHEMA = {
 }  # fmt: skip
 
 
+_LATEST = 2**62 / 1000  # us
+
+
 class _Allocation(msgspec.Struct):
     ts: float = -1
     tid: Any = None
@@ -99,12 +102,14 @@ def _allocations(events: RankEvents) -> pl.DataFrame:
             one = _decoder.decode(attributes.span(row))
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
+        if abs(one.ts) > _LATEST:
+            continue
         kind, number = one.args.get("Device Type", -1), one.args.get("Device Id", -1)
         device = f"{_KINDS.get(kind, f'type {kind}')}{f':{number}' if kind else ''}"
         found.append((
             device, round(one.ts * 1000) + base, _number(one.args, "Bytes"),
             _number(one.args, "Total Allocated"), _number(one.args, "Total Reserved"),
-            one.tid if isinstance(one.tid, int) else -1,
+            one.tid if isinstance(one.tid, int) and abs(one.tid) < 2**62 else -1,
         ))  # fmt: skip
     if not found:
         raise InputError(

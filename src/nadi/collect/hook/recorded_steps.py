@@ -123,27 +123,31 @@ class StepRecorder:
             return []
         written = []
         if self.observed and os.path.exists(self._host):
-            # the folder may be on another disk
-            shutil.copyfile(self._host, host + ".part")
-            os.replace(host + ".part", host)
+            part = self._part_of(host)
+            shutil.copyfile(self._host, part)
+            os.replace(part, host)
             written.append(host)
         about = {
             "host_trace": "of later steps" if written else "none",
             "timed_ns": self.timed, "observed_ns": self.observed, "unrecorded_ns": unrecorded,
         }  # fmt: skip
-        _write_with("nadi", about, self._device, device)
+        part = self._part_of(device)
+        _write_with("nadi", about, self._device, part)
+        os.replace(part, device)
         return [*written, device]
+
+    def _part_of(self, path: str) -> str:
+        """Name a file that is not whole yet: in a folder that is removed in the end."""
+        return os.path.join(os.path.dirname(self._host), os.path.basename(path) + ".part")
 
 
 def _write_with(key: str, value: Any, source: str, target: str) -> None:
     """Compress a JSON object to a file, with one member more, which comes first."""
-    part = target + ".part"
-    with open(source, "rb") as read, gzip.open(part, "wb", _COMPRESSION) as out:
+    with open(source, "rb") as read, gzip.open(target, "wb", _COMPRESSION) as out:
         begin = read.readline().lstrip() or read.readline().lstrip()
         out.write(f"{{{json.dumps(key)}: {json.dumps(value)},\n".encode())
         out.write(begin.removeprefix(b"{"))
         shutil.copyfileobj(read, out, 1 << 20)
-    os.replace(part, target)
 
 
 def _profiler(torch: Any, device: str, options: dict[str, Any]) -> Any:

@@ -27,6 +27,8 @@ from nadi.model.work import part_computed
 __all__ = ["ParallelPlan"]
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
+_CountOrUsual = Annotated[int, msgspec.Meta(ge=0, le=1 << 24)]
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 _LARGEST_WORLD = 1 << 24
 _SPLIT_BACKWARD = ("zero-bubble", "zero-bubble-h2", "dualpipe")
 
@@ -75,12 +77,12 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dp: _Count = 1
     pp: _Count = 1
     ep: _Count = 1
-    expert_tp: int = 0
+    expert_tp: _CountOrUsual = 0
     zero: Literal[0, 1, 2, 3] = 1
     sequence_parallel: bool | None = None
     micro_batch: _Count = 1
-    global_batch: int = 0
-    sequence: int = 0
+    global_batch: _CountOrUsual = 0
+    sequence: _Tokens = 0
     schedule: PipelineSchedule = "1f1b"
     chunks: _Count = 1
     recompute: Literal["none", "selective", "full"] = "none"
@@ -88,7 +90,7 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str = "bfloat16"
     gradient_dtype: str = "float32"
     inference: Literal["", "prefill", "decode"] = ""
-    prefix: Annotated[int, msgspec.Meta(ge=0)] = 0
+    prefix: _Tokens = 0
 
     def of(self, model: LanguageModel) -> ParallelPlan:
         """Return the plan with every default put in, checked against a model.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -50,9 +50,11 @@ from nadi.simulator.machine.system_sections import (
 from nadi.simulator.nccl.nccl_settings import NcclSettings
 from nadi.units import format_count, parse_bytes, parse_ns, parse_operations, parse_rate
 
-__all__ = ["SystemFile", "system_from"]
+__all__ = ["GroupRank", "SystemFile", "system_from"]
 
 _Value = TypeVar("_Value")
+# a rank of a process group; whether a job has it is checked where the job is known
+GroupRank = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 _NOT_IN_FILES = ("name", "kernels")  # keys that who reads a file sets
 _PLACEHOLDERS = ("tbd", "tba", "todo", "?", "n/a")
 _MOST = 1 << 31  # of anything that is counted
@@ -83,7 +85,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     collectives: CollectivesPart = CollectivesPart()
     scheduling: SchedulingPart = SchedulingPart()
     bus: BusPart | None = None
-    groups: dict[str, tuple[int, ...]] = {}
+    groups: dict[str, tuple[GroupRank, ...]] = {}
     cost: CostPart = CostPart()
     compat: Literal["", "astra-sim"] = ""
     nccl: NcclSection | None = None

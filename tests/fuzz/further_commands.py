@@ -1,0 +1,91 @@
+"""Commands with damaged files, as in :mod:`tests.fuzz.commands`: the options that take a file."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from nadi.load.system_library import shipped_text
+from tests.fuzz.commands import COMMANDS, Command, run_line
+
+__all__ = ["FURTHER_COMMANDS"]
+
+_NETWORK = b"topology: [ Ring ]\nnpus_count: [ 2 ]\nbandwidth: [ 50.0 ]\nlatency: [ 500.0 ]\n"
+_SYSTEM = {
+    "scheduling-policy": "LIFO", "endpoint-delay": 10, "active-chunks-per-dimension": 1,
+    "preferred-dataset-splits": 4, "all-reduce-implementation": ["ring"], "local-mem-bw": 50,
+    "all-gather-implementation": ["ring"], "reduce-scatter-implementation": ["ring"],
+    "all-to-all-implementation": ["direct"], "collective-optimization": "localBWAware",
+}  # fmt: skip
+
+
+@cache
+def _machines() -> dict[str, bytes]:
+    """Give a job, and each file that a system can be described by."""
+    files = {
+        **COMMANDS["job"].files(), **COMMANDS["recording"].files(), **COMMANDS["switches"].files(),
+    }  # fmt: skip
+    return {
+        **{name.replace("job/device", "recording/device"): one for name, one in files.items()},
+        "system.toml": shipped_text("pcie-workstation").encode(),
+        "large.toml": shipped_text("dgx-h100").encode(),
+        "net.yml": _NETWORK, "sys.json": json.dumps(_SYSTEM).encode(),
+        "memory.json": b'{"memory-type": "NO_MEMORY_EXPANSION"}',
+        "all_reduce.txt": COMMANDS["measured"].files()["all_reduce.txt"],
+        "model.json": COMMANDS["estimate"].files()["model.json"],
+    }  # fmt: skip
+
+
+@cache
+def _private() -> dict[str, bytes]:
+    """Give a job, a key, and what the two give."""
+    files = {**COMMANDS["job"].files(), "key": bytes(range(64))}
+    with tempfile.TemporaryDirectory() as own:
+        for name, content in files.items():
+            place = Path(own) / name
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(content)
+        line = f"obfuscate {own}/job --key {own}/key --level names -o {own}/hidden"
+        assert run_line(line.split()) == 0
+        hidden = {f"hidden/{one.name}": one.read_bytes() for one in Path(own, "hidden").iterdir()}
+    return {**files, **hidden, "system.toml": shipped_text("pcie-workstation").encode()}
+
+
+_ON = "--comm-group @groups.json"
+_ASTRA = "--network @net.yml --system-config @sys.json --remote-memory @memory.json"
+FURTHER_COMMANDS: dict[str, Command] = {
+    "machines": Command(
+        _machines,
+        (f"simulate @job {_ASTRA} {_ON}", f"simulate @job --system @system.toml {_ON}",
+         f"simulate @job --system @system.toml {_ON} --measured @all_reduce.txt",
+         f"simulate @job --system @system.toml {_ON} --prices @recording",
+         "loggp @job --comm-group @groups.json --system @system.toml",
+         "fold @job -o @out.nadi --system @system.toml",
+         "scale @job --dp 2 -o @out.nadi --system @system.toml",
+         "run @recording --system @system.toml", "report @recording --system @system.toml -o @p.html",
+         "compare @job @job --system @system.toml",
+         "search @model.json @large.toml --ranks 4 --global-batch 4",
+         "generate llm --model @model.json --tp 2 --system @large.toml --stats",
+         "generate network --model dlrm-kaggle --ranks 2 --system @large.toml",
+         "offload @model.json t4"),
+        ("system.toml", "large.toml", "net.yml", "sys.json", "memory.json", "all_reduce.txt",
+         "model.json", "groups.json"),
+    ),
+    "jobs": Command(
+        _machines,
+        ("compare @job @recording --same @job", "collect --check @recording",
+         "reorder @recording", "waits @recording --switches @s.txt",
+         f"simulate @job --system pcie-workstation {_ON} --prices @recording"),
+        ("job/w.0.et", "recording/device_0.json", "s.txt"),
+    ),
+    "private": Command(
+        _private,
+        ("obfuscate @job --key @key -o @new --level names",
+         "obfuscate @job --key @key -o @new --level shapes --system @system.toml",
+         "obfuscate @job --key @key --reveal @hidden"),
+        ("job/w.0.et", "hidden/trace.0.et", "hidden/obfuscation.json", "key", "system.toml"),
+    ),
+}  # fmt: skip
+"""By name; each is a target of its own."""
