@@ -12,7 +12,9 @@ the measuring program does and is known from elsewhere (``Host``).
 
 Prints for each source the mean absolute error over its sizes: of NCCL's own model, of Nadi, and of
 a table of the same type of machine where another source has one (in the sums also at the sizes
-alone that this table has); with --all every size.
+alone that this table has); with --all every size. Records that are not listed here are compared on
+the system of the GPU that they state. A FILE may also be a table of measured rows in Parquet
+(``shared/data/field/collectives``), whose name begins with its machine.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import polars as pl
 from _measure import SHARED
 
 import nadi
@@ -134,7 +137,16 @@ COMPARED: dict[str, Source] = {
     "aac14-mi355x-2node-16gpu-allreduce": Source(MI355X, 16),
     "vultr-mi355x-2node-16gpu-alltoall": Source(MI355X, 16),
 }
-_TYPES = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
+# what a record's hardware calls a GPU, and how names of files of measured rows begin
+_OF_GPU = {
+    "GB300": "gb300-nvl72", "GB200": "gb200-nvl72", "B300": "dgx-b300", "B200": "dgx-b200",
+    "H200": "hgx-h200", "H100": "dgx-h100", "A100": "dgx-a100", "MI300X": "mi300x-node",
+    "MI325X": "mi325x-node", "L40S": "l40s-server",
+}  # fmt: skip
+_ITEMSIZE = {"half": 2, "bfloat16": 2, "float": 4, "int8": 1}
+_FAULTS = ("degraded", "edited by its author")
+_TYPES = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all",
+          "reducescatter": "reduce_scatter", "broadcast": "broadcast"}  # fmt: skip
 _RANGES = (("all", 1, 1 << 62), (">= 16 MiB", 1 << 24, 1 << 62), ("1 to 16 MiB", 1 << 20, 1 << 24),
            ("< 1 MiB", 1, 1 << 20))  # fmt: skip
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -142,6 +154,12 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 def main() -> None:
     given = [Path(text) for text in sys.argv[1:] if not text.startswith("--")]
+    for path in given:
+        if path.suffix == ".parquet":
+            compare_measured(path)
+    given = [path for path in given if path.suffix != ".parquet"]
+    if not given and any(text.endswith(".parquet") for text in sys.argv):
+        return
     records: dict[str, dict[str, Any]] = {}
     for path in given or [SHARED / "published" / name for name in FILES]:
         for one in json.loads(gzip.decompress(path.read_bytes()))["records"]:
@@ -150,14 +168,16 @@ def main() -> None:
     titles = "".join(f"{title:>12}" for title, *_ in _RANGES)
     print(f"mean absolute error in %, of all sizes and of ranges of them\n\n{'':18}{titles}")
     sums: dict[str, list[tuple[int, float]]] = {}
-    for name, source in COMPARED.items():
-        if name not in records:
-            continue
+    compared = {name: source for name, source in COMPARED.items() if name in records}
+    for name, record in records.items():
+        if name not in COMPARED and (source := source_of(record)):
+            compared[name] = source
+    for name, source in compared.items():
         compare(name, source, records, quoted, sums)
     print("\nall sizes of all sources that nothing was fitted to:")
     for what, errors in sums.items():
         print(row_of(what, errors))
-    left = sorted(set(records) - set(COMPARED))
+    left = sorted(set(records) - set(compared))
     print(
         f"\nnot compared, {len(left)} of {len(records)} records: on machines that Nadi has no file"
     )
@@ -167,6 +187,52 @@ def main() -> None:
         print(f"  {name}: {hardware.get('gpu')}, {hardware.get('inter_node')}")
     print("\nRepeated runs of one table differ by 1 to 3 %,")
     print("tables of one type of machine by 3 to 20 %.")
+
+
+def source_of(record: dict[str, Any]) -> Source | None:
+    """Give how a record that is not listed is compared: on the system of its GPU; None if not."""
+    hardware = record.get("hardware") or {}
+    if not isinstance(hardware, dict) or any(one in str(record.get("notes")) for one in _FAULTS):
+        return None
+    gpu, ranks = str(hardware.get("gpu")), hardware.get("n_gpus")
+    system = next((name for part, name in _OF_GPU.items() if part in gpu), "")
+    if not system or not isinstance(ranks, int) or ranks < 2:
+        return None
+    if re.search("EFA|TCPX", f"{hardware.get('inter_node')} {hardware.get('nics')}"):
+        return None  # a network that no system file describes
+    try:
+        table_of(record, ranks)
+        nadi.load_system(system, ranks)
+    except (nadi.NadiError, KeyError, TypeError, ValueError, IndexError, StopIteration):
+        return None
+    return Source(system, ranks)
+
+
+def compare_measured(path: Path) -> None:
+    """Print the errors of a table of measured rows, by collective and number of GPUs."""
+    system = next((name for part, name in _OF_GPU.items()
+                   if path.name.startswith(part.lower())), "")  # fmt: skip
+    table = pl.read_parquet(path)
+    if not system or not {"op_name", "nccl_dtype", "num_gpus", "latency"} <= set(table.columns):
+        print(f"{path.name}: not compared, no system file or other columns")
+        return
+    print(f"{path.name}: {system}{''.join(f'{title:>12}' for title, *_ in _RANGES)}")
+    errors: dict[str, list[tuple[int, float]]] = {}
+    for (op, dtype, ranks), rows in table.group_by("op_name", "nccl_dtype", "num_gpus"):
+        op, ranks = str(op).replace("_", ""), int(str(ranks))
+        if op not in _TYPES or dtype not in _ITEMSIZE or ranks < 2:
+            continue
+        machine, items = nadi.load_system(system, ranks), rows["message_size"].to_list()
+        sizes = [max(size * _ITEMSIZE[str(dtype)], ranks) for size in items]
+        for row, time in zip(
+            nadi.pipeline.estimate_collectives(machine, _TYPES[op], sizes), rows["latency"],
+            strict=True,
+        ):  # fmt: skip
+            error = row.size, abs(row.time_ns / (time * 1e6) - 1) * 100
+            for what in (f"{_TYPES[op]} {ranks}", "all"):
+                errors.setdefault(what, []).append(error)
+    for what in sorted(errors):
+        print(row_of(what, errors[what]))
 
 
 def compare(
@@ -267,7 +333,8 @@ def quoted_table(record: dict[str, Any]) -> MeasuredCollective:
 def size_of(label: str) -> int:
     """Read the label of a size; those of one page are rounded: 65K is 2^16, 132K 2^17."""
     found = re.fullmatch(r"([\d.]+)([KMG]?)(iB)?", label.replace("_", ""))
-    assert found, label
+    if not found:
+        raise ValueError(label)
     size = float(found[1]) * _UNITS[found[2]]
     near = 2 ** round(float(np.log2(size)))
     return int(near if found[2] else size)

@@ -56,7 +56,7 @@ _AS_SUM = "AICB all-reduces the embedding and its gradient under sequence parall
 _TWICE = "AICB sums the gradient of the embedding, which each rank has whole"
 _BIASES = "AICB sums gradients of norms in 2 bytes, Nadi in 4, also of the last and of biases"
 _BUCKETS = "AICB's ZeRO-2 all-reduces the gradients that Nadi reduce-scatters"
-_PADDED = "AICB's ZeRO-2 pads the weights that it gathers to equal buckets"
+_PADDED = "AICB's ZeRO-2 pads the weights that it gathers to equal shares"
 _ONCE = "AICB's texts gather the input of a linear layer once, its lists again for the weights"
 _HEAD = "Nadi gathers the input of the head and sums its gradient, AICB does neither"
 
@@ -205,6 +205,8 @@ def _rule(
         return _NO_NORMS if found - size == itemsize * norms else ""
     if stated.get("zero") == 2 and place == "backward/gradients":
         return _BUCKETS if _found(nodes, place, "reduce_scatter", tp, dp)[0] == size else ""
-    if stated.get("zero") == 2 and 0 < size - found < 2**12:
+    # at most a whole share more for each layer, table and norm
+    most = 2 * dp * (model.layers + 2)
+    if stated.get("zero") == 2 and 0 < size - found < most:
         return _PADDED
     return ""

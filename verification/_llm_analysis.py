@@ -15,7 +15,7 @@ __all__ = ["llm_analysis"]
 _ZERO = {"NONE": 0, "STAGE_1": 1, "STAGE_2": 2, "STAGE_3": 3}
 _RECOMPUTE = {"NONE": "none", "ATTN_COMPUTE": "selective", "FULL": "full"}
 _SHARED_FROM = {"weights": 3, "gradients": 2, "optimizer": 1}  # stage of ZeRO
-_ROUNDING = 16  # bytes: a rank's share is rounded up, in Nadi to a whole parameter
+_ROUNDING = 16  # bytes: of what is not shared
 _MEMORY = {
     "weights": ("weight_memory_per_gpu", 2),
     "gradients": ("gradient_memory_per_gpu", 4),
@@ -79,11 +79,14 @@ def _compare(record: dict[str, Any], tallies: dict[str, Tally]) -> None:
         reasons = _reasons(model, plan, what)
         more = itemsize * sum(reasons.values()) / shards
         error = row[what] - out[key]
-        rule = "; ".join(reasons) if abs(error - more) < _ROUNDING else ""
+        # a rank's share of each layer, table and norm is a whole number of parameters in Nadi
+        parts = -(-model.layers // plan["pp"]) + 2 if shards > 1 else 0
+        near = max(_ROUNDING, itemsize * parts)
+        rule = "; ".join(reasons) if abs(error - more) < near else ""
         if what == "optimizer" and _has_wide_weights(record) and 2 * row[what] == 3 * out[key]:
             rule = _NO_COPY
         tallies[what].add(
-            exact=abs(error) < _ROUNDING,
+            exact=abs(error) < near,
             rule=rule,
             detail=f"{record['id']}: {row[what]} for {out[key]}, {more} expected more",
         )

@@ -10,11 +10,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi.generate import LanguageModel
-from nadi.load import load_language_model
+from nadi.load import load_language_model, shipped_language_models
 
 __all__ = ["ASSUMED", "CALCULON_ROWS", "FILES", "PublishedRun", "calculon_runs", "published_runs"]
 
@@ -72,8 +73,6 @@ _TITAN = {
     ("2", "7B"): "llama2-7b", ("2", "13B"): "llama2-13b", ("2", "70B"): "llama2-70b",
     ("3", "8B"): "llama3-8b", ("3", "70B"): "llama3-70b", ("3", "405B"): "llama3-405b",
 }  # fmt: skip
-_PRIMUS = {"llama2-70b": "llama2-70b", "mixtral-8x7b": "mixtral-8x7b", "llama3-8b": "llama3-8b",
-           "llama3-70b": "llama3-70b", "llama2-7b": "llama2-7b"}  # fmt: skip
 _WARM_UP = 2  # iterations
 _AGAIN = {"no": "none", "selective op": "selective", "full": "full"}
 _TITAN_SEQUENCE = {"2": 4096, "3": 8192}
@@ -329,14 +328,29 @@ def _of_caption(texts: list[str], said: dict[str, str]) -> dict[str, str]:
             "Activation checkpointing": selective.get(again.lower(), again), **degrees}  # fmt: skip
 
 
+@cache
+def _of_shape(layers: int, hidden: int, ffn: int, *, experts: bool) -> str | None:
+    """Find a model that ships with Nadi by its shape, Llama 2 where several have it."""
+    found = []
+    for name in shipped_language_models():
+        model = load_language_model(name)
+        width = (model.moe.expert_ffn if model.moe else 0) or model.ffn
+        if (model.layers, model.hidden, width, bool(model.moe)) == (
+            layers, hidden, ffn, experts,
+        ):  # fmt: skip
+            found.append(name)
+    return next((name for name in found if "llama2" in name), next(iter(found), None))
+
+
 def _of_primus(record: dict[str, Any], row: list[Any]) -> PublishedRun:
     stated = record["config_from_log"]
     said = dict(zip(record["columns"], row, strict=True))
     if int(said["iteration"]) <= _WARM_UP:
         raise _NotStatedError("a first iteration")
-    name = next((name for pattern, name in _PRIMUS.items() if pattern in record["id"]), None)
+    shape = [int(stated[key]) for key in ("num_layers", "hidden_size", "ffn_hidden_size")]
+    name = _of_shape(*shape, experts=stated["num_experts"] != "None")
     if name is None or "MI325X" not in record["hardware"]:
-        raise _NotStatedError(f"no description of {record['id']}")
+        raise _NotStatedError("no description of a model of this shape, or no system file")
     tp, pp, cp, ep = (int(stated[f"{axis}_parallel_size"]) for axis in (
         "tensor_model", "pipeline_model", "context", "expert_model"))  # fmt: skip
     ranks = int(stated["world_size"])

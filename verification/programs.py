@@ -1,6 +1,6 @@
 """What Nadi says of programs whose truth is known: what bounds them, and what true changes gain.
 
-Usage: python verification/programs.py [--known-misses N] [FOLDER...]
+Usage: python verification/programs.py [FOLDER...]
 
 A FOLDER holds a folder per program: its recordings in ``rec/*``, and ``truth.json`` with ``bound``
 (what bounds the step, in words) and ``changes`` that were really made to it. Of each change:
@@ -16,18 +16,12 @@ of CPU time if there are any, as it depends less on what else ran. A prediction 
 interval of the gain, as a share of the recorded step, contains it, give or take half a per cent:
 so far apart are measurements of a program that nothing has changed. Changes that Nadi refuses
 are not inside, and count as wrong by the whole step.
-
-With ``--known-misses`` so many checks may fail. ``.ci/run`` knows of two: ``nadi run`` says of both
-recordings of ``sharded_optimizer`` that the host bounds them, with under half of the path, where
-the program is in collectives for most of its step. What a host does in a collective's call, and
-until its transfer begins, is counted as the host's.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,9 +177,7 @@ def check_predictions(done: list[Prediction], checks: Checks) -> None:
 
 def main() -> None:
     """Check all programs."""
-    misses = int(sys.argv.pop(2)) if sys.argv[1:2] == ["--known-misses"] else 0
-    del sys.argv[1 : 2 if misses else 1]
-    checks = Checks(misses)
+    checks = Checks()
     done: list[Prediction] = []
     for place in arguments("programs", str(OWN)):
         with tempfile.TemporaryDirectory() as name:

@@ -33,7 +33,7 @@ def test_without_a_device_operators_outside_of_communication_hide_it(pair: PairW
     pair.op("aten::mm", 20, 40, parent=step)
     gloo = pair.op("gloo:all_reduce", 10, 100, cat="user_annotation", tid=2, parent=step)
     pair.op("aten::add_", 70, 20, tid=2, parent=gloo)
-    assert measured(pair) == (100_000, 60_000)
+    assert measured(pair) == (105_000, 65_000)  # from the call on
 
 
 def test_an_operator_hides_communication_in_its_self_time_only(pair: PairWriter) -> None:
@@ -43,8 +43,8 @@ def test_an_operator_hides_communication_in_its_self_time_only(pair: PairWriter)
     pair.op("c10d::allreduce_", 10, 10, parent=asked)
     pair.op("_c10d_functional::wait_tensor", 40, 80, parent=layer)
     pair.op("gloo:all_reduce", 12, 100, cat="user_annotation", tid=2, parent=layer)
-    # hidden from 20 to 40, as the call ends at 20 and the wait begins at 40
-    assert measured(pair) == (100_000, 80_000)
+    # from the call, at 10, until the wait ends; hidden from 20 to 40, as the call ends at 20
+    assert measured(pair) == (110_000, 90_000)
 
 
 def test_only_the_window_counts(pair: PairWriter) -> None:
@@ -53,7 +53,7 @@ def test_only_the_window_counts(pair: PairWriter) -> None:
     run = nadi.run(*pair.write())
     # the work starts within the step, so the step lasts until it ends
     assert run.measured_ns == 140_000
-    found = nadi.analyze.communication_by_rank(run.job, 0, 60_000)
+    found = nadi.analyze.communication_by_rank(run.graph, 0, 60_000)
     assert [(c.communication, c.exposed) for c in found] == [(20_000, 20_000)]
 
 
@@ -62,17 +62,17 @@ def test_the_first_operation_of_all_may_be_what_asks(pair: PairWriter) -> None:
     first = pair.op("c10d::allreduce_", 0, 100)
     pair.op("aten::add_", 20, 40, parent=first)
     pair.op("gloo:all_reduce", 10, 100, cat="user_annotation", tid=2)
-    assert measured(pair) == (100_000, 100_000)
+    assert measured(pair) == (110_000, 110_000)
 
 
 def test_a_window_holds_what_is_in_it_to_the_nanosecond(pair: PairWriter) -> None:
     pair.op("aten::mm", 0, 300)
     for start in (10, 60):
         pair.event("ncclDevKernel_AllReduce", start, 20, "kernel", pid=0, tid=9, stream=9, device=0)
-    job = nadi.run(*pair.write()).job
+    graph = nadi.run(*pair.write()).graph
     for low, high, expected in ((10_000, 80_000, 40), (10_001, 79_999, 39.998), (30_000, 60_000, 0),
                                 (29_999, 60_001, 0.002), (80_000, 90_000, 0)):  # fmt: skip
-        (found,) = nadi.analyze.communication_by_rank(job, low, high)
+        (found,) = nadi.analyze.communication_by_rank(graph, low, high)
         assert (found.communication, found.exposed) == (1000 * expected, 1000 * expected)
 
 
@@ -84,7 +84,7 @@ def test_an_operator_that_waits_for_its_own_communication_does_not_hide_it(
     asked = pair.op("c10d::allreduce_", 10, 10, parent=layer)
     pair.op("gloo:all_reduce", 15, 170, cat="user_annotation", tid=2, parent=asked)
     # it waits from 20, where the call ends, until it ends
-    assert measured(pair) == (170_000, 170_000)
+    assert measured(pair) == (175_000, 175_000)
 
 
 @pytest.mark.parametrize("way", ["fn0", "fn1", "fn2"])
@@ -99,7 +99,7 @@ def test_a_wait_is_a_wait_wherever_it_is_called_from(shared_programs: Path, way:
     assert verdict.late is not None
     assert verdict.late.rank == 1
     assert 0.35 < 1 - verdict.balanced_ns / verdict.length_ns < 0.5
-    assert 0.4 < verdict.exposed_ns / verdict.length_ns < 0.5
+    assert 0.4 < verdict.exposed_ns / verdict.length_ns < 0.55
     waited = dict(run.stragglers.ranks.select("rank", "waited").iter_rows())
     for rank in run.communication:
         assert waited[rank.rank] <= rank.exposed <= rank.communication

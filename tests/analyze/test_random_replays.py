@@ -40,6 +40,7 @@ class Facts:
         self.source = graph.in_src.tolist()
         self.op = graph.edge_op.tolist()
         self.kind = [EdgeKind(kind) for kind in graph.edge_kind.tolist()]
+        self.time_kind = kind_of_edges(graph, np.arange(graph.num_edges)).tolist()
         self.weight = graph.weight.tolist()
         self.into = [range(*graph.in_ptr[v : v + 2].tolist()) for v in range(len(self.time))]
         self.out_of: dict[int, list[int]] = defaultdict(list)
@@ -261,7 +262,7 @@ def slow_part(facts: Facts, v: int, begin: int) -> tuple[str, str]:
     while v < 2 * facts.num_ops and facts.time[v] >= begin and facts.bound_by[v] >= 0:
         e = facts.bound_by[v]
         reached = max(facts.time[v] - facts.delay[v], begin)
-        kind = PATH_KINDS[kind_of_edges(np.array([facts.kind[e]]))[0]]
+        kind = PATH_KINDS[facts.time_kind[e]]
         spent = reached - max(facts.time[facts.source[e]], begin)
         kinds[kind] += spent
         kinds["unexplained"] += facts.time[v] - reached

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import nadi
@@ -15,6 +16,7 @@ from nadi.analyze.rank_activity import rank_activity, stream_activity
 from tests.conftest import PairWriter
 
 PARTS = ("computing", "transferring", "waiting", "copying")
+ASKING = ("c10d::", "record_param_comms", "gloo:", "nccl", "_c10d_functional::wait_tensor")
 
 
 def length_of_each(spans: dict[str, list[tuple[int, int]]], begin: int, end: int) -> dict[str, int]:
@@ -46,11 +48,12 @@ def spans_of(run: nadi.pipeline.Run, place: int) -> dict[str, list[tuple[int, in
         if vertex >= 2 * graph.num_ops:  # out of a collective: these wait in it
             hubs[int(graph.edge_op[edge])] = int(graph.time[vertex])
     has_device = any(node["category"] in ("kernel", "memcpy", "memset") for node in nodes)
-    asks = [
-        str(node["kind"]).startswith("COMM") or node["name"].startswith("c10d::") for node in nodes
-    ]
-    for row, node in enumerate(nodes):  # parents come first
-        asks[row] |= node["parent"] >= 0 and asks[node["parent"]]
+    asks = rows_that_ask(run.graph, place, nodes)
+    called = {
+        dst: nodes[src]["start"] - run.job.origin
+        for src, dst, kind in trace.deps.select("src", "dst", "kind").iter_rows()
+        if kind == "launch"
+    }
     found: dict[str, list[tuple[int, int]]] = {part: [] for part in PARTS}
     on_threads: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for op in range(graph.num_ops):
@@ -59,16 +62,34 @@ def spans_of(run: nadi.pipeline.Run, place: int) -> dict[str, list[tuple[int, in
         node = nodes[graph.op_row[op]]
         a, b = int(graph.time[2 * op]), int(graph.time[2 * op + 1])
         if str(node["kind"]).startswith("COMM"):
+            entered = hubs.get(op, a)
+            if not has_device:
+                a = min(a, called.get(graph.op_row[op], a))
             found["waiting"].append((a, b))
-            found["transferring"].append((max(a, hubs.get(op, a)), b))
+            found["transferring"].append((max(a, entered), b))
         elif node["category"] in ("memcpy", "memset"):
             found["copying"].append((a, b))
         elif node["category"] == "kernel":
             found["computing"].append((a, b))
         elif node["category"] == "operator" and not has_device:
             on_threads[node["thread"]].append((a, -b, graph.op_row[op]))
+        if graph.op_row[op] in asks and not has_device:
+            found["waiting"].append((a, b))
     for of_thread in on_threads.values():
-        found["computing"] += [(a, b) for a, b, row in innermost(of_thread) if not asks[row]]
+        found["computing"] += [(a, b) for a, b, row in innermost(of_thread) if row not in asks]
+    return found
+
+
+def rows_that_ask(graph: nadi.EventGraph, place: int, nodes: list[dict[str, Any]]) -> set[int]:
+    """Give the nodes of communication, of its calls, and in these."""
+    found = set()
+    for op in np.flatnonzero(graph.op_trace == place).tolist():
+        around = op
+        while around >= 0:
+            node = nodes[graph.op_row[around]]
+            if str(node["kind"]).startswith("COMM") or node["name"].startswith(ASKING):
+                found.add(graph.op_row[op])
+            around = graph.op_parent[around]
     return found
 
 

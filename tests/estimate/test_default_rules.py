@@ -107,10 +107,13 @@ def test_an_estimate_is_what_a_simulated_job_takes(name: str, plan: dict[str, An
 GROUPS = [(8, 1), (2, 1), (4, 8), (16, 2), (2, 8), (32, 1)]  # members, and how far apart
 
 
+@pytest.mark.parametrize("system_name", ["dgx-h100", "mi300x-node"])
 @pytest.mark.parametrize("comm_type", ["all_reduce", "reduce_scatter", "all_gather", "all_to_all"])
 @pytest.mark.parametrize(("members", "stride"), GROUPS)
-def test_collectives_take_what_is_simulated(comm_type: str, members: int, stride: int) -> None:
-    shipped = nadi.load_system("dgx-h100", 32)
+def test_collectives_take_what_is_simulated(
+    system_name: str, comm_type: str, members: int, stride: int
+) -> None:
+    shipped = nadi.load_system(system_name, 32)
     rings = msgspec.structs.replace(shipped, nccl=None)
     own = RankGroup(*np.array([[members], [stride], [0]]))
     for system, size in itertools.product((shipped, rings), (64, 1 << 20, 50_000_000)):

@@ -24,7 +24,7 @@ from nadi.report.diff_report import describe_diff, print_diff
 from nadi.report.run_report import print_summary, summarize
 from nadi.report.waits_report import describe_waits, print_waits
 from nadi.report.what_if_report import describe_answers, print_answers
-from nadi.units import format_ns, format_percent
+from nadi.units import format_ns, format_percent, format_range
 from nadi.waiting.bottlenecks import find_waits
 from tests.amounts import some
 from tests.conftest import DEMO, SHARED
@@ -227,7 +227,13 @@ def check_balanced_ranks(said: Said) -> None:
     tried = {one["change"]: one["step_ns"] for one in said.data["best_changes"]}
     assert tried.get(BALANCED, step) == step
     share, gain = format_percent(whole - step, whole), format_ns(whole - step)
-    assert f"balanced ranks would gain {gain} ({share})" in said.waits_lines
+    low, high = (
+        said.waits["balanced_ranks"]["interval"][f"gain_{end}_ns"] for end in ("low", "high")
+    )
+    between = format_range(low, high)
+    assert f"balanced ranks would gain {gain} ({share}; 90 % interval: {between})" in (
+        said.waits_lines
+    )
     rows = [line for line in (*said.what_if_lines, *said.run_lines) if line.startswith(BALANCED)]
     assert len(rows) >= 2
     for row in rows:

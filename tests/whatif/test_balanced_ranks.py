@@ -23,7 +23,7 @@ def test_each_rank_does_the_mean(tmp_path: Path) -> None:
     window = choose_window(graph, find_steps(graph))
     answer = balanced(graph)
     assert answer.gain_ns == pytest.approx(20_000, abs=1_000)
-    assert answer.step_ns == nadi.whatif.balanced_ns(graph, window)
+    assert answer.step_ns == nadi.whatif.balanced_ranks(graph, window).step_ns
     assert answer.step_ns == nadi.what_if(graph, "balance .").step_ns
     limits = {limit.name: limit.step_ns for limit in nadi.whatif.ideal_limits(graph, window)}
     assert limits["balanced ranks"] == answer.step_ns
@@ -94,6 +94,6 @@ def test_nothing_before_the_window_changes(demo_folder: Path) -> None:
 
 def test_a_rank_alone_waits_for_nobody(pair: PairWriter) -> None:
     graph = three_kernels(pair)
-    assert nadi.whatif.balanced_ns(graph, choose_window(graph, find_steps(graph))) is None
+    assert nadi.whatif.balanced_ranks(graph, choose_window(graph, find_steps(graph))) is None
     with pytest.raises(nadi.errors.UsageError, match="over two ranks or more"):
         nadi.what_if(graph, "balanced ranks")

@@ -12,10 +12,6 @@ from .compared_runs import (
 )
 from .critical_path_rules import critical_path as critical_path
 from .explained_time import Explained as Explained, explain_time as explain_time
-from .exposed_communication import (
-    RankCommunication as RankCommunication,
-    communication_by_rank as communication_by_rank,
-)
 from .hta.hta_path import HtaCriticalPath as HtaCriticalPath, hta_critical_path as hta_critical_path
 from .hta.overlay import hta_overlay as hta_overlay
 from .hta_rank_events import hta_events as hta_events
@@ -24,6 +20,10 @@ from .near_critical import (
     NearCriticalPath as NearCriticalPath,
     near_critical_paths as near_critical_paths,
     slack_histogram as slack_histogram,
+)
+from .rank_activity import (
+    RankCommunication as RankCommunication,
+    communication_by_rank as communication_by_rank,
 )
 from .rank_excess import Excess as Excess, ExcessPart as ExcessPart, find_excess as find_excess
 from .recorded.annotation_times import (

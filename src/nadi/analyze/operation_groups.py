@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.graph.autograd_pairs import backward_nodes
+from nadi.graph.communicating_operations import communicating
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import find_modules
 from nadi.graph.recorded_launches import recorded_launchers
 from nadi.model.ancestors import nearest
 from nadi.model.arrays import Bools, Ints
 
-__all__ = ["OperationGroups", "communicating", "group_operations"]
+__all__ = ["OperationGroups", "group_operations"]
 
 _NUMBERS = re.compile(r"^(?:nn\.Module: )?(.*?)(?:[._#]?\d+)?$")
-_COMMUNICATES = r"^c10d::|^record_param_comms$|^gloo:|^nccl"
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +95,3 @@ def _outermost_operators(graph: EventGraph) -> tuple[Ints, Bools]:
     call = recorded_launchers(graph)
     found = np.where(call >= 0, found[call], found)
     return np.where(found >= 0, found, every), is_call
-
-
-def communicating(graph: EventGraph) -> Bools:
-    """Return which operations are communication, or run within it; bool, shape (ops,)."""
-    found = (graph.gather("comm_type") != "none").to_numpy() | graph.named(_COMMUNICATES)
-    around: Bools = nearest(np.arange(graph.num_ops), graph.op_parent, found) >= 0
-    return around

@@ -200,7 +200,7 @@ def _own_times(graph: EventGraph, inside: Bools, counted: Bools) -> tuple[Ints, 
     kept = (op < 0) | counted[op]
     edges, op = edges[kept], op[kept]
     trace = graph.op_trace[np.where(op >= 0, op, into[edges] // 2)]
-    kind = kind_of_edges(graph.edge_kind[edges]).astype(np.int64)
+    kind = kind_of_edges(graph, edges).astype(np.int64)
     # what begins a thread or a stream has no delay, but a time
     entered = np.diff(graph.in_ptr)[: 2 * graph.num_ops] > 0
     late = np.flatnonzero(entered & inside[: 2 * graph.num_ops] & np.repeat(counted, 2))

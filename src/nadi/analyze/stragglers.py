@@ -125,7 +125,7 @@ def _cause(replay: Replay, vertex: int, begin: int) -> tuple[str, str]:
     source = np.where(known, time[graph.in_src[bound]], time[way])
     reached = np.where(known, np.maximum(time[way] - graph.delay[way], begin), time[way])
     spent = reached - np.maximum(source, begin)
-    kinds = kind_of_edges(graph.edge_kind[bound[known]])
+    kinds = kind_of_edges(graph, bound[known])
     sums = np.zeros(len(PATH_KINDS), dtype=np.int64)
     np.add.at(sums, kinds, spent[known])
     sums[PATH_KINDS.index("unexplained")] += int((time[way] - reached).sum())

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import checked
+from nadi.graph.communicating_operations import time_of_communication
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.inferred_edges import is_inferred
@@ -64,12 +65,15 @@ def unexplained_path(replay: Replay, path: CriticalPath) -> UnexplainedPath:
     begin = int(path.segments["start"].min() or 0) if path.segments.height else 0  # type: ignore[arg-type]
     edge = replay.bound_by[vertices]
     late = np.minimum(graph.delay[vertices], np.maximum(time[vertices] - begin, 0))
-    some = late > 0
+    known = edge >= 0
+    talks, with_delay = (np.zeros(edge.size, dtype=np.bool_) for _ in range(2))
+    talks[known], with_delay[known] = time_of_communication(graph, edge[known])
+    some = (late > 0) & ~with_delay
     sums = np.zeros(len(CAUSES), dtype=np.int64)
     np.add.at(sums, _causes(graph, vertices[some]), late[some])
-    known = edge >= 0
-    vertices, edge, late = vertices[known], edge[known], late[known]
+    vertices, edge, late, talks = vertices[known], edge[known], late[known], talks[known]
     own = np.minimum(graph.weight[edge], np.maximum(time[vertices] - late - begin, 0))
+    own[talks] = 0
     sums[_UNKNOWN] += own[long_gaps(graph, edge)].sum()
     sums[_UNKNOWN_WAIT] += own[unknown_waits(graph, edge, vertices)].sum()
     by_cause = dict(zip(CAUSES, sums.tolist(), strict=True))

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nadi.analyze.exposed_communication import RankCommunication
+from nadi.analyze.leading_ranges import leading_range
 from nadi.analyze.overlapping_work import Meanwhile, device_work, work_meanwhile
+from nadi.analyze.rank_activity import RankCommunication
 from nadi.analyze.rank_excess import EXPLAINS, Excess, find_excess
 from nadi.analyze.straggler_test import RepeatedLateness, lateness_over_repeats
 from nadi.analyze.stragglers import Stragglers
 from nadi.analyze.unexplained_time import UnexplainedPath
 from nadi.errors import checked
-from nadi.graph.critical_paths import CriticalPath
+from nadi.graph.critical_paths import CriticalPath, operations_of
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
 from nadi.kernels.intervals import union_length
@@ -111,6 +112,10 @@ class Leading:
         The class of a kernel, else empty, and the time of all kernels of that class on the path.
     is_wait
         Whether it is the time before an operation, which another thread waited to begin.
+    range_name, range_ns
+        Of the host: the range around it with most time of the path, and that time, if that is more
+        than of any operation, and not all of the path; else empty. ``name`` is then the operation
+        with most time in it.
     """
 
     name: str
@@ -121,6 +126,8 @@ class Leading:
     kernel_class: str = ""
     class_ns: int = 0
     is_wait: bool = False
+    range_name: str = ""
+    range_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -338,11 +345,17 @@ def _leading(graph: EventGraph, path: CriticalPath, part: str) -> Leading:
         classes = found.group_by("of").agg(pl.sum("time")).sort("time", "of", descending=True)
         leads, class_ns = classes.row(0)
         found = found.filter(of=leads)
+    segments, around, around_ns = path.segments, "", 0
+    if part == "host" and (leads_range := leading_range(graph, path, int(found["time"][0]))):
+        around, around_ns, segments = leads_range
+        found = operations_of(segments)
     name, kind, time, count, *_ = found.row(0)
-    stretches = path.segments.filter(name=name, kind=kind)
+    stretches = segments.filter(name=name, kind=kind)
     stretches = stretches.with_columns(length=pl.col("end") - pl.col("start"))
     longest = stretches.sort("length", descending=True).row(0, named=True)
     trace = graph.job.traces[graph.job.ranks.index(longest["rank"])]
     communicates = longest["node"] >= 0 and trace.nodes["comm_type"][longest["node"]] != "none"
     waits = part == "host" and kind == "launch"
-    return Leading(name, time, count, longest["end"], communicates, leads, class_ns, waits)
+    return Leading(
+        name, time, count, longest["end"], communicates, leads, class_ns, waits, around, around_ns
+    )  # fmt: skip

@@ -175,15 +175,19 @@ def _first_tier(system: System) -> MemoryColumns:
 
 def _nested(system: System) -> NestedNetwork:
     dimensions = []
-    for own, algorithm in zip(
-        system.network.dimensions, system.collectives.all_reduce, strict=False
+    names = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+    for place, (own, algorithm) in enumerate(
+        zip(system.network.dimensions, system.collectives.all_reduce, strict=False)
     ):
         links = 2 if own.topology == "switch" else 1
         ways = 2 if algorithm == "biring" and own.size > 2 else 1
         delay = system.collectives.endpoint_delay
-        dimensions.append(
-            NetworkDimension(own.size, own.bandwidth * ways, (links * own.latency + delay) / 1e9)
-        )
+        direct = [
+            name for name in names if own.topology == "fully-connected"
+            and system.collectives.algorithms(name)[place] == "direct"
+        ]  # fmt: skip
+        latency = (links * own.latency + delay) / 1e9
+        dimensions.append(NetworkDimension(own.size, own.bandwidth * ways, latency, tuple(direct)))
     collectives = system.collectives
     return NestedNetwork(
         tuple(dimensions), collectives.start_time / 1e9, collectives.chunks,

@@ -194,11 +194,15 @@ class NetworkDimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Bandwidth of a rank in one direction, in 10^9 bytes a second.
     latency
         Seconds of a message between two of its ranks.
+    direct
+        Collectives whose members send to all others at once, each on a link of its own; others
+        are rings.
     """
 
     size: _Many
     GBps: _Amount
     latency: _NotNegative = 0.0
+    direct: tuple[str, ...] = ()
 
 
 class NestedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

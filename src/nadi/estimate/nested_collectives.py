@@ -177,16 +177,16 @@ def _chunk_steps(
     for dimension, count in dimensions:
         rate = dimension.GBps * 1e9
         part = size / count
+        # to all others at once on links of their own, or one after the other
+        turns = np.minimum(count - 1, 1) if operation in dimension.direct else count - 1
         if operation == "all_gather":
-            step = (count - 1) * (dimension.latency + size / rate)
+            step = turns * (dimension.latency + size / rate)
             size = size * count
         elif operation == "all_to_all":
-            step = np.where(count > 1, dimension.latency, 0.0) + (count - 1) * part / rate
+            step = np.where(count > 1, dimension.latency, 0.0) + turns * part / rate
         else:
             again = 2 if operation == "all_reduce" else 1
-            step = (count - 1) * (
-                again * (dimension.latency + part / rate) + _REDUCTION * part / memory
-            )
+            step = turns * (again * (dimension.latency + part / rate) + _REDUCTION * part / memory)
             size = part
         found.append(step)
     return found

@@ -10,12 +10,13 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.forks import refuse_in_fork
+from nadi.graph.communicating_operations import time_of_communication
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay
 from nadi.graph.unexplained_edges import long_gaps, unknown_waits
 from nadi.graph.windows import Window
 from nadi.kernels.paths import EdgeTimes, Stretches, stretches_of_path, trace_back
-from nadi.model.arrays import Bytes, Ints
+from nadi.model.arrays import Ints
 from nadi.model.notebook_html import notebook_html, times_of
 from nadi.model.other_tables import to_arrow, to_pandas
 from nadi.units import format_ns
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
     from nadi.charts.chart_figure import Figure
 
-__all__ = ["PATH_KINDS", "CriticalPath", "describe_path", "kind_of_edges", "walk_critical_path"]
+__all__ = ["PATH_KINDS", "CriticalPath", "describe_path", "kind_of_edges", "operations_of",
+           "walk_critical_path"]  # fmt: skip
 
 
 _TOLD = 5  # operations in a notebook
@@ -51,6 +53,7 @@ _KIND_OF_EDGE = {
     EdgeKind.GIVEN: "delay",
     EdgeKind.MEMORY: "memory",
 }
+_DELAY = len(EdgeKind)
 _PATH_CODE = np.array(  # for each kind of edge, and last for delays
     [PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind]
     + [PATH_KINDS.index("unexplained")],
@@ -58,9 +61,11 @@ _PATH_CODE = np.array(  # for each kind of edge, and last for delays
 )
 
 
-def kind_of_edges(edge_kind: Bytes) -> npt.NDArray[np.int8]:
-    """Return the kind of time on edges: positions in ``PATH_KINDS``, int8, shape (edges,)."""
-    return _PATH_CODE[edge_kind]
+def kind_of_edges(graph: EventGraph, edge: Ints) -> npt.NDArray[np.int8]:
+    """Return the kind of time on edges: positions in ``PATH_KINDS``, int8, shape of ``edge``."""
+    is_communication, _ = time_of_communication(graph, edge)
+    kinds = np.where(is_communication, np.uint8(EdgeKind.COMMUNICATION), graph.edge_kind[edge])
+    return _PATH_CODE[kinds]
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,15 +163,20 @@ class CriticalPath:
 
     def by_operation(self) -> pl.DataFrame:
         """Sum the segments by name and kind: name, kind, time (ns), count, ranks; longest first."""
-        return (
-            self.segments.group_by("name", "kind")
-            .agg(
-                time=(pl.col("end") - pl.col("start")).sum(),
-                count=pl.len(),
-                ranks=pl.col("rank").unique().sort(),
-            )
-            .sort("time", "name", "kind", descending=[True, False, False])
+        return operations_of(self.segments)
+
+
+def operations_of(segments: pl.DataFrame) -> pl.DataFrame:
+    """Sum segments of a path as :meth:`CriticalPath.by_operation` does."""
+    return (
+        segments.group_by("name", "kind")
+        .agg(
+            time=(pl.col("end") - pl.col("start")).sum(),
+            count=pl.len(),
+            ranks=pl.col("rank").unique().sort(),
         )
+        .sort("time", "name", "kind", descending=[True, False, False])
+    )
 
 
 def walk_critical_path(replay: Replay, window: Window) -> CriticalPath:
@@ -214,10 +224,17 @@ def _stretches(
     graph: EventGraph, vertices: Ints, edge: Ints, reached: Ints, begin: int
 ) -> Stretches:
     """Split the time before each vertex into the time of its edge and the delay after that."""
-    kinds = graph.edge_kind.copy()
-    kinds[_transfers(graph, edge)] = EdgeKind.COMMUNICATION
-    kinds[_unexplained(graph, vertices, edge)] = len(EdgeKind)  # counts as delays do
-    edges = EdgeTimes(graph.delay, graph.weight, graph.edge_op, kinds)
+    known = np.flatnonzero(edge >= 0)
+    passed, into = edge[known], vertices[known]
+    kinds, delay, weight = graph.edge_kind.copy(), graph.delay, graph.weight
+    kinds[passed[long_gaps(graph, passed) | unknown_waits(graph, passed, into)]] = _DELAY
+    talks, with_delay = time_of_communication(graph, passed)
+    kinds[passed[talks]] = EdgeKind.COMMUNICATION
+    if with_delay.any():
+        delay, weight = delay.copy(), weight.copy()
+        weight[passed[with_delay]] += delay[into[with_delay]]
+        delay[into[with_delay]] = 0
+    edges = EdgeTimes(delay, weight, graph.edge_op, kinds)
     # up to two per vertex; the operating system allocates no memory for unused entries
     start, end = (np.empty(2 * vertices.size, dtype=np.int64) for _ in range(2))
     code = np.empty(start.size, dtype=np.int8)
@@ -227,23 +244,6 @@ def _stretches(
         vertices, edge, reached, begin, graph.num_ops, edges, _PATH_CODE, room
     )
     return Stretches(*(column[first:] for column in room))
-
-
-def _transfers(graph: EventGraph, edge: Ints) -> Ints:
-    """Return the edges of a path that are a part of the time of a communicating kernel."""
-    edge = edge[edge >= 0]
-    edge = edge[(graph.edge_kind[edge] == EdgeKind.KERNEL) & (graph.edge_op[edge] >= 0)]
-    talks = (graph.gather("comm_type", graph.edge_op[edge]) != "none").to_numpy()
-    found: Ints = edge[talks]
-    return found
-
-
-def _unexplained(graph: EventGraph, vertices: Ints, edge: Ints) -> Ints:
-    """Return the edges of a path whose time the recording does not explain."""
-    known = edge >= 0
-    edge, vertices = edge[known], vertices[known]
-    found: Ints = edge[long_gaps(graph, edge) | unknown_waits(graph, edge, vertices)]
-    return found
 
 
 def _segments(graph: EventGraph, stretches: Stretches) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nadi.analyze.explained_time import explain_time
-from nadi.analyze.exposed_communication import communication_by_rank
+from nadi.analyze.rank_activity import communication_by_rank
 from nadi.analyze.stragglers import find_stragglers
 from nadi.analyze.unexplained_time import unexplained_path
 from nadi.errors import InputError, Parameter, UsageError
@@ -100,7 +100,7 @@ def _analysed(
         path=path,
         explained=explain_time(graph),
         unexplained=unexplained_path(measured, path),
-        communication=communication_by_rank(graph.job, start, end),
+        communication=communication_by_rank(graph, start, end),
         stragglers=find_stragglers(measured, chosen),
         what_ifs=what_ifs,
         prediction=prediction,

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nadi.analyze.explained_time import Explained
-from nadi.analyze.exposed_communication import RankCommunication
+from nadi.analyze.rank_activity import RankCommunication
 from nadi.analyze.stragglers import Stragglers
 from nadi.analyze.unexplained_time import UnexplainedPath
 from nadi.analyze.verdict import Verdict, judge
@@ -157,14 +157,14 @@ class Run:
     @cached_property
     def verdict(self) -> Verdict:
         """What bounds the window."""
-        from nadi.whatif.what_if_results import balanced_ns
+        from nadi.whatif.what_if_results import balanced_ranks
 
-        balanced = balanced_ns(self.graph, self.window) if len(self.job.traces) > 1 else None
+        balanced = balanced_ranks(self.graph, self.window) if len(self.job.traces) > 1 else None
         return judge(
             self.graph, self.window, self.path,
             unexplained=self.unexplained, stragglers=self.stragglers,
             communication=self.communication, num_steps=self.num_steps,
-            balanced_ns=self.measured_ns if balanced is None else balanced,
+            balanced_ns=self.measured_ns if balanced is None else balanced.step_ns,
         )  # fmt: skip
 
     @cached_property

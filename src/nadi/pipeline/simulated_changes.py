@@ -18,6 +18,7 @@ from nadi.simulator.results.simulation_as_recording import simulated_graph
 from nadi.simulator.simulation import Simulation
 from nadi.whatif.change_syntax import FORMS, parse_change
 from nadi.whatif.changes import Change
+from nadi.whatif.wait_changes import ScaleWait
 from nadi.whatif.what_if_results import what_if
 
 __all__ = ["parse_simulated_change", "with_changes"]
@@ -29,7 +30,7 @@ def parse_simulated_change(text: str) -> Change | MemoryChange:
     Raises
     ------
     UsageError
-        If the text is neither.
+        If the text is neither, or changes waits of threads, which a simulation does not have.
     """
     verb = text.split(maxsplit=1)[0] if text.split() else ""
     if verb == MEMORY_FORM.split()[0]:
@@ -37,7 +38,13 @@ def parse_simulated_change(text: str) -> Change | MemoryChange:
     if verb not in FORMS:
         known = "; ".join([*FORMS.values(), MEMORY_FORM])
         raise UsageError(f"change {text!r}", "is not a known change", f"one of: {known}")
-    return parse_change(text)
+    change = parse_change(text)
+    if isinstance(change, ScaleWait):
+        raise UsageError(
+            f"change {text!r}", "a simulated job has no waits of threads: its hosts are busy then",
+            "change them in the recording, with nadi what-if",
+        )  # fmt: skip
+    return change
 
 
 def with_changes(

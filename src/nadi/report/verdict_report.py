@@ -192,8 +192,11 @@ def _host(verdict: Verdict, window: str) -> list[str]:
         first += ", in operators on the CPU"
     leads = verdict.leading
     before = "waits before " if leads.is_wait else ""
-    parts = [f"most in {before}{_led(leads)}" if leads.name
-             else f"most in no operator ({format_ns(leads.time_ns)})"]  # fmt: skip
+    most = f"{before}{_led(leads)}" if leads.name else f"no operator ({format_ns(leads.time_ns)})"
+    if leads.range_name:
+        share = _share(leads.range_ns, verdict)
+        most = f"{_shown(leads.range_name)} ({share}), there most in {most}"
+    parts = [f"most in {most}"]
     others = {"between operations": verdict.gaps_ns, "runtime calls": verdict.calls_ns}
     for what, time in others.items():
         if 10 * time >= verdict.length_ns:

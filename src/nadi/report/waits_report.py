@@ -11,9 +11,11 @@ from rich.text import Text
 from nadi.charts.chart_values import BarChart, Chart
 from nadi.report.analysis_charts import time_unit
 from nadi.report.text_layout import TOP, make_table, name_cell, print_table
-from nadi.units import format_ns, format_percent, printable
+from nadi.report.what_if_report import describe_interval
+from nadi.units import format_ns, format_percent, format_range, printable
 from nadi.waiting.bottlenecks import Waits
 from nadi.waiting.timelines import SegmentKind, Timelines
+from nadi.whatif.prediction_intervals import LEVEL
 
 __all__ = ["describe_waits", "print_waits", "wait_charts"]
 
@@ -34,8 +36,9 @@ def describe_waits(found: Waits) -> dict[str, Any]:
         "knots": [[names[actor] for actor in knot] for knot in found.graph.knots],
         "waits": found.graph.frame().to_dicts(),
         "balanced_ranks": (
-            None if found.balanced_ns is None
-            else {"step_ns": found.balanced_ns, "gain_ns": found.measured_ns - found.balanced_ns}
+            None if found.balanced is None
+            else {"step_ns": found.balanced.step_ns, "gain_ns": found.balanced.gain_ns,
+                  "interval": describe_interval(found.balanced.interval)}
         ),
         "actors": _actors(timelines),
         "can_replay": found.window is not None,
@@ -99,7 +102,7 @@ def print_waits(found: Waits, console: Console) -> None:
 
 def _print_bottlenecks(data: dict[str, Any], console: Console) -> None:
     table = make_table(
-        "bottlenecks: gain if what others wait for took no time",
+        "bottlenecks: upper bounds of the gain, if what others wait for took no time",
         **{"bottleneck": "left", "gain": "right", "share": "right", "waited for": "right",
            "end of chain": "left", "by": "left", "meanwhile": "left"},
     )  # fmt: skip
@@ -115,9 +118,13 @@ def _print_bottlenecks(data: dict[str, Any], console: Console) -> None:
     if len(data["bottlenecks"]) > TOP:
         console.print(f"... and {len(data['bottlenecks']) - TOP} more (--json)")
     if data["balanced_ranks"]:
-        gain = data["balanced_ranks"]["gain_ns"]
+        gain, interval = data["balanced_ranks"]["gain_ns"], data["balanced_ranks"]["interval"]
         share = format_percent(gain, data["measured_ns"])
-        console.print(f"balanced ranks would gain {format_ns(gain)} ({share})")
+        between = format_range(interval["gain_low_ns"], interval["gain_high_ns"])
+        console.print(
+            f"balanced ranks would gain {format_ns(gain)} ({share}; "
+            f"{100 * LEVEL:.0f} % interval: {between})"
+        )
 
 
 def _print_waits(data: dict[str, Any], console: Console) -> None:

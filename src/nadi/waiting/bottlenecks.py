@@ -20,7 +20,7 @@ from nadi.waiting.recorded_timelines import RecordedActors, is_host, recorded_se
 from nadi.waiting.switched_threads import with_switches
 from nadi.waiting.timelines import SegmentKind, Segments, make_timelines
 from nadi.waiting.wait_for_graph import SMALLEST_SHARE, WaitGraph, wait_graph
-from nadi.whatif.what_if_results import balanced_ns, what_if
+from nadi.whatif.what_if_results import WhatIf, balanced_ranks, what_if
 
 __all__ = ["Bottleneck", "Waits", "WithoutWaits", "find_waits"]
 
@@ -110,14 +110,14 @@ class Waits:
         Largest gain first; empty for a recording of switches alone, which cannot be replayed.
     window
         The analysed window; None for a recording of switches alone.
-    balanced_ns
-        Its length with balanced ranks; None if no rank waits for another.
+    balanced
+        It with balanced ranks; None if no work can be balanced.
     """
 
     graph: WaitGraph
     bottlenecks: tuple[Bottleneck, ...] = ()
     window: Window | None = None
-    balanced_ns: int | None = None
+    balanced: WhatIf | None = None
 
     def __repr__(self) -> str:
         return f"<Waits {self.graph!r} bottlenecks={len(self.bottlenecks)}>"
@@ -161,7 +161,7 @@ def find_waits(graph: EventGraph, window: Window, switches: SwitchEvents | None 
     InputError
         If they are not of the threads and time of the recording.
     """
-    balanced = balanced_ns(graph, window)
+    balanced = balanced_ranks(graph, window)
     window = _without_other_threads(graph, window)
     replay = replay_graph(graph)
     found = recorded_segments(replay)

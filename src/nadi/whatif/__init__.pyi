@@ -33,7 +33,7 @@ from .wait_changes import ScaleWait as ScaleWait
 from .what_if_results import (
     Limit as Limit,
     WhatIf as WhatIf,
-    balanced_ns as balanced_ns,
+    balanced_ranks as balanced_ranks,
     ideal_limits as ideal_limits,
     sweep as sweep,
     what_if as what_if,

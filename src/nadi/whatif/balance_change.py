@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nadi.analyze.operation_groups import communicating
 from nadi.errors import UsageError
+from nadi.graph.communicating_operations import communicating
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.windows import find_steps
 from nadi.model.arrays import Bools, Ints

@@ -27,7 +27,7 @@ from nadi.whatif.selection import Selection, selected_modules
 if TYPE_CHECKING:
     from nadi.charts.chart_figure import Figure
 
-__all__ = ["Limit", "WhatIf", "balanced_ns", "ideal_limits", "sweep", "what_if"]
+__all__ = ["Limit", "WhatIf", "balanced_ranks", "ideal_limits", "sweep", "what_if"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,18 +229,18 @@ def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
     for name, change in ideals:
         if present[name]:
             limits.append(Limit(name, what_if(graph, change, window=window).step_ns))
-    if (balanced := balanced_ns(graph, window)) is not None:
-        limits.append(Limit("balanced ranks", balanced))
+    if (balanced := balanced_ranks(graph, window)) is not None:
+        limits.append(Limit("balanced ranks", balanced.step_ns))
     return limits
 
 
 @checked
-def balanced_ns(graph: EventGraph, window: Window) -> int | None:
-    """Return the length of a window with balanced ranks; None if no work can be balanced.
+def balanced_ranks(graph: EventGraph, window: Window) -> WhatIf | None:
+    """Return a window with balanced ranks; None if no work can be balanced.
 
     So it is if no rank waits for another, or if ranks have none in common stretches of the window.
     """
     try:
-        return what_if(graph, Balance(), window=window).step_ns if ranks_wait(graph) else None
+        return what_if(graph, Balance(), window=window) if ranks_wait(graph) else None
     except UsageError:
         return None

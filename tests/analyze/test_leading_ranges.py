@@ -1,0 +1,76 @@
+"""The range that the verdict names: the largest, if it is more than any operation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import nadi
+from nadi.report.verdict_report import verdict_in_words
+from tests.conftest import PairWriter
+
+Ranges = list[tuple[str, list[tuple[str, float]]]]
+
+
+def step_of(folder: Path, ranges: Ranges, category: str = "user_annotation") -> nadi.pipeline.Run:
+    """Record a step of ranges with operations in them, in us, one after the other."""
+    writer = PairWriter(folder)
+    whole = sum(length for _, ops in ranges for _, length in ops)
+    step = writer.op("ProfilerStep#1", 0, whole, cat="user_annotation")
+    at = 0.0
+    for name, ops in ranges:
+        length = sum(one for _, one in ops)
+        around = writer.op(name, at, length, cat=category, parent=step)
+        for operation, one in ops:
+            if operation:
+                writer.op(operation, at, one, parent=around)
+            at += one
+    return nadi.run(*writer.write())
+
+
+def test_a_range_with_more_time_than_any_operation_is_named(tmp_path: Path) -> None:
+    run = step_of(tmp_path, [
+        ("forward", [("aten::mm", 300)]),
+        ("Optimizer.step#Adam.step", [("aten::lerp_", 200), ("aten::sqrt", 150), ("", 50)]),
+    ])  # fmt: skip
+    assert (
+        "most in Optimizer.step#Adam.step (57.1 %), there most in aten::lerp_ (200.0 us)"
+        in (verdict_in_words(run)[0])
+    )
+    assert run.verdict.leading.range_ns == 400_000
+
+
+def test_an_operation_with_more_time_is_named_alone(tmp_path: Path) -> None:
+    run = step_of(tmp_path, [
+        ("a", [("aten::mm", 300)]), ("b", [("aten::mm", 300)]), ("c", [("aten::add", 350)]),
+    ])  # fmt: skip
+    assert "most in aten::mm (600.0 us)" in verdict_in_words(run)[0]
+    assert run.verdict.leading.range_name == ""
+
+
+@pytest.mark.parametrize("own", [320, 500])
+def test_a_range_that_is_mostly_its_own_time_is_an_operation(tmp_path: Path, own: float) -> None:
+    run = step_of(tmp_path, [
+        ("upload", [("", own), *[("aten::copy_", 75)] * 4]), ("train", [("aten::mm", 290)]),
+    ])  # fmt: skip
+    assert run.verdict.leading.name == "upload"
+    assert run.verdict.leading.range_name == ""
+
+
+def test_the_whole_step_is_no_answer_and_what_fills_a_range_is_a_better_one(
+    tmp_path: Path,
+) -> None:
+    """``train`` is all of the step; ``forward`` is 96 % ``blocks``, which has three parts."""
+    writer = PairWriter(tmp_path)
+    step = writer.op("ProfilerStep#1", 0, 1000, cat="user_annotation")
+    train = writer.op("train", 0, 1000, cat="user_annotation", parent=step)
+    forward = writer.op("forward", 0, 500, cat="user_annotation", parent=train)
+    blocks = writer.op("blocks", 0, 480, cat="user_annotation", parent=forward)
+    for number, name in enumerate(("aten::mm", "aten::add", "aten::mul")):
+        writer.op(name, 160 * number, 160, parent=blocks)
+    writer.op("aten::sum", 480, 20, parent=forward)
+    for number in range(5):
+        writer.op(f"aten::op_{number}", 500 + 100 * number, 100, parent=train)
+    leading = nadi.run(*writer.write()).verdict.leading
+    assert (leading.range_name, leading.range_ns, leading.name) == ("blocks", 480_000, "aten::add")
