@@ -83,8 +83,6 @@ def command(
     from nadi.report.analysis_report import (
         print_analyses,
         print_analysis,
-        write_analysis,
-        write_analysis_page,
     )
     from nadi.report.text_layout import to_json
 
@@ -94,8 +92,6 @@ def command(
         return
     with show_progress(announce=False, use="analyze") as progress:
         progress("starting")
-        from nadi.analyze.analysis_registry import analysis_named
-        from nadi.formats.whole_folders import whole_files
         from nadi.pipeline.recorded_analyses import analyze_all
         from nadi.pipeline.worker_processes import worker_processes
 
@@ -110,14 +106,8 @@ def command(
         tables = {key: one for key, one in found.items() if not isinstance(one, str)}
         if not tables:
             raise InputError("", str(found[names[0]]))
-        if name != _ALL and output is not None:
-            write_analysis(output, chosen[0], tables[name])
-        elif output is not None:
-            whole = {key: files[key] for key in (_CHARTS, *tables)}
-            with whole_files(list(whole.values())) as (page, *places):
-                for place, (key, table) in zip(places, tables.items(), strict=True):
-                    write_analysis(place, analysis_named(key), table)
-                write_analysis_page(page, tables)
+        if files:
+            _write(files, tables)
     if as_json:
         data = {key: table.to_dicts() for key, table in tables.items()}
         sys.stdout.write(to_json(data if name == _ALL else data[name]).decode())
@@ -132,6 +122,22 @@ def command(
     for key, file in files.items():
         if key in tables or key == _CHARTS:
             console.print(f"wrote {file}", markup=False)
+
+
+def _write(files: dict[str, Path], tables: dict[str, Any]) -> None:
+    """Write the table of an analysis; of all, the page is there when all tables are."""
+    from nadi.analyze.analysis_registry import analysis_named
+    from nadi.formats.whole_folders import whole_files
+    from nadi.report.analysis_report import write_analysis, write_analysis_page
+
+    if _CHARTS not in files:
+        for key, file in files.items():
+            write_analysis(file, analysis_named(key), tables[key])
+        return
+    with whole_files([files[key] for key in (_CHARTS, *tables)]) as (page, *places):
+        for place, (key, table) in zip(places, tables.items(), strict=True):
+            write_analysis(place, analysis_named(key), table)
+        write_analysis_page(page, tables)
 
 
 _ALL = "all"
