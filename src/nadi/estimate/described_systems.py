@@ -173,6 +173,7 @@ def _columns(system: System, tier: MemoryTier) -> MemoryColumns:
         tier.duplex,
         rates[1],
         tier.name,
+        tier.price_per_hour,
     )
 
 
