@@ -117,7 +117,7 @@ def run(make: Callable[[], Callable[[], None]], folder: str) -> int:
         if number >= WARMUP:
             times.append(time.perf_counter_ns() - start)
     with nadi.record(folder, steps=STEPS, warmup=1, overwrite=True) as recording:
-        for _ in range(STEPS + 1):
+        for _ in range(2 * STEPS + 1):
             step()
             recording.step()
     return int(statistics.median(times))

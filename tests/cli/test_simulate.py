@@ -261,6 +261,7 @@ def test_a_message_that_nobody_sends_ends_with_who_waits_for_whom(command: Comma
     assert code == 2
     assert out == ""
     assert "rank 1 node 0 (n0) waits to receive from rank 0 101 bytes with tag 7" in err
+    assert "tag 7, where rank 0 node 0 (n0) sends 100 bytes with tag 7" in err
 
 
 def test_a_collective_without_a_member_says_whom_it_waits_for(command: Command) -> None:
@@ -275,6 +276,25 @@ def test_collectives_that_differ_do_not_meet(command: Command) -> None:
     code, _, err = command()
     assert code == 2
     assert "differ in type or size" in err
+    assert (
+        "rank 1 node 0 (n0): its all_gather of 101 bytes is matched with all_gather of 100" in err
+    )
+
+
+def test_a_negative_size_is_refused(command: Command) -> None:
+    command.write([collective(0, "all_gather", 77777)], [compute(0, 1)])
+    file = command.folder / "work.0.et"
+    # as protobuf has them: a message's length, an attribute, 77,777, and -5 in 7 bytes more
+    name, size = b"\x0a\x09comm_size\x48", bytes.fromhex("d1df04")
+    begin, content = b"\x12\x02n0", file.read_bytes()
+    at = content.index(begin) - 1
+    content = content[:at] + bytes([content[at] + 7]) + content[at + 1 :]
+    negative = b"\x16" + name + b"\xfb" + b"\xff" * 8 + b"\x01"
+    content = content.replace(b"\x0f" + name + size, negative)
+    file.write_bytes(content)
+    code, _, err = command()
+    assert code == 2
+    assert "rank 0 node 0 (n0): its comm_size is negative, or no integer; write its bytes" in err
 
 
 @pytest.mark.parametrize(

@@ -205,3 +205,34 @@ def test_a_true_program(tmp_path: Path) -> None:
     found = nadi.run(tmp_path / "traces")
     assert len(found.steps) == 3
     assert found.measured_ns == found.replayed_ns
+
+
+COMPILED = """
+import torch
+from torch._dynamo.utils import counters
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+stepped = torch.compile(lambda: optimizer.step(), backend="eager")
+for n in range(12):
+    model(torch.ones(2, 8)).sum().backward()
+    stepped()
+print("compiled", dict(counters["frames"]), dict(counters["stats"]))
+"""
+
+
+@needs_torch
+def test_a_compiled_optimizer_is_compiled_as_without_a_recorder(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(COMPILED)
+    plain = [sys.executable, str(file)]
+    collecting = [sys.executable, "-m", "nadi", "collect", "-o", str(tmp_path / "traces"), "--"]
+    alone, recorded = (
+        subprocess.run(
+            command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True,
+            text=True,
+        )
+        for command in (plain, [*collecting, *plain])
+    )  # fmt: skip
+    compiled = [line for line in alone.stdout.splitlines() if line.startswith("compiled")]
+    assert compiled[0] in recorded.stdout
+    assert "steps of its first optimizer" in recorded.stderr

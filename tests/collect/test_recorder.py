@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import importlib.util
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,22 +22,38 @@ class Profiler:
 
     def __init__(self, **options: Any) -> None:
         self.options = options
-        self.steps = 0
 
-    def __enter__(self) -> Profiler:
-        return self
+    def start(self) -> None:
+        self.steps = 0
 
     def step(self) -> None:
         self.steps += 1
 
     def export_chrome_trace(self, path: str) -> None:
-        Path(path).write_text("device")
+        Path(path).write_text(f'{{\n"steps": {self.steps}}}')
 
-    def __exit__(self, *_: object) -> None:
-        before = self.options["schedule"]["wait"] + self.options["schedule"]["warmup"]
-        if self.steps > before:
-            Path(self.options["execution_trace_observer"]).write_text("host")
+    def stop(self) -> None:
+        if self.steps > self.options["schedule"]["warmup"]:
             self.options["on_trace_ready"](self)
+
+
+class Observer:
+    """Does of ``torch.profiler.ExecutionTraceObserver`` what a recording needs."""
+
+    registered = 0
+
+    def register_callback(self, path: str) -> None:
+        self.path = path
+        Observer.registered += 1
+
+    def start(self) -> None:
+        assert Observer.registered == 1
+
+    def stop(self) -> None:
+        Path(self.path).write_text("host")
+
+    def unregister_callback(self) -> None:
+        Observer.registered -= 1
 
 
 @pytest.fixture
@@ -48,13 +67,14 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     module, profiler = ModuleType("torch"), ModuleType("torch.profiler")
     vars(profiler).update(
         profile=profile, schedule=dict, supported_activities=lambda: {"cpu"},
-        ExecutionTraceObserver=lambda: SimpleNamespace(register_callback=lambda path: path),
+        ExecutionTraceObserver=Observer, record_function=contextlib.nullcontext,
     )  # fmt: skip
     vars(module).update(profiler=profiler, made=made, __version__="2.8.0a0+git")
     monkeypatch.setitem(sys.modules, "torch", module)
     monkeypatch.setitem(sys.modules, "torch.profiler", profiler)
     monkeypatch.delenv("RANK", raising=False)
-    return module
+    yield module
+    assert not Observer.registered
 
 
 def recorded(folder: Path, calls: int, **options: Any) -> nadi.collect.Recording:
@@ -69,24 +89,24 @@ def test_files_bear_the_rank_and_appear_together(
     torch: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "made" / "here"
-    recorded(folder, 5)
+    recorded(folder, 8)
     monkeypatch.setenv("RANK", "7")
     torch.distributed = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: False)
-    recorded(folder, 5)
+    recorded(folder, 8)
     torch.distributed.is_initialized, torch.distributed.get_rank = (lambda: True), (lambda: 12)
-    recording = recorded(folder, 5)
+    recording = recorded(folder, 8)
     assert recording.rank == 12
-    assert repr(recording) == "<Recording rank=12 steps=5>"
+    assert repr(recording) == "<Recording rank=12 steps=8>"
     expected = [f"{kind}_{rank}" for kind in ("device", "host") for rank in (0, 12, 7)]
     assert sorted(file.name.partition(".")[0] for file in folder.iterdir()) == expected
     assert (folder / "host_7.json").read_text() == "host"
 
 
 def test_what_is_asked_for_reaches_the_profiler(torch: ModuleType, tmp_path: Path) -> None:
-    recorded(tmp_path, 9, steps=4, warmup=3, stacks=True)
+    recorded(tmp_path, 11, steps=4, warmup=3, stacks=True)
     (profiler,) = torch.made
     given = profiler.options
-    assert given["schedule"] == {"wait": 2, "warmup": 1, "active": 4, "repeat": 1}
+    assert given["schedule"] == {"wait": 0, "warmup": 1, "active": 4, "repeat": 1}
     assert given["with_stack"]
     assert not given["record_shapes"]
     assert not given["profile_memory"]
@@ -99,20 +119,20 @@ def test_all_threads_are_profiled_where_that_is_safe(
 ) -> None:
     torch.__version__ = version
     torch.profiler._ExperimentalConfig = dict
-    recorded(tmp_path, 5)
+    recorded(tmp_path, 8)
     (profiler,) = torch.made
     assert profiler.options["experimental_config"].get("profile_all_threads", False) is of_all
 
 
 def test_an_earlier_recording_is_kept_unless_asked(torch: ModuleType, tmp_path: Path) -> None:
-    recording = recorded(tmp_path, 5)
+    recording = recorded(tmp_path, 8)
     recording.device.write_text("earlier")
     with pytest.raises(nadi.errors.UsageError, match=r"device_0|host_0"):
-        recorded(tmp_path, 5)
+        recorded(tmp_path, 8)
     assert len(torch.made) == 1
     assert recording.device.read_text() == "earlier"
-    recorded(tmp_path, 5, overwrite=True)
-    assert recording.device.read_text() == "device"
+    recorded(tmp_path, 8, overwrite=True)
+    assert device_of(recording)["steps"] == 4
 
 
 def test_an_exception_leaves_nothing(torch: ModuleType, tmp_path: Path) -> None:
@@ -125,6 +145,32 @@ def test_an_exception_leaves_nothing(torch: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="of the program"):
         fails()
     assert list(tmp_path.iterdir()) == []
+
+
+def device_of(recording: nadi.collect.Recording) -> Any:
+    return json.loads(gzip.decompress(recording.device.read_bytes()))
+
+
+@pytest.mark.parametrize("warmup", [1, 2, 4])
+def test_times_are_of_steps_before_the_observer(
+    torch: ModuleType, tmp_path: Path, warmup: int
+) -> None:
+    recording = recorded(tmp_path, warmup + 6 + 3, warmup=warmup)
+    written = device_of(recording)
+    assert written["steps"] == 4
+    about = written["nadi"]
+    assert about["host_trace"] == "of later steps"
+    counts = [len(about[f"{kind}_ns"]) for kind in ("timed", "observed", "unrecorded")]
+    # without a recorder are the warm-up but for its last step, and what came after
+    assert counts == [3, 3, warmup - 1 + 3]
+
+
+def test_a_block_without_observed_steps_is_warned_of(torch: ModuleType, tmp_path: Path) -> None:
+    earlier = recorded(tmp_path, 8)
+    with pytest.warns(UserWarning, match=r"no host trace.*called 5 times.*first 5 steps"):
+        recorded(tmp_path, 5, overwrite=True)
+    assert not earlier.host.exists()
+    assert device_of(earlier)["nadi"]["host_trace"] == "none"
 
 
 def test_too_few_steps_are_warned_of(torch: ModuleType, tmp_path: Path) -> None:
@@ -159,7 +205,7 @@ def test_a_true_program(tmp_path: Path) -> None:
 
     layer = true.nn.Linear(8, 8)
     with nadi.record(tmp_path / "traces") as recording:
-        for _ in range(6):
+        for _ in range(9):
             layer(true.ones(2, 8)).sum().backward()
             recording.step()
     run = nadi.run(tmp_path / "traces")

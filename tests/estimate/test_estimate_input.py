@@ -11,6 +11,7 @@ import pytest
 import nadi
 from nadi.estimate import CALCULON, columns_of, evaluate
 from nadi.load import read_execution, read_machine, read_model
+from nadi.pipeline.estimated_steps import describe_step
 from tests.estimate.described import EXAMPLES, estimate, execution, machine, model, read
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -99,3 +100,8 @@ def test_the_examples_are_what_tests_use() -> None:
     assert read_model(EXAMPLES / "model.json").num_parameters == 174615822336
     assert read_machine(EXAMPLES / "machine.json") == machine()
     assert read_execution(EXAMPLES / "execution.json") == execution()
+
+
+def test_files_in_the_order_of_calculon() -> None:
+    files = [EXAMPLES / f"{name}.json" for name in ("model", "machine", "execution")]
+    assert describe_step(*files) == describe_step(files[0], files[2], files[1])

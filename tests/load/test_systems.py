@@ -216,6 +216,16 @@ def test_what_would_be_right_is_said(path: str, value: Any, remedy: str) -> None
         system_from(edited("color", "blue"), "mine")
 
 
+def test_all_figures_that_are_to_be_determined_are_named_at_once() -> None:
+    stated = {
+        "compute": {"peak": "tbd"}, "memory": {"bandwidth": "TBD"},
+        "network": {"dimensions": [{"topology": "ring", "bandwidth": "n/a"}]},
+    }  # fmt: skip
+    paths = r"\$\.compute\.peak, \$\.memory\.bandwidth, \$\.network\.dimensions\[0\]\.bandwidth"
+    with pytest.raises(FormatError, match=paths):
+        system_from(stated, "a.toml")
+
+
 def test_a_folder_is_no_system_but_may_be_called_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

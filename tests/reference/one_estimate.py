@@ -432,7 +432,8 @@ def reduction(
     accesses = sum(s[f"block_{k}_mem_time"] for k in stages)
     flops = sum(s[f"block_{k}_flops_time"] for k in stages) + optimizer
     base, edge = backward
-    times = 2 if sharded else 1
+    scalars = machine.system["networks"][tier]["ops"]
+    times = sum(scalars[op][0] for op in ops)
     window = ((chunk - 1) * base + (edge - base - transfer) / 2 - chunk * accesses
               + (chunk + 1) * optimizer)  # fmt: skip
     moving = (chunk - 1) * one
@@ -445,7 +446,7 @@ def reduction(
         slowed = usage * p * chunk * flops
         wide = work + slowed + (p - 1) * transfer
         if wide > 0:
-            s["dp_bw_overlap_req_chunk"] = size * chunk * times / 2 / wide
+            s["dp_bw_overlap_req_chunk"] = size * chunk * times / (wide * (il - 1))
         met = min(p, chunk * one // (a_chunk + chunk * optimizer + transfer))
         free = work - slowed + (p - met) * transfer
         exposed += (il - 1) * max(chunk * one - free, usage * chunk * one)

@@ -47,7 +47,7 @@ def test_threads_are_threads_again(tmp_path: Path) -> None:
                 given = torch.mm(given, given)
 
     with nadi.record(tmp_path / "once", steps=1, warmup=1) as recording:
-        for _ in range(2):
+        for _ in range(3):
             other = threading.Thread(target=beside, args=(torch.rand(64, 64),))
             other.start()
             torch.rand(8, 8).relu().sum()
@@ -74,7 +74,7 @@ def test_what_cannot_be_called_is_named_and_the_rest_runs(tmp_path: Path) -> Non
     import torch
 
     with nadi.record(tmp_path / "once", steps=1, warmup=1) as recording:
-        for _ in range(2):
+        for _ in range(3):
             given = torch.rand(8, 8)
             (given @ given).relu()
             torch.nonzero(given > 0.5)
@@ -103,7 +103,7 @@ def test_no_work_of_autocast_is_left_out(tmp_path: Path) -> None:
 
     layer, given = torch.nn.Linear(64, 64), torch.rand(64, 64)
     with nadi.record(tmp_path / "once", steps=1, warmup=1) as recording:
-        for _ in range(2):
+        for _ in range(3):
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 layer(given).sum().backward()
             recording.step()

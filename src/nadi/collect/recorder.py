@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import re
 import shutil
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from nadi.collect.hook.recorded_steps import StepRecorder
 from nadi.errors import InputError, Parameter, UsageError
 
 __all__ = ["Recording", "record"]
-
-_ALL_THREADS_SINCE = (2, 9)
-"""PyTorch that profiles threads which the program started before, without a crash at the end."""
 
 
 class Recording:
@@ -39,7 +37,10 @@ class Recording:
         self.host = folder / f"host_{rank}.json"
         self.device = folder / f"device_{rank}.json.gz"
         self.num_steps = 0
-        self._profiler: Any = None
+        self._warmup = 0
+        self._recorder: Any = None
+        self._unrecorded: list[int] = []  # ns of steps without a recorder
+        self._since = 0  # the end of the last step, if nothing recorded since
 
     def __repr__(self) -> str:
         return f"<Recording rank={self.rank} steps={self.num_steps}>"
@@ -47,24 +48,34 @@ class Recording:
     def step(self) -> None:
         """Mark the end of a training step, or of a request."""
         self.num_steps += 1
-        self._profiler.step()
+        if self.num_steps >= self._warmup and not self._recorder.has_ended:
+            self._recorder.step()
+            self._since = 0
+        elif self._since:
+            self._unrecorded.append(time.perf_counter_ns() - self._since)
+        self._start_in_time()
 
+    def _write(self) -> None:
+        """Write what is recorded; warns of what is not."""
+        files = [str(self.host), str(self.device)]
+        self.host.unlink(missing_ok=True)
+        if not self._recorder.write(*files, self._unrecorded):
+            what = f"nothing was recorded: step() was called {self.num_steps} times, and the first "
+            warnings.warn(f"{what}{self._warmup} steps are warm-up", stacklevel=4)
+        elif not self.host.exists():
+            warnings.warn(
+                f"no host trace was recorded (shapes, tensors, process groups): step() was called "
+                f"{self.num_steps} times, and the execution trace observer runs after the first "
+                f"{self._warmup + len(self._recorder.timed)} steps",
+                stacklevel=4,
+            )
 
-class _Wanted(NamedTuple):
-    """What is to be recorded."""
-
-    steps: int
-    warmup: int
-    shapes: bool
-    stacks: bool
-    memory: bool
-
-    def checked(self) -> _Wanted:
-        """Give it; raises UsageError if a number is too small."""
-        for name, value in (("steps", self.steps), ("warmup", self.warmup)):
-            if value < 1:
-                raise UsageError(Parameter(name, value), "is too small", "give 1 or more")
-        return self
+    def _start_in_time(self) -> None:
+        """Start the recorder with the last step of the warm-up."""
+        if self.num_steps == self._warmup - 1:
+            self._recorder.start()
+        elif self.num_steps < self._warmup or self._recorder.has_ended:
+            self._since = time.perf_counter_ns()
 
 
 @contextlib.contextmanager
@@ -72,19 +83,23 @@ def record(
     folder: Path | str, *, steps: int = 3, warmup: int = 2, shapes: bool = False,
     stacks: bool = False, memory: bool = False, overwrite: bool = False, rank: int = -1,
 ) -> Iterator[Recording]:  # fmt: skip
-    """Record the execution trace of the host and the Kineto trace of the device.
+    """Record the Kineto trace of some steps, and the execution trace of as many after these.
 
-    Each rank writes ``host_RANK.json`` and ``device_RANK.json.gz``; :func:`nadi.run` takes the
+    Each rank writes ``device_RANK.json.gz`` and ``host_RANK.json``; :func:`nadi.run` takes the
     folder. The rank is that of ``torch.distributed``, or else of the variable ``RANK``, or 0.
     The files appear when the block ends. If it ends with an exception, none is written.
+
+    Times are of steps without the execution trace observer, which makes operators take several
+    times as long. If the block ends before it has run, there is no host trace, and a warning.
 
     Parameters
     ----------
     folder
         Where the files go; it is made if it does not exist.
     steps, warmup
-        Number of steps to record, and of steps before them, at least 1: the profiler starts with
-        the last of these. Call :meth:`Recording.step` at the end of each step.
+        Number of steps to record with times, and of steps before them, at least 1: the profiler
+        starts with the last of these. Call :meth:`Recording.step` at the end of each step, after
+        ``warmup + 2 * steps`` of which all is recorded.
     shapes, stacks, memory
         Whether the device trace has shapes of operands, stacks, allocations; each costs time.
     overwrite
@@ -104,28 +119,27 @@ def record(
     InputError
         If the folder cannot be written to.
     """
-    wanted = _Wanted(steps, warmup, shapes, stacks, memory).checked()
+    for name, value in (("steps", steps), ("warmup", warmup)):
+        if value < 1:
+            raise UsageError(Parameter(name, value), "is too small", "give 1 or more")
     torch = _torch()
     recording = Recording(Path(folder), rank if rank >= 0 else _rank(torch))
     for file in (recording.host, recording.device):
         if file.exists() and not overwrite:
             raise UsageError(str(file), "exists", ["pass ", Parameter("overwrite", True)])
     unfinished = _unfinished(Path(folder))
+    options = {
+        "steps": steps, "sync": True, "shapes": shapes, "stacks": stacks, "memory": memory,
+    }  # fmt: skip
+    recorder = StepRecorder(torch, str(unfinished), options)
+    recording._warmup, recording._recorder = warmup, recorder
+    recording._start_in_time()
     try:
-        host, device = unfinished / recording.host.name, unfinished / recording.device.name
-        recording._profiler = _profiler(torch, host, device, wanted)
-        with recording._profiler:
-            yield recording
-        if device.exists():
-            os.replace(host, recording.host)
-            os.replace(device, recording.device)
-        else:
-            warnings.warn(
-                f"nothing was recorded: step() was called {recording.num_steps} times, and the "
-                f"first {warmup} steps are warm-up",
-                stacklevel=3,
-            )
+        yield recording
+        recorder.stop()
+        recording._write()
     finally:
+        recorder.stop()
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
@@ -155,29 +169,3 @@ def _unfinished(folder: Path) -> Path:
     except OSError as error:
         remedy = "choose a folder in which files can be made"
         raise InputError(str(folder), error.strerror or str(error), remedy) from None
-
-
-def _profiler(torch: Any, host: Path, device: Path, wanted: _Wanted) -> Any:
-    """Make a profiler that writes both files; it does not start yet."""
-    of_torch = torch.profiler
-    options: dict[str, Any] = {}
-    wanted_events = {"enable_cuda_sync_events": True}
-    if _version_of(torch) >= _ALL_THREADS_SINCE:
-        wanted_events["profile_all_threads"] = True
-    with contextlib.suppress(AttributeError, TypeError):  # older versions have no such events
-        options["experimental_config"] = of_torch._ExperimentalConfig(**wanted_events)
-    return of_torch.profile(
-        activities=of_torch.supported_activities(),
-        schedule=of_torch.schedule(
-            wait=wanted.warmup - 1, warmup=1, active=wanted.steps, repeat=1
-        ),
-        on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(device)),
-        execution_trace_observer=of_torch.ExecutionTraceObserver().register_callback(str(host)),
-        record_shapes=wanted.shapes, with_stack=wanted.stacks, profile_memory=wanted.memory,
-        **options,
-    )  # fmt: skip
-
-
-def _version_of(torch: Any) -> tuple[int, ...]:
-    found = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
-    return tuple(map(int, found.groups())) if found else (0, 0)

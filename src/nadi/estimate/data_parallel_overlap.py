@@ -13,11 +13,13 @@ import numpy as np
 from nadi.estimate.estimate_rules import EstimateRules
 from nadi.estimate.execution import Executions
 from nadi.estimate.machine_description import MachineDescription
-from nadi.estimate.network_times import network_time, processor_usage
+from nadi.estimate.network_times import network_time, processor_usage, traffic
 from nadi.estimate.step_shape import StepShape
 from nadi.model.arrays import Floats
 
 __all__ = ["BackwardBlock", "DataParallel", "data_parallel"]
+
+_OPERATIONS = ("reduce_scatter", "all_gather", "all_reduce")
 
 
 class BackwardBlock(NamedTuple):
@@ -55,10 +57,7 @@ def data_parallel(
     reduces = (replicas > 1) & (executions.training == 1)
     size = np.where(reduces, block.weights, 0.0)
     sharded = executions.optimizer_sharding == 1
-    time = [
-        network_time(machine, tier, name, size, replicas)
-        for name in ("reduce_scatter", "all_gather", "all_reduce")
-    ]
+    time = [network_time(machine, tier, name, size, replicas) for name in _OPERATIONS]
     one = np.where(sharded, time[0] + time[1], time[2])
     whole = shape.blocks * one
     overlaps = reduces & (executions.data_par_overlap == 1)
@@ -70,14 +69,12 @@ def data_parallel(
     late, tail = _last_chunk(shape, block, one, usage, optimizer, rules)
     between, chunk = _other_chunks(shape, block, one, usage, optimizer)
     exposed = one + late + (shape.chunks - 1) * between
-    # of a sharded optimizer, half of the bytes travel before the step and half after it
-    moved = size * shape.chunk_blocks
-    times = np.where(sharded, 2, 1)
-    interleaved = overlaps & (shape.chunks > 1)
+    scatter, gather, reduce = (traffic(machine, tier, name) for name in _OPERATIONS)
+    moved = size * shape.chunk_blocks * np.where(sharded, scatter + gather, reduce)
     return DataParallel(
         size, whole, np.where(overlaps, exposed, whole),
-        _rate(moved * times / 2, np.where(interleaved, chunk, 0.0)),
-        _rate(moved * times, np.where(overlaps, tail, 0.0)),
+        _rate(moved, np.where(overlaps, (shape.chunks - 1) * chunk, 0.0)),
+        _rate(moved, np.where(overlaps, tail, 0.0)),
     )  # fmt: skip
 
 

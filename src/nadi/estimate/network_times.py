@@ -7,7 +7,7 @@ import numpy as np
 from nadi.estimate.machine_description import OPERATIONS, MachineDescription
 from nadi.model.arrays import Floats, Ints
 
-__all__ = ["network_time", "processor_usage"]
+__all__ = ["network_time", "processor_usage", "traffic"]
 
 
 def network_time(
@@ -29,12 +29,18 @@ def network_time(
     """
     networks = machine.columns
     which = OPERATIONS.index(operation)
-    share = networks.factor[tier, which] * (1 + networks.offset[tier, which] / members)
+    share = traffic(machine, tier, operation) * (1 + networks.offset[tier, which] / members)
     latency, speed = _of_tier(networks.latency, tier), _of_tier(networks.speed, tier)
     seconds: Floats = latency + size * share / speed
     if operation == "p2p":
         return seconds
     return np.where((members > 1) & (size > 0), seconds, 0.0)
+
+
+def traffic(machine: MachineDescription, tier: Ints, operation: str) -> Floats:
+    """Give the bytes that an operation moves for each byte of a tensor, among many members."""
+    factor: Floats = machine.columns.factor[tier, OPERATIONS.index(operation)]
+    return factor
 
 
 def processor_usage(machine: MachineDescription, tier: Ints) -> Floats:

@@ -24,7 +24,7 @@ from nadi.load.system_library import load_system, read_system_keys, system_file_
 __all__ = [
     "machine_from_keys", "read_execution", "read_language_keys", "read_machine",
     "read_machine_keys", "read_model",
-    "read_plan_fields",
+    "read_plan_fields", "system_and_plan",
 ]  # fmt: skip
 
 _Described = TypeVar("_Described", ModelDescription, MachineDescription, Execution)
@@ -156,6 +156,19 @@ def read_plan_fields(path: Path | str) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise FormatError(str(path), "it is no table of fields", "such as tp = 8")
     return found
+
+
+def system_and_plan(
+    system: Path | str, plan: Mapping[str, Any] | Path | str
+) -> tuple[Path | str, Mapping[str, Any] | Path | str]:  # fmt: skip
+    """Return a system and a plan, where Calculon's order has them the other way round."""
+    if (
+        isinstance(plan, str | Path)
+        and _is_of_calculon(system, _OF_EXECUTION)
+        and _is_of_calculon(plan, _OF_MACHINE)
+    ):
+        return plan, system
+    return system, plan
 
 
 def _is_of_calculon(path_or_name: Path | str, keys: frozenset[str]) -> bool:

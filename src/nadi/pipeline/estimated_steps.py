@@ -26,6 +26,7 @@ from nadi.load.estimate_files import (
     read_machine_keys,
     read_model,
     read_plan_fields,
+    system_and_plan,
 )
 from nadi.pipeline.generated_jobs import checked_plan
 from nadi.pipeline.plan_fields import plan_from
@@ -64,7 +65,8 @@ def describe_step(
     system
         The name of a system, its file, or Calculon's system file.
     plan
-        Fields of :class:`nadi.generate.ParallelPlan`, a file of them, or Calculon's execution file.
+        Fields of :class:`nadi.generate.ParallelPlan`, a file of them, or Calculon's execution file,
+        which may also stand before the system's file, as Calculon has it.
     overlap, offload
         As for :func:`nadi.estimate.execution_of_plan`.
 
@@ -75,6 +77,7 @@ def describe_step(
     UsageError
         If there is no such name, or they do not fit together.
     """
+    system, plan = system_and_plan(system, plan)
     fields = read_plan_fields(plan) if isinstance(plan, str | Path) else dict(plan)
     if fields is None:
         execution = read_execution(str(plan))
@@ -103,6 +106,7 @@ def describe_sweep(
 
     The second memory tier may be one that the sweep adds.
     """
+    system, plan = system_and_plan(system, plan)
     fields = read_plan_fields(plan) if isinstance(plan, str | Path) else dict(plan)
     if fields is None:
         execution = read_execution(str(plan))

@@ -236,7 +236,7 @@ def run_replay(
     prepared: PreparedReplay, options: ReplayOptions, *, rank: int,
     communicator: Communicator | None = None,
 ) -> ReplayTimes:  # fmt: skip
-    """Replay a rank: a few times without a recorder, then once with it.
+    """Replay a rank: a few times without a recorder, then with it.
 
     Parameters
     ----------
@@ -282,7 +282,8 @@ def run_replay(
                 if communicator is not None:
                     communicator.meet()
                 recording.step()
-                _repeat(team, steps, tensors, ended, recording.step)
+                for _ in range(2):  # for times, and for structure
+                    _repeat(team, steps, tensors, ended, recording.step)
     return ReplayTimes(tuple(times))
 
 

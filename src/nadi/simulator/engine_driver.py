@@ -10,6 +10,7 @@ import numpy as np
 
 from nadi.errors import InputError, PairError, UsageError, checked
 from nadi.forks import refuse_in_fork
+from nadi.model.schema import COMM_TYPES
 from nadi.model.trace import Job, Trace
 from nadi.simulator.collectives.closed_form_conditions import nothing_contends
 from nadi.simulator.engine.codes import NodeKind, Problem, QueuePolicy
@@ -147,21 +148,22 @@ def _check_network(system: System) -> None:
 def _program_of_roles(job: Job, system: System) -> tuple[Program, Representatives | None]:
     """Return the program of a job whose ranks share traces, and whom its ranks stand for."""
     found = representatives_of(job, system)
+    if found is None:
+        _refuse_too_many(job, system)
     ranks = range(len(job.traces)) if found is None else found.rank.tolist()
-    _refuse_too_many(job, ranks, system)
     return program_of([job.own_trace(rank) for rank in ranks]), found
 
 
-def _refuse_too_many(job: Job, ranks: Sequence[int], system: System) -> None:
-    """Raise UsageError if so many ranks of a job have to be simulated that it takes too long."""
+def _refuse_too_many(job: Job, system: System) -> None:
+    """Raise UsageError if it takes too long to simulate all ranks of a job."""
     height = {id(trace): trace.nodes.height for trace in dict.fromkeys(job.traces)}
-    nodes = sum(height[id(job.traces[rank])] for rank in ranks)
+    nodes = sum(height[id(trace)] for trace in job.traces)
     if nodes <= _MOST_NODES:
         return
     raise UsageError(
         f"the job of {format_count(len(job.traces))} ranks",
-        f"{format_count(len(ranks))} of them have to be simulated, as their groups stand "
-        f"differently on {system.name or 'the system'} or share links with others: "
+        "all of them have to be simulated, as their groups stand differently on "
+        f"{system.name or 'the system'} or share links with others: "
         f"{format_count(nodes)} operations, where {format_count(_MOST_NODES)} are the most of a "
         "job whose ranks share traces",
         "choose parallel axes that give each group as many ranks in every node (of "
@@ -328,10 +330,19 @@ def _raise_unlike(tables: Tables, machine: Machine) -> None:
     program = tables.program
     raise PairError(
         program.describe(node),
-        f"it is matched with {program.describe(other)} as collective "
-        f"{int(nodes[node, NODE.number])} of their group, but they differ in type or size",
+        f"its {_collective(program, node)} is matched with {_collective(program, other)} of "
+        f"{program.describe(other)} as collective {int(nodes[node, NODE.number])} of their group, "
+        "but they differ in type or size",
         "all ranks of a group must run the same collectives in the same order",
     )
+
+
+def _collective(program: Program, node: int) -> str:
+    """Describe a collective: its type, bytes and root."""
+    ends = int(program.src[node]), int(program.dst[node])
+    root = next((f", root {end}" for end in ends if end >= 0), "")
+    size = format_count(max(int(program.comm_bytes[node]), 0))
+    return f"{COMM_TYPES[program.comm_type[node]]} of {size} bytes{root}"
 
 
 def _refuse_centuries(tables: Tables) -> None:
@@ -386,7 +397,8 @@ def _why(tables: Tables, machine: Machine, node: int) -> str:
     if kind in (NodeKind.SEND, NodeKind.RECEIVE):
         verb = "to receive from" if kind == NodeKind.RECEIVE else "to send to"
         size, tag = int(nodes[node, NODE.size]), max(int(program.tag[node]), 0)
-        return f"{what} waits {verb} rank {peer} {size} bytes with tag {tag}"
+        told = f"{what} waits {verb} rank {peer} {size} bytes with tag {tag}"
+        return told + _sent_instead(tables, machine, node) if "receive" in verb else told
     if kind != NodeKind.COLLECTIVE:
         return f"{what} waits"
     number = int(nodes[node, NODE.number])
@@ -400,3 +412,17 @@ def _why(tables: Tables, machine: Machine, node: int) -> str:
     whom = ", ".join(map(str, missing[:_TOLD].tolist()))
     more = f" and {missing.size - _TOLD} more" if missing.size > _TOLD else ""
     return f"{what} waits in group {name} for rank {whom}{more}"
+
+
+def _sent_instead(tables: Tables, machine: Machine, node: int) -> str:
+    """Name a send to the rank of a receive that it waits for, of another size or tag."""
+    nodes, program = machine.nodes[: tables.program.num_nodes], tables.program
+    home, of = tables.representatives.rank, tables.representatives.of
+    own, peer = home[nodes[node, NODE.rank]], int(nodes[node, NODE.peer])
+    sends = nodes[:, NODE.kind] == NodeKind.SEND
+    received = nodes[nodes[:, NODE.kind] == NodeKind.RECEIVE, NODE.key]
+    sends &= (nodes[:, NODE.rank] == of[peer]) & ~np.isin(nodes[:, NODE.key], received)
+    for other in np.flatnonzero(sends & (nodes[:, NODE.peer] == own))[:1].tolist():
+        size, tag = int(nodes[other, NODE.size]), max(int(program.tag[other]), 0)
+        return f", where {program.describe(other)} sends {size} bytes with tag {tag}"
+    return ""

@@ -20,8 +20,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from types import ModuleType
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 __all__ = ["Collector", "prepare"]
@@ -41,18 +41,23 @@ def prepare() -> None:
     """Wait for the import of torch; then watch for steps."""
     options = json.loads(os.environ[VARIABLE])
     collector = Collector(options)
-    if "torch" in sys.modules:
-        collector.guarded(collector.install, sys.modules["torch"])
+    _after_import("torch", functools.partial(collector.guarded, collector.install))
+
+
+def _after_import(name: str, then: Callable[[ModuleType], None]) -> None:
+    """Call a function with a module, now or when it is imported."""
+    if name in sys.modules:
+        then(sys.modules[name])
     else:
-        sys.meta_path.insert(0, _AfterImport("torch", collector))
+        sys.meta_path.insert(0, _AfterImport(name, then))
 
 
 class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Calls a collector once a module has been imported."""
+    """Calls a function with a module once that has been imported."""
 
-    def __init__(self, name: str, collector: Collector) -> None:
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name = name
-        self._collector = collector
+        self._then = then
         self._loader: Any = None
 
     def find_spec(
@@ -74,12 +79,20 @@ class _AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return made
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module, and then the collector."""
+        """Run the module, and then the function."""
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
-        self._collector.guarded(self._collector.install, module)
+        self._then(module)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Give the code of a function, and of the functions that are defined in it."""
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from _codes(one)
 
 
 class Collector:
@@ -102,6 +115,7 @@ class Collector:
         self._optimizer = 0
         self._here = threading.local()
         self._is_compiling: Callable[[], bool] = lambda: False
+        self._compile_frames_by: Callable[[Any], Any] = lambda _: None
         self._inside = False
 
     def guarded(self, function: Callable[..., None], *arguments: Any) -> None:
@@ -109,11 +123,13 @@ class Collector:
         if self._inside or os.getpid() != self.process:
             return
         self._inside = True
+        compiler = self._compile_frames_by(None)
         try:
             function(*arguments)
         except Exception as error:
             self._give_up(f"{type(error).__name__}: {error}")
         finally:
+            self._compile_frames_by(compiler)
             self._inside = False
 
     def install(self, torch: Any) -> None:
@@ -121,6 +137,7 @@ class Collector:
         self.torch = torch
         if hasattr(torch, "compiler") and hasattr(torch.compiler, "is_compiling"):
             self._is_compiling = torch.compiler.is_compiling
+        _after_import("torch._dynamo", self._exempt)
         atexit.register(self.guarded, self.finish)
         self._watch_exit()
         self._watch_profilers(torch.profiler.profile)
@@ -132,6 +149,15 @@ class Collector:
         if self.options["locks"]:
             locks = importlib.import_module("recorded_locks")
             locks.name_locks(torch, self.is_recording)
+
+    def _exempt(self, dynamo: Any) -> None:
+        """Keep the compiler from the functions of this class, and from what they call."""
+        methods = [one for one in vars(Collector).values() if isinstance(one, FunctionType)]
+        with contextlib.suppress(AttributeError):  # a version without them compiles more
+            for method in methods:
+                for code in _codes(method.__code__):
+                    dynamo.eval_frame.skip_code(code)
+            self._compile_frames_by = self.torch._C._dynamo.eval_frame.set_eval_frame
 
     def _watch_exit(self) -> None:
         """Finish before os._exit, which runs nothing else."""

@@ -228,7 +228,7 @@ def _set_messages(program: Program, nodes: Ints, stand_ins: Representatives) -> 
             f"rank{'s' if stand_ins.num_ranks > 1 else ''}, from 0",
             "check that the traces of all ranks are given",
         )  # fmt: skip
-    size = np.maximum(program.comm_bytes[chosen], 0)
+    size = _sizes(program, chosen)
     tag = np.maximum(program.tag[chosen], 0)
     src, dst = np.where(sends, own, peer), np.where(sends, peer, own)
     key, _ = number_rows([tag, stand_ins.of[src], stand_ins.of[dst], size])
@@ -410,7 +410,7 @@ def _set_collectives(
     is_barrier = program.comm_type[chosen] == _COMM_TYPE["barrier"]
     columns = [
         program.comm_type[chosen],
-        np.where(is_barrier, 1, np.maximum(program.comm_bytes[chosen], 0)),
+        np.where(is_barrier, 1, _sizes(program, chosen)),
         program.involved[chosen],
         _alike(system, groups)[nodes[chosen, NODE.peer]],
         _roots(program, nodes, groups, chosen),
@@ -431,6 +431,22 @@ def _set_collectives(
             nodes[chosen, NODE.size] = program.priority[chosen]
     kinds = zip(*(column[first].tolist() for column in columns), strict=True)
     return _shapes(system, groups, list(kinds), chosen[first], may_meet=may_meet)
+
+
+def _sizes(program: Program, chosen: Ints) -> Ints:
+    """Return the bytes of communications, 0 where they are not stated."""
+    size = program.comm_bytes[chosen]
+    unknown = chosen[size < 0]
+    for rank in np.unique(program.rank[unknown]).tolist():
+        trace = program.traces[rank]
+        of_rank = unknown[program.rank[unknown] == rank]
+        stated = np.isin(program.row[of_rank], trace.given_attributes.nodes_with("comm_size"))
+        if stated.any():  # the column holds no negative number, nor one that is no integer
+            _refuse(
+                program, of_rank[np.argmax(stated)], "its comm_size is negative, or no integer",
+                "write its bytes, 0 or more",
+            )  # fmt: skip
+    return np.maximum(size, 0)
 
 
 def _simulated(program: Program, system: System, nodes: Ints, groups: _Groups) -> Ints:

@@ -7,7 +7,7 @@ holds for 4 ranks and for 64. ``docs/systems.md`` describes it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
@@ -54,6 +54,7 @@ __all__ = ["SystemFile", "system_from"]
 
 _Value = TypeVar("_Value")
 _NOT_IN_FILES = ("name", "kernels")  # keys that who reads a file sets
+_PLACEHOLDERS = ("tbd", "tba", "todo", "?", "n/a")
 _MOST = 1 << 31  # of anything that is counted
 _MOST_CHUNKS = 1 << 16  # each is simulated
 _SHAPE = re.compile(r"\d+\*?(x\d+\*?)*")
@@ -429,10 +430,27 @@ def system_from(value: Any, name: str) -> SystemFile:
     if isinstance(value, dict) and "kernels" in value:
         what = "unknown field `kernels`"
         raise FormatError(f"{name}: $", what, _remedy(what, "$"))
+    if missing := list(_to_be_determined(value, "$")):
+        raise FormatError(
+            f"{name}: {', '.join(missing)}",
+            "what is to be determined is no figure", "write a number with its unit for each",
+        )  # fmt: skip
     found = convert_settings(value, SystemFile, name, _remedy)
     found = msgspec.structs.replace(found, name=name)
     found.check()
     return found
+
+
+def _to_be_determined(value: Any, path: str) -> Iterator[str]:
+    """Find the paths of values that hold a place only, such as ``tbd``."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from _to_be_determined(one, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        for number, one in enumerate(value):
+            yield from _to_be_determined(one, f"{path}[{number}]")
+    elif isinstance(value, str) and value.strip().lower() in _PLACEHOLDERS:
+        yield path
 
 
 def _remedy(what: str, path: str) -> str:
