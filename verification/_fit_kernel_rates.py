@@ -34,6 +34,7 @@ BANDS = (20_000.0, 100_000.0, 1e18)  # of predicted time
 TAIL = 0.035  # of residuals outside of an interval on each side, half of what it may be elsewhere
 LEAST_ROWS = 20  # of a band; with fewer it takes all rows
 MARGIN = 0.02  # of an interval beyond the residuals, for what repeated runs differ by
+_NEWER_BACKWARD = 305 / 500  # of the forward's rate: fa2-fa3-h100-issue1051
 TRIES = 2  # searches from other places
 MOST = 1500  # rows of a fit
 SHAPES = ((256, 128, 0), (128, 256, 0), (128, 128, 1), (128, 64, 2), (64, 128, 2), (64, 64, 3),
@@ -309,8 +310,12 @@ def attention_curves(devices: dict[str, Device], rows: list[Row]) -> dict[str, C
     out |= {"h200": h100, "a40": msgspec.structs.replace(a100, errors=((1e18, 0.6, 1.7),))}
     out["b200"] = msgspec.structs.replace(own["gb200"], errors=((1e18, 0.7, 1.45),))
     out["mi300x"] = msgspec.structs.replace(h100, errors=((1e18, 0.45, 2.2),))
+    # FlashAttention-4's forward was measured alone; its backward is as FlashAttention-3's
+    ratios = {"b200": _NEWER_BACKWARD, "gb200": _NEWER_BACKWARD}
     return {
-        name: msgspec.structs.replace(curve, backward=curve.forward * min(ratio, 1.0))
+        name: msgspec.structs.replace(
+            curve, backward=curve.forward * ratios.get(name, min(ratio, 1.0))
+        )
         for name, curve in out.items()
     }
 

@@ -13,7 +13,6 @@ from hypothesis import given, strategies as st
 import nadi
 from nadi import analyze
 from nadi.analyze.recorded.kernel_types import KERNEL_TYPES
-from nadi.analyze.recorded.operator_work import Inputs, work_of
 from nadi.model import schema
 from tests.conftest import PairWriter
 from tests.reference.naive_analyses import Work, idle_of, lengths_of, states_of
@@ -204,35 +203,6 @@ def test_annotations_of_the_device_contain_work_of_their_stream(pair: PairWriter
              table.select("annotation", "name", "count").iter_rows()}  # fmt: skip
     assert found == {("kernel 0", "wide"): 2, ("kernel 1", "narrow"): 1, ("kernel 1", "wide"): 1,
                      ("kernel 2", "wide"): 2, ("kernel 3", ""): 2}  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "dims", "values", "flops", "elements"), [
-    ("aten::addmm", [[3], [2, 5], [5, 3], [], []], ["", "", "", "1", "1"], 66, 3 + 10 + 15 + 6),
-    ("aten::bmm", [[7, 2, 5], [7, 5, 3]], ["", ""], 7 * 60, 7 * (10 + 15 + 6)),
-    ("aten::_scaled_dot_product_flash_attention", [[1, 2, 4, 8]] * 3 + [[]] * 3,
-     ["", "", "", "0.", "False", "False"], 2 * 2 * 4 * 4 * 16, 4 * 64),
-    ("aten::_scaled_dot_product_flash_attention", [[1, 2, 4, 8]] * 3 + [[]] * 3,
-     ["", "", "", "0.", "True", "False"], 2 * 4 * 4 * 16, 4 * 64),
-    ("aten::convolution", [[1, 2, 5, 5], [3, 2, 3, 3], [], [], [], [], [], [], []],
-     ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"],
-     2 * 27 * 18, 50 + 54 + 27),
-    ("aten::convolution", [[1, 2, 3, 3], [2, 3, 2, 2], [], [], [], [], [], [], []],
-     ["", "", "", "[2, 2]", "[0, 0]", "[1, 1]", "True", "[0, 0]", "1"],
-     2 * 18 * 12, 18 + 24 + 3 * 36),
-    ("aten::native_layer_norm", [[4, 8], [], [8], [8], []], ["", "[8]", "", "", "1e-5"],
-     5 * 32 + 48, 64 + 48),
-])  # fmt: skip
-def test_work_of_operators_by_hand(
-    name: str, dims: list[list[int]], values: list[str], flops: int, elements: int
-) -> None:
-    found = work_of(name, Inputs(dims, ["float"] * len(dims), values))
-    assert found is not None
-    assert (found.flops, found.size) == (flops, 4 * elements)
-
-
-@pytest.mark.parametrize("dims", [[], [[2]], [[2, 3], [4, 5]]])
-def test_shapes_that_do_not_fit_have_no_work(dims: list[list[int]]) -> None:
-    assert work_of("aten::mm", Inputs(dims, ["float"] * len(dims), [""] * len(dims))) is None
 
 
 def test_one_rank_after_the_other_gives_the_table_of_all(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import nadi
 from nadi.collect.fake_groups import GroupLog
 from nadi.collect.fake_trace import signature_of, summary_of, trace_of_log
-from nadi.collect.operation_log import Operation, OperationLog, operand_texts
-from nadi.collect.operation_work import Operand
+from nadi.collect.operation_log import Operand, Operation, OperationLog, operand_texts
 
 
 def tensor(number: int, storage: int = 0) -> Operand:

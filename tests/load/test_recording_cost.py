@@ -25,3 +25,19 @@ def test_a_high_cost_is_told_with_analyses_and_predictions(
         assert main(command) == 0
         told = "recording made steps 25 % longer" in capsys.readouterr().out.replace("\n", " ")
         assert told == is_told
+
+
+@pytest.mark.parametrize(("length", "share"), [(200, "33 %"), (500, "")])
+def test_two_recorders_at_once_are_told_with_what_they_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], length: int, share: str
+) -> None:
+    pair = PairWriter(tmp_path)
+    pair.op("aten::linear", 0, length)
+    for number in range(10):  # each takes 4 us, and begins 2 us after the one before
+        pair.op("aten::view", 10 + number * 6, 4, parent=3)
+    pair.write()
+    for command in (["run", str(tmp_path)], ["what-if", str(tmp_path), "scale aten::view 0.5"]):
+        assert main(command) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert ("profiler ran at once: they take at least" in printed) == bool(share)
+        assert share in printed

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.generate.job_rows import RowList, Work
+from nadi.generate.job_rows import RowList
 from nadi.generate.row_operands import Operand, Operands
 from nadi.generate.row_traces import StepOrder, trace_of_rows
 from nadi.model.trace import Trace
+from nadi.model.work import Work
 from nadi.pipeline.placed_steps import PlacedStep, PlainStep, plain_step
 from nadi.placement.placed_tensors import TraceTensors
 from nadi.placement.placement_choice import ByRules, parse_rules

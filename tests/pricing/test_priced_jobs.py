@@ -18,7 +18,6 @@ from nadi.cli import main
 from nadi.generate import write_job
 from nadi.load import load_device, read_simulation, read_system_file
 from nadi.pricing import learn_prices, price_job, price_trace
-from nadi.pricing.aten_operations import shape_of
 from nadi.pricing.operations import OP_CLASSES
 from nadi.pricing.traced_operations import distinct_values, operators_of
 from nadi.report import write_simulation
@@ -189,34 +188,6 @@ def test_operators_of_a_host_trace_are_priced_by_their_operands() -> None:
         assert new.column("duration")[row] == pytest.approx(expected, abs=1)
     parents = set(trace.column("parent")[stands].tolist())
     assert not parents & set(np.flatnonzero(stands).tolist())
-
-
-@pytest.mark.parametrize(
-    ("name", "inputs", "outputs", "shape", "flops"),
-    [
-        ("aten::addmm", [[7], [5, 3], [3, 7]], [[5, 7]], (1, 5, 7, 3), 210),
-        ("aten::bmm", [[2, 5, 3], [2, 3, 7]], [[2, 5, 7]], (2, 5, 7, 3), 420),
-        ("aten::mv", [[5, 3], [3]], [[5]], (1, 5, 1, 3), 30),
-        ("aten::convolution", [[2, 3, 8, 8], [4, 3, 3, 3]], [[2, 4, 6, 6]], (1, 72, 4, 27), 15552),
-        ("aten::mm", [[5, 3]], [], (-1, -1, -1, -1), -1),
-        ("aten::convolution", [[2, 3], [4]], [[1]], (-1, -1, -1, -1), -1),
-    ],
-)
-def test_shapes_of_products(
-    name: str, inputs: list[list[int]], outputs: list[list[int]], shape: tuple[int, ...],
-    flops: int,
-) -> None:  # fmt: skip
-    assert shape_of(name, "gemm", inputs, outputs, causal=False) == (shape, flops)
-
-
-def test_shapes_of_attention() -> None:
-    query, key = [2, 8, 64, 16], [2, 8, 32, 16]
-    whole = 4 * 16 * 64 * 32 * 16
-    forward = "aten::_scaled_dot_product_flash_attention"
-    found = shape_of(forward, "attention", [query, key, key], [], causal=True)
-    assert found == ((16, 64, 32, 16), whole // 2)
-    found = shape_of(f"{forward}_backward", "attention", [query, query, key], [], causal=False)
-    assert found == ((16, 64, 32, 16), whole * 5 // 2)
 
 
 # learned prices

@@ -10,7 +10,7 @@ import nadi
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import choose_window, find_steps
-from nadi.whatif.typical_steps import with_typical_steps
+from nadi.whatif.typical_steps import with_typical_steps, without_recording_costs
 from tests.amounts import examples
 from tests.conftest import PairWriter
 
@@ -18,15 +18,15 @@ NAMES = ("aten::mm", "aten::add", "aten::mm", "aten::cat")
 times = st.lists(st.integers(1, 500), min_size=len(NAMES), max_size=len(NAMES))
 
 
-def recorded(pair: PairWriter, steps: list[list[int]], extra: int = -1) -> EventGraph:
+def recorded(pair: PairWriter, steps: list[list[int]], extra: int = -1, gap: int = 0) -> EventGraph:
     """Record steps of operators that take these times in us; one step may have one more."""
     pair.events, pair.nodes = [], pair.nodes[:1]
     start = 0
     for number, durations in enumerate(steps):
-        begin = start
+        begin, start = start, start + gap
         for name, duration in zip(NAMES, durations, strict=True):
             pair.op(name, start, duration)
-            start += duration
+            start += duration + gap
         if number == extra:
             pair.op("aten::sum", start, 7)
             start += 7
@@ -58,15 +58,35 @@ def test_what_one_step_alone_has_stays(pair: PairWriter) -> None:
     assert typical_length(recorded(pair, steps, extra=2)) == 407_000
 
 
-def test_what_recording_costs_is_left_out_by_operator(pair: PairWriter) -> None:
-    steps = [[10, 20, 30, 40]] * 3
-    pair.device_keys["nadi"] = {"timed_ns": [100_000], "unrecorded_ns": [92_000]}
-    # four operators in each step, of 2 us each; an operator cannot cost more than it takes
-    assert typical_length(recorded(pair, steps)) == 3 * 92_000
-    pair.device_keys["nadi"] = {"timed_ns": [100_000], "unrecorded_ns": [40_000]}
-    assert typical_length(recorded(pair, steps)) == 3 * (5_000 + 15_000 + 25_000)
-    pair.device_keys["nadi"] = {"timed_ns": [100_000], "unrecorded_ns": [110_000]}
-    assert typical_length(recorded(pair, steps)) == 3 * 100_000
+def cheaper_length(pair: PairWriter, gap: int) -> int:
+    """Return the length of steps of 100 us in operators, less what recording costs; ns."""
+    graph = recorded(pair, [[10, 20, 30, 40]] * 3, gap=gap)
+    window = choose_window(graph, find_steps(graph))
+    return window.length(replay_graph(without_recording_costs(graph, window.steps)).time)
+
+
+def test_what_recording_costs_is_taken_from_between_operators(pair: PairWriter) -> None:
+    pair.device_keys["nadi"] = {"timed_ns": [200_000], "unrecorded_ns": [180_000]}
+    # each mark and operator costs as much before as after it; between marks there is no time
+    assert 3 * 180_000 <= cheaper_length(pair, gap=20) <= 3 * 183_000
+    # operators take as long as recorded
+    assert cheaper_length(pair, gap=1) == 3 * 100_000
+    assert cheaper_length(pair, gap=0) == 3 * 100_000
+    pair.device_keys["nadi"] = {"timed_ns": [200_000], "unrecorded_ns": [210_000]}
+    assert cheaper_length(pair, gap=20) == 3 * 200_000
+
+
+def test_the_interval_holds_the_gain_with_and_without_what_recording_costs(
+    pair: PairWriter,
+) -> None:
+    intervals = []
+    for unrecorded in (200_000, 130_000):
+        pair.device_keys["nadi"] = {"timed_ns": [200_000], "unrecorded_ns": [unrecorded]}
+        graph = recorded(pair, [[10, 20, 30, 40]] * 3, gap=20)
+        intervals.append(nadi.what_if(graph, "scale aten::cat 0.5").interval)
+    free, dear = intervals
+    assert dear.gain_low_ns <= free.gain_low_ns
+    assert dear.gain_high_ns > 1.05 * free.gain_high_ns
 
 
 def test_two_steps_stay_as_they_are(pair: PairWriter) -> None:

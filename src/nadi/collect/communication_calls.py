@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from nadi.collect.operation_work import Operand
+from nadi.collect.operation_log import Operand
 
-__all__ = ["CALLS", "Call", "comm_bytes", "tensors_in"]
+__all__ = ["CALLS", "Call", "comm_bytes"]
 
 
 class Call(NamedTuple):
@@ -83,15 +83,6 @@ CALLS = {
     "_c10d_functional::isend": Call("send", 0, -1, 3, peer=1, tag=2, is_async=ALWAYS),
     "_c10d_functional::irecv": Call("recv", -1, 0, 3, peer=1, tag=2, is_async=ALWAYS),
 }  # fmt: skip
-
-
-def tensors_in(value: Any) -> list[Operand]:
-    """Return the tensors of nested lists, in order."""
-    if isinstance(value, Operand):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in tensors_in(item)]
-    return []
 
 
 def comm_bytes(call: Call, reads: Sequence[Operand], writes: Sequence[Operand], size: int) -> int:

@@ -8,14 +8,20 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from nadi.collect.communication_calls import ALWAYS, CALLS, RESULT, Call, comm_bytes, tensors_in
+from nadi.collect.communication_calls import ALWAYS, CALLS, RESULT, Call, comm_bytes
 from nadi.collect.fake_groups import GroupLog
-from nadi.collect.operation_log import Operation, OperationLog
-from nadi.collect.operation_work import Operand, work_of
+from nadi.collect.operation_log import (
+    Operand,
+    Operation,
+    OperationLog,
+    operands_of,
+    tensors_in,
+)
 from nadi.collect.routing_hints import RoutingHints
 from nadi.collect.script_lines import script_line
 from nadi.collect.sized_by_values import SIZED_BY_VALUES, has_mask, with_indices
 from nadi.model.dtypes import DTYPES
+from nadi.model.work import work_of
 
 __all__ = ["Recorder", "new_mode"]
 
@@ -239,13 +245,14 @@ class Recorder:
         new = [one for one in tensors_in(outputs) if one.storage not in known]
         name, stream, work = signature.name, -1, None
         if (written or new) and name not in _NO_KERNEL:
-            stream, work = self.stream, work_of(name, reads, written + new)
+            stream = self.stream
+            work = work_of(name, operands_of([*given, *named.values()], written + new))
         self.hints.compute(name, reads, given, new or tensors_in(outputs))
         values = [*given, *(value for key, value in named.items() if _is_shown(key, value))]
         operation = Operation(
             name, "METADATA" if stream < 0 else "COMP", "operator" if stream < 0 else "kernel",
             self.parent(), self._sequence(), stream,
-            flops=work.flops if work else -1, bytes=work.bytes if work else -1,
+            flops=max(work.flops, 0) if work else -1, bytes=work.bytes if work else -1,
         )  # fmt: skip
         self.log.add(operation, values, outputs, reads, written + new)
 

@@ -3,17 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, NamedTuple
 
 import msgspec
 
-from nadi.collect.operation_work import Operand
+from nadi.model.work import Operands, covered_bytes
 
-__all__ = ["Operation", "OperationLog", "operand_texts"]
+__all__ = ["Operand", "Operation", "OperationLog", "operand_texts", "operands_of", "tensors_in"]
 
 _DEVICE = "cuda:0"
 _SCALAR_TYPES = {bool: "Bool", int: "Int", float: "Double", str: "String", type(None): "None"}
+
+
+class Operand(NamedTuple):
+    """A tensor that an operator reads or writes.
+
+    Attributes
+    ----------
+    tensor, storage
+        Numbers of the tensor, and of its memory, which views share.
+    offset
+        Of its first element in the storage, in elements.
+    shape, strides
+        Of each dimension.
+    dtype
+        Type of its elements, as an execution trace names it.
+    itemsize
+        Size of an element, in bytes.
+    """
+
+    tensor: int
+    storage: int
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    itemsize: int
+
+    @property
+    def elements(self) -> int:
+        """Number of its elements."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory that it covers."""
+        return covered_bytes(self.shape, self.strides, self.itemsize)
 
 
 class Operation(NamedTuple):
@@ -182,6 +218,39 @@ class OperationLog:
                 found[reader] = "data"
         known.writer = row
         known.readers.clear()
+
+
+def tensors_in(value: Any) -> list[Operand]:
+    """Return the tensors of nested lists, in order."""
+    if isinstance(value, Operand):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return []
+
+
+def operands_of(given: Sequence[Any], written: Sequence[Operand]) -> Operands:
+    """Return the operands of a call, as its work depends on them.
+
+    Parameters
+    ----------
+    given
+        Tensors, scalars, and lists of these, by place.
+    written
+        The tensors that it makes or changes.
+    """
+    by_place = [tensors_in(value) for value in given]
+    known: set[Operand] = set()
+    sizes = []
+    for tensors in by_place:  # what is given twice is read once
+        sizes.append(sum(one.bytes for one in dict.fromkeys(tensors) if one not in known))
+        known.update(tensors)
+    return Operands(
+        [value.shape if isinstance(value, Operand) else () for value in given], sizes,
+        [tensors[0].itemsize if tensors else 0 for tensors in by_place],
+        ["" if tensors else str(value) for value, tensors in zip(given, by_place, strict=True)],
+        [one.shape for one in written], sum(one.bytes for one in written),
+    )  # fmt: skip
 
 
 def operand_texts(side: str, values: Sequence[Any]) -> dict[str, str]:

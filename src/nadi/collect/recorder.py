@@ -97,9 +97,8 @@ def record(
     folder
         Where the files go; it is made if it does not exist.
     steps, warmup
-        Number of steps to record with times, and of steps before them, at least 1: the profiler
-        starts with the last of these. Call :meth:`Recording.step` at the end of each step, after
-        ``warmup + 2 * steps`` of which all is recorded.
+        Steps to record with times, and steps before them, at least 1: the profiler starts with
+        the last of these. After ``warmup + 2 * steps`` steps all is recorded.
     shapes, stacks, memory
         Whether the device trace has shapes of operands, stacks, allocations; each costs time.
     overwrite
@@ -128,9 +127,7 @@ def record(
         if file.exists() and not overwrite:
             raise UsageError(str(file), "exists", ["pass ", Parameter("overwrite", True)])
     unfinished = _unfinished(Path(folder))
-    options = {
-        "steps": steps, "sync": True, "shapes": shapes, "stacks": stacks, "memory": memory,
-    }  # fmt: skip
+    options = {"steps": steps, "sync": True, "shapes": shapes, "stacks": stacks, "memory": memory}
     recorder = StepRecorder(torch, str(unfinished), options)
     recording._warmup, recording._recorder = warmup, recorder
     recording._start_in_time()

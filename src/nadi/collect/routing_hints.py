@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nadi.collect.operation_work import Operand
+from nadi.collect.operation_log import Operand
 
 __all__ = ["RoutingHints"]
 

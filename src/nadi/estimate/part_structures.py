@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.generate.job_rows import Row, Work
+from nadi.generate.job_rows import Row
 from nadi.generate.llm.chunk_rows import (
     BackwardKind,
     Chunk,
@@ -27,6 +27,7 @@ from nadi.generate.llm.layer_pieces import Piece
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.model.arrays import Ints, whole_numbers
+from nadi.model.work import Work
 from nadi.pricing.operations import Operations, dtype_code, op_class_code
 
 __all__ = ["GATHERED_AGAIN", "Amounts", "PartStructure", "Program", "amounts_of", "structure_of"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nadi.generate.job_rows import Work
+from nadi.model.work import Work
 
 __all__ = ["ADAM_STATE", "adam_work"]
 

@@ -10,37 +10,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from nadi.generate.row_operands import NO_OPERANDS, Operand, Operands
+from nadi.model.work import Work
 
-__all__ = ["BEFORE", "COMPUTE", "STREAM_OF", "Link", "Row", "RowList", "Work"]
+__all__ = ["BEFORE", "COMPUTE", "STREAM_OF", "Link", "Row", "RowList"]
 
 BEFORE = -1  # waits for the last computation before this piece
 COMPUTE = 0
 _ROLES = "tp cp ep dp edp pp embedding mirror send receive tables kv"
 STREAM_OF = {role: 1 + number for number, role in enumerate(_ROLES.split())}
 """Streams of a rank's device: one for computation, and one for the communication of each role."""
-
-
-class Work(NamedTuple):
-    """What a computation costs.
-
-    Attributes
-    ----------
-    op_class
-        As pricing knows it: ``gemm``, ``attention``, ``norm``, ``softmax``, ``add``,
-        ``activation``, ``rope``, ``embedding``, ``cross_entropy``, ``permute`` or ``optimizer``.
-    flops, bytes
-        Operations, and bytes of memory that are read and written.
-    shape
-        ``(batch, m, n, k)`` of a gemm; of attention ``(batch * heads, queries, keys, width)``.
-    dtype
-        Of its inputs.
-    """
-
-    op_class: str
-    flops: int
-    bytes: int
-    shape: tuple[int, ...] = ()
-    dtype: str = ""
 
 
 class Row(NamedTuple):

@@ -76,7 +76,7 @@ def load_recordings(
     hosts = read_all(files.hosts, progress)
     devices, left_out = one_per_rank(_read_devices(files.devices, progress))
     progress("linking hosts and devices")
-    linked, as_read = [], []
+    linked, as_read, observed = [], [], []
     for host, device, rank in pair_recordings(
         [recording_of(trace) for trace in hosts],
         [recording_of(trace) for trace in devices],
@@ -89,8 +89,11 @@ def load_recordings(
             if host < 0
             else link_pair(hosts[host], trace, force=force, tensors=tensors)
         )
+        if host >= 0 and not (trace.step_lengths and trace.step_lengths.host_is_later):
+            observed.append(linked[-1])
     job = link_job(linked)
-    job = replace(job, issues=pl.concat([job.issues, recording_cost(job), files.issues, left_out]))
+    cost = recording_cost(job, observed)
+    job = replace(job, issues=pl.concat([job.issues, cost, files.issues, left_out]))
     return job, sorted(as_read, key=lambda one: one.device.rank)
 
 

@@ -12,7 +12,7 @@ from nadi.formats.chakra.chakra_attributes import NAMES_OF_COLUMNS
 from nadi.model.kernel_classes import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
 from nadi.model.runtime_calls import HTA_CALLS
 from nadi.model.schema import CATEGORIES, COMM_TYPES, DEP_KINDS, NODE_KINDS
-from nadi.pricing.aten_operations import ATEN
+from nadi.model.work import OPERATORS
 from nadi.pricing.operations import DTYPE_NAMES, OP_CLASSES
 
 __all__ = [
@@ -123,4 +123,4 @@ def class_word(name: str, category: str, comm_type: str, op_class: str) -> str:
         return prefix + comm_type
     if category in _ON_DEVICE and not op_class:
         return _KERNEL_WORDS[kernel_class(name)]
-    return prefix + (op_class or ATEN.get(name, "") or category)
+    return prefix + (op_class or OPERATORS.get(name, ("",))[0] or category)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from nadi.model.ancestors import nearest
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import Attributes
 from nadi.model.trace import Trace
-from nadi.pricing.aten_operations import ATEN, VIEWS, shape_of
+from nadi.model.work import OPERATORS, VIEWS, Operands, covered_bytes, work_of
 from nadi.pricing.operations import (
     Operations,
     dtype_code,
@@ -25,6 +26,7 @@ __all__ = ["distinct_values", "launching_operators", "operations_of", "operators
 _WORD = 8
 _SIZES = 4  # of a shape
 _LARGEST = 1 << 40
+_SIGNATURE = ("is_output", "position", "shape", "strides", "itemsize", "value", "again")
 
 
 def operations_of(trace: Trace) -> Operations:
@@ -99,9 +101,9 @@ def distinct_values(attributes: Attributes, name: str) -> tuple[Ints, Ints, list
 def operators_of(trace: Trace) -> tuple[Bools, Operations]:
     """Return which nodes are operators of PyTorch that stand for kernels, and their work.
 
-    These are the outermost operators whose class is known (:data:`ATEN`), and beside them those
-    without an operator inside that do more than to return a view. Operations, bytes and shapes
-    follow from the operands.
+    These are the outermost operators whose class is known (:data:`nadi.model.work.OPERATORS`),
+    and beside them those without an operator inside that do more than to return a view.
+    Operations, bytes and shapes follow from the operands.
 
     Returns
     -------
@@ -115,7 +117,7 @@ def operators_of(trace: Trace) -> tuple[Bools, Operations]:
     is_operator = trace.category_mask("operator") & trace.name_mask(r"^\w+::")
     is_operator &= ~trace.name_mask("^autograd::")
     parent = trace.column("parent")
-    is_known = is_operator & names.is_in(list(ATEN)).to_numpy()
+    is_known = is_operator & names.is_in(list(OPERATORS)).to_numpy()
     is_inside = nearest(parent, parent, is_known) >= 0
     is_leaf = is_operator.copy()
     is_leaf[parent[is_operator & (parent >= 0)]] = False
@@ -132,48 +134,56 @@ def operators_of(trace: Trace) -> tuple[Bools, Operations]:
 
 
 def _signatures(trace: Trace, chosen: pl.DataFrame) -> pl.DataFrame:
-    """Return shapes, type and bytes of the tensors of each node: a row per node with tensors."""
-    tensors = trace.tensors.select("shape", "dtype", "elements", "itemsize").with_row_index(
-        "tensor"
-    )
-    of_tensors = chosen.filter(pl.col("tensor") >= 0).with_columns(pl.col("tensor").cast(pl.UInt32))
-    joined = of_tensors.join(tensors, on="tensor", how="left", maintain_order="left")
-    shapes = joined.group_by("node", maintain_order=True).agg(
-        pl.col("shape").filter(~pl.col("is_output")).alias("inputs"),
-        pl.col("shape").filter(pl.col("is_output")).alias("outputs"),
-        pl.col("dtype").first(),
-        (pl.col("elements") * pl.col("itemsize")).sum().alias("size"),
-    )
-    flags = (
-        chosen.filter((pl.col("type") == "Bool") & ~pl.col("is_output"))
-        .group_by("node", maintain_order=True)
-        .agg((pl.col("value") == "true").any().alias("flag"))
-    )
-    return shapes.join(flags, on="node", how="left", maintain_order="left").with_columns(
-        pl.col("flag").fill_null(value=False)
-    )
+    """Return the operands of each node: a row per node with tensors."""
+    tensors = trace.tensors.select("shape", "strides", "itemsize", "dtype").with_row_index("tensor")
+    is_tensor = pl.col("tensor") >= 0
+    joined = chosen.with_columns(
+        again=is_tensor & ~pl.struct("node", "tensor", "is_output").is_first_distinct(),
+        tensor=pl.when(is_tensor).then("tensor").cast(pl.UInt32),
+    ).join(tensors, on="tensor", how="left", maintain_order="left")
+    return joined.group_by("node", maintain_order=True).agg(
+        *_SIGNATURE, dtype_first=pl.col("dtype").drop_nulls().first()
+    ).filter(pl.col("dtype_first").is_not_null())  # fmt: skip
+
+
+def _operands(columns: Iterable[Sequence[Any]]) -> Operands:
+    """Return the operands of a node, of which each place may hold a list."""
+    places: list[list[Any]] = []  # shape, bytes, itemsize, value
+    outputs: list[Sequence[int]] = []
+    written, before = 0, -1
+    for is_output, place, shape, strides, itemsize, value, again in zip(*columns, strict=True):
+        size = covered_bytes(shape, strides, itemsize) if itemsize is not None else 0
+        if is_output:
+            outputs += [shape] if itemsize is not None else []
+            written += size
+        elif place == before:  # of a list
+            places[-1][1] += 0 if again else size
+            places[-1][3] += f",{value}"
+            places[-1][0] = ()
+        else:
+            places.append([shape or (), 0 if again else size, itemsize or 0, value])
+            before = place
+    shapes, sizes, itemsizes, values = zip(*places, strict=True) if places else ((),) * 4
+    return Operands(shapes, sizes, itemsizes, values, outputs, written)
 
 
 def _fill(found: Operations, names: pl.Series, signature: pl.DataFrame) -> None:
     """Fill in the work of nodes with tensors, each different signature once."""
-    known: dict[Any, tuple[int, int, tuple[int, ...]]] = {}
+    known: dict[Any, tuple[int, int, int, tuple[int, ...]]] = {}
     node = signature["node"].to_numpy()
-    found.bytes[node] = signature["size"].to_numpy()
-    types = signature["dtype"].cast(pl.String).to_list()
+    types = signature["dtype_first"].cast(pl.String).to_list()
     code = {name: dtype_code(name) for name in set(types)}
     found.dtype[node] = [code[name] for name in types]
-    rows = zip(
-        node.tolist(), names.gather(node.astype(np.uint32)).to_list(),
-        signature["inputs"].to_list(), signature["outputs"].to_list(),
-        signature["flag"].to_list(), strict=True,
-    )  # fmt: skip
-    for row, name, inputs, outputs, flag in rows:
-        key = name, str(inputs), str(outputs), flag
+    named = names.gather(node.astype(np.uint32)).to_list()
+    for row, name, columns in zip(
+        node.tolist(), named, signature.select(_SIGNATURE).iter_rows(), strict=True
+    ):
+        key = name, str(columns)
         if key not in known:
-            op_class = ATEN.get(name, "elementwise")
-            shape, flops = shape_of(name, op_class, inputs, outputs, causal=flag)
-            known[key] = op_class_code(op_class), flops, shape
-        found.op_class[row], found.flops[row], found.shape[row] = known[key]
+            work = work_of(name, _operands(columns))
+            shape = work.shape or (-1,) * _SIZES
+            known[key] = op_class_code(work.op_class), work.flops, work.bytes, shape
+        found.op_class[row], found.flops[row], found.bytes[row], found.shape[row] = known[key]
 
 
 def launching_operators(trace: Trace, kernels: Ints, stands: Bools) -> Ints:

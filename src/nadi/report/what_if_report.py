@@ -19,7 +19,8 @@ from nadi.whatif.what_if_results import WhatIf
 __all__ = ["describe_answers", "describe_interval", "print_answers", "print_if_one_step"]
 
 _LEVEL = f"{LEVEL:.0%} ".replace("%", " %")
-_OF_PREDICTIONS = ("job.recording-cost", "link.nested-steps")  # issues that bear on all of them
+# issues that bear on all predictions
+_OF_PREDICTIONS = ("job.recording-cost", "job.both-recorders", "link.nested-steps")
 _BETWEEN = "between operations"
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from nadi.errors import Parameter, UsageError
-from nadi.generate.job_rows import BEFORE, Row, Work
+from nadi.generate.job_rows import BEFORE, Row
+from nadi.model.work import Work
 from nadi.scaling.class_rows import Origin
 from nadi.scaling.rank_blocks import RoleNames
 from nadi.scaling.stage_blocks import EMBEDDING, FORWARD, HEAD, LAST, Stage, TimedRow, Times

@@ -13,7 +13,7 @@ from nadi.folding.folded_trace import NodeTimes, with_own_times
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import DEPS, GROUPS, NODES
 from nadi.model.trace import Trace
-from nadi.pricing.aten_operations import VIEWS
+from nadi.model.work import VIEWS
 from nadi.scaling.class_rows import Origin, RankClass, columns_of, time_factors
 from nadi.scaling.recorded_ranks import RecordedRank
 from nadi.scaling.shared_operators import Exchange, SharedOperators

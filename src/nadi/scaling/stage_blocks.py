@@ -13,8 +13,9 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError
-from nadi.generate.job_rows import BEFORE, COMPUTE, Row, Work
+from nadi.generate.job_rows import BEFORE, COMPUTE, Row
 from nadi.model.arrays import Ints
+from nadi.model.work import Work
 from nadi.pricing.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.pricing.traced_operations import operations_of
 from nadi.scaling.class_rows import RankClass, columns_of

@@ -16,7 +16,11 @@ from nadi.graph.inferred_edges import unconfirmed_edges
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import Window, step_times
 from nadi.model.arrays import Ints
-from nadi.whatif.typical_steps import FEWEST_STEPS, with_typical_steps
+from nadi.whatif.typical_steps import (
+    FEWEST_STEPS,
+    with_typical_steps,
+    without_recording_costs,
+)
 
 __all__ = ["LEVEL", "Interval", "interval_of"]
 
@@ -33,7 +37,7 @@ _TIMES = 2  # what is changed may take that much more than measured, as a part o
 # Many changes of one graph are tried. A graph without unconfirmed edges is None; typical steps are
 # kept for the steps that were asked for last.
 _CONFIRMED: WeakKeyDictionary[EventGraph, EventGraph | None] = WeakKeyDictionary()
-_TYPICAL: WeakKeyDictionary[EventGraph, tuple[tuple[Window, ...], EventGraph]] = WeakKeyDictionary()
+_TYPICAL: WeakKeyDictionary[EventGraph, _Typical] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,14 @@ class _Extent(NamedTuple):
 
     most: float
     total: float
+
+
+class _Typical(NamedTuple):
+    """Graphs of typical steps of a window: as recorded, and less what recording costs."""
+
+    steps: tuple[Window, ...]
+    recorded: EventGraph
+    cheaper: EventGraph
 
 
 _NOTHING = _Extent(0.0, 0.0)
@@ -108,12 +120,12 @@ def interval_of(
     before, after = (step_times(graph, steps, time) for time in (graph.time, replay.time))
     of_steps = _error_of_share(before - after, before)
     quantile = NormalDist().inv_cdf((1 + level) / 2)
-    likely = _typical_gain(graph, window, change, gain)
+    likely, cheaper_gain = _typical_gains(graph, window, change, gain)
     gained = _alone(graph, replay.graph, window) if longer.total and shorter.total else max(gain, 0)
     lost = gained - gain
     less, more = _spread(max(gained + likely - gain, 0), measured, shorter, of_steps, quantile)
     cheaper, dearer = _spread(max(lost + gain - likely, 0), measured, longer, of_steps, quantile)
-    gains = [likely, gain, *_without_doubts(graph, replay, window, change)]
+    gains = [likely, gain, cheaper_gain, *_without_doubts(graph, replay, window, change)]
     low = likely - hypot(less, dearer, likely - min(gains))
     high = likely + hypot(more, cheaper, max(gains) - likely)
     # a change that only removes time does not cost time, and the reverse
@@ -214,18 +226,34 @@ def _confirmed(graph: EventGraph) -> EventGraph:
     return _CONFIRMED[graph] or graph
 
 
-def _typical_gain(
+def _typical_gains(
     graph: EventGraph, window: Window, change: Callable[[EventGraph], EventGraph], gain: int
-) -> int:
-    """Return the gain if all steps are typical, for the window as long as measured; ns."""
+) -> tuple[int, int]:
+    """Return the gain if all steps are typical, and if recording costs each operator the same.
+
+    Both are for the window as long as measured; ns.
+    """
     if len(window.steps) < FEWEST_STEPS:
-        return gain
+        return gain, gain
     kept = _TYPICAL.get(graph)
-    if kept is None or kept[0] is not window.steps:
-        kept = _TYPICAL[graph] = window.steps, with_typical_steps(graph, window.steps)
-    before = window.length(replay_graph(kept[1]).time)
-    after = window.length(replay_graph(change(kept[1])).time)
-    return round((before - after) / max(before, 1) * window.length(graph.time))
+    if kept is None or kept.steps is not window.steps:
+        typical = with_typical_steps(graph, window.steps)
+        cheaper = without_recording_costs(typical, window.steps)
+        kept = _TYPICAL[graph] = _Typical(window.steps, typical, cheaper)
+    likely = _share_gained(kept.recorded, window, change) * window.length(graph.time)
+    if kept.cheaper is kept.recorded:
+        return round(likely), round(likely)
+    cheaper_gain = _share_gained(kept.cheaper, window, change) * window.length(graph.time)
+    return round(likely), round(cheaper_gain)
+
+
+def _share_gained(
+    graph: EventGraph, window: Window, change: Callable[[EventGraph], EventGraph]
+) -> float:
+    """Return by which share of a window it is shorter after a change."""
+    before = window.length(replay_graph(graph).time)
+    after = window.length(replay_graph(change(graph)).time)
+    return (before - after) / max(before, 1)
 
 
 def _length_without_delays(graph: EventGraph, window: Window) -> int:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import msgspec
 import numpy as np
 import polars as pl
 
 from nadi.analyze.hta.recorded_fields import trace_name
-from nadi.analyze.recorded.operator_work import OPERATORS, Inputs, OperatorWork, work_of
 from nadi.analyze.recorded.per_rank import per_rank
 from nadi.analyze.recorded.rank_events import RankEvents
 from nadi.errors import InputError
 from nadi.model.arrays import Ints
+from nadi.model.dtypes import ITEMSIZE
+from nadi.model.work import OPERATORS, Operands, Work, work_of
 
 __all__ = ["operator_rates"]
 
@@ -21,6 +24,20 @@ _SCHEMA = {
 }  # fmt: skip
 
 _LONGEST_SIDE = 1 << 62
+_CLASSES = {
+    "gemm": "matrix multiplication", "attention": "attention", "conv": "convolution",
+    "norm": "normalization",
+}  # fmt: skip
+_INNER = frozenset({
+    "aten::_convolution", "aten::cudnn_convolution", "aten::miopen_convolution",
+    "aten::mkldnn_convolution", "aten::_flash_attention_forward",
+    "aten::_efficient_attention_forward", "aten::_flash_attention_backward",
+    "aten::_efficient_attention_backward",
+})  # of an operator that is timed with what it calls  # fmt: skip
+_TIMED = [
+    name for name, (op_class, rule) in OPERATORS.items()
+    if rule and op_class in _CLASSES and name not in _INNER
+]  # fmt: skip
 
 
 class _Args(msgspec.Struct):
@@ -38,8 +55,8 @@ def operator_rates(
 ) -> pl.DataFrame:
     """Measure FLOP/s and B/s of matrix multiplications, attention, convolutions, normalizations.
 
-    Operations and bytes follow from the recorded shapes (:mod:`.operator_work`); time is that of
-    all device work which an operator launches.
+    Operations and bytes follow from the recorded shapes (:mod:`nadi.model.work`), with those of
+    biases; time is that of all device work which an operator launches.
 
     Parameters
     ----------
@@ -116,13 +133,13 @@ def _inner(events: RankEvents, calls: pl.DataFrame) -> pl.DataFrame:
 def _calls(events: RankEvents) -> pl.DataFrame:
     """Return the calls of known operators whose work follows from their inputs."""
     names = events.table["name"].cast(pl.String)
-    is_known = names.is_in(list(OPERATORS)).to_numpy() & events.is_of("operator")
+    is_known = names.is_in(_TIMED).to_numpy() & events.is_of("operator")
     rows = np.flatnonzero(is_known)
     place = np.full(events.trace.nodes.height, -1, dtype=np.int64)
     place[rows if events.node is None else events.node[rows]] = rows
     attributes = events.trace.attributes
     found = []
-    known: dict[tuple[str, str], OperatorWork | None] = {}
+    known: dict[tuple[str, str], tuple[Work, str]] = {}
     chosen: Ints = attributes.rows_named("args")
     owner = attributes.node[chosen]
     chosen = chosen[(owner >= 0) & (place[owner] >= 0)]
@@ -137,17 +154,49 @@ def _calls(events: RankEvents) -> pl.DataFrame:
         shapes = _shapes(args.dims)
         key = names[row], f"{shapes}{args.types}{args.values}"
         if key not in known:
-            known[key] = work_of(key[0], Inputs(shapes, args.types, args.values))
-        if (done := known[key]) is not None and done.size:
+            operands = _operands(shapes, args)
+            done = work_of(key[0], operands)
+            known[key] = done, _text(key[0], operands, done) if done.flops >= 0 else ""
+        done, text = known[key]
+        if done.flops >= 0 and done.bytes > 0:
             kind = next((one for one in args.types if "Scalar" not in one), "")
             kind = kind.removeprefix("c10::")
-            found.append((OPERATORS[key[0]][0], key[0], done.shape, kind, row, *done[1:]))
+            op_class = _CLASSES[OPERATORS[key[0]][0]]
+            flops = done.flops + done.extra
+            found.append((op_class, key[0], text, kind, row, flops, done.bytes))
     if not found:
         raise InputError(
             trace_name(events.trace), "no shapes of the operators that are known are recorded",
             "record with record_shapes=True",
         )  # fmt: skip
     return pl.DataFrame(found, schema=_SCHEMA, orient="row")
+
+
+def _operands(shapes: list[list[int]], args: _Args) -> Operands:
+    """Return operands as the profiler states them: inputs alone."""
+    items = [ITEMSIZE.get(one, 0) for one in args.types]
+    items += [0] * (len(shapes) - len(items))
+    sizes = [prod(one) * item if one else 0 for one, item in zip(shapes, items, strict=False)]
+    return Operands(shapes, sizes, items, args.values)
+
+
+def _text(name: str, operands: Operands, done: Work) -> str:
+    """Return the shape of a call as text."""
+    first = 1 if "backward" in name else 0  # after the gradient
+    op_class = OPERATORS[name][0]
+    if op_class == "norm":
+        return "x".join(map(str, operands.inputs[0]))
+    if op_class == "conv":
+        image, weight = operands.inputs[first : first + 2]
+        sides = (image, weight, operands.integers(3 + first))
+        texts = ["x".join(map(str, one)) for one in sides]
+        return f"{texts[0]} * {texts[1]} / {texts[2]}"
+    batch, m, n, k = done.shape
+    if op_class == "attention":
+        samples = operands.inputs[first][0]
+        masked = " causal" if done.flops < done.uncut else ""
+        return f"{samples} x {batch // samples} heads, {m} x {n}, {k}{masked}"
+    return f"{batch} x ({m} x {n} x {k})" if "bmm" in name else f"{m} x {n} x {k}"
 
 
 def _shapes(dims: list[object]) -> list[list[int]]:

@@ -18,7 +18,7 @@ from nadi.generate.llm.pipeline_schedules import BACKWARD, FORWARD, WEIGHT_GRADI
 from nadi.generate.llm.stage_traces import stage_chunks
 from nadi.generate.trace_sums import communication_by_role, flops_by_phase
 from nadi.model.arrays import Ints
-from nadi.model.trace import Job
+from nadi.model.trace import Job, Trace
 
 __all__ = ["JobStatistics", "statistics_of"]
 
@@ -42,6 +42,9 @@ class JobStatistics:
     memory
         A row per stage, with the bytes of one of its ranks: ``stage``, ``parameters`` (a count),
         ``weights``, ``gradients``, ``optimizer``, ``activations``, ``kv_cache`` and ``total``.
+    masked_flops
+        FLOPs of a step of all ranks that causal masks leave out of forward and backward, which
+        published FLOPs of models count.
     """
 
     world_size: int
@@ -52,6 +55,7 @@ class JobStatistics:
     flops: pl.DataFrame
     communication: pl.DataFrame
     memory: pl.DataFrame
+    masked_flops: int = 0
 
     @property
     def total_flops(self) -> int:
@@ -61,9 +65,11 @@ class JobStatistics:
 
     @property
     def model_flops(self) -> int:
-        """FLOPs of a step of all ranks without recomputation and optimizer."""
+        """FLOPs of a step of all ranks without recomputation and optimizer, of all scores."""
         ranks = self.world_size // self.flops.height
-        return ranks * int(self.flops.select("forward", "backward").sum_horizontal().sum())
+        return self.masked_flops + ranks * int(
+            self.flops.select("forward", "backward").sum_horizontal().sum()
+        )
 
 
 def statistics_of(
@@ -103,7 +109,17 @@ def statistics_of(
             [communication_by_role(one, made, n) for n, one in enumerate(traces)]
         ),
         memory=pl.DataFrame(memory),
-    )
+        masked_flops=checked.world_size // len(traces) * sum(
+            round(_attention_flops(one) * (1 / checked.computed_scores - 1)) for one in traces
+        ),
+    )  # fmt: skip
+
+
+def _attention_flops(trace: Trace) -> int:
+    """Return the FLOPs of fused attention of a rank, forward and backward."""
+    is_core = trace.name_mask(r"attention\.core")
+    is_counted = trace.nodes["phase"].cast(pl.String).is_in(["forward", "backward"]).to_numpy()
+    return int(trace.column("flops")[is_core & is_counted].sum())
 
 
 def _memory(

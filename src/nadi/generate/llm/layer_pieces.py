@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from nadi.generate.job_rows import Work
 from nadi.generate.layout_rules import Layout
 from nadi.generate.llm.model_description import LanguageModel, LayerKind
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.model.dtypes import ITEMSIZE
+from nadi.model.work import Work, attention, gemm
 
 __all__ = ["Piece", "Way", "embedding_piece", "head_pieces", "layer_pieces"]
 
@@ -130,7 +130,7 @@ class _Maker:
         """Return the work of a product of ``m x k`` and ``k x n``, all of ``batch`` of them."""
         size = ITEMSIZE[self.plan.dtype]
         moved = batch * ((m * k + n * k) * size + m * n * (out_size or self.b))
-        return Work("gemm", 2 * batch * m * n * k, moved, (batch, m, n, k), self.plan.dtype)
+        return gemm((batch, m, n, k), moved, self.plan.dtype)
 
     def linear(self, name: str, tokens: int, inputs: int, outputs: int, way: Way) -> Piece:
         """Return a linear layer of one rank, with ``inputs * outputs`` weights."""
@@ -307,7 +307,6 @@ class _Maker:
         read = b * (batch * queries * of_query + key_heads * cached * (of_query + of_value))
         out = b * batch * queries * of_value
         shape = (batch, queries, keys, of_query)
-        flops = 2 * batch * queries * keys * (of_query + of_value)
         # those of the other ranks stay for the backward, too; this rank's own are a part of what
         # the queries are in, but for latent attention, whose keys and values are formed apart
         own = 0 if plan.cp > 1 and model.mla is not None else local
@@ -315,19 +314,20 @@ class _Maker:
         gives = (self.tokens, heads * of_value)
         if plan.attention == "flash":
             sums = _F32 * batch * queries
-            # the backward forms the scores anew: five products instead of two
-            again = 2 * batch * queries * keys * (3 * of_query + 2 * of_value)
+            masked = 1 - plan.computed_scores
+            forward, backward = (
+                attention(shape, of_value, moved + sums, self.dense, causal=masked, backward=turn)
+                for turn, moved in ((False, read + out), (True, 2 * (read + out)))
+            )
             yield self.inside(
-                "attention.core", Work("attention", flops, read + out + sums, shape, self.dense),
-                Work("attention", again, 2 * (read + out) + sums, shape, self.dense),
-                kept + sums, is_core=True,
+                "attention.core", forward, backward, kept + sums, is_core=True,
             )._replace(ways=ways, reads=reads, gives=gives, copies=batch * queries)  # fmt: skip
             return
         scores = batch * queries * keys
         small = {"scores": (queries, keys, of_query), "values": (queries, of_value, keys)}
         works = {name: self.gemm(*size, batch=batch) for name, size in small.items()}
         twice = {
-            name: work._replace(flops=2 * work.flops, bytes=2 * work.bytes)
+            name: work._replace(flops=2 * work.flops, bytes=2 * work.bytes, uncut=2 * work.uncut)
             for name, work in works.items()
         }
         yield self.inside(

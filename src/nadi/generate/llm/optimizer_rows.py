@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nadi.generate.adam_update import adam_work
-from nadi.generate.job_rows import Row, RowList, Work
+from nadi.generate.job_rows import Row, RowList
 from nadi.generate.llm.chunk_rows import Chunk, weights_by_role
 from nadi.generate.llm.lasting_tensors import LastingTensors, group_size, layer_name
 from nadi.generate.llm.layer_pieces import Piece
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.generate.row_operands import Operand, Operands
+from nadi.model.work import Work
 
 __all__ = ["optimizer_rows"]
 

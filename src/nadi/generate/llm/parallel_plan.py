@@ -22,6 +22,7 @@ from nadi.generate.llm.pipeline_schedules import (
 from nadi.model.arrays import Ints
 from nadi.model.dtypes import ITEMSIZE
 from nadi.model.rank_groups import groups_along
+from nadi.model.work import part_computed
 
 __all__ = ["ParallelPlan"]
 
@@ -138,6 +139,14 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def suffix(self) -> int:
         """Tokens of a sequence after the prefix that sequences share."""
         return self.sequence - self.prefix
+
+    @property
+    def computed_scores(self) -> float:
+        """The part of the scores of attention that a causal mask leaves.
+
+        Context parallel ranks take parts of a sequence from both ends, so that each has the mean.
+        """
+        return 1.0 if self.inference == "decode" else part_computed(self.suffix, self.sequence)
 
     @property
     def itemsize(self) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from nadi.generate.job_rows import Work
 from nadi.generate.networks.layer_kinds import (
     Activation,
     Add,
@@ -36,6 +35,7 @@ from nadi.generate.networks.layer_kinds import (
     Upsample,
     spread_over,
 )
+from nadi.model.work import Work, attention, gemm
 
 __all__ = ["LayerWork", "StepSize", "work_of"]
 
@@ -117,9 +117,7 @@ def _product(
 
     ``elements`` are read and written in the type of activations, ``written`` bytes in another.
     """
-    batch, m, n, k = shape
-    flops = 2 * batch * m * n * k
-    return Work(op_class, flops, elements * size.itemsize + written, shape, size.dtype)
+    return gemm(shape, elements * size.itemsize + written, size.dtype, op_class)
 
 
 def _small(op_class: str, flops: int, elements: int, size: StepSize) -> Work:
@@ -269,13 +267,12 @@ def _attention(kind: Attention, inputs: Inputs, output: Feature, size: StepSize)
     keys = inputs[-1].shape[0]
     heads = size.samples * output.copies * kind.heads
     shape = (heads, queries, keys, width // kind.heads)
-    product = 2 * heads * queries * keys * (width // kind.heads)
     read = sum(size.samples * one.elements for one in inputs) * size.itemsize
     made = size.samples * output.elements * size.itemsize
     sums = _F32 * heads * queries
     return LayerWork(
-        Work("attention", 2 * product, read + made + sums, shape, size.dtype),
-        Work("attention", 5 * product, 2 * (read + made) + sums, shape, size.dtype),
+        attention(shape, shape[-1], read + made + sums, size.dtype),
+        attention(shape, shape[-1], 2 * (read + made) + sums, size.dtype, backward=True),
         keeps_inputs=tuple(range(len(inputs))), keeps_output=True, keeps=sums,
     )  # fmt: skip
 

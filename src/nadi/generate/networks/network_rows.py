@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nadi.generate.adam_update import adam_work
-from nadi.generate.job_rows import BEFORE, Row, RowList, Work
+from nadi.generate.job_rows import BEFORE, Row, RowList
 from nadi.generate.layout_rules import Layout, exchange
 from nadi.generate.networks.gradient_buckets import Bucket, buckets_of
 from nadi.generate.networks.layer_kinds import EmbeddingBag, Loss, Norm, Slice
@@ -19,6 +19,7 @@ from nadi.generate.networks.layer_work import LayerWork, StepSize, work_of
 from nadi.generate.networks.network_description import NeuralNetwork
 from nadi.generate.networks.network_plan import NetworkPlan
 from nadi.generate.networks.table_shares import TableShare
+from nadi.model.work import Work
 
 __all__ = ["Step", "step_of", "step_rows"]
 

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from nadi.generate.adam_update import ADAM_STATE
-from nadi.generate.job_rows import Work
 from nadi.generate.networks.layer_kinds import KINDS, Loss
 from nadi.generate.networks.network_description import NeuralNetwork
 from nadi.generate.networks.network_jobs import job_of_network, shares_of_ranks
@@ -19,6 +18,7 @@ from nadi.generate.networks.table_shares import TableShare
 from nadi.generate.trace_sums import communication_by_role, flops_by_phase
 from nadi.model.arrays import Ints
 from nadi.model.trace import Job
+from nadi.model.work import Work
 
 __all__ = ["NetworkStatistics", "statistics_of_network"]
 
