@@ -142,3 +142,17 @@ def test_studies_of_several_are_those_of_each() -> None:
     assert math.isfinite(found.study.break_even.limit)
     with pytest.raises(nadi.errors.UsageError, match="gpt3-125m on 64 h100"):
         study_second_tiers(["gpt3-125m"], ["h100"], asked._replace(ranks=64, global_batch=1))
+
+
+def test_the_price_that_pays_makes_a_token_cost_the_same() -> None:
+    """By hand: what the tier gains may be paid for it."""
+    rates = {"rank_hour": 3.0}
+    asked = TierQuestion((256, 512), (4096,), ranks=4, global_batch=64)
+    (job,) = study_second_tiers(["gpt3-13b"], ["dgx-h100"], asked)
+    study, most = job.study, job.study.best[-1][-1]
+    assert study.without is not None
+    assert most is not None
+    assert study.price_that_pays is not None
+    tier = study.price_that_pays * rates["rank_hour"]
+    without = 4 * rates["rank_hour"] / study.without.rate
+    assert 4 * (rates["rank_hour"] + tier) / most.rate == pytest.approx(without)

@@ -76,7 +76,7 @@ _Overlap = Annotated[
 _Offload = Annotated[
     str, typer.Option("--offload", metavar="TENSORS", show_default=False,
                       help="What lives in the second memory tier: weights, activations, "
-                      "optimizer, with commas between them."),
+                      "optimizer, with commas between them; optimizer=cxl names a tier."),
 ]  # fmt: skip
 _Check = Annotated[
     bool, typer.Option("--check", help="Simulate the generated job, too, and compare both with a "

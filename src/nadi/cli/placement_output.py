@@ -11,12 +11,11 @@ from nadi.errors import Parameter, UsageError
 
 if TYPE_CHECKING:
     from nadi.pipeline.placement_studies import PlacementQuestion
-    from nadi.simulator.machine.memory_tiers import MemoryTier
 
 __all__ = ["PlacedWishes", "study_trace"]
 
 _GBPS = 64.0
-_USUAL = ("", "250ns", 4096, ())  # of a tier, where nothing is said
+_LATENCY, _OUTSTANDING = "250ns", 4096  # where nothing is said
 
 
 class PlacedWishes(NamedTuple):
@@ -79,6 +78,7 @@ def study_trace(wishes: PlacedWishes) -> None:
 def _question(wishes: PlacedWishes) -> PlacementQuestion:
     from nadi.cli.amount_lists import amounts
     from nadi.pipeline.placement_studies import PlacementQuestion
+    from nadi.simulator.machine.memory_tiers import second_tier
     from nadi.units import parse_bytes, parse_rate
 
     def sizes(name: str, text: str) -> tuple[int, ...]:
@@ -95,27 +95,24 @@ def _question(wishes: PlacedWishes) -> PlacementQuestion:
             Parameter("bandwidth", bandwidth), "a tier needs a bandwidth", "give more than 0"
         )
     buffers = sizes("buffers", wishes.buffers)
-    latencies, tier = _tier(wishes, rates[0] if rates else _GBPS)
+    latencies = _latencies(wishes.tier[2])
+    tier = None
+    if wishes.tier[3] != _OUTSTANDING:  # a tier of its own
+        tier = second_tier(rates[0] if rates else _GBPS, outstanding=float(wishes.tier[3]))
     return PlacementQuestion(
         wishes.place, rates, sizes("capacity", capacity), sizes("memory", wishes.memory),
         sharings, latencies, tier, buffers[0] if buffers else 0, wishes.prefetch, wishes.in_place,
     )  # fmt: skip
 
 
-def _tier(
-    wishes: PlacedWishes, rate: float
-) -> tuple[tuple[float, ...], MemoryTier | None]:  # fmt: skip
-    """Return latencies of the tier, and what options say of it; nothing if they say nothing."""
+def _latencies(text: str) -> tuple[float, ...]:
+    """Return latencies of the tier; none if nothing is said."""
     from nadi.cli.amount_lists import names_in
-    from nadi.simulator.machine.memory_tiers import second_tier
     from nadi.units import parse_ns
 
-    bandwidth, _, latency, outstanding, sharings = wishes.tier
-    if (bandwidth, latency, outstanding, sharings) == _USUAL:
-        return (), None
+    if text == _LATENCY:
+        return ()
     try:
-        latencies = tuple(float(parse_ns(one)) for one in names_in(latency) or [latency])
+        return tuple(float(parse_ns(one)) for one in names_in(text) or [text])
     except ValueError as error:
-        raise UsageError(Parameter("latency", latency), str(error), "such as 250ns") from None
-    ranks = sharings[0] if sharings else 1
-    return latencies, second_tier(rate, 0, latencies[0], float(outstanding), ranks)
+        raise UsageError(Parameter("latency", text), str(error), "such as 250ns") from None

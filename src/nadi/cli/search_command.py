@@ -15,6 +15,7 @@ from nadi.cli.sweep_output import check_output, show_sweep
 from nadi.errors import UsageError
 
 if TYPE_CHECKING:
+    from nadi.estimate.search_layouts import SearchSpace
     from nadi.estimate.search_results import SearchResult
 
 __all__ = ["HELP", "command"]
@@ -102,17 +103,17 @@ def command(
         show_sweep(swept.frame(), swept.axes, f"{model} on {ranks} {system}", output,
                    as_json=as_json)  # fmt: skip
         return
-    _show(found, as_json=as_json)
+    _show(found, space, as_json=as_json)
 
 
-def _show(found: SearchResult, *, as_json: bool) -> None:
+def _show(found: SearchResult, space: SearchSpace, *, as_json: bool) -> None:
     from nadi.report.estimate_report import describe_search, print_search
     from nadi.report.text_layout import to_json
 
     if as_json:
-        sys.stdout.write(to_json(describe_search(found)).decode())
+        sys.stdout.write(to_json(describe_search(found, space)).decode())
         return
-    print_search(found, output_console())
+    print_search(found, space, output_console())
 
 
 def _parsed(text: str) -> tuple[str, list[Any]]:

@@ -20,6 +20,7 @@ from nadi.estimate.machine_description import (
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.pricing.kernel_curves import gemm_ns, memory_ns, roofline_ns
 from nadi.simulator.machine.device import Device
+from nadi.simulator.machine.memory_tiers import MemoryTier
 from nadi.simulator.machine.system import System
 
 __all__ = ["checked_length", "machine_of_system", "model_of_language_model"]
@@ -73,18 +74,23 @@ def checked_length(sequence: int) -> int:
     return sequence
 
 
-def machine_of_system(system: System) -> MachineDescription:
+def machine_of_system(system: System, tier: str = "") -> MachineDescription:
     """Describe a system for an estimate.
 
     The network is both: dimensions, for the default rules, and a tier per dimension, for
     Calculon's. Efficiencies of engines are the device's curves at some sizes of square
     products and of memory accesses; the default rules use the curves themselves.
 
+    Parameters
+    ----------
+    tier
+        The name of the second tier; by default remote memory, else the first lower tier.
+
     Raises
     ------
     UsageError
-        If it states no peak, no bandwidth or no capacity of memory, or names no device that prices
-        kernels.
+        If it states no peak, no bandwidth or no capacity of memory, names no device that prices
+        kernels, or has no such tier.
     """
     compute = system.compute
     stated = {
@@ -109,7 +115,7 @@ def machine_of_system(system: System) -> MachineDescription:
         mem1=MemoryColumns(
             system.memory_capacity / 2**30, compute.memory_bandwidth / 1e9, _memory_steps(device)
         ),
-        mem2=_second_tier(system),
+        mem2=_second_tier(system, tier),
         processing_mode="roofline",
         networks=_tiers(system),
         name=system.name,
@@ -121,11 +127,17 @@ def machine_of_system(system: System) -> MachineDescription:
     )  # fmt: skip
 
 
-def _second_tier(system: System) -> MemoryColumns:
-    """Give the remote memory, of one rank or of several, or else the first of the tiers."""
+def _second_tier(system: System, name: str) -> MemoryColumns:
+    """Give the tier of a name, else remote memory, of one rank or of several, or the first tier."""
     remote = system.remote_memory
-    if remote.kind == "none" and system.tiers:
-        return _first_tier(system)
+    known = {tier.name: tier for tier in system.tiers}
+    if name and name not in known:
+        raise UsageError(
+            f"{system.name}: memory.tiers", f"there is no tier {name!r}",
+            f"use one of {', '.join(known)}" if known else "state it, as docs/memory-tiers.md says",
+        )  # fmt: skip
+    if name or (remote.kind == "none" and system.tiers):
+        return _columns(system, known.get(name, system.tiers[0]))
     if not remote.capacity or remote.kind == "none":
         return MemoryColumns(0.0, 1.0, ((0.0, 1.0),))
     sharing = {"per-rank": 1, "per-node": remote.ranks_per_node,
@@ -142,9 +154,8 @@ def _second_tier(system: System) -> MemoryColumns:
     )
 
 
-def _first_tier(system: System) -> MemoryColumns:
-    """Give the first tier, with what its ports and path allow."""
-    tier = system.tiers[0]
+def _columns(system: System, tier: MemoryTier) -> MemoryColumns:
+    """Give a tier with what its ports and path allow."""
     sharing = min(tier.shared_by or system.network.num_ranks, system.network.num_ranks)
     path = system.path_of(tier)
     links = sharing / path.shared_by if path else 0.0
@@ -170,6 +181,7 @@ def _first_tier(system: System) -> MemoryColumns:
         tier.duplex,
         rates[1],
         tier.name,
+        tier.price_per_hour,
     )
 
 

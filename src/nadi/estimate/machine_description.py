@@ -88,6 +88,8 @@ class MemoryColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Bandwidth of writes; 0 for that of reads.
     name
         By which offloading names it.
+    price_per_hour
+        Of all of it, in the machine's currency; 0 if unknown.
     """
 
     GiB: _NotNegative
@@ -99,6 +101,7 @@ class MemoryColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     duplex: bool = False
     GBps_written: _NotNegative = 0.0
     name: str = ""
+    price_per_hour: _NotNegative = 0.0
 
     def __post_init__(self) -> None:
         _check_steps(self.MB_efficiency, "MB")
@@ -350,4 +353,5 @@ def columns_of_tier(
         machine.mem2, GiB=math.inf, GBps=bandwidth, latency=tier.latency / 1e9,
         shared_by=tier.shared_by, loaded=there.loaded if math.isfinite(bandwidth) else None,
         duplex=tier.duplex, GBps_written=0.0, name=tier.name,
+        price_per_hour=tier.price_per_hour,
     )  # fmt: skip

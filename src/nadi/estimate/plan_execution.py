@@ -10,7 +10,7 @@ from nadi.estimate.machine_description import MachineDescription
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.model.dtypes import ITEMSIZE
 
-__all__ = ["OFFLOADED", "PLAN_NAMES", "check_offload", "execution_of_plan"]
+__all__ = ["OFFLOADED", "PLAN_NAMES", "check_offload", "execution_of_plan", "tier_of_offload"]
 
 PLAN_NAMES = {
     "tp": "tensor_par", "pp": "pipeline_par", "dp": "data_par", "ep": "expert_par",
@@ -108,6 +108,30 @@ def _check_overlap(overlap: str) -> None:
             "there is no such value",
             f"one of {', '.join(OVERLAP)}",
         )
+
+
+def tier_of_offload(offload: Collection[str]) -> tuple[tuple[str, ...], str]:
+    """Return what is offloaded, and to which tier: one for all, empty for the system's first.
+
+    Parameters
+    ----------
+    offload
+        Such as ``optimizer`` or ``optimizer=cxl``.
+
+    Raises
+    ------
+    UsageError
+        If there are no such tensors, or several tiers.
+    """
+    tensors = tuple(one.partition("=")[0].strip() for one in offload)
+    tiers = dict.fromkeys(name.strip() for _, _, name in (one.partition("=") for one in offload))
+    if len(tiers) > 1:
+        raise UsageError(
+            [Parameter("offload", ",".join(offload))], "an estimate has one second tier",
+            "name the same tier for all",
+        )  # fmt: skip
+    check_offload(tensors)
+    return tensors, next(iter(tiers), "")
 
 
 def check_offload(offload: Collection[str]) -> None:

@@ -87,6 +87,8 @@ class TierStudy(NamedTuple):
         At the largest capacity.
     tier
         What it is otherwise.
+    price_per_hour, currency
+        Of a processor; 0 if unknown.
     """
 
     bandwidths: tuple[float, ...]
@@ -96,6 +98,19 @@ class TierStudy(NamedTuple):
     best: tuple[tuple[StudiedExecution | None, ...], ...]
     break_even: BreakEven
     tier: MemoryTier
+    price_per_hour: float = 0.0
+    currency: str = ""
+
+    @property
+    def price_that_pays(self) -> float | None:
+        """A processor's share of the fastest, largest tier, in prices of a processor.
+
+        At this price a token costs as much as without the tier; None if either is not possible.
+        """
+        most = self.best[-1][-1]
+        if most is None or self.without is None:
+            return None
+        return most.rate / self.without.rate - 1
 
 
 def study_second_tier(
@@ -145,7 +160,17 @@ def study_second_tier(
     candidates = [part.part(rows) for part, rows in chosen if rows.any()]
     curve = _break_even(tried, candidates, least, limit.rate if limit else 0.0)
     kept = tuple(tuple(_faster(without, one) for one in row[1:-1]) for row in points)
-    return TierStudy(listed, sizes, space.size, without, kept, curve, tried.tier)
+    return TierStudy(
+        listed,
+        sizes,
+        space.size,
+        without,
+        kept,
+        curve,
+        tried.tier,
+        space.machine.price_per_hour,
+        space.machine.currency,
+    )
 
 
 def _faster(

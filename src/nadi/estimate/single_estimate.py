@@ -11,7 +11,7 @@ from nadi.errors import UsageError
 from nadi.estimate.estimate_rules import DEFAULT, EstimateRules
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.evaluation import evaluate_parts
-from nadi.estimate.execution import Execution, columns_of
+from nadi.estimate.execution import Execution, columns_of, moved_tensors
 from nadi.estimate.feasibility import REASONS, capacity_reasons, reason_text, shape_reasons
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.memory_tiers_use import TensorBytes
@@ -19,7 +19,7 @@ from nadi.estimate.step_costs import StepCosts, StepTimes
 from nadi.estimate.step_statistics import statistics_of
 from nadi.model.arrays import Floats
 
-__all__ = ["Estimate", "Limit", "estimate"]
+__all__ = ["Estimate", "Limit", "estimate", "hourly_price"]
 
 
 class Limit(NamedTuple):
@@ -83,13 +83,26 @@ class Estimate:
 
     @property
     def price_per_hour(self) -> float:
-        """Of all processors; 0 if the machine states no price."""
-        return self.machine.price_per_hour * self.execution.num_procs
+        """Of all processors, and of the second tier if something lives there; 0 if unknown."""
+        return hourly_price(self.machine, self.execution)
+
+    @property
+    def price_per_step(self) -> float:
+        """Of a step; 0 if the machine states no price."""
+        return self.price_per_hour / 3600 * self.seconds
 
     @property
     def price_per_million_tokens(self) -> float:
         """Of a million tokens, from the time of a step; 0 if the machine states no price."""
         return self.price_per_hour / 3600 / self.tokens_per_second * 1e6
+
+
+def hourly_price(machine: MachineDescription, execution: Execution) -> float:
+    """Give the price of an hour of an execution's processors, and of what it uses of the tier."""
+    tier, alone = machine.mem2, machine.price_per_hour
+    if alone and moved_tensors(execution):
+        alone += tier.price_per_hour / min(tier.shared_by, execution.num_procs)
+    return alone * execution.num_procs
 
 
 def estimate(

@@ -35,6 +35,7 @@ from nadi.estimate.sweep_values import (
     Value,
     read_values,
 )
+from nadi.simulator.machine.system import RemoteMemory
 from nadi.units import lowered
 
 __all__ = ["SweepAxis", "described_with", "field_values", "num_points", "parse_axes"]
@@ -256,9 +257,31 @@ def _key_axis(
         name, owner, key.path, found, unit.name if unit else "", is_column, is_key=True
     )
     numbers = [value for value in found if isinstance(value, NUMBERS)]
-    for value in (min(numbers), max(numbers)) if len(numbers) == len(found) else found:
+    tried = [
         described_with(described, axis, value)
+        for value in ((min(numbers), max(numbers)) if len(numbers) == len(found) else found)
+    ]
+    if (
+        not is_column
+        and len(set(found)) > 1
+        and all(_used(one) == _used(tried[0]) for one in tried)
+    ):
+        raise UsageError(
+            Parameter("sweep", name), "nothing that is estimated uses it",
+            "vary another field, or name the tier: --offload optimizer=cxl",
+        )  # fmt: skip
     return axis
+
+
+def _used(described: Described) -> tuple[Any, ...]:
+    """Return what an estimate uses: of tiers, the one that the machine has as its second."""
+    machine = described.machine
+    if machine.system is not None:
+        bare = msgspec.structs.replace(
+            machine.system, tiers=(), memory_paths=(), remote_memory=RemoteMemory(), ignored=()
+        )
+        machine = msgspec.structs.replace(machine, system=bare)
+    return described.model, machine, described.execution
 
 
 def _second_tier(files: StatedFiles) -> str:

@@ -59,13 +59,15 @@ def read_model(path_or_name: Path | str, sequence: int = 0) -> ModelDescription:
     return model_of_language_model(load_language_model(path_or_name), sequence)
 
 
-def read_machine(path_or_name: Path | str, ranks: int = 0) -> MachineDescription:
+def read_machine(path_or_name: Path | str, ranks: int = 0, tier: str = "") -> MachineDescription:
     """Read a machine: a system by name or file, or Calculon's system file.
 
     Parameters
     ----------
     ranks
         How many there are, which a system's network depends on; by default those of a node.
+    tier
+        As for :func:`nadi.estimate.machine_of_system`; Calculon's file has one.
 
     Raises
     ------
@@ -77,7 +79,7 @@ def read_machine(path_or_name: Path | str, ranks: int = 0) -> MachineDescription
     """
     if _is_of_calculon(path_or_name, _OF_MACHINE):
         return _read(Path(path_or_name), MachineDescription)
-    return machine_of_system(load_system(path_or_name, ranks or None))
+    return machine_of_system(load_system(path_or_name, ranks or None), tier)
 
 
 def read_language_keys(path_or_name: Path | str) -> dict[str, Any] | None:
@@ -111,7 +113,7 @@ def read_machine_keys(path_or_name: Path | str) -> dict[str, Any] | None:
 
 
 def machine_from_keys(
-    keys: Mapping[str, Any], path_or_name: Path | str, ranks: int
+    keys: Mapping[str, Any], path_or_name: Path | str, ranks: int, tier: str = ""
 ) -> MachineDescription:
     """Describe a machine by what a system's file states, or would.
 
@@ -121,7 +123,7 @@ def machine_from_keys(
         As :func:`read_machine_keys` reads them.
     path_or_name
         Of the file.
-    ranks
+    ranks, tier
         As for :func:`read_machine`.
 
     Raises
@@ -129,7 +131,7 @@ def machine_from_keys(
     InputError, UsageError
         As for :func:`read_machine`.
     """
-    return machine_of_system(system_file_from(keys, path_or_name).fit(ranks or None))
+    return machine_of_system(system_file_from(keys, path_or_name).fit(ranks or None), tier)
 
 
 def read_execution(path: Path | str) -> Execution:

@@ -13,7 +13,7 @@ from nadi.estimate.described_systems import model_of_language_model
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Execution
 from nadi.estimate.machine_description import MachineDescription
-from nadi.estimate.plan_execution import check_offload, execution_of_plan
+from nadi.estimate.plan_execution import execution_of_plan, tier_of_offload
 from nadi.estimate.search_layouts import CHOICES, LAYOUT
 from nadi.estimate.stated_files import Described, StatedFiles
 from nadi.generate.llm.model_description import LanguageModel, language_model_from
@@ -86,8 +86,8 @@ def describe_step(
     stated = fields.get("sequence")
     described = _model(model, stated if isinstance(stated, int) else 0)  # else it is refused next
     _, checked = checked_plan(described.language_model, fields)
-    machine = read_machine(system, checked.world_size)
-    check_offload(offload)
+    offload, tier = tier_of_offload(offload)
+    machine = read_machine(system, checked.world_size, tier)
     if offload and not machine.mem2.GiB:
         raise UsageError(
             f"{system}: $.memory.remote.capacity", "there is no second memory tier to offload to",
@@ -112,11 +112,11 @@ def describe_sweep(
         execution = read_execution(str(plan))
         machine = read_machine(system, execution.num_procs)
         return _with_files(Described(_model(model), machine, execution), model, system)
-    check_offload(offload)
+    offload, tier = tier_of_offload(offload)
     sequence = int(fields.get("sequence", 0) or 0)
-    start = Described(_model(model, sequence), read_machine(system), _template(1, 1))
+    start = Described(_model(model, sequence), read_machine(system, tier=tier), _template(1, 1))
     fields[_OVERLAP] = overlap
-    found = _with_files(start, model, system, fields, offload)
+    found = _with_files(start, model, system, fields, (offload, tier))
     assert found.files is not None
     return found.files.describe(found)
 
@@ -132,7 +132,7 @@ def describe_search(
 
 def _with_files(
     described: Described, model: str | Path | LanguageModel, system: str | Path,
-    plan: dict[str, Any] | None = None, offload: Collection[str] = (),
+    plan: dict[str, Any] | None = None, to_tier: tuple[Collection[str], str] = ((), ""),
 ) -> Described:  # fmt: skip
     """Add what Nadi's own files state, and how all is described by it."""
     kinds: dict[str, type[msgspec.Struct]] = {
@@ -142,6 +142,8 @@ def _with_files(
     keys = {"model": language, "machine": read_machine_keys(system), "execution": plan}
     told = {owner: stated for owner, stated in keys.items() if stated is not None}
     tokens = described.model.seq_size
+
+    offload, tier = to_tier
 
     def anew(now: Described) -> Described:
         assert now.files is not None
@@ -158,7 +160,7 @@ def _with_files(
             _, checked = checked_plan(now.model.language_model, here)
         if "machine" in told:
             ranks = checked.world_size if checked else now.execution.num_procs
-            now = now._replace(machine=machine_from_keys(told["machine"], system, ranks))
+            now = now._replace(machine=machine_from_keys(told["machine"], system, ranks, tier))
         if checked is not None:
             execution = _execution(now.model, now.machine, checked, how, offload)
             now = now._replace(execution=execution)

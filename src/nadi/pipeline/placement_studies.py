@@ -26,6 +26,7 @@ from nadi.pipeline.placed_steps import (
     break_even,
     moved_alone,
     plain_step,
+    with_latency,
     with_room,
     with_sharing,
 )
@@ -54,8 +55,8 @@ class PlacementQuestion(NamedTuple):
         Rules, a file of them, or ``solver``; empty for what moves least, as the first tier has no
         room.
     bandwidths
-        Of the first lower tier, in bytes per ns: the first of them is what is simulated in full.
-        Empty for what the system has, or 64.
+        Of the first lower tier that rules name, in bytes per ns, for all of its ranks and whatever
+        is before it: the first of them is what is simulated in full. Empty for what the system has.
     capacities, memories
         Bytes of the lower tier, and of the first one; empty for what the system has, or any.
     sharings
@@ -63,7 +64,7 @@ class PlacementQuestion(NamedTuple):
     latencies
         Of the lower tier without load, in ns; empty for what the system has.
     tier
-        What the tier is otherwise; None for the system's.
+        Instead of those of the system; None for these, or one of 64 bytes per ns.
     buffers, distance
         Bytes of buffers in the first tier, and operations before a use that a load may begin; 0 for
         what usually is.
@@ -180,9 +181,14 @@ def _with_tiers(system: System, question: PlacementQuestion) -> System:
     """Return the system with the tier that is simulated in full."""
     if question.tier is not None or not system.tiers:
         tier = question.tier or second_tier(_GBPS)
-        if question.bandwidths:
-            tier = at_bandwidth(tier, question.bandwidths[0])
         system = msgspec.structs.replace(system, tiers=(tier,), memory_paths=())
+    system = _used_first(system, question.place)
+    if question.bandwidths:
+        first, *others = system.tiers
+        there = at_bandwidth(first, question.bandwidths[0])
+        system = msgspec.structs.replace(system, tiers=(there, *others))
+    if question.latencies:
+        system = with_latency(system, question.latencies[0])
     if not math.isfinite(system.tiers[0].read_bandwidth) or not system.tiers[0].read_bandwidth:
         raise UsageError(
             f"tier {system.tiers[0].name!r}", "it has no bandwidth",
@@ -195,6 +201,16 @@ def _with_tiers(system: System, question: PlacementQuestion) -> System:
     for ranks in question.sharings:  # what cannot be is told at once
         with_sharing(system, ranks)
     return with_sharing(with_room(system, memory, capacity), sharing)
+
+
+def _used_first(system: System, place: str) -> System:
+    """Return the system whose first lower tier is the first one that rules name: it is varied."""
+    placers = _placers(place).values() if place != _SOLVER else ()
+    rules = [rule for one in placers if isinstance(one, ByRules) for rule in one.rules]
+    known = {tier.name: tier for tier in system.tiers}
+    used = next((known[rule.tier] for rule in rules if rule.tier in known), system.tiers[0])
+    others = (tier for tier in system.tiers if tier is not used)
+    return msgspec.structs.replace(system, tiers=(used, *others))
 
 
 def _choices(

@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from nadi.estimate.execution import moved_tensors
+from nadi.estimate.search_layouts import SearchSpace
 from nadi.estimate.search_results import RankedExecution, SearchResult
-from nadi.estimate.single_estimate import Estimate
+from nadi.estimate.single_estimate import Estimate, hourly_price
 from nadi.report.estimate_words import PART_NAMES, TENSOR_NAMES
 from nadi.report.text_layout import make_table, print_table
 from nadi.report.tier_words import schedule_words, tier_words
@@ -54,6 +55,7 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
         "tier2_capacity": estimate.machine.mem2.capacity,
         "tokens_per_second": estimate.tokens_per_second,
         "price_per_hour": estimate.price_per_hour or None,
+        "price_per_step": estimate.price_per_step or None,
         "price_per_million_tokens": estimate.price_per_million_tokens or None,
         "currency": estimate.machine.currency if estimate.price_per_hour else None,
         "assumed": _assumed(estimate),
@@ -64,14 +66,16 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def describe_search(found: SearchResult) -> dict[str, Any]:
+def describe_search(found: SearchResult, space: SearchSpace) -> dict[str, Any]:
     """Compute the JSON output."""
+    prices = [_prices(one, space) for one in found.best]
     return {
         "executions": found.num_executions,
         "feasible": found.num_feasible,
         "lacking": found.lacking(),
         "best": [
-            one._asdict() | {"execution": msgspec.to_builtins(one.execution)} for one in found.best
+            one._asdict() | {"execution": msgspec.to_builtins(one.execution)} | price
+            for one, price in zip(found.best, prices, strict=True)
         ],
     }
 
@@ -91,6 +95,7 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
         currency = estimate.machine.currency
         console.print(Text(
             f"{estimate.price_per_hour:,.2f} {currency} an hour, "
+            f"{format_number(estimate.price_per_step)} {currency} a step, "
             f"{format_number(estimate.price_per_million_tokens)} {currency} a million tokens"
         ))  # fmt: skip
     if estimate.lacks:
@@ -144,7 +149,15 @@ def _memory_table(estimate: Estimate) -> Table:
     return table
 
 
-def print_search(found: SearchResult, console: Console) -> None:
+def _prices(one: RankedExecution, space: SearchSpace) -> dict[str, float]:
+    """Give the prices of a step and of a million tokens; nothing if the machine states none."""
+    hour = hourly_price(space.machine, one.execution)
+    tokens = one.execution.batch_size * space.model.seq_size
+    step = hour / 3600 * one.seconds
+    return {"price_per_step": step, "price_per_million_tokens": step / tokens * 1e6} if hour else {}
+
+
+def print_search(found: SearchResult, space: SearchSpace, console: Console) -> None:
     """Print the fastest executions, and what the others lack."""
     console.print(Text(
         f"{format_counted(found.num_executions, 'configuration')}, "
@@ -152,7 +165,7 @@ def print_search(found: SearchResult, console: Console) -> None:
     ))  # fmt: skip
     if found.best:
         console.print()
-        print_table(_best_table(found.best), console)
+        print_table(_best_table(found.best, space), console)
     lacking = found.lacking()
     if lacking:
         console.print()
@@ -162,9 +175,13 @@ def print_search(found: SearchResult, console: Console) -> None:
         print_table(table, console)
 
 
-def _best_table(best: tuple[RankedExecution, ...]) -> Table:
+def _best_table(best: tuple[RankedExecution, ...], space: SearchSpace) -> Table:
     columns = {"sequences/s": "right", "step": "right"} | dict.fromkeys(_SHORT.values(), "right")
     columns |= {"recompute": "left", "tensors": "left", "offload": "left", "tier 1": "right"}
+    currency = space.machine.currency
+    titles = [f"{currency} a step", f"{currency} a million tokens"]
+    if any(_prices(one, space) for one in best):
+        columns |= dict.fromkeys(titles, "right")
     table = make_table("Fastest", **columns)
     for one in best:
         e = one.execution
@@ -179,7 +196,7 @@ def _best_table(best: tuple[RankedExecution, ...]) -> Table:
             format_number(one.rate), _seconds(one.seconds),
             *(str(getattr(e, field)) for field in _SHORT),
             e.activation_recompute, " ".join(tensors), " ".join(moved_tensors(e)) or "-",
-            format_bytes(int(one.tier1_bytes)),
+            format_bytes(int(one.tier1_bytes)), *map(format_number, _prices(one, space).values()),
         )  # fmt: skip
     return table
 

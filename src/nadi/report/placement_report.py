@@ -18,6 +18,7 @@ from nadi.formats.csv_tables import csv_bytes
 from nadi.formats.files import check_writable, write_pieces
 from nadi.formats.whole_folders import whole_files
 from nadi.model.schema import TENSOR_ROLES
+from nadi.pipeline.placed_steps import PlacedStep
 from nadi.pipeline.placement_studies import PlacementStudy
 from nadi.report.text_layout import make_table, name_cell, print_table, to_json
 from nadi.report.tier_words import schedule_words, tier_words
@@ -45,6 +46,7 @@ def describe_placement(study: PlacementStudy) -> dict[str, Any]:
         "ranks": step.simulation.like.size, "system": step.system.name,
         "without_tiers_ns": plain.ns, "with_tiers_ns": step.ns,
         "ratio": step.ns / max(plain.ns, 1), "placement": study.how, "moves": step.moved,
+        "price_per_step": _price(step, step.ns, with_tier=step.is_placed) or None,
         "assumed": [tier_words(step.system.tiers[0]), *schedule_words(step.moved)],
         "in_place_interval_ns": [step.low, step.high] if step.high else None,
         "tiers": [_tier(use) for use in step.accounts.tiers],
@@ -89,6 +91,24 @@ def _sentence(study: PlacementStudy) -> str:
     if pays.pays_from <= 1:
         return "it costs less than 1 % from 1 GB/s a device on"
     return f"it costs less than 1 % from {_gbps(pays.pays_from)} a device; {there}"
+
+
+def _price(step: PlacedStep, ns: int, *, with_tier: bool) -> float:
+    """Give the price of a step; 0 if the system states none."""
+    system, lower = step.system, step.system.tiers[0]
+    ranks = system.network.num_ranks
+    share = lower.price_per_hour / (lower.shared_by or ranks) if with_tier else 0.0
+    hour = system.price_per_hour and system.price_per_hour + share
+    return hour * ranks * ns / 3.6e12
+
+
+def _price_lines(study: PlacementStudy) -> list[str]:
+    step, currency = study.chosen, study.chosen.system.currency
+    there = _price(step, step.ns, with_tier=step.is_placed)
+    without = _price(step, study.plain.ns, with_tier=False)
+    if not there:
+        return []
+    return [f"{there:.4g} {currency} a step, {without:.4g} if all tensors had room without tiers"]
 
 
 def _gbps(rate: float) -> str:
@@ -152,6 +172,8 @@ def print_placement(study: PlacementStudy, console: Console) -> None:
         )
     moved = ", ".join(step.moved) or "nothing"
     console.print(f"placement: {study.how}; in lower tiers: {moved}", markup=False)
+    for line in _price_lines(study):
+        console.print(line, markup=False)
     lines = (tier_words(lower), *schedule_words(step.moved), *_copies(study), *_no_room(study))
     for line in lines:
         console.print(line, markup=False)

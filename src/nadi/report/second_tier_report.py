@@ -79,6 +79,7 @@ def describe_studies(jobs: Sequence[StudiedJob]) -> list[dict[str, Any]]:
             "best": [[_columns(one) for one in row] for row in study.best],
             "pays_from_gbps": curve.pays_from, "enough_from_gbps": curve.enough_from,
             "rate_at_any_bandwidth": curve.limit,
+            "price_that_pays": study.price_that_pays,
             "curve": {"bandwidths_gbps": curve.bandwidths.tolist(), "rates": curve.rates.tolist()},
         })  # fmt: skip
     return found
@@ -93,7 +94,7 @@ def print_studies(jobs: Sequence[StudiedJob], console: Console) -> None:
     most = short_number(study.capacities[-1])
     columns = {"model": "left", "system": "left", "GPUs": "right", "without": "right"}
     columns |= {f"{short_number(one)} GB/s": "right" for one in study.bandwidths}
-    columns |= {"pays from": "right", "enough": "right"}
+    columns |= {"pays from": "right", "enough": "right", "pays below": "right"}
     table = make_table(f"{_RATE} by bandwidth, with tiers of {most} GiB", **columns)
     for job in jobs:
         without, curve = job.study.without, job.study.break_even
@@ -101,7 +102,7 @@ def print_studies(jobs: Sequence[StudiedJob], console: Console) -> None:
             job.model, job.system, format_count(job.ranks), _rate(without),
             *(_gain(one, without) for one in job.study.best[-1]),
             "possible" if without is None and curve.pays_from else _gbps(curve.pays_from),
-            _gbps(curve.enough_from),
+            _gbps(curve.enough_from), _price(job),
         )  # fmt: skip
     print_table(table, console)
     console.print()
@@ -144,6 +145,17 @@ def _gain(one: StudiedExecution | None, without: StudiedExecution | None) -> str
     gain = one.rate / without.rate - 1
     rate = format_number(one.rate)
     return f"{rate} {gain:+.1%}" if gain >= 0.0005 else f"{rate}  same"
+
+
+def _price(job: StudiedJob) -> str:
+    """Say which price of the fastest tier makes a token cost as much as without it."""
+    study = job.study
+    share = study.price_that_pays
+    if share is None:
+        return "any" if study.best[-1][-1] is not None else "-"
+    if study.price_per_hour:
+        return f"{share * study.price_per_hour:.3g} {study.currency}/h"
+    return f"{share:.1%} of a GPU"
 
 
 def _gbps(bandwidth: float | None) -> str:

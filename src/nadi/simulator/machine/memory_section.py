@@ -100,6 +100,7 @@ class TierPart(_Link, frozen=True, kw_only=True):
     shared_by: int | Literal["all"] | None = None
     devices: int = 1
     path: str = ""
+    hour: float = 0.0
     switch: PortPart | None = None
     loaded: CurvePart | None = None
 
@@ -249,6 +250,10 @@ def _tier(part: TierPart, where: _Where) -> MemoryTier:
     if duplex and loaded:
         where.refuse("duplex", "the curve says what reads and writes together reach",
                      "leave out duplex or loaded")  # fmt: skip
+    if not 0 <= part.hour < float("inf"):
+        where.refuse(
+            "hour", f"{part.hour:g} is no price", "state that of an hour of one such memory"
+        )
     shared_by = part.shared_by
     if shared_by is None:
         shared_by = "all" if part.kind == "cxl-pool" else 1
@@ -274,6 +279,7 @@ def _tier(part: TierPart, where: _Where) -> MemoryTier:
         port_read_bandwidth=port_read,
         port_write_bandwidth=port_write,
         path=part.path,
+        price_per_hour=part.hour,
     )
 
 

@@ -89,6 +89,8 @@ class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         Of a port; 0 for no limit.
     path
         The name of the path over which it is reached; empty if nothing else takes that way.
+    price_per_hour
+        Of one such memory, in the currency of the system; 0 if unknown.
     """
 
     name: str
@@ -105,6 +107,7 @@ class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     port_read_bandwidth: _NotNegative = 0.0
     port_write_bandwidth: _NotNegative = 0.0
     path: str = ""
+    price_per_hour: _NotNegative = 0.0
 
 
 def second_tier(

@@ -1,0 +1,208 @@
+"""One question, one answer: what commands say of one plan on one system.
+
+Drawn are plans of dense models, models with experts and recommendation models; training, prefill
+and decode; without a tier, and with each kind of tensors in one of a drawn bandwidth. Of each plan,
+on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the generated job
+(``nadi generate``, ``nadi simulate``), the study of a tier (``nadi cxl --model``) and the placement
+in it (``nadi cxl --trace``) have to agree within 3 %: all four with a tier, and without one the
+first two. What a command does not know of a plan, such as an estimate of decoding, has no answer,
+and counts as one that differs. Of each shipped system ``nadi estimate --check`` has to be within
+5 %.
+
+    python verification/one_answer.py [PART ...]
+
+Parts are the kinds of plans (``dense-training``, ``dense-training-tier``, ``experts-prefill`` ...)
+and ``check``.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+from _report import Checks, Tally
+
+import nadi
+from nadi.estimate import estimate, execution_of_plan, search_space, study_second_tier
+from nadi.load import shipped_systems
+from nadi.pipeline import describe_step, network_job, plain_step
+from nadi.pipeline.estimate_checks import check_estimate
+from nadi.placement import ByRules, parse_rules
+from nadi.simulator import second_tier
+
+NEAR, CHECKED = 0.03, 0.05
+DRAWN = 40
+SEED = 20261124
+MODELS = {
+    "dense": ("llama3-8b", "llama2-13b", "gpt3-6.7b", "qwen3-8b"),
+    "experts": ("mixtral-8x7b", "qwen3-30b-a3b"),
+    "dlrm": ("dlrm-kaggle", "dlrm-dcnv2"),
+}
+KINDS = [
+    ("dense", "training", ""), ("dense", "training", "optimizer"),
+    ("dense", "training", "activations"), ("dense", "training", "weights"),
+    ("dense", "prefill", ""), ("dense", "prefill", "weights"), ("dense", "decode", ""),
+    ("experts", "training", ""), ("experts", "training", "optimizer"), ("dlrm", "training", ""),
+]  # fmt: skip
+
+
+class Drawn(NamedTuple):
+    """A plan on a system."""
+
+    family: str
+    phase: str
+    placed: str  # what lives in the tier; empty without one
+    model: str
+    system: str
+    plan: dict[str, Any]
+    gbps: float
+
+    @property
+    def kind(self) -> str:
+        """What it is called among the parts."""
+        return "-".join(filter(None, (self.family, self.phase, self.placed)))
+
+
+def fits(system: str, ranks: int) -> bool:
+    """Tell whether a system has so many ranks."""
+    try:
+        nadi.load_system(system, ranks)
+    except nadi.NadiError:
+        return False
+    return True
+
+
+def draw() -> Iterator[Drawn]:
+    """Draw plans that fit the node of their system."""
+    chance = random.Random(SEED)
+    systems = list(shipped_systems())
+    for number in range(DRAWN):
+        family, phase, placed = KINDS[number % len(KINDS)]
+        system = systems[number * 7 % len(systems)]
+        ranks = chance.choice([size for size in (1, 2, 4, 8) if fits(system, size)])
+        model = chance.choice(MODELS[family])
+        if family == "dlrm":
+            plan: dict[str, Any] = {"ranks": ranks, "batch": 2048 * ranks}
+        else:
+            tp = chance.choice([size for size in (1, 2, 4, 8) if size <= ranks])
+            plan = {"tp": tp, "dp": ranks // tp, "sequence": 2048}
+            if family == "experts":
+                plan |= {"tp": 1, "dp": ranks, "ep": ranks}
+            plan["global_batch"] = plan["dp"] * chance.choice((2, 4))
+            plan["inference"] = "" if phase == "training" else phase
+        gbps = float(chance.choice((32, 64, 128, 256)))
+        yield Drawn(family, phase, placed, model, system, plan, gbps)
+
+
+def answers(drawn: Drawn) -> dict[str, float | None]:
+    """Give the seconds of a step by command; None where it has no answer."""
+    is_network = drawn.family == "dlrm"
+    make = network_job if is_network else nadi.llm_job
+    job = make(drawn.model, **drawn.plan)
+    system = nadi.load_system(drawn.system, len(job.traces))
+    found: dict[str, float | None] = {"estimate": None}
+    if not drawn.placed:
+        found["simulate"] = nadi.simulate(job, system).makespan / 1e9
+        if not is_network:
+            found["estimate"] = _estimated(drawn)
+        return found
+    tier = second_tier(drawn.gbps, 1 << 50)
+    plain = plain_step(job, system)
+    there = msgspec.structs.replace(plain.system, tiers=(tier,))
+    staging = plain.staging(there)
+    where = plain.chosen(ByRules(parse_rules(f"{drawn.placed}=cxl")), there, staging)
+    found["cxl --trace"] = plain.placed(where, there, staging).ns / 1e9
+    found |= _with_tier(drawn, there, tier)
+    return found
+
+
+def _estimated(drawn: Drawn) -> float | None:
+    try:
+        step = describe_step(drawn.model, drawn.system, drawn.plan)
+        return estimate(step.model, step.machine, step.execution).seconds
+    except nadi.NadiError:
+        return None
+
+
+def _with_tier(drawn: Drawn, system: Any, tier: Any) -> dict[str, float | None]:
+    """Estimate with a tier, and study the space that has this execution alone."""
+    none: dict[str, float | None] = {"estimate": None, "cxl --model": None}
+    try:
+        step = describe_step(drawn.model, drawn.system, drawn.plan)
+        machine = nadi.estimate.machine_of_system(system)
+        assert step.plan is not None
+        how = execution_of_plan(
+            step.plan, machine, has_experts=step.model.language_model.moe is not None,
+            offload=[drawn.placed],
+        )  # fmt: skip
+        seconds = estimate(step.model, machine, how).seconds
+    except nadi.NadiError:
+        return none
+    values = msgspec.to_builtins(how)
+    sizes = {"num_procs": values.pop("num_procs"), "batch_size": values.pop("batch_size")}
+    wide = msgspec.structs.replace(machine, mem1=msgspec.structs.replace(machine.mem1, GiB=1e6))
+    try:
+        space = search_space(
+            step.model, wide, sizes["num_procs"], sizes["batch_size"],
+            {name: [value] for name, value in values.items()},
+        )  # fmt: skip
+        best = study_second_tier(space, [drawn.gbps], [1 << 30], tier).best[0][0]
+    except nadi.NadiError:
+        best = None
+    return {"estimate": seconds, "cxl --model": best.seconds if best else None}
+
+
+def checked_systems(checks: Checks) -> None:
+    """Check an estimate of each system."""
+    tally = Tally()
+    for name in shipped_systems():
+        tp = max(size for size in (1, 2, 4, 8) if fits(name, size))
+        try:
+            step = describe_step("llama3-8b", name, {"tp": tp, "global_batch": 8, "sequence": 4096})
+            found = estimate(step.model, step.machine, step.execution)
+        except nadi.NadiError as error:
+            tally.add(detail=f"{name}: no estimate, {error}")
+            continue
+        done = check_estimate(step, name, found, "llama3-8b")
+        gap = found.seconds / done.simulated - 1
+        print(f"       {name}, tp {tp}: {gap:+.2%}")
+        tally.add(exact=abs(gap) <= CHECKED, detail=f"{name}: {gap:+.2%}")
+    checks.add_tally("estimate --check of each system within 5 %", tally)
+
+
+def main() -> None:
+    asked = set(sys.argv[1:])
+    checks = Checks()
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    spreads: dict[str, list[float]] = defaultdict(list)
+    for drawn in draw():
+        if asked and drawn.kind not in asked:
+            continue
+        found = answers(drawn)
+        known = [seconds for seconds in found.values() if seconds is not None]
+        gap = max(known) / min(known) - 1
+        told = ", ".join(
+            f"{name} {'none' if seconds is None else f'{seconds:.4f} s'}"
+            for name, seconds in found.items()
+        )
+        line = f"{drawn.model} on {drawn.system} {drawn.plan}, {drawn.gbps:g} GB/s: {told}"
+        print(f"       {drawn.kind}: {gap:.2%} {line}")
+        whole = len(known) == len(found)
+        tallies[drawn.kind].add(exact=whole and gap <= NEAR, detail=line)
+        if whole:
+            spreads[drawn.kind].append(gap)
+    for kind, tally in sorted(tallies.items()):
+        gaps = sorted(spreads[kind])
+        told = f"median {gaps[len(gaps) // 2]:.2%}, largest {gaps[-1]:.2%}" if gaps else "no answer"
+        checks.add_tally(f"{kind}, {told}", tally)
+    if not asked or "check" in asked:
+        checked_systems(checks)
+    checks.finish()
+
+
+if __name__ == "__main__":
+    main()
