@@ -268,7 +268,7 @@ def _key_axis(
     ):
         raise UsageError(
             Parameter("sweep", name), "nothing that is estimated uses it",
-            "vary another field, or name the tier: --offload optimizer=cxl",
+            ["vary another field, or name the tier: ", Parameter("offload", "optimizer=cxl")],
         )  # fmt: skip
     return axis
 

@@ -24,9 +24,10 @@ from nadi.model.arrays import Floats
 __all__ = ["Inference", "OffloadMachine", "block_costs", "inference_of_model"]
 
 _MOST_TOKENS = 1 << 24  # beyond, numbers of a solver are too large for each other
-_Rate = Annotated[float, Meta(gt=0)]
-_Size = Annotated[float, Meta(ge=0)]
-_Share = Annotated[float, Meta(gt=0)]
+# bounds beyond which products of numbers in a file would be infinite
+_Rate = Annotated[float, Meta(ge=1, le=1e30)]
+_Size = Annotated[float, Meta(ge=0, le=1e30)]
+_Share = Annotated[float, Meta(ge=1e-6, le=1000)]
 
 NUM_COLUMNS = 10
 """Of a block's program: eight shares, and the times of a layer in both phases."""
