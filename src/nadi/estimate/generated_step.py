@@ -18,7 +18,7 @@ from nadi.estimate.generated_blocks import GeneratedCosts
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.memory_tiers_use import MemoryUse, TensorBytes, memory_use
 from nadi.estimate.nested_collectives import RankGroup, message_seconds
-from nadi.estimate.offload_times import offload_beside
+from nadi.estimate.offload_times import late_end, offload_beside
 from nadi.estimate.step_costs import StepCosts, StepTimes
 from nadi.estimate.step_ends import PartEnds, StepEnds
 from nadi.estimate.step_shape import StepShape, shape_of
@@ -60,8 +60,15 @@ def generated_step(
     layers = shape.blocks
     fewer = np.where(shape.missing > 0, layers - 1, layers)  # of the last stage
     states = _STATE * _most("share", shape, fewer, ends)
-    update, exposed, rate = _streamed(machine, executions, states, ends)
-    offload = offload_beside(machine, executions, block, rate)
+    element = block.weights / np.maximum(ends.layer.weight, 1)
+    weights = _most("weight", shape, fewer, ends) * element * executions.weight_offload
+    update, exposed, rate = _streamed(machine, executions, (states, weights), ends)
+    offload = offload_beside(
+        machine, executions, block, rate, _moved_layers(executions, shape, training)
+    )
+    head = costs.last.seconds + late_end(
+        machine, executions, costs.last.seconds, ends.last.weight * element
+    )
     work = (
         block.forward.time + block.activation.time + block.again.time
         + block.forward_exchange[0].exposed + block.backward_exchange[0].exposed
@@ -73,8 +80,8 @@ def generated_step(
         executions.pipeline_par_net,
     )  # fmt: skip
     stages = _Stages(
-        layers * work + costs.first.seconds + np.where(alone, costs.last.seconds, 0.0),
-        layers * work, fewer * work + costs.last.seconds,
+        layers * work + costs.first.seconds + np.where(alone, head, 0.0),
+        layers * work, fewer * work + head,
         message_seconds(machine, block.boundary, group),
     )  # fmt: skip
     slowest, transfers, bubble = _pipeline(shape, stages, training)
@@ -194,17 +201,34 @@ def _before_update(shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
     return seconds
 
 
+def _moved_layers(executions: Executions, shape: StepShape, training: Floats) -> Floats:
+    """Give the share of a stage's layers that move in a pass.
+
+    The layer with which the forward ends is where the backward begins, so it stays; so does the
+    one with which the backward ends. Activations stay only where the same micro-batch turns.
+    """
+    stays = training & ((shape.stages == 1) | (executions.activations_offload == 0))
+    return np.where(stays, 1.0 - 1.0 / shape.blocks, 1.0)
+
+
 def _streamed(
-    machine: MachineDescription, executions: Executions, states: Floats, ends: StepEnds
-) -> tuple[Floats, Floats, Floats]:
-    """Give the seconds of the update, by which its moves extend it, and what rate hides them."""
+    machine: MachineDescription, executions: Executions, moves: tuple[Floats, Floats],
+    ends: StepEnds,
+) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+    """Give the seconds of the update, by which its moves extend it, and what rate hides them.
+
+    ``moves`` are the bytes of the states, and of the weights that it writes to the second tier:
+    they go with the states, or else once it is done.
+    """
+    states, weights = moves
     update: Floats = ends.update + states / _STATE * ends.update_each
     none, tier, moved = np.zeros(1), machine.mem2, executions.optimizer_offload == 1
     load = tier.moving_time(states, none, executions.num_procs)
-    store = tier.moving_time(none, states, executions.num_procs)
+    store = tier.moving_time(none, states + weights, executions.num_procs)
+    alone = tier.moving_time(none, weights, executions.num_procs)
     all_of_it = streamed_seconds(states, load, update, store, duplex=tier.duplex)
     rate = states * (1.0 if tier.duplex else 2.0) / np.maximum(update, 1e-30)
-    exposed = np.where(moved & (executions.training == 1), all_of_it - update, 0.0)
+    exposed = np.where(moved, all_of_it - update, alone) * (executions.training == 1)
     return update, exposed, rate
 
 

@@ -15,7 +15,7 @@ from nadi.estimate.execution import Executions
 from nadi.estimate.machine_description import MachineDescription
 from nadi.model.arrays import Floats
 
-__all__ = ["BlockTimes", "OffloadTimes", "offload_beside", "offload_times"]
+__all__ = ["BlockTimes", "OffloadTimes", "late_end", "offload_beside", "offload_times"]
 
 
 class BlockTimes(NamedTuple):
@@ -72,14 +72,15 @@ def offload_times(
 
 
 def offload_beside(
-    machine: MachineDescription, executions: Executions, block: BlockCosts, update: Floats
-) -> OffloadTimes:
+    machine: MachineDescription, executions: Executions, block: BlockCosts, update: Floats,
+    share: Floats,
+) -> OffloadTimes:  # fmt: skip
     """Work out by how much offloading extends a block, beside whose work tensors move.
 
     What moves goes through the memory of the processor, too: a block takes as long as its own work,
     as its moves to and from the second tier, or as its memory accesses and its moves together take
     in the first tier. ``update`` is the bandwidth that hides the moves of the optimizer's state,
-    which have their time at the end of a step.
+    which have their time at the end of a step. ``share`` of the blocks of a pass move.
     """
     training = executions.training == 1
     keeps = np.where(
@@ -95,7 +96,7 @@ def offload_beside(
     moved = weights + activations
     accessed = block.activation.memory_time + block.weight.memory_time + block.again.memory_time
     late = [
-        _beside(machine, executions, one, moved, read)
+        share * _beside(machine, executions, one, moved, read)
         for one, moved, read in (
             ((forward, block.forward.memory_time), moved, weights),
             ((backward, accessed), moved * training, moved * training),
@@ -108,6 +109,17 @@ def offload_beside(
         update * training,
         np.maximum(hidden, update * training * executions.optimizer_offload),
     )  # fmt: skip
+
+
+def late_end(
+    machine: MachineDescription, executions: Executions, seconds: Floats, weights: Floats
+) -> Floats:
+    """Give by how much loading its weights once extends the head of a micro-batch.
+
+    Its backward follows its forward. Of the embedding, what is looked up is little.
+    """
+    moved = weights * executions.weight_offload
+    return _beside(machine, executions, (seconds, np.zeros(1)), moved, moved)
 
 
 def _beside(
