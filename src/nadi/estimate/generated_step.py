@@ -59,10 +59,9 @@ def generated_step(
     optimizer = _optimizer(block, ends)
     layers = shape.blocks
     fewer = np.where(shape.missing > 0, layers - 1, layers)  # of the last stage
-    states = _STATE * _most("share", shape, fewer, ends)
     element = block.weights / np.maximum(ends.layer.weight, 1)
-    weights = _most("weight", shape, fewer, ends) * element * executions.weight_offload
-    update, exposed, rate = _streamed(machine, executions, (states, weights), ends)
+    moves = _moves_of_update(executions, shape, fewer, element, ends)
+    update, exposed, rate = _streamed(machine, executions, moves, _gathered(shape, ends), ends)
     offload = offload_beside(
         machine, executions, block, rate, _moved_layers(executions, shape, training)
     )
@@ -176,14 +175,20 @@ def _reduction(
         late(layer.reduce, first.reduce, last.reduce),
         late(layer.reduce_experts, first.reduce_experts, last.reduce_experts),
     )
-    gathered = shape.blocks * layer.gather + np.where(
-        alone, first.gather + last.gather, np.maximum(first.gather, last.gather)
-    )
+    gathered = _gathered(shape, ends)
     whole = shape.blocks * (layer.reduce + layer.reduce_experts) + first.reduce + gathered
     none = np.zeros(1)
     reduces = (executions.data_par > 1) & (executions.training == 1)
     size = np.where(reduces, layer.weight * _GRADIENT, 0.0)
     return DataParallel(size, whole, exposed + gathered, none, none)
+
+
+def _gathered(shape: StepShape, ends: StepEnds) -> Floats:
+    """Give the seconds of gathering sharded weights."""
+    first, last = ends.first.gather, ends.last.gather
+    both = np.where(shape.stages == 1, first + last, np.maximum(first, last))
+    found: Floats = shape.blocks * ends.layer.gather + both
+    return found
 
 
 def _most(name: str, shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
@@ -211,25 +216,44 @@ def _moved_layers(executions: Executions, shape: StepShape, training: Floats) ->
     return np.where(stays, 1.0 - 1.0 / shape.blocks, 1.0)
 
 
+class _UpdateMoves(NamedTuple):
+    """Bytes of the states, and of what an update writes to the second tier."""
+
+    states: Floats
+    own: Floats  # of weights that a rank updates itself
+    whole: Floats  # of all of its weights, where they are gathered
+
+
+def _moves_of_update(
+    executions: Executions, shape: StepShape, fewer: Floats, element: Floats, ends: StepEnds
+) -> _UpdateMoves:
+    share = _most("share", shape, fewer, ends)
+    away = element * executions.weight_offload
+    whole = _most("weight", shape, fewer, ends) * away
+    return _UpdateMoves(_STATE * share, share * away, whole)
+
+
 def _streamed(
-    machine: MachineDescription, executions: Executions, moves: tuple[Floats, Floats],
+    machine: MachineDescription, executions: Executions, moves: _UpdateMoves, gathered: Floats,
     ends: StepEnds,
 ) -> tuple[Floats, Floats, Floats]:  # fmt: skip
     """Give the seconds of the update, by which its moves extend it, and what rate hides them.
 
-    ``moves`` are the bytes of the states, and of the weights that it writes to the second tier:
-    they go with the states, or else once it is done.
+    Weights are stored with the states, or else once the update is done. Where they are gathered
+    then, a layer is loaded and another one is stored meanwhile.
     """
-    states, weights = moves
+    states, own, whole = moves
     update: Floats = ends.update + states / _STATE * ends.update_each
     none, tier, moved = np.zeros(1), machine.mem2, executions.optimizer_offload == 1
     load = tier.moving_time(states, none, executions.num_procs)
-    store = tier.moving_time(none, states + weights, executions.num_procs)
-    alone = tier.moving_time(none, weights, executions.num_procs)
+    store = tier.moving_time(none, states + own, executions.num_procs)
+    after = tier.moving_time(none, own, executions.num_procs)
+    around = tier.moving_time(own, whole, executions.num_procs)
     all_of_it = streamed_seconds(states, load, update, store, duplex=tier.duplex)
     rate = states * (1.0 if tier.duplex else 2.0) / np.maximum(update, 1e-30)
-    exposed = np.where(moved, all_of_it - update, alone) * (executions.training == 1)
-    return update, exposed, rate
+    exposed = np.where(moved, all_of_it - update, after)
+    exposed = exposed + np.where(gathered > 0, np.maximum(around - gathered, 0.0), 0.0)
+    return update, np.where(executions.training == 1, exposed, 0.0), rate
 
 
 def _optimizer(block: BlockCosts, ends: StepEnds) -> OptimizerCosts:
