@@ -181,7 +181,6 @@ def test_a_shared_tier_is_slower_and_smaller() -> None:
 
 
 REFUSED: list[tuple[str, str, dict[str, Any], str, str]] = [
-    ("llama3-8b", "tpu-v4", {"tp": 4}, "tpu-v4: $.compute.device", "compute.efficiency"),
     ("llama3-8b", "dgx-h100", {"tp": 3}, "tp", "one of 1, 2, 4, 8"),
     ("llama3-8b", "dgx-h100", {"tp": 8, "dp": 5}, "global_batch", "5 or 10 would fit"),
     ("llama3-8b", "dgx-h100", {"zero": 3, "dp": 8}, "zero", "0 or 1"),

@@ -59,14 +59,11 @@ def generated_step(
     optimizer = _optimizer(block, ends)
     layers = shape.blocks
     fewer = np.where(shape.missing > 0, layers - 1, layers)  # of the last stage
-    element = block.weights / np.maximum(ends.layer.weight, 1)
-    moves = _moves_of_update(executions, shape, fewer, element, ends)
+    moves = _moves_of_update(executions, shape, fewer, block, ends)
     update, exposed, rate = _streamed(machine, executions, moves, _gathered(shape, ends), ends)
-    offload = offload_beside(
-        machine, executions, block, rate, _moved_layers(executions, shape, training)
-    )
+    offload = offload_beside(machine, executions, block, rate, _moved_layers(executions, shape))
     head = costs.last.seconds + late_end(
-        machine, executions, costs.last.seconds, ends.last.weight * element
+        machine, executions, block, costs.last.seconds, ends.last.weight * _element(block, ends)
     )
     work = (
         block.forward.time + block.activation.time + block.again.time
@@ -206,14 +203,20 @@ def _before_update(shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
     return seconds
 
 
-def _moved_layers(executions: Executions, shape: StepShape, training: Floats) -> Floats:
+def _moved_layers(executions: Executions, shape: StepShape) -> Floats:
     """Give the share of a stage's layers that move in a pass.
 
     The layer with which the forward ends is where the backward begins, so it stays; so does the
     one with which the backward ends. Activations stay only where the same micro-batch turns.
     """
+    training = executions.training == 1
     stays = training & ((shape.stages == 1) | (executions.activations_offload == 0))
     return np.where(stays, 1.0 - 1.0 / shape.blocks, 1.0)
+
+
+def _element(block: BlockCosts, ends: StepEnds) -> Floats:
+    """Give the bytes of a weight."""
+    return block.weights / np.maximum(ends.layer.weight, 1)
 
 
 class _UpdateMoves(NamedTuple):
@@ -225,10 +228,10 @@ class _UpdateMoves(NamedTuple):
 
 
 def _moves_of_update(
-    executions: Executions, shape: StepShape, fewer: Floats, element: Floats, ends: StepEnds
+    executions: Executions, shape: StepShape, fewer: Floats, block: BlockCosts, ends: StepEnds
 ) -> _UpdateMoves:
     share = _most("share", shape, fewer, ends)
-    away = element * executions.weight_offload
+    away = _element(block, ends) * executions.weight_offload
     whole = _most("weight", shape, fewer, ends) * away
     return _UpdateMoves(_STATE * share, share * away, whole)
 
@@ -278,7 +281,7 @@ def _memory(
     use = memory_use(executions, shape, costs.block, optimizer, gradients_move=False)
     moves = executions.optimizer_offload == 1
     alone = shape.stages == 1
-    element = costs.block.weights / np.maximum(ends.layer.weight, 1)
+    element = _element(costs.block, ends)
 
     def with_end(use: MemoryUse, end: PartEnds, kept: Floats) -> MemoryUse:
         states, none = end.share * _STATE * trained, np.zeros(1)

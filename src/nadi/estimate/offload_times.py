@@ -18,6 +18,9 @@ from nadi.model.arrays import Floats
 __all__ = ["BlockTimes", "OffloadTimes", "late_end", "offload_beside", "offload_times"]
 
 
+_BLOCKS_AHEAD = 2.0  # a load begins at most some 32 operations before its use
+
+
 class BlockTimes(NamedTuple):
     """Seconds of a base block and microbatch, and bytes that it could offload."""
 
@@ -96,10 +99,10 @@ def offload_beside(
     moved = weights + activations
     accessed = block.activation.memory_time + block.weight.memory_time + block.again.memory_time
     late = [
-        share * _beside(machine, executions, one, moved, read)
+        _beside(machine, executions, one, moved, read)
         for one, moved, read in (
-            ((forward, block.forward.memory_time), moved, weights),
-            ((backward, accessed), moved * training, moved * training),
+            ((forward, block.forward.memory_time), share * moved, share * weights),
+            ((backward, accessed), share * moved * training, share * moved * training),
         )
     ]
     hidden = np.maximum(_rate(moved, forward), _rate(moved * training, backward))
@@ -112,14 +115,19 @@ def offload_beside(
 
 
 def late_end(
-    machine: MachineDescription, executions: Executions, seconds: Floats, weights: Floats
-) -> Floats:
+    machine: MachineDescription, executions: Executions, block: BlockCosts, seconds: Floats,
+    weights: Floats,
+) -> Floats:  # fmt: skip
     """Give by how much loading its weights once extends the head of a micro-batch.
 
-    Its backward follows its forward. Of the embedding, what is looked up is little.
+    Its backward follows its forward. The load begins beside the blocks before, while the link is
+    free. Of the embedding, what is looked up is little.
     """
     moved = weights * executions.weight_offload
-    return _beside(machine, executions, (seconds, np.zeros(1)), moved, moved)
+    forward = block.forward.time + block.forward_exchange[0].exposed
+    of_block = machine.mem2.moving_time(block.weights, np.zeros(1), executions.num_procs)
+    free = _BLOCKS_AHEAD * np.maximum(forward - of_block, 0.0)
+    return _beside(machine, executions, (seconds + free, np.zeros(1)), moved, moved)
 
 
 def _beside(
