@@ -190,10 +190,7 @@ def slower(checks: Checks) -> None:
             checks.add_many(f"{name}: no step longer by {what}", sum(falls), len(falls))
 
 
-_EDGES = (
-    "the backward of the last layers follows at once, so their activations stay; an estimate moves "
-    "those of all layers alike"
-)
+_EDGES = "activations are stored beside the backward, too, and those of the last layers stay"
 
 
 def offload(checks: Checks) -> None:
