@@ -190,14 +190,7 @@ def slower(checks: Checks) -> None:
             checks.add_many(f"{name}: no step longer by {what}", sum(falls), len(falls))
 
 
-_EDGES = (
-    "the backward of the last layers follows at once, so their activations stay; an estimate moves "
-    "those of all layers alike"
-)
-_AT_ONCE = (
-    "the first weights are loaded when the step begins and those that were updated stored when it "
-    "ends, with nothing beside; an estimate has neither"
-)
+_EDGES = "activations are stored beside the backward, too, and those of the last layers stay"
 
 
 def offload(checks: Checks) -> None:
@@ -242,8 +235,6 @@ def _count(
         tally.add(exact=True)
     elif role == "activations" and ratio < estimated <= ratio + 0.1 * whole:
         tally.add(rule=_EDGES)
-    elif role == "weights" and estimated < ratio <= estimated + 0.5 * whole:
-        tally.add(rule=_AT_ONCE)
     else:
         tally.add(detail=text)
 

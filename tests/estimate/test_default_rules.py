@@ -11,11 +11,20 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.estimate import CALCULON, DEFAULT, columns_of, estimate, evaluate, machine_of_system
+from nadi.estimate import (
+    CALCULON,
+    DEFAULT,
+    columns_of,
+    estimate,
+    evaluate,
+    execution_of_plan,
+    machine_of_system,
+)
 from nadi.estimate.nested_collectives import RankGroup, collective_seconds, message_seconds
-from nadi.pipeline import describe_step
+from nadi.pipeline import describe_step, plain_step
 from nadi.pipeline.estimate_checks import check_estimate
-from nadi.simulator import collective_time
+from nadi.placement import ByRules, parse_rules
+from nadi.simulator import collective_time, second_tier
 from nadi.simulator.communication_times import message_time
 from nadi.simulator.machine.loaded_latency import (
     LoadedLatency,
@@ -181,7 +190,6 @@ def test_a_shared_tier_is_slower_and_smaller() -> None:
 
 
 REFUSED: list[tuple[str, str, dict[str, Any], str, str]] = [
-    ("llama3-8b", "tpu-v4", {"tp": 4}, "tpu-v4: $.compute.device", "compute.efficiency"),
     ("llama3-8b", "dgx-h100", {"tp": 3}, "tp", "one of 1, 2, 4, 8"),
     ("llama3-8b", "dgx-h100", {"tp": 8, "dp": 5}, "global_batch", "5 or 10 would fit"),
     ("llama3-8b", "dgx-h100", {"zero": 3, "dp": 8}, "zero", "0 or 1"),
@@ -224,3 +232,20 @@ def test_rules_of_calculon_refuse_what_it_does_not_have() -> None:
         with pytest.raises(nadi.NadiError) as caught:
             estimate(*step[:3], CALCULON)
         assert caught.value.where == f"execution, {reason}"
+
+
+@pytest.mark.parametrize("offload", ["weights", "optimizer"])
+@pytest.mark.parametrize("system", ["tpu-v4", "dgx-h100"])
+def test_estimates_and_simulations_of_a_placed_step_agree(system: str, offload: str) -> None:
+    plan = {"tp": 2, "dp": 2, "sequence": 2048, "global_batch": 8}
+    step = describe_step("gpt3-6.7b", system, plan)
+    plain = plain_step(nadi.llm_job("gpt3-6.7b", **plan), nadi.load_system(system, 4))
+    there = msgspec.structs.replace(plain.system, tiers=(second_tier(64.0, 1 << 50),))
+    staging = plain.staging(there)
+    where = plain.chosen(ByRules(parse_rules(f"{offload}=cxl")), there, staging)
+    simulated = plain.placed(where, there, staging).ns / 1e9
+    with_tier = machine_of_system(there)
+    assert step.plan is not None
+    how = execution_of_plan(step.plan, with_tier, offload=[offload])
+    assert estimate(step.model, with_tier, how).seconds == pytest.approx(simulated, rel=0.03)
+    assert simulated >= plain.ns / 1e9

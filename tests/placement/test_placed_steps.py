@@ -205,3 +205,19 @@ def test_a_part_is_loaded_while_another_is_stored() -> None:
     assert exposed[False, 2 << 30] == pytest.approx(2 * one_way, rel=0.06)
     for duplex in (True, False):  # more buffers read further ahead
         assert exposed[duplex, 8 << 30] <= exposed[duplex, 2 << 30] * 1.001
+
+
+def test_a_step_loads_weights_where_passes_turn_once_and_stores_what_it_updates() -> None:
+    plan = {"sequence": 512, "global_batch": 1}
+    plain = plain_step(nadi.llm_job("gpt3-125m", **plan), nadi.load_system("dgx-h100", 1))
+    there = msgspec.structs.replace(plain.system, tiers=(second_tier(64.0, _LARGE),))
+    staging = plain.staging(there)
+    where = plain.chosen(ByRules(parse_rules("weights=cxl")), there, staging)
+    (moves,) = plain.placed(where, there, staging).placed.moves
+    table = plain.tensors.traces[0].table
+    weights = int(table.filter(table["role"].cast(str) == "weights")["bytes"].sum())
+    moved = moves.bytes.sum(axis=1)
+    # the update has copies of all weights, so it writes each and reads none
+    assert moved[moves.is_store].sum() == weights
+    # a forward and a backward; the layers between both stay, and few rows of tables are looked up
+    assert weights <= moved[~moves.is_store].sum() < 2 * weights

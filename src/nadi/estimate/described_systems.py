@@ -89,8 +89,8 @@ def machine_of_system(system: System, tier: str = "") -> MachineDescription:
     Raises
     ------
     UsageError
-        If it states no peak, no bandwidth or no capacity of memory, names no device that prices
-        kernels, or has no such tier.
+        If it states no peak, no bandwidth or no capacity of memory, has rules of
+        another program, or no such tier.
     """
     compute = system.compute
     stated = {
@@ -103,11 +103,9 @@ def machine_of_system(system: System, tier: str = "") -> MachineDescription:
             what = "it is missing, and an estimate needs it"
             raise UsageError(f"{system.name}: {path}", what, f"state it, such as {example}")
     device = compute.device
-    if device is None or (device.is_plain and device.roofline.compute == 1.0):
+    if device is None:
         raise UsageError(
-            f"{system.name}: $.compute.device", "nothing says what kernels reach of the peak",
-            'name a device, such as device = "h100", or state compute.efficiency and '
-            "memory.efficiency",
+            f"{system.name}: $.compat", "its rules price no computations", "leave it out",
         )  # fmt: skip
     return MachineDescription(
         matrix=_engines(device, is_matrix=True),

@@ -18,7 +18,7 @@ from nadi.estimate.generated_blocks import GeneratedCosts
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.memory_tiers_use import MemoryUse, TensorBytes, memory_use
 from nadi.estimate.nested_collectives import RankGroup, message_seconds
-from nadi.estimate.offload_times import offload_beside
+from nadi.estimate.offload_times import late_end, offload_beside
 from nadi.estimate.step_costs import StepCosts, StepTimes
 from nadi.estimate.step_ends import PartEnds, StepEnds
 from nadi.estimate.step_shape import StepShape, shape_of
@@ -59,9 +59,12 @@ def generated_step(
     optimizer = _optimizer(block, ends)
     layers = shape.blocks
     fewer = np.where(shape.missing > 0, layers - 1, layers)  # of the last stage
-    states = _STATE * _most("share", shape, fewer, ends)
-    update, exposed, rate = _streamed(machine, executions, states, ends)
-    offload = offload_beside(machine, executions, block, rate)
+    moves = _moves_of_update(executions, shape, fewer, block, ends)
+    update, exposed, rate = _streamed(machine, executions, moves, _gathered(shape, ends), ends)
+    offload = offload_beside(machine, executions, block, rate, _moved_layers(executions, shape))
+    head = costs.last.seconds + late_end(
+        machine, executions, block, costs.last.seconds, ends.last.weight * _element(block, ends)
+    )
     work = (
         block.forward.time + block.activation.time + block.again.time
         + block.forward_exchange[0].exposed + block.backward_exchange[0].exposed
@@ -73,8 +76,8 @@ def generated_step(
         executions.pipeline_par_net,
     )  # fmt: skip
     stages = _Stages(
-        layers * work + costs.first.seconds + np.where(alone, costs.last.seconds, 0.0),
-        layers * work, fewer * work + costs.last.seconds,
+        layers * work + costs.first.seconds + np.where(alone, head, 0.0),
+        layers * work, fewer * work + head,
         message_seconds(machine, block.boundary, group),
     )  # fmt: skip
     slowest, transfers, bubble = _pipeline(shape, stages, training)
@@ -169,14 +172,20 @@ def _reduction(
         late(layer.reduce, first.reduce, last.reduce),
         late(layer.reduce_experts, first.reduce_experts, last.reduce_experts),
     )
-    gathered = shape.blocks * layer.gather + np.where(
-        alone, first.gather + last.gather, np.maximum(first.gather, last.gather)
-    )
+    gathered = _gathered(shape, ends)
     whole = shape.blocks * (layer.reduce + layer.reduce_experts) + first.reduce + gathered
     none = np.zeros(1)
     reduces = (executions.data_par > 1) & (executions.training == 1)
     size = np.where(reduces, layer.weight * _GRADIENT, 0.0)
     return DataParallel(size, whole, exposed + gathered, none, none)
+
+
+def _gathered(shape: StepShape, ends: StepEnds) -> Floats:
+    """Give the seconds of gathering sharded weights."""
+    first, last = ends.first.gather, ends.last.gather
+    both = np.where(shape.stages == 1, first + last, np.maximum(first, last))
+    found: Floats = shape.blocks * ends.layer.gather + both
+    return found
 
 
 def _most(name: str, shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
@@ -194,18 +203,60 @@ def _before_update(shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
     return seconds
 
 
+def _moved_layers(executions: Executions, shape: StepShape) -> Floats:
+    """Give the share of a stage's layers that move in a pass.
+
+    The layer with which the forward ends is where the backward begins, so it stays; so does the
+    one with which the backward ends. Activations stay only where the same micro-batch turns.
+    """
+    training = executions.training == 1
+    stays = training & ((shape.stages == 1) | (executions.activations_offload == 0))
+    return np.where(stays, 1.0 - 1.0 / shape.blocks, 1.0)
+
+
+def _element(block: BlockCosts, ends: StepEnds) -> Floats:
+    """Give the bytes of a weight."""
+    return block.weights / np.maximum(ends.layer.weight, 1)
+
+
+class _UpdateMoves(NamedTuple):
+    """Bytes of the states, and of what an update writes to the second tier."""
+
+    states: Floats
+    own: Floats  # of weights that a rank updates itself
+    whole: Floats  # of all of its weights, where they are gathered
+
+
+def _moves_of_update(
+    executions: Executions, shape: StepShape, fewer: Floats, block: BlockCosts, ends: StepEnds
+) -> _UpdateMoves:
+    share = _most("share", shape, fewer, ends)
+    away = _element(block, ends) * executions.weight_offload
+    whole = _most("weight", shape, fewer, ends) * away
+    return _UpdateMoves(_STATE * share, share * away, whole)
+
+
 def _streamed(
-    machine: MachineDescription, executions: Executions, states: Floats, ends: StepEnds
-) -> tuple[Floats, Floats, Floats]:
-    """Give the seconds of the update, by which its moves extend it, and what rate hides them."""
+    machine: MachineDescription, executions: Executions, moves: _UpdateMoves, gathered: Floats,
+    ends: StepEnds,
+) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+    """Give the seconds of the update, by which its moves extend it, and what rate hides them.
+
+    Weights are stored with the states, or else once the update is done. Where they are gathered
+    then, a layer is loaded and another one is stored meanwhile.
+    """
+    states, own, whole = moves
     update: Floats = ends.update + states / _STATE * ends.update_each
     none, tier, moved = np.zeros(1), machine.mem2, executions.optimizer_offload == 1
     load = tier.moving_time(states, none, executions.num_procs)
-    store = tier.moving_time(none, states, executions.num_procs)
+    store = tier.moving_time(none, states + own, executions.num_procs)
+    after = tier.moving_time(none, own, executions.num_procs)
+    around = tier.moving_time(own, whole, executions.num_procs)
     all_of_it = streamed_seconds(states, load, update, store, duplex=tier.duplex)
     rate = states * (1.0 if tier.duplex else 2.0) / np.maximum(update, 1e-30)
-    exposed = np.where(moved & (executions.training == 1), all_of_it - update, 0.0)
-    return update, exposed, rate
+    exposed = np.where(moved, all_of_it - update, after)
+    exposed = exposed + np.where(gathered > 0, np.maximum(around - gathered, 0.0), 0.0)
+    return update, np.where(executions.training == 1, exposed, 0.0), rate
 
 
 def _optimizer(block: BlockCosts, ends: StepEnds) -> OptimizerCosts:
@@ -230,7 +281,7 @@ def _memory(
     use = memory_use(executions, shape, costs.block, optimizer, gradients_move=False)
     moves = executions.optimizer_offload == 1
     alone = shape.stages == 1
-    element = costs.block.weights / np.maximum(ends.layer.weight, 1)
+    element = _element(costs.block, ends)
 
     def with_end(use: MemoryUse, end: PartEnds, kept: Floats) -> MemoryUse:
         states, none = end.share * _STATE * trained, np.zeros(1)

@@ -15,7 +15,10 @@ from nadi.estimate.execution import Executions
 from nadi.estimate.machine_description import MachineDescription
 from nadi.model.arrays import Floats
 
-__all__ = ["BlockTimes", "OffloadTimes", "offload_beside", "offload_times"]
+__all__ = ["BlockTimes", "OffloadTimes", "late_end", "offload_beside", "offload_times"]
+
+
+_BLOCKS_AHEAD = 2.0  # a load begins at most some 32 operations before its use
 
 
 class BlockTimes(NamedTuple):
@@ -72,14 +75,15 @@ def offload_times(
 
 
 def offload_beside(
-    machine: MachineDescription, executions: Executions, block: BlockCosts, update: Floats
-) -> OffloadTimes:
+    machine: MachineDescription, executions: Executions, block: BlockCosts, update: Floats,
+    share: Floats,
+) -> OffloadTimes:  # fmt: skip
     """Work out by how much offloading extends a block, beside whose work tensors move.
 
     What moves goes through the memory of the processor, too: a block takes as long as its own work,
     as its moves to and from the second tier, or as its memory accesses and its moves together take
     in the first tier. ``update`` is the bandwidth that hides the moves of the optimizer's state,
-    which have their time at the end of a step.
+    which have their time at the end of a step. ``share`` of the blocks of a pass move.
     """
     training = executions.training == 1
     keeps = np.where(
@@ -97,8 +101,8 @@ def offload_beside(
     late = [
         _beside(machine, executions, one, moved, read)
         for one, moved, read in (
-            ((forward, block.forward.memory_time), moved, weights),
-            ((backward, accessed), moved * training, moved * training),
+            ((forward, block.forward.memory_time), share * moved, share * weights),
+            ((backward, accessed), share * moved * training, share * moved * training),
         )
     ]
     hidden = np.maximum(_rate(moved, forward), _rate(moved * training, backward))
@@ -108,6 +112,22 @@ def offload_beside(
         update * training,
         np.maximum(hidden, update * training * executions.optimizer_offload),
     )  # fmt: skip
+
+
+def late_end(
+    machine: MachineDescription, executions: Executions, block: BlockCosts, seconds: Floats,
+    weights: Floats,
+) -> Floats:  # fmt: skip
+    """Give by how much loading its weights once extends the head of a micro-batch.
+
+    Its backward follows its forward. The load begins beside the blocks before, while the link is
+    free. Of the embedding, what is looked up is little.
+    """
+    moved = weights * executions.weight_offload
+    forward = block.forward.time + block.forward_exchange[0].exposed
+    of_block = machine.mem2.moving_time(block.weights, np.zeros(1), executions.num_procs)
+    free = _BLOCKS_AHEAD * np.maximum(forward - of_block, 0.0)
+    return _beside(machine, executions, (seconds + free, np.zeros(1)), moved, moved)
 
 
 def _beside(

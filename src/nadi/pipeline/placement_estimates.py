@@ -21,12 +21,7 @@ __all__ = ["EstimatedRole", "PlacementEstimates", "estimates_beside"]
 
 _ANY = 1e6  # GiB: the simulation has room as well
 _NEAR = 0.03  # differences that are not explained
-_WHY = {
-    "weights": "a simulation loads the first weights as the step begins and stores those that were "
-    "updated as it ends, with nothing beside",
-    "activations": "a simulation keeps what the backward uses next; an estimate moves the "
-    "activations of all layers alike",
-}
+_EDGES = "a simulation stores activations beside the backward, too, and keeps what it uses next"
 _UNKNOWN = "no rule is known that makes them differ this way"
 
 
@@ -105,11 +100,10 @@ def estimates_beside(
 
 
 def _reason(part: str, simulated: float, estimated: float) -> str:
-    """Say why ratios differ; each reason makes one of them the longer one."""
+    """Say why ratios differ."""
     if abs(simulated / estimated - 1) <= _NEAR:
         return ""
-    as_usual = (simulated < estimated) == (part == "activations")
-    return _WHY.get(part, _UNKNOWN) if as_usual else _UNKNOWN
+    return _EDGES if part == "activations" and simulated < estimated else _UNKNOWN
 
 
 def _with_second_tier(system: System) -> MachineDescription:

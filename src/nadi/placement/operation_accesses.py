@@ -127,7 +127,8 @@ def _stated(trace: Trace, found: TensorUses) -> Accesses:
     """Return what nodes say: they read what they are given, and write what they give.
 
     A collective of fewer bytes than it is given uses a part of each tensor. So does a computation
-    that changes tensors in place and states fewer bytes than they have, such as a KV cache.
+    that changes tensors in place and states fewer bytes than they have, such as a KV cache; and one
+    that looks up rows of a table with more bytes than it states.
     """
     tensor = found.tensor
     once = (
@@ -148,12 +149,23 @@ def _stated(trace: Trace, found: TensorUses) -> Accesses:
     in_part = is_collective & (size >= 0) & (given > size)
     share = np.where(in_part, size / np.maximum(given, 1), 1.0)[node]
     end = np.where(reads, begin + np.ceil((end - begin) * share).astype(np.int64), end)
+    end = np.where(reads, np.minimum(end, begin + _looked_up(trace, node, end - begin)), end)
     given_all = Accesses(
         node, node, node, once["storage"].to_numpy(), begin, end, reads, once["writes"].to_numpy()
     )
     phases = trace.nodes["phase"]
     is_inference = (phases == "forward").any() and not phases.is_in(_OF_TRAINING).any()
     return (_parts_of_caches if is_inference else _parts_in_place)(trace, given_all)
+
+
+def _looked_up(trace: Trace, node: Ints, length: Ints) -> Ints:
+    """Return how many bytes each use of a tensor reads at most, by what its computation states.
+
+    A tensor with more bytes than all that its computation moves is a table of rows.
+    """
+    stated = trace.column("bytes")
+    knows = (trace.nodes["kind"] == "COMP").to_numpy() & (stated >= 0)
+    return np.where(knows[node] & (length > stated[node]), stated[node], length)
 
 
 def _parts_of_caches(trace: Trace, accesses: Accesses) -> Accesses:

@@ -21,7 +21,7 @@ from nadi.model.trace import Trace
 from nadi.placement.operation_accesses import Accesses, TensorsOfTrace, tensors_of_trace
 from nadi.placement.prefix_copies import holders_of_copies
 from nadi.placement.staging_visits import visits_of
-from nadi.placement.tensor_roles import UsedLives, inferred_roles
+from nadi.placement.tensor_roles import UsedLives, inferred_roles, update_accesses
 from nadi.simulator.results.memory_accounts import Lives, lives_of, row_times
 from nadi.simulator.simulation import Simulation
 
@@ -189,7 +189,8 @@ def _tensors_of_trace(simulation: Simulation, number: int, ranks: list[int]) -> 
     life = _lives_of_accesses(known, lives)
     kept, which = np.unique(life, return_inverse=True)
     turns = np.stack([turn, np.maximum(until, turn)], axis=1)
-    table = _table(number, known, lives, kept, which, turns)
+    known, table = _table(number, known, lives, kept, which, turns)
+    accesses = known.accesses
     return TraceTensors(
         number, trace, found.stated, np.array(ranks, dtype=np.int64), like, accesses, which, turns,
         order, *row_times(simulation, like), table,
@@ -223,8 +224,11 @@ def _lives_of_accesses(found: TensorsOfTrace, lives: Lives) -> Ints:
 
 def _table(
     number: int, found: TensorsOfTrace, lives: Lives, kept: Ints, life: Ints, turn: Ints
-) -> pl.DataFrame:
-    """Return the table of the lives that are used; accesses come in the order of operations."""
+) -> tuple[TensorsOfTrace, pl.DataFrame]:
+    """Return the table of the lives that are used; accesses come in the order of operations.
+
+    Also the tensors whose accesses are as their roles say.
+    """
     accesses, size = found.accesses, kept.size
     length = accesses.end - accesses.begin
     is_word = np.zeros(found.found.num_storages, dtype=np.bool_)
@@ -242,6 +246,7 @@ def _table(
         known = of_storage[storage] >= 0
         codes = np.array([TENSOR_ROLES.index(name) for name in stated.roles], dtype=np.int64)
         role[known], source[known] = codes[of_storage[storage][known]], 0
+    accesses = update_accesses(found.stated, accesses, role[life])
     order = np.lexsort((turn[:, 0], life))
     first = np.searchsorted(life[order], np.arange(size))
     last = np.append(first[1:], order.size) - 1
@@ -250,7 +255,7 @@ def _table(
     moved = np.zeros((2, size), dtype=np.int64)
     np.add.at(moved[0], visits.life, visits.loaded)
     np.add.at(moved[1], visits.life, visits.stored)
-    return TENSOR_LIVES.build(size, {
+    return found._replace(accesses=accesses), TENSOR_LIVES.build(size, {
         "trace": number, "storage": storage, "bytes": bytes_,
         "role": pl.Series(TENSOR_ROLES).gather(role), "is_before": before,
         "source": pl.Series(ROLE_SOURCES).gather(source),

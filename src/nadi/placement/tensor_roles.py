@@ -29,7 +29,7 @@ from nadi.model.schema import TENSOR_ROLES
 from nadi.model.trace import Trace
 from nadi.placement.operation_accesses import Accesses
 
-__all__ = ["UsedLives", "inferred_roles", "phases_of"]
+__all__ = ["UsedLives", "inferred_roles", "phases_of", "update_accesses"]
 
 FORWARD, BACKWARD, OPTIMIZER = range(3)
 _PHASE = {"backward": BACKWARD, "optimizer": OPTIMIZER}  # what is recomputed is forward
@@ -115,6 +115,27 @@ def inferred_roles(trace: Trace, accesses: Accesses, lives: UsedLives) -> Ints:
     role[gradients] = _GRADIENTS
     _add_copies(trace, accesses, lives, role)
     return role
+
+
+def update_accesses(trace: Trace, accesses: Accesses, role: Ints) -> Accesses:
+    """Return accesses where updates from states with copies of weights do not read the weights.
+
+    They are operations that state fewer bytes than their tensors have, read and written.
+
+    Parameters
+    ----------
+    role
+        int64, shape (accesses,): of each one's tensor.
+    """
+    height = trace.nodes.height
+    changed = accesses.reads & accesses.writes
+    moved = (accesses.end - accesses.begin) * (accesses.reads + accesses.writes.astype(np.int64))
+    total = np.bincount(accesses.row, moved, minlength=height)
+    states = np.bincount(accesses.row, changed & (role == _STATE), minlength=height)
+    stated = trace.column("bytes")
+    is_update = (stated >= 0) & (stated < total) & (states > 0)
+    copied = changed & (role == _WEIGHTS) & is_update[accesses.row]
+    return accesses._replace(reads=accesses.reads & ~copied)
 
 
 def _only_with_caches(trace: Trace, accesses: Accesses, lives: UsedLives, role: Ints) -> Bools:

@@ -127,11 +127,18 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
 
 
 def _assumed(estimate: Estimate) -> list[str]:
-    """Say what is assumed of the second tier, if something lives there."""
-    moved = moved_tensors(estimate.execution)
-    if not moved or estimate.rules.blocks_of_calculon:
+    """Say what is assumed of kernels, and of the second tier if something lives there."""
+    if estimate.rules.blocks_of_calculon:
         return []
-    return [tier_words(estimate.machine.mem2), *schedule_words(moved)]
+    machine, moved = estimate.machine, moved_tensors(estimate.execution)
+    device = machine.device
+    found = []
+    if device is not None and device.is_plain and device.roofline.compute == 1.0:
+        found.append(
+            f"kernels run at the peaks that {machine.name} states: it has no curves of what they "
+            "reach, so the step takes at least this long"
+        )
+    return [*found, *([tier_words(machine.mem2), *schedule_words(moved)] if moved else [])]
 
 
 def _memory_table(estimate: Estimate) -> Table:

@@ -176,6 +176,14 @@ class LastingTensors:
         for layer, role in self._counts:
             yield self.weights(layer, role), self.gradients(layer, role)
 
+    def updated(self) -> Iterator[tuple[Operand, Operand]]:
+        """Yield the weights and gradients of each layer that this rank has the state of."""
+        for layer, role in self._counts:
+            weights = self.weights(layer, role)
+            if self.plan.zero:
+                weights = self.gather(layer, role, "optimizer").inputs[0]
+            yield weights, self.reduce(layer, role).outputs[0]
+
     def cache(self, layer: str) -> Operand:
         """Return the KV cache of a layer, of all sequences of a step after their prefix."""
         plan = self.plan

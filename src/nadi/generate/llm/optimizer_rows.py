@@ -41,8 +41,9 @@ def optimizer_rows(
                 Operands(before, (norm,)),
             )  # fmt: skip
             before = (norm,)
-    changed = (*(weights for weights, _ in buffers), *lasting.state())
-    operands = Operands((*before, *gradients, *changed), changed)
+    weights, reduced = zip(*lasting.updated(), strict=True)
+    changed = (*weights, *lasting.state())
+    operands = Operands((*before, *reduced, *changed), changed)
     rows.compute("optimizer", -1, _adam(plan, chunks), operands)
     if plan.zero in (1, 2):
         for chunk in chunks:
