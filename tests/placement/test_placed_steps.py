@@ -205,3 +205,16 @@ def test_a_part_is_loaded_while_another_is_stored() -> None:
     assert exposed[False, 2 << 30] == pytest.approx(2 * one_way, rel=0.06)
     for duplex in (True, False):  # more buffers read further ahead
         assert exposed[duplex, 8 << 30] <= exposed[duplex, 2 << 30] * 1.001
+
+
+def test_a_job_of_one_node_that_shares_a_pool_is_simulated() -> None:
+    """Its eight ranks wait for each other at the pool, so all of them are: 0.8 million nodes."""
+    job = nadi.llm_job("llama3-70b", tp=8, global_batch=32)
+    system = nadi.load_system("dgx-h100-cxl", 8)
+    plain = plain_step(job, system)
+    staging = plain.staging(system)
+    placed = plain.chosen(ByRules(parse_rules("optimizer=cxl")), system, staging)
+    step = plain.placed(placed, system, staging)
+    assert step.simulation.program.num_ranks == 8
+    assert step.simulation.num_nodes > 700_000
+    assert step.ns > plain.ns
