@@ -9,8 +9,9 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.formats.nccl_tests import MeasuredCollective
+from nadi.model.nccl_tests_sizes import nccl_tests_factors
 from nadi.simulator import collective_time
-from nadi.simulator.known_times import known_time
+from nadi.simulator.known_times import known_times
 from nadi.simulator.nccl.measured_times import measured_times
 from tests.amounts import examples
 from tests.simulator.cases import collective, compute, trace_of
@@ -23,9 +24,10 @@ TABLE = MeasuredCollective(
 
 
 def known(comm_type: str, size: int, ranks: int = 16) -> int:
-    found = known_time(PAIR, comm_type, size, np.arange(ranks))
+    whole = size * nccl_tests_factors(comm_type, ranks)[0]
+    found = known_times(PAIR, comm_type, np.array([whole]), np.arange(ranks))
     assert found is not None
-    return found.time
+    return int(found.ns[0])
 
 
 @pytest.mark.parametrize("comm_type", ["all_reduce", "all_gather", "broadcast", "barrier"])
@@ -86,9 +88,10 @@ def test_what_shares_links_is_followed() -> None:
     crowded = msgspec.structs.replace(PAIR, network=network)
     plain = msgspec.structs.replace(crowded, nccl=None)
     size = 1 << 20
-    assert collective_time(crowded, "all_reduce", size) == collective_time(
-        plain, "all_reduce", size
-    )
+    followed = collective_time(crowded, "all_reduce", size)
+    assert followed == collective_time(plain, "all_reduce", size)
+    (alone,) = nadi.pipeline.estimate_collectives(crowded, "all_reduce", [size])
+    assert (alone.time_ns, alone.source, alone.modeled_ns) == (followed, "simulated", -1)
 
 
 def test_a_measured_table_comes_first_for_its_ranks_and_nodes() -> None:
@@ -97,6 +100,25 @@ def test_a_measured_table_comes_first_for_its_ranks_and_nodes() -> None:
     assert collective_time(system, "all_gather", 1 << 20) == known("all_gather", 1 << 20)
     near = tuple(range(8))
     assert collective_time(system, "all_reduce", 1 << 20, near) == known("all_reduce", 1 << 20, 8)
+
+
+@pytest.mark.parametrize("comm_type", ["all_gather", "gather", "scatter", "barrier"])
+def test_a_simulation_and_a_lone_estimate_take_the_same_measured_time(comm_type: str) -> None:
+    measured = "all_reduce" if comm_type == "barrier" else comm_type
+    table = MeasuredCollective(measured, 16, 2, TABLE.sizes, TABLE.times)
+    system = nadi.pipeline.with_tables(PAIR, (table,))
+    given = 1 << 20
+    whole = given * (16 if comm_type in ("all_gather", "gather") else 1)
+    (alone,) = nadi.pipeline.estimate_collectives(system, comm_type, [whole])
+    assert collective_time(system, comm_type, given) == alone.time_ns
+    assert alone.source.startswith("measured")
+
+
+def test_the_source_of_a_barrier_is_that_of_the_all_reduce_that_it_is() -> None:
+    (barrier,) = nadi.pipeline.estimate_collectives(PAIR, "barrier", [1])
+    (one_byte,) = nadi.pipeline.estimate_collectives(PAIR, "all_reduce", [1])
+    assert barrier.source == one_byte.source
+    assert (barrier.time_ns, barrier.algorithm) == (one_byte.time_ns, one_byte.algorithm)
 
 
 def test_measured_regimes_and_what_lies_outside() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from nadi.estimate.machine_description import MachineDescription, NestedNetwork
 from nadi.estimate.network_times import network_time
 from nadi.model.arrays import Floats, Ints
+from nadi.model.nccl_tests_sizes import nccl_tests_factors
 from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.known_times import known_times
 from nadi.simulator.machine.system import System
@@ -73,8 +74,9 @@ def _known(
     for place, row in enumerate(moving[groups].tolist()):
         rows = moving[of_group == place]
         ranks = np.arange(0, members[row] * stride[row], stride[row])
-        known = known_times(system, operation, contributed[rows], ranks)
-        found[rows] = -1.0 if known is None else known / 1e9
+        whole = contributed[rows] * nccl_tests_factors(operation, ranks.size)[0]
+        known = known_times(system, operation, whole, ranks)
+        found[rows] = -1.0 if known is None else known.ns / 1e9
     times: Floats = found[number].reshape(columns[0].shape)
     if (found < 0).any() and machine.nested is not None:
         rings = _by_dimensions(machine, machine.nested, operation, size, group)

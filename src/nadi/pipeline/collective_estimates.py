@@ -15,15 +15,9 @@ from nadi.model.nccl_tests_sizes import nccl_tests_factors
 from nadi.simulator.collectives.bandwidth_bounds import least_time
 from nadi.simulator.collectives.collective_algorithms import timed_recipe
 from nadi.simulator.communication_times import collective_time
-from nadi.simulator.known_times import has_model, measured_for, model_of, node_of_rank
+from nadi.simulator.known_times import as_known, known_times, nccl_of, node_of_rank
 from nadi.simulator.machine.system import COLLECTIVES, System
-from nadi.simulator.nccl.measured_times import measured_times
-from nadi.simulator.nccl.nccl_estimates import (
-    NcclEstimate,
-    nccl_estimates,
-    nccl_size,
-    one_estimate,
-)
+from nadi.simulator.nccl.nccl_estimates import NcclEstimate, nccl_estimates
 from nadi.simulator.nccl.nccl_settings import with_logged_graphs
 from nadi.simulator.rules.chosen_rules import rules_of
 
@@ -117,11 +111,15 @@ def estimate_collectives(
         raise UsageError(Parameter("ranks", 1), "a collective needs two", "give more")
     counted = np.array(sizes, dtype=np.int64)
     nodes = int(np.unique(node_of_rank(system, members)).size)
-    chosen: list[NcclEstimate | None] = [None] * counted.size
-    if system.nccl is not None and has_model(system, collective, members):
-        chosen = [*nccl_estimates(system.nccl, collective, counted, members)]
-    timed = _timed(system, collective, counted, members, chosen)
-    factor = nccl_tests_factors(collective, members.size)[1]
+    chosen = _chosen(system, collective, counted, members)
+    whole, factor = nccl_tests_factors(collective, members.size)
+    known = known_times(system, collective, counted, members)
+    if known is None:
+        given = np.maximum(counted // whole, 1).tolist()
+        times = [collective_time(system, collective, size) for size in given]
+        sources = ["simulated"] * counted.size
+    else:
+        times, sources = known.ns.tolist(), known.source
     return [
         CollectiveEstimate(
             collective=collective,
@@ -136,48 +134,26 @@ def estimate_collectives(
             modeled_ns=round(choice.modeled * 1000) if choice else -1,
             bandwidth=size / max(time, 1),
             bus_bandwidth=size / max(time, 1) * factor if factor else -1.0,
-            bound_ns=_bound(system, collective, size, members, choice),
+            bound_ns=round(_least_time(system, collective, size / whole, members, choice)),
         )
-        for size, choice, (time, source) in zip(counted.tolist(), chosen, timed, strict=True)
+        for size, choice, time, source in zip(counted.tolist(), chosen, times, sources, strict=True)
     ]
 
 
-def _timed(
-    system: System, collective: str, sizes: Ints, members: Ints,
-    chosen: Sequence[NcclEstimate | None],
-) -> list[tuple[int, str]]:  # fmt: skip
-    """Return the time of each size in ns, and where it comes from."""
-    table = measured_for(system, collective, members)
-    if table is not None:
-        found = measured_times(table, sizes, model_of(system, collective, members))
-        scaled = "" if table in system.measured else ", scaled to these ranks"
-        names = [f"measured, {regime}{scaled}" for regime in found.regimes]
-        return list(zip(map(round, found.times.tolist()), names, strict=True))
-    timed = []
-    for size, choice in zip(sizes.tolist(), chosen, strict=True):
-        if choice is not None and system.nccl is not None:
-            library = "RCCL" if system.nccl.gpu else "NCCL"
-            timed.append((round(choice.time * 1000), f"{library} {system.nccl.version}"))
-        else:
-            given = max(size // members.size, 1) if collective in _GATHERED else size
-            timed.append((collective_time(system, collective, given), "simulated"))
-    return timed
+def _chosen(
+    system: System, collective: str, sizes: Ints, members: Ints
+) -> Sequence[NcclEstimate | None]:
+    """Return what NCCL chooses for each size, as nccl-tests counts it; None without a model."""
+    collective, sizes = as_known(collective, sizes)
+    settings = nccl_of(system, collective, members)
+    if settings is None:
+        return [None] * sizes.size
+    return nccl_estimates(settings, collective, sizes, members)
 
 
 def _stated(system: System, collective: str) -> str:
     """Return the algorithms that a system states, where they are simulated."""
     return ", ".join(dict.fromkeys(system.collectives.algorithms(collective)))
-
-
-_GATHERED = ("all_gather", "gather")
-
-
-def _bound(
-    system: System, collective: str, size: int, members: Ints, choice: NcclEstimate | None
-) -> int:
-    """Return the least time of a collective, ns; -1 if it is not known."""
-    given = size / members.size if collective in _GATHERED else size
-    return round(_least_time(system, collective, given, members, choice))
 
 
 def _least_time(
@@ -214,10 +190,8 @@ def least_collective_time(
     known = members.min() >= 0 and members.max() < system.network.num_ranks and members.size > 1
     if collective not in COLLECTIVES or collective == "barrier" or given < 0 or not known:
         return -1.0
-    choice = None
-    if system.nccl is not None and has_model(system, collective, members):
-        counted = max(nccl_size(collective, given, members.size), 1)
-        choice = one_estimate(system.nccl, collective, counted, members)
+    counted = max(given * nccl_tests_factors(collective, members.size)[0], 1)
+    (choice,) = _chosen(system, collective, np.array([counted], dtype=np.int64), members)
     try:
         return _least_time(system, collective, given, members, choice)
     except UsageError:  # no algorithm for it

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from nadi.formats.nccl_tests import MeasuredCollective
-from nadi.model.arrays import Floats, Ints
+from nadi.model.arrays import Ints
+from nadi.simulator.collectives.closed_form_conditions import nothing_contends
 from nadi.simulator.machine.system import System
 from nadi.simulator.nccl.measured_times import (
     Model,
@@ -19,86 +20,83 @@ from nadi.simulator.nccl.measured_times import (
     table_for,
 )
 from nadi.simulator.nccl.nccl_communicator import COLLECTIVES
-from nadi.simulator.nccl.nccl_estimates import (
-    models_collectives,
-    nccl_corrected_times,
-    nccl_size,
-    one_estimate,
-)
+from nadi.simulator.nccl.nccl_estimates import models_collectives, nccl_estimates
 from nadi.simulator.nccl.nccl_settings import NcclSettings
 
-__all__ = [
-    "KnownTime", "has_model", "known_time", "known_times", "measured_for", "model_of",
-    "node_of_rank",
-]  # fmt: skip
+__all__ = ["KnownTimes", "as_known", "known_times", "nccl_of", "node_of_rank"]
 
 _FARTHEST = 4  # times as many ranks: a table of others is scaled up to here
 
 
-class KnownTime(NamedTuple):
-    """The time of a collective alone, from when the last member enters it."""
+class KnownTimes(NamedTuple):
+    """Times of collectives of one group alone, from when the last member enters.
 
-    time: int  # ns
-    algorithm: str
+    Attributes
+    ----------
+    ns
+        int64, shape (sizes,), at least 1.
+    source
+        Of each: ``measured`` and the regime, or ``NCCL`` or ``RCCL`` and a version.
+    algorithm
+        Of each, with the protocol; ``measured`` of measured ones.
+    """
+
+    ns: Ints
+    source: list[str]
+    algorithm: list[str]
 
 
-def known_time(system: System, comm_type: str, size: int, members: Ints) -> KnownTime | None:
-    """Look up how long a collective takes; None where it has to be simulated.
+def known_times(
+    system: System, comm_type: str, sizes: Ints, members: Ints
+) -> KnownTimes | None:  # fmt: skip
+    """Look up how long collectives take; None where they have to be simulated.
 
     A measured table of the same collective comes first, of other ranks scaled to these; NCCL's
-    model comes second.
-
-    Parameters
-    ----------
-    size
-        Bytes that each member gives; of a broadcast, the root.
-    members
-        int64, shape (members,): its ranks.
-    """
-    if members.size < 2 or not (system.nccl or system.measured):
-        return None
-    if comm_type == "barrier":
-        comm_type, size = "all_reduce", 1
-    counted = max(nccl_size(comm_type, size, members.size), 1)
-    table = measured_for(system, comm_type, members)
-    if table is not None:
-        wanted = np.array([counted], dtype=np.int64)
-        time = measured_times(table, wanted, model_of(system, comm_type, members)).times[0]
-        return KnownTime(max(round(float(time)), 1), "measured")
-    if system.nccl is None or not has_model(system, comm_type, members):
-        return None
-    estimate = one_estimate(system.nccl, comm_type, counted, members)
-    algorithm = f"{estimate.algorithm} {estimate.protocol}"
-    return KnownTime(max(round(estimate.time * 1000), 1), algorithm)
-
-
-def has_model(system: System, comm_type: str, members: Ints) -> bool:
-    """Tell whether the system's section nccl describes a collective of these ranks."""
-    modeled = system.nccl is not None and comm_type in COLLECTIVES
-    return modeled and system.nccl is not None and models_collectives(system.nccl, members)
-
-
-def known_times(system: System, comm_type: str, sizes: Ints, members: Ints) -> Floats | None:
-    """Look up how long collectives of one group take, ns; None where they have to be simulated.
+    model comes second, corrected as the system's file says. Where messages share links, no time
+    is known before they are followed.
 
     Parameters
     ----------
     sizes
-        int64, shape (sizes,): as for :func:`known_time`, which gives the same times one by one.
+        int64, shape (sizes,): bytes as nccl-tests counts them (``nccl_tests_factors``).
+    members
+        int64, shape (members,): its ranks.
     """
-    counted = np.maximum(nccl_size(comm_type, sizes, members.size), 1)
-    table = measured_for(system, comm_type, members)
-    model = model_of(system, comm_type, members)
+    if members.size < 2 or not ((system.nccl or system.measured) and nothing_contends(system)):
+        return None
+    comm_type, sizes = as_known(comm_type, np.maximum(sizes, 1))
+    table = _measured_for(system, comm_type, members)
+    settings = nccl_of(system, comm_type, members)
     if table is not None:
-        times = measured_times(table, counted, model).times
-    elif model is not None:
-        times = model(counted)
+        model = _model(settings, comm_type, members) if settings else None
+        times, regimes = measured_times(table, sizes, model)
+        scaled = "" if table in system.measured else ", scaled to these ranks"
+        source = [f"measured, {regime}{scaled}" for regime in regimes]
+        algorithm = ["measured"] * sizes.size
+    elif settings is not None:
+        found = nccl_estimates(settings, comm_type, sizes, members)
+        times = np.array([one.time for one in found]) * 1000
+        source = [f"{'RCCL' if settings.gpu else 'NCCL'} {settings.version}"] * sizes.size
+        algorithm = [f"{one.algorithm} {one.protocol}" for one in found]
     else:
         return None
-    return np.maximum(np.rint(times), 1.0)
+    return KnownTimes(np.maximum(np.rint(times), 1).astype(np.int64), source, algorithm)
 
 
-def measured_for(
+def as_known(comm_type: str, sizes: Ints) -> tuple[str, Ints]:
+    """Give what is looked up: of a barrier, an all-reduce of a byte."""
+    return ("all_reduce", np.ones_like(sizes)) if comm_type == "barrier" else (comm_type, sizes)
+
+
+def nccl_of(system: System, comm_type: str, members: Ints) -> NcclSettings | None:
+    """Return the system's section nccl if it says how long a collective of these ranks takes."""
+    settings = system.nccl
+    if settings is None or comm_type not in COLLECTIVES or not nothing_contends(system):
+        return None
+    return settings if models_collectives(settings, members) else None
+
+
+def _measured_for(
     system: System, comm_type: str, members: Ints
 ) -> MeasuredCollective | None:  # fmt: skip
     """Return the measured table of a collective; None if none fits.
@@ -108,14 +106,15 @@ def measured_for(
     """
     nodes = int(np.unique(node_of_rank(system, members)).size)
     table = table_for(system.measured, comm_type, members.size, nodes)
-    if table is not None or system.nccl is None or not has_model(system, comm_type, members):
+    settings = nccl_of(system, comm_type, members)
+    if table is not None or settings is None:
         return table
     table = nearest_table(system.measured, comm_type, members.size, nodes)
     if table is None or not 1 / _FARTHEST <= table.ranks / members.size <= _FARTHEST:
         return None
-    if table.ranks // table.nodes > system.nccl.ranks_per_node or table.ranks < table.nodes:
+    if table.ranks // table.nodes > settings.ranks_per_node or table.ranks < table.nodes:
         return None
-    return _scaled(table, msgspec.json.encode(system.nccl), members.tobytes(), nodes)
+    return _scaled(table, msgspec.json.encode(settings), members.tobytes(), nodes)
 
 
 @lru_cache(maxsize=256)
@@ -134,15 +133,10 @@ def _scaled(
     )  # fmt: skip
 
 
-def model_of(system: System, comm_type: str, members: Ints) -> Model | None:
-    """Return what gives NCCL's corrected times of sizes, ns; None where NCCL has no model."""
-    if system.nccl is None or not has_model(system, comm_type, members):
-        return None
-    return _model(system.nccl, comm_type, members)
-
-
 def _model(settings: NcclSettings, comm_type: str, members: Ints) -> Model:
-    return lambda sizes: nccl_corrected_times(settings, comm_type, sizes, members) * 1000
+    return lambda sizes: (
+        np.array([one.time for one in nccl_estimates(settings, comm_type, sizes, members)]) * 1000
+    )
 
 
 def node_of_rank(system: System, ranks: Ints) -> Ints:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from nadi.model.arrays import Floats, Ints
-from nadi.simulator.nccl.nccl_choice import NcclChoice, channels_used, nccl_choices
-from nadi.simulator.nccl.nccl_communicator import COLLECTIVES, NcclCommunicator
+from nadi.model.arrays import Ints
+from nadi.simulator.nccl.nccl_choice import channels_used, nccl_choices
+from nadi.simulator.nccl.nccl_communicator import NcclCommunicator
 from nadi.simulator.nccl.nccl_corrections import Corrections, corrected_times
 from nadi.simulator.nccl.nccl_cost_table import NcclCost, nccl_costs
 from nadi.simulator.nccl.nccl_settings import NcclSettings, communicator_of, level_of
@@ -18,12 +18,7 @@ from nadi.simulator.nccl.nccl_versions import NcclRules, nccl_rules
 from nadi.simulator.nccl.rccl_model import rccl_choices, rccl_corrected, rccl_costs
 from nadi.simulator.nccl.rccl_tables import RCCL_TUNINGS
 
-__all__ = [
-    "NcclEstimate", "models_collectives", "nccl_corrected_times", "nccl_estimates", "nccl_size",
-    "one_estimate",
-]  # fmt: skip
-
-_Size = TypeVar("_Size", int, Ints)
+__all__ = ["NcclEstimate", "models_collectives", "nccl_estimates"]
 
 
 class NcclEstimate(NamedTuple):
@@ -36,11 +31,6 @@ class NcclEstimate(NamedTuple):
     time: float
 
 
-def nccl_size(comm_type: str, size: _Size, members: int) -> _Size:
-    """Give the bytes that NCCL counts, from those that each member gives."""
-    return size * members if comm_type == "all_gather" else size
-
-
 def nccl_estimates(
     settings: NcclSettings, comm_type: str, sizes: Ints, members: Ints
 ) -> list[NcclEstimate]:
@@ -51,7 +41,7 @@ def nccl_estimates(
     comm_type
         One that NCCL's model has, ``nccl_communicator.COLLECTIVES``.
     sizes
-        int64, shape (sizes,): bytes as NCCL and nccl-tests count them (``nccl_size``).
+        int64, shape (sizes,): bytes as NCCL and nccl-tests count them.
     members
         int64, shape (members,): ranks, at least two, of which ``models_collectives`` holds.
 
@@ -60,14 +50,37 @@ def nccl_estimates(
     UsageError
         If the model of the version is not known.
     """
+    if sizes.size == 1:  # remembered: a job has few that differ
+        return list(
+            _remembered(msgspec.json.encode(settings), comm_type, int(sizes[0]), members.tobytes())
+        )
+    return _estimates(settings, comm_type, sizes, members)
+
+
+@lru_cache(maxsize=1 << 14)
+def _remembered(
+    encoded: bytes, comm_type: str, size: int, members: bytes
+) -> tuple[NcclEstimate, ...]:
+    settings = msgspec.json.decode(encoded, type=NcclSettings)
+    ranks = np.frombuffer(members, dtype=np.int64)
+    return tuple(_estimates(settings, comm_type, np.array([size], dtype=np.int64), ranks))
+
+
+def _estimates(
+    settings: NcclSettings, comm_type: str, sizes: Ints, members: Ints
+) -> list[NcclEstimate]:
+    """Choose as NCCL does, and correct the times."""
     if settings.gpu:
         return _of_rccl(settings, comm_type, sizes, members)
-    choices, times = _chosen(settings, comm_type, sizes, members)
-    communicator = _model_of(msgspec.json.encode(settings), members.tobytes()).communicator
+    model = _model_of(msgspec.json.encode(settings), members.tobytes())
+    choices = nccl_choices(sizes, comm_type, model.table, model.communicator, model.rules)
+    times = corrected_times(
+        sizes, comm_type, choices, model.communicator, model.corrections, model.rules
+    )
     return [
         NcclEstimate(
             choice.algorithm, choice.protocol,
-            channels_used(size, (choice.algorithm, choice.protocol), communicator)[0],
+            channels_used(size, (choice.algorithm, choice.protocol), model.communicator)[0],
             choice.time, time,
         )
         for choice, size, time in zip(choices, sizes.tolist(), times.tolist(), strict=True)
@@ -108,28 +121,6 @@ def _allowed(
     return {key: cost for key, cost in table.items() if key in left or key[0] not in usable}
 
 
-def nccl_corrected_times(
-    settings: NcclSettings, comm_type: str, sizes: Ints, members: Ints
-) -> Floats:  # fmt: skip
-    """Give the times alone of what :func:`nccl_estimates` gives, us."""
-    if settings.gpu:
-        return np.array([one.time for one in _of_rccl(settings, comm_type, sizes, members)])
-    return _chosen(settings, comm_type, sizes, members)[1]
-
-
-def _chosen(
-    settings: NcclSettings, comm_type: str, sizes: Ints, members: Ints
-) -> tuple[list[NcclChoice], Floats]:
-    """Choose as NCCL does, and correct the times."""
-    assert comm_type in COLLECTIVES
-    model = _model_of(msgspec.json.encode(settings), members.tobytes())
-    choices = nccl_choices(sizes, comm_type, model.table, model.communicator, model.rules)
-    times = corrected_times(
-        sizes, comm_type, choices, model.communicator, model.corrections, model.rules
-    )
-    return choices, times
-
-
 class _Model(NamedTuple):
     """NCCL's model of a group; the table has what the settings allow."""
 
@@ -148,17 +139,3 @@ def _model_of(encoded: bytes, members: bytes) -> _Model:
     return _Model(
         communicator, corrections, rules, _allowed(nccl_costs(communicator, rules), settings)
     )
-
-
-def one_estimate(
-    settings: NcclSettings, comm_type: str, size: int, members: Ints
-) -> NcclEstimate:  # fmt: skip
-    """Estimate one collective, and remember it: a job has few that differ."""
-    return _remembered(msgspec.json.encode(settings), comm_type, size, members.tobytes())
-
-
-@lru_cache(maxsize=1 << 14)
-def _remembered(encoded: bytes, comm_type: str, size: int, members: bytes) -> NcclEstimate:
-    settings = msgspec.json.decode(encoded, type=NcclSettings)
-    ranks = np.frombuffer(members, dtype=np.int64)
-    return nccl_estimates(settings, comm_type, np.array([size], dtype=np.int64), ranks)[0]

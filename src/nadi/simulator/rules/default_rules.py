@@ -7,14 +7,14 @@ from collections.abc import Callable, Hashable
 import numpy as np
 
 from nadi.model.arrays import Bools, Ints
+from nadi.model.nccl_tests_sizes import nccl_tests_factors
 from nadi.model.schema import NODE_KINDS
-from nadi.simulator.collectives.closed_form_conditions import nothing_contends
 from nadi.simulator.collectives.collective_algorithms import chunks_of, recipe_of, timed_recipe
 from nadi.simulator.collectives.group_grids import in_order_of_grid, places_in
 from nadi.simulator.collectives.phases import Phase, Recipe
 from nadi.simulator.engine.codes import Comm
 from nadi.simulator.engine.machine_state import NUM_SLOTS, WORLD
-from nadi.simulator.known_times import known_time
+from nadi.simulator.known_times import known_times
 from nadi.simulator.machine.system import COLLECTIVES, Bus, Network, System
 from nadi.simulator.work.program import Program
 
@@ -67,14 +67,16 @@ class DefaultRules:
         """Give the recipe of a collective whose time is known, and this time in ns.
 
         The time is that of the collective alone, from when the last member has entered it; the
-        start time that the engine adds is taken off. None where messages are followed, as they
-        are where they share links.
+        start time that the engine adds is taken off. None where messages are followed.
         """
-        known = known_time(system, comm_type, size, members) if nothing_contends(system) else None
+        whole = size * nccl_tests_factors(comm_type, members.size)[0]
+        if whole > np.iinfo(np.int64).max:
+            return None
+        known = known_times(system, comm_type, np.array([whole], dtype=np.int64), members)
         if known is None:
             return None
-        recipe = timed_recipe(system.network, comm_type, members, known.algorithm)
-        return recipe, max(known.time - system.collectives.start_time, 0)
+        recipe = timed_recipe(system.network, comm_type, members, known.algorithm[0])
+        return recipe, max(int(known.ns[0]) - system.collectives.start_time, 0)
 
     def chunks_of(
         self, system: System, comm_type: str, size: int, num_ranks: int, where: Callable[[], str]
