@@ -85,9 +85,16 @@ def test_a_faster_part_never_slows_a_step(
     beside = told["tensor_par_overlap"] != "none" and told["tensor_par"] > 1
     assume(not (what == "matrix" and beside and system["processing_mode"] == "roofline"))
     faster = with_faster(system, what, factor)
-    before = estimate(model(), machine(system), execution(told)).seconds
-    after = estimate(model(), machine(faster), execution(told)).seconds
-    assert after <= before * (1 + 1e-9)
+    before = estimate(model(), machine(system), execution(told))
+    after = estimate(model(), machine(faster), execution(told))
+    # Calculon takes computing of the optimizer, once for each block and once more, as time for
+    # reductions, also where the optimizer's memory accesses take longer and it ends no earlier
+    lost = 0.0
+    if what == "vector" and told["data_par_overlap"] and not told["optimizer_sharding"]:
+        blocks = -(-MODEL["num_blocks"] // told["pipeline_par"])
+        name = "block_optim_flops_time"
+        lost = (blocks + 1) * (before.statistics[name] - after.statistics[name])
+    assert after.seconds <= before.seconds * (1 + 1e-9) + lost
 
 
 @settings(max_examples=examples(100))

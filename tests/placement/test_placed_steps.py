@@ -221,3 +221,16 @@ def test_a_step_loads_weights_where_passes_turn_once_and_stores_what_it_updates(
     assert moved[moves.is_store].sum() == weights
     # a forward and a backward; the layers between both stay, and few rows of tables are looked up
     assert weights <= moved[~moves.is_store].sum() < 2 * weights
+
+
+def test_a_job_of_one_node_that_shares_a_pool_is_simulated() -> None:
+    """Its eight ranks wait for each other at the pool, so all of them are: 0.8 million nodes."""
+    job = nadi.llm_job("llama3-70b", tp=8, global_batch=32)
+    system = nadi.load_system("dgx-h100-cxl", 8)
+    plain = plain_step(job, system)
+    staging = plain.staging(system)
+    placed = plain.chosen(ByRules(parse_rules("optimizer=cxl")), system, staging)
+    step = plain.placed(placed, system, staging)
+    assert step.simulation.program.num_ranks == 8
+    assert step.simulation.num_nodes > 700_000
+    assert step.ns > plain.ns

@@ -142,30 +142,31 @@ def _generate(
         print_fit,
         print_job,
         print_tables,
-        utilization,
+        rate_of_step,
     )
     from nadi.report.simulation_report import (
         describe_simulation,
         print_simulation,
         simulation_json,
     )
+    from nadi.simulator.results.simulation_results import results_of
 
-    job, results = make_job(lambda: job_of_model(model, plan), plan.world_size, wishes)
+    job, done = make_job(lambda: job_of_model(model, plan), plan.world_size, wishes)
     statistics = statistics_of(model, plan, job)
     if as_json:
         data = describe_job(statistics)
-        if results is not None:
-            data["simulation"] = describe_simulation(results)
-            data["mfu"] = utilization(statistics, results.system.compute.peak, results.makespan)
+        if done is not None:
+            data["simulation"] = describe_simulation(results_of(done))
+            data |= rate_of_step(statistics, done)._asdict()
         sys.stdout.write(simulation_json(data).decode())
         return
     console = output_console()
     print_job(statistics, console)
     if stats:
         print_tables(statistics, console)
-    if results is not None:
+    if done is not None:
         console.print()
-        print_simulation(results, console)
-        print_fit(statistics, results.system, results, console)
+        print_simulation(results_of(done), console)
+        print_fit(statistics, done, console)
     if wishes.output:
         console.print(wishes.told(plan.world_size), markup=False)

@@ -78,6 +78,7 @@ def network(
         print_network_job,
     )
     from nadi.report.simulation_report import print_simulation, simulation_json
+    from nadi.simulator.results.simulation_results import results_of
 
     found, plan = planned_network(
         model,
@@ -85,7 +86,8 @@ def network(
          "inference": inference},
     )  # fmt: skip
     wishes = Wishes(system, output, overwrite)
-    job, results = make_job(lambda: job_of_network(found, plan), plan.ranks, wishes)
+    job, done = make_job(lambda: job_of_network(found, plan), plan.ranks, wishes)
+    results = None if done is None else results_of(done)
     statistics = statistics_of_network(found, plan, job)
     if as_json:
         sys.stdout.write(simulation_json(describe_network_job(statistics, results)).decode())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from nadi.model.trace import Job
-    from nadi.simulator.results.simulation_results import SimulationResults
+    from nadi.simulator.simulation import Simulation
 
 __all__ = ["Wishes", "make_job"]
 
@@ -34,16 +34,13 @@ class Wishes(NamedTuple):
         return f"{ranks} {what} in {self.output}"
 
 
-def make_job(
-    make: Callable[[], Job], ranks: int, wishes: Wishes
-) -> tuple[Job, SimulationResults | None]:
+def make_job(make: Callable[[], Job], ranks: int, wishes: Wishes) -> tuple[Job, Simulation | None]:
     """Make a job, simulate it and write it, with progress on the error stream.
 
     What is asked for is looked up first, so that nothing is made in vain.
     """
     from nadi.cli.progress_bar import show_progress
     from nadi.generate.job_files import check_place, write_job
-    from nadi.simulator.results.simulation_results import results_of
 
     with show_progress(announce=False, use="generate") as progress:
         progress("generating")
@@ -60,16 +57,16 @@ def make_job(
         elif wishes.output:
             check_place(Path(wishes.output), "trace", ranks, overwrite=wishes.overwrite)
         job = make()
-        results = None
+        done = None
         if machine is not None:
             from nadi.pipeline.simulated_jobs import simulate
 
             progress("simulating")
-            results = results_of(simulate(job, machine))
+            done = simulate(job, machine)
         if wishes.output:
             progress(f"writing {wishes.output}")
         if wishes.folds:
             write_folded(fold(job), wishes.output)
         elif wishes.output:
             write_job(job, wishes.output, overwrite=wishes.overwrite)
-    return job, results
+    return job, done

@@ -82,7 +82,7 @@ def generated_step(
     )  # fmt: skip
     slowest, transfers, bubble = _pipeline(shape, stages, training)
     every = shape.microbatches * layers
-    reduction = _reduction(executions, shape, costs, ends)
+    reduction = _reduction(executions, shape, costs, ends, offload.backward[0])
     times = StepTimes(
         forward=every * block.forward.time,
         backward=every * block.activation.time,
@@ -132,9 +132,12 @@ def _pipeline(shape: StepShape, stages: _Stages, training: Floats) -> tuple[Floa
 
 
 def _reduction(
-    executions: Executions, shape: StepShape, costs: GeneratedCosts, ends: StepEnds
-) -> DataParallel:
+    executions: Executions, shape: StepShape, costs: GeneratedCosts, ends: StepEnds,
+    offloading: Floats,
+) -> DataParallel:  # fmt: skip
     """Reduce gradients beside the last microbatch's backward, and gather sharded weights.
+
+    ``offloading`` are the seconds by which moves to the second tier lengthen a layer's backward.
 
     The first stage is the last one to end its backward. A layer's gradients are reduced while the
     layers before it compute; what is left when the first layer is done is exposed, and
@@ -145,7 +148,7 @@ def _reduction(
     alone = shape.stages == 1
     backward = (
         block.activation.time + block.again.time + block.backward_exchange[0].exposed
-        + block.exchange_again[0].exposed
+        + block.exchange_again[0].exposed + offloading
     )  # fmt: skip
     count = shape.chunk_blocks
     # for which the first collective of tensor parallelism of the next layer waits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 from rich.console import Console
@@ -10,13 +10,13 @@ from rich.text import Text
 
 from nadi.generate.llm.job_statistics import JobStatistics
 from nadi.report.text_layout import make_table, print_table
-from nadi.simulator.machine.system import System
-from nadi.simulator.results.simulation_results import SimulationResults
-from nadi.units import format_bytes, format_count, format_counted, format_number
+from nadi.simulator.results.steady_step import steady_step
+from nadi.simulator.simulation import Simulation
+from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
 __all__ = [
-    "describe_job", "print_communication", "print_fit", "print_job", "print_memory",
-    "print_tables", "short", "utilization",
+    "StepRate", "describe_job", "print_communication", "print_fit", "print_job", "print_memory",
+    "print_tables", "rate_of_step", "short",
 ]  # fmt: skip
 
 _SHOWN = 6  # stages
@@ -40,34 +40,43 @@ def describe_job(statistics: JobStatistics) -> dict[str, Any]:
     }
 
 
-def utilization(statistics: JobStatistics, peak: float, step: int) -> float:
-    """Return the model FLOPs utilization (MFU): FLOPs of the model, of what ranks could do.
+class StepRate(NamedTuple):
+    """At which rate steps of a job follow each other.
 
-    Parameters
+    Attributes
     ----------
-    peak
-        Operations per s of a rank.
-    step
-        Time of a step in ns.
-
-    Returns
-    -------
-    float
-        From 0 to 1; -1 if the peak is unknown or the step takes no time.
+    step_ns
+        From one step to the next. Of training it is the makespan; of inference steps follow each
+        other without a pause, so that the stages of a pipeline stay full.
+    tokens_per_second
+        Of all ranks.
+    mfu
+        Model FLOPs utilization: FLOPs of the model, of what ranks could do, from 0 to 1; -1 if the
+        peak is unknown or the step takes no time.
     """
-    possible = peak * statistics.world_size * step / 1e9
-    return statistics.model_flops / possible if possible > 0 else -1.0
+
+    step_ns: int
+    tokens_per_second: float
+    mfu: float
 
 
-def print_fit(
-    statistics: JobStatistics, system: System, results: SimulationResults, console: Console
-) -> None:
+def rate_of_step(statistics: JobStatistics, done: Simulation) -> StepRate:
+    """Return at which rate simulated steps of a job follow each other."""
+    step = done.makespan
+    if statistics.inference:
+        step = steady_step(done, feeds_back=statistics.inference == "decode")
+    possible = done.system.compute.peak * statistics.world_size * step / 1e9
+    share = statistics.model_flops / possible if possible > 0 else -1.0
+    return StepRate(step, statistics.tokens / max(step, 1) * 1e9, share)
+
+
+def print_fit(statistics: JobStatistics, done: Simulation, console: Console) -> None:
     """Print the rate and utilization of a simulated step, and whether it fits into memory."""
-    step, peak = results.makespan, system.compute.peak
-    rate = statistics.tokens / max(step, 1) * 1e9
-    share = utilization(statistics, peak, step)
+    step, rate, share = rate_of_step(statistics, done)
+    full = "" if step == done.makespan else f" of full stages ({format_ns(step)} a step)"
     told = f", model FLOPs utilization {100 * share:.1f} %" if share >= 0 else ""
-    console.print(f"{short(round(rate)).strip()} tokens/s{told}", highlight=False)
+    console.print(f"{short(round(rate)).strip()} tokens/s{full}{told}", highlight=False)
+    system = done.system
     most = int(statistics.memory["total"].max() or 0)  # type: ignore[arg-type]
     if system.memory_capacity and most > system.memory_capacity:
         console.print(

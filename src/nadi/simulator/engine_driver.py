@@ -43,7 +43,7 @@ from nadi.simulator.work.program import Program, program_of
 from nadi.simulator.work.recorded_work import nodes_of_job
 from nadi.simulator.work.representatives import Representatives
 from nadi.simulator.work.tier_use import paths_slow_messages, ranks_are_apart
-from nadi.units import format_count
+from nadi.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from nadi.workload.simulator_nodes import PlayedRank
@@ -155,17 +155,18 @@ def _program_of_roles(job: Job, system: System) -> tuple[Program, Representative
 
 
 def _refuse_too_many(job: Job, system: System) -> None:
-    """Raise UsageError if it takes too long to simulate all ranks of a job."""
+    """Raise UsageError if all ranks of a job would not fit into the memory for it."""
     height = {id(trace): trace.nodes.height for trace in dict.fromkeys(job.traces)}
     nodes = sum(height[id(trace)] for trace in job.traces)
-    if nodes <= _MOST_NODES:
+    needed = _BYTES_OF_NODE * nodes
+    if needed <= _MOST_BYTES:
         return
     raise UsageError(
         f"the job of {format_count(len(job.traces))} ranks",
         "all of them have to be simulated, as their groups stand differently on "
         f"{system.name or 'the system'} or share links with others: "
-        f"{format_count(nodes)} operations, where {format_count(_MOST_NODES)} are the most of a "
-        "job whose ranks share traces",
+        f"{format_count(nodes)} operations, which would need {format_bytes(needed)} of memory, "
+        f"where {format_bytes(_MOST_BYTES)} are the most of a job whose ranks share traces",
         "choose parallel axes that give each group as many ranks in every node (of "
         f"{system.network.dimensions[0].size}) and let pipeline stages begin with a node, or take "
         "fewer ranks, or write the traces of all ranks (-o FOLDER) and simulate those",
@@ -385,7 +386,8 @@ def _check_finished(tables: Tables, machine: Machine) -> None:
 
 
 _TOLD = 4
-_MOST_NODES = 500_000  # of ranks that share traces: 15 s, and 1 GB of memory
+_BYTES_OF_NODE = 800  # of memory while it is simulated, which takes up to 6 us
+_MOST_BYTES = 1792 << 20  # of ranks that share traces: with the program 2 GB, and about 15 s
 _LONGEST = 2.0**60  # ns per rank, with room for contention
 
 

@@ -45,6 +45,8 @@ class JobStatistics:
     masked_flops
         FLOPs of a step of all ranks that causal masks leave out of forward and backward, which
         published FLOPs of models count.
+    inference
+        What the step is: ``prefill``, ``decode``, or "" for training.
     """
 
     world_size: int
@@ -56,6 +58,7 @@ class JobStatistics:
     communication: pl.DataFrame
     memory: pl.DataFrame
     masked_flops: int = 0
+    inference: str = ""
 
     @property
     def total_flops(self) -> int:
@@ -112,6 +115,7 @@ def statistics_of(
         masked_flops=checked.world_size // len(traces) * sum(
             round(_attention_flops(one) * (1 / checked.computed_scores - 1)) for one in traces
         ),
+        inference=checked.inference,
     )  # fmt: skip
 
 
