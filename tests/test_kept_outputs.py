@@ -14,7 +14,9 @@ def test_commands_print_what_is_kept() -> None:
     found = dict(outputs())
     kept = {file.name: file.read_text() for file in FOLDER.iterdir() if file.name != "lines.txt"}
     differ = sorted(name for name in found.keys() | kept if found.get(name) != kept.get(name))
-    assert differ == [], "python tests/keep_outputs.py, then look at git diff tests/kept_outputs"
+    printed = {name: found.get(name, "").splitlines() for name in differ}
+    before = {name: kept.get(name, "").splitlines() for name in differ}
+    assert printed == before, "python tests/keep_outputs.py, then look at git diff"
 
 
 def test_each_command_is_kept() -> None:
