@@ -17,6 +17,7 @@ from nadi.generate.row_traces import StepOrder, trace_of_rows
 from nadi.model.trace import Trace
 from nadi.model.work import Work
 from nadi.pipeline.placed_steps import PlacedStep, PlainStep, plain_step
+from nadi.pipeline.placement_studies import PlacementQuestion, study_placement
 from nadi.placement.placed_tensors import TraceTensors
 from nadi.placement.placement_choice import ByRules, parse_rules
 from nadi.placement.staged_moves import Staging, staged_moves
@@ -234,3 +235,16 @@ def test_a_job_of_one_node_that_shares_a_pool_is_simulated() -> None:
     assert step.simulation.program.num_ranks == 8
     assert step.simulation.num_nodes > 700_000
     assert step.ns > plain.ns
+
+
+def test_the_bandwidth_that_pays_is_one_of_the_sweep_whose_step_costs_little() -> None:
+    """Where two placements fit, the shorter step counts at each bandwidth, in both answers."""
+    job = nadi.llm_job("gpt3-1.3b", tp=2, sequence=2048, global_batch=8)
+    question = PlacementQuestion(bandwidths=(16.0,), memories=(10 << 30,))
+    pays = study_placement(job, "dgx-h100", question).pays
+    assert pays is not None
+    assert 1 < pays.pays_from < 4096
+    tried = (pays.pays_from, pays.below)
+    points = study_placement(job, "dgx-h100", question._replace(bandwidths=tried)).points
+    ratio = dict(zip(points["bandwidth"].to_list(), points["ratio"].to_list(), strict=True))
+    assert ratio[pays.pays_from] <= 1.01 < ratio[pays.below] == pytest.approx(pays.ratio)

@@ -287,19 +287,22 @@ class TierBreakEven(NamedTuple):
 
 
 def break_even(
-    plain: PlainStep, step: PlacedStep, system: System, staging: Staging
+    plain: PlainStep, steps: Sequence[PlacedStep], system: System, staging: Staging
 ) -> TierBreakEven:  # fmt: skip
-    """Find from which bandwidth a placement costs at most 1 %. O(log bandwidths) simulations.
+    """Find from which bandwidth the best of some placements costs at most 1 %.
 
-    Each rank has its share of a tier that several have together.
+    Each rank has its share of a tier that several have together. O(log bandwidths) simulations of
+    each placement.
     """
     most = _STEPS * _DOUBLINGS
 
     def tried(number: float) -> PlacedStep:
         there = with_bandwidth(system, 2 ** (number / _STEPS))
         if staging.in_place:
-            return plain.placed(step.placed.tier, there, staging)
-        return plain.again(step.placed, there)
+            again = [plain.placed(step.placed.tier, there, staging) for step in steps]
+        else:
+            again = [plain.again(step.placed, there) for step in steps]
+        return min(again, key=lambda one: one.ns)
 
     low, high = 0, most + 1  # the last is beyond all
     while low < high:

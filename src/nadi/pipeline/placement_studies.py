@@ -165,7 +165,8 @@ def study_placement(
     progress("moving each role alone")
     alone = moved_alone(plain, machine, staging)
     progress("varying the bandwidth")
-    pays = break_even(plain, chosen, machine, staging) if chosen.is_placed else None
+    equal = [one for one in steps.values() if bool(one.excess) == bool(chosen.excess)]
+    pays = break_even(plain, equal, machine, staging) if chosen.is_placed else None
     rates = question.bandwidths or (machine.tiers[0].read_bandwidth,)
     grid = TierGrid(
         rates, question.memories or (0,), question.capacities or (0,), question.sharings or (0,),
