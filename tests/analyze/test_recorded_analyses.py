@@ -149,6 +149,15 @@ def nested(pair: PairWriter) -> Path:
     return pair.write()[1]
 
 
+def test_frames_come_in_order_of_their_first_names(pair: PairWriter) -> None:
+    names = ["met second in this process", "met first in this process"]
+    known = pl.Series(reversed(names)).cast(pl.Categorical)  # polars numbers names as it meets them
+    for number, name in enumerate(names):
+        pair.event(name, 100 * number, 50)
+    flame = analyze.flame_graph(nadi.read(pair.write()[1]))
+    assert (flame["name"].to_list(), known.len()) == (names, 2)
+
+
 def test_a_small_recording_by_hand(pair: PairWriter) -> None:
     trace = nadi.read(nested(pair))
     stacks = analyze.call_stacks(trace)

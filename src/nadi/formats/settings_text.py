@@ -37,6 +37,8 @@ def _read_yaml(content: bytes) -> Any:
     try:
         _check_yaml(yaml.parse(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.YAMLError as error:
+        if "nesting depth" in str(error):  # from 6.0.4 on it has a limit of its own
+            raise RecursionError from None
         raise ValueError(str(error)) from None
     return msgspec.yaml.decode(content)
 

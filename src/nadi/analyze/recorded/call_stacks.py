@@ -7,7 +7,7 @@ import polars as pl
 
 from nadi.analyze.recorded.per_rank import per_rank
 from nadi.analyze.recorded.rank_events import RankEvents
-from nadi.model.arrays import Ints, text_codes
+from nadi.model.arrays import Ints, numbered_texts
 from nadi.model.schema import THREAD_WORK
 
 __all__ = ["call_stacks", "flame_graph"]
@@ -87,8 +87,8 @@ def flame_graph(
     position[table["row"].to_numpy()] = np.arange(table.height)
     parent = table["parent"].to_numpy()
     above = np.where(parent >= 0, position[parent], -1)
-    code = text_codes(table["name"])
-    num_names = int(code.max(initial=0)) + 1
+    code, names = numbered_texts(table["name"])  # frames are in order of their first names
+    num_names = max(len(names), 1)
     frame = np.full(table.height + 1, -1, dtype=np.int64)
     parts, number = [], 0
     for level in range(min(int(depth.max(initial=-1)) + 1, deepest)):
