@@ -30,7 +30,7 @@ class OnNetwork:
     Attributes
     ----------
     bandwidth
-        Bytes per second that a rank can send.
+        Bytes per second that a rank can send, at least 1.
     latency_ns
         Of every operation.
     """
@@ -50,6 +50,8 @@ class OnNetwork:
         UsageError
             If no communication has a known size.
         """
+        if not self.bandwidth >= 1:
+            raise UsageError(str(self), "is below 1 B/s", "give a higher bandwidth")
         sent = _bytes_to_send(graph)
         transfers = _transfers(graph)
         transfers = transfers[sent[graph.edge_op[transfers]] >= 0]
