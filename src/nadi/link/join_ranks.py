@@ -106,7 +106,8 @@ def _matched(traces: list[Trace], log: IssueLog) -> Job:
     columns = {name: parts[name] for name in ("collective", "rank", "node")}
     changed = _with_groups(traces, across, settled, collectives)
     shifted = tuple(map(_shifted, changed, clocks["shift"].to_list()))
-    refuse_apart(shifted)
+    if not any(trace.is_part for trace in traces):  # little of each rank may be in a part
+        refuse_apart(shifted)
     return Job(shifted, MATCHES.build(parts.height, columns), log.table(), clocks)
 
 
