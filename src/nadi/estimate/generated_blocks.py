@@ -54,7 +54,8 @@ class GeneratedCosts(NamedTuple):
     """What one micro-batch costs, float64 of shape (ways,)."""
 
     block: BlockCosts
-    lead: Floats  # seconds of a block's backward until its first communication
+    # seconds of a block's backward until its first communication of tensors, and of tokens
+    lead: tuple[Floats, Floats]
     first: EndCosts  # the embedding
     last: EndCosts  # the last norm, the head and the loss
 
@@ -170,7 +171,7 @@ def _sums(machine: MachineDescription, ways: _Ways) -> list[list[_Sums]]:
 
 def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> _Sums:
     """Work out one direction of a part."""
-    found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, np.zeros(num)))
+    found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, {}))
     for (program, members, _), prices in priced:
         rows = program.rows
         times = stream_times(rows, prices.seconds)
@@ -180,9 +181,12 @@ def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> 
         ):
             for key, value in part.items():
                 whole.setdefault(key, np.zeros(num))[members] = value
-        found.times.lead[members] = times.lead
-        for phase, value in times.computed.items():
-            found.times.computed.setdefault(phase, np.zeros(num))[members] = value
+        for named, of_part in (
+            (found.times.lead, times.lead),
+            (found.times.computed, times.computed),
+        ):
+            for name, value in of_part.items():
+                named.setdefault(name, np.zeros(num))[members] = value
         sums = zip(found[:3], (prices.flops, prices.matrix_seconds, prices.bytes), strict=True)
         for whole_sum, column in sums:
             for phase in {row.phase for row in rows}:
@@ -222,6 +226,12 @@ def _costs(
         found_one = Exchange(np.zeros(num), total[0], total[1])
         return found_one, found_one
 
+    def lead(role: str) -> Floats:
+        there = [(share, one.times.lead[role]) for share, one in zip(shares, backwards, strict=True)
+                 if role in one.times.lead]  # fmt: skip
+        whole = sum(share for share, _ in there)
+        return sum((share / whole * one for share, one in there), np.zeros(num))
+
     def of_sizes(numbers: Iterable[float]) -> Floats:
         return np.array(list(numbers), dtype=np.float64)[ways.entry]
 
@@ -246,11 +256,7 @@ def _costs(
         np.zeros(num), gradient * element, kept, stored, boundary * checkpoints,
         _GRADIENT * gradient, boundary, boundary,
     )  # fmt: skip
-    lead = sum(
-        (share * one.times.lead for share, one in zip(shares, backwards, strict=True)),
-        np.zeros(num),
-    )
-    return GeneratedCosts(block, lead, first, last)
+    return GeneratedCosts(block, (lead(_TP), lead(_EP)), first, last)
 
 
 def _end(pair: Sequence[_Sums], kept: Floats) -> EndCosts:

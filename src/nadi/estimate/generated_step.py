@@ -141,8 +141,8 @@ def _reduction(
 
     The first stage is the last one to end its backward. A layer's gradients are reduced while the
     layers before it compute; what is left when the first layer is done is exposed, and
-    the embedding's. Where both use the same links, collectives of tensor parallelism wait for
-    those of gradients.
+    the embedding's. Where both use the same links, collectives of tensor parallelism, and tokens
+    on the way to experts, wait for those of gradients.
     """
     block = costs.block
     alone = shape.stages == 1
@@ -151,8 +151,13 @@ def _reduction(
         + block.exchange_again[0].exposed + offloading
     )  # fmt: skip
     count = shape.chunk_blocks
-    # for which the first collective of tensor parallelism of the next layer waits
-    beside = np.maximum(ends.layer.shared - costs.lead, 0.0)
+    # for which the first collective of the next layer waits, and the one after the head
+    beside, after_head = (
+        np.maximum(
+            np.maximum(part.shared - costs.lead[0], part.shared_experts - costs.lead[1]), 0.0
+        )
+        for part in (ends.layer, ends.last)
+    )
     longer = backward + beside
     # reductions that take longer than the backward begin less often
     slowest = np.maximum(ends.layer.reduce, ends.layer.reduce_experts)
@@ -163,10 +168,11 @@ def _reduction(
     def late(layer: Floats, first: Floats, last: Floats) -> Floats:
         of_last = np.where(alone, last, 0.0)
         queue = np.maximum(count * layer - (count - 1) * longer, layer)
-        queue = np.maximum(queue, of_last + count * (layer - longer))
+        queue = np.maximum(queue, of_last - after_head + count * (layer - longer))
         all_chunks = shape.chunks * count * layer - between - (count - 1) * longer
         # the last microbatch goes through all stages, and waits on each
         queue = np.maximum(queue, all_chunks) + (shape.blocks * shape.stages - 1) * beside
+        queue = queue + after_head
         whole = shape.blocks * layer + of_last
         return np.where(executions.data_par_overlap == 1, np.maximum(queue, 0.0), whole) + first
 

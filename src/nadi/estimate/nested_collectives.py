@@ -105,7 +105,11 @@ def _by_dimensions(
 def shared_seconds(
     machine: MachineDescription, operation: str, size: Floats, group: RankGroup, other: RankGroup
 ) -> Floats:
-    """Give the seconds for which a collective keeps the links that another group uses, too."""
+    """Give the seconds for which a collective keeps the links that another group uses, too.
+
+    Of several dimensions, of the one that it keeps longest: the other group's parts come to each
+    behind its own, so they wait once.
+    """
     there = (group.members > 1) & (other.members > 1) & (size > 0)
     network = machine.nested
     if network is None:
@@ -124,7 +128,7 @@ def shared_seconds(
         steps = [np.where(several, step / 2, step) for step in steps]
     found: Floats = np.zeros(1)
     for step, count, beside in zip(steps, counts, others, strict=True):
-        found = found + np.where(there & (count > 1) & (beside > 1), chunks * step, 0.0)
+        found = np.maximum(found, np.where(there & (count > 1) & (beside > 1), chunks * step, 0.0))
     return found
 
 
