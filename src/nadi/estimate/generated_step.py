@@ -170,9 +170,9 @@ def _reduction(
         queue = np.maximum(count * layer - (count - 1) * longer, layer)
         queue = np.maximum(queue, of_last - after_head + count * (layer - longer))
         all_chunks = shape.chunks * count * layer - between - (count - 1) * longer
-        # the last microbatch goes through all stages, and waits on each
-        queue = np.maximum(queue, all_chunks) + (shape.blocks * shape.stages - 1) * beside
-        queue = queue + after_head
+        # the last microbatch goes through all stages, and waits for each layer but a chunk's last
+        layers = (shape.blocks - shape.chunks) * shape.stages - shape.missing
+        queue = np.maximum(queue, all_chunks) + layers * beside + after_head
         whole = shape.blocks * layer + of_last
         return np.where(executions.data_par_overlap == 1, np.maximum(queue, 0.0), whole) + first
 
