@@ -155,7 +155,7 @@ def _part_ends(
     element = ELEMENT_BYTES[np.broadcast_to(ways.datatype, dense.size)]
     element = np.maximum(element, 2)  # of 8-bit floats, weights are 16-bit ones
     seconds = []
-    shared = dict.fromkeys(("tp", "ep"), np.zeros(1))
+    shared = dict.fromkeys(("tp", "ep"), np.zeros((1, 1)))
     for role, weight in (("dp", dense), ("edp", experts)):
         size, members = weight * _GRADIENT, group[role].members
         reduced = np.where(
@@ -177,7 +177,8 @@ def _part_ends(
     )
     spread = (np.broadcast_to(one, dense.size) for one in (
         dense + experts, share, summed, seconds[0][0], seconds[1][0],
-        seconds[0][1] + seconds[1][1], *shared.values(),
+        # parts of a collective come to each dimension behind those before them, so they wait once
+        seconds[0][1] + seconds[1][1], *(one.max(0) for one in shared.values()),
     ))  # fmt: skip
     return PartEnds(*spread)
 
