@@ -190,7 +190,8 @@ def _nested(system: System) -> NestedNetwork:
         zip(system.network.dimensions, system.collectives.all_reduce, strict=False)
     ):
         links = 2 if own.topology == "switch" else 1
-        ways = 2 if algorithm == "biring" and own.size > 2 else 1
+        # a line, of which a torus' dimension may be cut, goes round one way alone
+        ways = 2 if algorithm == "biring" and own.size > 2 and own.topology != "mesh" else 1
         delay = system.collectives.endpoint_delay
         direct = [
             name for name in names if own.topology == "fully-connected"
