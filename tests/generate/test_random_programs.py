@@ -25,9 +25,9 @@ from nadi.simulator import (
     Collectives,
     Dimension,
     Network,
-    RemoteMemory,
     System,
     link_table,
+    remote_tier,
     results_of,
 )
 from nadi.simulator.machine.system import COLLECTIVES
@@ -140,7 +140,7 @@ def built(job: Written, seed: int | None = None) -> Job:
 def fully_connected(ranks: int, **options: Any) -> System:
     return System(
         Network((Dimension("fully-connected", ranks, 10.0, 100.0),)),
-        remote_memory=RemoteMemory("per-rank", 10, 100), **options,
+        remote_memory=remote_tier("per-rank", 10, 100), **options,
     )  # fmt: skip
 
 

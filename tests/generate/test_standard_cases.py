@@ -16,7 +16,7 @@ from nadi.generate.standard_cases import CASES
 from nadi.load import read_comm_groups, read_job
 from nadi.model import Trace, validate_trace
 from nadi.model.protobuf_values import VALUE_TYPES
-from nadi.simulator import Collectives, Dimension, Network, RemoteMemory, System, results_of
+from nadi.simulator import Collectives, Dimension, Network, System, remote_tier, results_of
 from tests.amounts import some
 
 MICRO = 1000  # ns
@@ -33,7 +33,7 @@ def machine(ranks: int) -> System:
             all_to_all=("direct",), broadcast=("direct",), reduce=("direct",), chunks=1,
             endpoint_delay=0,
         ),
-        remote_memory=RemoteMemory("per-rank", 100, 10),
+        remote_memory=remote_tier("per-rank", 100, 10),
     )  # fmt: skip
 
 

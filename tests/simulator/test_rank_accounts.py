@@ -18,7 +18,8 @@ from nadi.model.provenance import Provenance
 from nadi.model.schema import RANK_TIMES
 from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import Simulation
-from nadi.simulator.machine.system import Compute, Dimension, Network, RemoteMemory, System
+from nadi.simulator.machine.memory_tiers import remote_tier
+from nadi.simulator.machine.system import Compute, Dimension, Network, System
 from nadi.simulator.results.rank_accounts import PARTITION
 from tests.amounts import examples
 from tests.reference.accounts import account, live_bytes
@@ -119,7 +120,7 @@ def test_each_kind_of_time_is_told_apart() -> None:
         {"id": 2, "type": "MEM_LOAD_NODE", "is_cpu_op": False, "tensor_size": 8},
         compute(3, 1, data_deps=[1]),
     ]
-    memory = RemoteMemory("pool", latency=300)
+    memory = remote_tier("pool", latency=300)
     system = System(
         Network((Dimension("ring", 2, 1.0, 50),)), remote_memory=memory, slots="astra-sim"
     )

@@ -101,7 +101,7 @@ def command(
         "schedule": schedule, "chunks": chunks, "recompute": recompute, "attention": attention,
         "dtype": dtype, "inference": inference,
     }  # fmt: skip
-    _check_alone(execution, fields, overlap, offload)
+    _check_alone(execution, fields)
     check_output(output, bool(sweep), overwrite=overwrite)
     from nadi.estimate.estimate_rules import DEFAULT, rules_named
     from nadi.pipeline.estimated_steps import describe_step, describe_sweep
@@ -157,17 +157,12 @@ def _estimate(
         print_check(checked, console)
 
 
-def _check_alone(execution: str, fields: dict[str, Any], overlap: str, offload: str) -> None:
+def _check_alone(execution: str, fields: dict[str, Any]) -> None:
     """Raise UsageError if a file says how the model is run, and an option does, too."""
-    if not execution:
-        return
-    usual = {
-        "tp": 1, "pp": 1, "dp": 1, "ep": 1, "zero": 1, "sequence_parallel": None, "micro_batch": 1,
-        "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1, "recompute": "none",
-        "attention": "flash", "dtype": "bfloat16", "inference": "",
-    }  # fmt: skip
-    changed = [name for name, value in fields.items() if value != usual[name]]
-    if changed or overlap != "none" or offload:
+    from nadi.generate.llm.parallel_plan import ParallelPlan
+
+    usual = ParallelPlan()
+    if execution and any(value != getattr(usual, name) for name, value in fields.items()):
         raise UsageError(
             execution, "a file says how the model is run, and options do, too",
             "leave out one of the two",

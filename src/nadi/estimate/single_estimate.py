@@ -19,10 +19,10 @@ from nadi.estimate.step_costs import StepCosts, StepTimes
 from nadi.estimate.step_statistics import statistics_of
 from nadi.model.arrays import Floats
 
-__all__ = ["Estimate", "Limit", "estimate", "hourly_price"]
+__all__ = ["Estimate", "estimate", "hourly_price"]
 
 
-class Limit(NamedTuple):
+class _Limit(NamedTuple):
     """What takes time, and what would lift it."""
 
     name: str
@@ -60,7 +60,7 @@ class Estimate:
     times: dict[str, float]
     tier1: dict[str, float]
     tier2: dict[str, float]
-    limits: tuple[Limit, ...]
+    limits: tuple[_Limit, ...]
     lacks: str
     reason: str
     statistics: dict[str, float]
@@ -155,7 +155,7 @@ def _bytes(tensors: TensorBytes) -> dict[str, float]:
     return {name: _first(value) for name, value in zip(TensorBytes._fields, tensors, strict=True)}
 
 
-def _limits(execution: Execution, costs: StepCosts) -> tuple[Limit, ...]:
+def _limits(execution: Execution, costs: StepCosts) -> tuple[_Limit, ...]:
     """Sort what takes the step's time; layers by what the most of their time is."""
     times, block = costs.times, costs.block
     layers = _first(times.forward + times.backward + times.computed_again)
@@ -169,18 +169,18 @@ def _limits(execution: Execution, costs: StepCosts) -> tuple[Limit, ...]:
     )
     e = execution
     found = [
-        Limit(work[0], layers, work[1]),
-        Limit("optimizer", _first(times.optimizer), "sharding it over replicas"),
-        Limit("tensor parallelism",
+        _Limit(work[0], layers, work[1]),
+        _Limit("optimizer", _first(times.optimizer), "sharding it over replicas"),
+        _Limit("tensor parallelism",
               _first(times.tensor_parallel + times.exchanged_again),
               f"more bandwidth of network tier {e.tensor_par_net}, overlap, or a lower degree"),
-        Limit("pipeline transfers", _first(times.pipeline_parallel),
+        _Limit("pipeline transfers", _first(times.pipeline_parallel),
               f"more bandwidth of network tier {e.pipeline_par_net}, or less interleaving"),
-        Limit("pipeline bubble", _first(times.bubble),
+        _Limit("pipeline bubble", _first(times.bubble),
               "more micro-batches, more interleaving, or fewer stages"),
-        Limit("data parallelism", _first(times.data_parallel),
+        _Limit("data parallelism", _first(times.data_parallel),
               f"more bandwidth of network tier {e.data_par_net}, overlap, or fewer replicas"),
-        Limit("offloading", _first(
+        _Limit("offloading", _first(
             times.forward_offload + times.backward_offload + times.update_offload
         ),
               "more bandwidth of the second tier, or offloading less"),

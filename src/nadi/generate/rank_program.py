@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from nadi.generate.given_values import Tensor, checked_name
 from nadi.generate.user_lines import Line, refusal, user_line
 from nadi.model.protobuf_values import RANGES, SCALAR_TYPES, VALUE_TYPES, check_scalar
+from nadi.model.rank_groups import Group
 
 __all__ = [
     "MESSAGES", "WORLD", "After", "Attribute", "BuiltNode", "Group", "Operation", "Place",
@@ -26,14 +27,6 @@ _OF_COLUMNS = {
     "seq_id", "is_async", "memory_tier",
 }  # fmt: skip
 _TYPE_OF = {bool: "bool", int: "int64", float: "double", str: "string", bytes: "bytes"}
-
-
-@dataclass(frozen=True)
-class Group:
-    """A process group: its name, and its members in ascending order."""
-
-    name: str
-    ranks: tuple[int, ...]
 
 
 class Place(NamedTuple):

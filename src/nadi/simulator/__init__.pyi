@@ -34,6 +34,7 @@ from .machine.memory_tiers import (
     access_ns as access_ns,
     loaded_latency_ns as loaded_latency_ns,
     rate_alone as rate_alone,
+    remote_tier as remote_tier,
     second_tier as second_tier,
 )
 from .machine.system import (
@@ -42,7 +43,6 @@ from .machine.system import (
     Compute as Compute,
     Dimension as Dimension,
     Network as Network,
-    RemoteMemory as RemoteMemory,
     System as System,
 )
 from .machine.system_file import SystemFile as SystemFile
