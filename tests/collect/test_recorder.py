@@ -173,9 +173,11 @@ def test_a_block_without_observed_steps_is_warned_of(torch: ModuleType, tmp_path
     assert device_of(earlier)["nadi"]["host_trace"] == "none"
 
 
-def test_too_few_steps_are_warned_of(torch: ModuleType, tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"step\(\) was called 2 times.*first 2 steps"):
-        recorded(tmp_path, 2)
+@pytest.mark.parametrize("called", [0, 2])
+def test_too_few_steps_are_warned_of(torch: ModuleType, tmp_path: Path, called: int) -> None:
+    what = rf"step\(\) was called {called} times.*first 2 steps.*call step\(\).*8 times or more"
+    with pytest.warns(UserWarning, match=what):
+        recorded(tmp_path, called)
     assert list(tmp_path.iterdir()) == []
 
 
