@@ -60,7 +60,12 @@ class Recording:
         """Write what is recorded; warns of what is not."""
         files = [str(self.host), str(self.device)]
         self.host.unlink(missing_ok=True)
-        if not self._recorder.write(*files, self._unrecorded):
+        try:
+            written = self._recorder.write(*files, self._unrecorded)
+        except OSError as error:
+            what = f"cannot be written: {error.strerror or error}"
+            raise InputError(str(self.device), what, "choose another path") from None
+        if not written:
             warnings.warn(
                 f"nothing was recorded: step() was called {self.num_steps} times, and the first "
                 f"{self._warmup} steps are warm-up; call step() of the recording at the end of "
