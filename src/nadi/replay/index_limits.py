@@ -190,12 +190,13 @@ def _filled(given: Mapping[str, Any]) -> int | None:
 
 def _divided(given: Mapping[str, Any]) -> int | None:
     """Return the limit of a remainder, whose sign is that of the divisor."""
-    divisor = given.get("other")
+    divisor: Any = given.get("other")
     return divisor if _whole(divisor, 1) and divisor < _NARROW else None
 
 
 def _clamped(given: Mapping[str, Any]) -> int | None:
-    least, most = given.get("min"), given.get("max")
+    least: Any = given.get("min")
+    most: Any = given.get("max")
     if not _whole(least) or not _whole(most) or max(least, most) >= _NARROW:
         return None
     return int(most) + 1  # also if the least is above it: all are the most then
