@@ -57,6 +57,7 @@ class GeneratedCosts(NamedTuple):
     lead: Floats  # seconds of a block's backward until its first communication
     first: EndCosts  # the embedding
     last: EndCosts  # the last norm, the head and the loss
+    cache: Floats  # bytes of keys and values of a sequence in a block, of inference
 
 
 class _Sums(NamedTuple):
@@ -231,10 +232,12 @@ def _costs(
             for one in ways.sizes
         )
 
-    element, boundary = (
-        of_sizes(getattr(one, name) for one in ways.sizes) for name in ("element", "boundary")
+    element, boundary, cache = (
+        of_sizes(getattr(one, name) for one in ways.sizes)
+        for name in ("element", "boundary", "cache")
     )
     checkpoints = np.broadcast_to(ways.columns.is_named("activation_recompute", "full"), num)
+    trained = np.broadcast_to(ways.columns.training == 1, num)
     kept, stored = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
     first, last = (_end(sums[k], ways.kept[:, k, 0]) for k in (-2, -1))
     gradient = weights("weight") + weights("expert_weight")
@@ -244,13 +247,13 @@ def _costs(
         exchange(forwards, "forward"), exchange(backwards, "backward"),
         exchange(backwards, "recompute"),
         np.zeros(num), gradient * element, kept, stored, boundary * checkpoints,
-        _GRADIENT * gradient, boundary, boundary,
+        _GRADIENT * gradient * trained, boundary * trained, boundary,
     )  # fmt: skip
     lead = sum(
         (share * one.times.lead for share, one in zip(shares, backwards, strict=True)),
         np.zeros(num),
     )
-    return GeneratedCosts(block, lead, first, last)
+    return GeneratedCosts(block, lead, first, last, cache)
 
 
 def _end(pair: Sequence[_Sums], kept: Floats) -> EndCosts:

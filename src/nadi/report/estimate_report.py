@@ -54,6 +54,7 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
         "tier1_capacity": estimate.machine.mem1.capacity,
         "tier2_capacity": estimate.machine.mem2.capacity,
         "tokens_per_second": estimate.tokens_per_second,
+        "seconds_per_output_token": estimate.seconds if estimate.execution.decoding else None,
         "price_per_hour": estimate.price_per_hour or None,
         "price_per_step": estimate.price_per_step or None,
         "price_per_million_tokens": estimate.price_per_million_tokens or None,
@@ -86,10 +87,16 @@ def describe_search(found: SearchResult, space: SearchSpace) -> dict[str, Any]:
 def print_estimate(estimate: Estimate, console: Console) -> None:
     """Print the step's time, where it goes, where the bytes are, and what limits it."""
     share = format_percent(estimate.statistics["total_efficiency"], 1)
+    how = estimate.execution
+    rates = f"{format_number(estimate.rate)} sequences/s"
+    if how.decoding:
+        each = format_number(1 / estimate.seconds)
+        rates = f"{format_number(estimate.rate)} tokens/s in all, {each} for each user"
+    step = "an output token" if how.decoding else "a step"
     console.print(Text.assemble(
         (_seconds(estimate.seconds), "bold"),
-        f" a step of {format_counted(estimate.execution.batch_size, 'sequence')}, "
-        f"{format_number(estimate.rate)} sequences/s, {share} of the matrix engine's peak",
+        f" {step} of {format_counted(how.batch_size, 'sequence')}, {rates}, "
+        f"{share} of the matrix engine's peak",
     ))  # fmt: skip
     if estimate.price_per_hour:
         currency = estimate.machine.currency
@@ -159,7 +166,7 @@ def _memory_table(estimate: Estimate) -> Table:
 def _prices(one: RankedExecution, space: SearchSpace) -> dict[str, float]:
     """Give the prices of a step and of a million tokens; nothing if the machine states none."""
     hour = hourly_price(space.machine, one.execution)
-    tokens = one.execution.batch_size * space.model.seq_size
+    tokens = one.execution.batch_size * (1 if one.execution.decoding else space.model.seq_size)
     step = hour / 3600 * one.seconds
     return {"price_per_step": step, "price_per_million_tokens": step / tokens * 1e6} if hour else {}
 
@@ -183,7 +190,8 @@ def print_search(found: SearchResult, space: SearchSpace, console: Console) -> N
 
 
 def _best_table(best: tuple[RankedExecution, ...], space: SearchSpace) -> Table:
-    columns = {"sequences/s": "right", "step": "right"} | dict.fromkeys(_SHORT.values(), "right")
+    rate = "tokens/s" if all(one.execution.decoding for one in best) else "sequences/s"
+    columns = {rate: "right", "step": "right"} | dict.fromkeys(_SHORT.values(), "right")
     columns |= {"recompute": "left", "tensors": "left", "offload": "left", "tier 1": "right"}
     currency = space.machine.currency
     titles = [f"{currency} a step", f"{currency} a million tokens"]
