@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nadi.estimate.execution import moved_tensors
+from nadi.estimate.network_estimate import NetworkEstimate
 from nadi.estimate.search_layouts import SearchSpace
 from nadi.estimate.search_results import RankedExecution, SearchResult
 from nadi.estimate.single_estimate import Estimate, hourly_price
@@ -26,12 +27,24 @@ from nadi.units import (
     format_percent,
 )
 
-__all__ = ["describe_estimate", "describe_search", "print_estimate", "print_search"]
+__all__ = [
+    "describe_estimate", "describe_network_estimate", "describe_search", "print_estimate",
+    "print_network_estimate", "print_search",
+]  # fmt: skip
 
 _SHORT = {
     "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "micro-batch",
     "pipeline_interleaving": "interleaving",
 }  # fmt: skip
+# what would lift each part of a network's step
+_LIFTED = {
+    "tables": "more bandwidth of memory, or rows of fewer bytes",
+    "products": "a faster engine, or larger batches that use it better",
+    "other operations": "more bandwidth of memory, or fused layers",
+    "optimizer": "sharding it over ranks",
+    "exposed exchange of tables": "more bandwidth of the network, or fewer columns",
+    "exposed data parallelism": "more bandwidth of the network, or larger batches",
+}
 
 
 # results as data
@@ -65,6 +78,14 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
             name: None if math.isnan(value) else value for name, value in statistics.items()
         },
     }
+
+
+def describe_network_estimate(estimate: NetworkEstimate) -> dict[str, Any]:
+    """Compute the JSON output of an estimate of a network."""
+    return {
+        "seconds": estimate.seconds, "rate": estimate.rate, "times": estimate.times,
+        "plan": msgspec.to_builtins(estimate.plan),
+    }  # fmt: skip
 
 
 def describe_search(found: SearchResult, space: SearchSpace) -> dict[str, Any]:
@@ -131,6 +152,22 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
         console.print(Text(
             f"offloading would be hidden by {needed / 1e9:.4g} GB/s to the second tier"
         ))  # fmt: skip
+
+
+def print_network_estimate(estimate: NetworkEstimate, console: Console) -> None:
+    """Print the step's time and where it goes, most first."""
+    console.print(Text.assemble(
+        (_seconds(estimate.seconds), "bold"),
+        f" a step of {format_counted(estimate.plan.samples, 'sample')}, "
+        f"{format_number(estimate.rate)} samples/s",
+    ))  # fmt: skip
+    console.print()
+    table = make_table("Time", part="left", time="right", share="right")
+    for name, part in sorted(estimate.times.items(), key=lambda one: -one[1]):
+        table.add_row(name, _seconds(part), format_percent(part, estimate.seconds))
+    print_table(table, console)
+    name, remedy = max(_LIFTED.items(), key=lambda one: estimate.times.get(one[0], 0.0))
+    console.print(Text(f"bound by {name}; what would lift it: {remedy}"))
 
 
 def _assumed(estimate: Estimate) -> list[str]:
