@@ -32,7 +32,7 @@ from nadi.estimate.stream_times import StreamTimes, stream_times
 from nadi.estimate.tensor_exchanges import Exchange
 from nadi.generate.job_rows import COMPUTE
 from nadi.generate.llm.model_description import LanguageModel
-from nadi.model.arrays import Floats, Ints
+from nadi.model.arrays import Bools, Floats, Ints
 
 __all__ = ["EndCosts", "GeneratedCosts", "generated_costs"]
 
@@ -91,6 +91,11 @@ class _Ways(NamedTuple):
     entry: Ints
     kept: Floats
     programs: Sequence[tuple[Sequence[Program], Ints]]
+
+    @property
+    def trained(self) -> Bools:
+        """Whether there are gradients: shape (ways,)."""
+        return np.broadcast_to(self.columns.training == 1, self.entry.size)
 
 
 def generated_costs(
@@ -237,7 +242,6 @@ def _costs(
         for name in ("element", "boundary", "cache")
     )
     checkpoints = np.broadcast_to(ways.columns.is_named("activation_recompute", "full"), num)
-    trained = np.broadcast_to(ways.columns.training == 1, num)
     kept, stored = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
     first, last = (_end(sums[k], ways.kept[:, k, 0]) for k in (-2, -1))
     gradient = weights("weight") + weights("expert_weight")
@@ -247,7 +251,7 @@ def _costs(
         exchange(forwards, "forward"), exchange(backwards, "backward"),
         exchange(backwards, "recompute"),
         np.zeros(num), gradient * element, kept, stored, boundary * checkpoints,
-        _GRADIENT * gradient * trained, boundary * trained, boundary,
+        _GRADIENT * gradient * ways.trained, boundary * ways.trained, boundary,
     )  # fmt: skip
     lead = sum(
         (share * one.times.lead for share, one in zip(shares, backwards, strict=True)),
