@@ -32,7 +32,7 @@ from nadi.estimate.stream_times import StreamTimes, stream_times
 from nadi.estimate.tensor_exchanges import Exchange
 from nadi.generate.job_rows import COMPUTE
 from nadi.generate.llm.model_description import LanguageModel
-from nadi.model.arrays import Floats, Ints
+from nadi.model.arrays import Bools, Floats, Ints
 
 __all__ = ["EndCosts", "GeneratedCosts", "generated_costs"]
 
@@ -58,6 +58,7 @@ class GeneratedCosts(NamedTuple):
     lead: tuple[Floats, Floats]
     first: EndCosts  # the embedding
     last: EndCosts  # the last norm, the head and the loss
+    cache: Floats  # bytes of keys and values of a sequence in a block, of inference
 
 
 class _Sums(NamedTuple):
@@ -91,6 +92,11 @@ class _Ways(NamedTuple):
     entry: Ints
     kept: Floats
     programs: Sequence[tuple[Sequence[Program], Ints]]
+
+    @property
+    def trained(self) -> Bools:
+        """Whether there are gradients: shape (ways,)."""
+        return np.broadcast_to(self.columns.training == 1, self.entry.size)
 
 
 def generated_costs(
@@ -241,8 +247,9 @@ def _costs(
             for one in ways.sizes
         )
 
-    element, boundary = (
-        of_sizes(getattr(one, name) for one in ways.sizes) for name in ("element", "boundary")
+    element, boundary, cache = (
+        of_sizes(getattr(one, name) for one in ways.sizes)
+        for name in ("element", "boundary", "cache")
     )
     checkpoints = np.broadcast_to(ways.columns.is_named("activation_recompute", "full"), num)
     kept, stored = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
@@ -254,9 +261,9 @@ def _costs(
         exchange(forwards, "forward"), exchange(backwards, "backward"),
         exchange(backwards, "recompute"),
         np.zeros(num), gradient * element, kept, stored, boundary * checkpoints,
-        _GRADIENT * gradient, boundary, boundary,
+        _GRADIENT * gradient * ways.trained, boundary * ways.trained, boundary,
     )  # fmt: skip
-    return GeneratedCosts(block, (lead(_TP), lead(_EP)), first, last)
+    return GeneratedCosts(block, (lead(_TP), lead(_EP)), first, last, cache)
 
 
 def _end(pair: Sequence[_Sums], kept: Floats) -> EndCosts:

@@ -80,7 +80,7 @@ def generated_step(
         layers * work, fewer * work + head,
         message_seconds(machine, block.boundary, group),
     )  # fmt: skip
-    slowest, transfers, bubble = _pipeline(shape, stages, training)
+    slowest, transfers, bubble = _pipeline(shape, stages, executions)
     every = shape.microbatches * layers
     reduction = _reduction(executions, shape, costs, ends, offload.backward[0])
     times = StepTimes(
@@ -108,14 +108,19 @@ def generated_step(
     )  # fmt: skip
 
 
-def _pipeline(shape: StepShape, stages: _Stages, training: Floats) -> tuple[Floats, Floats, Floats]:
+def _pipeline(
+    shape: StepShape, stages: _Stages, executions: Executions
+) -> tuple[Floats, Floats, Floats]:
     """Give the seconds of the slowest stage's microbatch, of exposed transfers, and the bubble.
+
+    Steps of inference follow each other, so that the stages stay full: ``steady_step`` is the same
+    rule of a simulation. In decoding a microbatch has to pass all stages before its next token.
 
     Stages wait for the first microbatch to arrive and for the last one to return. With one
     chunk a stage has as many microbatches under way as stages follow it; so each time that these
     have gone and come, it waits for the transfers in between (1F1B).
     """
-    num = shape.stages
+    num, training = shape.stages, executions.training == 1
     slowest, total = stages.slowest(num), stages.total(num)
     ways = np.where(training, 2.0, 1.0)
     across = ways * stages.hop * (shape.chunks * num - 1)
@@ -128,7 +133,14 @@ def _pipeline(shape: StepShape, stages: _Stages, training: Floats) -> tuple[Floa
         (rest > 0) & (shape.chunks > 1), (shape.chunks - 1) * (num - rest), 0.0
     )  # fmt: skip
     bubble = (total - slowest) / shape.chunks + lacking * slowest / shape.chunks
-    return slowest, np.where(num > 1, across + waits, 0.0), bubble
+    transfers = np.where(num > 1, across + waits, 0.0)
+    beside = (shape.microbatches - 1) * slowest  # what other microbatches do meanwhile
+    late = np.where(executions.decoding == 1, total - slowest + across - beside, 0.0)
+    late = np.where(num > 1, np.maximum(late, 0.0), 0.0)
+    sent = np.minimum(late, across)
+    return (
+        slowest, np.where(training, transfers, sent), np.where(training, bubble, late - sent)
+    )  # fmt: skip
 
 
 def _reduction(
@@ -291,11 +303,18 @@ def _memory(
     moves = executions.optimizer_offload == 1
     alone = shape.stages == 1
     element = _element(costs.block, ends)
+    cached = shape.blocks * costs.cache * (executions.batch_size // executions.data_par)
 
     def with_end(use: MemoryUse, end: PartEnds, kept: Floats) -> MemoryUse:
         states, none = end.share * _STATE * trained, np.zeros(1)
         extra = TensorBytes(
-            end.weight * element, kept, none, none, end.weight * _GRADIENT * trained, states
+            end.weight * element,
+            kept,
+            none,
+            none,
+            end.weight * _GRADIENT * trained,
+            states,
+            cached,
         )
         first = extra._replace(optimizer=np.where(moves, 0.0, states))
         return use._replace(

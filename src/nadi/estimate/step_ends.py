@@ -104,7 +104,7 @@ def _parts(language: LanguageModel, ways: Executions, way: int) -> list[tuple[fl
     row = {name: int(column[way if column.size > 1 else 0])
            for name, column in zip(ways._fields, ways, strict=True)}  # fmt: skip
     fixed = {"microbatch_size": 1, "activation_recompute": 0, "seq_par_ag_redo": 1,
-             "fused_activation": 0, "flash_attention": 1}  # fmt: skip
+             "fused_activation": 0, "flash_attention": 1, "decoding": 0}  # fmt: skip
     variant = Variant(*((row | fixed)[name] for name in Variant._fields))
     *layers, embedding, last = sizes_of(language, variant).parts
     shares = layer_shares(language).values()

@@ -28,6 +28,7 @@ from .extracted_jobs import Extraction as Extraction, extract as extract
 from .folded_jobs import fold as fold, unfold as unfold
 from .generated_jobs import llm_job as llm_job, llm_statistics as llm_statistics
 from .generated_networks import (
+    network_estimate as network_estimate,
     network_job as network_job,
     network_statistics as network_statistics,
 )
