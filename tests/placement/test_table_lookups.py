@@ -14,6 +14,7 @@ import pytest
 import nadi
 from nadi.load.placement_files import read_job_or_plan
 from nadi.load.simulation_jobs import given_job
+from nadi.pipeline import network_job
 from nadi.pipeline.placed_steps import plain_step
 from nadi.placement.table_lookups import RowCache, hit_shares
 
@@ -51,6 +52,19 @@ def test_cache_of_all_serves_all_and_more_serves_more() -> None:
     assert shares[-1] == 1
     assert all(one < other for one, other in pairwise(shares[:-1]))
     assert hit_shares(RowCache(16_000_000, 0.0), size, width, read) == pytest.approx([0.25])
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_generated_tables_are_read_by_the_rows_looked_up(ranks: int) -> None:
+    job = network_job("dlrm-dcnv2", ranks=ranks, batch=16)
+    tensors = plain_step(job, nadi.load_system("dgx-h100", ranks)).tensors
+    lookups, width, itemsize = 214, 128, 2  # of a sample, by the file of the network
+    tables = tensors.table.filter(pl.col("role") == "tables")
+    rows = 16 * ranks * lookups
+    assert tables["bytes"].sum() == 204_184_588 * width * itemsize
+    assert tables["read"].sum() == 2 * rows * width * itemsize
+    assert tables["written"].sum() == rows * width * itemsize
+    assert sum(one.moved_rows for one in tensors.traces) == rows * (3 * width * itemsize + 2 * 4)
 
 
 def test_recorded_tables_are_read_by_the_rows_looked_up() -> None:
