@@ -12,7 +12,7 @@ import networkx as nx
 
 import nadi
 from nadi.cli.command_page import command_reference
-from nadi.model.schema import data_model_page
+from nadi.trace.schema import data_model_page
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))

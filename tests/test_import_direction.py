@@ -51,7 +51,7 @@ def imports_of(name: str) -> Iterator[str]:
         elif (
             isinstance(node, ast.Constant) and "." in str(node.value) and name.endswith("registry")
         ):
-            place = f"nadi.formats.{node.value}".rpartition(".")[0]
+            place = f"nadi.files.{node.value}".rpartition(".")[0]
             if place in MODULES:
                 yield place
     if path.with_suffix(".pyi").exists():  # the names of a package, loaded when first used

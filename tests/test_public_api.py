@@ -78,9 +78,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_a_module_loaded_before_hides_no_function() -> None:
     code = (
-        "import nadi, nadi.pipeline.recorded_jobs, nadi.report.run_report\n"
+        "import nadi, nadi.bottlenecks.steps.recorded_jobs, nadi.bottlenecks.steps.run_report\n"
         "import nadi.whatif.what_if_results\n"
-        "for place in (nadi, nadi.pipeline, nadi.report, nadi.whatif):\n"
+        "for place in (nadi, nadi.bottlenecks, nadi.results, nadi.whatif):\n"
         "    assert not any(type(getattr(place, n)) is type(nadi)\n"
         "                   for n in place.__all__ if place is not nadi), place\n"
         "assert callable(nadi.run) and callable(nadi.simulate)"

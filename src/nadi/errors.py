@@ -110,7 +110,7 @@ _MADE_BY = {
     "Simulation": "make one with nadi.simulate",
     "Replay": "make one with nadi.graph.replay_graph(graph)",
     "Run": "make one with nadi.run",
-    "TraceModel": "make one with nadi.pipeline.learn",
+    "TraceModel": "make one with nadi.sharing.learn",
     "Job": "read one with nadi.load_job",
     "Trace": "read one with nadi.read",
 }

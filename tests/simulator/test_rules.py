@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import nadi.simulator
+import nadi.simulation
 from nadi.errors import UsageError
-from nadi.simulator import Collectives, Dimension, Network, System
-from nadi.simulator.rules.astra_sim_rules import AstraSimRules
-from nadi.simulator.rules.chosen_rules import rules_of
-from nadi.simulator.rules.default_rules import DefaultRules
+from nadi.simulation.chosen_rules import rules_of
+from nadi.simulation.default_rules import DefaultRules
+from nadi.simulation.rules import AstraSimRules
+from nadi.systems import Collectives, Dimension, Network, System
 
-SOURCE = Path(nadi.simulator.__file__).parent
+SOURCE = Path(nadi.simulation.__file__).parent
 # those that read the setting from a file, or choose by it
 ASKING = {"rules/chosen_rules.py", "machine/system_file.py", "machine/astra_sim_config.py"}
 

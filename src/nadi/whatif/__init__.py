@@ -1,4 +1,4 @@
-"""What-if: predict a job after changes of its operations or dependencies."""
+"""Changes of an event graph: which operations, and how."""
 
 from lazy_loader import attach_stub
 
