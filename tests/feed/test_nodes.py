@@ -112,7 +112,8 @@ def test_added_nodes_are_issued_like_others(tmp_path: Path, window: int) -> None
     first = feeder.get_next_issuable_node()
     assert first is not None
     feeder.add_node(
-        nadi.simulation.ETFeederNode(100, "extra", nadi.simulation.NodeType.COMM_SEND, 3, data_deps=[0, 101],
+        nadi.simulation.ETFeederNode(
+            100, "extra", nadi.simulation.NodeType.COMM_SEND, 3, data_deps=[0, 101],
                                comm_size=64, ratio=0.5, pg_name="dp")
     )  # fmt: skip
     feeder.add_node(nadi.simulation.ETFeederNode(101, data_deps=[0]))

@@ -1,4 +1,4 @@
-"""Kernel times one at a time, in plain Python: what ``nadi.systems.prices.kernel_curves`` has to give."""
+"""Kernel times one at a time, in plain Python, for ``nadi.systems.prices.kernel_curves``."""
 
 from __future__ import annotations
 

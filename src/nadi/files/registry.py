@@ -93,7 +93,8 @@ def _function(place: str) -> Callable[..., Any]:
 
 
 FORMATS = (
-    Format("nadi", "Nadi's own file", (".nadi",), "native.nadi_file.read", "native.nadi_file.encode",
+    Format("nadi", "Nadi's own file", (".nadi",), "native.nadi_file.read",
+           "native.nadi_file.encode",
            looks_like="native.nadi_file.looks_like"),
     Format("chakra", "Chakra execution trace", (".et",), "chakra.et_decode.decode",
            "chakra.et_encode.encode", looks_like="chakra.et_decode.looks_like"),

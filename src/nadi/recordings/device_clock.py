@@ -114,7 +114,8 @@ def bound_device_clocks(device: Trace, launcher: Ints) -> list[DeviceClock]:
     device
         A Kineto trace as read, or a linked trace.
     launcher
-        int64, shape (nodes,), from :func:`nadi.recordings.dependencies.launch_correlation.launcher_rows`.
+        int64, shape (nodes,), from
+        :func:`nadi.recordings.dependencies.launch_correlation.launcher_rows`.
 
     Returns
     -------

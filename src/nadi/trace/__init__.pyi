@@ -1,5 +1,6 @@
 """What ``nadi.trace`` gives; each name is loaded when it is first used."""
 
+from . import schema as schema
 from .attributes import Attributes as Attributes
 from .operations import (
     Operations as Operations,
@@ -8,6 +9,5 @@ from .operations import (
 )
 from .provenance import Provenance as Provenance, Source as Source
 from .schedule import Schedule as Schedule
-from . import schema as schema
 from .trace import Job as Job, Trace as Trace
 from .validate import validate_job as validate_job, validate_trace as validate_trace

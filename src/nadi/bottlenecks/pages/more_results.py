@@ -30,7 +30,8 @@ def more_results(run: Run) -> dict[str, Any]:
         ``waits`` as ``nadi waits --json`` prints it, ``rates`` as ``nadi analyze rates``,
         ``memory`` with ``peaks`` as ``nadi analyze memory``; ``roofs`` of the device that the
         recording names; ``flame`` with ``calls`` and ``modules``
-        (:mod:`nadi.analyses.recorded.flame_report`). What was not recorded is left out, or is empty.
+        (:mod:`nadi.analyses.recorded.flame_report`). What was not recorded is left out, or is
+        empty.
     """
     ranks = [events_of(trace) for trace in run.job.traces]
     time, origin = run.graph.time, run.job.origin

@@ -119,7 +119,7 @@ class SpanGraph(NamedTuple):
 
 
 class SegmentColumns(NamedTuple):
-    """Segments, as :class:`nadi.bottlenecks.waiting.timelines.Segments`; int64, shape (segments,)."""
+    """Segments, as :class:`~nadi.bottlenecks.waiting.timelines.Segments`; int64, (segments,)."""
 
     actor: np.ndarray
     kind: np.ndarray

@@ -15,8 +15,8 @@ from nadi.estimates.search_layouts import SearchSpace
 from nadi.estimates.search_results import RankedExecution, SearchResult
 from nadi.estimates.single.estimate_words import PART_NAMES, TENSOR_NAMES
 from nadi.estimates.single_estimate import Estimate, hourly_price
+from nadi.estimates.tier_words import schedule_words, tier_words
 from nadi.results.text import make_table, print_table
-from nadi.systems.tier_words import schedule_words, tier_words
 from nadi.units import (
     format_bytes,
     format_count,

@@ -3,7 +3,8 @@
 gloo hands its result to the waiting thread before the range of its own work ends: first the future
 completes, on which ``DistributedDataParallel`` waits, then the recorded range. So no work of gloo
 ends within the interval of the waiting thread, where
-:mod:`nadi.recordings.dependencies.thread_handovers` looks for it. Only the times of all ranks show such
+:mod:`nadi.recordings.dependencies.thread_handovers` looks for it. Only the times of all ranks
+show such
 a wait: the interval contains the moment when the straggler entered.
 """
 

@@ -11,6 +11,7 @@ import polars as pl
 from rich.console import Console
 
 from nadi.errors import InputError, Parameter
+from nadi.estimates.tier_words import schedule_words, tier_words
 from nadi.files.csv_tables import csv_bytes
 from nadi.files.files import check_writable, write_pieces
 from nadi.files.whole_folders import whole_files
@@ -20,7 +21,6 @@ from nadi.results.charts.chart_files import write_charts
 from nadi.results.charts.charts import ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.results.charts.scales import short_number
 from nadi.results.text import make_table, name_cell, print_table, to_json
-from nadi.systems.tier_words import schedule_words, tier_words
 from nadi.trace.schema import TENSOR_ROLES
 from nadi.units import format_bytes, format_count, format_counted, format_ns, format_percent
 

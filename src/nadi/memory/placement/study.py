@@ -125,7 +125,8 @@ def study_placement(
     Parameters
     ----------
     job
-        Traces, paths that :func:`nadi.recordings.read_job` accepts, or the file of a plan: the fields of
+        Traces, paths that :func:`nadi.recordings.read_job` accepts, or the file of a plan: the
+        fields of
         :class:`nadi.models.ParallelPlan`, and ``model``.
     system
         With or without lower tiers, or a name or a file of one.

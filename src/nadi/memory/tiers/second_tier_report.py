@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.errors import InputError, Parameter
+from nadi.estimates.tier_words import schedule_words, sharing_words
 from nadi.files.csv_tables import csv_bytes
 from nadi.files.files import check_writable, write_pieces
 from nadi.files.whole_folders import whole_files
@@ -23,7 +24,6 @@ from nadi.results.charts.chart_files import write_charts
 from nadi.results.charts.charts import ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.results.charts.scales import short_number
 from nadi.results.text import make_table, print_table
-from nadi.systems.tier_words import schedule_words, sharing_words
 from nadi.trace.arrays import Floats
 from nadi.units import format_count, format_counted, format_number
 

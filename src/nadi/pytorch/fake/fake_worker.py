@@ -1,4 +1,4 @@
-"""The process that runs a user's program as one rank: ``python -m nadi.pytorch.fake.fake_worker``."""
+"""The process of a rank: ``python -m nadi.pytorch.fake.fake_worker`` runs a user's program."""
 
 from __future__ import annotations
 

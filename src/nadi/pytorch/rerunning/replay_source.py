@@ -87,7 +87,8 @@ class ReplaySource(NamedTuple):
     steps
         For each step and each thread the names of functions that take the list of tensors.
     num_threads
-        With several ``run`` takes a :class:`~nadi.pytorch.rerunning.thread_team.ThreadTeam`, too, which holds
+        With several ``run`` takes a :class:`~nadi.pytorch.rerunning.thread_team.ThreadTeam`, too,
+        which holds
         the locks in the module's ``LOCKS``.
     """
 

@@ -3,7 +3,8 @@
 An operator is in the list if it works on tensors and numbers alone, without files, processes,
 networks or other devices, gives results whose shapes follow from its arguments, and stays within
 the memory of its tensors whatever they are: its kernels check shapes and indices, or
-:mod:`nadi.pytorch.rerunning.operand_rules` does before. Others are not called, unless the user names them.
+:mod:`nadi.pytorch.rerunning.operand_rules` does before. Others are not called, unless the user
+names them.
 
 Reviewed by families with PyTorch 2.13 to 2.15, of the namespace ``aten``. Of the others none is
 called: ``prims`` and ``prim`` (parts of compiled programs), ``quantized``, ``mkldnn``, ``onednn``,

@@ -39,7 +39,8 @@ def find_deps(
     nesting
         Of the same nodes.
     launcher
-        int64, shape (nodes,), from :func:`nadi.recordings.dependencies.launch_correlation.launcher_rows`.
+        int64, shape (nodes,), from
+        :func:`nadi.recordings.dependencies.launch_correlation.launcher_rows`.
     log
         Records device operations without a launch, and waits that cannot be found.
 

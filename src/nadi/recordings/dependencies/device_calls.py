@@ -24,7 +24,8 @@ class DeviceCalls:
     trace
         The rank.
     launcher
-        int64, shape (nodes,), from :func:`nadi.recordings.dependencies.launch_correlation.launcher_rows`.
+        int64, shape (nodes,), from
+        :func:`nadi.recordings.dependencies.launch_correlation.launcher_rows`.
     work
         Its streams.
     start, end

@@ -39,7 +39,7 @@ SECTIONS = (
     "simulation.runs.memory_tier_section",
     "simulation.runs.simulation_section",
 )
-"""Modules with ``ORDER``, ``TITLE`` and ``render``: results say themselves how a page shows them."""
+"""Modules with ``ORDER``, ``TITLE`` and ``render``, each beside the results that it shows."""
 
 
 class RenderedSection(NamedTuple):

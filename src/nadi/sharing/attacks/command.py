@@ -57,7 +57,7 @@ def command(
         progress("starting")
         from nadi.results.text import to_json
         from nadi.sharing.attacks.attacked_jobs import ATTACKED_LEVELS, ATTACKED_MODELS, attack
-        from nadi.sharing.obfuscation.result import print_attacks
+        from nadi.sharing.attacks.result import print_attacks
 
         found = attack(model or ATTACKED_MODELS, level or ATTACKED_LEVELS, jobs, seed, progress)
     if as_json:

@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from rich.console import Console
 from rich.text import Text
 
 from nadi.results.text import make_table, name_cell, print_table
-from nadi.sharing.attacks.attacks import ATTACKS
 from nadi.sharing.obfuscation.obfuscated_job import ObfuscatedJob
 from nadi.units import format_count, format_counted, format_ns, printable
 
-__all__ = ["describe_obfuscation", "print_attacks", "print_names", "print_obfuscation"]
+__all__ = ["describe_obfuscation", "print_names", "print_obfuscation"]
 
 
 def describe_obfuscation(done: ObfuscatedJob) -> dict[str, Any]:
@@ -70,19 +68,3 @@ def print_names(names: Mapping[str, str], console: Console) -> None:
     for pseudonym, name in names.items():
         table.add_row(Text(pseudonym), name_cell(name))
     print_table(table, console)
-
-
-def print_attacks(found: pl.DataFrame, console: Console) -> None:
-    """Print how often each attack succeeded at each level, a row per attack, and its chance."""
-    levels = found["level"].unique(maintain_order=True).to_list()
-    titles = dict.fromkeys(levels, "right")
-    table = make_table("right answers", attack="left", **titles, chance="right")
-    for (attack,), rows in found.group_by("attack", maintain_order=True):
-        of = dict(zip(rows["level"].to_list(), rows["accuracy"].to_list(), strict=True))
-        cells = [f"{100 * of[level]:.0f} %" if level in of else "-" for level in levels]
-        table.add_row(str(attack), *cells, f"{100 * rows['chance'][0]:.0f} %")
-    print_table(table, console)
-    for level, jobs in found.select("level", "jobs").unique(maintain_order=True).iter_rows():
-        console.print(Text(f"{level}: {format_count(jobs)} jobs"))
-    for attack, meaning in ATTACKS.items():
-        console.print(Text(f"{attack}: {meaning}"))

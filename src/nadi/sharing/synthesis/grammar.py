@@ -1,7 +1,8 @@
 """Programs of ranks as a grammar: steps, and repeats in them, each body written once.
 
 A symbol is a token, or a rule: a body of symbols that comes several times in a row. Rules are
-found by :func:`nadi.recordings.folded.repeat_search.find_repeats`, one inside the other, in each step.
+found by :func:`nadi.recordings.folded.repeat_search.find_repeats`, one inside the other, in each
+step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What comes next, by a small transformer: the other model of sequences beside ``back_off``.
 
-It was trained elsewhere (:mod:`nadi.sharing.synthesis.transformer_training`, which needs torch). Here its
+It was trained elsewhere (:mod:`nadi.sharing.synthesis.transformer_training`, which needs torch).
+Here its
 weights are arrays, and numpy draws from them, one symbol after the other.
 
 Decoder with rotary positions (J. Su et al., RoFormer, 2021), root mean square norms and attention
