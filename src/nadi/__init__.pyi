@@ -45,6 +45,6 @@ from .systems.library import load_system as load_system
 from .trace.schedule import Schedule as Schedule
 from .trace.trace import Job as Job, Trace as Trace
 from .version import __version__ as __version__
-from .whatif.redraw import redraw as redraw
+from .whatif.drawn_answers import redraw as redraw
 from .whatif.reordering.applied_moves import reorder as reorder
 from .whatif.what_if_results import what_if as what_if

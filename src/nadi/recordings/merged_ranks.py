@@ -62,7 +62,7 @@ def split_ranks(path: Path, trace: Trace) -> list[Trace]:
 
 
 class _Event(NamedTuple):
-    """What of an event tells its rank; -1, NaN and None where it says nothing of use."""
+    """What of an event tells its rank; -1, NaN and None where it states none."""
 
     category: str
     process: int | str | None

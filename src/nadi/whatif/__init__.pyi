@@ -8,12 +8,12 @@ from .change_syntax import (
 )
 from .changes import Change as Change, apply_change as apply_change
 from .dependency_changes import AddDependency as AddDependency, CutDependencies as CutDependencies
+from .drawn_answers import redraw as redraw
 from .launch_changes import Fuse as Fuse, Graphed as Graphed
 from .network_change import OnNetwork as OnNetwork
 from .parts import PartOf as PartOf, part_operations as part_operations
 from .prediction_intervals import Interval as Interval
 from .promising_changes import TriedChange as TriedChange, best_changes as best_changes
-from .redraw import redraw as redraw
 from .removal_change import Remove as Remove
 from .reordering.applied_moves import Reordering as Reordering, reorder as reorder
 from .reordering.move_search import (

@@ -111,7 +111,7 @@ def command(
         from nadi.bottlenecks.steps.what_if_report import describe_answers, print_answers
         from nadi.graph.timeline.schedule_timeline import check_timeline
         from nadi.results.text import print_written, to_json
-        from nadi.whatif.redraw import redraw as redraw_timeline
+        from nadi.whatif.drawn_answers import redraw as redraw_timeline
 
         if redraw:
             check_timeline(redraw, job, overwrite=overwrite)

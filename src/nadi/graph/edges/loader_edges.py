@@ -24,7 +24,7 @@ def loader_edges(rank: RankOps) -> tuple[Edges, Limits]:
 
     Worker processes go on while the trainer works. If it waits for a batch again and again, they
     are what is slow: the time from one batch to the next is theirs, and a trainer that does less
-    waits longer. A trainer that did not wait for the batch before says nothing of it: the workers
+    waits longer. Where the trainer did not wait for the batch before, nothing is known: the workers
     may have been idle; and to take a large batch takes a little, which is no wait.
 
     Returns

@@ -183,9 +183,7 @@ def _run(
     }  # fmt: skip
     before = signal.getsignal(signal.SIGINT)
     try:
-        with subprocess.Popen(  # noqa: S603  the user's own program
-            command, env=environment
-        ) as process:
+        with subprocess.Popen(command, env=environment) as process:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             for file in earlier:
                 file.unlink(missing_ok=True)

@@ -75,9 +75,9 @@ class ETFeederNode:
 
     def __init__(
         self,
-        id: int,  # noqa: A002 - what Chakra calls it
+        id: int,
         name: str = "",
-        type: NodeType | int = NodeType.COMP,  # noqa: A002
+        type: NodeType | int = NodeType.COMP,
         runtime: int = 0,
         *,
         data_deps: Iterable[int] = (),
@@ -132,7 +132,7 @@ class ETFeederNode:
 
     @property
     def tensor_loc(self) -> int:
-        """Chakra's number of the memory that holds its tensor."""
+        """Chakra's number of the memory of its tensor."""
         return self._held.views["tensor_loc"][self._row]
 
     @property
