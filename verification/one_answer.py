@@ -5,7 +5,7 @@ and decode; without a tier, and with each kind of tensors in one of a drawn band
 on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the generated job
 (``nadi generate``, ``nadi simulate``), the study of a tier (``nadi cxl --model``) and the placement
 in it (``nadi cxl --trace``) have to agree within 3 %: all four with a tier, and without one the
-first two. What a command does not know of a plan, such as an estimate of decoding, has no answer,
+first two. What a command does not know of a plan has no answer,
 and counts as one that differs. Of each shipped system ``nadi estimate --check`` has to be within
 5 %.
 
@@ -27,10 +27,17 @@ import msgspec
 from _report import Checks, Tally
 
 import nadi
-from nadi.estimates import describe_step, estimate, execution_of_plan, search_space
+from nadi.estimates import (
+    describe_step,
+    estimate,
+    estimate_network,
+    execution_of_plan,
+    search_space,
+)
 from nadi.estimates.single.checks import check_estimate
 from nadi.memory import ByRules, parse_rules, plain_step, study_second_tier
 from nadi.models import network_job
+from nadi.models.networks.generated_networks import planned_network
 from nadi.systems import second_tier, shipped_systems
 
 NEAR, CHECKED = 0.03, 0.05
@@ -106,8 +113,7 @@ def answers(drawn: Drawn) -> dict[str, float | None]:
     found: dict[str, float | None] = {"estimate": None}
     if not drawn.placed:
         found["simulate"] = nadi.simulate(job, system).makespan / 1e9
-        if not is_network:
-            found["estimate"] = _estimated(drawn)
+        found["estimate"] = _estimated(drawn, system)
         return found
     tier = second_tier(drawn.gbps, 1 << 50)
     plain = plain_step(job, system)
@@ -119,7 +125,9 @@ def answers(drawn: Drawn) -> dict[str, float | None]:
     return found
 
 
-def _estimated(drawn: Drawn) -> float | None:
+def _estimated(drawn: Drawn, system: nadi.System) -> float | None:
+    if drawn.family == "dlrm":
+        return estimate_network(*planned_network(drawn.model, drawn.plan), system).seconds
     try:
         step = describe_step(drawn.model, drawn.system, drawn.plan)
         return estimate(step.model, step.machine, step.execution).seconds

@@ -56,3 +56,31 @@ def test_a_search_as_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_bad_constraint_is_one_line(value: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["search", *FILES[:2], *SMALL, "--set", value]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_file_of_a_plan_takes_what_options_of_the_same_plan_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text("tp = 8\ndp = 2\nglobal_batch = 16\n")
+    options = ["--tp", "8", "--dp", "2", "--global-batch", "16"]
+    asked = ["estimate", "llama2-7b", "dgx-h100"]
+    more = ["--overlap", "ring", "--json"]
+    assert main([*asked, *options, *more]) == 0
+    by_options = capsys.readouterr().out
+    assert main([*asked, str(plan), *more]) == 0
+    assert capsys.readouterr().out == by_options
+    assert main([*asked, str(plan), "--json"]) == 0
+    assert capsys.readouterr().out != by_options
+    # a second tier, which the system lacks, is asked for
+    assert main([*asked, str(plan), "--offload", "optimizer"]) == 2
+    assert "no second memory tier" in capsys.readouterr().err
+    assert main([*asked, str(plan), "--tp", "8"]) == 2
+    assert "options do, too" in capsys.readouterr().err
+
+
+def test_an_execution_of_calculon_takes_no_offloading_beside_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["estimate", *FILES, "--offload", "weights"]) == 2
+    assert "Calculon's execution says what overlaps" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import importlib.util
 import json
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 import nadi
+from nadi.pytorch.collecting.hook import recorded_steps
 
 
 class Profiler:
@@ -173,9 +175,25 @@ def test_a_block_without_observed_steps_is_warned_of(torch: ModuleType, tmp_path
     assert device_of(earlier)["nadi"]["host_trace"] == "none"
 
 
-def test_too_few_steps_are_warned_of(torch: ModuleType, tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"step\(\) was called 2 times.*first 2 steps"):
-        recorded(tmp_path, 2)
+@pytest.mark.parametrize("called", [0, 2])
+def test_too_few_steps_are_warned_of(torch: ModuleType, tmp_path: Path, called: int) -> None:
+    what = rf"step\(\) was called {called} times.*first 2 steps.*call step\(\).*8 times or more"
+    with pytest.warns(UserWarning, match=what):
+        recorded(tmp_path, called)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_an_error(
+    torch: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There PyTorch ends neither with an exception nor with a whole file."""
+
+    def full(path: str, mode: str) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    monkeypatch.setattr(recorded_steps, "open", full, raising=False)
+    with pytest.raises(nadi.errors.InputError, match="cannot be written: No space left on device"):
+        recorded(tmp_path, 8)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, reject, settings, strategies as st
 
 import nadi
 from nadi.estimates import (
@@ -20,13 +20,17 @@ from nadi.estimates import (
     evaluate,
     execution_of_plan,
     machine_of_system,
+    search,
+    search_space,
 )
+from nadi.estimates.estimate_files import read_machine, read_model
 from nadi.estimates.rings import RankGroup, collective_seconds, message_seconds
 from nadi.estimates.single.checks import check_estimate
 from nadi.memory import ByRules, parse_rules, plain_step
+from nadi.models import llm_statistics
 from nadi.simulation import collective_time
 from nadi.simulation.communication_times import message_time
-from nadi.systems import second_tier
+from nadi.systems import second_tier, shipped_systems
 from nadi.systems.loaded_latency import LoadedLatency, latency_ns, peak_rate, reached_rate
 from tests.amounts import examples
 from tests.estimate.described import execution, executions, machine, machines, model, with_faster
@@ -95,8 +99,14 @@ PLANS: list[tuple[str, dict[str, Any]]] = [
     ("llama3-8b", {"dp": 8, "zero": 0}),
     ("llama3-8b", {"tp": 8, "dp": 2}),
     ("llama3-8b", {"tp": 4, "sequence_parallel": False, "inference": "prefill"}),
+    ("llama3-8b", {"pp": 4, "inference": "prefill"}),
+    ("llama3-8b", {"tp": 2, "pp": 2, "dp": 2, "inference": "decode", "micro_batch": 4}),
+    ("llama3-70b", {"tp": 4, "pp": 4, "inference": "decode", "global_batch": 2}),
+    ("deepseek-v3", {"dp": 8, "ep": 8, "inference": "decode"}),
     ("gpt3-125m", {"pp": 4, "schedule": "interleaved", "chunks": 3}),
     ("mixtral-8x7b", {"tp": 8, "ep": 8}),
+    # tokens on the way to experts wait for gradients on the same links, 11 % of this step
+    ("qwen3-30b-a3b", {"dp": 8, "ep": 8}),
     ("megatron-22b", {"tp": 8, "attention": "unfused"}),
 ]
 
@@ -107,6 +117,46 @@ def test_an_estimate_is_what_a_simulated_job_takes(name: str, plan: dict[str, An
     found = check_estimate(step, "dgx-h100", estimate(*step[:3]))
     assert found.estimated == pytest.approx(found.simulated, rel=0.02)
     assert sum(part.simulated for part in found.parts) == pytest.approx(found.simulated)
+
+
+def test_decoding_says_the_rate_of_full_stages_and_fits_its_cache() -> None:
+    plan = {"tp": 8, "pp": 2, "inference": "decode", "micro_batch": 16, "global_batch": 32}
+    found = estimate(*describe_step("llama3-405b", "dgx-h100", plan)[:3])
+    assert found.tokens_per_second == pytest.approx(713, abs=0.5)  # docs/generate-llm.md
+    assert found.limits[0].name == "reading weights, keys and values"
+    memory = llm_statistics("llama3-405b", **plan).memory.row(0, named=True)
+    assert found.tier1["keys_and_values"] == memory["kv_cache"]
+    assert found.tier1["weights"] == pytest.approx(memory["weights"], rel=1e-3)
+    assert found.tier1["weight_gradients"] == found.tier1["activation_gradients"] == 0
+
+
+@settings(max_examples=examples(12))
+@given(st.sampled_from(sorted(shipped_systems())), st.data())
+def test_decoding_takes_what_is_simulated_on_each_system(system: str, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(["llama3-8b", "gpt3-6.7b", "mixtral-8x7b"]))
+    tp, pp, each, turns = (data.draw(st.sampled_from(few)) for few in (
+        (1, 2), (1, 2), (1, 3, 32), (1, 2, 3)
+    ))  # fmt: skip
+    plan = {"tp": tp, "pp": pp, "inference": "decode", "sequence": 2048, "micro_batch": each,
+            "global_batch": each * turns}  # fmt: skip
+    try:
+        nadi.load_system(system, tp * pp)
+    except nadi.NadiError:
+        reject()
+    step = describe_step(name, system, plan)
+    found = check_estimate(step, system, estimate(*step[:3]))
+    assert found.estimated == pytest.approx(found.simulated, rel=0.03)
+
+
+def test_search_finds_plans_of_decoding() -> None:
+    described = read_model("llama3-8b", 2048)
+    given = {"training": [False], "decoding": [True], "datatype": ["bfloat16"]}
+    space = search_space(described, read_machine("dgx-h100", 8), 8, 64, given)
+    best = search(space, top=1).best[0]
+    assert best.execution.decoding
+    assert best.execution.tensor_par_comm_type == "ar"
+    again = estimate(space.model, space.machine, best.execution)
+    assert again.seconds == pytest.approx(best.seconds)
 
 
 GROUPS = [(8, 1), (2, 1), (4, 8), (16, 2), (2, 8), (32, 1)]  # members, and how far apart

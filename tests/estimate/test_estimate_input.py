@@ -24,6 +24,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"data_par": 1, "num_procs": 32, "optimizer_sharding": False}, "reduction", "no reduction"),
     ({"tensor_par_comm_type": "ar", "seq_par_ag_redo": True}, "gather", "gathers again"),
     ({"training": False, "data_par_overlap": False}, "inference", "no backward pass"),
+    ({"decoding": True}, "decoding", "decoding is inference"),
     ({"datatype": "float8"}, "datatype", "float8"),
     ({"data_par_net": 2}, "tier", "no such network tier"),
     ({"tensor_par": 16, "num_procs": 128}, "network", "too small"),

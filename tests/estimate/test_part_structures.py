@@ -32,11 +32,12 @@ def test_shared_programs_are_those_that_are_generated(name: str, data: st.DataOb
         spread = data.draw(st.sampled_from([1, 2, 8]))
     training = data.draw(st.booleans())
     is_multiquery = data.draw(st.booleans())
+    decodes = not training and not (splits and degree > 1) and data.draw(st.booleans())
     variant = Variant(
         degree, data.draw(st.sampled_from([1, 2, 3, 7, 64])), 2 if splits else 0,
         data.draw(st.integers(0, 2)) if training else 0, 1,
         data.draw(st.integers(0, len(DATATYPES) - 1)), int(is_multiquery), 0, int(training),
-        data.draw(st.integers(0, 1)), spread,
+        data.draw(st.integers(0, 1)), spread, int(decodes),
     )  # fmt: skip
     sizes, structures = sizes_of(model, variant), structures_of(model, variant)
     own = model

@@ -52,7 +52,7 @@ def _try_system(make: Callable[[], System]) -> bool:
         parts = system.collectives.chunks * system.collectives.queues
         if size > _LARGEST_JOB or parts > _LARGEST_JOB or system.collectives.custom:
             return True
-        nadi.simulate([_small_job(system.remote_memory.kind != "none")] * size, system)
+        nadi.simulate([_small_job(system.remote_memory is not None)] * size, system)
     except nadi.NadiError as error:
         _check_line(error)
         return False

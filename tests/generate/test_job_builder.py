@@ -19,7 +19,7 @@ from nadi.errors import UsageError
 from nadi.models import BuiltNode, Lane, RankBuilder, write_job
 from nadi.recordings import read_job
 from nadi.simulation import results_of
-from nadi.systems import Collectives, Compute, Dimension, Network, RemoteMemory, System
+from nadi.systems import Collectives, Compute, Dimension, Network, System, remote_tier
 from nadi.trace import Job, Trace, validate_job, validate_trace
 
 HERE = Path(__file__)
@@ -261,7 +261,7 @@ def test_work_without_a_time_is_priced_by_a_roofline() -> None:
 
 def test_remote_memory_takes_its_latency_and_bytes() -> None:
     trace = of_one(lambda rank: [rank.load("a", 1000), rank.store("b", 2000)])
-    system = ring(1, remote_memory=RemoteMemory("per-rank", 10, 100))
+    system = ring(1, remote_memory=remote_tier("per-rank", 10, 100))
     assert nadi.simulate([trace], system).makespan == (10 + 1000 // 100) + (10 + 2000 // 100)
 
 
@@ -317,7 +317,7 @@ def test_a_job_reads_back_as_it_was_written(tmp_path: Path) -> None:
         assert read.attributes.of(0)["comm_priority"] == 5
         nadi.write(read, tmp_path / "again.et")
         assert (tmp_path / "again.et").read_bytes() == path.read_bytes()
-    system = ring(3, remote_memory=RemoteMemory("per-rank", 10, 100))
+    system = ring(3, remote_memory=remote_tier("per-rank", 10, 100))
     done, again = nadi.simulate(job, system), nadi.simulate(tmp_path / "job", system)
     assert done.schedule.table.equals(again.schedule.table)
 

@@ -20,7 +20,7 @@ from nadi.files.chakra.et_decode import decode
 from nadi.files.chakra.et_encode import encode
 from nadi.models import Lane, job_builder
 from nadi.simulation import link_table, results_of
-from nadi.systems import Collectives, Dimension, Network, RemoteMemory, System
+from nadi.systems import Collectives, Dimension, Network, System, remote_tier
 from nadi.systems.system import COLLECTIVES
 from nadi.trace import Job, validate_job, validate_trace
 from nadi.trace.issues import IssueLog
@@ -133,7 +133,7 @@ def built(job: Written, seed: int | None = None) -> Job:
 def fully_connected(ranks: int, **options: Any) -> System:
     return System(
         Network((Dimension("fully-connected", ranks, 10.0, 100.0),)),
-        remote_memory=RemoteMemory("per-rank", 10, 100), **options,
+        remote_memory=remote_tier("per-rank", 10, 100), **options,
     )  # fmt: skip
 
 

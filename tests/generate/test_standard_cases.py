@@ -15,7 +15,7 @@ from nadi.models import cases
 from nadi.models.standard_cases import CASES
 from nadi.recordings import read_job
 from nadi.simulation import results_of
-from nadi.systems import Collectives, Dimension, Network, RemoteMemory, System, read_comm_groups
+from nadi.systems import Collectives, Dimension, Network, System, read_comm_groups, remote_tier
 from nadi.trace import Trace, validate_trace
 from nadi.trace.protobuf_values import VALUE_TYPES
 from tests.amounts import some
@@ -34,7 +34,7 @@ def machine(ranks: int) -> System:
             all_to_all=("direct",), broadcast=("direct",), reduce=("direct",), chunks=1,
             endpoint_delay=0,
         ),
-        remote_memory=RemoteMemory("per-rank", 100, 10),
+        remote_memory=remote_tier("per-rank", 100, 10),
     )  # fmt: skip
 
 

@@ -15,6 +15,8 @@ import nadi
 from nadi.cli import main
 from nadi.errors import FormatError, InputError, NadiError, UsageError
 from nadi.systems.library import read_system_file, shipped_systems, shipped_text
+from nadi.systems.loaded_latency import LoadedLatency
+from nadi.systems.memory_tiers import remote_tier
 from nadi.systems.system import Bus
 from nadi.systems.system_file import system_from
 from nadi.units import parse_bytes, parse_operations
@@ -251,8 +253,7 @@ def test_everything_that_a_system_has_can_be_said_in_a_file() -> None:
     described = tomllib.loads(EVERYTHING)
     system = system_from(described, "all").fit(8)
     # what differs from its default; the rest is said above with values of its own
-    for part in (system.network, system.compute, system.remote_memory, system.collectives,
-                 system.bus):  # fmt: skip
+    for part in (system.network, system.compute, system.collectives, system.bus):
         assert part is not None
         fields = {f.name: f.default for f in msgspec.structs.fields(part)}
         # physical links do not go with congestion
@@ -264,6 +265,9 @@ def test_everything_that_a_system_has_can_be_said_in_a_file() -> None:
     assert system.bus == Bus(latency=10, overhead=5, pause=3, gap=0.001, reduction=2)
     assert system.collectives.endpoint_delay == 3 * 25
     assert system.groups == {"tp": (0, 1)}
+    loaded = LoadedLatency(idle_ns=100, read_gbps=30, write_gbps=20)
+    stated = remote_tier("per-node", 100, 30, ranks_per_node=2, capacity=10**12, loaded=loaded)
+    assert system.remote_memory == stated
 
 
 EVERYTHING = """

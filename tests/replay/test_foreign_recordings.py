@@ -151,6 +151,78 @@ def test_indices_that_stay_below_what_they_index_are_replayed(tmp_path: Path, ca
     assert not left_out(tmp_path / "a", calls[call])
 
 
+REMAINDER = "aten::remainder.Scalar(Tensor self, Scalar other) -> Tensor"
+CLAMP = "aten::clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor"
+
+
+@pytest.mark.parametrize(
+    ("schema", "bounds", "fits"),
+    [
+        (REMAINDER, [5], True), (REMAINDER, [6], False), (REMAINDER, [-5], False),
+        (REMAINDER, [2**32 - 5], False),  # -5 where indices have 32 bits
+        (CLAMP, [0, 4], True), (CLAMP, [0, 5], False), (CLAMP, [-1, 4], False),
+        (CLAMP, [None, 4], False),
+    ],
+)  # fmt: skip
+def test_labels_that_are_cut_to_their_classes(
+    tmp_path: Path, schema: str, bounds: list[Any], fits: bool
+) -> None:
+    """As in ``labels % 5``: whatever the labels were, their classes exist after it."""
+    name, labels = LOSS_BACKWARD.partition("(")[0], index_tensor(6, 3)
+    inputs = [float_tensor(4, 3), float_tensor(5, 3, 5), labels, None, 0, -100, float_tensor(7)]
+    found = left_out(
+        tmp_path / "a", (ADD, [index_tensor(9, 3), 10**7], [index_tensor(9, 3)]),
+        (schema, [index_tensor(9, 3), *bounds], [labels]),
+        (LOSS_BACKWARD, inputs, [float_tensor(8, 3, 5)]),
+    )  # fmt: skip
+    assert found == ({} if fits else {name: "its indices may lie outside of what they index"})
+
+
+ARANGE = (
+    "aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None) "
+    "-> Tensor"
+)
+BAG = (
+    "aten::_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq="
+    "False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool "
+    "include_last_offset=False, int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+BAG_BACKWARD = (
+    "aten::_embedding_bag_backward(Tensor grad, Tensor indices, Tensor offsets, Tensor offset2bag, "
+    "Tensor bag_size, Tensor maximum_indices, SymInt num_weights, bool scale_grad_by_freq, int "
+    "mode, bool sparse, Tensor? per_sample_weights, int padding_idx=-1) -> Tensor"
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, ""),
+        ({1: index_tensor(61, 8)}, "indices"),
+        ({2: index_tensor(71, 4)}, "indices"),  # offsets that the forward has not judged
+        ({6: 9}, "indices"),
+        ({9: True}, "it gives a sparse tensor"),
+    ],
+)
+def test_backwards_of_bags_take_what_their_forward_took(
+    tmp_path: Path, changed: dict[int, Any], reason: str
+) -> None:
+    """It finds the bag of each index by offsets, since the forward of a sum does not give it."""
+    indices, offsets = index_tensor(6, 8), index_tensor(7, 4)
+    made = [float_tensor(30, 4, 16), index_tensor(31, 0), index_tensor(32, 4), index_tensor(33, 4)]
+    given = [float_tensor(34, 4, 16), indices, offsets, *made[1:], 10, False, 0, False, None, -1]
+    found = left_out(
+        tmp_path / "a", (ARANGE, [0, 8, 2, 4], [offsets]),
+        (BAG, [float_tensor(5, 10, 16), indices, offsets, False, 0, False, None, False, -1], made),
+        (BAG_BACKWARD, [changed.get(at, one) for at, one in enumerate(given)],
+         [float_tensor(8, 10, 16)]),
+    )  # fmt: skip
+    refused = found.pop("aten::_embedding_bag_backward", "")
+    assert reason in refused
+    assert bool(reason) is bool(refused)
+    assert not found
+
+
 SMALL, LARGE = float_tensor(20, 1), float_tensor(21, 2, 1000, 2)
 _NORM = (
     "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, "

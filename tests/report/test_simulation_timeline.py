@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.systems.system import Compute, Dimension, Network, RemoteMemory
+from nadi.systems.memory_tiers import remote_tier
+from nadi.systems.system import Compute, Dimension, Network
 from tests.amounts import examples
 from tests.conftest import NOT_HERE, SHARED
 from tests.reference.issue_lines import Bar, read_lines
@@ -204,7 +205,7 @@ def test_what_has_no_lane_is_left_out_and_told(tmp_path: Path) -> None:
     kinds = ["METADATA", "COMP", "MEM_LOAD", "MEM_STORE"]
     nodes = [compute(k, 1, tensor_size=10) | {"type": f"{kind}_NODE"}
              for k, kind in enumerate(kinds)]  # fmt: skip
-    memory = RemoteMemory("per-rank", 5, 1)
+    memory = remote_tier("per-rank", 5, 1)
     one = nadi.systems.System(Network((Dimension("ring", 1, 1.0),)), Compute(), memory)
     done = nadi.simulate([trace_of(nodes)], one)
     issues = nadi.simulation.write_issue_lines(done, tmp_path / "job.log.gz")

@@ -13,7 +13,8 @@ import nadi
 from nadi.errors import PairError, UsageError
 from nadi.simulation.accounts.matched_communication import meetings_of, messages_of_nodes
 from nadi.simulation.engine.codes import Slot
-from nadi.systems.system import Dimension, Network, RemoteMemory
+from nadi.systems.memory_tiers import remote_tier
+from nadi.systems.system import Dimension, Network
 from tests.amounts import examples
 from tests.simulator.cases import collective, compute, jobs, system_of, systems, trace_of
 
@@ -185,7 +186,7 @@ def test_the_last_to_enter_a_collective_is_on_the_path() -> None:
 
 def test_an_access_to_remote_memory_waits_for_those_that_its_server_took_before() -> None:
     load = {"id": 0, "type": "MEM_LOAD_NODE", "is_cpu_op": False, "tensor_size": 100}
-    memory = RemoteMemory("pool", latency=10, bandwidth=1)
+    memory = remote_tier("pool", latency=10, bandwidth=1)
     system = nadi.systems.System(Network((Dimension("ring", 3, 10.0),)), remote_memory=memory)
     sizes = (100, 200, 300)
     traces = [trace_of([load | {"tensor_size": size}, compute(1, 1)]) for size in sizes]

@@ -17,7 +17,8 @@ from nadi.errors import PairError, UsageError
 from nadi.simulation import Simulation
 from nadi.simulation.accounts.times import PARTITION
 from nadi.simulation.runs.simulated_jobs import simulate
-from nadi.systems.system import Compute, Dimension, Network, RemoteMemory, System
+from nadi.systems.memory_tiers import remote_tier
+from nadi.systems.system import Compute, Dimension, Network, System
 from nadi.trace.provenance import Provenance
 from nadi.trace.schema import RANK_TIMES
 from tests.amounts import examples
@@ -119,7 +120,7 @@ def test_each_kind_of_time_is_told_apart() -> None:
         {"id": 2, "type": "MEM_LOAD_NODE", "is_cpu_op": False, "tensor_size": 8},
         compute(3, 1, data_deps=[1]),
     ]
-    memory = RemoteMemory("pool", latency=300)
+    memory = remote_tier("pool", latency=300)
     system = System(
         Network((Dimension("ring", 2, 1.0, 50),)), remote_memory=memory, slots="astra-sim"
     )

@@ -20,6 +20,10 @@ from .estimate_files import (
 from .estimated_model import ModelDescription as ModelDescription
 from .evaluation import Evaluated as Evaluated, evaluate as evaluate
 from .execution import Execution as Execution, Executions as Executions, columns_of as columns_of
+from .network_estimate import (
+    NetworkEstimate as NetworkEstimate,
+    estimate_network as estimate_network,
+)
 from .plan_execution import execution_of_plan as execution_of_plan
 from .search_layouts import SearchSpace as SearchSpace, search_space as search_space
 from .search_results import RankedExecution as RankedExecution, SearchResult as SearchResult

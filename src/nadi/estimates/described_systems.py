@@ -134,22 +134,12 @@ def _second_tier(system: System, name: str) -> MemoryColumns:
             f"{system.name}: memory.tiers", f"there is no tier {name!r}",
             f"use one of {', '.join(known)}" if known else "state it, as docs/memory-tiers.md says",
         )  # fmt: skip
-    if name or (remote.kind == "none" and system.tiers):
+    if name or (remote is None and system.tiers):
         return _columns(system, known.get(name, system.tiers[0]))
-    if not remote.capacity or remote.kind == "none":
+    if remote is None or not remote.capacity:
         return MemoryColumns(0.0, 1.0, ((0.0, 1.0),))
-    sharing = {"per-rank": 1, "per-node": remote.ranks_per_node,
-               "pool": system.network.num_ranks}[remote.kind]  # fmt: skip
-    rate = float(remote.bandwidth) if remote.bandwidth else _NO_LIMIT
-    return MemoryColumns(
-        remote.capacity / 2**30,
-        rate,
-        ((0.0, 1.0),),
-        remote.latency / 1e9,
-        sharing,
-        remote.loaded,
-        duplex=True,
-    )
+    # a sweep over its bandwidth is one over both ways
+    return msgspec.structs.replace(_columns(system, remote), GBps_written=0.0, name="")
 
 
 def _columns(system: System, tier: MemoryTier) -> MemoryColumns:
@@ -190,7 +180,8 @@ def _nested(system: System) -> NestedNetwork:
         zip(system.network.dimensions, system.collectives.all_reduce, strict=False)
     ):
         links = 2 if own.topology == "switch" else 1
-        ways = 2 if algorithm == "biring" and own.size > 2 else 1
+        # a line, of which a torus' dimension may be cut, goes round one way alone
+        ways = 2 if algorithm == "biring" and own.size > 2 and own.topology != "mesh" else 1
         delay = system.collectives.endpoint_delay
         direct = [
             name for name in names if own.topology == "fully-connected"

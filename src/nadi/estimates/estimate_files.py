@@ -32,6 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 _Described = TypeVar("_Described", ModelDescription, MachineDescription, Execution)
+_Plan = TypeVar("_Plan")
 # keys by which Calculon's files are known
 _OF_MODEL = frozenset({"feedforward", "seq_size", "attn_heads", "attn_size", "num_blocks"})
 _OF_MACHINE = frozenset({"matrix", "vector", "mem1", "mem2", "networks", "processing_mode"})
@@ -163,8 +164,8 @@ def read_plan_fields(path: Path | str) -> dict[str, Any] | None:
 
 
 def system_and_plan(
-    system: Path | str, plan: Mapping[str, Any] | Path | str
-) -> tuple[Path | str, Mapping[str, Any] | Path | str]:  # fmt: skip
+    system: Path | str, plan: _Plan | Path | str
+) -> tuple[Path | str, _Plan | Path | str]:
     """Return a system and a plan, where Calculon's order has them the other way round."""
     if (
         isinstance(plan, str | Path)

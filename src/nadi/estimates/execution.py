@@ -76,6 +76,8 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         Whether attention is one kernel that keeps no scores; Calculon's rules have none.
     expert_par
         Ranks that share the experts of a layer; Calculon's rules have no experts.
+    decoding
+        Of inference, whether each sequence gets one more token; Calculon's rules have none.
     """
 
     num_procs: _Positive
@@ -103,6 +105,7 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     training: bool
     flash_attention: bool = False
     expert_par: _Positive = 1
+    decoding: bool = False
 
 
 class Executions(NamedTuple):
@@ -136,6 +139,7 @@ class Executions(NamedTuple):
     training: Ints
     flash_attention: Ints = np.zeros(1, dtype=np.int64)
     expert_par: Ints = np.ones(1, dtype=np.int64)
+    decoding: Ints = np.zeros(1, dtype=np.int64)
 
     @property
     def num_executions(self) -> int:
@@ -166,6 +170,7 @@ CODES = {
 _BOOLEAN = {
     "fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap",
     "weight_offload", "activations_offload", "optimizer_offload", "training", "flash_attention",
+    "decoding",
 }  # fmt: skip
 
 

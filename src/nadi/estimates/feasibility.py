@@ -39,12 +39,13 @@ REASONS: tuple[Reason, ...] = (
     Reason("reduction", "one replica has no reduction to overlap"),
     Reason("gather", "only sequence parallelism (rs_ag) gathers again"),
     Reason("inference", "inference has no backward pass to compute again, shard or offload for"),
+    Reason("decoding", "decoding is inference, and one token has no sequence to split (rs_ag)"),
     Reason("datatype", "the machine has no engine for the datatype"),
     Reason("tier", "the machine has no such network tier"),
     Reason("network", "a network tier is too small for the degrees of parallelism on it"),
     Reason("filled", "a network tier that must be filled is not"),
     Reason("offload-blocks", "offloading needs three blocks on a stage"),
-    Reason("calculon-kernels", "Calculon's rules have no fused attention and no experts"),
+    Reason("calculon-kernels", "Calculon's rules have no fused attention, experts or decoding"),
     Reason("calculon-layers", "Calculon's rules have blocks of equal heads and one dense MLP"),
     Reason("p2p-rs-ag", "p2p_rs_ag is a variant of Calculon's; use ar or rs_ag"),
     Reason("keys", "the heads of keys and the degree of tensor parallelism do not divide"),
@@ -87,6 +88,7 @@ def shape_reasons(
         "reduction": alone & (e.data_par_overlap == 1),
         "gather": ~split & (e.seq_par_ag_redo == 1),
         "inference": ~training & (backward | (e.optimizer_offload == 1)),
+        "decoding": (e.decoding == 1) & (training | (split & (degree > 1))),
         "datatype": ~_has_engines(machine)[e.datatype],
         "tier": ~has_tier,
         "network": ~is_large,
@@ -109,7 +111,7 @@ def _rules_of_calculon(model: ModelDescription, executions: Executions) -> dict[
         and (language.kv_heads == language.heads)
     )
     return {
-        "calculon-kernels": (e.flash_attention == 1) | (e.expert_par > 1),
+        "calculon-kernels": (e.flash_attention == 1) | (e.expert_par > 1) | (e.decoding == 1),
         "calculon-layers": np.full(1, not plain),
     }
 

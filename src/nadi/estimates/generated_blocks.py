@@ -32,7 +32,7 @@ from nadi.estimates.row_prices import ProgramWays, RowPrices, row_prices
 from nadi.estimates.stream_times import StreamTimes, stream_times
 from nadi.models.job_rows import COMPUTE
 from nadi.models.llm.language_model import LanguageModel
-from nadi.trace.arrays import Floats, Ints
+from nadi.trace.arrays import Bools, Floats, Ints
 
 __all__ = ["EndCosts", "GeneratedCosts", "generated_costs"]
 
@@ -54,9 +54,11 @@ class GeneratedCosts(NamedTuple):
     """What one micro-batch costs, float64 of shape (ways,)."""
 
     block: BlockCosts
-    lead: Floats  # seconds of a block's backward until its first communication
+    # seconds of a block's backward until its first communication of tensors, and of tokens
+    lead: tuple[Floats, Floats]
     first: EndCosts  # the embedding
     last: EndCosts  # the last norm, the head and the loss
+    cache: Floats  # bytes of keys and values of a sequence in a block, of inference
 
 
 class _Sums(NamedTuple):
@@ -90,6 +92,11 @@ class _Ways(NamedTuple):
     entry: Ints
     kept: Floats
     programs: Sequence[tuple[Sequence[Program], Ints]]
+
+    @property
+    def trained(self) -> Bools:
+        """Whether there are gradients: shape (ways,)."""
+        return np.broadcast_to(self.columns.training == 1, self.entry.size)
 
 
 def generated_costs(
@@ -170,7 +177,7 @@ def _sums(machine: MachineDescription, ways: _Ways) -> list[list[_Sums]]:
 
 def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> _Sums:
     """Work out one direction of a part."""
-    found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, np.zeros(num)))
+    found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, {}))
     for (program, members, _), prices in priced:
         rows = program.rows
         times = stream_times(rows, prices.seconds)
@@ -180,9 +187,12 @@ def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> 
         ):
             for key, value in part.items():
                 whole.setdefault(key, np.zeros(num))[members] = value
-        found.times.lead[members] = times.lead
-        for phase, value in times.computed.items():
-            found.times.computed.setdefault(phase, np.zeros(num))[members] = value
+        for named, of_part in (
+            (found.times.lead, times.lead),
+            (found.times.computed, times.computed),
+        ):
+            for name, value in of_part.items():
+                named.setdefault(name, np.zeros(num))[members] = value
         sums = zip(found[:3], (prices.flops, prices.matrix_seconds, prices.bytes), strict=True)
         for whole_sum, column in sums:
             for phase in {row.phase for row in rows}:
@@ -222,6 +232,12 @@ def _costs(
         found_one = Exchange(np.zeros(num), total[0], total[1])
         return found_one, found_one
 
+    def lead(role: str) -> Floats:
+        there = [(share, one.times.lead[role]) for share, one in zip(shares, backwards, strict=True)
+                 if role in one.times.lead]  # fmt: skip
+        whole = sum(share for share, _ in there)
+        return sum((share / whole * one for share, one in there), np.zeros(num))
+
     def of_sizes(numbers: Iterable[float]) -> Floats:
         return np.array(list(numbers), dtype=np.float64)[ways.entry]
 
@@ -231,8 +247,9 @@ def _costs(
             for one in ways.sizes
         )
 
-    element, boundary = (
-        of_sizes(getattr(one, name) for one in ways.sizes) for name in ("element", "boundary")
+    element, boundary, cache = (
+        of_sizes(getattr(one, name) for one in ways.sizes)
+        for name in ("element", "boundary", "cache")
     )
     checkpoints = np.broadcast_to(ways.columns.is_named("activation_recompute", "full"), num)
     kept, stored = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
@@ -244,13 +261,9 @@ def _costs(
         exchange(forwards, "forward"), exchange(backwards, "backward"),
         exchange(backwards, "recompute"),
         np.zeros(num), gradient * element, kept, stored, boundary * checkpoints,
-        _GRADIENT * gradient, boundary, boundary,
+        _GRADIENT * gradient * ways.trained, boundary * ways.trained, boundary,
     )  # fmt: skip
-    lead = sum(
-        (share * one.times.lead for share, one in zip(shares, backwards, strict=True)),
-        np.zeros(num),
-    )
-    return GeneratedCosts(block, lead, first, last)
+    return GeneratedCosts(block, (lead(_TP), lead(_EP)), first, last, cache)
 
 
 def _end(pair: Sequence[_Sums], kept: Floats) -> EndCosts:

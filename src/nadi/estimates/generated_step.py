@@ -80,7 +80,7 @@ def generated_step(
         layers * work, fewer * work + head,
         message_seconds(machine, block.boundary, group),
     )  # fmt: skip
-    slowest, transfers, bubble = _pipeline(shape, stages, training)
+    slowest, transfers, bubble = _pipeline(shape, stages, executions)
     every = shape.microbatches * layers
     reduction = _reduction(executions, shape, costs, ends, offload.backward[0])
     times = StepTimes(
@@ -108,14 +108,19 @@ def generated_step(
     )  # fmt: skip
 
 
-def _pipeline(shape: StepShape, stages: _Stages, training: Floats) -> tuple[Floats, Floats, Floats]:
+def _pipeline(
+    shape: StepShape, stages: _Stages, executions: Executions
+) -> tuple[Floats, Floats, Floats]:
     """Give the seconds of the slowest stage's microbatch, of exposed transfers, and the bubble.
+
+    Steps of inference follow each other, so that the stages stay full: ``steady_step`` is the same
+    rule of a simulation. In decoding a microbatch has to pass all stages before its next token.
 
     Stages wait for the first microbatch to arrive and for the last one to return. With one
     chunk a stage has as many microbatches under way as stages follow it; so each time that these
     have gone and come, it waits for the transfers in between (1F1B).
     """
-    num = shape.stages
+    num, training = shape.stages, executions.training == 1
     slowest, total = stages.slowest(num), stages.total(num)
     ways = np.where(training, 2.0, 1.0)
     across = ways * stages.hop * (shape.chunks * num - 1)
@@ -128,7 +133,14 @@ def _pipeline(shape: StepShape, stages: _Stages, training: Floats) -> tuple[Floa
         (rest > 0) & (shape.chunks > 1), (shape.chunks - 1) * (num - rest), 0.0
     )  # fmt: skip
     bubble = (total - slowest) / shape.chunks + lacking * slowest / shape.chunks
-    return slowest, np.where(num > 1, across + waits, 0.0), bubble
+    transfers = np.where(num > 1, across + waits, 0.0)
+    beside = (shape.microbatches - 1) * slowest  # what other microbatches do meanwhile
+    late = np.where(executions.decoding == 1, total - slowest + across - beside, 0.0)
+    late = np.where(num > 1, np.maximum(late, 0.0), 0.0)
+    sent = np.minimum(late, across)
+    return (
+        slowest, np.where(training, transfers, sent), np.where(training, bubble, late - sent)
+    )  # fmt: skip
 
 
 def _reduction(
@@ -141,8 +153,8 @@ def _reduction(
 
     The first stage is the last one to end its backward. A layer's gradients are reduced while the
     layers before it compute; what is left when the first layer is done is exposed, and
-    the embedding's. Where both use the same links, collectives of tensor parallelism wait for
-    those of gradients.
+    the embedding's. Where both use the same links, collectives of tensor parallelism, and tokens
+    on the way to experts, wait for those of gradients.
     """
     block = costs.block
     alone = shape.stages == 1
@@ -151,8 +163,13 @@ def _reduction(
         + block.exchange_again[0].exposed + offloading
     )  # fmt: skip
     count = shape.chunk_blocks
-    # for which the first collective of tensor parallelism of the next layer waits
-    beside = np.maximum(ends.layer.shared - costs.lead, 0.0)
+    # for which the first collective of the next layer waits, and the one after the head
+    beside, after_head = (
+        np.maximum(
+            np.maximum(part.shared - costs.lead[0], part.shared_experts - costs.lead[1]), 0.0
+        )
+        for part in (ends.layer, ends.last)
+    )
     longer = backward + beside
     # reductions that take longer than the backward begin less often
     slowest = np.maximum(ends.layer.reduce, ends.layer.reduce_experts)
@@ -163,10 +180,11 @@ def _reduction(
     def late(layer: Floats, first: Floats, last: Floats) -> Floats:
         of_last = np.where(alone, last, 0.0)
         queue = np.maximum(count * layer - (count - 1) * longer, layer)
-        queue = np.maximum(queue, of_last + count * (layer - longer))
+        queue = np.maximum(queue, of_last - after_head + count * (layer - longer))
         all_chunks = shape.chunks * count * layer - between - (count - 1) * longer
-        # the last microbatch goes through all stages, and waits on each
-        queue = np.maximum(queue, all_chunks) + (shape.blocks * shape.stages - 1) * beside
+        # the last microbatch goes through all stages, and waits for each layer but a chunk's last
+        layers = (shape.blocks - shape.chunks) * shape.stages - shape.missing
+        queue = np.maximum(queue, all_chunks) + layers * beside + after_head
         whole = shape.blocks * layer + of_last
         return np.where(executions.data_par_overlap == 1, np.maximum(queue, 0.0), whole) + first
 
@@ -285,11 +303,18 @@ def _memory(
     moves = executions.optimizer_offload == 1
     alone = shape.stages == 1
     element = _element(costs.block, ends)
+    cached = shape.blocks * costs.cache * (executions.batch_size // executions.data_par)
 
     def with_end(use: MemoryUse, end: PartEnds, kept: Floats) -> MemoryUse:
         states, none = end.share * _STATE * trained, np.zeros(1)
         extra = TensorBytes(
-            end.weight * element, kept, none, none, end.weight * _GRADIENT * trained, states
+            end.weight * element,
+            kept,
+            none,
+            none,
+            end.weight * _GRADIENT * trained,
+            states,
+            cached,
         )
         first = extra._replace(optimizer=np.where(moves, 0.0, states))
         return use._replace(

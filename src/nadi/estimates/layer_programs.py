@@ -16,6 +16,7 @@ from nadi.estimates.execution import ATTENTION, COMMUNICATION, DATATYPES, RECOMP
 from nadi.estimates.part_structures import Amounts, PartStructure, amounts_of, structure_of
 from nadi.models.llm.chunk_rows import message_bytes
 from nadi.models.llm.language_model import LanguageModel
+from nadi.models.llm.lasting_tensors import cache_width
 from nadi.models.llm.layer_pieces import Piece, embedding_piece, head_pieces, layer_pieces
 from nadi.models.llm.parallel_plan import ParallelPlan
 
@@ -42,6 +43,7 @@ class Variant(NamedTuple):
     training: int
     flash_attention: int
     expert_par: int
+    decoding: int
 
     @property
     def of_sizes(self) -> Variant:
@@ -91,11 +93,14 @@ class Sizes(NamedTuple):
         Bytes that a rank sends to the next stage.
     element
         Bytes of a weight.
+    cache
+        Bytes of the keys and values of a sequence in a layer; 0 in training.
     """
 
     parts: tuple[PartSizes, ...]
     boundary: int
     element: int
+    cache: int
 
 
 def variants_of(ways: Executions) -> list[Variant]:
@@ -141,7 +146,8 @@ def _sizes(model: LanguageModel, variant: Variant) -> Sizes:
         )
         for _, pieces in _parts(model, plan)
     )  # fmt: skip
-    return Sizes(parts, message_bytes(model, plan), plan.itemsize)
+    cache = plan.sequence * cache_width(model, plan) * plan.itemsize if plan.inference else 0
+    return Sizes(parts, message_bytes(model, plan), plan.itemsize, cache)
 
 
 @lru_cache(maxsize=1024)
@@ -187,7 +193,7 @@ def _plan(model: LanguageModel, variant: Variant) -> ParallelPlan:
         recompute=_RECOMPUTE[RECOMPUTE[variant.activation_recompute]],  # type: ignore[arg-type]
         attention="flash" if variant.flash_attention else "unfused",
         dtype=_TORCH[DATATYPES[variant.datatype]],
-        inference="" if variant.training else "prefill",
+        inference="" if variant.training else "decode" if variant.decoding else "prefill",
     )
 
 

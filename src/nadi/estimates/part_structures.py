@@ -30,7 +30,15 @@ from nadi.trace.arrays import Ints, whole_numbers
 from nadi.trace.operations import Operations, dtype_code, op_class_code
 from nadi.trace.work import Work
 
-__all__ = ["GATHERED_AGAIN", "Amounts", "PartStructure", "Program", "amounts_of", "structure_of"]
+__all__ = [
+    "GATHERED_AGAIN",
+    "Amounts",
+    "PartStructure",
+    "Program",
+    "amounts_of",
+    "amounts_of_works",
+    "structure_of",
+]
 
 _WORKS = ("forward", "input_gradient", "weight_gradient")
 GATHERED_AGAIN = ".input.all_gather"  # a gather for the gradients of weights
@@ -82,7 +90,16 @@ _Slot = tuple[str, str]  # name of a piece, and what of it
 
 def amounts_of(model: LanguageModel, plan: ParallelPlan, pieces: Sequence[Piece]) -> Amounts:
     """Give the sizes of a part's pieces, in the same order for all ways with one structure."""
-    table = whole_numbers([numbers for _, numbers in _slots(model, plan, pieces)], "model")
+    return _amounts([numbers for _, numbers in _slots(model, plan, pieces)])
+
+
+def amounts_of_works(works: Sequence[Work | None]) -> Amounts:
+    """Give the sizes of operations, each with nothing to do where there is none."""
+    return _amounts([_of_work(one) for one in works])
+
+
+def _amounts(numbers: Sequence[tuple[int, ...]]) -> Amounts:
+    table = whole_numbers(numbers, "model")
     flops, moved, op_class, dtype = table.T[:4]
     return Amounts(flops, moved, op_class, dtype, table[:, 4:8], table[:, 8])
 

@@ -80,6 +80,7 @@ def execution_of_plan(
         training=training,
         flash_attention=plan.attention == "flash",
         expert_par=plan.ep,
+        decoding=plan.inference == "decode",
     )
 
 
@@ -90,7 +91,6 @@ def _refuse_others(plan: ParallelPlan) -> None:
         ("cp", plan.cp, plan.cp == 1, "1"),
         ("zero", plan.zero, plan.zero < 2, "0 or 1"),
         ("schedule", plan.schedule, plan.schedule in _SCHEDULES, " or ".join(_SCHEDULES)),
-        ("inference", plan.inference, plan.inference != "decode", "prefill"),
         ("prefix", plan.prefix, not plan.prefix, "none"),
         ("expert_tp", plan.expert_tp, plan.expert_tp == expert_tp, f"{expert_tp}"),
         ("gradient_dtype", plan.gradient_dtype, plan.gradient_dtype == "float32", "float32"),

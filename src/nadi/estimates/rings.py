@@ -105,16 +105,20 @@ def _by_dimensions(
 def shared_seconds(
     machine: MachineDescription, operation: str, size: Floats, group: RankGroup, other: RankGroup
 ) -> Floats:
-    """Give the seconds for which a collective keeps the links that another group uses, too."""
+    """Give the seconds for which a collective keeps the links that another group uses, too.
+
+    One row for each dimension, or one for all where the network is known by no dimensions.
+    """
     there = (group.members > 1) & (other.members > 1) & (size > 0)
     network = machine.nested
     if network is None:
         whole = _of_tiers(machine, operation, size, group)
-        return np.where(there & (group.tier == other.tier), whole, 0.0)
+        return np.where(there & (group.tier == other.tier), whole, 0.0)[None]
     counts, others = _places(network, group), _places(network, other)
     if machine.system is not None:  # one at a time in the last dimension that each of both uses
         same = _last_used(counts) == _last_used(others)
-        return np.where(there & same, _known(machine, machine.system, operation, size, group), 0.0)
+        whole = _known(machine, machine.system, operation, size, group)
+        return np.where(there & same, whole, 0.0)[None]
     chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
     steps = _chunk_steps(machine, network, operation, size / chunks, counts)
     if operation == "all_gather":
@@ -122,10 +126,10 @@ def shared_seconds(
     if operation == "all_reduce":  # what it gathers comes later, chunk by chunk, if it goes further
         several = sum((count > 1).astype(np.int64) for count in counts) > 1
         steps = [np.where(several, step / 2, step) for step in steps]
-    found: Floats = np.zeros(1)
-    for step, count, beside in zip(steps, counts, others, strict=True):
-        found = found + np.where(there & (count > 1) & (beside > 1), chunks * step, 0.0)
-    return found
+    return np.stack([
+        np.where(there & (count > 1) & (beside > 1), chunks * step, 0.0)
+        for step, count, beside in zip(steps, counts, others, strict=True)
+    ])  # fmt: skip
 
 
 def message_seconds(machine: MachineDescription, size: Floats, group: RankGroup) -> Floats:

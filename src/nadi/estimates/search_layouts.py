@@ -48,6 +48,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "training": (True,),
     "flash_attention": (False,),
     "expert_par": (1,),
+    "decoding": (False,),
 }
 _LARGEST = 1 << 31  # of a number of ranks, sequences or chunks
 # of Nadi's own rules, where they differ

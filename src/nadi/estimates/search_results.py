@@ -28,6 +28,7 @@ __all__ = [
 _BOOLEANS = (
     "fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap",
     "weight_offload", "activations_offload", "optimizer_offload", "training", "flash_attention",
+    "decoding",
 )  # fmt: skip
 
 

@@ -19,10 +19,10 @@ from nadi.estimates.feasibility import REASONS, capacity_reasons, reason_text, s
 from nadi.estimates.step_statistics import statistics_of
 from nadi.trace.arrays import Floats
 
-__all__ = ["Estimate", "Limit", "estimate", "hourly_price"]
+__all__ = ["Estimate", "estimate", "hourly_price"]
 
 
-class Limit(NamedTuple):
+class _Limit(NamedTuple):
     """What takes time, and what would lift it."""
 
     name: str
@@ -60,7 +60,7 @@ class Estimate:
     times: dict[str, float]
     tier1: dict[str, float]
     tier2: dict[str, float]
-    limits: tuple[Limit, ...]
+    limits: tuple[_Limit, ...]
     lacks: str
     reason: str
     statistics: dict[str, float]
@@ -79,7 +79,7 @@ class Estimate:
     @property
     def tokens_per_second(self) -> float:
         """Tokens a second of all processors."""
-        return self.rate * self.model.seq_size
+        return self.rate * (1 if self.execution.decoding else self.model.seq_size)
 
     @property
     def price_per_hour(self) -> float:
@@ -141,7 +141,7 @@ def estimate(
         model, machine, execution,
         {name: _first(value) for name, value in zip(StepTimes._fields, costs.times, strict=True)},
         _bytes(costs.memory.tier1), _bytes(costs.memory.tier2),
-        _limits(execution, costs),
+        _limits(execution, costs, machine.matrix_peak(columns.datatype)),
         reason_text(reason, machine, model, execution, needs), REASONS[reason].name, statistics,
         rules,
     )  # fmt: skip
@@ -155,34 +155,55 @@ def _bytes(tensors: TensorBytes) -> dict[str, float]:
     return {name: _first(value) for name, value in zip(TensorBytes._fields, tensors, strict=True)}
 
 
-def _limits(execution: Execution, costs: StepCosts) -> tuple[Limit, ...]:
+def _limits(execution: Execution, costs: StepCosts, peak: Floats) -> tuple[_Limit, ...]:
     """Sort what takes the step's time; layers by what the most of their time is."""
     times, block = costs.times, costs.block
     layers = _first(times.forward + times.backward + times.computed_again)
     stages = (block.forward, block.activation, block.weight)
-    computing = sum(_first(stage.flops_time) for stage in stages)
     accessing = sum(_first(stage.memory_time) for stage in stages)
-    work = (
-        ("computing", "a faster engine, or larger operations that use it better")
-        if computing >= accessing
-        else ("memory bandwidth", "more bandwidth of the first tier, or fused layers")
-    )
+    if execution.decoding:
+        shares = _first(block.forward.flops / peak), accessing
+        work = _limit_of_decoding(*shares, _first(block.forward.time))
+    elif sum(_first(stage.flops_time) for stage in stages) >= accessing:
+        work = ("computing", "a faster engine, or larger operations that use it better")
+    else:
+        work = ("memory bandwidth", "more bandwidth of the first tier, or fused layers")
     e = execution
     found = [
-        Limit(work[0], layers, work[1]),
-        Limit("optimizer", _first(times.optimizer), "sharding it over replicas"),
-        Limit("tensor parallelism",
+        _Limit(work[0], layers, work[1]),
+        _Limit("optimizer", _first(times.optimizer), "sharding it over replicas"),
+        _Limit("tensor parallelism",
               _first(times.tensor_parallel + times.exchanged_again),
               f"more bandwidth of network tier {e.tensor_par_net}, overlap, or a lower degree"),
-        Limit("pipeline transfers", _first(times.pipeline_parallel),
+        _Limit("pipeline transfers", _first(times.pipeline_parallel),
               f"more bandwidth of network tier {e.pipeline_par_net}, or less interleaving"),
-        Limit("pipeline bubble", _first(times.bubble),
+        _Limit("pipeline bubble", _first(times.bubble),
               "more micro-batches, more interleaving, or fewer stages"),
-        Limit("data parallelism", _first(times.data_parallel),
+        _Limit("data parallelism", _first(times.data_parallel),
               f"more bandwidth of network tier {e.data_par_net}, overlap, or fewer replicas"),
-        Limit("offloading", _first(
+        _Limit("offloading", _first(
             times.forward_offload + times.backward_offload + times.update_offload
         ),
               "more bandwidth of the second tier, or offloading less"),
     ]  # fmt: skip
     return tuple(sorted((one for one in found if one.seconds > 0), key=lambda one: -one.seconds))
+
+
+def _limit_of_decoding(computing: float, accessing: float, took: float) -> tuple[str, str]:
+    """Say what bounds a layer whose products take as long as they read their operands.
+
+    Parameters
+    ----------
+    computing, accessing
+        Seconds at the peak of the engine, and at the bandwidth of the memory.
+    took
+        Seconds in all.
+    """
+    if max(computing, accessing) < took / 2:
+        return "small operations", "larger batches, fused layers, or fewer ranks of a layer"
+    if computing >= accessing:
+        return "computing", "a faster engine, or types of fewer bytes"
+    return (
+        "reading weights, keys and values",
+        "more bandwidth of the first tier, larger batches, or types of fewer bytes",
+    )

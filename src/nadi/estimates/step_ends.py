@@ -43,6 +43,7 @@ class PartEnds(NamedTuple):
     reduce_experts: Floats  # and those of experts
     gather: Floats  # seconds of gathering sharded weights
     shared: Floats  # seconds of reducing on links of tensor parallelism
+    shared_experts: Floats  # and on those on which tokens go to experts
 
 
 class StepEnds(NamedTuple):
@@ -103,7 +104,7 @@ def _parts(language: LanguageModel, ways: Executions, way: int) -> list[tuple[fl
     row = {name: int(column[way if column.size > 1 else 0])
            for name, column in zip(ways._fields, ways, strict=True)}  # fmt: skip
     fixed = {"microbatch_size": 1, "activation_recompute": 0, "seq_par_ag_redo": 1,
-             "fused_activation": 0, "flash_attention": 1}  # fmt: skip
+             "fused_activation": 0, "flash_attention": 1, "decoding": 0}  # fmt: skip
     variant = Variant(*((row | fixed)[name] for name in Variant._fields))
     *layers, embedding, last = sizes_of(language, variant).parts
     shares = layer_shares(language).values()
@@ -128,6 +129,7 @@ def _groups(ways: Executions) -> dict[str, RankGroup]:
     inner = tp * dp
     return {
         "tp": RankGroup(tp, one, ways.tensor_par_net),
+        "ep": RankGroup(ep, one, ways.data_par_net),
         "dp": RankGroup(dp, tp, ways.data_par_net),
         "edp": RankGroup(
             np.maximum(inner // (ep * expert_tp), 1), ep * expert_tp, ways.data_par_net
@@ -153,7 +155,7 @@ def _part_ends(
     element = ELEMENT_BYTES[np.broadcast_to(ways.datatype, dense.size)]
     element = np.maximum(element, 2)  # of 8-bit floats, weights are 16-bit ones
     seconds = []
-    shared: Floats = np.zeros(1)
+    shared = dict.fromkeys(("tp", "ep"), np.zeros((1, 1)))
     for role, weight in (("dp", dense), ("edp", experts)):
         size, members = weight * _GRADIENT, group[role].members
         reduced = np.where(
@@ -162,19 +164,21 @@ def _part_ends(
             _reduced(machine, "all_reduce", size, group[role]),
         )
         gathered = _reduced(machine, "all_gather", weight * element / members, group[role])
-        kept = np.where(
-            sharded,
-            shared_seconds(machine, "reduce_scatter", size, group[role], group["tp"]),
-            shared_seconds(machine, "all_reduce", size, group[role], group["tp"]),
-        )
-        shared = shared + kept * trained
+        for other, so_far in shared.items():
+            kept = np.where(
+                sharded,
+                shared_seconds(machine, "reduce_scatter", size, group[role], group[other]),
+                shared_seconds(machine, "all_reduce", size, group[role], group[other]),
+            )
+            shared[other] = so_far + kept * trained
         seconds.append((reduced * trained, np.where(sharded, gathered, 0.0) * trained))
     share = np.where(
         sharded, dense / group["dp"].members + experts / group["edp"].members, dense + experts
     )
     spread = (np.broadcast_to(one, dense.size) for one in (
         dense + experts, share, summed, seconds[0][0], seconds[1][0],
-        seconds[0][1] + seconds[1][1], shared,
+        # parts of a collective come to each dimension behind those before them, so they wait once
+        seconds[0][1] + seconds[1][1], *(one.max(0) for one in shared.values()),
     ))  # fmt: skip
     return PartEnds(*spread)
 

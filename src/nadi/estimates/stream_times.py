@@ -29,14 +29,13 @@ class StreamTimes(NamedTuple):
     moved
         Of communication, exposed or not, by phase and role.
     lead
-        Until when the first communication that computation waits for has to begin; of a program
-        without any, its computation.
+        By role, until when the first communication that computation waits for has to begin.
     """
 
     computed: dict[str, Floats]
     exposed: dict[tuple[str, str], Floats]
     moved: dict[tuple[str, str], Floats]
-    lead: Floats
+    lead: dict[str, Floats]
 
 
 def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
@@ -53,8 +52,7 @@ def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
     none = np.zeros(num)
     free: dict[int, Floats] = {}
     ends: list[Floats] = []
-    found = StreamTimes({}, {}, {}, none)
-    lead: Floats | None = None
+    found = StreamTimes({}, {}, {}, {})
     for row, took in zip(rows, seconds, strict=True):
         start = free.get(row.stream, none)
         waits = [wait for wait in row.waits if wait >= 0]
@@ -69,8 +67,9 @@ def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
             moves = [wait for wait in waits if rows[wait].role]
             if moves:
                 key = row.phase, rows[moves[-1]].role
-                if lead is None:  # it could begin so much later and nothing would wait longer
-                    lead = np.maximum(start, ends[moves[-1]]) - seconds[moves[-1]]
+                # it could begin so much later and nothing would wait longer
+                begins = np.maximum(start, ends[moves[-1]]) - seconds[moves[-1]]
+                found.lead.setdefault(key[1], begins)
                 found.exposed[key] = found.exposed.get(key, none) + (ready - start)
         else:
             key = row.phase, row.role
@@ -83,5 +82,4 @@ def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
             late = np.maximum(end - last, 0.0)
             found.exposed[key] = found.exposed.get(key, none) + late
             last = last + late
-    computed = free.get(COMPUTE, none)
-    return found._replace(lead=computed if lead is None else lead)
+    return found

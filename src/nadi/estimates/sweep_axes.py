@@ -35,7 +35,6 @@ from nadi.estimates.sweep_values import (
     Value,
     read_values,
 )
-from nadi.systems.system import RemoteMemory
 from nadi.units import lowered
 
 __all__ = ["SweepAxis", "described_with", "field_values", "num_points", "parse_axes"]
@@ -278,7 +277,7 @@ def _used(described: Described) -> tuple[Any, ...]:
     machine = described.machine
     if machine.system is not None:
         bare = msgspec.structs.replace(
-            machine.system, tiers=(), memory_paths=(), remote_memory=RemoteMemory(), ignored=()
+            machine.system, tiers=(), memory_paths=(), remote_memory=None, ignored=()
         )
         machine = msgspec.structs.replace(machine, system=bare)
     return described.model, machine, described.execution

@@ -52,13 +52,6 @@ class Blocks(NamedTuple):
     of_weight: dict[int, int]
 
 
-class _Cuts(NamedTuple):
-    """Positions of operators of a forward before which it can be cut, and the bytes that pass."""
-
-    at: list[int]
-    bytes: list[int]
-
-
 def find_blocks(known: RecordedRank) -> Blocks:
     """Find the blocks of a recorded rank. O(operators log operators).
 
@@ -76,28 +69,27 @@ def find_blocks(known: RecordedRank) -> Blocks:
                 "is no training step")  # fmt: skip
     forwards = np.flatnonzero(parts.direction == Direction.FORWARD)
     own = [np.flatnonzero(operators.part == part) for part in forwards.tolist()]
-    cuts = [_cuts(operators, one) for one in own]
-    number = len(cuts[0].at)
+    cuts, passed = zip(*(_cuts(operators, one) for one in own), strict=True)
+    number = len(cuts[0])
     if number == 0:
         _refuse("no operators of its forward repeat as layers between which one tensor passes")
-    if any(len(one.at) != number for one in cuts):
+    if any(len(one) != number for one in cuts):
         _refuse("its micro-batches differ in their operators")
     start = known.trace.column("start")
-    begins = [start[operators.row[one[cut.at]]] for one, cut in zip(own, cuts, strict=True)]
+    begins = [start[operators.row[one[cut]]] for one, cut in zip(own, cuts, strict=True)]
     of_node = _at_times(known, forwards, begins, known.time)
     of_operator = _at_times(known, forwards, begins, start[operators.row])
     weights, owner = _weights(operators, own[0], cuts[0])
     _of_updates(known, owner, of_node, of_operator)
-    passed = np.array([0, *cuts[0].bytes])
-    return Blocks(number + 1, of_node, passed, weights, of_operator, owner)
+    return Blocks(number + 1, of_node, np.array([0, *passed[0]]), weights, of_operator, owner)
 
 
 def _refuse(what: str, remedy: str = "change other axes") -> NoReturn:
     raise UsageError(Parameter("pp"), what, remedy)
 
 
-def _cuts(operators: Operators, own: Ints) -> _Cuts:
-    """Return where one forward can be cut between layers."""
+def _cuts(operators: Operators, own: Ints) -> tuple[list[int], list[int]]:
+    """Return before which operators a forward can be cut, and the bytes that pass there."""
     sign = _signs(operators, own)
     loops = find_repeats(SignedRows(sign, np.zeros(own.size + 1, dtype=np.int64), sign[:0]))
     has_weights = np.isin(operators.work.op_class[operators.row[own]], _WITH_WEIGHTS)
@@ -108,7 +100,7 @@ def _cuts(operators: Operators, own: Ints) -> _Cuts:
             found.update(_borders(loop, sign, passed >= 0))
     # what is before the first layer and behind the last goes with them
     at = [one for one in sorted(found)[1:-1] if passed[one] >= 0]
-    return _Cuts(at, passed[at].tolist())
+    return at, passed[at].tolist()
 
 
 def _signs(operators: Operators, own: Ints) -> Ints:
@@ -195,13 +187,13 @@ def _at_times(known: RecordedRank, forwards: Ints, begins: list[Ints], time: Int
     return found
 
 
-def _weights(operators: Operators, own: Ints, cuts: _Cuts) -> tuple[Ints, dict[int, int]]:
+def _weights(operators: Operators, own: Ints, cuts: list[int]) -> tuple[Ints, dict[int, int]]:
     """Return the bytes of weights of each block, and the block of each weight's storage."""
     made: set[int] = set()
     owner: dict[int, int] = {}
-    size = np.zeros(len(cuts.at) + 1, dtype=np.int64)
+    size = np.zeros(len(cuts) + 1, dtype=np.int64)
     for at, number in enumerate(own.tolist()):
-        block = int(np.searchsorted(cuts.at, at, side="right"))
+        block = int(np.searchsorted(cuts, at, side="right"))
         for use in operators.inputs[number] if operators.makes_gradients[number] else ():
             if use.storage not in made and use.storage not in owner:
                 owner[use.storage] = block

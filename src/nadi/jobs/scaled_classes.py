@@ -27,7 +27,7 @@ from nadi.trace.groups import RankGroups
 from nadi.trace.operand_columns import AttributesWithOperands
 from nadi.trace.trace import Trace
 
-__all__ = ["ScaledJob", "Sizes", "Wanted", "scale_job"]
+__all__ = ["ScaledJob", "Wanted", "scale_job"]
 
 
 # attributes that say again what columns and groups say, as it was before
@@ -56,7 +56,7 @@ class Wanted(NamedTuple):
     micro_batches: int = 0
 
 
-class Sizes(NamedTuple):
+class _Sizes(NamedTuple):
     """Ranks of a job, and those along its axes."""
 
     ranks: int
@@ -91,8 +91,8 @@ class ScaledJob(NamedTuple):
 
     job: FoldedJob
     source: FoldedJob
-    before: Sizes
-    after: Sizes
+    before: _Sizes
+    after: _Sizes
     origin: pl.DataFrame
     repriced: int
     guesses: tuple[str, ...] = ()
@@ -232,9 +232,9 @@ def _of_world(trace: Trace, size: int) -> Trace:
     return replace(trace, world_size=size, given_attributes=given)
 
 
-def _sizes(groups: RankGroups, names: RoleNames) -> Sizes:
+def _sizes(groups: RankGroups, names: RoleNames) -> _Sizes:
     tp, pp = (groups.members[role].shape[1] if role else 1 for role in (names.tp, names.pp))
-    return Sizes(groups.world_size, replicas_of(groups, names), tp, pp)
+    return _Sizes(groups.world_size, replicas_of(groups, names), tp, pp)
 
 
 def _counted(job: Classes) -> tuple[pl.DataFrame, int]:

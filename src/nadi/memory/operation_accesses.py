@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from nadi.memory.table_lookups import recorded_lookups, stated_lookups
 from nadi.recordings.dependencies.tensor_dependencies import tensor_accesses
 from nadi.simulation.accounts.memory_accounts import StorageUses, has_operands, storage_uses
 from nadi.trace.ancestors import nearest
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Accesses", "TensorsOfTrace", "tensors_of_trace"]
 
 _HOST = "cpu"
+_WORD = 8  # bytes of an index
 _OF_TRAINING = ("backward", "optimizer", "recompute")
 
 
@@ -45,6 +47,8 @@ class Accesses(NamedTuple):
         int64: the bytes of the storage.
     reads, writes
         bool.
+    width
+        int64: bytes of a row, where rows of a table are looked up; else 0.
     """
 
     first: Ints
@@ -55,12 +59,14 @@ class Accesses(NamedTuple):
     end: Ints
     reads: Bools
     writes: Bools
+    width: Ints
 
     def at(self, chosen: Ints | Bools) -> Accesses:
         """Return some of them."""
         first, last, row, storage, begin, end = (column[chosen] for column in self[:6])
         return Accesses(
-            first, last, row, storage, begin, end, self.reads[chosen], self.writes[chosen]
+            first, last, row, storage, begin, end, self.reads[chosen], self.writes[chosen],
+            self.width[chosen],
         )  # fmt: skip
 
 
@@ -109,7 +115,29 @@ def tensors_of_trace(trace: Trace, played: PlayedRank | None = None) -> TensorsO
     if uses is None:
         return None
     accesses = _stated(trace, found) if played is None else _recorded(played, found)
+    uses = _with_updates(uses, accesses)
     return TensorsOfTrace(stated, uses, accesses.at(_are_placed(found, uses, accesses)), found)
+
+
+def _with_updates(uses: StorageUses, accesses: Accesses) -> StorageUses:
+    """Return uses with those of backwards that update what another operation was given."""
+    rows = int(max(uses.row.max(initial=0), accesses.row.max(initial=0))) + 1
+    known, wanted = uses.storage * rows + uses.row, accesses.storage * rows + accesses.row
+    missing = np.flatnonzero(~np.isin(wanted, known) & np.isin(accesses.storage, uses.storage))
+    if not missing.size:
+        return uses
+    storage = accesses.storage[missing]
+    device = np.zeros(int(uses.storage.max()) + 1, dtype=np.int64)
+    device[uses.storage] = uses.device
+    added = (accesses.row[missing], storage, accesses.end[missing],
+             np.zeros(missing.size, dtype=np.bool_), device[storage])  # fmt: skip
+    row, storage, size, makes, of_device = (
+        np.concatenate(pair) for pair in zip(uses[:5], added, strict=True)
+    )
+    order = np.lexsort((storage, row))
+    return StorageUses(
+        row[order], storage[order], size[order], makes[order], of_device[order], uses.devices
+    )
 
 
 def _are_placed(found: TensorUses, uses: StorageUses, accesses: Accesses) -> Bools:
@@ -150,8 +178,16 @@ def _stated(trace: Trace, found: TensorUses) -> Accesses:
     share = np.where(in_part, size / np.maximum(given, 1), 1.0)[node]
     end = np.where(reads, begin + np.ceil((end - begin) * share).astype(np.int64), end)
     end = np.where(reads, np.minimum(end, begin + _looked_up(trace, node, end - begin)), end)
+    storage, is_work = once["storage"].to_numpy(), (trace.nodes["kind"] == "COMP").to_numpy()
+    word = np.zeros(found.num_storages, dtype=np.bool_)
+    word[found.storage[found.is_word]] = True
+    words = np.bincount(node, (end - begin) // _WORD * (word[storage] & reads & is_work[node]))
+    ends = np.zeros(found.num_storages, dtype=np.int64)
+    np.maximum.at(ends, found.storage, found.end)
+    is_part = (begin > 0) & (end == ends[storage]) & ~word[storage]
+    width = stated_lookups(words.astype(np.int64), node, end - begin, is_part=is_part)
     given_all = Accesses(
-        node, node, node, once["storage"].to_numpy(), begin, end, reads, once["writes"].to_numpy()
+        node, node, node, storage, begin, end, reads, once["writes"].to_numpy(), width
     )
     phases = trace.nodes["phase"]
     is_inference = (phases == "forward").any() and not phases.is_in(_OF_TRAINING).any()
@@ -250,7 +286,7 @@ def _with_shares(accesses: Accesses, chosen: Bools, read: Floats, written: Float
 def _recorded(played: PlayedRank, found: TensorUses) -> Accesses:
     """Return what operators do, as the kernels that they launch, or the pieces of their thread."""
     trace = played.recorded
-    own = tensor_accesses(trace, found)
+    own, width = recorded_lookups(trace, tensor_accesses(trace, found), found)
     first, last = played.first.copy(), played.last.copy()
     kernels = np.flatnonzero(trace.category_mask(*DEVICE_WORK) & (played.first >= 0))
     if kernels.size:
@@ -269,5 +305,5 @@ def _recorded(played: PlayedRank, found: TensorUses) -> Accesses:
         first[rows], last[rows] = low[rows], high[rows]
     return Accesses(
         first[own.row], last[own.row], own.row, own.storage, own.begin, own.end, own.reads,
-        own.writes,
+        own.writes, width,
     )  # fmt: skip

@@ -6,7 +6,7 @@ tensors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +18,7 @@ from nadi.kernels.paths import topological_order
 from nadi.memory.operation_accesses import Accesses, TensorsOfTrace, tensors_of_trace
 from nadi.memory.prefix_copies import holders_of_copies
 from nadi.memory.staging_visits import visits_of
+from nadi.memory.table_lookups import RowCache, hit_shares
 from nadi.memory.tensor_roles import UsedLives, inferred_roles, update_accesses
 from nadi.simulation.accounts.memory_accounts import Lives, lives_of, row_times
 from nadi.simulation.simulation import Simulation
@@ -27,6 +28,7 @@ from nadi.trace.trace import Trace
 
 __all__ = ["DISTANCE", "JobTensors", "TraceTensors", "tensors_of_job"]
 
+_TABLES, _STATE = TENSOR_ROLES.index("tables"), TENSOR_ROLES.index("optimizer")
 DISTANCE = 32
 """Operations before a use that its load may begin, by default."""
 
@@ -60,6 +62,8 @@ class TraceTensors:
         int64 ns, shape (nodes,): when they run without tiers.
     table
         ``schema.TENSOR_LIVES``.
+    looked_up
+        Bytes of rows of tables that operations read and write, with those that a cache serves.
     """
 
     number: int
@@ -74,6 +78,7 @@ class TraceTensors:
     start: Ints
     end: Ints
     table: pl.DataFrame
+    looked_up: int = 0
 
     @cached_property
     def place(self) -> Ints:
@@ -81,6 +86,14 @@ class TraceTensors:
         place = np.empty_like(self.order)
         place[self.order] = np.arange(self.order.size)
         return place
+
+    @property
+    def moved_rows(self) -> int:
+        """Bytes of rows of tables that are read and written beside a cache."""
+        is_table = self.table["role"].is_in(["tables", "optimizer"]).to_numpy()[self.life]
+        looked_up = self.accesses.at(is_table & (self.accesses.width > 0))
+        times = looked_up.reads + looked_up.writes.astype(np.int64)
+        return int(((looked_up.end - looked_up.begin) * times).sum())
 
     def column(self, name: str) -> Ints:
         """Return a column of the table as an array."""
@@ -143,8 +156,13 @@ class JobTensors:
 
 
 @checked
-def tensors_of_job(simulation: Simulation) -> JobTensors:
+def tensors_of_job(simulation: Simulation, cache: RowCache | None = None) -> JobTensors:
     """Read the tensors of a simulated job. O(operands log operands) for each different trace.
+
+    Parameters
+    ----------
+    cache
+        Of rows of tables, in the first tier: what it serves is not accessed in the tables.
 
     Raises
     ------
@@ -156,7 +174,7 @@ def tensors_of_job(simulation: Simulation) -> JobTensors:
         of_trace.setdefault(id(trace), []).append(rank)
     found = []
     for number, ranks in enumerate(of_trace.values()):
-        one = _tensors_of_trace(simulation, number, ranks)
+        one = _tensors_of_trace(simulation, number, ranks, cache)
         if one is not None:
             found.append(one)
     if not found:
@@ -170,7 +188,9 @@ def tensors_of_job(simulation: Simulation) -> JobTensors:
     return JobTensors(simulation, tuple(found))
 
 
-def _tensors_of_trace(simulation: Simulation, number: int, ranks: list[int]) -> TraceTensors | None:
+def _tensors_of_trace(
+    simulation: Simulation, number: int, ranks: list[int], cache: RowCache | None
+) -> TraceTensors | None:
     trace = simulation.traces[ranks[0]]
     like = int(simulation.like[ranks[0]])
     played = simulation.recorded[ranks[0]] if simulation.recorded else None
@@ -189,12 +209,12 @@ def _tensors_of_trace(simulation: Simulation, number: int, ranks: list[int]) -> 
     life = _lives_of_accesses(known, lives)
     kept, which = np.unique(life, return_inverse=True)
     turns = np.stack([turn, np.maximum(until, turn)], axis=1)
-    known, table = _table(number, known, lives, kept, which, turns)
-    accesses = known.accesses
-    return TraceTensors(
+    known, table = _table(number, known, lives, kept, which, turns, cache)
+    whole = TraceTensors(
         number, trace, found.stated, np.array(ranks, dtype=np.int64), like, accesses, which, turns,
         order, *row_times(simulation, like), table,
     )  # fmt: skip
+    return replace(whole, accesses=known.accesses, looked_up=whole.moved_rows)
 
 
 def _order(simulation: Simulation, rank: int) -> Ints:
@@ -223,14 +243,14 @@ def _lives_of_accesses(found: TensorsOfTrace, lives: Lives) -> Ints:
 
 
 def _table(
-    number: int, found: TensorsOfTrace, lives: Lives, kept: Ints, life: Ints, turn: Ints
-) -> tuple[TensorsOfTrace, pl.DataFrame]:
+    number: int, found: TensorsOfTrace, lives: Lives, kept: Ints, life: Ints, turn: Ints,
+    cache: RowCache | None,
+) -> tuple[TensorsOfTrace, pl.DataFrame]:  # fmt: skip
     """Return the table of the lives that are used; accesses come in the order of operations.
 
     Also the tensors whose accesses are as their roles say.
     """
     accesses, size = found.accesses, kept.size
-    length = accesses.end - accesses.begin
     is_word = np.zeros(found.found.num_storages, dtype=np.bool_)
     is_word[found.found.storage[found.found.is_word]] = True
     storage = np.zeros(size, dtype=np.int64)
@@ -247,10 +267,13 @@ def _table(
         codes = np.array([TENSOR_ROLES.index(name) for name in stated.roles], dtype=np.int64)
         role[known], source[known] = codes[of_storage[storage][known]], 0
     accesses = update_accesses(found.stated, accesses, role[life])
+    bytes_ = lives.bytes[kept]
+    if cache is not None:
+        accesses = _beside_cache(accesses, life, role, bytes_, cache)
+    length = accesses.end - accesses.begin
     order = np.lexsort((turn[:, 0], life))
     first = np.searchsorted(life[order], np.arange(size))
     last = np.append(first[1:], order.size) - 1
-    bytes_ = lives.bytes[kept]
     visits = visits_of(accesses, life, (turn[:, 0], turn[:, 1]), before, bytes_, distance=DISTANCE)
     moved = np.zeros((2, size), dtype=np.int64)
     np.add.at(moved[0], visits.life, visits.loaded)
@@ -267,6 +290,28 @@ def _table(
         "reuse": _reuse(accesses, life[order], turn[order, 0], before),
         "loaded": moved[0], "stored": moved[1],
     })  # fmt: skip
+
+
+def _beside_cache(
+    accesses: Accesses, life: Ints, role: Ints, size: Ints, cache: RowCache
+) -> Accesses:
+    """Return accesses of what a cache of rows does not serve.
+
+    Rows have their part of the optimizer's state beside them in the cache.
+    """
+    looked_up = np.flatnonzero(accesses.width > 0)
+    length = accesses.end - accesses.begin
+    width, read = np.zeros((2, size.size), dtype=np.int64)
+    width[life[looked_up]] = accesses.width[looked_up]
+    np.maximum.at(read, life[looked_up], length[looked_up])
+    tables = np.flatnonzero((width > 0) & np.isin(role, [_TABLES, _STATE]))
+    if not tables.size:
+        return accesses
+    missed = np.ones(size.size)
+    missed[tables] -= hit_shares(cache, size[tables], width[tables], read[tables])
+    left = np.ceil(length * missed[life]).astype(np.int64)
+    is_table = np.isin(life, tables) & (accesses.width > 0)
+    return accesses._replace(begin=np.where(is_table, accesses.end - left, accesses.begin))
 
 
 def _sums(group: Ints, amount: Ints, size: int) -> Ints:

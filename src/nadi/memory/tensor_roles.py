@@ -12,6 +12,7 @@ and write a tensor:
   integers of 8 bytes; else ``other`` (inputs);
 - there before and written in a trace without a backward: ``kv``;
 - there before and only read, by operations that each write a ``kv``: ``prefix``;
+- there before and used by rows alone: ``tables``, or ``optimizer`` if no forward looks them up;
 - made from weights alone (gathered or cast): ``weights``;
 - made otherwise: ``activations``, with their gradients.
 """
@@ -33,7 +34,7 @@ __all__ = ["UsedLives", "inferred_roles", "phases_of", "update_accesses"]
 
 FORWARD, BACKWARD, OPTIMIZER = range(3)
 _PHASE = {"backward": BACKWARD, "optimizer": OPTIMIZER}  # what is recomputed is forward
-_WEIGHTS, _GRADIENTS, _STATE, _ACTIVATIONS, _KV, _OTHER, _PREFIX = range(len(TENSOR_ROLES))
+_WEIGHTS, _GRADIENTS, _STATE, _ACTIVATIONS, _KV, _OTHER, _PREFIX, _TABLES = range(len(TENSOR_ROLES))
 _STEP = r"(?i)^Optimizer\.step|^optimizer[._]step"
 _BACKWARD = r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd::"
 
@@ -110,9 +111,11 @@ def inferred_roles(trace: Trace, accesses: Accesses, lives: UsedLives) -> Ints:
     role[before & ~optimizer & writes[BACKWARD]] = _GRADIENTS
     role[optimizer & ~model] = _STATE
     role[before & optimizer & model] = _WEIGHTS
+    by_rows = before & (np.bincount(lives.of_access, accesses.width == 0, minlength=size) == 0)
+    role[by_rows] = np.where(uses[FORWARD], _TABLES, _STATE)[by_rows]
     # also where its buffer stays from step to step
     gradients = writes[BACKWARD] & reads[OPTIMIZER] & ~reads[FORWARD]
-    role[gradients] = _GRADIENTS
+    role[gradients & ~by_rows] = _GRADIENTS
     _add_copies(trace, accesses, lives, role)
     return role
 

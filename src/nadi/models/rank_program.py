@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from nadi.models.given_values import Tensor, checked_name
 from nadi.models.user_lines import Line, refusal, user_line
+from nadi.trace.groups import Group
 from nadi.trace.protobuf_values import RANGES, SCALAR_TYPES, VALUE_TYPES, check_scalar
 
 __all__ = [
@@ -26,14 +27,6 @@ _OF_COLUMNS = {
     "seq_id", "is_async", "memory_tier",
 }  # fmt: skip
 _TYPE_OF = {bool: "bool", int: "int64", float: "double", str: "string", bytes: "bytes"}
-
-
-@dataclass(frozen=True)
-class Group:
-    """A process group: its name, and its members in ascending order."""
-
-    name: str
-    ranks: tuple[int, ...]
 
 
 class Place(NamedTuple):

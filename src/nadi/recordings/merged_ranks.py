@@ -13,13 +13,14 @@ import msgspec
 import numpy as np
 
 from nadi.files.files import RawFile, read_file
+from nadi.files.kineto.kineto_events import CATEGORY, OTHER_CATEGORY
 from nadi.files.kineto.kineto_trace import MERGED, decode
+from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
 
 __all__ = ["split_ranks"]
 
-_HOST = ("cpu_op", "Operator")
-_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
+_OWN = CATEGORY | OTHER_CATEGORY
 _CLEAR = 2 / 3  # of the launches
 _DIGITS = "0123456789"
 _MOST_RANKS = 1 << 31
@@ -50,7 +51,7 @@ def split_ranks(path: Path, trace: Trace) -> list[Trace]:
     for event in events:
         rank = event.rank
         rank = rank_of.get(event.process, -1) if rank is None else rank
-        if rank < 0 and event.category in _DEVICE:
+        if rank < 0 and _OWN.get(event.category) in DEVICE_WORK:
             return [trace]
         parts[rank].append(event.written)
     parts.pop(-1, None)
@@ -121,7 +122,7 @@ def _rank_of_processes(events: Sequence[_Event]) -> dict[int | str | None, int]:
 
     Empty if a host's event states none.
     """
-    hosts = {event.process for event in events if event.category in _HOST}
+    hosts = {event.process for event in events if _OWN.get(event.category) == "operator"}
     if None in hosts:
         return {}
     texts = {host: _text_around(host) for host in hosts}
@@ -152,7 +153,7 @@ def _launches(
             continue
         if event.process in hosts:
             callers[event.correlation].append((event.time, event.process))
-        elif event.category in _DEVICE:
+        elif _OWN.get(event.category) in DEVICE_WORK:
             work.append(event)
     launched: dict[int | str | None, Counter[int | str | None]] = defaultdict(Counter)
     for one in work:

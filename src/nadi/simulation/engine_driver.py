@@ -212,7 +212,7 @@ def stands_for_all(program: Program, system: System) -> bool:
     if not (program.kinds.isdisjoint(("MEM_LOAD", "MEM_STORE")) or ranks_are_apart(system)):
         return False
     messages = not program.kinds.isdisjoint(("COMM_SEND", "COMM_RECV"))
-    if messages or system.remote_memory.kind in ("pool", "per-node"):
+    if messages or system.has_memory_pool:
         return False
     dimensions = system.network.dimensions
     rules = rules_of(system)

@@ -37,6 +37,7 @@ from .memory_tiers import (
     access_ns as access_ns,
     loaded_latency_ns as loaded_latency_ns,
     rate_alone as rate_alone,
+    remote_tier as remote_tier,
     second_tier as second_tier,
 )
 from .nccl.nccl_choice import (
@@ -60,7 +61,6 @@ from .system import (
     Compute as Compute,
     Dimension as Dimension,
     Network as Network,
-    RemoteMemory as RemoteMemory,
     System as System,
 )
 from .system_file import SystemFile as SystemFile

@@ -11,8 +11,7 @@ import msgspec
 
 from nadi.errors import FormatError
 from nadi.systems.loaded_latency import LoadedLatency
-from nadi.systems.memory_tiers import OWN_TIERS, MemoryPath, MemoryTier
-from nadi.systems.system import RemoteMemory
+from nadi.systems.memory_tiers import OWN_TIERS, MemoryPath, MemoryTier, remote_tier
 from nadi.units import lowered, parse_bytes, parse_ns, parse_rate
 
 __all__ = ["MemoryPart", "PathPart", "TierPart", "memory_paths", "memory_tiers", "remote_memory"]
@@ -201,7 +200,7 @@ def memory_tiers(
     return tuple(found)
 
 
-def remote_memory(part: RemotePart | None, name: str) -> RemoteMemory:
+def remote_memory(part: RemotePart | None, name: str) -> MemoryTier | None:
     """Return the remote memory of a system file, checked.
 
     Raises
@@ -210,12 +209,12 @@ def remote_memory(part: RemotePart | None, name: str) -> RemoteMemory:
         If a value is invalid; the message names its path.
     """
     if part is None:
-        return RemoteMemory()
+        return None
     where = _Where(name, "$.memory.remote")
     rate = where.read("bandwidth", part.bandwidth, parse_rate) / 1e9 if part.bandwidth else 0.0
     if rate and rate < 1:
         where.refuse("bandwidth", f"{part.bandwidth!r} is below 1 GB/s", "write at least 1 GB/s")
-    return RemoteMemory(
+    return remote_tier(
         part.kind,
         where.read("latency", part.latency, parse_ns),
         round(rate),

@@ -17,7 +17,7 @@ from nadi.systems.loaded_latency import LoadedLatency, latency_ns, peak_rate, re
 
 __all__ = [
     "OWN_TIERS", "MemoryPath", "MemoryTier", "access_ns", "at_bandwidth", "at_latency",
-    "loaded_latency_ns", "rate_alone", "second_tier",
+    "loaded_latency_ns", "rate_alone", "remote_tier", "second_tier",
 ]  # fmt: skip
 
 OWN_TIERS = ("hbm", "device")  # names of the memory of a rank's device, tier 1
@@ -131,6 +131,24 @@ def second_tier(
         name="cxl", kind="cxl" if shared_by == 1 else "cxl-pool", capacity=capacity,
         read_bandwidth=bandwidth, write_bandwidth=bandwidth, duplex=True, latency=latency,
         loaded=loaded if latency else None, shared_by=shared_by,
+    )  # fmt: skip
+
+
+def remote_tier(
+    kind: Literal["none", "per-rank", "pool", "per-node"], latency: int = 0, bandwidth: int = 0,
+    ranks_per_node: int = 1, capacity: int = 0, loaded: LoadedLatency | None = None,
+) -> MemoryTier | None:  # fmt: skip
+    """Return remote memory as ASTRA-sim and ``memory.remote`` of a system file state it.
+
+    It is a memory of each rank, or a pool, of a node or of all, that serves one access after the
+    other; whole ns, and whole bytes per ns, 0 for no limit.
+    """
+    if kind == "none":
+        return None
+    return MemoryTier(
+        name="remote", kind="cxl" if kind == "per-rank" else "cxl-pool", capacity=capacity,
+        read_bandwidth=bandwidth, write_bandwidth=bandwidth, duplex=True, latency=latency,
+        loaded=loaded, shared_by={"per-node": ranks_per_node, "pool": 0}.get(kind, 1),
     )  # fmt: skip
 
 

@@ -13,7 +13,6 @@ import msgspec
 from nadi.errors import UsageError
 from nadi.systems.device import Device
 from nadi.systems.fabrics import Fabric, GivenRoute, LinkChange
-from nadi.systems.loaded_latency import LoadedLatency
 from nadi.systems.memory_tiers import OWN_TIERS, MemoryPath, MemoryTier
 from nadi.systems.nccl.measured import MeasuredCollective
 from nadi.systems.nccl.nccl_settings import NcclSettings
@@ -27,7 +26,6 @@ __all__ = [
     "Compute",
     "Dimension",
     "Network",
-    "RemoteMemory",
     "System",
     "parse_algorithm",
 ]
@@ -100,21 +98,6 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_bandwidth: _NotNegative = 0.0
     replay_only: bool = False
     device: Device | None = None
-
-
-class RemoteMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Memory for loads and stores; ``bandwidth`` in bytes per ns, 0 for no limit.
-
-    ``capacity`` is in bytes, and ``loaded`` says how its latency grows with load: estimates, which
-    can put tensors there, use both.
-    """
-
-    kind: Literal["none", "per-rank", "pool", "per-node"] = "none"
-    latency: _Ns = 0
-    bandwidth: _Ns = 0
-    ranks_per_node: _Count = 1
-    capacity: _Bytes = 0
-    loaded: LoadedLatency | None = None
 
 
 class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -212,6 +195,9 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
+    remote_memory
+        What loads and stores use that name no tier (:func:`remote_tier`); its bandwidth and
+        latency are whole numbers, and a pool serves one access after the other.
     bus
         The bus that packets share, instead of endpoint delays.
     groups
@@ -242,7 +228,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     network: Network
     compute: Compute = Compute()
-    remote_memory: RemoteMemory = RemoteMemory()
+    remote_memory: MemoryTier | None = None
     collectives: Collectives = Collectives()
     bus: Bus | None = None
     groups: dict[str, tuple[int, ...]] = {}
@@ -266,6 +252,11 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             name=OWN_TIERS[0], kind="hbm", capacity=self.memory_capacity, read_bandwidth=rate,
             write_bandwidth=rate,
         )  # fmt: skip
+
+    @property
+    def has_memory_pool(self) -> bool:
+        """Whether remote memory serves the accesses of several ranks one after the other."""
+        return self.remote_memory is not None and self.remote_memory.kind == "cxl-pool"
 
     def path_of(self, tier: MemoryTier) -> MemoryPath | None:
         """Return the path over which a tier is reached; None if it has none of its own."""

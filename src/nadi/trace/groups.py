@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -17,7 +19,50 @@ from nadi.errors import UsageError
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import GROUPS
 
-__all__ = ["RankGroups", "groups_along", "name_of_group"]
+__all__ = ["Group", "RankGroups", "group_columns", "groups_along", "name_of_group"]
+
+MOST_RANKS = 2**17  # of a group that states its size alone: few bytes cannot ask for gigabytes
+_Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
+_Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
+_AS_WRITTEN = {"name": "pg_name", "description": "pg_desc", "backend": "backend_config"}
+
+
+class Group(msgspec.Struct, frozen=True, rename=_AS_WRITTEN):
+    """A process group; its keys in JSON are PyTorch's.
+
+    Attributes
+    ----------
+    name, description, backend
+        As in the groups table.
+    ranks
+        Its members; none for all ranks, or for the first ones of a size that is stated.
+    pg_size, group_size
+        Number of members, as profiles and as execution traces state it; 0 if they do not.
+    """
+
+    name: str = ""
+    ranks: tuple[_Rank, ...] = ()
+    description: str = ""
+    backend: str = ""
+    pg_size: _Size = 0
+    group_size: _Size = 0
+
+
+def group_columns(groups: Sequence[Group], world_size: int = 0) -> dict[str, list[Any]]:
+    """Return the columns of a groups table, with members in ascending order.
+
+    Those that state no members have the first ``world_size`` ranks, unless they state a size.
+    """
+    world_size = min(world_size, MOST_RANKS)
+    return {
+        "name": [group.name for group in groups],
+        "description": [group.description for group in groups],
+        "ranks": [
+            sorted(one.ranks) or list(range(one.pg_size or one.group_size or world_size))
+            for one in groups
+        ],
+        "backend": [group.backend for group in groups],
+    }
 
 
 @dataclass(frozen=True, eq=False)

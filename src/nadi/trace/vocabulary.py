@@ -106,5 +106,7 @@ PART = "nadi_part"  # the attribute of a trace that is a part of another: what c
 UNREADABLE = "unreadable"  # the type of an operand that holds a whole text that cannot be parsed
 SEVERITIES = ("info", "warning", "error")
 # what tensors are for; kv is the cache of keys and values of inference, prefix what sequences share
-TENSOR_ROLES = ("weights", "gradients", "optimizer", "activations", "kv", "other", "prefix")
+TENSOR_ROLES = (
+    "weights", "gradients", "optimizer", "activations", "kv", "other", "prefix", "tables",
+)  # fmt: skip
 ROLE_SOURCES = ("stated", "inferred")

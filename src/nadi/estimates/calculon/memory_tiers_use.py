@@ -23,6 +23,7 @@ class TensorBytes(NamedTuple):
     activation_gradients: Floats
     weight_gradients: Floats
     optimizer: Floats
+    keys_and_values: Floats = np.zeros(1)  # of inference, by the default rules
 
 
 class MemoryUse(NamedTuple):

@@ -74,12 +74,12 @@ def step_costs(
     alone = _block_times(executions, block, optimizer, transfers)
     offload = offload_times(machine, executions, alone)
     base, edge = (_block_time(block, offload, kind) for kind in range(2))
-    times = (base.forward + base.backward, edge.forward + edge.backward + sum(transfers))
+    times = (base[0] + base[1], edge[0] + edge[1] + sum(transfers))
     again = block.again
     reduction = data_parallel(
         machine, executions, shape,
         BackwardBlock(
-            base.backward, edge.backward,
+            base[1], edge[1],
             block.activation.flops_time + block.weight.flops_time + again.flops_time,
             block.activation.memory_time + block.weight.memory_time + again.memory_time,
             optimizer.step.flops_time, transfers[0], block.weights,
@@ -119,15 +119,9 @@ def step_costs(
     )  # fmt: skip
 
 
-class _BlockTime(NamedTuple):
-    """Seconds of one kind of block, with all that is exposed."""
-
-    forward: Floats
-    backward: Floats
-
-
-def _block_time(block: BlockCosts, offload: OffloadTimes, edge: int) -> _BlockTime:
-    return _BlockTime(
+def _block_time(block: BlockCosts, offload: OffloadTimes, edge: int) -> tuple[Floats, Floats]:
+    """Give the seconds of one kind of block, forward and backward, with all that is exposed."""
+    return (
         block.forward.time + block.forward_exchange[edge].exposed + offload.forward[edge],
         _backward_time(block, edge) + offload.backward[edge],
     )

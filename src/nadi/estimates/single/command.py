@@ -47,6 +47,8 @@ or by Calculon's execution file.
 
   nadi estimate llama3-70b dgx-h100 --tp 8 --pp 4 --dp 16 --global-batch 512
   nadi estimate llama3-8b dgx-h100 --tp 8 --global-batch 8 --check
+  nadi estimate llama3-70b dgx-h100 --tp 8 --inference decode --seq 8192
+  nadi estimate dlrm-dcnv2 dgx-h100 --dp 8 --global-batch 65536 --zero 0
   nadi estimate model.json machine.json execution.json --compat calculon
   nadi estimate llama3-70b dgx-h100 --tp 8 --dp 4 --offload optimizer \\
       --sweep memory.tier2.bandwidth=32,64,128,256GB/s \\
@@ -83,6 +85,12 @@ _Check = Annotated[
                        "published step time where one is known."),
 ]  # fmt: skip
 
+_USUAL = {
+    "tp": 1, "pp": 1, "dp": 1, "ep": 1, "zero": 1, "sequence_parallel": None, "micro_batch": 1,
+    "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1, "recompute": "none",
+    "attention": "flash", "dtype": "bfloat16", "inference": "",
+}  # fmt: skip
+
 
 def command(
     model: ModelName, system: MachineName, execution: _Execution = "",
@@ -101,10 +109,11 @@ def command(
         "schedule": schedule, "chunks": chunks, "recompute": recompute, "attention": attention,
         "dtype": dtype, "inference": inference,
     }  # fmt: skip
-    _check_alone(execution, fields, overlap, offload)
+    _check_alone(execution, fields)
     check_output(output, bool(sweep), overwrite=overwrite)
     from nadi.estimates.calculon.estimate_rules import DEFAULT, rules_named
     from nadi.estimates.single.estimate import describe_step, describe_sweep
+    from nadi.models.networks.network_library import is_network
 
     rules = rules_named(compat)
     tensors = [one.strip() for one in offload.split(",") if one.strip()]
@@ -113,6 +122,11 @@ def command(
     if sweep and check:
         raise UsageError("--check", "a sweep is of many steps", "leave out one of the two")
     asked = model, system, execution or fields
+    if is_network(model):
+        others = {"--overlap": overlap != "none", "--offload": offload, "--compat": compat,
+                  "--sweep": sweep, "--check": check, "EXECUTION": execution}  # fmt: skip
+        _estimate_network(model, system, fields, others, as_json=as_json)
+        return
     if sweep:
         from nadi.estimates.sweep_axes import parse_axes
         from nadi.estimates.sweeps import sweep_estimates
@@ -157,17 +171,48 @@ def _estimate(
         print_check(checked, console)
 
 
-def _check_alone(execution: str, fields: dict[str, Any], overlap: str, offload: str) -> None:
-    """Raise UsageError if a file says how the model is run, and an option does, too."""
-    if not execution:
+def _estimate_network(
+    model: str, system: str, fields: dict[str, Any], others: dict[str, Any], *, as_json: bool
+) -> None:
+    """Estimate a network on data parallel ranks; it has no other degrees, and no sequences."""
+    from nadi.estimates.single.estimate_report import (
+        describe_network_estimate,
+        print_network_estimate,
+    )
+    from nadi.models.networks.generated_networks import network_estimate
+    from nadi.results.text import to_json
+
+    known = ("dp", "global_batch", "zero", "dtype", "inference")
+    changed = [
+        *(f"--{name.replace('_', '-')}" for name, value in fields.items()
+          if name not in known and value != _USUAL[name]),
+        *(name for name, is_given in others.items() if is_given),
+    ]  # fmt: skip
+    if fields["inference"] not in ("", "prefill"):
+        changed.append("--inference decode")
+    ranks, samples = fields["dp"], fields["global_batch"] or fields["dp"]
+    if changed:
+        raise UsageError(
+            " ".join(changed), f"{model} is a network of layers on data parallel ranks",
+            "use --dp, --global-batch, --zero, --dtype and --inference prefill",
+        )  # fmt: skip
+    if samples % ranks:
+        raise UsageError(
+            "--global-batch", f"{samples} samples over {ranks} ranks", "give a multiple of --dp"
+        )
+    found = network_estimate(
+        model, system, ranks=ranks, batch=samples // ranks, dtype=fields["dtype"],
+        zero=0 if fields["inference"] else fields["zero"], inference=bool(fields["inference"]),
+    )  # fmt: skip
+    if as_json:
+        sys.stdout.write(to_json(describe_network_estimate(found)).decode())
         return
-    usual = {
-        "tp": 1, "pp": 1, "dp": 1, "ep": 1, "zero": 1, "sequence_parallel": None, "micro_batch": 1,
-        "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1, "recompute": "none",
-        "attention": "flash", "dtype": "bfloat16", "inference": "",
-    }  # fmt: skip
-    changed = [name for name, value in fields.items() if value != usual[name]]
-    if changed or overlap != "none" or offload:
+    print_network_estimate(found, output_console())
+
+
+def _check_alone(execution: str, fields: dict[str, Any]) -> None:
+    """Raise UsageError if a file says how the model is run, and an option does, too."""
+    if execution and any(value != _USUAL[name] for name, value in fields.items()):
         raise UsageError(
             execution, "a file says how the model is run, and options do, too",
             "leave out one of the two",

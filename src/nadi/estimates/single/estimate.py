@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -37,6 +37,9 @@ __all__ = ["DescribedStep", "describe_search", "describe_step", "describe_sweep"
 _OVERLAP = "overlap"
 
 
+PlanOrFile: TypeAlias = ParallelPlan | Mapping[str, Any] | str | Path
+
+
 class DescribedStep(NamedTuple):
     """What an estimate is of; the plan is None for Calculon's execution files."""
 
@@ -53,7 +56,7 @@ class _PlanKeys(ParallelPlan, frozen=True, kw_only=True):
 
 
 def describe_step(
-    model: str | Path | LanguageModel, system: str | Path, plan: Mapping[str, Any] | str | Path, *,
+    model: str | Path | LanguageModel, system: str | Path, plan: PlanOrFile, *,
     overlap: str = "none", offload: Collection[str] = (),
 ) -> DescribedStep:  # fmt: skip
     """Find a model and a system, and make an execution.
@@ -65,8 +68,8 @@ def describe_step(
     system
         The name of a system, its file, or Calculon's system file.
     plan
-        Fields of :class:`nadi.models.ParallelPlan`, a file of them, or Calculon's execution file,
-        which may also stand before the system's file, as Calculon has it.
+        A :class:`nadi.models.ParallelPlan`, its fields, a file of them, or Calculon's execution
+        file, which may also stand before the system's file, as Calculon has it.
     overlap, offload
         As for :func:`nadi.estimates.execution_of_plan`.
 
@@ -78,7 +81,7 @@ def describe_step(
         If there is no such name, or they do not fit together.
     """
     system, plan = system_and_plan(system, plan)
-    fields = read_plan_fields(plan) if isinstance(plan, str | Path) else dict(plan)
+    fields = _fields_of(plan, overlap, offload)
     if fields is None:
         execution = read_execution(str(plan))
         machine = read_machine(system, execution.num_procs)
@@ -99,7 +102,7 @@ def describe_step(
 
 
 def describe_sweep(
-    model: str | Path | LanguageModel, system: str | Path, plan: Mapping[str, Any] | str | Path, *,
+    model: str | Path | LanguageModel, system: str | Path, plan: PlanOrFile, *,
     overlap: str = "none", offload: Collection[str] = (),
 ) -> Described:  # fmt: skip
     """Find the same as :func:`describe_step`, and what files state of it, to vary any key.
@@ -107,7 +110,7 @@ def describe_sweep(
     The second memory tier may be one that the sweep adds.
     """
     system, plan = system_and_plan(system, plan)
-    fields = read_plan_fields(plan) if isinstance(plan, str | Path) else dict(plan)
+    fields = _fields_of(plan, overlap, offload)
     if fields is None:
         execution = read_execution(str(plan))
         machine = read_machine(system, execution.num_procs)
@@ -128,6 +131,19 @@ def describe_search(
     machine = read_machine(system, ranks)
     described = Described(read_model(model, sequence), machine, _template(ranks, global_batch))
     return _with_files(described, model, system)
+
+
+def _fields_of(plan: PlanOrFile, overlap: str, offload: Collection[str]) -> dict[str, Any] | None:
+    """Return the fields of a plan; None for Calculon's execution, which states all by itself."""
+    if isinstance(plan, ParallelPlan):
+        return msgspec.structs.asdict(plan)
+    fields = dict(plan) if isinstance(plan, Mapping) else read_plan_fields(plan)
+    if fields is None and (offload or overlap != "none"):
+        raise UsageError(
+            str(plan), "Calculon's execution says what overlaps and what is offloaded, too",
+            "change it there, or use a plan of Nadi's",
+        )  # fmt: skip
+    return fields
 
 
 def _with_files(

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nadi.estimates.execution import moved_tensors
+from nadi.estimates.network_estimate import NetworkEstimate
 from nadi.estimates.search_layouts import SearchSpace
 from nadi.estimates.search_results import RankedExecution, SearchResult
 from nadi.estimates.single.estimate_words import PART_NAMES, TENSOR_NAMES
@@ -26,12 +27,24 @@ from nadi.units import (
     format_percent,
 )
 
-__all__ = ["describe_estimate", "describe_search", "print_estimate", "print_search"]
+__all__ = [
+    "describe_estimate", "describe_network_estimate", "describe_search", "print_estimate",
+    "print_network_estimate", "print_search",
+]  # fmt: skip
 
 _SHORT = {
     "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "micro-batch",
     "pipeline_interleaving": "interleaving",
 }  # fmt: skip
+# what would lift each part of a network's step
+_LIFTED = {
+    "tables": "more bandwidth of memory, or rows of fewer bytes",
+    "products": "a faster engine, or larger batches that use it better",
+    "other operations": "more bandwidth of memory, or fused layers",
+    "optimizer": "sharding it over ranks",
+    "exposed exchange of tables": "more bandwidth of the network, or fewer columns",
+    "exposed data parallelism": "more bandwidth of the network, or larger batches",
+}
 
 
 # results as data
@@ -54,6 +67,7 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
         "tier1_capacity": estimate.machine.mem1.capacity,
         "tier2_capacity": estimate.machine.mem2.capacity,
         "tokens_per_second": estimate.tokens_per_second,
+        "seconds_per_output_token": estimate.seconds if estimate.execution.decoding else None,
         "price_per_hour": estimate.price_per_hour or None,
         "price_per_step": estimate.price_per_step or None,
         "price_per_million_tokens": estimate.price_per_million_tokens or None,
@@ -64,6 +78,14 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
             name: None if math.isnan(value) else value for name, value in statistics.items()
         },
     }
+
+
+def describe_network_estimate(estimate: NetworkEstimate) -> dict[str, Any]:
+    """Compute the JSON output of an estimate of a network."""
+    return {
+        "seconds": estimate.seconds, "rate": estimate.rate, "times": estimate.times,
+        "plan": msgspec.to_builtins(estimate.plan),
+    }  # fmt: skip
 
 
 def describe_search(found: SearchResult, space: SearchSpace) -> dict[str, Any]:
@@ -86,10 +108,16 @@ def describe_search(found: SearchResult, space: SearchSpace) -> dict[str, Any]:
 def print_estimate(estimate: Estimate, console: Console) -> None:
     """Print the step's time, where it goes, where the bytes are, and what limits it."""
     share = format_percent(estimate.statistics["total_efficiency"], 1)
+    how = estimate.execution
+    rates = f"{format_number(estimate.rate)} sequences/s"
+    if how.decoding:
+        each = format_number(1 / estimate.seconds)
+        rates = f"{format_number(estimate.rate)} tokens/s in all, {each} for each user"
+    step = "an output token" if how.decoding else "a step"
     console.print(Text.assemble(
         (_seconds(estimate.seconds), "bold"),
-        f" a step of {format_counted(estimate.execution.batch_size, 'sequence')}, "
-        f"{format_number(estimate.rate)} sequences/s, {share} of the matrix engine's peak",
+        f" {step} of {format_counted(how.batch_size, 'sequence')}, {rates}, "
+        f"{share} of the matrix engine's peak",
     ))  # fmt: skip
     if estimate.price_per_hour:
         currency = estimate.machine.currency
@@ -126,6 +154,22 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
         ))  # fmt: skip
 
 
+def print_network_estimate(estimate: NetworkEstimate, console: Console) -> None:
+    """Print the step's time and where it goes, most first."""
+    console.print(Text.assemble(
+        (_seconds(estimate.seconds), "bold"),
+        f" a step of {format_counted(estimate.plan.samples, 'sample')}, "
+        f"{format_number(estimate.rate)} samples/s",
+    ))  # fmt: skip
+    console.print()
+    table = make_table("Time", part="left", time="right", share="right")
+    for name, part in sorted(estimate.times.items(), key=lambda one: -one[1]):
+        table.add_row(name, _seconds(part), format_percent(part, estimate.seconds))
+    print_table(table, console)
+    name, remedy = max(_LIFTED.items(), key=lambda one: estimate.times.get(one[0], 0.0))
+    console.print(Text(f"bound by {name}; what would lift it: {remedy}"))
+
+
 def _assumed(estimate: Estimate) -> list[str]:
     """Say what is assumed of kernels, and of the second tier if something lives there."""
     if estimate.rules.blocks_of_calculon:
@@ -159,7 +203,7 @@ def _memory_table(estimate: Estimate) -> Table:
 def _prices(one: RankedExecution, space: SearchSpace) -> dict[str, float]:
     """Give the prices of a step and of a million tokens; nothing if the machine states none."""
     hour = hourly_price(space.machine, one.execution)
-    tokens = one.execution.batch_size * space.model.seq_size
+    tokens = one.execution.batch_size * (1 if one.execution.decoding else space.model.seq_size)
     step = hour / 3600 * one.seconds
     return {"price_per_step": step, "price_per_million_tokens": step / tokens * 1e6} if hour else {}
 
@@ -183,7 +227,8 @@ def print_search(found: SearchResult, space: SearchSpace, console: Console) -> N
 
 
 def _best_table(best: tuple[RankedExecution, ...], space: SearchSpace) -> Table:
-    columns = {"sequences/s": "right", "step": "right"} | dict.fromkeys(_SHORT.values(), "right")
+    rate = "tokens/s" if all(one.execution.decoding for one in best) else "sequences/s"
+    columns = {rate: "right", "step": "right"} | dict.fromkeys(_SHORT.values(), "right")
     columns |= {"recompute": "left", "tensors": "left", "offload": "left", "tier 1": "right"}
     currency = space.machine.currency
     titles = [f"{currency} a step", f"{currency} a million tokens"]

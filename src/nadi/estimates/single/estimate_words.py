@@ -25,5 +25,6 @@ TENSOR_NAMES = {
     "activation_gradients": "gradients of activations",
     "weight_gradients": "gradients of weights",
     "optimizer": "optimizer",
+    "keys_and_values": "keys and values",
 }
 """What the tensors of an estimate are called."""

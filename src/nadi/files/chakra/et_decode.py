@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from nadi.files.node_ids import NodeRows
 from nadi.kernels.strings import intern_spans
 from nadi.trace.arrays import Bools, Bytes, Ints, Ints32
 from nadi.trace.attributes import CODES, AttributeBuilder, Attributes, LazyAttributes
+from nadi.trace.groups import Group, group_columns
 from nadi.trace.issues import IssueLog
 from nadi.trace.protobuf_values import read_varint
 from nadi.trace.provenance import Provenance
@@ -74,16 +75,6 @@ WANTED = WantedAttributes(
     numbers=[name for sources in _COLUMNS.values() for name in sources],
     texts=["category", "pg_name", "phase", "memory_tier"],
 )
-
-
-_Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
-
-
-class _Group(msgspec.Struct):
-    pg_name: str = ""
-    pg_desc: str = ""
-    backend_config: str = ""
-    ranks: list[_Rank] = []
 
 
 def looks_like(head: bytes) -> bool:
@@ -469,21 +460,14 @@ def groups_of(
     """
     listed = stated.get("process_groups")
     try:
-        known = msgspec.json.decode(listed, type=list[_Group]) if listed else []
+        known = msgspec.json.decode(listed, type=list[Group]) if listed else []
     except (msgspec.MsgspecError, TypeError, RecursionError):
         known = []  # another program's attribute of that name: it is kept as one
-    groups = {group.pg_name: group for group in known}
+    groups = {group.name: group for group in known}
     number = {name: row for row, name in enumerate(groups)}
     of_code = np.array([number.setdefault(n, len(number)) if n else -1 for n in names], dtype=int)
     group: Ints = of_code[codes] if codes.size else np.zeros(0, dtype=np.int64)
-    members = [groups.get(name, _Group(name)) for name in number]
-    columns: dict[str, list[Any]] = {
-        "name": list(number),
-        "description": [g.pg_desc for g in members],
-        "ranks": [sorted(g.ranks) for g in members],
-        "backend": [g.backend_config for g in members],
-    }
-    return group, columns
+    return group, group_columns([groups.get(name, Group(name)) for name in number])
 
 
 def number_of(stated: dict[str, Any], name: str) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from nadi.files.communication_names import comm_type_of_host, comm_type_of_kernel
+from nadi.files.kineto.kineto_events import CATEGORY
 from nadi.files.timeline import chrome_kernels as kernels
 from nadi.files.timeline.chrome import Texts, event_pieces, slice_columns, titles
 from nadi.files.timeline.timeline_values import Timeline, optional_texts
@@ -24,19 +25,7 @@ __all__ = ["encode"]
 
 
 _info_decoder = msgspec.json.Decoder(dict[str, Any])
-_KINETO_CATEGORY = {
-    "metadata": "cpu_op",
-    "annotation": "user_annotation",
-    "python": "python_function",
-    "operator": "cpu_op",
-    "runtime": "cuda_runtime",
-    "driver": "cuda_driver",
-    "kernel": "kernel",
-    "memcpy": "gpu_memcpy",
-    "memset": "gpu_memset",
-    "sync": "cuda_sync",
-    "device_annotation": "gpu_user_annotation",
-}
+_KINETO_CATEGORY = {own: name for name, own in CATEGORY.items()} | {"metadata": "cpu_op"}
 # args made from columns, where none were recorded
 _NUMBERS = {
     "External id": "external_id", "Record function id": "rf_id", "Sequence number": "sequence",

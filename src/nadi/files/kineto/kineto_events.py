@@ -29,7 +29,9 @@ from nadi.kernels.strings import make_words
 from nadi.trace.arrays import Bytes, Ints
 from nadi.trace.schema import CATEGORIES
 
-__all__ = ["CATEGORY", "CATEGORY_WORDS", "EventReader", "Events", "Limits", "scan"]
+__all__ = [
+    "CATEGORY", "CATEGORY_WORDS", "OTHER_CATEGORY", "EventReader", "Events", "Limits", "scan",
+]  # fmt: skip
 
 CATEGORY = {
     "cpu_op": "operator",
@@ -44,7 +46,7 @@ CATEGORY = {
     "gpu_user_annotation": "device_annotation",
 }
 # other vendors' categories, and those of torch 1.8 to 1.11; written again as they were
-_OTHER_CATEGORY = {
+OTHER_CATEGORY = {
     "hpu_op": "operator",
     "mtia_runtime": "runtime",
     "mtia_ccp_events": "kernel",
@@ -65,7 +67,7 @@ _OTHER_CATEGORY = {
     "Memset": "memset",
 }
 _CODES = {name: CATEGORIES.index(category) for name, category in CATEGORY.items()}
-_OTHER_CODES = {name: CATEGORIES.index(own) for name, own in _OTHER_CATEGORY.items()}
+_OTHER_CODES = {name: CATEGORIES.index(own) for name, own in OTHER_CATEGORY.items()}
 CATEGORY_WORDS = make_words(_CODES | _OTHER_CODES)
 _WORDS = make_words(
     _CODES

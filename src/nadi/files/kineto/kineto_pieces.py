@@ -22,7 +22,6 @@ from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK, ON_DEVICE
 
 __all__ = [
-    "Piece",
     "Survey",
     "TimeRange",
     "base_time",
@@ -125,7 +124,7 @@ def is_among(values: Ints, among: Ints) -> Bools:
     return found
 
 
-class Piece(NamedTuple):
+class _Piece(NamedTuple):
     """Some consecutive events: the bytes, the events, and where the first one begins."""
 
     text: Bytes
@@ -172,7 +171,7 @@ def survey(path: Path, *, launches: bool) -> Survey:
 
 
 def _add_steps(
-    piece: Piece, start: Ints, end: Ints, is_mark: Bools, steps: dict[int, tuple[int, int]]
+    piece: _Piece, start: Ints, end: Ints, is_mark: Bools, steps: dict[int, tuple[int, int]]
 ) -> None:
     """Add the marked steps of a piece to those found so far."""
     names = piece.events.names(piece.text)
@@ -216,7 +215,7 @@ def read_range(path: Path, seen: Survey, chosen: TimeRange) -> RawFile:
     return RawFile(str(path), found, found)
 
 
-def _inside(piece: Piece, seen: Survey, chosen: TimeRange) -> Bools:
+def _inside(piece: _Piece, seen: Survey, chosen: TimeRange) -> Bools:
     """Return which events of a piece are operations to keep; bool, shape (events,)."""
     events = piece.events
     start, category = events.column("start"), events.column("category")
@@ -235,7 +234,7 @@ def _inside(piece: Piece, seen: Survey, chosen: TimeRange) -> Bools:
     return found
 
 
-def _others(piece: Piece) -> Iterator[tuple[int, int]]:
+def _others(piece: _Piece) -> Iterator[tuple[int, int]]:
     """Yield begin and end of the events of a piece that are no operations."""
     _, code, at, length = piece.events.found.kept.T
     mine = code == EVENT
@@ -258,7 +257,7 @@ def base_time(outside: Sequence[bytes]) -> int:
     return base if base < 2**62 else 0
 
 
-def event_pieces(path: Path, outside: list[bytes]) -> Iterator[Piece]:
+def event_pieces(path: Path, outside: list[bytes]) -> Iterator[_Piece]:
     """Yield the events of a file; ``outside`` gets the bytes before and after them."""
     source = read_pieces(path, PIECE)
     text = next(source, np.empty(0, dtype=np.uint8))
@@ -278,7 +277,7 @@ def event_pieces(path: Path, outside: list[bytes]) -> Iterator[Piece]:
         elif reader.read(stop):
             found = reader.found()
             events = Events((found,), found, reader.counts(), reader.odd(), False)
-            yield Piece(text, events, at, is_first, reader.count("event") - begin)
+            yield _Piece(text, events, at, is_first, reader.count("event") - begin)
             at, is_first = reader.at, False
             if at < text.size and text[at] == ord("]"):
                 outside.append(text[at:].tobytes())

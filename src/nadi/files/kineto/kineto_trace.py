@@ -40,6 +40,7 @@ from nadi.kernels.json_tokens import BAD_CHARACTER
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import CODES, Attributes, LazyAttributes
 from nadi.trace.dtypes import ITEMSIZE
+from nadi.trace.groups import Group, group_columns
 from nadi.trace.issues import IssueLog
 from nadi.trace.provenance import Provenance
 from nadi.trace.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES, ON_DEVICE
@@ -70,7 +71,6 @@ _WORK_CODES = [_CODE[c] for c in DEVICE_WORK]
 _MAX_TID = 2**62
 _INTEGER_ARGS = ("rf_id", "external_id", "sequence", "bytes")
 _NO_STREAM = 2**32 - 1  # an unsigned -1 of older CUPTI versions
-_MOST_RANKS = 2**17  # so that a few bytes cannot ask for gigabytes
 _KEPT_NAMES = {ARGS: "args", PID: "pid", TID: "tid", EVENT: "event", CAT: "cat"}
 _QUOTE = ord('"')
 _LATER = "of later steps"
@@ -87,17 +87,8 @@ _ODD_VALUE = "a value of an unexpected type"
 _Members = list[tuple[str, Span]]
 
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
-_Size = Annotated[int, msgspec.Meta(ge=0, le=_MOST_RANKS)]
 _Length = Annotated[int, msgspec.Meta(gt=0, lt=2**62)]
 _Base = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-
-
-class _Group(msgspec.Struct):
-    pg_name: str = ""
-    pg_desc: str = ""
-    backend_config: str = ""
-    ranks: list[_Rank] = []
-    pg_size: _Size = 0
 
 
 class _Recorded(msgspec.Struct):
@@ -117,7 +108,7 @@ class _Recorded(msgspec.Struct):
 class _Distributed(msgspec.Struct):
     rank: _Rank = -1
     world_size: _Rank = -1
-    pg_config: list[_Group] = []
+    pg_config: list[Group] = []
 
 
 _base_decoder = msgspec.json.Decoder(_Base)
@@ -549,14 +540,5 @@ def identity_rows(nodes: Nodes) -> Ints:
 
 def _groups_table(distributed: _Distributed) -> pl.DataFrame:
     groups = distributed.pg_config
-    columns = {
-        "name": [g.pg_name for g in groups],
-        "description": [g.pg_desc for g in groups],
-        # an empty list stands for all ranks
-        "ranks": [
-            sorted(g.ranks) or list(range(g.pg_size or min(distributed.world_size, _MOST_RANKS)))
-            for g in groups
-        ],
-        "backend": [g.backend_config for g in groups],
-    }
+    columns = group_columns(groups, distributed.world_size)
     return GROUPS.build(len(groups), columns).unique("name", keep="first", maintain_order=True)

@@ -29,6 +29,7 @@ from nadi.files.pytorch.recorded_inputs import tensor_bytes
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import AttributeBuilder, Attributes, LazyAttributes
 from nadi.trace.dtypes import MAX_BYTES
+from nadi.trace.groups import Group, group_columns
 from nadi.trace.issues import IssueLog
 from nadi.trace.provenance import Provenance
 from nadi.trace.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODES, ON_DEVICE
@@ -54,23 +55,11 @@ _TIMESTAMPS = ("pid", "start_ts", "finish_ts")
 _TEXTS = ("schema", "time")
 
 _Reference = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
-_Rank = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
-_GroupSize = Annotated[int, msgspec.Meta(ge=0, le=2**17)]
-
-
-class _Group(msgspec.Struct):
-    pg_name: str = ""
-    pg_desc: str = ""
-    backend_config: str = ""
-    ranks: list[_Rank] = []
-    group_size: _GroupSize = 0
-
-
 _schema_decoder = msgspec.json.Decoder(str)
 _pid_decoder = msgspec.json.Decoder(_Reference)
 _header_decoder: msgspec.json.Decoder[int | str] = msgspec.json.Decoder(int | str)
 _values_decoder = msgspec.json.Decoder(list[Any])
-_groups_decoder = msgspec.json.Decoder(list[_Group])
+_groups_decoder = msgspec.json.Decoder(list[Group])
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +304,7 @@ def _values(nodes: Nodes, node: int) -> list[Any]:
 
 def _groups_table(nodes: Nodes, names: Texts, rows: _Rows) -> pl.DataFrame:
     """Read the groups from the text operand of each process group initialization."""
-    groups: dict[str, _Group] = {}
+    groups: dict[str, Group] = {}
     code = names.unique.index(GROUP_INIT) if GROUP_INIT in names.unique else -1
     for node in rows.by_id[names.codes[rows.by_id] == code].tolist():
         for text in _values(nodes, node):
@@ -329,15 +318,8 @@ def _groups_table(nodes: Nodes, names: Texts, rows: _Rows) -> pl.DataFrame:
                     "record the trace again",
                 ) from None
             for group in found:
-                groups.setdefault(group.pg_name, group)
-    columns = {
-        "name": list(groups),
-        "description": [g.pg_desc for g in groups.values()],
-        # an empty list stands for all ranks
-        "ranks": [sorted(g.ranks) or list(range(g.group_size)) for g in groups.values()],
-        "backend": [g.backend_config for g in groups.values()],
-    }
-    return GROUPS.build(len(groups), columns)
+                groups.setdefault(group.name, group)
+    return GROUPS.build(len(groups), group_columns(list(groups.values())))
 
 
 def _header_value(content: bytes) -> Any:

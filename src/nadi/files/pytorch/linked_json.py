@@ -18,6 +18,7 @@ import polars as pl
 
 from nadi.files.files import line_pieces
 from nadi.files.json_columns import joined, json_text, spread, texts_as_json, written_once
+from nadi.files.kineto.kineto_events import CATEGORY
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import CODES, Attributes
@@ -29,7 +30,7 @@ from nadi.trace.trace import Trace
 __all__ = ["encode"]
 
 _HOST = ("metadata", "annotation", "operator")
-_DEVICE_NAMES = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
+_DEVICE_NAMES = {own: name for name, own in CATEGORY.items() if own in DEVICE_WORK}
 # one that all versions of Chakra's converter of the last years accept
 _SCHEMA = "1.1.0-chakra.0.0.4"
 # the oldest schema has its keys elsewhere; as they are written here is how this one has them

@@ -34,7 +34,6 @@ __all__ = [
     "PROCESS",
     "THREAD",
     "UUID",
-    "Flows",
     "Ids",
     "clock_snapshot",
     "descriptor",
@@ -84,7 +83,7 @@ class Ids:
         return (self.rank + 2) * _FLOWS_PER_RANK % _MOST_IDS
 
 
-class Flows(NamedTuple):
+class _Flows(NamedTuple):
     """Arrows by the slice boundaries that they connect, as in :class:`Slices`."""
 
     first_flow: Ints
@@ -93,7 +92,7 @@ class Flows(NamedTuple):
     num_left_out: int
 
 
-def find_flows(ids: Ids, boundary: Ints, tail: Ints, head: Ints) -> Flows:
+def find_flows(ids: Ids, boundary: Ints, tail: Ints, head: Ints) -> _Flows:
     """Sort arrows by their ends.
 
     Parameters
@@ -113,7 +112,7 @@ def find_flows(ids: Ids, boundary: Ints, tail: Ints, head: Ints) -> Flows:
     order = np.empty(keys.size, dtype=np.int64)
     group_rows(keys, first, order)
     flow = (order % max(tail.size, 1)).astype(np.uint64) + np.uint64(ids.flow)
-    return Flows(first, flow, order >= tail.size, int((~forward).sum()))
+    return _Flows(first, flow, order >= tail.size, int((~forward).sum()))
 
 
 def slice_packets(slices: Slices, ids: Ids) -> Iterator[bytes]:

@@ -17,11 +17,11 @@ from nadi.recordings.dependencies.launch_correlation import communication_calls
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.trace import Job
 
-__all__ = ["Meetings", "meet"]
+__all__ = ["meet"]
 
 
 @dataclass(frozen=True)
-class Meetings:
+class _Meetings:
     """The collectives of a job in its graph.
 
     Attributes
@@ -56,7 +56,7 @@ class _Parts:
     leaves: Bools  # whether it waits for others
 
 
-def meet(job: Job, ranks: Sequence[RankOps], first_vertex: int, waited: Ints) -> Meetings:
+def meet(job: Job, ranks: Sequence[RankOps], first_vertex: int, waited: Ints) -> _Meetings:
     """Make every rank of a collective end after all ranks that it waits for have entered.
 
     A rank that left before the straggler entered did not wait for it (clocks disagree) and keeps
@@ -101,7 +101,7 @@ def meet(job: Job, ranks: Sequence[RankOps], first_vertex: int, waited: Ints) ->
     ])  # fmt: skip
     threads = make_limits(vertex[leaving[parts.on_thread[leaving]]], 0)
     limits = join_limits([threads, *(found for _, found in early)])
-    return Meetings(entered, edges, limits, parts.op[on_device])
+    return _Meetings(entered, edges, limits, parts.op[on_device])
 
 
 def _parts(job: Job, ranks: Sequence[RankOps]) -> _Parts:

@@ -11,10 +11,12 @@ from nadi.results.terminal.options import output_console
 
 if TYPE_CHECKING:
     from nadi.memory.placement.study import PlacementQuestion
+    from nadi.memory.table_lookups import RowCache
 
 __all__ = ["PlacedWishes", "study_trace"]
 
 _GBPS = 64.0
+_MOST_SKEW = 4.0  # beyond, the first row alone is looked up
 _LATENCY, _OUTSTANDING = "250ns", 4096  # where nothing is said
 
 
@@ -34,6 +36,7 @@ class PlacedWishes(NamedTuple):
     buffers: str
     prefetch: int
     in_place: bool
+    table_cache: str
     tier: tuple[str, str, str, int, tuple[int, ...]]
     output: Path | None
     overwrite: bool
@@ -102,7 +105,27 @@ def _question(wishes: PlacedWishes) -> PlacementQuestion:
     return PlacementQuestion(
         wishes.place, rates, sizes("capacity", capacity), sizes("memory", wishes.memory),
         sharings, latencies, tier, buffers[0] if buffers else 0, wishes.prefetch, wishes.in_place,
+        _cache(wishes.table_cache),
     )  # fmt: skip
+
+
+def _cache(text: str) -> RowCache | None:
+    """Read a cache of rows, such as ``1GiB:1.05``; None if there is none."""
+    from nadi.memory.table_lookups import RowCache
+    from nadi.units import parse_bytes
+
+    if not text:
+        return None
+    size, _, skew = text.partition(":")
+    where = Parameter("table_cache", text)
+    try:
+        found = RowCache(parse_bytes(size), float(skew))
+    except ValueError as error:
+        raise UsageError(where, str(error), "give its size and the skew: 1GiB:1.05") from None
+    if found.capacity < 1 or not 0 <= found.skew <= _MOST_SKEW:
+        raise UsageError(where, f"a size above 0, and a skew of 0 to {_MOST_SKEW:.0f}, are needed",
+                         "such as 1GiB:1.05")  # fmt: skip
+    return found
 
 
 def _latencies(text: str) -> tuple[float, ...]:

@@ -15,6 +15,7 @@ from nadi.errors import Parameter, UsageError, checked
 from nadi.memory.placed_tensors import DISTANCE, JobTensors, tensors_of_job
 from nadi.memory.placement_choice import ByRules, PlacementRule, Placer, TierRoom, rooms_of
 from nadi.memory.staged_moves import Staging
+from nadi.memory.table_lookups import RowCache
 from nadi.memory.tier_accounts import TierAccounts, accounts_of
 from nadi.memory.tiered_jobs import TieredJob, tiered_job
 from nadi.recordings.jobs import read_ranks
@@ -206,8 +207,10 @@ class PlainStep:
 
 
 @checked
-def plain_step(job: Job | Sequence[Trace], system: System) -> PlainStep:
-    """Simulate a job without tiers, and read its tensors.
+def plain_step(
+    job: Job | Sequence[Trace], system: System, cache: RowCache | None = None
+) -> PlainStep:
+    """Simulate a job without tiers, and read its tensors; ``cache`` holds rows of its tables.
 
     Raises
     ------
@@ -219,7 +222,7 @@ def plain_step(job: Job | Sequence[Trace], system: System) -> PlainStep:
     priced, _ = price_job(job, own)
     simulation = simulate_job(priced, own, custom)
     simulated = priced if isinstance(priced, Job) and priced.rank_groups else simulation.traces
-    return PlainStep(simulated, tensors_of_job(simulation), own, custom)
+    return PlainStep(simulated, tensors_of_job(simulation, cache), own, custom)
 
 
 class MovedRole(NamedTuple):

@@ -15,7 +15,7 @@ from nadi.estimates.single_estimate import estimate
 from nadi.memory.placement.placed_steps import MovedRole, PlainStep
 from nadi.memory.staged_moves import Staging
 from nadi.models.llm.generated_jobs import checked_plan
-from nadi.systems.system import RemoteMemory, System
+from nadi.systems.system import System
 
 __all__ = ["EstimatedRole", "PlacementEstimates", "estimates_beside"]
 
@@ -108,6 +108,6 @@ def _reason(part: str, simulated: float, estimated: float) -> str:
 
 def _with_second_tier(system: System) -> MachineDescription:
     """Describe the system for an estimate, with the first of its lower tiers."""
-    machine = machine_of_system(msgspec.structs.replace(system, remote_memory=RemoteMemory()))
+    machine = machine_of_system(msgspec.structs.replace(system, remote_memory=None))
     tier = msgspec.structs.replace(machine.mem2, GiB=_ANY)
     return msgspec.structs.replace(machine, mem2=tier)

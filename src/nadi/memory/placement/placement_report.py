@@ -47,7 +47,8 @@ def describe_placement(study: PlacementStudy) -> dict[str, Any]:
         "without_tiers_ns": plain.ns, "with_tiers_ns": step.ns,
         "ratio": step.ns / max(plain.ns, 1), "placement": study.how, "moves": step.moved,
         "price_per_step": _price(step, step.ns, with_tier=step.is_placed) or None,
-        "assumed": [tier_words(step.system.tiers[0]), *schedule_words(step.moved)],
+        "assumed": [tier_words(step.system.tiers[0]), *schedule_words(step.moved),
+                    *_lookups(study)],
         "in_place_interval_ns": [step.low, step.high] if step.high else None,
         "tiers": [_tier(use) for use in step.accounts.tiers],
         "live": _live_lines(study),
@@ -147,6 +148,23 @@ def _copies(study: PlacementStudy) -> list[str]:
     ]
 
 
+def _lookups(study: PlacementStudy) -> list[str]:
+    """Say how much of tables is looked up, and what a cache serves of it."""
+    traces = study.plain.tensors.traces
+    most = max(traces, key=lambda one: one.looked_up)
+    if not most.looked_up:
+        return []
+    told = f"rows of tables that a step reads and writes: {format_bytes(most.looked_up)}"
+    cache = study.cache
+    if cache is not None:
+        served = 1 - most.moved_rows / most.looked_up
+        told += (
+            f"; a cache of {format_bytes(cache.capacity)} of them in the first tier serves "
+            f"{100 * served:.1f} % (their popularity falls with the power {cache.skew:g})"
+        )
+    return [f"{told}, of the rank with most" if len(traces) > 1 else told]
+
+
 # text
 
 
@@ -174,7 +192,8 @@ def print_placement(study: PlacementStudy, console: Console) -> None:
     console.print(f"placement: {study.how}; in lower tiers: {moved}", markup=False)
     for line in _price_lines(study):
         console.print(line, markup=False)
-    lines = (tier_words(lower), *schedule_words(step.moved), *_copies(study), *_no_room(study))
+    lines = (tier_words(lower), *schedule_words(step.moved), *_lookups(study), *_copies(study),
+             *_no_room(study))  # fmt: skip
     for line in lines:
         console.print(line, markup=False)
     console.print(_sentence(study), markup=False)

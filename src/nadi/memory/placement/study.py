@@ -30,6 +30,7 @@ from nadi.memory.placement.sweep import TierGrid, sweep_tiers
 from nadi.memory.placement_choice import ByRoom, ByRules, Placer, parse_rules, rooms_of
 from nadi.memory.placement_solver import BySolver
 from nadi.memory.staged_moves import Staging
+from nadi.memory.table_lookups import RowCache
 from nadi.models.llm.generated_jobs import llm_job
 from nadi.recordings.jobs import given_job
 from nadi.systems.library import read_system_file
@@ -37,6 +38,7 @@ from nadi.systems.memory_tiers import MemoryTier, at_bandwidth, second_tier
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Job, Trace
+from nadi.units import format_bytes
 
 __all__ = ["PlacementQuestion", "PlacementStudy", "study_placement"]
 
@@ -70,6 +72,8 @@ class PlacementQuestion(NamedTuple):
         what usually is.
     in_place
         Whether computations access tensors where they live, rather than copies in buffers.
+    cache
+        Of rows of embedding tables, in the first tier; None for none.
     """
 
     place: str = ""
@@ -82,6 +86,7 @@ class PlacementQuestion(NamedTuple):
     buffers: int = 0
     distance: int = 0
     in_place: bool = False
+    cache: RowCache | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +107,8 @@ class PlacementStudy:
         From which bandwidth the placement costs next to nothing; None if it moves nothing.
     points
         As :func:`nadi.memory.placement.sweep.sweep_tiers` gives them.
+    cache
+        That was asked for.
     estimates
         What :func:`nadi.estimates.estimate` says beside, of a generated job; None of others.
     """
@@ -113,6 +120,7 @@ class PlacementStudy:
     pays: TierBreakEven | None
     points: pl.DataFrame
     estimates: PlacementEstimates | None
+    cache: RowCache | None = None
 
 
 @checked
@@ -147,7 +155,12 @@ def study_placement(
         system = read_system_file(str(system)).fit(ranks)
     machine = _with_tiers(system, question)
     progress("simulating without tiers")
-    plain = plain_step(job, machine)
+    plain = plain_step(job, machine, question.cache)
+    if question.cache is not None:
+        _check_cache(plain, question.cache, machine)
+        left = tuple(one - question.cache.capacity for one in question.memories)
+        machine = with_room(machine, machine.memory_capacity - question.cache.capacity)
+        question = question._replace(memories=left)
     wanted = question.buffers, question.distance
     staging = plain.staging(machine, *wanted, in_place=question.in_place)
     progress("simulating with tiers")
@@ -168,7 +181,7 @@ def study_placement(
     placers = [placer for placer, _ in choices.values()]
     points = sweep_tiers(plain, placers, machine, grid, wanted, in_place=question.in_place)
     beside = estimates_beside(plain, alone, plan, machine, staging) if plan else None
-    return PlacementStudy(plain, chosen, how, alone, pays, points, beside)
+    return PlacementStudy(plain, chosen, how, alone, pays, points, beside, question.cache)
 
 
 def _read(
@@ -209,6 +222,18 @@ def _with_tiers(system: System, question: PlacementQuestion) -> System:
     for ranks in question.sharings:  # what cannot be is told at once
         with_sharing(system, ranks)
     return with_sharing(with_room(system, memory, capacity), sharing)
+
+
+def _check_cache(plain: PlainStep, cache: RowCache, system: System) -> None:
+    """Raise UsageError if a cache holds rows of nothing, or leaves no room beside it."""
+    where = Parameter("table_cache")
+    if not any(one.looked_up for one in plain.tensors.traces):
+        raise UsageError(where, "no operator of the job looks up rows of a table", "leave it out")
+    if 0 < system.memory_capacity <= cache.capacity:
+        raise UsageError(
+            where, f"the first tier has {format_bytes(system.memory_capacity)}",
+            "give less, so that other tensors have room beside the cache",
+        )  # fmt: skip
 
 
 def _used_first(system: System, place: str) -> System:

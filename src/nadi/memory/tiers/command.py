@@ -121,6 +121,12 @@ _InPlace = Annotated[
     bool, typer.Option("--in-place", help="With --trace: computations access tensors where they "
                        "live, rather than copies in buffers."),
 ]  # fmt: skip
+_TableCache = Annotated[
+    str, typer.Option("--table-cache", metavar="SIZE:SKEW", show_default="none",
+                      help="With --trace: a cache in the first tier of the rows of tables that are "
+                      "looked up most, where the k-th is looked up k to the power -SKEW "
+                      "times as often as the first, such as 1GiB:1.05 (docs/placement.md)."),
+]  # fmt: skip
 _BANDWIDTHS, _CAPACITIES = "32,64,128,256,512", "64,128,256,512,1024,4096"
 
 
@@ -154,7 +160,7 @@ def _refuse_several(**given: str) -> None:
 def command(
     model: _Models = "", system: _Systems = "", ranks: _Ranks = 0, global_batch: _GlobalBatch = 512,
     trace: _Trace = None, place: _Place = "", memory: _Memories = "", buffers: _Buffers = "",
-    prefetch: _Prefetch = 0, in_place: _InPlace = False,
+    prefetch: _Prefetch = 0, in_place: _InPlace = False, table_cache: _TableCache = "",
     bandwidth: _Bandwidths = "", capacity: _Capacities = "", latency: _Latency = "250ns",
     outstanding: _Outstanding = 4096, shared_by: _SharedBy = "", compat: Compat = "",
     output: _Folder = None, overwrite: Overwrite = False, as_json: AsJson = False,
@@ -166,14 +172,15 @@ def command(
         from nadi.memory.placement.command import PlacedWishes, study_trace
 
         study_trace(PlacedWishes(
-            trace, system, place, memory, buffers, prefetch, in_place, tier, output, overwrite,
-            as_json,
+            trace, system, place, memory, buffers, prefetch, in_place, table_cache, tier, output,
+            overwrite, as_json,
         ))  # fmt: skip
         return
     _refuse_several(shared_by=shared_by, latency=latency)
     _refuse_without_trace(
-        place=place, memory=memory, buffers=buffers, prefetch=prefetch, in_place=in_place
-    )
+        place=place, memory=memory, buffers=buffers, prefetch=prefetch, in_place=in_place,
+        table_cache=table_cache,
+    )  # fmt: skip
     from nadi.results.terminal.progress import show_progress
 
     with show_progress(announce=False, counts="studies") as progress:

@@ -15,7 +15,7 @@ from nadi.trace.groups import RankGroups
 from nadi.trace.schema import ISSUES, MATCHES
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["job_of_network", "shares_of_ranks"]
+__all__ = ["job_of_network", "shares_of_ranks", "steps_of_kinds"]
 
 _MOST = 1 << 60  # operations or bytes of a node
 
@@ -41,20 +41,33 @@ def job_of_network(network: NeuralNetwork, plan: NetworkPlan) -> Job:
     UsageError
         If network and plan do not fit together.
     """
-    plan.check(network)
-    made: dict[tuple[TableShare, ...], Trace] = {}
-    traces = []
-    of_ranks = shares_of_ranks(network, plan)
-    widest = {table: max(own[table].columns for own in of_ranks) for table in of_ranks[0]}
-    for shares in of_ranks:
-        key = tuple(shares.values())
-        if key not in made:
-            made[key] = _trace(step_of(network, plan, shares, widest))
-        traces.append(made[key])
-    used = {role for trace in made.values() for role in trace.groups["name"].to_list()}
+    steps, kinds = steps_of_kinds(network, plan)
+    made = [_trace(step) for step in steps]
+    used = {role for trace in made for role in trace.groups["name"].to_list()}
     members = {role: ranks for role, ranks in plan.groups().items() if role in used}
     groups = RankGroups(members, plan.ranks)
-    return Job(tuple(traces), MATCHES.empty(), ISSUES.empty(), rank_groups=groups)
+    return Job(
+        tuple(made[kind] for kind in kinds), MATCHES.empty(), ISSUES.empty(), rank_groups=groups
+    )
+
+
+def steps_of_kinds(network: NeuralNetwork, plan: NetworkPlan) -> tuple[list[Step], list[int]]:
+    """Return the step of each kind of rank, and of which kind each rank is.
+
+    Ranks of a kind have as much of the tables.
+
+    Raises
+    ------
+    UsageError
+        If network and plan do not fit together.
+    """
+    plan.check(network)
+    of_ranks = shares_of_ranks(network, plan)
+    widest = {table: max(own[table].columns for own in of_ranks) for table in of_ranks[0]}
+    numbers: dict[tuple[TableShare, ...], int] = {}
+    kinds = [numbers.setdefault(tuple(own.values()), len(numbers)) for own in of_ranks]
+    shares = [of_ranks[kinds.index(kind)] for kind in range(len(numbers))]
+    return [step_of(network, plan, own, widest) for own in shares], kinds
 
 
 def shares_of_ranks(network: NeuralNetwork, plan: NetworkPlan) -> list[dict[int, TableShare]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nadi.errors import NadiError
+from nadi.files.settings_text import parse_settings
 from nadi.files.shipped_files import Shelf
 from nadi.models.networks.network_description import NeuralNetwork
 from nadi.models.networks.network_file import parse_network
 
-__all__ = ["load_network", "shipped_networks"]
+__all__ = ["is_network", "load_network", "shipped_networks"]
 
 _SHELF = Shelf("networks", "network", "nadi generate network --model list prints them")
 
@@ -16,6 +18,19 @@ _SHELF = Shelf("networks", "network", "nadi generate network --model list prints
 def shipped_networks() -> list[str]:
     """Return the names of the networks shipped with Nadi, in alphabetical order."""
     return _SHELF.names()
+
+
+def is_network(path_or_name: Path | str) -> bool:
+    """Tell whether this is the name of a network, or a file that lists layers."""
+    if str(path_or_name) in shipped_networks():
+        return True
+    if not Path(path_or_name).is_file():
+        return False
+    try:
+        found = parse_settings(*_SHELF.described(path_or_name), "network")
+    except NadiError:
+        return False  # and reading it as another model says what is wrong
+    return isinstance(found, dict) and isinstance(found.get("layers"), list)
 
 
 def load_network(path_or_name: Path | str) -> NeuralNetwork:

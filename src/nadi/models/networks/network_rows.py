@@ -18,6 +18,7 @@ from nadi.models.networks.layer_kinds import EmbeddingBag, Loss, Norm, Slice
 from nadi.models.networks.layer_work import LayerWork, StepSize, work_of
 from nadi.models.networks.network_description import NeuralNetwork
 from nadi.models.networks.network_plan import NetworkPlan
+from nadi.models.networks.network_tensors import NetworkTensors
 from nadi.models.networks.table_shares import TableShare
 from nadi.trace.work import Work
 
@@ -48,6 +49,11 @@ class Step(NamedTuple):
     buckets: Sequence[Bucket]
     shares: Mapping[int, TableShare]
     widest: Mapping[int, int]
+
+    @property
+    def tensors(self) -> NetworkTensors:
+        """What rows read and give."""
+        return NetworkTensors(self.network, self.plan, self.works)
 
 
 def step_of(
@@ -121,7 +127,7 @@ def _forward(step: Step) -> list[Row]:
         if work is not None:
             gathers.before(number)
             rows.await_all(waits)
-            rows.compute(layer.name, layer.number, work)
+            rows.compute(layer.name, layer.number, work, step.tensors.forward(number))
     return rows.rows
 
 
@@ -145,19 +151,19 @@ def _look_up(step: Step, rows: RowList, number: int, arriving: dict[int, int]) -
     if plan.ranks > 1 and isinstance(layer.kind, EmbeddingBag):
         size = plan.batch * sum(layer.kind.of_tables) * _INDEX
         rows.collective(f"{layer.name}.indices.all_to_all", layer.number, "tables", "all_to_all",
-                        size, after=BEFORE)  # fmt: skip
+                        size, step.tensors.indices(number, share), after=BEFORE)  # fmt: skip
     summed = plan.samples * (share.elements - share.columns)
     moved = plan.samples * (
         (share.elements + share.columns) * plan.itemsize + share.lookups * _INDEX
     )
-    rows.compute(
-        layer.name, layer.number, Work("embedding", summed, moved, dtype=plan.dtype)
-    )  # fmt: skip
+    work = Work("embedding", summed, moved, dtype=plan.dtype)
+    rows.compute(layer.name, layer.number, work, step.tensors.looked_up(number, share))
     found = exchange(Layout.FEATURES, Layout.TOKENS, _exchanged(step, number), plan.ranks)
     if found is not None:
         arriving[number] = rows.collective(
-            f"{layer.name}.all_to_all", layer.number, "tables", *found, is_awaited=False
-        )
+            f"{layer.name}.all_to_all", layer.number, "tables", *found,
+            step.tensors.exchanged(number, share), is_awaited=False,
+        )  # fmt: skip
 
 
 def _exchanged(step: Step, number: int) -> int:
@@ -185,11 +191,13 @@ def _backward(step: Step) -> list[Row]:
             continue
         gathers.before(number)
         if work.input_gradient and any(network.is_trained[n] for n in layer.sources if n >= 0):
-            rows.compute(f"{layer.name}.input_gradient", layer.number, work.input_gradient)
+            rows.compute(f"{layer.name}.input_gradient", layer.number, work.input_gradient,
+                         step.tensors.input_gradient(number, work))  # fmt: skip
         for table in first_use.get(number, ()):
             _exchange_gradients(step, rows, table, arriving)
         if layer.has_weights and work.weight_gradient:
-            rows.compute(f"{layer.name}.weight_gradient", layer.number, work.weight_gradient)
+            rows.compute(f"{layer.name}.weight_gradient", layer.number, work.weight_gradient,
+                         step.tensors.weight_gradient(number))  # fmt: skip
         _reduce(step, rows, number)
     return rows.rows
 
@@ -219,7 +227,7 @@ def _sum_gradients(step: Step, rows: RowList, number: int) -> None:
         work = Work("add", sums, 3 * sums * plan.itemsize, dtype=plan.dtype)
     else:
         return
-    rows.compute(f"{layer.name}.gradient_sum", layer.number, work)
+    rows.compute(f"{layer.name}.gradient_sum", layer.number, work, step.tensors.summed(number))
 
 
 def _exchange_gradients(step: Step, rows: RowList, number: int, arriving: dict[int, int]) -> None:
@@ -229,8 +237,10 @@ def _exchange_gradients(step: Step, rows: RowList, number: int, arriving: dict[i
     if found is not None:
         name = f"{layer.name}.gradients.all_to_all"
         arriving[number] = rows.collective(
-            name, layer.number, "tables", *found, after=rows.computed, is_awaited=False
-        )
+            name, layer.number, "tables", *found,
+            step.tensors.returned(number, step.shares[number]),
+            after=rows.computed, is_awaited=False,
+        )  # fmt: skip
 
 
 def _update_tables(step: Step, rows: RowList, number: int, arriving: dict[int, int]) -> None:
@@ -241,7 +251,8 @@ def _update_tables(step: Step, rows: RowList, number: int, arriving: dict[int, i
     moved = (2 * elements + given) * plan.itemsize
     moved += plan.samples * share.lookups * (_INDEX + 2 * _F32)
     work = Work("embedding", 4 * elements, moved, dtype=plan.dtype)
-    rows.compute(f"{layer.name}.weight_gradient", layer.number, work)
+    operands = step.tensors.updated_rows(number, share)
+    rows.compute(f"{layer.name}.weight_gradient", layer.number, work, operands)
 
 
 def _reduce(step: Step, rows: RowList, layer: int) -> None:
@@ -256,7 +267,8 @@ def _reduce(step: Step, rows: RowList, layer: int) -> None:
         if found is not None:
             name = f"bucket{number}.gradients.{found.comm_type}"
             of_layer = step.network.layers[layer].number
-            rows.collective(name, of_layer, "dp", *found, after=rows.computed, is_awaited=False)
+            rows.collective(name, of_layer, "dp", *found, step.tensors.reduced(bucket),
+                            after=rows.computed, is_awaited=False)  # fmt: skip
 
 
 def _optimizer(step: Step) -> list[Row]:
@@ -264,7 +276,8 @@ def _optimizer(step: Step) -> list[Row]:
     rows = RowList("optimizer")
     count = sum(bucket.elements for bucket in step.buckets)
     own = -(-count // plan.ranks) if plan.zero else count
-    rows.compute("optimizer", -1, adam_work(own, plan.gradient_itemsize, plan.itemsize))
+    work = adam_work(own, plan.gradient_itemsize, plan.itemsize)
+    rows.compute("optimizer", -1, work, step.tensors.updated())
     if plan.zero in (1, 2) and plan.ranks > 1:
         for number, bucket in enumerate(step.buckets[::-1]):
             part = -(-bucket.elements * plan.itemsize // plan.ranks)

@@ -200,6 +200,9 @@ def _collected(folder: Path, work: Path, code: int) -> Collected:
     """Put together what the processes left."""
     states = [json.loads(file.read_text()) for file in sorted(work.glob("*.json"))]
     done = sorted((one for one in states if one["files"]), key=lambda one: int(one["rank"]))
+    unwritten = [one["unwritten"] for one in states if "unwritten" in one]
+    if not done and not code and (unwritten or not states):
+        _refuse_full(folder, work, unwritten)
     missing = _missing(states, done)
     if not done:
         return Collected(folder, code, missing=missing)
@@ -218,6 +221,16 @@ def _collected(folder: Path, work: Path, code: int) -> Collected:
         overhead=statistics.mean(costs) if costs else None,
         missing=missing,
     )  # fmt: skip
+
+
+def _refuse_full(folder: Path, work: Path, told: list[str]) -> None:
+    """Raise InputError if processes could not write, or had no room to say so."""
+    try:
+        (work / "room").write_bytes(bytes(1 << 16))
+    except OSError as error:
+        told = [*told, error.strerror or str(error)]
+    if told:
+        raise InputError(str(folder), f"cannot be written: {told[0]}", "choose another path")
 
 
 def _missing(states: list[dict[str, Any]], done: list[dict[str, Any]]) -> tuple[str, ...]:

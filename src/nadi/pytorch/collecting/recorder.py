@@ -38,6 +38,7 @@ class Recording:
         self.device = folder / f"device_{rank}.json.gz"
         self.num_steps = 0
         self._warmup = 0
+        self._num_wanted = 0  # steps after which all is recorded
         self._recorder: Any = None
         self._unrecorded: list[int] = []  # ns of steps without a recorder
         self._since = 0  # the end of the last step, if nothing recorded since
@@ -59,14 +60,24 @@ class Recording:
         """Write what is recorded; warns of what is not."""
         files = [str(self.host), str(self.device)]
         self.host.unlink(missing_ok=True)
-        if not self._recorder.write(*files, self._unrecorded):
-            what = f"nothing was recorded: step() was called {self.num_steps} times, and the first "
-            warnings.warn(f"{what}{self._warmup} steps are warm-up", stacklevel=4)
+        try:
+            written = self._recorder.write(*files, self._unrecorded)
+        except OSError as error:
+            what = f"cannot be written: {error.strerror or error}"
+            raise InputError(str(self.device), what, "choose another path") from None
+        if not written:
+            warnings.warn(
+                f"nothing was recorded: step() was called {self.num_steps} times, and the first "
+                f"{self._warmup} steps are warm-up; call step() of the recording at the end of "
+                f"each step, {self._num_wanted} times or more",
+                stacklevel=4,
+            )
         elif not self.host.exists():
             warnings.warn(
                 f"no host trace was recorded (shapes, tensors, process groups): step() was called "
                 f"{self.num_steps} times, and the execution trace observer runs after the first "
-                f"{self._warmup + len(self._recorder.timed)} steps",
+                f"{self._warmup + len(self._recorder.timed)} steps; call it {self._num_wanted} "
+                "times or more",
                 stacklevel=4,
             )
 
@@ -129,7 +140,8 @@ def record(
     unfinished = _unfinished(Path(folder))
     options = {"steps": steps, "sync": True, "shapes": shapes, "stacks": stacks, "memory": memory}
     recorder = StepRecorder(torch, str(unfinished), options)
-    recording._warmup, recording._recorder = warmup, recorder
+    recording._warmup, recording._num_wanted = warmup, warmup + 2 * steps
+    recording._recorder = recorder
     recording._start_in_time()
     try:
         yield recording

@@ -6,16 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["GroupFamily", "GroupLog", "MadeGroup"]
+from nadi.trace.groups import Group
 
-
-@dataclass(frozen=True)
-class MadeGroup:
-    """A process group: its name, members in order of their rank in it, and its description."""
-
-    name: str
-    ranks: tuple[int, ...]
-    description: str = ""
+__all__ = ["GroupFamily", "GroupLog"]
 
 
 @dataclass
@@ -51,8 +44,8 @@ class GroupLog:
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size
         self.families: dict[str, GroupFamily] = {}
-        self.named: dict[str, MadeGroup] = {}
-        self.world = MadeGroup("0", tuple(range(world_size)), "default_pg")
+        self.named: dict[str, Group] = {}
+        self.world = Group("0", tuple(range(world_size)), "default_pg")
 
     def made(self, ranks: Iterable[int], place: str) -> None:
         """Note that a group is made, whether or not this rank is in it."""
@@ -63,16 +56,16 @@ class GroupLog:
 
     def named_as(self, name: str, ranks: Sequence[int], description: str) -> None:
         """Note the name that a group of this rank got."""
-        self.named[name] = MadeGroup(name, tuple(ranks), description)
+        self.named[name] = Group(name, tuple(ranks), description)
 
-    def of(self, given: Any) -> MadeGroup:
+    def of(self, given: Any) -> Group:
         """Return the group of a ProcessGroup, of its boxed form or of its name."""
         name = given if isinstance(given, str) else self._name_of(given)
         if name not in self.named:
             return self.world
         return self.named[name]
 
-    def family_of(self, group: MadeGroup) -> GroupFamily | None:
+    def family_of(self, group: Group) -> GroupFamily | None:
         """Return the family of a group; None for the group of all ranks."""
         if len(group.ranks) == self.world_size:
             return None

@@ -14,7 +14,7 @@ from nadi.pytorch.fake.fake_groups import GroupLog
 from nadi.pytorch.fake.fake_mode import Recorder, new_mode
 from nadi.pytorch.fake.operation_log import OperationLog
 
-__all__ = ["Enough", "Steps", "recorded_program"]
+__all__ = ["Enough", "recorded_program"]
 
 torch: Any = importlib.import_module("torch")
 _modules: Any = importlib.import_module("torch.nn.modules.module")
@@ -25,7 +25,7 @@ class Enough(BaseException):
     """Ends the program after the last step that is to be recorded."""
 
 
-class Steps:
+class _Steps:
     """Counts the steps of a program, and keeps the rows of those to be recorded.
 
     A step ends when the first optimizer that the program used has stepped.
@@ -110,11 +110,11 @@ class Steps:
 @contextlib.contextmanager
 def recorded_program(
     rank: int, world_size: int, warmup: int, steps: int, device: str
-) -> Iterator[tuple[Recorder, Steps]]:
+) -> Iterator[tuple[Recorder, _Steps]]:
     """Record what runs in the block; it ends early, without an error, when the steps are done."""
     log = OperationLog()
     recorder = Recorder(log, GroupLog(rank, world_size))
-    counted = Steps(recorder, warmup, steps)
+    counted = _Steps(recorder, warmup, steps)
     mode = new_mode(recorder)
     removed = [
         _modules.register_module_forward_pre_hook(counted.before_module),
@@ -133,7 +133,7 @@ def recorded_program(
 
 
 @contextlib.contextmanager
-def _ended_steps(steps: Steps) -> Iterator[None]:
+def _ended_steps(steps: _Steps) -> Iterator[None]:
     """End a step when the optimizer's own range has ended, and the program on Enough."""
     profile = torch.autograd.profiler.record_function
     leave = profile.__exit__

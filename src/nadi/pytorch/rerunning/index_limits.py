@@ -21,6 +21,7 @@ from nadi.pytorch.rerunning.tensor_contents import INDEX_TYPES, SAME_VALUES
 __all__ = ["IndexLimits"]
 
 _UNKNOWN = 2**63
+_NARROW = 2**31  # numbers from here on are others, or negative, where indices have 32 bits
 
 
 class _Written(NamedTuple):
@@ -187,6 +188,20 @@ def _filled(given: Mapping[str, Any]) -> int | None:
     return int(value) + 1 if _whole(value) else None
 
 
+def _divided(given: Mapping[str, Any]) -> int | None:
+    """Return the limit of a remainder, whose sign is that of the divisor."""
+    divisor: Any = given.get("other")
+    return divisor if _whole(divisor, 1) and divisor < _NARROW else None
+
+
+def _clamped(given: Mapping[str, Any]) -> int | None:
+    least: Any = given.get("min")
+    most: Any = given.get("max")
+    if not _whole(least) or not _whole(most) or max(least, most) >= _NARROW:
+        return None
+    return int(most) + 1  # also if the least is above it: all are the most then
+
+
 def _chosen(given: Mapping[str, Any]) -> int | None:
     """Return the limit of the places of elements of a tensor, along a dimension if one is given."""
     whole, dim = given.get("self"), given.get("dim", -1 if "k" in given else None)
@@ -224,6 +239,8 @@ _LIMITS = dict(_named({
     "full full_like new_full fill_": _filled,
     "zeros zeros_like new_zeros zero_": lambda _: 1,
     "ones ones_like new_ones": lambda _: 2,
+    "remainder remainder_": _divided,
+    "clamp clamp_": _clamped,
     "argmax argmin argsort kthvalue max median min mode sort topk": _chosen,
     "max_pool2d_with_indices max_pool3d_with_indices": _pooled,
     "randperm": _permuted,
@@ -231,4 +248,5 @@ _LIMITS = dict(_named({
 }))  # fmt: skip
 # what they give is new memory, whatever types they take
 _NEW = {"aten::_embedding_bag", "aten::embedding_bag", "aten::arange", "aten::randint",
-        "aten::argmax", "aten::argsort", "aten::sort", "aten::topk", "aten::cat"}  # fmt: skip
+        "aten::argmax", "aten::argsort", "aten::sort", "aten::topk", "aten::cat",
+        "aten::remainder", "aten::clamp"}  # fmt: skip

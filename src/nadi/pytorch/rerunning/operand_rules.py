@@ -245,7 +245,14 @@ def _bag_backward(one: _Operands) -> str:
         and one.count("per_sample_weights") in (-1, one.count("indices"))
         and one.below("indices", weight.recorded.shape[0])
     )  # fmt: skip
-    return _when(same, _INDICES)
+    if one.call.call.name == "aten::_embedding_bag_dense_backward":  # reads it for each index
+        same = same and one.count("offset2bag") == one.count("indices")
+        return _when(same, _INDICES)
+    if one.given.get("sparse"):
+        return "it gives a sparse tensor"
+    # it finds the bags by the offsets where the forward has not, which has judged the offsets
+    same = same and forward.inputs[2] == one.given.get("offsets")
+    return _when(same and not mode.get("include_last_offset"), _INDICES)
 
 
 def _attention(one: _Operands) -> str:
@@ -332,6 +339,7 @@ _RULES: dict[str, Callable[[_Operands], str]] = {
     "aten::_adaptive_avg_pool2d_backward": _pooled,
     "aten::_adaptive_avg_pool3d_backward": _pooled,
     "aten::_embedding_bag": _bag,
+    "aten::_embedding_bag_backward": _bag_backward,
     "aten::_embedding_bag_dense_backward": _bag_backward,
     "aten::_fused_adagrad_": _fused("grads", "state_sums", "state_steps"),
     "aten::_fused_adam_": _ADAM,

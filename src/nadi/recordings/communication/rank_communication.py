@@ -25,7 +25,7 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import COMM_TYPES, NODE_KINDS, NODES
 from nadi.trace.trace import Trace
 
-__all__ = ["Communication", "communication"]
+__all__ = ["communication"]
 
 _MAX_CLIMB = 16  # levels between a kernel's launch and the call that names its tensors
 _CODE = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
@@ -35,7 +35,7 @@ _FROM_ROOT = [_CODE["broadcast"], _CODE["scatter"]]
 _TO_ROOT = [_CODE["reduce"], _CODE["gather"]]
 
 
-class Communication(NamedTuple):
+class _Communication(NamedTuple):
     """New columns of the nodes by name, and the groups that they refer to."""
 
     columns: dict[str, pl.Series]
@@ -58,7 +58,7 @@ class _Callers(NamedTuple):
 
 def communication(
     trace: Trace, host: Trace, host_row: Ints, parent: Ints, launcher: Ints, log: IssueLog
-) -> Communication:
+) -> _Communication:
     """Complete the columns of communication operations from the calls that issued them.
 
     Parameters
@@ -82,7 +82,7 @@ def communication(
     codes = trace.nodes["comm_type"].to_physical().to_numpy().astype(np.int64)
     rows = np.flatnonzero(codes != _NONE)
     if rows.size == 0:
-        return Communication({}, trace.groups)
+        return _Communication({}, trace.groups)
     callers = _callers(trace, rows, parent, launcher)
     of_host = _HostColumns(host, host_row)
     calls = _calls(host, of_host.rows(callers.call))
@@ -113,7 +113,7 @@ def communication(
     completed = {name: _scattered(trace, name, rows, values) for name, values in columns.items()}
     completed["comm_type"] = _enum("comm_type", COMM_TYPES, codes)
     completed["kind"] = _enum("kind", NODE_KINDS, kinds)
-    return Communication(completed, groups)
+    return _Communication(completed, groups)
 
 
 def _scattered(trace: Trace, name: str, rows: Ints, values: Ints) -> pl.Series:

@@ -33,7 +33,14 @@ from nadi.trace.operands import TensorUses, tensor_uses
 from nadi.trace.schema import DEPS, TENSOR_DEPS
 from nadi.trace.trace import Trace
 
-__all__ = ["TensorAccesses", "find_tensor_deps", "run_edges", "tensor_accesses", "tensor_deps"]
+__all__ = [
+    "TensorAccesses",
+    "find_tensor_deps",
+    "run_edges",
+    "tensor_accesses",
+    "tensor_deps",
+    "texts_of_nodes",
+]
 
 
 class TensorAccesses(NamedTuple):
@@ -167,7 +174,7 @@ def _effects_of_nodes(host: Trace, attributes: Attributes) -> tuple[list[Effects
     effects = [Effects((0,), (0,))]
     of_node = np.zeros(host.nodes.height, dtype=np.int64)
     has_schema = np.zeros(host.nodes.height, dtype=np.bool_)
-    for rows, codes, texts in _texts_of_nodes(attributes, "op_schema"):
+    for rows, codes, texts in texts_of_nodes(attributes, "op_schema"):
         read = [effects_of_schema(text) for text in texts]
         number = len(effects) + np.arange(len(read))
         effects += [some or effects[0] for some in read]
@@ -183,14 +190,14 @@ def _effects_of_nodes(host: Trace, attributes: Attributes) -> tuple[list[Effects
         guess = names.replace_strict(list(by_name), numbers, default=0, return_dtype=pl.Int64)
         of_node[without] = guess.to_numpy()
         effects += by_name.values()
-    for rows, codes, texts in _texts_of_nodes(attributes, "kernel_backend"):
+    for rows, codes, texts in texts_of_nodes(attributes, "kernel_backend"):
         named = np.array([bool(text) for text in texts], dtype=np.bool_)[codes]
         compiled = rows[named & ~has_schema[rows]]
         of_node[compiled] = len(effects)
     return [*effects, KERNEL_EFFECTS], of_node
 
 
-def _texts_of_nodes(attributes: Attributes, name: str) -> list[tuple[Ints, Ints32, list[str]]]:
+def texts_of_nodes(attributes: Attributes, name: str) -> list[tuple[Ints, Ints32, list[str]]]:
     """Return the nodes that have an attribute, the number of its text, and the texts, if any."""
     rows = attributes.rows_named(name)
     rows = rows[(attributes.node[rows] >= 0) & (attributes.length[rows] > 0)]

@@ -17,7 +17,7 @@ from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.distinct_rows import number_rows
 
-__all__ = ["WORLD", "RankTokens", "Token", "Vocabulary", "alike_tokens", "form_of", "lanes_of"]
+__all__ = ["WORLD", "RankTokens", "Token", "Vocabulary", "alike_tokens", "form_of"]
 
 WORLD: tuple[int, ...] = ()
 """The form of the group of all ranks."""
@@ -101,7 +101,7 @@ class Vocabulary:
         self, rank: RankColumns, number: int, columns: JobColumns,
         seen: dict[int, dict[tuple[int, ...], int]],
     ) -> Ints:  # fmt: skip
-        thread, lane = lanes_of(rank)
+        thread, lane = _lanes_of(rank)
         talks = rank.kind != _COMP
         peer = np.where(rank.peer >= 0, rank.peer - number, 0)
         nth, forms = _groups(rank, columns, talks & (rank.peer < 0))
@@ -157,7 +157,7 @@ def lane_number(thread: int, stream: int) -> int:
     return 2 * stream if stream >= 0 else 2 * thread + 1 if thread >= 0 else _NO_LANE
 
 
-def lanes_of(rank: RankColumns) -> tuple[Ints, Ints]:
+def _lanes_of(rank: RankColumns) -> tuple[Ints, Ints]:
     """Return the thread of each operation, by first use, and its lane; -1 for none."""
     known, first, place = np.unique(rank.thread, return_index=True, return_inverse=True)
     own = (known >= 0) & np.isin(known, rank.thread[rank.stream < 0])

@@ -122,7 +122,7 @@ def _lets_ranks_be_alike(system: System) -> bool:
         and policy_of(system) == QueuePolicy.FIFO
         and not system.collectives.custom_traces
         and not system.groups
-        and system.remote_memory.kind in ("none", "per-rank")
+        and not system.has_memory_pool
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
+from typing import NoReturn
 
 import numpy as np
 
@@ -151,7 +152,7 @@ def _set_delays(program: Program, system: System, nodes: Ints) -> None:
         _set_roofline(program, system, nodes)
 
 
-def _refuse(program: Program, node: int, what: str, remedy: str = "") -> None:
+def _refuse(program: Program, node: int, what: str, remedy: str = "") -> NoReturn:
     raise InputError(program.describe(int(node)), what, remedy)
 
 
@@ -191,19 +192,20 @@ def _set_accesses(program: Program, system: System, nodes: Ints, stand_ins: Repr
     chosen = np.flatnonzero(is_access & (tier == NO_TIER))
     if not chosen.size:
         return 1
-    if memory.kind == "none":
+    if memory is None:
         _refuse(
             program, chosen[0], "it uses remote memory, but the system has none",
             "describe memory.tiers or memory.remote in the system's file, or remove such nodes",
         )  # fmt: skip
     size = np.maximum(program.tensor_bytes[chosen], 0)
-    transfer = size // memory.bandwidth if memory.bandwidth else 0
-    nodes[chosen, NODE.time] = memory.latency + transfer
-    if memory.kind == "per-rank":
+    bandwidth = int(memory.read_bandwidth)
+    transfer = size // bandwidth if bandwidth else 0
+    nodes[chosen, NODE.time] = int(memory.latency) + transfer
+    if memory.kind != "cxl-pool":
         return 1
     nodes[chosen, NODE.kind] = NodeKind.ACCESS
-    if memory.kind == "per-node":
-        nodes[chosen, NODE.key] = program.rank[chosen] // memory.ranks_per_node
+    if memory.shared_by:
+        nodes[chosen, NODE.key] = program.rank[chosen] // memory.shared_by
     return program.num_ranks
 
 

@@ -47,7 +47,7 @@ def tiers_of_nodes(program: Program, system: System) -> Ints:
     if not chosen.size:
         return found
     named, names = program.tier
-    remote = system.remote_memory.kind != "none"
+    remote = system.remote_memory is not None
     number = {tier.name: i for i, tier in enumerate(system.tiers)}
     number |= dict.fromkeys(OWN_TIERS, OWN_MEMORY)
     of_name = np.full(len(names) + 1, NO_TIER, dtype=np.int64)  # the last is of those without

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Meta
 
 from nadi.errors import FormatError
+from nadi.systems.memory_tiers import remote_tier
 from nadi.systems.system import (
     ASTRA_SIM_COLLECTIVES,
     Bus,
@@ -18,7 +19,6 @@ from nadi.systems.system import (
     Compute,
     Dimension,
     Network,
-    RemoteMemory,
     System,
 )
 from nadi.units import lowered
@@ -151,7 +151,7 @@ def astra_sim_system(
             memory_bandwidth=settings.local_mem_bw * 1e9,
             replay_only=bool(settings.replay_only),
         ),
-        remote_memory=RemoteMemory(
+        remote_memory=remote_tier(
             _one_of(_MEMORY, memory.memory_type, "memory: $.memory-type"),  # type: ignore[arg-type]
             latency=int(memory.remote_mem_latency),
             bandwidth=int(memory.remote_mem_bw),

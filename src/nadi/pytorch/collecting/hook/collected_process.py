@@ -128,6 +128,8 @@ class Collector:
             function(*arguments)
         except Exception as error:
             self._give_up(f"{type(error).__name__}: {error}")
+            if isinstance(error, OSError):
+                self.status["unwritten"] = error.strerror or str(error)
         finally:
             self._compile_frames_by(compiler)
             self._inside = False

@@ -17,6 +17,7 @@ from typing import Any
 __all__ = ["StepRecorder"]
 
 _TIMED, _OBSERVED, _ENDED = "timed", "observed", "ended"
+_ROOM = 1 << 16  # bytes
 _COMPRESSION = 6  # of gzip, which takes most of the time of writing
 _ALL_THREADS_SINCE = (2, 9)
 """PyTorch that profiles threads which the program started before, without a crash at the end."""
@@ -117,24 +118,26 @@ class StepRecorder:
         """Write what is recorded, if a step is; ``unrecorded`` are ns of steps without a recorder.
 
         Returns the files that were written; there is no host trace if no step was observed. It
-        may be called again, when more is known of steps without a recorder.
+        may be called again, when more is known of steps without a recorder. OSError if the disk is
+        full: PyTorch does not say so where it writes its traces.
         """
-        if not self.timed or not os.path.exists(self._device):
+        if not self.timed:
             return []
-        written = []
-        if self.observed and os.path.exists(self._host):
-            part = self._part_of(host)
-            shutil.copyfile(self._host, part)
-            os.replace(part, host)
-            written.append(host)
+        room = self._part_of("room")
+        with open(room, "wb") as file:  # fails if the disk was full, as long as traces lie there
+            file.write(bytes(_ROOM))
+        os.remove(room)
         about = {
-            "host_trace": "of later steps" if written else "none",
+            "host_trace": "of later steps" if self.observed else "none",
             "timed_ns": self.timed, "observed_ns": self.observed, "unrecorded_ns": unrecorded,
         }  # fmt: skip
-        part = self._part_of(device)
-        _write_with("nadi", about, self._device, part)
-        os.replace(part, device)
-        return [*written, device]
+        written = [*([host] if self.observed else []), device]
+        _write_with("nadi", about, self._device, self._part_of(device))
+        if self.observed:
+            shutil.copyfile(self._host, self._part_of(host))
+        for path in written:  # both are whole now, or neither appears
+            os.replace(self._part_of(path), path)
+        return written
 
     def _part_of(self, path: str) -> str:
         """Name a file that is not whole yet: in a folder that is removed in the end."""
