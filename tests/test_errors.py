@@ -133,7 +133,7 @@ def test_a_parameter_that_an_error_names_is_an_option_of_a_command() -> None:
 def test_no_module_beside_the_command_line_writes_an_option_into_an_error() -> None:
     wrong = []
     for path in SOURCE.rglob("*.py"):
-        if path.relative_to(SOURCE).parts[0] == "cli":
+        if path.relative_to(SOURCE).parts[0] == "cli" or path.stem.endswith("command"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Error"):

@@ -355,9 +355,9 @@ def test_closed_and_full_output(demo_folder: Path) -> None:
 def test_interruption_is_no_success(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
-        "import nadi.bottlenecks.steps.recorded_jobs\n"
+        "import nadi.graph.load_graph\n"
         "def stop(*a, **k): os.kill(os.getpid(), signal.SIGINT)\n"
-        "nadi.bottlenecks.steps.recorded_jobs.load_job = stop\n"
+        "nadi.graph.load_graph.load_job = stop\n"
         "from nadi.cli import main\n"
         "sys.exit(main(['run', '.']))\n"
     )

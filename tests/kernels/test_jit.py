@@ -183,7 +183,7 @@ def test_modules_that_imported_ones_import_count_too(tmp_path, monkeypatch):
     package.mkdir()
     monkeypatch.setattr(source_digest, "_ROOT", tmp_path)
     texts = {
-        "first": "from nadi.second import \n    one, \n    two, \n\n",
+        "first": "from nadi.second import (\n    one,\n    two,\n)\n",
         "second": "def work():\n    from nadi import third as other\n",
         "third": "import nadi.fourth",
         "fourth": "",

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import nadi
-from nadi.pytorch import RecordedCall, RecordedCalls, plan_replay
-from nadi.pytorch.rerunning import replay_source
+from nadi.pytorch import RecordedCall, RecordedCalls, plan_replay, replay_source
 from nadi.pytorch.rerunning.operator_trials import _Search
 from nadi.pytorch.rerunning.recorded_calls import TensorArgument, Unrecorded
 from nadi.pytorch.rerunning.replay_places import Place

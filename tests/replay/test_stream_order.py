@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 import nadi
-from nadi.pytorch import plan_replay
-from nadi.pytorch.rerunning import replay_source
+from nadi.pytorch import plan_replay, replay_source
 from nadi.pytorch.rerunning.recorded_calls import RecordedCall, TensorArgument
 from nadi.pytorch.rerunning.stream_order import CallStream, order_streams, recorded_streams
 from tests.conftest import PairWriter

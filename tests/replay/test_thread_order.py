@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nadi.pytorch import plan_replay
-from nadi.pytorch.rerunning import replay_source
+from nadi.pytorch import plan_replay, replay_source
 from nadi.pytorch.rerunning.order import ThreadOrder, order_threads
 from nadi.pytorch.rerunning.recorded_calls import RecordedCall, TensorArgument
 from nadi.pytorch.rerunning.thread_team import ThreadTeam

@@ -21,7 +21,6 @@ from nadi.graph.timeline.page_timeline import timeline_events
 from nadi.graph.timeline.schedule_timeline import TimelinePart
 from nadi.graph.timeline.timeline_blob import packed
 from nadi.graph.timeline.timeline_levels import detail_levels
-from nadi.results import page as sections
 from nadi.results.page import page_sections
 from nadi.units import format_bytes, format_count, format_ns, format_percent, format_range
 from tests.amounts import examples
@@ -273,7 +272,8 @@ def test_a_section_is_one_file(
     lines = ["TITLE = 'Ranks again'", "ORDER = 45", "def render(figures):",
              "    return figures.count('ranks')"]  # fmt: skip
     (tmp_path / "again_section.py").write_text("\n".join(lines))
-    monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(page_sections, "SECTIONS", (*page_sections.SECTIONS, "again_section"))
     page_sections.all_sections.cache_clear()
     try:
         assert main(["report", str(results), "-o", str(tmp_path / "page.html")]) == 0

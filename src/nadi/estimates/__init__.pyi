@@ -35,6 +35,7 @@ from .single.estimate import (
     describe_step as describe_step,
     describe_sweep as describe_sweep,
 )
+from .single.network_estimates import network_estimate as network_estimate
 from .single_estimate import Estimate as Estimate, estimate as estimate
 from .stated_files import Described as Described, StatedFiles as StatedFiles
 from .sweep_axes import SweepAxis as SweepAxis, parse_axes as parse_axes

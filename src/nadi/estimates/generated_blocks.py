@@ -206,7 +206,6 @@ def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> 
 def _costs(
     ways: _Ways, shares: Floats, sums: Sequence[Sequence[_Sums]], machine: MachineDescription
 ) -> GeneratedCosts:
-    rate = machine.mem1.GBps * 1e9
     num = ways.entry.size
     forwards, backwards = ([one[k] for one in sums[: shares.size]] for k in range(2))
 
@@ -216,7 +215,7 @@ def _costs(
             moved = one.bytes.get(phase, 0.0)
             values = (
                 one.flops.get(phase, 0.0), one.matrix_seconds.get(phase, 0.0), moved,
-                moved / rate, one.times.computed.get(phase, 0.0),
+                moved / (machine.mem1.GBps * 1e9), one.times.computed.get(phase, 0.0),
             )  # fmt: skip
             for sum_, value in zip(total, values, strict=True):
                 sum_ += share * value
@@ -229,8 +228,7 @@ def _costs(
                 sum_ += share * sum(
                     (value for key, value in found.items() if key[0] == phase), np.zeros(num)
                 )
-        found_one = Exchange(np.zeros(num), total[0], total[1])
-        return found_one, found_one
+        return (Exchange(np.zeros(num), *total),) * 2
 
     def lead(role: str) -> Floats:
         there = [(share, one.times.lead[role]) for share, one in zip(shares, backwards, strict=True)

@@ -12,7 +12,6 @@ from .llm.library import (
 )
 from .llm.parallel_plan import ParallelPlan as ParallelPlan
 from .networks.generated_networks import (
-    network_estimate as network_estimate,
     network_job as network_job,
     network_statistics as network_statistics,
 )

@@ -179,7 +179,7 @@ def _estimate_network(
         describe_network_estimate,
         print_network_estimate,
     )
-    from nadi.models.networks.generated_networks import network_estimate
+    from nadi.estimates.single.network_estimates import network_estimate
     from nadi.results.text import to_json
 
     known = ("dp", "global_batch", "zero", "dtype", "inference")

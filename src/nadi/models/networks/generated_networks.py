@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nadi.estimates.network_estimate import NetworkEstimate, estimate_network
 from nadi.models.llm.plan_fields import plan_from
 from nadi.models.networks.network_description import NeuralNetwork
 from nadi.models.networks.network_jobs import job_of_network
 from nadi.models.networks.network_library import load_network
 from nadi.models.networks.network_plan import NetworkPlan
 from nadi.models.networks.network_statistics import NetworkStatistics, statistics_of_network
-from nadi.systems.library import load_system
 from nadi.trace.trace import Job
 
-__all__ = ["network_estimate", "network_job", "network_statistics", "planned_network"]
+__all__ = ["network_job", "network_statistics", "planned_network"]
 
 
 def network_job(network: str | Path | NeuralNetwork, **plan: Any) -> Job:
@@ -54,20 +52,6 @@ def network_job(network: str | Path | NeuralNetwork, **plan: Any) -> Job:
 def network_statistics(network: str | Path | NeuralNetwork, **plan: Any) -> NetworkStatistics:
     """Compute parameters, FLOPs, communication and memory of a job, as :func:`network_job`."""
     return statistics_of_network(*planned_network(network, plan))
-
-
-def network_estimate(
-    network: str | Path | NeuralNetwork, system: str | Path, **plan: Any
-) -> NetworkEstimate:
-    """Estimate a step without simulating it; network and plan as for :func:`network_job`.
-
-    Raises
-    ------
-    UsageError, InputError, FormatError
-        As for :func:`network_job`, and if there is no such system.
-    """
-    found, checked = planned_network(network, plan)
-    return estimate_network(found, checked, load_system(system, checked.ranks))
 
 
 def planned_network(

@@ -140,8 +140,11 @@ def record(
     unfinished = _unfinished(Path(folder))
     options = {"steps": steps, "sync": True, "shapes": shapes, "stacks": stacks, "memory": memory}
     recorder = StepRecorder(torch, str(unfinished), options)
-    recording._warmup, recording._num_wanted = warmup, warmup + 2 * steps
-    recording._recorder = recorder
+    recording._warmup, recording._num_wanted, recording._recorder = (
+        warmup,
+        warmup + 2 * steps,
+        recorder,
+    )
     recording._start_in_time()
     try:
         yield recording

@@ -14,30 +14,31 @@ __all__ = ["SECTIONS", "RenderedSection", "all_sections", "rendered_sections"]
 
 
 SECTIONS = (
-    "analyses.recorded.flame_section",
-    "analyses.recorded.rates_section",
-    "analyses.recorded.recorded_memory_section",
-    "bottlenecks.differences.diff_section",
-    "bottlenecks.differences.prediction_section",
-    "bottlenecks.steps.activity_section",
-    "bottlenecks.steps.collectives_section",
-    "bottlenecks.steps.critical_path_section",
-    "bottlenecks.steps.issues_section",
-    "bottlenecks.steps.module_section",
-    "bottlenecks.steps.operation_section",
-    "bottlenecks.steps.provenance_section",
-    "bottlenecks.steps.step_time_section",
-    "bottlenecks.steps.straggler_section",
-    "bottlenecks.steps.verdict_section",
-    "bottlenecks.steps.what_if_section",
-    "bottlenecks.waiting.waits_section",
-    "estimates.single.estimate_section",
-    "jobs.folded.fold_section",
-    "memory.placement.placement_section",
-    "memory.tiers.second_tier_section",
-    "sharing.similarity.similarity_section",
-    "simulation.runs.memory_tier_section",
-    "simulation.runs.simulation_section",
+    "nadi.analyses.recorded.flame_section",
+    "nadi.analyses.recorded.rates_section",
+    "nadi.analyses.recorded.recorded_memory_section",
+    "nadi.bottlenecks.differences.diff_section",
+    "nadi.bottlenecks.differences.prediction_section",
+    "nadi.bottlenecks.steps.activity_section",
+    "nadi.bottlenecks.steps.collectives_section",
+    "nadi.bottlenecks.steps.critical_path_section",
+    "nadi.bottlenecks.steps.issues_section",
+    "nadi.bottlenecks.steps.module_section",
+    "nadi.bottlenecks.steps.operation_section",
+    "nadi.bottlenecks.steps.provenance_section",
+    "nadi.bottlenecks.steps.step_time_section",
+    "nadi.bottlenecks.steps.straggler_section",
+    "nadi.bottlenecks.steps.verdict_section",
+    "nadi.bottlenecks.steps.what_if_section",
+    "nadi.bottlenecks.waiting.waits_section",
+    "nadi.estimates.searches.search_section",
+    "nadi.estimates.single.estimate_section",
+    "nadi.jobs.folded.fold_section",
+    "nadi.memory.placement.placement_section",
+    "nadi.memory.tiers.second_tier_section",
+    "nadi.sharing.similarity.similarity_section",
+    "nadi.simulation.runs.memory_tier_section",
+    "nadi.simulation.runs.simulation_section",
 )
 """Modules with ``ORDER``, ``TITLE`` and ``render``, each beside the results that it shows."""
 
@@ -57,7 +58,7 @@ class RenderedSection(NamedTuple):
 @cache
 def all_sections() -> tuple[ModuleType, ...]:
     """Return the modules of all sections, in the order of the page."""
-    found = [import_module(f"nadi.{name}") for name in SECTIONS]
+    found = [import_module(name) for name in SECTIONS]
     return tuple(sorted(found, key=lambda section: (section.ORDER, section.__name__)))
 
 
