@@ -81,14 +81,14 @@ def test_names_of_the_old_packages_are_found_with_a_warning() -> None:
         assert nadi.whatif.OnSystem is nadi.simulation.OnSystem
     assert nadi.load.__name__ == "nadi.load"
     with pytest.raises(AttributeError, match=r"nadi\.load"):
-        nadi.load.nothing
+        nadi.load.nothing  # noqa: B018
     with pytest.raises(ModuleNotFoundError):
         import_module("nadi.nothing")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nothing"):
-        nadi.nothing
+        nadi.nothing  # noqa: B018
 
 
 def test_a_module_loaded_before_hides_no_function() -> None:

@@ -86,7 +86,7 @@ class _RawEvent(msgspec.Struct):
 
 
 class _RawFile(msgspec.Struct):
-    traceEvents: list[msgspec.Raw]
+    traceEvents: list[msgspec.Raw]  # noqa: N815
 
 
 def with_recorded(trace: nadi.Trace, content: bytes) -> nadi.Trace:

@@ -67,7 +67,7 @@ def check(path: Path) -> nadi.Trace | None:
 
 def _check_line(line: str, path: Path) -> None:
     assert line.startswith((str(path), "attribute ")), line
-    assert line.isprintable() and len(line) < _LONGEST_LINE, line
+    assert line.isprintable() and len(line) < _LONGEST_LINE, line  # noqa: PT018
 
 
 def _check_trace(trace: nadi.Trace) -> None:

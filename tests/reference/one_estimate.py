@@ -49,7 +49,7 @@ class Machine:
         return flops_time + memory_time
 
 
-def layers_of(app: Values, e: Values) -> list[Values]:
+def layers_of(app: Values, e: Values) -> list[Values]:  # noqa: C901  a layer after the other
     """List the layers of a block with flops, bytes and what is kept."""
     t, b = e["tensor_par"], BYTES[e["datatype"]]
     seq, hidden, inner = app["seq_size"], app["hidden"], app["feedforward"] / e["tensor_par"]

@@ -275,7 +275,7 @@ def folded(m: Machine, comm: str, n: int, v: int, size: int) -> Member:
         yield from one.send(v + core, last)
 
 
-def tree(m: Machine, comm: str, n: int, v: int, size: int, second: bool) -> Member:
+def tree(m: Machine, comm: str, n: int, v: int, size: int, second: bool) -> Member:  # noqa: C901
     one = Steps(m)
     is_rooted = comm in _OUTWARDS + _INWARDS
     if is_rooted and second:
@@ -306,7 +306,7 @@ def tree(m: Machine, comm: str, n: int, v: int, size: int, second: bool) -> Memb
     in_pieces = comm in ("broadcast", "reduce")
     sums = comm in ("reduce", "all_reduce", "reduce_scatter")
     whole = size
-    for size in pieces_of(whole, n) if in_pieces else [whole]:
+    for size in pieces_of(whole, n) if in_pieces else [whole]:  # noqa: B007 - up and down see it
         if comm not in _OUTWARDS:
             for child in reversed(own):
                 yield from one.take(child, up(child), sums)

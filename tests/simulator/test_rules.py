@@ -18,6 +18,7 @@ SOURCE = Path(nadi.__file__).parent
 # those that read the setting from a file, or choose by it
 ASKING = {
     "simulation/chosen_rules.py", "systems/system_file.py", "systems/importers/astra_sim.py",
+    "systems/prices/priced_traces.py",
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from .analyses import analyze as analyze, analyze_all as analyze_all
 from .hta.hta_path import HtaCriticalPath as HtaCriticalPath, hta_critical_path as hta_critical_path
 from .hta.overlay import hta_overlay as hta_overlay
-from .hta_rank_events import hta_events as hta_events
+from .hta_columns import hta_events as hta_events
 from .recorded.annotation_times import (
     annotation_kernels as annotation_kernels,
     annotation_times as annotation_times,

@@ -20,7 +20,7 @@ from .estimate_files import (
 from .estimated_model import ModelDescription as ModelDescription
 from .evaluation import Evaluated as Evaluated, evaluate as evaluate
 from .execution import Execution as Execution, Executions as Executions, columns_of as columns_of
-from .network_estimate import (
+from .network_steps import (
     NetworkEstimate as NetworkEstimate,
     estimate_network as estimate_network,
 )

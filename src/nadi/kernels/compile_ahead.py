@@ -74,7 +74,7 @@ class _Beside:
         self._under_way = ""
         self._change = Condition()
         self._tell = tell
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603  this Python, and this module
             [sys.executable, "-c", f"from {__name__} import work; work()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -316,7 +316,7 @@ def _skip_scalar(text: np.ndarray, at: int, c: int) -> int:
 
 
 @called
-def skip_value(text: np.ndarray, at: int, stack: np.ndarray) -> int:
+def skip_value(text: np.ndarray, at: int, stack: np.ndarray) -> int:  # noqa: C901  one loop
     """Go over any value, checking that it is valid JSON.
 
     Parameters

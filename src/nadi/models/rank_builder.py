@@ -59,7 +59,7 @@ class Lane:
         name: str,
         *,
         flops: float | None = None,
-        bytes: int | str | None = None,
+        bytes: int | str | None = None,  # noqa: A002
         duration: int | str | None = None,
         after: After = (),
         inputs: Tensors = (),
@@ -104,7 +104,7 @@ class Lane:
         return self._add(name, "COMP", columns, after, (taken, given))
 
     def load(
-        self, name: str, bytes: int | str | None = None, *, after: After = (),
+        self, name: str, bytes: int | str | None = None, *, after: After = (),  # noqa: A002
         inputs: Tensors = (), outputs: Tensors = (), tier: str = "",
     ) -> BuiltNode:  # fmt: skip
         """Load from remote memory; by default as many bytes as ``outputs`` have.
@@ -116,7 +116,7 @@ class Lane:
         return self._add(name, "MEM_LOAD", columns, after, (taken, given))
 
     def store(
-        self, name: str, bytes: int | str | None = None, *, after: After = (),
+        self, name: str, bytes: int | str | None = None, *, after: After = (),  # noqa: A002
         inputs: Tensors = (), outputs: Tensors = (), tier: str = "",
     ) -> BuiltNode:  # fmt: skip
         """Store to remote memory; by default as many bytes as ``inputs`` have.
@@ -128,7 +128,7 @@ class Lane:
         return self._add(name, "MEM_STORE", columns, after, (taken, given))
 
     def send(
-        self, to: int, bytes: int | str | None = None, *, tag: int | None = None,
+        self, to: int, bytes: int | str | None = None, *, tag: int | None = None,  # noqa: A002
         name: str = "send", after: After = (), inputs: Tensors = (),
     ) -> BuiltNode:  # fmt: skip
         """Send bytes to a rank, by default those of ``inputs``; it does not wait for the receive.
@@ -148,7 +148,7 @@ class Lane:
         return self._add(name, "COMM_SEND", columns, after, (taken, given))
 
     def recv(
-        self, source: int, bytes: int | str | None = None, *, tag: int | None = None,
+        self, source: int, bytes: int | str | None = None, *, tag: int | None = None,  # noqa: A002
         name: str = "recv", after: After = (), outputs: Tensors = (),
     ) -> BuiltNode:  # fmt: skip
         """Receive bytes from a rank, by default those of ``outputs``; matched as for ``send``."""
@@ -160,8 +160,8 @@ class Lane:
 
     def collective(
         self,
-        type: str,
-        bytes: int | str | None = None,
+        type: str,  # noqa: A002
+        bytes: int | str | None = None,  # noqa: A002
         *,
         group: Group | str | None = None,
         root: int | None = None,
@@ -335,7 +335,7 @@ class RankBuilder(Lane):
         shape: int | Sequence[int] = (),
         dtype: str = "float32",
         *,
-        bytes: int | str | None = None,
+        bytes: int | str | None = None,  # noqa: A002
         device: str = "cuda:0",
     ) -> Tensor:
         """Make a tensor, which nodes of this rank can take as input and give as output.

@@ -84,7 +84,7 @@ class BuiltNode:
         """Its name."""
         return self.program.operations[self.row].name
 
-    def attribute(self, name: str, value: Any, type: str = "", comment: str = "") -> BuiltNode:
+    def attribute(self, name: str, value: Any, type: str = "", comment: str = "") -> BuiltNode:  # noqa: A002
         """Give the node a value that Chakra's nodes may have besides their fields.
 
         Parameters

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nadi.estimates.execution import moved_tensors
-from nadi.estimates.network_estimate import NetworkEstimate
+from nadi.estimates.network_steps import NetworkEstimate
 from nadi.estimates.search_layouts import SearchSpace
 from nadi.estimates.search_results import RankedExecution, SearchResult
 from nadi.estimates.single.estimate_words import PART_NAMES, TENSOR_NAMES

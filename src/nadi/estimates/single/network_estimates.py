@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nadi.estimates.network_estimate import NetworkEstimate, estimate_network
+from nadi.estimates.network_steps import NetworkEstimate, estimate_network
 from nadi.models.networks.generated_networks import planned_network
 from nadi.models.networks.network_description import NeuralNetwork
 from nadi.systems.library import load_system

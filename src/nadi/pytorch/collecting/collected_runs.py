@@ -183,7 +183,7 @@ def _run(
     }  # fmt: skip
     before = signal.getsignal(signal.SIGINT)
     try:
-        with subprocess.Popen(command, env=environment) as process:
+        with subprocess.Popen(command, env=environment) as process:  # noqa: S603
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             for file in earlier:
                 file.unlink(missing_ok=True)

@@ -120,7 +120,7 @@ def record(
     Yields
     ------
     Recording
-        Call its ``step()`` at the end of each step.
+        Its ``step()`` ends a step.
 
     Raises
     ------
@@ -137,14 +137,10 @@ def record(
     for file in (recording.host, recording.device):
         if file.exists() and not overwrite:
             raise UsageError(str(file), "exists", ["pass ", Parameter("overwrite", True)])
-    unfinished = _unfinished(Path(folder))
     options = {"steps": steps, "sync": True, "shapes": shapes, "stacks": stacks, "memory": memory}
-    recorder = StepRecorder(torch, str(unfinished), options)
-    recording._warmup, recording._num_wanted, recording._recorder = (
-        warmup,
-        warmup + 2 * steps,
-        recorder,
-    )
+    recorder = StepRecorder(torch, str(unfinished := _unfinished(Path(folder))), options)
+    recording._warmup, recording._num_wanted = warmup, warmup + 2 * steps
+    recording._recorder = recorder
     recording._start_in_time()
     try:
         yield recording

@@ -156,7 +156,7 @@ class _Runner:
         progress("importing torch")
         self._errors = (folder / "worker.log").open("w+b")
         try:
-            self._worker = subprocess.Popen(
+            self._worker = subprocess.Popen(  # noqa: S603  the user's own program
                 [python, "-m", "nadi.pytorch.fake.fake_worker"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
             )  # fmt: skip

@@ -75,9 +75,9 @@ class ETFeederNode:
 
     def __init__(
         self,
-        id: int,
+        id: int,  # noqa: A002 - what Chakra calls it
         name: str = "",
-        type: NodeType | int = NodeType.COMP,
+        type: NodeType | int = NodeType.COMP,  # noqa: A002
         runtime: int = 0,
         *,
         data_deps: Iterable[int] = (),

@@ -114,7 +114,7 @@ def astra_sim_system(
     system: dict[str, Any],
     remote_memory: dict[str, Any] | None = None,
     comm_group: dict[str, Any] | None = None,
-    options: AstraSimOptions = AstraSimOptions(),
+    options: AstraSimOptions = AstraSimOptions(),  # noqa: B008  it cannot be changed
     *,
     name: str = "",
 ) -> System:

@@ -23,7 +23,7 @@ def load_astra_sim_system(
     system: Path | str,
     remote_memory: Path | str | None = None,
     comm_group: Path | str | None = None,
-    options: AstraSimOptions = AstraSimOptions(),
+    options: AstraSimOptions = AstraSimOptions(),  # noqa: B008  it cannot be changed
 ) -> System:
     """Read a system from the configuration files that are passed to ASTRA-sim.
 
