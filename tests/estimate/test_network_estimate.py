@@ -9,8 +9,8 @@ from hypothesis import given, reject, settings, strategies as st
 
 import nadi
 from nadi.cli import main
-from nadi.models import network_job
 from nadi.estimates import network_estimate
+from nadi.models import network_job
 from nadi.systems import shipped_systems
 from tests.amounts import examples
 
