@@ -17,7 +17,7 @@ from _measure import peak_memory_mb
 from hta_critical_path import write_copies
 
 import nadi
-from nadi.analyze import ANALYSES, events_of
+from nadi.analyses import ANALYSES, events_of
 
 
 def main() -> None:

@@ -25,8 +25,9 @@ from _measure import peak_memory_mb
 
 import nadi
 from nadi.errors import NadiError, UsageError
-from nadi.load import shipped_language_models, shipped_systems
-from nadi.pipeline.generated_jobs import checked_plan
+from nadi.models import shipped_language_models
+from nadi.models.llm.generated_jobs import checked_plan
+from nadi.systems import shipped_systems
 
 LIMIT = 6 << 30  # bytes that a drawn job may ask for
 SECONDS, REFUSED_SECONDS, MEGABYTES = 15.0, 2.0, 2000.0
@@ -73,7 +74,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         made = nadi.llm_job(job["model"], **job["plan"])
         found["ranks"] = len(made.traces)
         done = nadi.simulate(made, system)
-        nadi.simulator.results_of(done)
+        nadi.simulation.results_of(done)
         found |= {"stand": done.program.num_ranks, "nodes": done.program.num_nodes,
                   "step": done.makespan}  # fmt: skip
     except NadiError as error:

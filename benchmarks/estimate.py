@@ -16,15 +16,16 @@ from typing import Any
 import msgspec
 from _measure import best_of, measure, nadi, peak_memory_mb
 
-from nadi.estimate import (
+from nadi.estimates import (
     CALCULON,
     DEFAULT,
     MachineDescription,
     ModelDescription,
     evaluate,
+    read_machine,
+    read_model,
     search_space,
 )
-from nadi.load import read_machine, read_model
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "estimate"
 LARGE = {"hidden": 20480, "feedforward": 81920, "seq_size": 2048, "attn_heads": 128,

@@ -51,7 +51,7 @@ def without_other_ranks(graph: nadi.EventGraph) -> nadi.EventGraph:
     return replace(graph, in_src=np.where(from_hub, 2 * graph.edge_op, graph.in_src))
 
 
-def show(name: str, found: nadi.analyze.Explained, largest: int = 5) -> None:
+def show(name: str, found: nadi.graph.Explained, largest: int = 5) -> None:
     """Print one line, and the largest delays."""
     part = 100 * found.num_late / max(found.num_device_operations, 1)
     error = found.explained_ns - found.measured_ns
@@ -67,15 +67,15 @@ def main() -> None:
     given = [Path(argument) for argument in sys.argv[1:]]
     print("measured, and explained less measured time:")
     for path in given or [*SINGLE, *JOINT]:
-        show(name_of(path), nadi.analyze.explain_time(nadi.build_graph(nadi.load_job(path))))
+        show(name_of(path), nadi.graph.explain_time(nadi.build_graph(nadi.load_job(path))))
     if given:
         return
     print("\nwithout the edges of a kind:")
     alone = nadi.build_graph(nadi.load_job(JOINT[0] / "device_3.json.gz"))
-    error = 100 * nadi.analyze.explain_time(without(alone, nadi.graph.EdgeKind.SYNC)).error
+    error = 100 * nadi.graph.explain_time(without(alone, nadi.graph.EdgeKind.SYNC)).error
     print(f"gpu_dlrm8 rank 3, alone, without waits for its device: {error:+.1f} %")
     job = nadi.build_graph(nadi.load_job(JOINT[0]))
-    found = nadi.analyze.explain_time(without_other_ranks(job)).ranks
+    found = nadi.graph.explain_time(without_other_ranks(job)).ranks
     _, measured, explained = found.row(by_predicate=pl.col("rank") == 1)
     error = 100 * (explained - measured) / measured
     print(f"gpu_dlrm8 rank 1, of eight, without waits for other ranks: {error:+.1f} %")
@@ -87,7 +87,7 @@ def main() -> None:
             nadi.graph.estimate_overheads(trace, (0, end))
             for trace, end in zip(job.traces, middle, strict=True)
         ]
-        show(name_of(path), nadi.analyze.explain_time(nadi.build_graph(job, typical),
+        show(name_of(path), nadi.graph.explain_time(nadi.build_graph(job, typical),
                                               since=max(middle) - job.origin), 0)  # fmt: skip
     print("\nsampled recordings:")
     for paths in SAMPLED:

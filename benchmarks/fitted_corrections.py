@@ -23,9 +23,9 @@ from _measure import SHARED
 from published_collectives import A3_MEGA, FILES, QUOTED, quoted_table, table_of
 
 import nadi
-from nadi.formats.nccl_tests import MeasuredCollective
-from nadi.simulator.machine.system import System
-from nadi.simulator.nccl.nccl_estimates import nccl_estimates
+from nadi.systems.nccl.measured import MeasuredCollective
+from nadi.systems.nccl.nccl_estimates import nccl_estimates
+from nadi.systems.system import System
 
 SMALL, LARGE = (1, 1 << 20), (1 << 20, 1 << 62)
 VIDUR = "collectives_vidur_profiling.json.gz"

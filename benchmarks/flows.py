@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 import nadi
-from nadi.simulator.engine_driver import run_tables
-from nadi.simulator.flows.flow_state import COUNT, Reach
-from nadi.simulator.flows.flow_times import Transfers, run_flows
-from nadi.simulator.flows.network_graph import NetworkGraph, network_graph
-from nadi.simulator.lowering.task_tables import tables_of
-from nadi.simulator.machine.system_file import system_from
-from nadi.simulator.work.program import program_of
+from nadi.simulation.engine_driver import run_tables
+from nadi.simulation.flows.flow_state import COUNT, Reach
+from nadi.simulation.flows.flow_times import Transfers, run_flows
+from nadi.simulation.flows.network_graph import NetworkGraph, network_graph
+from nadi.simulation.lowering.task_tables import tables_of
+from nadi.simulation.work.program import program_of
+from nadi.systems.system_file import system_from
 
 _NODE = 8
 _DIMENSIONS = [
@@ -124,7 +124,7 @@ def generated_job() -> None:
     """Simulate a generated GPT of 64 ranks, whose collectives and messages share links."""
     system = nadi.load_system("dgx-h100", 64)
     job = nadi.llm_job("gpt3-1.3b", tp=4, pp=4, dp=4, global_batch=16)
-    priced, _ = nadi.pricing.price_job(job, system)
+    priced, _ = nadi.systems.price_job(job, system)
     traces = [priced.own_trace(rank) for rank in range(64)]
     program = program_of(traces)
     run_tables(tables_of(program, system))  # compiles

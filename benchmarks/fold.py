@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import nadi
-from nadi.load import read_folded, write_folded
+from nadi.recordings import read_folded, write_folded
 
 CASES = {
     "1024": {"tp": 8, "pp": 16, "dp": 8, "global_batch": 1536},

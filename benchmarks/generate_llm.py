@@ -15,7 +15,7 @@ import sys
 import time
 
 import nadi
-from nadi.simulator import results_of, simulated_path
+from nadi.simulation import results_of, simulated_path
 
 CASES = {
     "4096": {"tp": 8, "pp": 16, "dp": 32, "global_batch": 32 * 16},

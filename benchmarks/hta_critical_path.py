@@ -59,12 +59,12 @@ def main() -> None:
         begin = time.perf_counter()
         trace = nadi.read(target)
         reading = time.perf_counter() - begin
-    path = nadi.analyze.hta_critical_path(trace)
+    path = nadi.analyses.hta_critical_path(trace)
     print(f"{trace.nodes.height:,} events, read in {reading:.2f} s")
     print(f"whole trace: {path.nodes.height:,} nodes, {path.edges.height:,} edges in "
-          f"{best_of(lambda: nadi.analyze.hta_critical_path(trace)):.2f} s")  # fmt: skip
+          f"{best_of(lambda: nadi.analyses.hta_critical_path(trace)):.2f} s")  # fmt: skip
     step = best_of(
-        lambda: nadi.analyze.hta_critical_path(trace, annotation="ProfilerStep", instance=1)
+        lambda: nadi.analyses.hta_critical_path(trace, annotation="ProfilerStep", instance=1)
     )
     print(f"one step of it: {step:.2f} s")
     print(f"breakdown and summary: {best_of(lambda: path.summary()):.2f} s")

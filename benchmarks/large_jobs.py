@@ -19,9 +19,9 @@ import polars as pl
 from _measure import peak_memory_mb
 
 import nadi
-from nadi.model.provenance import Provenance
-from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.simulator.machine.system import Dimension, Network
+from nadi.systems.system import Dimension, Network
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 
 _NODE, _KINDS = 8, 64
 _TYPES = ("all_gather", "reduce_scatter", "all_reduce")
@@ -62,7 +62,7 @@ def run(how: str, num_ranks: int, num_nodes: int) -> None:
         traces = [kinds[rank * 7919 % len(kinds)] for rank in range(ranks)]
         before = peak_memory_mb()
         begin = time.process_time()
-        done = nadi.simulate(traces, nadi.simulator.System(Network(dimensions)))
+        done = nadi.simulate(traces, nadi.systems.System(Network(dimensions)))
         seconds = time.process_time() - begin
         if ranks == num_ranks:
             print(

@@ -14,7 +14,7 @@ from pathlib import Path
 from _measure import best_of, peak_memory_mb
 
 import nadi
-from nadi.simulator import LogGP, loggp_times, messages_of_job
+from nadi.simulation import LogGP, loggp_times, messages_of_job
 
 MACHINE = LogGP(latency=2500, overhead=1500, gap=1000, gap_per_byte=20)
 
@@ -25,8 +25,8 @@ def report(name: str, job: nadi.Job, folder: Path) -> None:
     seconds = {
         "taken apart": best_of(lambda: messages_of_job(job), 2),
         "simulated": best_of(lambda: loggp_times(program, MACHINE), 3),
-        "written": best_of(lambda: nadi.load.write_goal(program, file, overwrite=True), 1),
-        "read": best_of(lambda: nadi.load.read_goal(file), 1),
+        "written": best_of(lambda: nadi.files.write_goal(program, file, overwrite=True), 1),
+        "read": best_of(lambda: nadi.files.read_goal(file), 1),
     }
     size = program.num_operations
     print(f"{name}: {size:,} operations, {file.stat().st_size / 1e6:.0f} MB as GOAL")

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from _measure import SHARED
 
-from nadi.model.attributes import AttributeBuilder, Attributes
-from nadi.model.operands import operand_tables
+from nadi.trace.attributes import AttributeBuilder, Attributes
+from nadi.trace.operands import operand_tables
 
 
 def attributes_of(file: Path) -> Attributes:

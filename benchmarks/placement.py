@@ -20,9 +20,9 @@ import msgspec
 from _measure import SHARED, peak_memory_mb
 
 import nadi
-from nadi.pipeline import PlainStep, TierGrid, plain_step, sweep_tiers, with_room
-from nadi.placement import ByRoom
-from nadi.simulator import System, live_memory, second_tier
+from nadi.memory import ByRoom, PlainStep, TierGrid, plain_step, sweep_tiers, with_room
+from nadi.simulation import live_memory
+from nadi.systems import System, second_tier
 
 GIB = 1 << 30
 PLAN = {"tp": 8, "pp": 4, "dp": 2, "sequence": 4096, "global_batch": 32}

@@ -19,12 +19,12 @@ import msgspec
 from _measure import SHARED, peak_memory_mb
 
 import nadi
-from nadi.load import read_job
-from nadi.pipeline.placed_steps import PlainStep, plain_step
-from nadi.placement import BySolver
-from nadi.placement.placement_case import case_of_tensors, most_bytes
-from nadi.placement.placement_choice import ByRoom, rooms_of
-from nadi.simulator import second_tier
+from nadi.memory import BySolver
+from nadi.memory.placement.placed_steps import PlainStep, plain_step
+from nadi.memory.placement_case import case_of_tensors, most_bytes
+from nadi.memory.placement_choice import ByRoom, rooms_of
+from nadi.recordings import read_job
+from nadi.systems import second_tier
 
 PLAN = {"tp": 8, "pp": 8, "global_batch": 16, "micro_batch": 1, "sequence": 4096}
 BUFFERS = 16 / 15  # of the first tier, that are not left for tensors

@@ -33,7 +33,7 @@ import polars as pl
 from _measure import SHARED
 
 import nadi
-from nadi.formats.nccl_tests import MeasuredCollective
+from nadi.systems.nccl.measured import MeasuredCollective
 
 FILES = ("collectives_nccl_rccl_tests.json.gz", "collectives_other.json.gz")
 OWN = Path(__file__).parent / "systems"
@@ -225,7 +225,7 @@ def compare_measured(path: Path) -> None:
         machine, items = nadi.load_system(system, ranks), rows["message_size"].to_list()
         sizes = [max(size * _ITEMSIZE[str(dtype)], ranks) for size in items]
         for row, time in zip(
-            nadi.pipeline.estimate_collectives(machine, _TYPES[op], sizes), rows["latency"],
+            nadi.simulation.estimate_collectives(machine, _TYPES[op], sizes), rows["latency"],
             strict=True,
         ):  # fmt: skip
             error = row.size, abs(row.time_ns / (time * 1e6) - 1) * 100
@@ -246,13 +246,13 @@ def compare(
     tables = {"": system}
     if source.beside in records or source.beside in quoted:
         other = quoted.get(source.beside) or table_of(records[source.beside], source.ranks)
-        tables["measured"] = nadi.pipeline.with_tables(system, (other,))
+        tables["measured"] = nadi.simulation.with_tables(system, (other,))
     same_host = source.beside in quoted or COMPARED.get(source.beside, source).host != Host()
     mark = " (fitted to it)" if source.fitted else ""
     print(f"{name}: {Path(source.system).stem}, {source.ranks} ranks{mark}")
     found: dict[str, Sequence[float]] = {}
     for kind, machine in tables.items():
-        rows = nadi.pipeline.estimate_collectives(machine, table.collective, table.sizes)
+        rows = nadi.simulation.estimate_collectives(machine, table.collective, table.sizes)
         host = source.host._replace(before=0.0) if kind and same_host else source.host
         alone = [row.time_ns for row in rows]
         found[kind or "Nadi"] = host.added(alone, source.ranks)

@@ -22,8 +22,8 @@ from statistics import mean, median
 import msgspec
 
 import nadi
-from nadi.load import shipped_text
-from nadi.pipeline import llm_statistics
+from nadi.models import llm_statistics
+from nadi.systems import shipped_text
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "verification"))
 

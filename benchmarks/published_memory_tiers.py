@@ -23,13 +23,20 @@ import msgspec
 import numpy as np
 from _measure import SHARED
 
-from nadi.estimate import estimate
-from nadi.load import load_language_model, load_offload_machine, load_system
-from nadi.pipeline import describe_step
-from nadi.placement import inference_of_model, place_block
-from nadi.pricing import Operations, dtype_code, op_class_code, price
-from nadi.simulator import LoadedLatency, MemoryTier, System, loaded_latency_ns, rate_alone
-from nadi.simulator.machine.loaded_latency import peak_rate
+from nadi.estimates import describe_step, estimate
+from nadi.memory import inference_of_model, load_offload_machine, place_block
+from nadi.models import load_language_model
+from nadi.systems import (
+    LoadedLatency,
+    MemoryTier,
+    System,
+    load_system,
+    loaded_latency_ns,
+    price,
+    rate_alone,
+)
+from nadi.systems.loaded_latency import peak_rate
+from nadi.trace import Operations, dtype_code, op_class_code
 
 FILE = "published/memory_tiers_cxl_offload.json.gz"
 SYSTEMS = Path(__file__).parent / "systems"

@@ -59,10 +59,10 @@ def recorded_ms() -> dict[str, float]:
 
 def priced_ms() -> dict[str, float]:
     """Give the milliseconds of a generated step by class."""
-    device = nadi.load.load_device("a100")
+    device = nadi.systems.load_device("a100")
     device = msgspec.structs.replace(device, peak={**device.peak, "float32": TF32})
-    job = nadi.pipeline.network_job("resnet50", batch=32, dtype="float32")
-    trace, _ = nadi.pricing.price_trace(job.traces[0], device)
+    job = nadi.models.network_job("resnet50", batch=32, dtype="float32")
+    trace, _ = nadi.systems.price_trace(job.traces[0], device)
     attributes = trace.attributes
     rows = attributes.rows_named("op_class")
     time = trace.nodes["duration"].to_list()

@@ -28,10 +28,10 @@ import polars as pl
 from _measure import SHARED, measure, nadi, peak_memory_mb
 
 import nadi as library
-from nadi.model.attributes import AttributeBuilder
-from nadi.simulator.engine_driver import run_tables
-from nadi.simulator.lowering.task_tables import tables_of
-from nadi.simulator.work.program import program_of
+from nadi.simulation.engine_driver import run_tables
+from nadi.simulation.lowering.task_tables import tables_of
+from nadi.simulation.work.program import program_of
+from nadi.trace.attributes import AttributeBuilder
 
 GOLDEN = SHARED / "golden" / "astra"
 _CUBE = ["Ring", "FullyConnected", "Switch"]

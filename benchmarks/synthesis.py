@@ -29,10 +29,10 @@ def main() -> None:
         model = str(Path(folder) / "model.nadimodel")
         words = ("learn", str(recording), "-o", model, "--overwrite", "--model", kind)
         print(f"{recording.name}: {kind} learned in {measure(command(*words))}")
-        found = nadi.load.read_trace_model(model)
+        found = nadi.sharing.read_trace_model(model)
         size = Path(model).stat().st_size
-        job = nadi.pipeline.synthesize(found, steps=STEPS, seed=1)
-        seconds = best_of(lambda: nadi.pipeline.synthesize(found, steps=STEPS, seed=1))
+        job = nadi.sharing.synthesize(found, steps=STEPS, seed=1)
+        seconds = best_of(lambda: nadi.sharing.synthesize(found, steps=STEPS, seed=1))
         print(
             f"{job.num_nodes:,} operations in {seconds:.2f} s, {job.num_nodes / seconds:,.0f} a "
             f"second; the model is {size:,} bytes"

@@ -14,7 +14,7 @@ from pathlib import Path
 from _measure import SHARED, best_of, measure
 
 import nadi
-from nadi.model.schema import TENSOR_DEPS
+from nadi.trace.schema import TENSOR_DEPS
 
 TRACES = SHARED / "traces"
 PAIRS = [
@@ -35,9 +35,9 @@ nadi.write(trace, target)
 
 def report(name: str, host: nadi.Trace, linked: nadi.Trace | None) -> None:
     """Print a line on one trace; threads are known of pairs only."""
-    deps = nadi.link.tensor_deps(linked or host)
+    deps = nadi.recordings.tensor_deps(linked or host)
     counts = [int((deps["kind"] == kind).sum()) for kind in TENSOR_DEPS]
-    seconds = best_of(lambda: nadi.link.tensor_deps(host))
+    seconds = best_of(lambda: nadi.recordings.tensor_deps(host))
     across = "-"
     if linked is not None:
         thread = linked.column("thread")

@@ -16,9 +16,9 @@ _COMPUTE, _COMMUNICATION = 7, 20  # streams
 
 
 def job_of(num_ranks: int, layers: int) -> nadi.Job:
-    with nadi.generate.JobBuilder(num_ranks) as builder:
+    with nadi.models.JobBuilder(num_ranks) as builder:
         for rank in builder.ranks:
-            done: list[nadi.generate.BuiltNode] = []
+            done: list[nadi.models.BuiltNode] = []
             for k in range(layers):
                 load = rank.unordered.load("weights", 20_000_000, tier="cxl", after=done[-2:-1])
                 work = 300_000 + k % 7 * 10_000  # ns
@@ -38,7 +38,7 @@ def main() -> None:
         done = nadi.simulate(job, system)
         seconds = best_of(lambda job=job, system=system: nadi.simulate(job, system), 3)  # type: ignore[misc]
         begin = time.perf_counter()
-        nadi.simulator.results_of(done)
+        nadi.simulation.results_of(done)
         accounts = time.perf_counter() - begin
         print(
             f"{num_ranks} ranks, {done.num_nodes} nodes: {seconds:.2f} s, "

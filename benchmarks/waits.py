@@ -16,9 +16,9 @@ import numpy as np
 from event_graph import RECORDING, repeated
 
 import nadi
-from nadi.formats.switches.switch_events import SwitchEvents
+from nadi.bottlenecks import find_waits, switch_timelines, wait_graph
+from nadi.files.switch_events import SwitchEvents
 from nadi.graph.windows import choose_window, find_steps
-from nadi.waiting import find_waits, switch_timelines, wait_graph
 
 
 def random_switches(count: int) -> SwitchEvents:
@@ -37,7 +37,7 @@ def main() -> None:
     millions = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
     job = nadi.load_job(RECORDING)
     trace = repeated(job.traces[0], max(1, round(millions * 1e6 / job.traces[0].nodes.height)))
-    graph = nadi.build_graph(nadi.link.link_job([trace]))
+    graph = nadi.build_graph(nadi.recordings.link_job([trace]))
     window = choose_window(graph, find_steps(graph))
     find_waits(nadi.build_graph(job), choose_window(nadi.build_graph(job), []))  # compile
     began = time.process_time()

@@ -12,23 +12,23 @@ import networkx as nx
 
 import nadi
 from nadi.cli.command_page import command_reference
-from nadi.model.schema import data_model_page
+from nadi.trace.schema import data_model_page
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
 from docs.notebooks import executed  # noqa: E402  found by the path
-from tests.test_import_direction import LAYERS, import_graph, layer_of  # noqa: E402  as well
+from tests.test_house import FLOORS, floor_of, import_graph  # noqa: E402  as well
 
-BASE = "errors, version, units, progress"  # one box: they import nothing but each other
+BASE = "errors, version, units, progress, old_names"  # one box: they import nothing but each other
 NOTEBOOK = "../examples/look_at_a_run.ipynb"
 OPENING = """\
 # Python API
 
 <!-- Written by `make docs` from the package's declarations: edit them instead. -->
 
-`import nadi` gives the main verbs and values, and the packages that have everything else, each
-about one subject. What stands in `nadi` itself is also a name of the package of its subject.
+`import nadi` gives the main verbs and values, and the rooms that have everything else, each
+about one subject. What stands in `nadi` itself is also a name of the room of its subject.
 Everything is loaded when it is first used. Names that are not listed here may change at any time.
 `help(nadi.what_if)` shows parameters, results and errors.
 """
@@ -97,14 +97,14 @@ def as_markdown(text: str) -> str:
 
 def picture_of_layers() -> str:
     """Draw who imports whom, without the arrows that follow from others, as a Mermaid diagram."""
-    box = {layer: BASE if layer in BASE.split(", ") else layer for layer in LAYERS}
+    box = {floor: BASE if floor in BASE.split(", ") else floor for floor in FLOORS}
     pairs = {
-        (box[layer_of(module)], box[layer_of(imported)])
+        (box[floor_of(module)], box[floor_of(imported)])
         for module, imported in import_graph().edges
-        if layer_of(module) and layer_of(imported)
+        if floor_of(module) and floor_of(imported)
     }
     drawn = nx.transitive_reduction(nx.DiGraph(pair for pair in pairs if pair[0] != pair[1]))
-    order = [*dict.fromkeys(box[layer] for layer in reversed(LAYERS))]
+    order = [*dict.fromkeys(box[floor] for floor in reversed(FLOORS))]
     number = {name: f"n{k}" for k, name in enumerate(order)}
     lines = [f'    {number[name]}["{name}"]' for name in order]
     lines += [

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import nadi
-from nadi.simulator.machine.system import Collectives, Dimension, Network
+from nadi.systems.system import Collectives, Dimension, Network
 
 RANKS, BYTES = 4, 1 << 20
 
@@ -62,7 +62,7 @@ def main(traces: Path, results: Path) -> None:
         ("ring", Collectives(all_reduce=("ring",))),
         ("star", Collectives(custom={"all_reduce": str(results / "star")})),
     ):
-        system = nadi.simulator.System(network, collectives=collectives)
+        system = nadi.systems.System(network, collectives=collectives)
         done = nadi.simulate([trace] * RANKS, system)
         print(f"{name}: {done.makespan / 1e3:.1f} us")
 

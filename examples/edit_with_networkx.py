@@ -21,7 +21,7 @@ def main(traces: Path, results: Path) -> None:
     print(f"{len(arrivals)} edges removed: {before / 1e6:.1f} ms -> {after / 1e6:.1f} ms")
     path = nadi.critical_path(replay, run.window)
     print({kind: f"{ns / 1e6:.1f} ms" for kind, ns in path.by_kind().items()})
-    nadi.report.write_timeline(results / "no_waiting.pftrace", replay, path)
+    nadi.graph.write_timeline(results / "no_waiting.pftrace", replay, path)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def time_alone(trace: Path) -> int:
 
 def main(traces: Path, results: Path) -> None:
     """Write a recording as traces for simulators, and run each rank alone."""
-    files = nadi.workload.write_for_astra_sim(nadi.load_job(traces), results / "simulation")
+    files = nadi.simulation.write_for_astra_sim(nadi.load_job(traces), results / "simulation")
     for rank, trace in enumerate(files.traces):
         print(f"rank {rank} takes {time_alone(trace) / 1e3:.1f} ms")
 

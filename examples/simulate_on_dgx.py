@@ -14,13 +14,13 @@ def main(traces: Path, results: Path) -> None:
     """Print where the time of each rank goes, and how fast collectives are."""
     job = nadi.load_job(traces)
     done = nadi.simulate(job, nadi.load_system("dgx-h100", len(job.ranks)))
-    found = nadi.simulator.results_of(done)
+    found = nadi.simulation.results_of(done)
     print(f"makespan: {done.makespan / 1e6:.1f} ms")
     print(found.rank_times.select("rank", "finish", "computing", "hosting", "awaiting_members"))
     print(found.collective_types.select("type", "count", "bytes", "time", "bus_bandwidth"))
-    path = nadi.simulator.simulated_path(done)
+    path = nadi.simulation.simulated_path(done)
     print({kind: f"{ns / 1e6:.1f} ms" for kind, ns in path.by_kind().items()})
-    nadi.report.write_simulation(done, results / "done.nadi")  # nadi info prints it again
+    nadi.simulation.write_simulation(done, results / "done.nadi")  # nadi info prints it again
 
 
 if __name__ == "__main__":

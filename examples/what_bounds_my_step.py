@@ -29,7 +29,7 @@ def main(traces: Path, results: Path) -> None:
             f"rank {straggler['rank']} causes most wait time: {straggler['caused'] / 1e6:.1f} ms, "
             f"last in {straggler['times_last']} collectives"
         )
-    for file in nadi.report.write_results(run, results):
+    for file in nadi.bottlenecks.write_results(run, results):
         print("wrote", file.name)
 
 

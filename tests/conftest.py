@@ -16,9 +16,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: polars would start a t
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 import nadi
-from nadi.cli import progress_lines
 from nadi.kernels import compile_ahead
-from nadi.load import recordings
+from nadi.recordings import job_of_files as recordings
+from nadi.results.terminal import progress_lines
 from tests.amounts import examples
 from tests.report.headless_browser import NO_BROWSER
 
@@ -78,7 +78,7 @@ def demo_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def demo_run(demo_folder: Path) -> nadi.pipeline.Run:
+def demo_run(demo_folder: Path) -> nadi.bottlenecks.Run:
     return nadi.run(demo_folder)
 
 
@@ -91,7 +91,8 @@ def demo_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     They are of what is done with it; others read it each time.
     """
-    from nadi.pipeline import extracted_jobs, recorded_parts
+    from nadi.analyses import recorded_parts
+    from nadi.sharing.parts import extract as extracted_jobs
 
     read = recordings.load_recordings
 

@@ -23,7 +23,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import nadi
-from nadi.cli import main, progress_lines
+from nadi.cli import main
+from nadi.results.terminal import progress_lines
 
 __all__ = ["FOLDER", "NOT_KEPT", "lines", "outputs"]
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "nadi"
-PACKAGES = ("analyze", "whatif", "link")
+PACKAGES = ("analyses", "whatif", "recordings")
 MODULES = ("graph/overheads.py",)
 OTHER_SIGN = {
     "<=": "<", ">=": ">", "==": "!=", "!=": "==", "<": "<=", ">": ">=", "+": "-", "-": "+",

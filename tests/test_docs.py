@@ -102,10 +102,10 @@ def test_files_that_pages_name_exist() -> None:
 
 
 def test_the_design_page_names_modules_of_the_simulator() -> None:
-    section = (DOCS / "design.md").read_text().split("## Inside the simulator")[1]
+    section = (DOCS / "design.md").read_text().split("## Inside the simulation")[1]
     named = set(re.findall(r"`(\w+)`", section.split("\n## ")[0]))
     assert len(named) > 40
-    assert named <= {path.stem for path in (SOURCE / "simulator").rglob("*.py")}
+    assert named <= {path.stem for path in SOURCE.rglob("*.py")}
 
 
 def test_the_way_of_a_duration_names_files_and_functions() -> None:

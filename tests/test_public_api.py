@@ -6,6 +6,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -56,7 +57,7 @@ def test_no_function_is_named_like_a_module_beside_it() -> None:
             assert beside & set(module.__all__) <= {"schema"}, package
 
 
-@pytest.mark.parametrize("package", ["", *(p for p in PACKAGES if p != "errors")])
+@pytest.mark.parametrize("package", [p for p in PACKAGES if p not in ("errors", "whatif")])
 def test_a_package_that_exports_is_its_docstring_and_its_declaration(package: str) -> None:
     folder = Path(nadi.__file__).parent / package
     tree = ast.parse((folder / "__init__.py").read_text())
@@ -71,6 +72,20 @@ def test_a_package_that_exports_is_its_docstring_and_its_declaration(package: st
         assert all(alias.asname == alias.name for alias in line.names)
 
 
+def test_names_of_the_old_packages_are_found_with_a_warning() -> None:
+    with pytest.warns(
+        DeprecationWarning, match=r"nadi\.pipeline\.run has moved to nadi\.bottlenecks"
+    ):
+        assert import_module("nadi.pipeline").run is nadi.run
+    with pytest.warns(DeprecationWarning, match=r"nadi\.simulation\.OnSystem"):
+        assert nadi.whatif.OnSystem is nadi.simulation.OnSystem
+    assert nadi.load.__name__ == "nadi.load"
+    with pytest.raises(AttributeError, match=r"nadi\.load"):
+        nadi.load.nothing  # noqa: B018
+    with pytest.raises(ModuleNotFoundError):
+        import_module("nadi.nothing")
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nothing"):
         nadi.nothing  # noqa: B018
@@ -78,9 +93,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_a_module_loaded_before_hides_no_function() -> None:
     code = (
-        "import nadi, nadi.pipeline.recorded_jobs, nadi.report.run_report\n"
+        "import nadi, nadi.bottlenecks.steps.recorded_jobs, nadi.bottlenecks.steps.run_report\n"
         "import nadi.whatif.what_if_results\n"
-        "for place in (nadi, nadi.pipeline, nadi.report, nadi.whatif):\n"
+        "for place in (nadi, nadi.bottlenecks, nadi.results, nadi.whatif):\n"
         "    assert not any(type(getattr(place, n)) is type(nadi)\n"
         "                   for n in place.__all__ if place is not nadi), place\n"
         "assert callable(nadi.run) and callable(nadi.simulate)"
@@ -91,10 +106,11 @@ def test_a_module_loaded_before_hides_no_function() -> None:
 def test_importing_loads_nothing_that_is_not_asked_for() -> None:
     code = (
         "import sys, nadi\n"
-        "assert [n for n in sys.modules if n.startswith('nadi')] == ['nadi']\n"
+        "assert [n for n in sys.modules if n.startswith('nadi')] == ['nadi.old_names', 'nadi']\n"
         "assert not {'numba', 'numpy', 'polars', 'msgspec'} & set(sys.modules)\n"
-        "nadi.whatif\n"
-        "assert {n for n in sys.modules if n.startswith('nadi')} == {'nadi', 'nadi.whatif'}\n"
+        "nadi.graph\n"
+        "loaded = {n for n in sys.modules if n.startswith('nadi')}\n"
+        "assert loaded == {'nadi', 'nadi.old_names', 'nadi.graph'}\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

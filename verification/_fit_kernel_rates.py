@@ -16,9 +16,7 @@ import msgspec
 import numpy as np
 from _published_kernels import Row, published_rows
 
-from nadi.model.arrays import Floats
-from nadi.pricing.kernel_curves import attention_ns, gemm_ns, memory_ns, roofline_ns
-from nadi.simulator.machine.device import (
+from nadi.systems.device import (
     AttentionCurve,
     Device,
     GemmCurve,
@@ -26,6 +24,8 @@ from nadi.simulator.machine.device import (
     RooflineCurve,
     parse_device_file,
 )
+from nadi.systems.prices.kernel_curves import attention_ns, gemm_ns, memory_ns, roofline_ns
+from nadi.trace.arrays import Floats
 
 DEVICES = Path(__file__).resolve().parents[1] / "src" / "nadi" / "data" / "devices"
 MARKER = "# Below: written by verification/_fit_kernel_rates.py\n"

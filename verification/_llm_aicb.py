@@ -9,7 +9,7 @@ import polars as pl
 from _llm_goldens import collectives, golden, stage_nodes
 from _report import Checks, Tally
 
-from nadi.generate import LanguageModel
+from nadi.models import LanguageModel
 
 __all__ = ["aicb"]
 

@@ -8,7 +8,7 @@ from _llm_goldens import golden, product_flops, stage_nodes
 from _report import Checks, Tally
 
 import nadi
-from nadi.generate import LanguageModel
+from nadi.models import LanguageModel
 
 __all__ = ["llm_analysis"]
 
@@ -70,7 +70,7 @@ def _compare(record: dict[str, Any], tallies: dict[str, Tally]) -> None:
         "tp": out["tp_size"], "pp": out["pp_size"], "dp": out["dp_size"],
         "zero": _ZERO[out["ds_zero"]], "micro_batch": out["batch_size_per_gpu"],
     }  # fmt: skip
-    found = nadi.pipeline.llm_statistics(
+    found = nadi.models.llm_statistics(
         model, **plan, attention="unfused", recompute=_RECOMPUTE.get(mode, "none")
     )
     row = found.memory.row(0, named=True)

@@ -10,7 +10,7 @@ import polars as pl
 from _report import SHARED
 
 import nadi
-from nadi.generate import LanguageModel
+from nadi.models import LanguageModel
 
 __all__ = ["collectives", "flops_of", "golden", "product_flops", "stage_nodes"]
 

@@ -6,7 +6,7 @@ from _report import Checks, Tally
 from msgspec.structs import replace
 
 import nadi
-from nadi.generate import LanguageModel
+from nadi.models import LanguageModel
 
 __all__ = ["measured_memory", "megatron_formula"]
 
@@ -28,15 +28,15 @@ def megatron_formula(checks: Checks) -> None:
     and attention in three steps. Nadi's are with norms, softmax and loss, without the optimizer,
     which is no part of what the formula counts.
     """
-    for name in nadi.load.shipped_language_models():
+    for name in nadi.models.shipped_language_models():
         if not name.startswith(("megatron-", "gpt3-")):
             continue
-        model = nadi.load.load_language_model(name)
+        model = nadi.models.load_language_model(name)
         errors = []
         for layout in _LAYOUTS:
             if model.heads % layout.get("tp", 1) or model.layers % layout.get("pp", 1):
                 continue
-            found = nadi.pipeline.llm_statistics(
+            found = nadi.models.llm_statistics(
                 model, **layout, recompute="full", attention="unfused"
             )
             step = found.total_flops - int(found.flops["optimizer"].sum()) * (
@@ -74,7 +74,7 @@ def measured_memory(checks: Checks) -> None:
     tally.add(exact=found == _COUNTED, rule=rule if found - left_out == _COUNTED else "")
     checks.add_tally("parameters of the small Mixtral in mbridge", tally)
     for tp, micro_batch, of_model, of_activations in _MEASURED:
-        row = nadi.pipeline.llm_statistics(
+        row = nadi.models.llm_statistics(
             model, tp=tp, dp=8 // tp, expert_tp=tp, micro_batch=micro_batch
         ).memory.row(0, named=True)
         held = (row["weights"] + row["gradients"] + row["optimizer"]) / 2**30
@@ -89,7 +89,7 @@ def measured_memory(checks: Checks) -> None:
 
 
 def _small_mixtral() -> LanguageModel:
-    mixtral = nadi.load.load_language_model("mixtral-8x7b")
+    mixtral = nadi.models.load_language_model("mixtral-8x7b")
     return replace(
         mixtral, name="mixtral-8x2b-small", layers=4, hidden=2048, heads=16, sequence=4096,
         moe=replace(mixtral.moe, expert_ffn=5440), published=None,

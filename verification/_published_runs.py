@@ -14,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nadi.generate import LanguageModel
-from nadi.load import load_language_model, shipped_language_models
+from nadi.models import LanguageModel, load_language_model, shipped_language_models
 
 __all__ = ["ASSUMED", "CALCULON_ROWS", "FILES", "PublishedRun", "calculon_runs", "published_runs"]
 

@@ -77,8 +77,8 @@ def _calls(
 
 
 def _layers() -> list[tuple[str, object]]:
-    network = nadi.load.load_network("resnet50")
-    kinds = nadi.pipeline.network_statistics(network, batch=_BATCH).layers["kind"]
+    network = nadi.models.load_network("resnet50")
+    kinds = nadi.models.network_statistics(network, batch=_BATCH).layers["kind"]
     return list(zip(kinds, network.layers, strict=True))
 
 
@@ -90,7 +90,7 @@ def _compare_forward(checks: Checks, step: int, calls: list[_Call]) -> None:
         held += kind == call.kind and call.shapes[0] == shape
     largest = max(len(layers), len(calls))
     checks.add_many(f"operators of the forward of step {step}, and their input", held, largest)
-    flops = nadi.pipeline.network_statistics("resnet50", batch=_BATCH, dtype="float32").layers
+    flops = nadi.models.network_statistics("resnet50", batch=_BATCH, dtype="float32").layers
     generated = dict(zip(flops["name"], flops["forward_flops"], strict=True))
     held = count = 0
     for (kind, layer), call in zip(layers, calls, strict=False):
@@ -107,7 +107,7 @@ def _compare_forward(checks: Checks, step: int, calls: list[_Call]) -> None:
 
 def _compare_backward(checks: Checks, step: int, calls: list[_Call]) -> None:
     """Compare the gradients: a convolution's are one operator, those of its input and weight."""
-    job = nadi.pipeline.network_job("resnet50", ranks=2, batch=_BATCH, dtype="float32")
+    job = nadi.models.network_job("resnet50", ranks=2, batch=_BATCH, dtype="float32")
     by_name = {layer.name: (kind, layer) for kind, layer in _layers()}
     found: list[tuple[str, list[int]]] = []
     for name in job.traces[0].nodes["name"].cast(pl.String):
@@ -135,7 +135,7 @@ def _compare_collectives(
     is_sent = pl.col("comm_bytes") >= 0
     columns = pl.col("comm_type").cast(pl.String), pl.col("comm_bytes")
     recorded = trace.nodes[begin:end].filter(is_sent).select(columns).rows()
-    job = nadi.pipeline.network_job("resnet50", ranks=2, batch=_BATCH, dtype="float32")
+    job = nadi.models.network_job("resnet50", ranks=2, batch=_BATCH, dtype="float32")
     generated = job.traces[0].nodes.filter(is_sent).select(columns).rows()
     held = sum(a == b for a, b in zip(recorded, generated, strict=False))
     told = ", ".join(f"{kind} {size:,}" for kind, size in generated)

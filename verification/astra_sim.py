@@ -63,16 +63,16 @@ def is_at_hand(case: dict[str, Any], folder: Path) -> bool:
     return all(Path(f"{prefix}.0.et").exists() for prefixes in own for prefix in prefixes)
 
 
-def system_of(case: dict[str, Any], folder: Path) -> nadi.simulator.System:
+def system_of(case: dict[str, Any], folder: Path) -> nadi.systems.System:
     system = case["system"] | own_traces_of(case, folder)
-    return nadi.simulator.astra_sim_system(
+    return nadi.systems.astra_sim_system(
         case["network"], system, case.get("remote_memory"), case.get("comm_group"), options_of(case)
     )
 
 
-def options_of(case: dict[str, Any]) -> nadi.simulator.AstraSimOptions:
+def options_of(case: dict[str, Any]) -> nadi.systems.AstraSimOptions:
     stated = case.get("cli") or {}
-    return nadi.simulator.AstraSimOptions(
+    return nadi.systems.AstraSimOptions(
         congestion=case.get("backend") == "congestion_aware",
         queues=int(stated.get("num-queues-per-dim", 1)),
         rendezvous=stated.get("rendezvous-protocol") == "true",
@@ -196,7 +196,7 @@ def check_file(path: Path, folder: Path, checks: Checks, faults: Faults) -> None
         else:
             got, exposed, said = (
                 done.cycles.tolist(),
-                nadi.simulator.exposed_times(done).tolist(),
+                nadi.simulation.exposed_times(done).tolist(),
                 "an answer",
             )
         if expected is None:
@@ -220,12 +220,12 @@ def check_folders(path: Path, checks: Checks) -> None:
         stated = json.loads((case / "case.json").read_text())
         groups = case / "groups.json"
         with chdir(path):
-            system = nadi.load.load_astra_sim_system(
+            system = nadi.systems.load_astra_sim_system(
                 case / "network.yml", case / "system.json", case / "memory.json",
                 groups if groups.exists() else None, options_of(stated),
             )  # fmt: skip
-            done = nadi.simulate(nadi.load.read_ranks(case / "w"), system)
-        got = [done.cycles.tolist(), nadi.simulator.exposed_times(done).tolist()]
+            done = nadi.simulate(nadi.recordings.read_ranks(case / "w"), system)
+        got = [done.cycles.tolist(), nadi.simulation.exposed_times(done).tolist()]
         found = _RESULT.search((case / "RESULT.txt").read_text())
         expected = [json.loads(text) for text in found.groups()] if found else None
         exact.append(got == expected)

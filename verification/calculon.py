@@ -24,8 +24,8 @@ import msgspec
 import numpy as np
 from _report import Checks, Tally, arguments
 
-import nadi.estimate
-from nadi.estimate import Execution, MachineDescription, ModelDescription
+import nadi.estimates
+from nadi.estimates import Execution, MachineDescription, ModelDescription
 
 DEFAULTS = ("golden/calculon/points.json.gz", "golden/calculon/cxl_study.json.gz")
 NEAR = 1e-9
@@ -62,7 +62,7 @@ def described(point: dict[str, Any]) -> tuple[ModelDescription, MachineDescripti
 
 def compare_statistics(point: dict[str, Any], tally: Tally) -> None:
     """Compare all statistics of a point, and the model's parameters."""
-    one = nadi.estimate.estimate(*described(point), nadi.estimate.CALCULON)
+    one = nadi.estimates.estimate(*described(point), nadi.estimates.CALCULON)
     expected = point["stats"] | {"num_parameters": point["num_parameters"]}
     found = one.statistics | {"num_parameters": one.model.num_parameters}
     if one.lacks:
@@ -77,8 +77,8 @@ def compare_statistics(point: dict[str, Any], tally: Tally) -> None:
 def compare_refusal(point: dict[str, Any], tally: Tally) -> None:
     """Compare why a point is refused, and of memory how much it would need."""
     model, machine, execution = described(point)
-    (lacks,) = nadi.estimate.evaluate(
-        model, machine, nadi.estimate.columns_of([execution]), nadi.estimate.CALCULON
+    (lacks,) = nadi.estimates.evaluate(
+        model, machine, nadi.estimates.columns_of([execution]), nadi.estimates.CALCULON
     ).lacks()
     told = next(
         (match, rule) for pattern, rule in REFUSALS.items()
@@ -86,7 +86,7 @@ def compare_refusal(point: dict[str, Any], tally: Tally) -> None:
     )  # fmt: skip
     same = lacks == told[1]
     if same and told[1].startswith("tier"):
-        one = nadi.estimate.estimate(model, machine, execution, nadi.estimate.CALCULON)
+        one = nadi.estimates.estimate(model, machine, execution, nadi.estimates.CALCULON)
         needed = one.statistics[f"proc_mem_{told[1]}_cap_req"]
         number, unit = told[0][1].split()
         same = f"{needed / UNITS[unit]:.3f}" == number
@@ -133,8 +133,8 @@ def compare_study(row: dict[str, Any], systems: dict[str, Any], tally: Tally) ->
     )  # fmt: skip
     machine = msgspec.convert(row.get("system_json") or systems[row["system"]], MachineDescription)
     executions = study_space(row, blocks)
-    columns = nadi.estimate.columns_of(executions)
-    found = nadi.estimate.evaluate(model, machine, columns, nadi.estimate.CALCULON)
+    columns = nadi.estimates.columns_of(executions)
+    found = nadi.estimates.evaluate(model, machine, columns, nadi.estimates.CALCULON)
     can_be = [k for k, lacks in enumerate(found.lacks()) if not lacks]
     name = f"{row['app']} on {row['system']}, tier 2 {row['mem2_GBps']} GB/s"
     counts = (len(executions), len(can_be))
@@ -158,7 +158,7 @@ def compare_curve(rows: list[dict[str, Any]], machine: dict[str, Any], tally: Ta
         num_blocks=blocks,
     )  # fmt: skip
     described = msgspec.convert(machine, MachineDescription)
-    space = nadi.estimate.search_space(
+    space = nadi.estimates.search_space(
         model, described, rows[0]["num_procs"], rows[0]["batch"],
         {
             "tensor_par_comm_type": ["rs_ag"], "seq_par_ag_redo": [False],
@@ -166,10 +166,10 @@ def compare_curve(rows: list[dict[str, Any]], machine: dict[str, Any], tally: Ta
             "optimizer_sharding": [True], "data_par_overlap": [False],
             "tensor_par_overlap": ["none"],
         },
-        rules=nadi.estimate.CALCULON,
+        rules=nadi.estimates.CALCULON,
     )  # fmt: skip
     with_tier = [row for row in rows if row["mem2_GBps"] not in (0, "inf")]
-    found = nadi.estimate.study_second_tier(
+    found = nadi.memory.study_second_tier(
         space, [row["mem2_GBps"] for row in with_tier], [machine["mem2"]["GiB"]]
     )
     rates = {float(row["mem2_GBps"]): row.get("sample_rate", 0.0) for row in rows}
@@ -222,8 +222,8 @@ def count_of_calculon(
                 )
                 for microbatch in factors(local)
             ]  # fmt: skip
-            columns = nadi.estimate.columns_of(list(itertools.chain(*groups)))
-            found = nadi.estimate.evaluate(model, machine, columns, nadi.estimate.CALCULON)
+            columns = nadi.estimates.columns_of(list(itertools.chain(*groups)))
+            found = nadi.estimates.evaluate(model, machine, columns, nadi.estimates.CALCULON)
             can_be = np.reshape(found.reason == 0, (-1, len(factors(local)), len(nets))).any(2)
             # the sizes of a microbatch up to the first that is not possible, and that one
             sizes = np.where(can_be.all(1), can_be.shape[1], can_be.argmin(1) + 1)

@@ -26,7 +26,7 @@ CLOCKS = {"1GHz": 1000, "1.5GHz": 1500, "2GHz": 2000, "1410MHz": 1410, "700": 70
 def drawn(log: Path, clock: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "timeline.json"
-        nadi.pipeline.draw_schedule(log, target, clock)
+        nadi.graph.draw_schedule(log, target, clock)
         events = json.loads(target.read_text())["traceEvents"]
     return sorted((e for e in events if e["ph"] == "X"), key=lambda e: (e["pid"], e["ts"]))
 

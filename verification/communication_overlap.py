@@ -55,8 +55,8 @@ def check(golden: Path, pattern: str, checks: Checks) -> None:
     files = sorted(Path(pattern).parent.glob(Path(pattern).name))
     traces = [nadi.read(file) for file in files]
     last_step = last_of_several_steps(traces)
-    job = nadi.link.link_job([as_hta_sees_it(trace, last_step) for trace in traces])
-    for found in nadi.analyze.communication_by_rank(nadi.build_graph(job), 0, 2**62 - job.origin):
+    job = nadi.recordings.link_job([as_hta_sees_it(trace, last_step) for trace in traces])
+    for found in nadi.graph.communication_by_rank(nadi.build_graph(job), 0, 2**62 - job.origin):
         covered = 100 * (found.communication - found.exposed) / found.communication
         checks.add(
             f"{golden.name} rank {found.rank}",

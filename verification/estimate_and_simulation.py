@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 from _report import Checks, Tally, takes_all
 
 import nadi
-from nadi.estimate import estimate
-from nadi.pipeline import describe_step
+from nadi.estimates import describe_step, estimate
 
 NEAR = 0.03
 DRAWN = 100 if takes_all() else 40

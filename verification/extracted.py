@@ -30,11 +30,11 @@ import polars as pl
 from _report import SHARED, Checks, arguments
 
 import nadi
-from nadi.extraction import PartOf, cut_graph, part_operations
 from nadi.graph import EventGraph, find_steps, replay_graph
-from nadi.link import link_job
-from nadi.load import read_job
-from nadi.model import validate_job, validate_trace
+from nadi.recordings import link_job, read_job
+from nadi.sharing import cut_graph
+from nadi.trace import validate_job, validate_trace
+from nadi.whatif import PartOf, part_operations
 
 CUTS = 200 if "--all" in sys.argv else 60
 HTA = (
@@ -101,7 +101,7 @@ def halves_give_the_whole(graph: EventGraph, chosen: np.ndarray, random: Random)
             return np.array_equal(found, wanted)
 
 
-def files_hold_the_part(whole: EventGraph, chosen: np.ndarray, part: nadi.pipeline.Extraction,
+def files_hold_the_part(whole: EventGraph, chosen: np.ndarray, part: nadi.sharing.Extraction,
                         folder: Path) -> str:  # fmt: skip
     """Read the files; gives what is wrong with them, or nothing."""
     graph = graph_of(folder)

@@ -16,7 +16,7 @@ from typing import Any
 
 from _report import Checks, Tally, arguments
 
-from nadi.placement import (
+from nadi.memory import (
     FlexGenSearch,
     Inference,
     OffloadMachine,

@@ -16,20 +16,8 @@ import numpy as np
 from _report import Checks
 
 import nadi
-from nadi.simulator import (
-    Dimension,
-    Fabric,
-    LinkChange,
-    Network,
-    Routes,
-    System,
-    Torus,
-    Transfers,
-    Tree,
-    flow_times,
-    network_graph,
-    transfer_times,
-)
+from nadi.simulation import Routes, Transfers, flow_times, network_graph, transfer_times
+from nadi.systems import Dimension, Fabric, LinkChange, Network, System, Torus, Tree
 
 PS = 10**12  # in a second
 Way = list[tuple[int, int]]  # links, and how often each is taken
@@ -288,7 +276,7 @@ def check_networks(checks: Checks) -> None:
 def check_alone(checks: Checks) -> None:
     """Compare messages alone with their bytes over the slowest link and all latencies."""
     num_equal = num_tried = 0
-    for name in nadi.load.shipped_systems():
+    for name in nadi.systems.shipped_systems():
         machine = nadi.load_system(name)
         if machine.network.num_ranks == 1:
             machine = nadi.load_system(name, 2)

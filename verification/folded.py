@@ -28,12 +28,12 @@ import polars as pl
 from _report import SHARED, Checks, run_parts, takes_all
 
 import nadi
-from nadi.generate import write_job
-from nadi.load import read_folded, write_folded
-from nadi.model import Job
-from nadi.pipeline import scale_down
-from nadi.pricing import price_job
-from nadi.simulator import Simulation, results_of
+from nadi.jobs import scale_down
+from nadi.models import write_job
+from nadi.recordings import read_folded, write_folded
+from nadi.simulation import Simulation, results_of
+from nadi.systems import price_job
+from nadi.trace import Job
 
 EVERYTHING, SEED = takes_all(), 62
 CLOSE, FEW_CLOSE = 0.005, 0.02
@@ -93,7 +93,7 @@ def share(cases: Sequence[str], count: int) -> list[str]:
     return [one for one in cases if one in drawn]
 
 
-def whole(job: Job, system: nadi.simulator.System) -> Simulation:
+def whole(job: Job, system: nadi.systems.System) -> Simulation:
     """Simulate a job in which each rank has a trace of its own."""
     return nadi.simulate([job.own_trace(rank) for rank in range(len(job.traces))], system)
 
@@ -107,7 +107,7 @@ def is_same_memory(a: Simulation, b: Simulation) -> bool:
     return mine.select(columns).equals(theirs.select(columns))
 
 
-def compare(what: str, job: Job, small: nadi.folding.FoldedJob, checks: Checks) -> None:
+def compare(what: str, job: Job, small: nadi.recordings.FoldedJob, checks: Checks) -> None:
     system = nadi.load_system("dgx-h100", len(job.traces))
     truth, done = whole(job, system), nadi.simulate(small, system)
     error = done.makespan / truth.makespan - 1
@@ -235,9 +235,9 @@ _LARGEST = r"""
 import json, re, sys, time
 from pathlib import Path
 import nadi
-from nadi.simulator import results_of
+from nadi.simulation import results_of
 begin, wall = time.process_time(), time.perf_counter()
-job = nadi.load.read_folded(sys.argv[1])
+job = nadi.recordings.read_folded(sys.argv[1])
 done = nadi.simulate(job, nadi.load_system("dgx-h100", len(job.traces)))
 seconds, wall = time.process_time() - begin, time.perf_counter() - wall
 live = results_of(done).live_memory

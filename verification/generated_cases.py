@@ -80,7 +80,7 @@ def main() -> None:
     names = sorted({path.name.split(".")[0] for path in folder.glob("*.et")})
     checks.add("kinds of cases that chakra_generator wrote", len(names) == NUM_CASES)
     with tempfile.TemporaryDirectory() as place:
-        found = nadi.generate.cases(place, len(ranks))
+        found = nadi.models.cases(place, len(ranks))
         checks.add_many("cases of the same name", len(set(names) & set(found)), len(names))
         for name in (one for one in names if one in found):
             tally = Tally()

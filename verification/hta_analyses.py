@@ -2,7 +2,7 @@
 
     python verification/hta_analyses.py [GOLDEN_DIR=TRACE_FILE[,TRACE_FILE...] ...]
 
-HTA cuts times to whole microseconds and drops the last step. ``nadi.analyze.hta_events`` does the
+HTA cuts times to whole microseconds and drops the last step. ``nadi.analyses.hta_events`` does the
 same, so that every figure can be compared: what is equal then differs by HTA's cut only. A
 difference that remains counts by a rule, and only if the rule, applied to Nadi's events, gives
 HTA's figure. Of the wild recordings, busy and total time to the nanosecond are compared
@@ -29,9 +29,9 @@ from _report import SHARED, Checks, Tally
 from hta_critical_path import DEFAULTS
 
 import nadi
-from nadi import analyze
-from nadi.analyze.recorded.memory_bandwidth import bandwidth_of
-from nadi.model.runtime_calls import hta_calls
+from nadi import analyses as analyze
+from nadi.analyses.recorded.memory_bandwidth import bandwidth_of
+from nadi.trace.runtime_calls import hta_calls
 
 Rows = list[tuple[Any, ...]]
 _US = 1000

@@ -95,7 +95,7 @@ def compare(checks: Checks, golden: Golden, files: list[Path]) -> None:
             continue
         what = f"{golden.folder.name} {call}"
         try:
-            found = nadi.analyze.hta_critical_path(traces, **arguments_of(call, done["call"]))
+            found = nadi.analyses.hta_critical_path(traces, **arguments_of(call, done["call"]))
         except nadi.errors.InputError as error:
             checks.add(f"{what} is refused by both", not done["ok"], str(error))
             continue
@@ -127,7 +127,7 @@ def compare_instance(
     golden: Golden,
     call: str,
     done: dict[str, Any],
-    found: nadi.analyze.HtaCriticalPath,
+    found: nadi.analyses.HtaCriticalPath,
     ties: set[int],
 ) -> tuple[dict[str, bool], str]:
     """Tell for each part of an answer whether it is the same."""
@@ -160,7 +160,7 @@ def _rows(table: pl.DataFrame, columns: list[str], is_sorted: bool) -> list[tupl
 
 
 def compare_edges(
-    theirs: pl.DataFrame, found: nadi.analyze.HtaCriticalPath, ties: set[int]
+    theirs: pl.DataFrame, found: nadi.analyses.HtaCriticalPath, ties: set[int]
 ) -> tuple[bool, bool, int]:
     """Compare edges, then the order of those in common; count the different ones at ties."""
     event = dict(found.nodes.select("node", "ev_idx").iter_rows())

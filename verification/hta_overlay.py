@@ -50,11 +50,11 @@ def compare(checks: Checks, golden: Golden, files: list[Path], folder: Path) -> 
     call = match.group(1)
     traces = [nadi.read(file) for file in files]
     options = arguments_of(call, golden.meta["calls"][call]["call"])
-    path = nadi.analyze.hta_critical_path(traces, **options)
+    path = nadi.analyses.hta_critical_path(traces, **options)
     ties = _starts_of_ties(files[0])
     for mode, shown in _MODES.items():
         (theirs,) = (folder / mode).iterdir()
-        mine = nadi.analyze.hta_overlay(traces[0], path, **shown)
+        mine = nadi.analyses.hta_overlay(traces[0], path, **shown)
         what = f"{golden.folder.name} {call} {mode}"
         compare_events(checks, what, _written(mine), _load(theirs), ties)
 

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 import numpy as np
 from _published_kernels import Row, published_rows
 
-from nadi.load import load_device, shipped_devices
-from nadi.model.arrays import Bools, Floats
-from nadi.pricing import Operations, dtype_code, op_class_code, price
-from nadi.simulator import plain_device
+from nadi.systems import load_device, plain_device, price, shipped_devices
+from nadi.trace import Operations, dtype_code, op_class_code
+from nadi.trace.arrays import Bools, Floats
 
 COVERED = 0.9
 MANY = 60  # rows, of which a share says something

@@ -23,10 +23,10 @@ import polars as pl
 from _report import Checks
 
 import nadi
-from nadi.generate import LanguageModel
-from nadi.model.trace import Job
-from nadi.pipeline import llm_statistics
-from nadi.simulator import Collectives, Dimension, Network, Simulation, System
+from nadi.models import LanguageModel, llm_statistics
+from nadi.simulation import Simulation
+from nadi.systems import Collectives, Dimension, Network, System
+from nadi.trace.trace import Job
 
 MODELS = ("gpt3-13b", "llama3-8b", "llama3-70b", "mixtral-8x7b", "qwen3-30b-a3b")
 SEQUENCE = 2048
@@ -220,7 +220,7 @@ def bubbles(checks: Checks) -> None:
 def main() -> None:
     checks = Checks()
     for name in sys.argv[1:] or MODELS:
-        model = nadi.load.load_language_model(name)
+        model = nadi.models.load_language_model(name)
         for part in (tensor_parallel, pipeline_parallel, data_parallel, expert_parallel,
                      context_parallel, copied_heads):  # fmt: skip
             part(checks, name, model)

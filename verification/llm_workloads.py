@@ -38,8 +38,8 @@ import nadi
 
 def parameters(checks: Checks) -> None:
     """Compare each model's parameters with the published count."""
-    for name in nadi.load.shipped_language_models():
-        model = nadi.load.load_language_model(name)
+    for name in nadi.models.shipped_language_models():
+        model = nadi.models.load_language_model(name)
         stated = model.published
         if stated is None:
             checks.add(f"{name}: a published count", False)

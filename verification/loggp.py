@@ -25,19 +25,19 @@ _CASES = SHARED / "golden" / "loggopsim" / "cases.json.gz"
 _PS = 1000
 
 
-def machine_of(stated: dict[str, int]) -> nadi.simulator.LogGP:
-    return nadi.simulator.LogGP(
+def machine_of(stated: dict[str, int]) -> nadi.simulation.LogGP:
+    return nadi.simulation.LogGP(
         latency=stated["L"], overhead=stated["o"], gap=stated["g"],
         gap_per_byte=stated["G"] * _PS, overhead_per_byte=stated["O"] * _PS,
         eager_limit=stated["S"],
     )  # fmt: skip
 
 
-def answer_of(path: Path, machine: nadi.simulator.LogGP) -> list[int] | None:
+def answer_of(path: Path, machine: nadi.simulation.LogGP) -> list[int] | None:
     """Give the finish of each rank, None if the program never ends."""
     try:
-        program = nadi.load.read_goal(path)
-        found: list[int] = nadi.simulator.loggp_times(program, machine).finish.tolist()
+        program = nadi.files.read_goal(path)
+        found: list[int] = nadi.simulation.loggp_times(program, machine).finish.tolist()
     except nadi.errors.PairError:
         return None
     return found
@@ -46,7 +46,7 @@ def answer_of(path: Path, machine: nadi.simulator.LogGP) -> list[int] | None:
 def holds(case: dict[str, Any], folder: Path) -> bool:
     path, again = folder / "program.goal", folder / "again.goal"
     path.write_text(case["goal"])
-    nadi.load.write_goal(nadi.load.read_goal(path), again, overwrite=True)
+    nadi.files.write_goal(nadi.files.read_goal(path), again, overwrite=True)
     machine, result = machine_of(case["params"]), case["result"]
     found = answer_of(path, machine)
     if found != answer_of(again, machine):

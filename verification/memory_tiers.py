@@ -24,7 +24,8 @@ from _report import SHARED, Checks, Tally, run_parts, unpack
 from astra_sim import Faults, check_file
 
 import nadi
-from nadi.simulator import (
+from nadi.simulation import results_of
+from nadi.systems import (
     Collectives,
     Dimension,
     LoadedLatency,
@@ -34,7 +35,6 @@ from nadi.simulator import (
     System,
     access_ns,
     loaded_latency_ns,
-    results_of,
 )
 
 _ASTRA_SIM = SHARED / "golden" / "astra"
@@ -63,9 +63,9 @@ def offloaded_step(num_ranks: int, layers: int, *, tier: str = "pool") -> nadi.J
     chance = random.Random(1)
     work = [chance.randrange(200_000, 2_000_000) for _ in range(layers)]
     size = [chance.randrange(1, 60) * 1_000_000 for _ in range(layers)]
-    with nadi.generate.JobBuilder(num_ranks) as builder:
+    with nadi.models.JobBuilder(num_ranks) as builder:
         for rank in builder.ranks:
-            done: list[nadi.generate.BuiltNode] = []
+            done: list[nadi.models.BuiltNode] = []
             for k in range(layers):
                 room = done[-2:-1]
                 if tier:
@@ -94,7 +94,7 @@ def check_plain(checks: Checks) -> None:
             checks.add(f"plain: {num_ranks} ranks, {what}", got == expected)
 
 
-def ends_by_name(simulation: nadi.simulator.Simulation) -> dict[tuple[int, str, int], int]:
+def ends_by_name(simulation: nadi.simulation.Simulation) -> dict[tuple[int, str, int], int]:
     """Give when each operation ends: by rank, name, and which of that name it is."""
     found: dict[tuple[int, str, int], int] = {}
     count: dict[tuple[int, str], int] = {}
@@ -114,7 +114,7 @@ def check_alone(checks: Checks) -> None:
         for tier in system.tiers:
             for store in (False, True):
                 for size in (1, 4096, 1_000_003, 10**10):
-                    with nadi.generate.JobBuilder(1) as builder:
+                    with nadi.models.JobBuilder(1) as builder:
                         lane = builder.ranks[0].unordered
                         access = lane.store if store else lane.load
                         access("access", size, tier=tier.name)
@@ -141,7 +141,7 @@ def check_shared(checks: Checks) -> None:
                     name="pool", kind="cxl-pool", read_bandwidth=read, write_bandwidth=write,
                     duplex=duplex, latency=latency, shared_by=0, path="pcie",
                 )  # fmt: skip
-                with nadi.generate.JobBuilder(num_ranks) as builder:
+                with nadi.models.JobBuilder(num_ranks) as builder:
                     for rank in builder.ranks:
                         rank.unordered.load("load", size, tier="pool")
                         rank.unordered.store("store", size, tier="pool")
@@ -159,7 +159,7 @@ def check_shared(checks: Checks) -> None:
             latency=latency, shared_by=0, ports=ports, port_read_bandwidth=40.0,
             port_write_bandwidth=40.0, path="pcie",
         )  # fmt: skip
-        with nadi.generate.JobBuilder(8) as builder:
+        with nadi.models.JobBuilder(8) as builder:
             for rank in builder.ranks:
                 rank.unordered.load("load", size, tier="pool")
         got = nadi.simulate(builder.job, system_of(8, (tier,))).makespan

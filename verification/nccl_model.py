@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from _report import Checks, Tally, arguments
 
-from nadi.simulator import (
+from nadi.systems import (
     ChannelGraph,
     NcclCommunicator,
     NcclCost,

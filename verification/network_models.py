@@ -33,8 +33,8 @@ _RANKS, _BATCH = 8, 4
 
 def parameters(checks: Checks) -> None:
     """Compare each network's parameters with the published count."""
-    for name in nadi.load.shipped_networks():
-        network = nadi.load.load_network(name)
+    for name in nadi.models.shipped_networks():
+        network = nadi.models.load_network(name)
         stated, found = network.published, network.total_parameters
         if stated is None or not stated.parameters:
             print(f"     parameters of {name}: {found:,}, not published")
@@ -44,7 +44,7 @@ def parameters(checks: Checks) -> None:
         checks.add(f"parameters of {name}", close, f"{found:,}, {source}")
     # its first and last layers are those of MobileNetV2, of which torchvision counts 3,504,872:
     # without the classifier of 1,000 classes, the last convolution and its norm
-    mobile = nadi.load.load_network("mask-rcnn-mobile")
+    mobile = nadi.models.load_network("mask-rcnn-mobile")
     parts = ("trunk.", "box.0.", "box.1.", "box.2.", "box.3.")
     found = sum(layer.parameters for layer in mobile.layers if layer.name.startswith(parts))
     expected = 3_504_872 - 1281 * 1000 - 1280 * 320 - 2 * 1280
@@ -53,12 +53,12 @@ def parameters(checks: Checks) -> None:
 
 def products(checks: Checks) -> None:
     """Compare multiplications and additions of a sample with the published numbers."""
-    for name in nadi.load.shipped_networks():
-        network = nadi.load.load_network(name)
+    for name in nadi.models.shipped_networks():
+        network = nadi.models.load_network(name)
         stated = network.published
         if stated is None or not stated.macs:
             continue
-        layers = nadi.pipeline.network_statistics(network).layers
+        layers = nadi.models.network_statistics(network).layers
         found = int(layers["macs"].sum())
         if not stated.macs_attention:
             found -= int(layers.filter(layers["kind"] == "attention")["macs"].sum())
@@ -71,12 +71,12 @@ def products(checks: Checks) -> None:
 
 def collectives(checks: Checks) -> None:
     """Compare the bytes of a rank's collectives with closed forms, for each stage of ZeRO."""
-    for name in nadi.load.shipped_networks():
-        network = nadi.load.load_network(name)
+    for name in nadi.models.shipped_networks():
+        network = nadi.models.load_network(name)
         dense = sum(sum(layer.tensors) for layer in network.layers if not layer.is_spread)
         held = 0
         for zero in range(4):
-            found = nadi.pipeline.network_statistics(
+            found = nadi.models.network_statistics(
                 network, ranks=_RANKS, batch=_BATCH, zero=zero, bucket=1 << 20
             )
             sent = found.communication.filter(
@@ -91,8 +91,8 @@ def collectives(checks: Checks) -> None:
             held += reduced == 4 * dense and rounded
         checks.add_many(f"gradients and weights of {name}", held, 4, f"{dense:,} parameters")
     for name in ("dlrm-dcnv2", "dlrm-kaggle"):
-        network = nadi.load.load_network(name)
-        found = nadi.pipeline.network_statistics(network, ranks=_RANKS, batch=_BATCH)
+        network = nadi.models.load_network(name)
+        found = nadi.models.network_statistics(network, ranks=_RANKS, batch=_BATCH)
         tables = network.layers[0].kind
         of_rows = 4 * sum(tables.rows)  # a float32 of the optimizer for each row
         placed = found.memory["tables"].to_list()

@@ -36,7 +36,7 @@ import polars as pl
 from _report import SHARED, Checks
 
 import nadi
-from nadi.obfuscation import (
+from nadi.sharing import (
     BOX,
     GUARANTEES,
     IN_BOX,
@@ -109,8 +109,8 @@ def check_job(job: Any, name: str, key: Path, checks: Checks, *, takes_all: bool
             except nadi.NadiError as error:
                 print(f"     {name} {level}: {error}")
                 continue
-            nadi.pipeline.write_obfuscated(done, folder)
-            again = nadi.load.read_job(folder)
+            nadi.sharing.write_obfuscated(done, folder)
+            again = nadi.recordings.read_job(folder)
             leaked = _leak(Path(folder), strings)
             checks.add(f"{name} {level}: no string of {len(strings)} is left", not leaked, leaked)
             if level == "private":
@@ -148,7 +148,7 @@ def _step_difference(job: Any, again: Any, system: Any) -> float:
 
 
 def _systems(ranks: int) -> Iterator[tuple[str, Any]]:
-    for name in nadi.load.shipped_systems():
+    for name in nadi.systems.shipped_systems():
         try:
             yield name, nadi.load_system(name, ranks)
         except nadi.NadiError:
@@ -165,7 +165,7 @@ def _system(stated: dict[str, str], ranks: int) -> Any:
 
 def _answers(job: Any, system: Any) -> tuple[int, dict[str, int]]:
     done = nadi.simulate(job, system)
-    return done.makespan, dict(nadi.simulator.simulated_path(done).by_kind())
+    return done.makespan, dict(nadi.simulation.simulated_path(done).by_kind())
 
 
 def _difference(before: tuple[int, dict[str, int]], after: tuple[int, dict[str, int]]) -> float:
@@ -255,7 +255,7 @@ def _plain(suffix: str) -> list[bytes]:
     """Return the words in a file of a format that has nothing to hide, longest first."""
     if suffix == ".json":
         told = [text for one in GUARANTEES.values() for text in one if isinstance(text, str)]
-        texts = [*told, *NOT_GUARANTEED, *_KEYS, *nadi.load.shipped_systems(), _RELATION]
+        texts = [*told, *NOT_GUARANTEED, *_KEYS, *nadi.systems.shipped_systems(), _RELATION]
         return sorted((text.encode() for text in texts), key=len, reverse=True)
     with nadi.JobBuilder(2) as job:
         group = job.group("1", (0, 1))
@@ -265,15 +265,15 @@ def _plain(suffix: str) -> list[bytes]:
         path = Path(folder) / f"x{suffix}"
         nadi.write(job.job.traces[0], path)
         content = _content(path)
-    columns = {name.encode() for table in nadi.model.schema.TABLES for name in table.dtypes}
+    columns = {name.encode() for table in nadi.trace.schema.TABLES for name in table.dtypes}
     return sorted({*re.findall(rb"[\w.]{4,}", content), *columns}, key=len, reverse=True)
 
 
 def check_attacks(checks: Checks, *, takes_all: bool) -> None:
     """Check that models are identified before, and hardly more often than by chance after."""
-    models = nadi.pipeline.ATTACKED_MODELS if takes_all else _FEW_MODELS
+    models = nadi.sharing.ATTACKED_MODELS if takes_all else _FEW_MODELS
     jobs = 16 if takes_all else 4
-    found = nadi.pipeline.attack(models, levels=("shapes", "structure", "private"), jobs=jobs)
+    found = nadi.sharing.attack(models, levels=("shapes", "structure", "private"), jobs=jobs)
     rows = {row["level"]: row for row in found.filter(attack="identification").to_dicts()}
     private = rows["private"]
     checks.add(
@@ -341,7 +341,7 @@ def main() -> None:
         ]
         for name in names:
             if Path(name).exists():
-                read = nadi.load.read_job(name)
+                read = nadi.recordings.read_job(name)
                 check_job(read, Path(name).name, key, checks, takes_all=takes_all)
         plans = () if given else (*_PLANS, *(_MORE_PLANS if takes_all else ()))
         for plan in plans:
@@ -358,7 +358,7 @@ def _timed(plan: dict[str, Any]) -> Any:
     """Return a generated job with the times that an H100 takes."""
     job = nadi.llm_job("llama3-8b", **plan)
     system = nadi.load_system("dgx-h100", len(job.traces))
-    return nadi.pricing.price_job(job, system)[0]
+    return nadi.systems.price_job(job, system)[0]
 
 
 if __name__ == "__main__":

@@ -27,19 +27,18 @@ import msgspec
 from _report import Checks, Tally
 
 import nadi
-from nadi.estimate import (
+from nadi.estimates import (
+    describe_step,
     estimate,
     estimate_network,
     execution_of_plan,
     search_space,
-    study_second_tier,
 )
-from nadi.load import shipped_systems
-from nadi.pipeline import describe_step, network_job, plain_step
-from nadi.pipeline.estimate_checks import check_estimate
-from nadi.pipeline.generated_networks import planned_network
-from nadi.placement import ByRules, parse_rules
-from nadi.simulator import second_tier
+from nadi.estimates.single.checks import check_estimate
+from nadi.memory import ByRules, parse_rules, plain_step, study_second_tier
+from nadi.models import network_job
+from nadi.models.networks.generated_networks import planned_network
+from nadi.systems import second_tier, shipped_systems
 
 NEAR, CHECKED = 0.03, 0.05
 DRAWN = 40
@@ -141,7 +140,7 @@ def _with_tier(drawn: Drawn, system: Any, tier: Any) -> dict[str, float | None]:
     none: dict[str, float | None] = {"estimate": None, "cxl --model": None}
     try:
         step = describe_step(drawn.model, drawn.system, drawn.plan)
-        machine = nadi.estimate.machine_of_system(system)
+        machine = nadi.estimates.machine_of_system(system)
         assert step.plan is not None
         how = execution_of_plan(
             step.plan, machine, has_experts=step.model.language_model.moe is not None,

@@ -20,9 +20,8 @@ from _published_runs import ASSUMED, FILES, PublishedRun, calculon_runs, publish
 from _report import Checks, arguments
 
 import nadi
-from nadi.estimate import estimate
-from nadi.load import shipped_text
-from nadi.pipeline import describe_step
+from nadi.estimates import describe_step, estimate
+from nadi.systems import shipped_text
 
 CALCULON_MEAN, CALCULON_LARGEST = 0.0365, 0.0887
 

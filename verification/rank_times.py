@@ -21,7 +21,7 @@ from _report import Checks
 from astra_sim import given_paths, is_at_hand, system_of, traces_of, unpack_all
 
 import nadi
-from nadi.simulator.results.rank_accounts import PARTITION
+from nadi.simulation.accounts.times import PARTITION
 
 _COLUMNS = {
     "Wall time": "finish",
@@ -45,7 +45,7 @@ def check_file(path: Path, folder: Path, checks: Checks) -> None:
             done = nadi.simulate(traces_of(case, folder), system_of(case, folder))
         except nadi.NadiError:
             continue  # astra_sim.py says which
-        table = nadi.simulator.rank_times(done)
+        table = nadi.simulation.rank_times(done)
         sums = table.select(pl.sum_horizontal(PARTITION)).to_series()
         simulated += 1
         adds_up += sums.to_list() == done.cycles.tolist()

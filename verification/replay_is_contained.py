@@ -22,8 +22,8 @@ from typing import Any
 from _report import Checks
 
 import nadi
-from nadi.replay import OperatorChoice
-from nadi.replay.safe_operators import SAFE_OPERATORS
+from nadi.pytorch import OperatorChoice
+from nadi.pytorch.rerunning.safe_operators import SAFE_OPERATORS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.replay.foreign_traces import Given, float_tensor, index_tensor, write_calls
@@ -121,7 +121,7 @@ def replayed(folder: Path, calls: list[Any], allow: tuple[str, ...] = ()) -> tup
     """Replay calls; return the names of the operators that were called, and how many were not."""
     write_calls(folder, calls)
     with listening() as called:
-        done = nadi.pipeline.replay(folder, repeats=1, operators=OperatorChoice(allowed=allow))
+        done = nadi.pytorch.replay(folder, repeats=1, operators=OperatorChoice(allowed=allow))
     return called, sum(done.skipped.values())
 
 

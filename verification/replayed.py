@@ -30,11 +30,11 @@ KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_":
 TRIES = 3  # pairs of measurements, of which the best counts: others run on the machine too
 
 
-def compare(checks: Checks, name: str, source: Path, folder: Path) -> nadi.pipeline.ReplayedJob:
+def compare(checks: Checks, name: str, source: Path, folder: Path) -> nadi.pytorch.ReplayedJob:
     """Replay a recording, and check what is recorded again."""
     num_ranks = len(list(source.glob("host*")))
     comm = "gloo" if num_ranks > 1 else "none"
-    done = nadi.pipeline.replay(source, comm=comm, output=folder, repeats=6)
+    done = nadi.pytorch.replay(source, comm=comm, output=folder, repeats=6)
     calls = sum(len(rank.calls) for rank in done.ranks)
     left_out = sum(done.skipped.values())
     detail = "; ".join(f"{one.name}: {one.reason}" for one in done.skipped)

@@ -26,8 +26,8 @@ import polars as pl
 from _report import Checks, run_parts
 
 import nadi
-from nadi.model import Trace
-from nadi.simulator import Collectives, Dimension, Network, System
+from nadi.systems import Collectives, Dimension, Network, System
+from nadi.trace import Trace
 
 CLOSE = 0.01
 
@@ -102,7 +102,7 @@ def generated(checks: Checks) -> None:
         checks.add("  their bytes", worst <= CLOSE, f"{worst:.4%} apart at most")
 
 
-def _exchanged(job: nadi.model.Job) -> dict[tuple[str, str], tuple[int, int]]:
+def _exchanged(job: nadi.trace.Job) -> dict[tuple[str, str], tuple[int, int]]:
     """Return the number of operations and of bytes by role of a group and type, of all ranks."""
     found: Counter[tuple[str, str]] = Counter()
     moved: Counter[tuple[str, str]] = Counter()

@@ -32,7 +32,7 @@ def check_file(path: Path, folder: Path, checks: Checks) -> None:
             done = nadi.simulate(traces_of(case, folder), system_of(case, folder))
         except nadi.NadiError:
             continue
-        replay = nadi.graph.replay_graph(nadi.simulator.simulated_graph(done))
+        replay = nadi.graph.replay_graph(nadi.simulation.simulated_graph(done))
         identity.append(bool((replay.time == replay.graph.time).all()))
         explained.append(not replay.graph.delay.any())
         critical = nadi.critical_path(replay, nadi.graph.choose_window(replay.graph, []))

@@ -67,7 +67,7 @@ def main() -> None:
         graph = nadi.build_graph(job)
         measured = int(graph.time[: 2 * graph.num_ops].max())
         with tempfile.TemporaryDirectory() as folder:
-            nadi.workload.write_for_astra_sim(job, folder)
+            nadi.simulation.write_for_astra_sim(job, folder)
             size = sum(file.stat().st_size for file in Path(folder).iterdir())
             ranks, groups = read_job(Path(folder))
         error = 100 * (replay(ranks, groups).makespan / measured - 1)

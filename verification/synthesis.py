@@ -38,10 +38,9 @@ import numpy as np
 from _report import SHARED, Checks, Tally
 
 import nadi
-from nadi.comparison import independent_sample
-from nadi.model import Job, validate_trace
-from nadi.simulator import Dimension, Network, System
-from nadi.synthesis import columns_of_job, job_of_columns
+from nadi.sharing import columns_of_job, independent_sample, job_of_columns
+from nadi.systems import Dimension, Network, System
+from nadi.trace import Job, validate_trace
 
 MEDIAN, NINETIETH = 0.05, 0.10
 SHARES = (0.5, 0.9)
@@ -159,7 +158,7 @@ class Scores:
         return np.quantile(made, SHARES).tolist(), [own[place][0] for place in at.tolist()]
 
 
-def _apart(found: nadi.pipeline.Similarity) -> list[float]:
+def _apart(found: nadi.sharing.Similarity) -> list[float]:
     return [abs(b - a) / a for a, b in found.step_ns.values()]
 
 
@@ -199,9 +198,7 @@ def recorded(scores: Scores) -> None:
             for turn in range(len(drawn) if scores.everything else 1):
                 held, *others = [*drawn[turn:], *drawn[:turn]]
                 rest = [jobs[step] for step in steps if step != held]
-                made = nadi.pipeline.synthesize(
-                    nadi.pipeline.learn(rest, model=scores.model), seed=1
-                )
+                made = nadi.sharing.synthesize(nadi.sharing.learn(rest, model=scores.model), seed=1)
                 case = f"{name}, step {held} of {steps[0]} to {steps[-1]}"
                 scores.add(case, jobs[held], made, jobs[others[0]], [jobs[one] for one in others])
 
@@ -219,10 +216,10 @@ def generated(scores: Scores) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         jobs = {one: language_model(*one, folder) for one in LEARNED}
-        model = nadi.pipeline.learn(list(jobs.values()), model=scores.model)
+        model = nadi.sharing.learn(list(jobs.values()), model=scores.model)
         for one in held_back(MANY_GENERATED if scores.cases else FEW_GENERATED):
             hidden, layers, dp = one
-            made = nadi.pipeline.synthesize(
+            made = nadi.sharing.synthesize(
                 model, hidden=hidden, layers=layers, ranks=TP * PP * dp, seed=1
             )
             held = language_model(*one, folder)
@@ -245,9 +242,9 @@ def random_jobs(checks: Checks, count: int, kind: str) -> None:
     models = []
     with tempfile.TemporaryDirectory() as name:
         jobs = [language_model(*one, Path(name)) for one in LEARNED]
-        models.append((nadi.pipeline.learn(jobs, model=kind), TP * PP, (2, 12)))
+        models.append((nadi.sharing.learn(jobs, model=kind), TP * PP, (2, 12)))
     if (SHARED / "traces" / "cpu_ddp4").exists():
-        models.append((nadi.pipeline.learn(SHARED / "traces" / "cpu_ddp4", model=kind), 1, (1, 3)))
+        models.append((nadi.sharing.learn(SHARED / "traces" / "cpu_ddp4", model=kind), 1, (1, 3)))
     random = np.random.default_rng(0)
     held = 0
     for number in range(count):
@@ -260,7 +257,7 @@ def random_jobs(checks: Checks, count: int, kind: str) -> None:
             "seed": number,
             "temperature": float(random.choice([0, 0.5, 1, 2, 20, 300])),
         }
-        job = nadi.pipeline.synthesize(model, **wishes)
+        job = nadi.sharing.synthesize(model, **wishes)
         problems = [one for trace in job.traces for one in validate_trace(trace)["code"]]
         done = nadi.simulate(job, switch_of(len(job.traces)))  # a deadlock would be an error
         held += not problems and done.makespan > 0

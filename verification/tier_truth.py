@@ -19,10 +19,9 @@ import msgspec
 from _report import Checks, Tally
 
 import nadi
-from nadi.estimate import estimate, execution_of_plan, machine_of_system
-from nadi.pipeline import PlainStep, describe_step, plain_step
-from nadi.placement import ByRules, parse_rules
-from nadi.simulator import second_tier
+from nadi.estimates import describe_step, estimate, execution_of_plan, machine_of_system
+from nadi.memory import ByRules, PlainStep, parse_rules, plain_step
+from nadi.systems import second_tier
 
 NEAR = 0.01
 GBPS = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)

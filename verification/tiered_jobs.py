@@ -24,18 +24,21 @@ import polars as pl
 from _report import SHARED, Checks, Tally, run_parts
 
 import nadi
-from nadi.estimate import estimate, execution_of_plan
-from nadi.model.operand_columns import AttributesWithOperands
-from nadi.pipeline import (
+from nadi.estimates import describe_step, estimate, execution_of_plan
+from nadi.memory import (
+    ByRoom,
+    ByRules,
     PlainStep,
+    Staging,
     TierGrid,
-    describe_step,
+    live_bytes,
+    parse_rules,
     plain_step,
     sweep_tiers,
     with_bandwidth,
 )
-from nadi.placement import ByRoom, ByRules, Staging, live_bytes, parse_rules
-from nadi.simulator import second_tier
+from nadi.systems import second_tier
+from nadi.trace.operand_columns import AttributesWithOperands
 
 RECORDINGS = ("cpu_ddp4", "cpu_transformer4", "gpu_resnet_pair")
 GENERATED = {

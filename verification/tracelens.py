@@ -21,7 +21,7 @@ import polars as pl
 from _report import SHARED, Checks, Tally
 
 import nadi
-from nadi import analyze
+from nadi import analyses as analyze
 
 _FOLDER = SHARED / "golden" / "tracelens"
 _PARENTS = ("aten::layer_norm", "aten::batch_norm", "vllm::rocm_unquantized_gemm")

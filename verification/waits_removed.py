@@ -45,11 +45,11 @@ def recorded(name: str, seconds: str, folder: Path) -> Path:
 def compare(checks: Checks, name: str, cause: str, place: Path) -> None:
     """Record a program with and without the cause, until prediction and reality agree."""
     for attempt in range(TRIES):
-        found = nadi.pipeline.waits(recorded(name, SECONDS, place / f"{name}{attempt}"))
+        found = nadi.bottlenecks.waits(recorded(name, SECONDS, place / f"{name}{attempt}"))
         first = found.bottlenecks[0]
         if not attempt:
             checks.add(f"{name}: the first bottleneck is {first.name}", cause in first.name)
-        without = nadi.pipeline.waits(recorded(name, "0", place / f"{name}{attempt}_without"))
+        without = nadi.bottlenecks.waits(recorded(name, "0", place / f"{name}{attempt}_without"))
         real = found.measured_ns - without.measured_ns
         difference = first.gain_ns / real - 1
         print(f"{name}: predicted {first.gain_ns / 1e6:.1f} ms, real {real / 1e6:.1f} ms")

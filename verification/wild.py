@@ -120,7 +120,7 @@ def check_kineto(path: Path, work: Path, checks: Checks) -> None:
         len(expected.keys() | found.keys()), f"{len(events)} events",
     )  # fmt: skip
     check_nodes(name, events, nodes, categories, checks)
-    valid = nadi.model.validate_trace(trace).is_empty()
+    valid = nadi.trace.validate_trace(trace).is_empty()
     checks.add(f"{name}: nodes, all valid", trace.nodes.height > 0 and valid)
     nadi.write(trace, work / "own.nadi")
     nadi.write(nadi.read(work / "own.nadi"), work / "again.trace.json")

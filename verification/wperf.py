@@ -17,7 +17,7 @@ import numpy as np
 from _report import Checks, arguments
 
 import nadi
-from nadi.formats.switches.switch_events import INTERRUPTS, SwitchEvents
+from nadi.files.switch_events import INTERRUPTS, SwitchEvents
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.reference.wait_cascade import plain_knots
@@ -25,15 +25,15 @@ from tests.reference.wait_cascade import plain_knots
 UNKNOWN = -99  # what wPerf gives as the target of a wait that has not ended
 
 
-def timelines_of(case: dict[str, Any]) -> nadi.waiting.Timelines:
+def timelines_of(case: dict[str, Any]) -> nadi.bottlenecks.Timelines:
     """Follow the threads of a case."""
     fields = np.array(case["events"], dtype=np.int64)
     kind, time, before, after, cause, state = (fields[:, column] for column in (0, 1, 3, 4, 5, 6))
     events = SwitchEvents(kind, time, before, after, cause, state == 0)
-    return nadi.waiting.switch_timelines(events, case["tids"])
+    return nadi.bottlenecks.switch_timelines(events, case["tids"])
 
 
-def numbers_of(case: dict[str, Any], timelines: nadi.waiting.Timelines) -> list[int]:
+def numbers_of(case: dict[str, Any], timelines: nadi.bottlenecks.Timelines) -> list[int]:
     """Give wPerf's number of each actor: of a thread its id, of an interrupt its code."""
     codes = {name: code for code, name in reversed(INTERRUPTS.items())}
     threads: list[int] = case["tids"]
@@ -41,7 +41,7 @@ def numbers_of(case: dict[str, Any], timelines: nadi.waiting.Timelines) -> list[
     return [*threads, *others]
 
 
-def weights_of(graph: nadi.waiting.WaitGraph) -> dict[tuple[int, int], int]:
+def weights_of(graph: nadi.bottlenecks.WaitGraph) -> dict[tuple[int, int], int]:
     """Give the waits by waiter and target."""
     columns = (graph.waiter.tolist(), graph.target.tolist(), graph.weight.tolist())
     return {(a, b): weight for a, b, weight in zip(*columns, strict=True)}
@@ -50,7 +50,7 @@ def weights_of(graph: nadi.waiting.WaitGraph) -> dict[tuple[int, int], int]:
 def check(case: dict[str, Any], checks: Checks) -> None:
     """Compare one case."""
     name, timelines = case["name"], timelines_of(case)
-    graph = nadi.waiting.wait_graph(timelines)
+    graph = nadi.bottlenecks.wait_graph(timelines)
     number = numbers_of(case, timelines)
     s = timelines.segments
     found = {thread: [] for thread in case["tids"]}
@@ -88,7 +88,7 @@ def check_random_knots(checks: Checks) -> None:
             for pair in pairs * 2
             if random.random() < 0.4
         }
-        found = nadi.waiting.find_knots(edges, 1000)
+        found = nadi.bottlenecks.find_knots(edges, 1000)
         same += set(found) == plain_knots(edges, 1000)
     checks.add_many("random graphs: knots", same, count)
 

@@ -110,7 +110,7 @@ _MADE_BY = {
     "Simulation": "make one with nadi.simulate",
     "Replay": "make one with nadi.graph.replay_graph(graph)",
     "Run": "make one with nadi.run",
-    "TraceModel": "make one with nadi.pipeline.learn",
+    "TraceModel": "make one with nadi.sharing.learn",
     "Job": "read one with nadi.load_job",
     "Trace": "read one with nadi.read",
 }
@@ -154,7 +154,7 @@ def _wrong_kinds(
             continue
         text = str(parameter.annotation)
         try:
-            kind = eval(text, dict(names))  # noqa: S307  # written in the function's own module
+            kind = eval(text, dict(names))  # written in the function's own module  # noqa: S307
         except (NameError, AttributeError, TypeError):
             continue
         if not _is_of(value, kind):

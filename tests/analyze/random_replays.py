@@ -12,7 +12,7 @@ import nadi
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph
 from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
-from nadi.model.schema import DEPS, DEVICE_WORK
+from nadi.trace.schema import DEPS, DEVICE_WORK
 from tests.conftest import PairWriter
 
 __all__ = ["ON_DEVICE", "operations", "random_replay", "random_window"]

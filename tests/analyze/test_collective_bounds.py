@@ -8,20 +8,22 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi import analyze
-from nadi.pipeline.collective_estimates import estimate_collectives, least_collective_time
-from nadi.report.run_report import summarize
+from nadi import analyses as analyze
+from nadi.bottlenecks.steps.run_report import summarize
+from nadi.simulation.alone.collective import estimate_collectives, least_collective_time
 from tests.conftest import PairWriter
 
 SHAPE = ("name", "type", "members", "bytes")
 
 
 @pytest.fixture(scope="module")
-def on_system(demo_folder: Path) -> nadi.pipeline.Run:
+def on_system(demo_folder: Path) -> nadi.bottlenecks.Run:
     return nadi.run(demo_folder, system="dgx-h100")
 
 
-def test_transfer_times_and_bandwidths_are_those_of_analyze(on_system: nadi.pipeline.Run) -> None:
+def test_transfer_times_and_bandwidths_are_those_of_analyze(
+    on_system: nadi.bottlenecks.Run,
+) -> None:
     listed = analyze.collective_skew(on_system.job)
     listed = listed.rename({"ranks": "members", "size_bytes": "bytes"})
     found = pl.DataFrame(summarize(on_system)["collectives"])
@@ -41,7 +43,7 @@ def test_transfer_times_and_bandwidths_are_those_of_analyze(on_system: nadi.pipe
         assert known[f"{mine}bandwidth_gb_per_s"].to_list() == pytest.approx(expected, rel=1e-12)
 
 
-def test_bounds_are_those_of_nadi_collective(on_system: nadi.pipeline.Run) -> None:
+def test_bounds_are_those_of_nadi_collective(on_system: nadi.bottlenecks.Run) -> None:
     summary = summarize(on_system)
     assert summary["collectives_bound_by"] == {"system": "dgx-h100", "reason": "as given"}
     assert on_system.prediction is not None
@@ -61,7 +63,7 @@ def test_bounds_are_those_of_nadi_collective(on_system: nadi.pipeline.Run) -> No
     assert checked >= 5
 
 
-def test_without_a_system_bandwidths_have_no_bound(demo_run: nadi.pipeline.Run) -> None:
+def test_without_a_system_bandwidths_have_no_bound(demo_run: nadi.bottlenecks.Run) -> None:
     summary = summarize(demo_run)
     assert summary["collectives_bound_by"] is None
     assert {row["fraction"] for row in summary["collectives"]} == {-1.0}

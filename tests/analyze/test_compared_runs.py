@@ -35,7 +35,7 @@ def recording(folder: Path, *, kernel: float = 50, host: float = 20, extra: bool
 
 
 def test_a_recording_and_itself_are_the_same(demo_folder: Path) -> None:
-    found = nadi.pipeline.diff(demo_folder, demo_folder)
+    found = nadi.bottlenecks.diff(demo_folder, demo_folder)
     assert found.before_ns == found.after_ns
     assert found.path["change_ns"].abs().sum() == 0
     for table in (found.kernels, found.calls):
@@ -52,7 +52,7 @@ def test_a_recording_and_itself_are_the_same(demo_folder: Path) -> None:
 def test_the_change_that_was_made_is_the_first(
     tmp_path: Path, after: dict[str, float], name: str, cause: str, change: int
 ) -> None:
-    found = nadi.pipeline.diff(recording(tmp_path / "a"), recording(tmp_path / "b", **after))  # type: ignore[arg-type]
+    found = nadi.bottlenecks.diff(recording(tmp_path / "a"), recording(tmp_path / "b", **after))  # type: ignore[arg-type]
     first = found.path.row(0, named=True)
     assert (first["name"], first["cause"], first["change_ns"]) == (name, cause, change)
     total = found.after_ns - found.before_ns
@@ -60,19 +60,19 @@ def test_the_change_that_was_made_is_the_first(
     assert found.path["change_ns"].sum() == pytest.approx(total)
     assert found.steps["change_ns"].to_list() == [change, change]
     assert found.steps.select("before", "after").rows() == [(4, 4), (5, 5)]
-    back = nadi.pipeline.diff(tmp_path / "b", tmp_path / "a")
+    back = nadi.bottlenecks.diff(tmp_path / "b", tmp_path / "a")
     assert back.path["change_ns"].sum() == pytest.approx(-total)
 
 
 def test_calls_are_aligned_by_what_is_around_them(tmp_path: Path) -> None:
-    found = nadi.pipeline.diff(recording(tmp_path / "a"), recording(tmp_path / "b", kernel=80))
+    found = nadi.bottlenecks.diff(recording(tmp_path / "a"), recording(tmp_path / "b", kernel=80))
     slower = found.calls.filter(pl.col("path") == "aten::mm").row(0, named=True)
     assert slower["state"] == "slower"
     assert slower["device_after_ns"] - slower["device_before_ns"] == 30_000
-    one = nadi.pipeline.diff(tmp_path / "a", tmp_path / "b", step=4)
+    one = nadi.bottlenecks.diff(tmp_path / "a", tmp_path / "b", step=4)
     assert one.after_ns - one.before_ns == 30_000
     with pytest.raises(nadi.errors.UsageError, match="no such step"):
-        nadi.pipeline.diff(tmp_path / "a", tmp_path / "b", step=9)
+        nadi.bottlenecks.diff(tmp_path / "a", tmp_path / "b", step=9)
 
 
 def test_modules_are_compared_without_those_in_them(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_modules_are_compared_without_those_in_them(tmp_path: Path) -> None:
         pair.write()
         return folder
 
-    found = nadi.pipeline.diff(written(tmp_path / "a", 0), written(tmp_path / "b", 70))
+    found = nadi.bottlenecks.diff(written(tmp_path / "a", 0), written(tmp_path / "b", 70))
     rows = {row["module"]: row for row in found.modules.iter_rows(named=True)}
     assert rows["Net_0.Linear_0"]["change_ns"] == 70_000
     assert rows["Net_0.Linear_0"]["state"] == "slower"
@@ -123,7 +123,7 @@ def test_what_runs_more_often_is_called_more_in_every_table(tmp_path: Path) -> N
     few = steps_of(tmp_path / "a", [*base, *[("aten::copy_", 50.0)] * 3])
     many = steps_of(tmp_path / "b", [*base, *[("aten::copy_", 2.0)] * 60])
     for places, state in (((few, many), "called more"), ((many, few), "called less")):
-        found = nadi.pipeline.diff(*places)
+        found = nadi.bottlenecks.diff(*places)
         assert found.path.filter(name="aten::copy_")["cause"].to_list() == [state]
         assert found.calls.filter(path="aten::copy_")["state"].to_list() == [state]
 
@@ -131,7 +131,7 @@ def test_what_runs_more_often_is_called_more_in_every_table(tmp_path: Path) -> N
 def test_what_takes_much_longer_and_runs_a_little_more_often_is_slower(tmp_path: Path) -> None:
     before = steps_of(tmp_path / "a", [("aten::mm", 10.0)] * 20)
     after = steps_of(tmp_path / "b", [("aten::mm", 30.0)] * 21)
-    found = nadi.pipeline.diff(before, after)
+    found = nadi.bottlenecks.diff(before, after)
     assert found.path.filter(name="aten::mm")["cause"].to_list() == ["slower"]
 
 
@@ -140,7 +140,7 @@ def test_a_factor_of_all_that_did_not_change_is_the_machine(tmp_path: Path, fact
     lengths = [(name, 10.0 * (number + 1)) for number, name in enumerate(NAMES)]
     slow = [(name, length * factor) for name, length in lengths]
     slow[4] = (slow[4][0], 10 * slow[4][1])
-    found = nadi.pipeline.diff(steps_of(tmp_path / "a", lengths), steps_of(tmp_path / "b", slow))
+    found = nadi.bottlenecks.diff(steps_of(tmp_path / "a", lengths), steps_of(tmp_path / "b", slow))
     assert found.speed.host == pytest.approx(factor)
     assert found.path["name"][0] == "aten::op4"
     own = (found.path["change_ns"] - found.path["machine_ns"]).to_list()
@@ -160,7 +160,7 @@ def test_operands_of_other_shapes_are_no_slower_machine(tmp_path: Path) -> None:
     before = steps_of(tmp_path / "a", lengths, **{"Input Dims": [[32, 8]]})
     half = [(name, length / 2) for name, length in lengths]
     after = steps_of(tmp_path / "b", half, **{"Input Dims": [[16, 8]]})
-    found = nadi.pipeline.diff(before, after)
+    found = nadi.bottlenecks.diff(before, after)
     assert found.speed.is_same
     assert set(found.calls.filter(pl.col("path").str.contains("aten"))["state"]) == {"faster"}
 
@@ -168,7 +168,7 @@ def test_operands_of_other_shapes_are_no_slower_machine(tmp_path: Path) -> None:
 def test_few_operations_say_nothing_about_the_machine(tmp_path: Path) -> None:
     before = steps_of(tmp_path / "a", [(name, 10.0) for name in NAMES[:6]])
     after = steps_of(tmp_path / "b", [(name, 15.0) for name in NAMES[:6]])
-    assert nadi.pipeline.diff(before, after).speed.is_same
+    assert nadi.bottlenecks.diff(before, after).speed.is_same
 
 
 def test_regions_that_are_compiled_now_come_first(
@@ -177,7 +177,7 @@ def test_regions_that_are_compiled_now_come_first(
     before = steps_of(tmp_path / "a", [("aten::mm", 60.0), ("aten::add", 20.0)])
     region = "Torch-Compiled Region: 0/0"
     after = steps_of(tmp_path / "b", [("aten::mm", 50.0), (region, 10.0), (region, 10.0)])
-    found = nadi.pipeline.diff(before, after)
+    found = nadi.bottlenecks.diff(before, after)
     assert found.forms.select("form", "count_before", "count_after").rows() == [
         ("compiled regions", 0.0, 2.0)
     ]
@@ -206,12 +206,12 @@ def test_kernels_of_two_vendors_are_compared_by_operator_and_class(tmp_path: Pat
     nvidia = kernels_of(tmp_path / "a", "cudaLaunchKernel",
                         ("ampere_sgemm_32x32", "vectorized_elementwise"), 40)  # fmt: skip
     amd = kernels_of(tmp_path / "b", "hipLaunchKernel", ("Cijk_Alik_Bljk", "elementwise_4"), 20)
-    found = nadi.pipeline.diff(nvidia, amd)
+    found = nadi.bottlenecks.diff(nvidia, amd)
     assert found.vendors == (("NVIDIA",), ("AMD",))
     assert sorted(found.kernels.select("name", "state").rows()) == [
         ("aten::add: elementwise", "faster"), ("aten::linear: matrix multiplication", "faster"),
     ]  # fmt: skip
     assert "launch of a kernel" in found.path["name"].to_list()
     assert found.path["change_ns"].sum() == pytest.approx(found.after_ns - found.before_ns)
-    same = nadi.pipeline.diff(nvidia, nvidia)
+    same = nadi.bottlenecks.diff(nvidia, nvidia)
     assert "ampere_sgemm_32x32" in same.kernels["name"].to_list()

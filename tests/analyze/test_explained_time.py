@@ -15,8 +15,8 @@ REMOVED = -(2**60)
 PERCENT = 0.01
 
 
-def explained(*paths: Path) -> nadi.analyze.Explained:
-    return nadi.analyze.explain_time(nadi.build_graph(nadi.load_job(*paths)))
+def explained(*paths: Path) -> nadi.graph.Explained:
+    return nadi.graph.explain_time(nadi.build_graph(nadi.load_job(*paths)))
 
 
 def without(graph: EventGraph, kind: EdgeKind) -> EventGraph:
@@ -43,7 +43,7 @@ def test_delays_before_a_moment_stay(pair: PairWriter) -> None:
         pair.event("cudaLaunchKernel", start - 103, 3, "cuda_runtime", correlation=number)
         pair.event("k", start, 10, "kernel", pid=0, tid=7, stream=7, device=0, correlation=number)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    found = nadi.analyze.explain_time(graph, since=200_000)
+    found = nadi.graph.explain_time(graph, since=200_000)
     assert found.vertices.size == 1
     assert found.measured_ns == 115_000
     assert found.explained_ns == 115_000 - 97_000
@@ -68,7 +68,7 @@ def test_a_delay_at_the_moment_itself_is_taken_out(pair: PairWriter) -> None:
     pair.event("k", 105, 10, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     assert [
-        nadi.analyze.explain_time(graph, since).vertices.size for since in (105_000, 105_001)
+        nadi.graph.explain_time(graph, since).vertices.size for since in (105_000, 105_001)
     ] == [1, 0]
 
 
@@ -123,4 +123,4 @@ def test_eight_ranks_together(shared_traces: Path) -> None:
 
 def test_waits_for_devices_are_what_explains_it(shared_traces: Path) -> None:
     graph = nadi.build_graph(nadi.load_job(shared_traces / "gpu_dlrm8" / "device_3.json.gz"))
-    assert nadi.analyze.explain_time(without(graph, EdgeKind.SYNC)).error < -0.2
+    assert nadi.graph.explain_time(without(graph, EdgeKind.SYNC)).error < -0.2

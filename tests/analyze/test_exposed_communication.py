@@ -53,7 +53,7 @@ def test_only_the_window_counts(pair: PairWriter) -> None:
     run = nadi.run(*pair.write())
     # the work starts within the step, so the step lasts until it ends
     assert run.measured_ns == 140_000
-    found = nadi.analyze.communication_by_rank(run.graph, 0, 60_000)
+    found = nadi.graph.communication_by_rank(run.graph, 0, 60_000)
     assert [(c.communication, c.exposed) for c in found] == [(20_000, 20_000)]
 
 
@@ -72,7 +72,7 @@ def test_a_window_holds_what_is_in_it_to_the_nanosecond(pair: PairWriter) -> Non
     graph = nadi.run(*pair.write()).graph
     for low, high, expected in ((10_000, 80_000, 40), (10_001, 79_999, 39.998), (30_000, 60_000, 0),
                                 (29_999, 60_001, 0.002), (80_000, 90_000, 0)):  # fmt: skip
-        (found,) = nadi.analyze.communication_by_rank(graph, low, high)
+        (found,) = nadi.graph.communication_by_rank(graph, low, high)
         assert (found.communication, found.exposed) == (1000 * expected, 1000 * expected)
 
 

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.report.verdict_report import verdict_in_words
+from nadi.bottlenecks.steps.verdict_report import verdict_in_words
 from tests.conftest import PairWriter
 
 Ranges = list[tuple[str, list[tuple[str, float]]]]
 
 
-def step_of(folder: Path, ranges: Ranges, category: str = "user_annotation") -> nadi.pipeline.Run:
+def step_of(
+    folder: Path, ranges: Ranges, category: str = "user_annotation"
+) -> nadi.bottlenecks.Run:
     """Record a step of ranges with operations in them, in us, one after the other."""
     writer = PairWriter(folder)
     whole = sum(length for _, ops in ranges for _, length in ops)

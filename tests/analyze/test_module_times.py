@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.analyze.module_times import OUTSIDE, time_by_module
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.module_times import OUTSIDE, time_by_module
 from tests.conftest import PairWriter
 from tests.whatif.programs import kernel, launch
 

@@ -71,7 +71,7 @@ def test_paths_are_the_longest_through_what_none_before_has(
     window = Window("all", -1, np.array([start]), ends)
     begin, end = window.start(replay.time), window.end(replay.time)
     paths = {p: n for p, n in all_paths(edges, delay).items() if p[-1] in ends.tolist()}
-    found = nadi.analyze.near_critical_paths(replay, window, count=10)
+    found = nadi.graph.near_critical_paths(replay, window, count=10)
     assert found[0].slack == 0
     assert found[0].path.length == end - begin
     covered = set(found[0].path.vertices.tolist())
@@ -103,19 +103,19 @@ def test_paths_are_the_longest_through_what_none_before_has(
 def test_known_paths(pair: PairWriter) -> None:
     graph = three_kernels(pair)
     replay, window = nadi.graph.replay_graph(graph), nadi.graph.choose_window(graph, [])
-    first, second = nadi.analyze.near_critical_paths(replay, window)[:2]
+    first, second = nadi.graph.near_critical_paths(replay, window)[:2]
     assert first.through == -1
     assert first.path.by_kind()["kernel"] == 83_000
     # the operator ends 10 us before the last kernel; the first to have that slack is a call
     assert graph.time[2 * second.through + 1] == 24_000
     assert (second.slack, second.path.length) == (10_000, 100_000)
     assert second.path.by_operation()["name"].to_list() == ["step", "cudaLaunchKernel"]
-    assert [p.slack for p in nadi.analyze.near_critical_paths(replay, window, 1)] == [0]
+    assert [p.slack for p in nadi.graph.near_critical_paths(replay, window, 1)] == [0]
 
 
 def test_room_by_kind(pair: PairWriter) -> None:
     graph = three_kernels(pair)
-    found = nadi.analyze.slack_histogram(
+    found = nadi.graph.slack_histogram(
         nadi.graph.replay_graph(graph), nadi.graph.choose_window(graph, [])
     )
     assert found.rows() == [
@@ -131,13 +131,13 @@ def test_what_nothing_waits_for_has_no_bound(pair: PairWriter) -> None:
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     (step,) = nadi.graph.find_steps(graph)
     only = Window("step", 1, step.first, step.first + 1)
-    rows = nadi.analyze.slack_histogram(nadi.graph.replay_graph(graph), only).rows()
+    rows = nadi.graph.slack_histogram(nadi.graph.replay_graph(graph), only).rows()
     assert rows == [("host", 0, 1, 100_000), ("host", None, 1, 20_000)]
-    assert len(nadi.analyze.near_critical_paths(nadi.graph.replay_graph(graph), only)) == 1
+    assert len(nadi.graph.near_critical_paths(nadi.graph.replay_graph(graph), only)) == 1
 
 
-def test_paths_of_a_recording(demo_run: nadi.pipeline.Run) -> None:
-    found = nadi.analyze.near_critical_paths(demo_run.replay, demo_run.window, 6)
+def test_paths_of_a_recording(demo_run: nadi.bottlenecks.Run) -> None:
+    found = nadi.graph.near_critical_paths(demo_run.replay, demo_run.window, 6)
     assert found[0].path.segments.equals(demo_run.path.segments)
     slacks = [one.slack for one in found]
     assert slacks == sorted(slacks)
@@ -156,7 +156,7 @@ def test_a_row_holds_operations_up_to_its_slack(pair: PairWriter, slack: int) ->
     pair.op("longest", 0, 200_000)
     pair.op("beside", 0, 200_000 - slack / 1000, tid=2)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    rows = nadi.analyze.slack_histogram(
+    rows = nadi.graph.slack_histogram(
         nadi.graph.replay_graph(graph), nadi.graph.choose_window(graph, [])
     ).rows()
     above = next((bound for bound in BOUNDS if slack <= bound), None)
@@ -170,7 +170,7 @@ def test_kernels_that_communicate_are_communication(pair: PairWriter) -> None:
         pair.event(name, 0, 10, "kernel", pid=0, tid=number, stream=number + 20, device=0)
     pair.op("op", 0, 10)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    rows = nadi.analyze.slack_histogram(
+    rows = nadi.graph.slack_histogram(
         nadi.graph.replay_graph(graph), nadi.graph.choose_window(graph, [])
     ).rows()
     assert rows == [(kind, 0, 1, 10_000) for kind in ("host", "device", "communication")]
@@ -184,7 +184,7 @@ def test_only_what_ends_in_the_window_is_counted(pair: PairWriter) -> None:
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     (step,) = nadi.graph.find_steps(graph)
     only = Window("step", 1, step.first, step.first + 1)
-    rows = nadi.analyze.slack_histogram(nadi.graph.replay_graph(graph), only)
+    rows = nadi.graph.slack_histogram(nadi.graph.replay_graph(graph), only)
     assert rows["operations"].sum() == 3
     assert rows["time"].sum() == 100_000 + 100_001 + 50_000
 
@@ -195,7 +195,7 @@ def test_as_many_paths_as_were_asked_for(pair: PairWriter) -> None:
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     window = nadi.graph.choose_window(graph, [])
     for count in range(8):
-        found = nadi.analyze.near_critical_paths(nadi.graph.replay_graph(graph), window, count)
+        found = nadi.graph.near_critical_paths(nadi.graph.replay_graph(graph), window, count)
         assert [one.slack for one in found] == [1_000 * k for k in range(min(count, 6))]
     names = graph.op_names.to_list()
     assert [names[one.through] for one in found[1:]] == [f"op {k}" for k in range(1, 6)]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.analyze.operation_totals import collective_totals, operation_totals
-from nadi.analyze.rank_activity import rank_activity, stream_activity
+from nadi.graph.operation_totals import collective_totals, operation_totals
+from nadi.graph.rank_activity import rank_activity, stream_activity
 from tests.conftest import PairWriter
 
 PARTS = ("computing", "transferring", "waiting", "copying")
@@ -39,7 +39,7 @@ def length_of_each(spans: dict[str, list[tuple[int, int]]], begin: int, end: int
     return sums
 
 
-def spans_of(run: nadi.pipeline.Run, place: int) -> dict[str, list[tuple[int, int]]]:
+def spans_of(run: nadi.bottlenecks.Run, place: int) -> dict[str, list[tuple[int, int]]]:
     """Say what each operation of a rank is, with plain loops."""
     graph, trace = run.graph, run.job.traces[place]
     nodes = trace.nodes.to_dicts()
@@ -108,7 +108,7 @@ def innermost(operators: list[tuple[int, int, int]]) -> Iterator[tuple[int, int,
         is_open.append((-minus_end, row))
 
 
-def check(run: nadi.pipeline.Run) -> None:
+def check(run: nadi.bottlenecks.Run) -> None:
     begin, end = run.window.start(run.graph.time), run.window.end(run.graph.time)
     found = rank_activity(run.graph, run.window)
     exposed = {one.rank: one.exposed for one in run.communication}
@@ -122,7 +122,7 @@ def check(run: nadi.pipeline.Run) -> None:
     assert (streams["communicating"] <= streams["busy"]).all()
 
 
-def test_each_moment_of_the_demo_counts_once(demo_run: nadi.pipeline.Run) -> None:
+def test_each_moment_of_the_demo_counts_once(demo_run: nadi.bottlenecks.Run) -> None:
     check(demo_run)
 
 
@@ -144,7 +144,7 @@ def test_each_moment_of_a_recording_counts_once(shared_traces: Path, folder: str
     check(nadi.run(shared_traces / folder))
 
 
-def test_totals_are_sums(demo_run: nadi.pipeline.Run) -> None:
+def test_totals_are_sums(demo_run: nadi.bottlenecks.Run) -> None:
     graph, window = demo_run.graph, demo_run.window
     begin, end = window.start(graph.time), window.end(graph.time)
     expected: dict[str, list[int]] = defaultdict(list)

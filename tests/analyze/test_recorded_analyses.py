@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import nadi
-from nadi import analyze
-from nadi.analyze.recorded.kernel_types import KERNEL_TYPES
-from nadi.model import schema
+from nadi import analyses as analyze
+from nadi.analyses.recorded.kernel_types import KERNEL_TYPES
+from nadi.trace import schema
 from tests.conftest import PairWriter
 from tests.reference.naive_analyses import Work, idle_of, lengths_of, states_of
 
@@ -32,12 +32,12 @@ def works(draw: st.DrawFn) -> list[Work]:
     return found
 
 
-EMPTY = nadi.model.Trace(
+EMPTY = nadi.trace.Trace(
     schema.NODES.empty(),
     schema.DEPS.empty(),
     schema.GROUPS.empty(),
     schema.ISSUES.empty(),
-    nadi.model.Provenance("", ()),
+    nadi.trace.Provenance("", ()),
 )
 
 
@@ -111,7 +111,7 @@ def test_queues_are_those_of_every_launch_and_start(work: list[Work]) -> None:
 
 
 def test_every_analysis_answers_or_says_what_is_missing(demo_folder: Path) -> None:
-    found = nadi.pipeline.analyze_all(demo_folder)
+    found = nadi.analyses.analyze_all(demo_folder)
     assert list(found) == [one.name for one in analyze.ANALYSES]
     assert len(set(found)) == len(analyze.ANALYSES)
     for one in analyze.ANALYSES:
@@ -221,10 +221,10 @@ def test_one_rank_after_the_other_gives_the_table_of_all(tmp_path: Path) -> None
         pair.op("aten::mm", 5, 10)
         pair.event("gemm", 10, 20 + rank, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1)
         pair.write(f"_{rank}")[0].unlink()
-    table = nadi.pipeline.analyze("temporal", tmp_path)
+    table = nadi.analyses.analyze("temporal", tmp_path)
     assert table["rank"].to_list() == [0, 1, 2]
     assert table["busy_ns"].to_list() == [20_000, 21_000, 22_000]
-    assert table.equals(analyze.temporal_breakdown(nadi.load.load_devices(tmp_path)))
+    assert table.equals(analyze.temporal_breakdown(nadi.recordings.load_devices(tmp_path)))
 
 
 def test_wrong_parameters_are_refused() -> None:
@@ -278,5 +278,5 @@ def test_ranks_are_told_by_names_where_files_do_not_begin_with_them(tmp_path: Pa
         pair.event("gemm", 0, 10 + rank, "kernel", pid=0, tid=7, stream=7, device=0)
         pair.write()[1].rename(tmp_path / f"rank{4 - rank}.json")
         (tmp_path / "host.json").unlink()
-    table = nadi.pipeline.analyze("temporal", tmp_path)
+    table = nadi.analyses.analyze("temporal", tmp_path)
     assert table.select("rank", "busy_ns").rows() == [(r, 14_000 - 1_000 * r) for r in range(5)]

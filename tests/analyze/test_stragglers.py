@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.analyze.stragglers import Stragglers, find_stragglers
+from nadi.graph.stragglers import Stragglers, find_stragglers
 from tests.conftest import PairWriter
 from tests.link.test_rank_communication import GROUP, asked
 
@@ -140,7 +140,7 @@ def test_without_collectives_nobody_waits(demo_folder: Path) -> None:
     assert found.ranks.is_empty()
 
 
-def test_waits_add_up_on_a_recording(demo_run: nadi.pipeline.Run) -> None:
+def test_waits_add_up_on_a_recording(demo_run: nadi.bottlenecks.Run) -> None:
     found = demo_run.stragglers
     assert found.collectives.height > 0
     assert found.ranks["caused"].sum() == found.ranks["waited"].sum()

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.analyze.unexplained_time import CAUSES
+from nadi.graph.unexplained import CAUSES
 from tests.conftest import PairWriter
 
 BEFORE, NOT_SCHEDULED, UNKNOWN_WAIT, UNKNOWN = CAUSES
 
 
-def found(pair: PairWriter, window: str = "") -> nadi.analyze.UnexplainedPath:
+def found(pair: PairWriter, window: str = "") -> nadi.graph.UnexplainedPath:
     return nadi.run(pair.write()[1], window=window).unexplained
 
 

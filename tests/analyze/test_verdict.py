@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.analyze.rank_excess import Excess, ExcessPart
-from nadi.analyze.straggler_test import RepeatedLateness
-from nadi.analyze.verdict import BOUND_BY, LateRank
+from nadi.bottlenecks.steps.straggler_test import RepeatedLateness
+from nadi.bottlenecks.steps.verdict import BOUND_BY, LateRank
 from nadi.graph.critical_paths import PATH_KINDS
+from nadi.graph.rank_excess import Excess, ExcessPart
 from tests.conftest import PairWriter
 
 pytestmark = pytest.mark.usefixtures("demo_read_once")
@@ -102,13 +102,13 @@ def test_an_excess_beside_the_path_counts_if_the_path_explains_little(tmp_path: 
     run = run_of(tmp_path, [[("mm", 100.0)], [("mm", 100.0), *[("svd", 10.0)] * 30]])
     others = replace(run.path, segments=run.path.segments.clear())
     args = (run.graph, run.window, others, 1)
-    assert nadi.analyze.find_excess(*args, late_ns=300_000).operation.name == "svd"
+    assert nadi.graph.find_excess(*args, late_ns=300_000).operation.name == "svd"
     # nor does a path through a thread that idles hide it
     idle = run.path.segments.filter(kind="host op", rank=1).head(1).with_columns(
         pl.lit("").alias("name"), pl.lit("host gap").cast(pl.Enum(PATH_KINDS)).alias("kind"),
     ).with_columns(end=pl.col("start") + 10**6)  # fmt: skip
     path = replace(run.path, segments=idle)
-    found = nadi.analyze.find_excess(*args[:2], path, 1, late_ns=300_000)
+    found = nadi.graph.find_excess(*args[:2], path, 1, late_ns=300_000)
     assert found.operation.name == "svd"
 
 
@@ -175,7 +175,7 @@ def test_what_the_recording_does_not_explain(pair: PairWriter) -> None:
 
 @pytest.mark.parametrize("which", ["demo", "step"])
 def test_the_parts_of_a_recording_add_up(
-    which: str, demo_run: nadi.pipeline.Run, demo_folder: Path
+    which: str, demo_run: nadi.bottlenecks.Run, demo_folder: Path
 ) -> None:
     run = demo_run if which == "demo" else nadi.run(demo_folder, step=2)
     verdict = run.verdict

@@ -14,9 +14,9 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.charts import BarChart, ChartAxis, Figure, LineChart, LineSeries
-from nadi.charts.chart_drawing import drawn
-from nadi.charts.time_charts import time_bars
+from nadi.results import BarChart, ChartAxis, Figure, LineChart, LineSeries
+from nadi.results.charts.drawing import drawn
+from nadi.results.charts.time_charts import time_bars
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -69,12 +69,12 @@ def test_points_have_names_and_no_line() -> None:
 
 
 def test_values_draw_themselves(
-    demo_folder: Path, demo_run: nadi.pipeline.Run, tmp_path: Path
+    demo_folder: Path, demo_run: nadi.bottlenecks.Run, tmp_path: Path
 ) -> None:
     run = demo_run
     answer = nadi.what_if(run.graph, "scale gloo 0.5")
     done = nadi.simulate(demo_folder, nadi.load_system("dgx-h100", 4))
-    results = nadi.simulator.results_of(done)
+    results = nadi.simulation.results_of(done)
     figures: list[tuple[Any, str]] = [
         (run, "rank 3"), (run.path, "gloo:all_reduce"), (answer, "predicted"), (done, "rank 1"),
         (results, "hosting"),
@@ -95,7 +95,7 @@ def test_values_draw_themselves(
         run.path.plot().save(tmp_path / "figure.gif")
 
 
-def test_tables_of_pandas_and_arrow_have_the_same_values(demo_run: nadi.pipeline.Run) -> None:
+def test_tables_of_pandas_and_arrow_have_the_same_values(demo_run: nadi.bottlenecks.Run) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     path, schedule = demo_run.path, demo_run.replay.schedule()
@@ -112,7 +112,7 @@ def test_tables_of_pandas_and_arrow_have_the_same_values(demo_run: nadi.pipeline
 
 @pytest.mark.parametrize("missing", ["pyarrow", "pandas"])
 def test_tables_convert_or_say_what_they_need(
-    missing: str, demo_run: nadi.pipeline.Run, monkeypatch: pytest.MonkeyPatch
+    missing: str, demo_run: nadi.bottlenecks.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = builtins.__import__
 

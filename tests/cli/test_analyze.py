@@ -8,9 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nadi.analyze import ANALYSES
+from nadi.analyses import ANALYSES, analyze
 from nadi.cli import main
-from nadi.pipeline import analyze
 
 pytestmark = pytest.mark.usefixtures("demo_read_once")
 

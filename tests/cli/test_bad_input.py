@@ -280,7 +280,7 @@ def test_other_files_in_a_folder_are_named(demo_folder: Path, tmp_path: Path) ->
     (tmp_path / "config.json").write_text('{"schema": "x", "traceEvents_of": 3}')
     (tmp_path / "host_1.json.gz").write_bytes(b"")
     (tmp_path / "notes.tar.gz").write_bytes(b"\x1f\x8b junk")
-    issues = nadi.report.summarize(nadi.run(tmp_path))["issues"]
+    issues = nadi.bottlenecks.summarize(nadi.run(tmp_path))["issues"]
     (ignored,) = [issue for issue in issues if issue["code"] == "job.files-ignored"]
     assert ignored["count"] == 2
     assert "config.json, host_1.json.gz" in ignored["detail"]
@@ -355,9 +355,9 @@ def test_closed_and_full_output(demo_folder: Path) -> None:
 def test_interruption_is_no_success(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
-        "import nadi.pipeline.recorded_jobs\n"
+        "import nadi.graph.load_graph\n"
         "def stop(*a, **k): os.kill(os.getpid(), signal.SIGINT)\n"
-        "nadi.pipeline.recorded_jobs.load_job = stop\n"
+        "nadi.graph.load_graph.load_job = stop\n"
         "from nadi.cli import main\n"
         "sys.exit(main(['run', '.']))\n"
     )

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from nadi.cli import main
-from nadi.load.system_library import read_system_file, shipped_text
-from nadi.simulator import SystemFile
+from nadi.systems import SystemFile
+from nadi.systems.library import read_system_file, shipped_text
 from tests.formats.test_nccl_log import LOG
 from tests.formats.test_nccl_tests import NEW
 

@@ -10,7 +10,7 @@ import pytest
 
 import nadi
 from nadi.cli import main
-from nadi.formats.registry import FORMATS
+from nadi.files.registry import FORMATS
 from tests.cli.test_run import assert_one_clear_line
 from tests.formats.graphs import HARD_NAMES, make_trace
 

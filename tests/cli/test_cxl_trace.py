@@ -146,7 +146,7 @@ def test_a_system_with_collectives_and_prices_of_its_own(
         for number, rank in enumerate(swap.ranks):
             rank.send(1 - number, 1000)
             rank.recv(1 - number, 1000)
-    nadi.generate.write_job(swap.job, tmp_path / "swap", name="swap")
+    nadi.models.write_job(swap.job, tmp_path / "swap", name="swap")
     system = tmp_path / "system.toml"
     system.write_text(
         f"""

@@ -10,8 +10,8 @@ import pytest
 
 import nadi
 from nadi.cli import main
-from nadi.generate import write_job
-from nadi.load import write_folded
+from nadi.models import write_job
+from nadi.recordings import write_folded
 
 PLAN = {"tp": 2, "pp": 2, "dp": 4, "global_batch": 16}
 
@@ -54,7 +54,7 @@ def test_simulate_takes_a_folded_job(folded: Path, capsys: pytest.CaptureFixture
 def test_a_saved_simulation_keeps_the_bound(folded: Path, tmp_path: Path) -> None:
     file = tmp_path / "done.nadi"
     assert main(["simulate", str(folded), "--system", "dgx-h100", "-o", str(file)]) == 0
-    saved = nadi.load.read_simulation(file)
+    saved = nadi.simulation.read_simulation(file)
     assert saved.bound is not None
     assert saved.bound.is_exact
 
@@ -63,7 +63,7 @@ def test_a_generated_job_is_written_folded(tmp_path: Path) -> None:
     file = tmp_path / "job.nadi"
     plan = ["--model", "gpt3-125m", "--dp", "4"]
     assert main(["generate", "llm", *plan, "-o", str(file)]) == 0
-    assert len(nadi.load.read_folded(file).traces) == 4
+    assert len(nadi.recordings.read_folded(file).traces) == 4
 
 
 def test_few_ranks_take_the_time_of_all(

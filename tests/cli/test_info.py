@@ -75,7 +75,7 @@ def test_a_broken_rule_is_named_and_the_exit_code_is_1(
     _, device = pair.write()
     read = nadi.read(device)
     broken = read.nodes.with_columns(parent=pl.lit(7, pl.Int64))
-    monkeypatch.setattr("nadi.formats.trace_files.read", lambda _: nadi.Trace(
+    monkeypatch.setattr("nadi.files.trace_files.read", lambda _: nadi.Trace(
         broken, read.deps, read.groups, read.issues, read.provenance))  # fmt: skip
     assert main(["validate", str(device)]) == 1
     assert "nodes.parent: 1 rows of nodes break the rule: a parent is" in capsys.readouterr().out

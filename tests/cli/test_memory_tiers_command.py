@@ -15,12 +15,12 @@ SYSTEM = ["--system", "dgx-h100-cxl"]
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    with nadi.generate.JobBuilder(4) as builder:
+    with nadi.models.JobBuilder(4) as builder:
         for rank in builder.ranks:
             weights = rank.unordered.load("weights", "200 MB", tier="cxl")
             layer = rank.compute("layer", duration="1 ms", after=weights)
             rank.unordered.store("gradients", "100 MB", tier="dram", after=layer)
-    nadi.generate.write_job(builder.job, tmp_path / "job", name="layers")
+    nadi.models.write_job(builder.job, tmp_path / "job", name="layers")
     return tmp_path / "job"
 
 
@@ -53,7 +53,7 @@ def test_all_of_it_is_in_json_and_in_a_saved_result(
     (changed,) = data["what_if"]
     assert changed["makespan_ns"] + changed["gain_ns"] == data["makespan_ns"]
     assert changed["gain_ns"] == 600
-    read = nadi.load.read_simulation(saved)
+    read = nadi.simulation.read_simulation(saved)
     assert read.tier_traffic is not None
     assert read.tier_traffic["bytes_read"].sum() == 800_000_000
     assert read.tier_use is not None
@@ -64,9 +64,9 @@ def test_all_of_it_is_in_json_and_in_a_saved_result(
 def test_without_tiers_nothing_of_them_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with nadi.generate.JobBuilder(1) as builder:
+    with nadi.models.JobBuilder(1) as builder:
         builder.ranks[0].compute("layer", duration="1 ms")
-    nadi.generate.write_job(builder.job, tmp_path / "job", name="plain")
+    nadi.models.write_job(builder.job, tmp_path / "job", name="plain")
     run("simulate", tmp_path / "job", *SYSTEM)
     assert "tier" not in capsys.readouterr().out
     run("simulate", tmp_path / "job", *SYSTEM, "--json")
@@ -99,13 +99,13 @@ def test_several_jobs_share_memory_and_are_asked_what_other_memory_would_do(
 def test_what_operations_that_take_less_time_would_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with nadi.generate.JobBuilder(2) as builder:
+    with nadi.models.JobBuilder(2) as builder:
         for rank in builder.ranks:
             rank.compute(
                 "optimizer", duration="2 ms", after=[rank.compute("layer", duration="4 ms")]
             )
     job = tmp_path / "job"
-    nadi.generate.write_job(builder.job, job)
+    nadi.models.write_job(builder.job, job)
     small = tmp_path / "small.nadi"
     run("fold", job, "-o", small)
     capsys.readouterr()

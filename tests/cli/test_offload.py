@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nadi.cli import main
-from nadi.load import offload_machine_text
+from nadi.memory import offload_machine_text
 from nadi.units import format_number
 
 pytest.importorskip("highspy", reason="the solver is an extra")

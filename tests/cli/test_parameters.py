@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from nadi.cli import main
-from nadi.cli.typer_internals import QuickCommand, QuickGroup
+from nadi.results.terminal.typer_internals import QuickCommand, QuickGroup
 
 
 def _app(seen: list[Any], **classes: Any) -> typer.Typer:

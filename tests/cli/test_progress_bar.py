@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import rich.progress
 
-from nadi.cli import progress_lines
-from nadi.cli.progress_bar import show_progress
-from nadi.cli.progress_lines import ProgressLines
 from nadi.progress import tell
+from nadi.results.terminal import progress_lines
+from nadi.results.terminal.progress import show_progress
+from nadi.results.terminal.progress_lines import ProgressLines
 
 
 def test_each_stage_begins_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

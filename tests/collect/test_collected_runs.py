@@ -14,7 +14,7 @@ import pytest
 
 import nadi
 from nadi.cli import main
-from nadi.collect import Collected, CollectOptions, collect
+from nadi.pytorch import Collected, CollectOptions, collect
 from tests.collect.small_torch import write_small_torch
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nadi.collect import fake_recording
+from nadi.pytorch import fake_recording
 
 torch = pytest.importorskip("torch")
 
@@ -43,10 +43,10 @@ def test_optimizers_whose_step_a_graph_could_hold(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Stream", "Event"])
 def test_the_pretended_device_has_the_methods_of_a_true_one(kind: str) -> None:
-    from nadi.collect.fake_devices import pretended_devices
-    from nadi.collect.fake_groups import GroupLog
-    from nadi.collect.fake_mode import Recorder
-    from nadi.collect.operation_log import OperationLog
+    from nadi.pytorch.fake.fake_devices import pretended_devices
+    from nadi.pytorch.fake.fake_groups import GroupLog
+    from nadi.pytorch.fake.fake_mode import Recorder
+    from nadi.pytorch.fake.operation_log import OperationLog
 
     methods = {name for name in dir(getattr(torch, kind)) if not name.startswith("_")}
     with pretended_devices(Recorder(OperationLog(), GroupLog(0, 1)), "H100"):

@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.collect import FakeOptions, fake_recording, record_fake_job
 from nadi.errors import InputError, UsageError
+from nadi.pytorch import FakeOptions, fake_recording, record_fake_job
 
 from . import fake_programs
 from .fake_programs import HEADS, HIDDEN, LENGTH, WIDTH, WORDS
@@ -26,10 +26,10 @@ TOKENS, LAYERS, FLOAT = 2 * LENGTH, 2, 4
 
 
 @cache
-def recorded(program: str, world_size: int = 8, rank: int = 0) -> nadi.collect.FakeRecording:
+def recorded(program: str, world_size: int = 8, rank: int = 0) -> nadi.pytorch.FakeRecording:
     with fake_recording(world_size, rank) as recording:
         getattr(fake_programs, program)()
-    assert nadi.model.validate_trace(recording.trace).is_empty()
+    assert nadi.trace.validate_trace(recording.trace).is_empty()
     return recording
 
 
@@ -110,7 +110,7 @@ def test_tensor_parallel_and_sharded_equal_closed_forms() -> None:
 def test_a_generated_job_does_what_the_program_does() -> None:
     """Layers have the same FLOPs, collectives, bytes and groups, recorded and generated."""
     trace = recorded("tensor_and_sharded").trace
-    model = nadi.generate.LanguageModel(
+    model = nadi.models.LanguageModel(
         layers=LAYERS, hidden=WIDTH, heads=HEADS, ffn=HIDDEN, vocab=WORDS, gated=True,
         norm="rmsnorm", position="none", max_positions=LENGTH,
     )  # fmt: skip

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import nadi
-from nadi.collect.fake_groups import GroupLog
-from nadi.collect.fake_trace import signature_of, summary_of, trace_of_log
-from nadi.collect.operation_log import Operand, Operation, OperationLog, operand_texts
+from nadi.pytorch.fake.fake_groups import GroupLog
+from nadi.pytorch.fake.fake_trace import signature_of, summary_of, trace_of_log
+from nadi.pytorch.fake.operation_log import Operand, Operation, OperationLog, operand_texts
 
 
 def tensor(number: int, storage: int = 0) -> Operand:
@@ -62,7 +62,7 @@ def test_operands_read_back() -> None:
     inputs = [tensor(1), [tensor(2), tensor(3)], None, 2, 0.5, True, float("-inf"), "sum", object()]
     log.add(Operation("aten::cat", "COMP", "kernel", stream=0), inputs, [tensor(4)], [], [])
     trace = trace_of_log(log, groups, 1, {})
-    assert nadi.model.validate_trace(trace).is_empty()
+    assert nadi.trace.validate_trace(trace).is_empty()
     told = trace.operands.select("is_output", "position", "item", "type", "value").rows()
     assert [row[3] for row in told[:3]] == ["Tensor(c10::BFloat16)"] * 3
     values = [row[4] for row in told]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import nadi
-from nadi.collect.hook import recorded_steps
+from nadi.pytorch.collecting.hook import recorded_steps
 
 
 class Profiler:
@@ -79,7 +79,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     assert not Observer.registered
 
 
-def recorded(folder: Path, calls: int, **options: Any) -> nadi.collect.Recording:
+def recorded(folder: Path, calls: int, **options: Any) -> nadi.pytorch.Recording:
     with nadi.record(folder, **options) as recording:
         for _ in range(calls):
             recording.step()
@@ -149,7 +149,7 @@ def test_an_exception_leaves_nothing(torch: ModuleType, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def device_of(recording: nadi.collect.Recording) -> Any:
+def device_of(recording: nadi.pytorch.Recording) -> Any:
     return json.loads(gzip.decompress(recording.device.read_bytes()))
 
 

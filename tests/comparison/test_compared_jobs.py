@@ -8,9 +8,8 @@ import pytest
 
 import nadi
 from nadi.cli import main
-from nadi.comparison import independent_sample
-from nadi.model import validate_trace
-from nadi.synthesis import columns_of_job, job_of_columns
+from nadi.sharing import columns_of_job, independent_sample, job_of_columns
+from nadi.trace import validate_trace
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,7 @@ def test_systems_that_do_not_fit_are_refused(job: nadi.Job) -> None:
 def test_the_command_prints_and_refuses(
     job: nadi.Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    nadi.generate.write_job(job, tmp_path / "a")
+    nadi.models.write_job(job, tmp_path / "a")
     place = str(tmp_path / "a")
     assert main(["compare", place, place, "--system", "dgx-h100"]) == 0
     assert "operation mix" in capsys.readouterr().out

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from nadi.estimate import CALCULON, Estimate, Execution, MachineDescription, ModelDescription
-from nadi.estimate.single_estimate import estimate as estimate_by_rules
+from nadi.estimates import CALCULON, Estimate, Execution, MachineDescription, ModelDescription
+from nadi.estimates.single_estimate import estimate as estimate_by_rules
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "estimate"
 

@@ -11,30 +11,27 @@ import pytest
 from hypothesis import given, reject, settings, strategies as st
 
 import nadi
-from nadi.estimate import (
+from nadi.estimates import (
     CALCULON,
     DEFAULT,
     columns_of,
+    describe_step,
     estimate,
     evaluate,
     execution_of_plan,
     machine_of_system,
+    search,
     search_space,
 )
-from nadi.estimate.nested_collectives import RankGroup, collective_seconds, message_seconds
-from nadi.load import shipped_systems
-from nadi.load.estimate_files import read_machine, read_model
-from nadi.pipeline import describe_step, llm_statistics, plain_step, search
-from nadi.pipeline.estimate_checks import check_estimate
-from nadi.placement import ByRules, parse_rules
-from nadi.simulator import collective_time, second_tier
-from nadi.simulator.communication_times import message_time
-from nadi.simulator.machine.loaded_latency import (
-    LoadedLatency,
-    latency_ns,
-    peak_rate,
-    reached_rate,
-)
+from nadi.estimates.estimate_files import read_machine, read_model
+from nadi.estimates.rings import RankGroup, collective_seconds, message_seconds
+from nadi.estimates.single.checks import check_estimate
+from nadi.memory import ByRules, parse_rules, plain_step
+from nadi.models import llm_statistics
+from nadi.simulation import collective_time
+from nadi.simulation.communication_times import message_time
+from nadi.systems import second_tier, shipped_systems
+from nadi.systems.loaded_latency import LoadedLatency, latency_ns, peak_rate, reached_rate
 from tests.amounts import examples
 from tests.estimate.described import execution, executions, machine, machines, model, with_faster
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import nadi
-from nadi.estimate import CALCULON, columns_of, evaluate
-from nadi.load import read_execution, read_machine, read_model
-from nadi.pipeline.estimated_steps import describe_step
+from nadi.estimates import CALCULON, columns_of, evaluate, read_execution, read_machine, read_model
+from nadi.estimates.single.estimate import describe_step
 from tests.estimate.described import EXAMPLES, estimate, execution, machine, model, read
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [

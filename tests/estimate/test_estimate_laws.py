@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from nadi.estimate import CALCULON, EstimateRules, columns_of, evaluate
-from nadi.estimate.single_estimate import estimate as estimate_by_rules
+from nadi.estimates import CALCULON, EstimateRules, columns_of, evaluate
+from nadi.estimates.single_estimate import estimate as estimate_by_rules
 from tests.amounts import examples
 from tests.estimate.described import (
     MODEL,

@@ -9,9 +9,9 @@ from hypothesis import given, reject, settings, strategies as st
 
 import nadi
 from nadi.cli import main
-from nadi.load import shipped_systems
-from nadi.pipeline import network_job
-from nadi.pipeline.generated_networks import network_estimate
+from nadi.estimates import network_estimate
+from nadi.models import network_job
+from nadi.systems import shipped_systems
 from tests.amounts import examples
 
 

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from nadi.estimate.execution import DATATYPES
-from nadi.estimate.layer_programs import Variant, sizes_of, structures_of
-from nadi.load import load_language_model
-from nadi.pricing.operations import DTYPE_NAMES, OP_CLASSES
+from nadi.estimates.execution import DATATYPES
+from nadi.estimates.layer_programs import Variant, sizes_of, structures_of
+from nadi.models import load_language_model
+from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from tests.reference.generated_parts import generated_parts
 
 _SUMS = ("all_reduce", "reduce_scatter")

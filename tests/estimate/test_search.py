@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.estimate import CALCULON, Execution, search_space as search_space_by_rules
-from nadi.estimate.execution import execution_at
-from nadi.pipeline import configuration_search, search
+from nadi.estimates import CALCULON, Execution, search, search_space as search_space_by_rules
+from nadi.estimates.execution import execution_at
+from nadi.estimates.searches import search as configuration_search
 from tests.estimate.described import estimate, machine, model, read
 from tests.reference.one_estimate import step_of
 

@@ -11,19 +11,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.estimate import (
-    CALCULON,
-    MachineDescription,
-    SearchSpace,
-    TierStudy,
-    estimate,
-    search_space,
-    study_second_tier,
-)
-from nadi.estimate.estimate_rules import DEFAULT
-from nadi.estimate.machine_description import columns_of_tier
-from nadi.pipeline import TierQuestion, search, study_second_tiers
-from nadi.simulator import second_tier
+from nadi.estimates import CALCULON, MachineDescription, SearchSpace, estimate, search, search_space
+from nadi.estimates.calculon.estimate_rules import DEFAULT
+from nadi.estimates.calculon.machine_description import columns_of_tier
+from nadi.memory import TierQuestion, TierStudy, study_second_tier, study_second_tiers
+from nadi.systems import second_tier
 from tests.amounts import examples
 from tests.estimate.described import machine, machines, model, read
 

@@ -12,18 +12,21 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.estimate import (
+from nadi.estimates import (
     CALCULON,
     Described,
     columns_of,
+    describe_search,
+    describe_step,
+    describe_sweep,
     described_at,
     evaluate,
     parse_axes,
     sweep_estimates,
+    sweep_search,
 )
-from nadi.estimate.estimate_rules import DEFAULT
-from nadi.load import shipped_text
-from nadi.pipeline import describe_search, describe_step, describe_sweep, sweep_search
+from nadi.estimates.calculon.estimate_rules import DEFAULT
+from nadi.systems import shipped_text
 from tests.amounts import examples
 from tests.estimate.described import execution, executions, machine, machines, model, read
 
@@ -240,12 +243,12 @@ def test_the_fastest_of_each_point_is_that_of_a_search() -> None:
     assert frame["pipeline_par"].to_list() == [1, 2, 1, 2]
     for point, result in enumerate(found.results):
         here = described_at(EXAMPLE, found.axes, point)
-        space = nadi.estimate.search_space(
+        space = nadi.estimates.search_space(
             here.model, here.machine, 16, 32,
             given_values | {"pipeline_par": [here.execution.pipeline_par]},
             rules=CALCULON,
         )  # fmt: skip
-        alone = nadi.pipeline.search(space, top=1)
+        alone = nadi.estimates.search(space, top=1)
         assert alone.best == result.best
         assert frame["feasible"][point] == alone.num_feasible
     with pytest.raises(nadi.errors.UsageError, match="also has values to search"):

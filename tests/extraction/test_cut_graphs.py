@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.extraction import Cut, cut_graph
 from nadi.graph import EventGraph, replay_graph
+from nadi.sharing import Cut, cut_graph
 from tests.amounts import examples
 from tests.analyze.random_replays import operations, random_replay
 from tests.reference import borders
@@ -67,7 +67,7 @@ def test_part_and_rest_give_the_whole(two_ranks: EventGraph, seed: int) -> None:
     assert exchange(changed, cut_graph(changed, chosen), graph.time).tolist() == wanted.tolist()
 
 
-def test_a_part_of_everything_waits_for_nothing(demo_run: nadi.pipeline.Run) -> None:
+def test_a_part_of_everything_waits_for_nothing(demo_run: nadi.bottlenecks.Run) -> None:
     graph = demo_run.graph
     cut = cut_graph(graph, np.ones(graph.num_ops, dtype=np.bool_))
     assert cut.border.size == cut.part.num_given == cut.rest.own.size == 0
@@ -75,7 +75,7 @@ def test_a_part_of_everything_waits_for_nothing(demo_run: nadi.pipeline.Run) -> 
     assert cut.part.replay(graph.time).time.tolist() == graph.time.tolist()
 
 
-def test_operations_of_a_half_keep_their_names_and_parents(demo_run: nadi.pipeline.Run) -> None:
+def test_operations_of_a_half_keep_their_names_and_parents(demo_run: nadi.bottlenecks.Run) -> None:
     graph = demo_run.graph
     chosen = np.arange(graph.num_ops) % 3 > 0
     part = cut_graph(graph, chosen).part.graph

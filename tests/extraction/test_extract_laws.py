@@ -15,9 +15,9 @@ import numpy as np
 from hypothesis import HealthCheck, assume, example, given, settings, strategies as st
 
 import nadi
-from nadi.extraction import PartOf, part_operations
 from nadi.graph import EventGraph
-from nadi.model import validate_job, validate_trace
+from nadi.trace import validate_job, validate_trace
+from nadi.whatif import PartOf, part_operations
 from tests.amounts import examples
 from tests.graph.test_graph_laws import EVERY_KIND, QUEUED, Description, RankWriter, jobs
 

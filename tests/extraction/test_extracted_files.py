@@ -14,9 +14,9 @@ import pytest
 
 import nadi
 from nadi.errors import InputError, UsageError
-from nadi.extraction import PartOf, part_operations
-from nadi.load import read_job
-from nadi.model import validate_trace
+from nadi.recordings import read_job
+from nadi.trace import validate_trace
+from nadi.whatif import PartOf, part_operations
 from tests.conftest import PairWriter
 from tests.whatif.programs import kernel, launch, ranks_that_meet
 
@@ -118,7 +118,7 @@ def test_groups_shrink_to_the_chosen_ranks(tmp_path: Path) -> None:
     assert recorded["pg_config"][0]["ranks"] == [0, 1, 2, 3]
 
 
-def test_a_collective_that_is_cut_between_ranks_is_outside(demo_run: nadi.pipeline.Run) -> None:
+def test_a_collective_that_is_cut_between_ranks_is_outside(demo_run: nadi.bottlenecks.Run) -> None:
     graph = demo_run.graph
     meetings = graph.job.matches.group_by("collective", maintain_order=True).agg("rank", "node")
     ops = [graph.ops_of_rows(number) for number in range(4)]
@@ -166,7 +166,7 @@ def test_linked_traces_stay_in_their_format(demo_folder: Path, tmp_path: Path, k
         assert stated["part_of"] == "step 1, ranks 2-3"
         ids = set(trace.column("id").tolist())
         assert ids >= set(stated["waits"]["node"])
-    job = nadi.link.link_job(traces)
+    job = nadi.recordings.link_job(traces)
     assert job.num_collectives > 0
     if kind == "chakra":
         assert isinstance(read_job(tmp_path / "part"), list)

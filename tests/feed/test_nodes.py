@@ -37,7 +37,7 @@ def feeder(tmp_path: Path) -> nadi.ETFeeder:
 
 def test_a_node_says_all_that_the_file_does(feeder: nadi.ETFeeder) -> None:
     node = feeder.lookup_node(7)
-    assert (node.id, node.name, node.type) == (7, "all_reduce", nadi.feed.NodeType.COMM_COLL)
+    assert (node.id, node.name, node.type) == (7, "all_reduce", nadi.simulation.NodeType.COMM_COLL)
     assert node.runtime == 12
     assert node.is_cpu_op is False
     assert [getattr(node, name) for name in NUMBERS] == [2**40, 1, 5, 0, -3, 4096, 1, 2, 9]
@@ -112,14 +112,19 @@ def test_added_nodes_are_issued_like_others(tmp_path: Path, window: int) -> None
     first = feeder.get_next_issuable_node()
     assert first is not None
     feeder.add_node(
-        nadi.feed.ETFeederNode(100, "extra", nadi.feed.NodeType.COMM_SEND, 3, data_deps=[0, 101],
+        nadi.simulation.ETFeederNode(
+            100, "extra", nadi.simulation.NodeType.COMM_SEND, 3, data_deps=[0, 101],
                                comm_size=64, ratio=0.5, pg_name="dp")
     )  # fmt: skip
-    feeder.add_node(nadi.feed.ETFeederNode(101, data_deps=[0]))
+    feeder.add_node(nadi.simulation.ETFeederNode(101, data_deps=[0]))
     feeder.resolve_dep()
     extra = feeder.lookup_node(100)
     assert (extra.comm_size, extra.get_other_attr("ratio"), extra.pg_name) == (64, 0.5, "dp")
-    assert (extra.type, extra.runtime, extra.is_cpu_op) == (nadi.feed.NodeType.COMM_SEND, 3, True)
+    assert (extra.type, extra.runtime, extra.is_cpu_op) == (
+        nadi.simulation.NodeType.COMM_SEND,
+        3,
+        True,
+    )
     feeder.free_children_nodes(0)
     feeder.remove_node(0)
     issued = []
@@ -130,19 +135,19 @@ def test_added_nodes_are_issued_like_others(tmp_path: Path, window: int) -> None
         feeder.release([node.id])
     assert sorted(issued) == [1, 2, 3, 4, 100, 101]
     assert issued.index(100) > issued.index(101)
-    feeder.add_node(nadi.feed.ETFeederNode(200, data_deps=[4]))  # which has ended
+    feeder.add_node(nadi.simulation.ETFeederNode(200, data_deps=[4]))  # which has ended
     assert feeder.has_nodes_to_issue()
     assert feeder.drain().id.tolist() == [200]
 
 
 def test_added_nodes_are_checked(feeder: nadi.ETFeeder) -> None:
     with pytest.raises(nadi.errors.UsageError, match="node -1"):
-        nadi.feed.ETFeederNode(-1)
+        nadi.simulation.ETFeederNode(-1)
     with pytest.raises(nadi.errors.UsageError, match="neither a number nor a text"):
-        nadi.feed.ETFeederNode(1, color=[1])  # type: ignore[arg-type]
+        nadi.simulation.ETFeederNode(1, color=[1])  # type: ignore[arg-type]
     with pytest.raises(nadi.errors.UsageError, match="does not belong to a feeder"):
-        nadi.feed.ETFeederNode(1).add_child(nadi.feed.ETFeederNode(2))
-    feeder.add_node(nadi.feed.ETFeederNode(50, "late", data_deps=[51]))
+        nadi.simulation.ETFeederNode(1).add_child(nadi.simulation.ETFeederNode(2))
+    feeder.add_node(nadi.simulation.ETFeederNode(50, "late", data_deps=[51]))
     with pytest.raises(nadi.errors.FormatError, match=r"node 50 \(late\) depends on node 51"):
         feeder.resolve_dep()
 

@@ -16,13 +16,11 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.errors import FormatError, NadiError
-from nadi.folding import FoldedJob
-from nadi.generate import write_job
-from nadi.load import read_folded, read_job, write_folded
-from nadi.model import Job
-from nadi.pipeline import bound_answer
-from nadi.pricing import price_job
-from nadi.simulator import results_of, simulated_graph, simulated_path
+from nadi.models import write_job
+from nadi.recordings import FoldedJob, read_folded, read_job, write_folded
+from nadi.simulation import bound_answer, results_of, simulated_graph, simulated_path
+from nadi.systems import price_job
+from nadi.trace import Job
 from tests.amounts import examples
 
 PLAN: dict[str, Any] = {"tp": 2, "pp": 2, "dp": 2, "global_batch": 8}
@@ -34,7 +32,7 @@ def job() -> Job:
 
 
 @pytest.fixture(scope="module")
-def system() -> nadi.simulator.System:
+def system() -> nadi.systems.System:
     return nadi.load_system("dgx-h100", 8)
 
 
@@ -83,7 +81,7 @@ def test_roles_are_found_in_files_and_files_become_the_same(written: Path, tmp_p
     assert filecmp.cmpfiles(written, tmp_path, names, shallow=False)[0] == names
 
 
-def test_answers_are_those_of_the_whole_job(written: Path, system: nadi.simulator.System) -> None:
+def test_answers_are_those_of_the_whole_job(written: Path, system: nadi.systems.System) -> None:
     whole, done = nadi.simulate(written, system), nadi.simulate(nadi.fold(written), system)
     assert done.makespan == whole.makespan
     assert done.cycles.tolist() == whole.cycles.tolist()
@@ -119,22 +117,22 @@ def test_the_bound_covers_ranks_of_different_times(factors: list[float]) -> None
     assert done.bound.low_ns <= done.makespan <= done.bound.high_ns
 
 
-def test_other_answers_have_a_bound(job: Job, system: nadi.simulator.System) -> None:
-    def faster(done: nadi.simulator.Simulation) -> int:
+def test_other_answers_have_a_bound(job: Job, system: nadi.systems.System) -> None:
+    def faster(done: nadi.simulation.Simulation) -> int:
         return nadi.what_if(simulated_graph(done), "scale gemm 0.5").step_ns
 
     folded = nadi.fold(job)
     with pytest.raises(NadiError):
         bound_answer(folded, system, faster)  # no operation is called gemm
 
-    def of_optimizer(done: nadi.simulator.Simulation) -> int:
+    def of_optimizer(done: nadi.simulation.Simulation) -> int:
         return nadi.what_if(simulated_graph(done), "scale optimizer 0.5").step_ns
 
     answer, bound = bound_answer(folded, system, of_optimizer)
     assert bound.low_ns == answer == bound.high_ns < nadi.simulate(folded, system).makespan
 
 
-def test_a_straggler_is_counted(job: Job, system: nadi.simulator.System) -> None:
+def test_a_straggler_is_counted(job: Job, system: nadi.systems.System) -> None:
     slow = skewed(job, [1.3 if rank == 5 else 1.0 for rank in range(8)])
     folded = nadi.fold(slow)
     assert len(folded.folds) == 2

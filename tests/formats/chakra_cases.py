@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from nadi.formats.files import RawFile
-from nadi.model.protobuf_values import SCALAR_TYPES
+from nadi.files.files import RawFile
+from nadi.trace.protobuf_values import SCALAR_TYPES
 from tests.reference.chakra_messages import AttributeProto, GlobalMetadata, IOInfo, Node
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

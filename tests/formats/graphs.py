@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nadi.model.attributes import AttributeBuilder
-from nadi.model.issues import IssueLog
-from nadi.model.provenance import Provenance
-from nadi.model.schema import DEPS, GROUPS, NODES
-from nadi.model.trace import Trace
+from nadi.trace.attributes import AttributeBuilder
+from nadi.trace.issues import IssueLog
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import DEPS, GROUPS, NODES
+from nadi.trace.trace import Trace
 
 # what XML 1.0, DOT or CSV write in other ways, and what the first cannot hold at all
 HARD_NAMES = [

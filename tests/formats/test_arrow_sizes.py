@@ -10,8 +10,8 @@ from typing import Any, Literal
 import polars as pl
 import pytest
 
-from nadi.formats.arrow_metadata import read_metadata
-from nadi.formats.arrow_sizes import bytes_claimed
+from nadi.files.native.arrow import read_metadata
+from nadi.files.native.arrow_sizes import bytes_claimed
 
 FRAMES = {
     "integers": pl.DataFrame({

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nadi.errors import FormatError
-from nadi.formats.astra_sim_text import PARALLELISMS, decode, looks_like
-from nadi.formats.files import read_file
-from nadi.model.schema import NODE_KINDS
-from nadi.model.trace import Trace
-from nadi.model.validate import validate_trace
+from nadi.files.astra_sim_text import PARALLELISMS, decode, looks_like
+from nadi.files.files import read_file
+from nadi.trace.schema import NODE_KINDS
+from nadi.trace.trace import Trace
+from nadi.trace.validate import validate_trace
 from tests.reference.chakra_messages import attribute_value, read_messages
 
 # name, reserved; forward, input gradient, weight gradient: time, communication, bytes; update

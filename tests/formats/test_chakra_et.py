@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import nadi
-from nadi.formats.chakra import et_nodes as chakra_nodes
-from nadi.formats.chakra.et_decode import looks_like
-from nadi.model.protobuf_values import LIST_TYPES, SCALAR_TYPES
+from nadi.files.chakra import et_nodes as chakra_nodes
+from nadi.files.chakra.et_decode import looks_like
+from nadi.trace.protobuf_values import LIST_TYPES, SCALAR_TYPES
 from tests.amounts import some
 from tests.model.test_attributes import scalars
 from tests.reference.chakra_messages import (
@@ -196,7 +196,7 @@ def test_dependencies_are_rows_or_are_counted(
     assert set(trace.deps.select("src", "dst", "kind").iter_rows()) == expected
     counted = trace.issues.filter(trace.issues["code"].str.contains("missing|self|twice"))
     assert counted["count"].sum() == left
-    broken = nadi.model.validate_trace(trace)["code"].to_list()
+    broken = nadi.trace.validate_trace(trace)["code"].to_list()
     assert ("chakra.cycle" in trace.issues["code"].to_list()) == ("nodes.cycle" in broken)
 
 
@@ -236,7 +236,7 @@ def test_columns_are_read_from_attributes_of_any_numeric_type(tmp_path: Path) ->
 
 
 def test_a_linked_trace_says_in_chakras_words_what_it_knows(
-    demo_run: nadi.pipeline.Run, tmp_path: Path
+    demo_run: nadi.bottlenecks.Run, tmp_path: Path
 ) -> None:
     linked = demo_run.job.traces[1]
     nadi.write(linked, tmp_path / "a.et.gz", schema="1.0.0")
@@ -259,7 +259,7 @@ def test_a_linked_trace_says_in_chakras_words_what_it_knows(
     kept = {row[0] for row in linked.attributes.items() if row[2] == "dependency"}
     assert expected <= parents
     assert {dst for _, dst in parents - expected} <= kept
-    assert nadi.model.validate_trace(back).is_empty()
+    assert nadi.trace.validate_trace(back).is_empty()
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,10 @@ from hypothesis import assume, given, strategies as st
 
 import nadi
 from nadi.errors import FormatError
-from nadi.formats.chakra import (
-    chakra_json,
-    et_decode as chakra_decode,
-    et_encode as chakra_encode,
-)
-from nadi.formats.files import read_file
-from nadi.model.issues import IssueLog
-from nadi.model.trace import Trace
+from nadi.files.chakra import chakra_json, et_decode as chakra_decode, et_encode as chakra_encode
+from nadi.files.files import read_file
+from nadi.trace.issues import IssueLog
+from nadi.trace.trace import Trace
 from tests.formats.chakra_cases import raw_file, traces
 from tests.reference.chakra_messages import GlobalMetadata, Node, read_messages, write_messages
 
@@ -94,7 +90,7 @@ def test_a_jsonized_recording_is_its_et(shared_traces: Path, folder: str) -> Non
     assert as_et(read_json(as_json(trace))) == et
 
 
-def test_a_host_trace_becomes_chakras_messages(demo_run: nadi.pipeline.Run) -> None:
+def test_a_host_trace_becomes_chakras_messages(demo_run: nadi.bottlenecks.Run) -> None:
     trace = demo_run.job.traces[0]
     written = json.loads(as_json(trace))
     nodes = [json_format.ParseDict(node, Node()) for node in written["nodes"]]

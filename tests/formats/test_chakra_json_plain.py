@@ -12,10 +12,10 @@ from google.protobuf import json_format
 from hypothesis import given, strategies as st
 
 from nadi.errors import FormatError
-from nadi.formats.chakra import chakra_json
-from nadi.formats.chakra.json_messages import MessageWriter, RawMessage
-from nadi.formats.chakra.plain_json import plain_messages
-from nadi.model.trace import Trace
+from nadi.files.chakra import chakra_json
+from nadi.files.chakra.json_messages import MessageWriter, RawMessage
+from nadi.files.chakra.plain_json import plain_messages
+from nadi.trace.trace import Trace
 from tests.formats.chakra_cases import raw_file, traces
 
 SHAPES = (chakra_json.ONE_OBJECT, chakra_json.JSONIZED, chakra_json.FEEDER)

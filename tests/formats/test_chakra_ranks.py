@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.formats.chakra import et_decode as chakra_decode
-from nadi.formats.chakra.et_ranks import decode_ranks
-from nadi.formats.trace_files import read_files
-from nadi.model.trace import Trace
+from nadi.files.chakra import et_decode as chakra_decode
+from nadi.files.chakra.et_ranks import decode_ranks
+from nadi.files.trace_files import read_files
+from nadi.trace.trace import Trace
 from tests.formats.chakra_cases import raw_file
 from tests.model.test_attributes import scalars
 from tests.reference.chakra_messages import AttributeProto, GlobalMetadata, Node, write_messages

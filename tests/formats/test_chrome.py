@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 import nadi
-from nadi.formats.kineto import kineto_encode
-from nadi.formats.timeline import chrome
-from nadi.model.attributes import AttributeBuilder
-from nadi.model.issues import IssueLog
-from nadi.model.schema import NODES
+from nadi.files.kineto import kineto_encode
+from nadi.files.timeline import chrome
+from nadi.trace.attributes import AttributeBuilder
+from nadi.trace.issues import IssueLog
+from nadi.trace.schema import NODES
 from tests.amounts import some
 from tests.conftest import PairWriter
 
@@ -263,7 +263,7 @@ def test_processes_threads_and_streams_have_names(tmp_path: Path) -> None:
     assert labels == {1: "CPU", 0: "GPU 0"}
 
 
-def test_nodes_without_a_time_are_counted(demo_run: nadi.pipeline.Run, tmp_path: Path) -> None:
+def test_nodes_without_a_time_are_counted(demo_run: nadi.bottlenecks.Run, tmp_path: Path) -> None:
     for trace in demo_run.job.traces:
         untimed = int((trace.column("start") < 0).sum())
         issues = write(trace, tmp_path / "written.json")

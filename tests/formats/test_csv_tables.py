@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import nadi
-from nadi.formats.csv_tables import as_written, encode_table, tables_of
-from nadi.model.schema import ATTRS, DEPS, GROUPS, ISSUES, NODES, Table
-from nadi.model.trace import Trace
+from nadi.files.csv_tables import as_written, encode_table, tables_of
+from nadi.trace.schema import ATTRS, DEPS, GROUPS, ISSUES, NODES, Table
+from nadi.trace.trace import Trace
 from tests.formats.graphs import HARD_NAMES, make_trace
 
 TABLES = {"nodes": NODES, "deps": DEPS, "groups": GROUPS, "attrs": ATTRS, "issues": ISSUES}
@@ -49,7 +49,7 @@ def printable(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(texts).str.replace_all(control, "\ufffd"))
 
 
-def test_every_table_reads_back_equal(demo_run: nadi.pipeline.Run) -> None:
+def test_every_table_reads_back_equal(demo_run: nadi.bottlenecks.Run) -> None:
     assert_all_come_back(demo_run.job.traces[0])
 
 
@@ -78,7 +78,7 @@ def test_any_text_reads_back_equal(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["nodes", "deps", "issues"])
-def test_polars_reads_it_too(demo_run: nadi.pipeline.Run, name: str) -> None:
+def test_polars_reads_it_too(demo_run: nadi.bottlenecks.Run, name: str) -> None:
     frame = tables_of(demo_run.job.traces[0])[name]
     back = pl.read_csv(encode_table(frame), schema=dict(frame.schema))
     assert back.rows() == frame.rows()

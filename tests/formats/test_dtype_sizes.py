@@ -35,7 +35,7 @@ def bytes_of(folder: Path, *events: dict[str, object]) -> list[int]:
     """Give the bytes of a communication as linked."""
     path = folder / "device.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    nodes = nadi.link.link_device(nadi.read(path)).nodes
+    nodes = nadi.recordings.link_device(nadi.read(path)).nodes
     found: list[int] = nodes["comm_bytes"].filter(nodes["comm_type"] != "none").to_list()
     return found
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.formats.drawing import graphml
-from nadi.model.attributes import AttributeBuilder
-from nadi.model.issues import IssueLog
-from nadi.model.provenance import Provenance
-from nadi.model.schema import DEPS, GROUPS, NODES
-from nadi.model.trace import Trace
+from nadi.files.drawing import graphml
+from nadi.trace.attributes import AttributeBuilder
+from nadi.trace.issues import IssueLog
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import DEPS, GROUPS, NODES
+from nadi.trace.trace import Trace
 from tests.amounts import some
 from tests.formats.graphs import HARD_NAMES, REPLACED, counted, make_trace
 from tests.reference.chakra_messages import read_messages
@@ -89,7 +89,7 @@ def test_an_empty_trace_is_an_empty_graph() -> None:
     assert written(make_trace([]))[:2] == ({}, {})
 
 
-def test_a_linked_trace_has_all_its_nodes_and_dependencies(demo_run: nadi.pipeline.Run) -> None:
+def test_a_linked_trace_has_all_its_nodes_and_dependencies(demo_run: nadi.bottlenecks.Run) -> None:
     trace = demo_run.job.traces[0]
     nodes, edges, _ = written(trace)
     ids, names = trace.nodes["id"].to_list(), trace.nodes["name"].to_list()

@@ -14,9 +14,9 @@ import pytest
 
 import nadi
 from nadi.errors import InputError
-from nadi.formats.drawing import graphviz
-from nadi.model.issues import IssueLog
-from nadi.model.trace import Trace
+from nadi.files.drawing import drawings as graphviz
+from nadi.trace.issues import IssueLog
+from nadi.trace.trace import Trace
 from tests.formats.graphs import HARD_NAMES, REPLACED, counted, make_trace
 
 _NODE = re.compile(r'\t(\d+) \[label="((?:[^"\\]|\\.)*)"\]')
@@ -75,7 +75,7 @@ def test_every_dependency_is_an_arrow_of_its_kind() -> None:
     assert edges == [(3, 13, "ctrl"), (3, 13, "data"), (13, 23, "sync"), (1, 3, "ctrl")]
 
 
-def test_a_linked_trace_has_all_its_nodes_and_dependencies(demo_run: nadi.pipeline.Run) -> None:
+def test_a_linked_trace_has_all_its_nodes_and_dependencies(demo_run: nadi.bottlenecks.Run) -> None:
     trace = demo_run.job.traces[0]
     nodes, edges = parse(encoded(trace))
     ids = trace.nodes["id"].to_list()

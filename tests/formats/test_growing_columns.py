@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from nadi.formats.kineto import growing_columns
-from nadi.formats.kineto.growing_columns import GrowingColumn
+from nadi.files.kineto import growing_columns
+from nadi.files.kineto.growing_columns import GrowingColumn
 
 VALUES = st.one_of(st.integers(-5, 300), st.integers(-(2**63), 2**63 - 1))
 

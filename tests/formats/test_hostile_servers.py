@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nadi.cli import main
-from nadi.formats import web_paths
+from nadi.files import web_paths
 from tests.cli.test_run import assert_one_clear_line
 
 TRACE = b'{"schemaVersion": 1, "traceEvents": []}'

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from nadi.cli import main
-from nadi.formats.issue_lines import decode_issue_lines
-from nadi.model.issues import IssueLog
+from nadi.files.issue_lines import decode_issue_lines
+from nadi.trace.issues import IssueLog
 from tests.amounts import examples
 
 SAMPLE = """issue,npu_id=0,curr_cycle=5,node_id=1,node_name=COMP_NODE_aten::mm, 2 x 2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nadi
-from nadi.load.recordings import why_empty
+from nadi.recordings.job_of_files import why_empty
 
 
 def write(folder: Path, *events: dict[str, Any], **keys: Any) -> Path:

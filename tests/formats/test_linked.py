@@ -39,7 +39,7 @@ def test_times_and_device_work_fill_columns(tmp_path: Path) -> None:
         ROOT,
     )  # fmt: skip
     trace = nadi.read(path)
-    assert nadi.model.validate_trace(trace).is_empty()
+    assert nadi.trace.validate_trace(trace).is_empty()
     assert trace.column("id").tolist() == [0, 2, 3]
     assert trace.column("start").tolist() == [-1, 4000, 9500]
     assert trace.column("duration").tolist() == [-1, 0, 250]
@@ -99,7 +99,7 @@ def test_times_that_are_none(tmp_path: Path, change: dict[str, Any], message: st
 def test_linked_recordings(shared_traces: Path, name: str) -> None:
     path = GOLDENS / name / "et_plus.json.gz"
     trace = nadi.read(path)
-    assert nadi.model.validate_trace(trace).is_empty()
+    assert nadi.trace.validate_trace(trace).is_empty()
     assert trace.issues.is_empty()
     assert (trace.column("start") >= 0).sum() == trace.nodes.height - 6
     assert (trace.deps["kind"] == "thread").all()

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import nadi
-from nadi.formats.chakra import et_decode as chakra_decode
-from nadi.formats.pytorch import linked_json
-from nadi.model.attributes import AttributeBuilder
-from nadi.model.issues import IssueLog
-from nadi.model.trace import Trace
+from nadi.files.chakra import et_decode as chakra_decode
+from nadi.files.pytorch import linked_json
+from nadi.trace.attributes import AttributeBuilder
+from nadi.trace.issues import IssueLog
+from nadi.trace.trace import Trace
 from tests.amounts import ALL
 from tests.conftest import PairWriter
 from tests.formats.chakra_cases import raw_file

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.formats import nadi_file as native, sniff
+from nadi.files import sniff
+from nadi.files.native import nadi_file as native
 from tests.amounts import examples
 from tests.formats.graphs import HARD_NAMES, make_trace
 from tests.fuzz.mutations import mutated
@@ -17,7 +18,7 @@ VERSIONS = Path(__file__).parent / "native"
 
 
 def test_every_kind_of_trace_comes_back(
-    demo_folder: Path, demo_run: nadi.pipeline.Run, tmp_path: Path
+    demo_folder: Path, demo_run: nadi.bottlenecks.Run, tmp_path: Path
 ) -> None:
     traces = [
         demo_run.job.traces[2],
@@ -34,7 +35,7 @@ def test_every_kind_of_trace_comes_back(
         assert list(back.attributes.items()) == list(trace.attributes.items())
 
 
-def test_the_same_trace_gives_the_same_file(demo_run: nadi.pipeline.Run, tmp_path: Path) -> None:
+def test_the_same_trace_gives_the_same_file(demo_run: nadi.bottlenecks.Run, tmp_path: Path) -> None:
     trace = demo_run.job.traces[0]
     nadi.write(trace, tmp_path / "a.nadi")
     nadi.write(nadi.read(tmp_path / "a.nadi"), tmp_path / "b.nadi")
@@ -100,7 +101,7 @@ def test_it_is_told_by_content(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_damage_is_told_in_one_line_and_prints_nothing(
-    part: int, demo_run: nadi.pipeline.Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    part: int, demo_run: nadi.bottlenecks.Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     nadi.write(demo_run.job.traces[0], tmp_path / "a.nadi")
     content = (tmp_path / "a.nadi").read_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nadi.errors import FormatError
-from nadi.formats.nccl_tests import parse_nccl_tests
+from nadi.systems.nccl.measured import parse_nccl_tests
 
 RANKS = "".join(
     f"#  Rank {rank:2} Group  0 Pid {rank} on   host{rank // 2} device {rank % 2} [0x0f] GPU\n"

@@ -12,13 +12,8 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.formats.pytorch.record_param_comms import (
-    GROUP_INIT,
-    NODE_NAME,
-    PARAM_COMMS,
-    param_comms,
-)
-from nadi.model.attributes import AttributeBuilder, Attributes
+from nadi.files.pytorch.record_param_comms import GROUP_INIT, NODE_NAME, PARAM_COMMS, param_comms
+from nadi.trace.attributes import AttributeBuilder, Attributes
 from tests.amounts import ALL
 
 Node = dict[str, Any]

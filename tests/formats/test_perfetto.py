@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 import nadi
-from nadi.formats.timeline import perfetto_packets, trace_timeline
-from nadi.model.issues import IssueLog
-from nadi.model.provenance import Provenance
-from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.files.timeline import perfetto_packets, trace_timeline
+from nadi.trace.issues import IssueLog
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 from tests.reference.perfetto_import import Timeline, load
 from tests.reference.perfetto_messages import parse
 
@@ -107,7 +107,7 @@ def test_every_node_is_a_slice_with_its_exact_times(name: str, shared_traces: Pa
     assert issues == {}
 
 
-def test_a_linked_trace_has_arrows_for_its_dependencies(demo_run: nadi.pipeline.Run) -> None:
+def test_a_linked_trace_has_arrows_for_its_dependencies(demo_run: nadi.bottlenecks.Run) -> None:
     for trace in demo_run.job.traces:
         timeline, issues = write(trace)
         assert found_slices(timeline) == expected_slices(trace)
@@ -206,7 +206,7 @@ def test_both_clocks_show_the_same_and_times_are_exact() -> None:
     assert (timeline.slices[0].start, timeline.slices[0].end) == (start, start + 3)
 
 
-def test_files_of_several_ranks_make_one_file(demo_run: nadi.pipeline.Run) -> None:
+def test_files_of_several_ranks_make_one_file(demo_run: nadi.bottlenecks.Run) -> None:
     traces = demo_run.job.traces
     files = [b"".join(trace_timeline.encode(trace, IssueLog())) for trace in traces]
     packets = parse(b"".join(files))
@@ -249,7 +249,7 @@ def test_any_trace_comes_back(
 
 
 def test_pieces_are_written_in_any_number(
-    demo_run: nadi.pipeline.Run, monkeypatch: pytest.MonkeyPatch
+    demo_run: nadi.bottlenecks.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = replace(demo_run.job.traces[0])
     whole = b"".join(trace_timeline.encode(trace, IssueLog()))

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.formats import json_file
-from nadi.formats.files import RawFile, read_file
-from nadi.formats.kineto import kineto_events, kineto_trace as kineto
-from nadi.formats.pytorch import execution_trace as pytorch_et
-from nadi.formats.pytorch.record_param_comms import NODE_NAME
-from nadi.model.trace import Trace
+from nadi.files import json_file
+from nadi.files.files import RawFile, read_file
+from nadi.files.kineto import kineto_events, kineto_trace as kineto
+from nadi.files.pytorch import execution_trace as pytorch_et
+from nadi.files.pytorch.record_param_comms import NODE_NAME
+from nadi.trace.trace import Trace
 from tests.amounts import ALL, examples, some
 from tests.conftest import NOT_HERE, SHARED
 from tests.reference import kineto as slow_kineto, pytorch_et as slow_et
@@ -51,7 +51,7 @@ def assert_agree(fast: Trace, slow: Trace) -> None:
     assert of_events["count"].to_list() == slow.issues["count"].to_list()
     told = [(trace.rank, trace.world_size, trace.process) for trace in (fast, slow)]
     assert told[0] == told[1]
-    broken = set(nadi.model.validate_trace(fast)["code"])
+    broken = set(nadi.trace.validate_trace(fast)["code"])
     assert broken <= {"operands.text"}  # operands may be no list at all: they are kept as text
 
 

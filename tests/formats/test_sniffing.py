@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import nadi
-from nadi.formats import sniff
-from nadi.formats.registry import format_named
-from nadi.formats.trace_files import _top_level_keys
+from nadi.files import sniff
+from nadi.files.registry import format_named
+from nadi.files.trace_files import _top_level_keys
 
 
 def test_formats_are_told_by_content(demo_folder: Path) -> None:

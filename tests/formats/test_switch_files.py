@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.formats.switches.switch_events import SWITCH, WAKEUP, SwitchEvents
-from nadi.load.switch_files import is_switches, read_switches
-from nadi.model.protobuf_values import write_varint
+from nadi.files.switch_events import SWITCH, WAKEUP, SwitchEvents
+from nadi.files.switch_files import is_switches, read_switches
+from nadi.trace.protobuf_values import write_varint
 
 PERF = """
   python  4135 [029]  10.000001: sched:sched_waking: comm=my worker pid=4129 prio=120 target_cpu=082
@@ -130,7 +130,7 @@ def test_json_is_no_perfetto_trace(tmp_path: Path) -> None:
 
 
 def test_threads_are_renamed_in_the_command(tmp_path: Path) -> None:
-    found = nadi.pipeline.waits(saved(tmp_path, PERF))
+    found = nadi.bottlenecks.waits(saved(tmp_path, PERF))
     assert found.window is None
     assert "my worker (4129)" in [actor.name for actor in found.graph.timelines.actors]
     assert np.all(found.graph.weight >= 0)

@@ -22,7 +22,7 @@ import polars as pl
 
 import nadi
 from nadi.cli import main
-from nadi.load.system_library import shipped_text
+from nadi.systems.library import shipped_text
 from tests.conftest import DEMO
 from tests.feed.traces import attribute, content as content_of, message
 from tests.fuzz.corpus import samples
@@ -188,7 +188,7 @@ prev_state=R+ ==> next_comm=a next_pid=5 next_prio=120
 
 @cache
 def _switches() -> Files:
-    from nadi.model.protobuf_values import write_varint
+    from nadi.trace.protobuf_values import write_varint
 
     def field(number: int, value: bytes | int) -> bytes:
         if isinstance(value, int):

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import nadi
-from nadi.formats.registry import format_named
-from nadi.model.protobuf_values import LIST_TYPES, SCALAR_TYPES
+from nadi.files.registry import format_named
+from nadi.trace.protobuf_values import LIST_TYPES, SCALAR_TYPES
 from tests.conftest import DEMO
 from tests.reference.chakra_messages import (
     AttributeProto,
@@ -216,7 +216,7 @@ def _samples() -> list[Sample]:
 def can_read(format_name: str) -> bool:
     """Tell whether there is a reader of a format yet."""
     module, _, function = format_named(format_name).decoder.rpartition(".")
-    return hasattr(import_module(f"nadi.formats.{module}"), function)
+    return hasattr(import_module(f"nadi.files.{module}"), function)
 
 
 def _chakra_json(trace: nadi.Trace, path: Path) -> list[Sample]:

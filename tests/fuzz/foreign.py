@@ -16,9 +16,9 @@ from typing import Any
 from unittest import mock
 
 import nadi
-from nadi.formats import web_paths
-from nadi.replay.recorded_calls import RecordedCalls
-from nadi.replay.replay_plan import plan_replay
+from nadi.files import web_paths
+from nadi.pytorch.rerunning.recorded_calls import RecordedCalls
+from nadi.pytorch.rerunning.replay_plan import plan_replay
 from tests.fuzz.commands import run_line
 from tests.fuzz.corpus import samples
 from tests.fuzz.mutations import changed_value, mutated

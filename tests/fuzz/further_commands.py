@@ -7,7 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from nadi.load.system_library import shipped_text
+from nadi.systems.library import shipped_text
 from tests.fuzz.commands import COMMANDS, Command, run_line
 
 __all__ = ["FURTHER_COMMANDS"]

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import nadi
-from nadi.formats import sniff
-from nadi.formats.files import read_file
+from nadi.files import sniff
+from nadi.files.files import read_file
 from tests.fuzz.corpus import samples
 from tests.reference import kineto
 from tests.reference.chakra_messages import read_messages
@@ -76,7 +76,7 @@ def _check_trace(trace: nadi.Trace) -> None:
     assert trace.operands.width > 0
     assert trace.tensors.width > 0
     told = set(trace.issues["code"])
-    for code in nadi.model.validate_trace(trace)["code"]:
+    for code in nadi.trace.validate_trace(trace)["code"]:
         assert code in _TOLD, (code, told)
         assert not _TOLD[code] or _TOLD[code] in told, (code, told)
 

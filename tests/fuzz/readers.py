@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import nadi
-from nadi.formats.nccl_log import parse_nccl_log
-from nadi.formats.nccl_tests import parse_nccl_tests
-from nadi.formats.settings_text import parse_settings
-from nadi.formats.switches.perfetto_switches import decode_perfetto_switches
-from nadi.formats.switches.switch_text import decode_switch_text
-from nadi.generate.llm.model_description import language_model_from
-from nadi.generate.networks.network_file import network_from
-from nadi.placement.offload_machine_file import parse_offload_machine
-from nadi.simulator.machine.system_file import system_from
+from nadi.files.settings_text import parse_settings
+from nadi.files.switch_text import decode_switch_text
+from nadi.files.switches import decode_perfetto_switches
+from nadi.memory.offloading.offload_machine_file import parse_offload_machine
+from nadi.models.llm.language_model import language_model_from
+from nadi.models.networks.network_file import network_from
+from nadi.systems.nccl.measured import parse_nccl_tests
+from nadi.systems.nccl.nccl_log import parse_nccl_log
+from nadi.systems.system_file import system_from
 from tests.fuzz.commands import COMMANDS, damaged
 
 __all__ = ["READERS", "Reader", "try_reader"]

@@ -21,13 +21,13 @@ import numpy as np
 import polars as pl
 
 import nadi
-from nadi.formats.settings_text import parse_settings
+from nadi.files.settings_text import parse_settings
 from nadi.graph.event_graph import EventGraph
-from nadi.load.system_library import shipped_systems, shipped_text
-from nadi.model.trace import Trace
-from nadi.simulator.machine.astra_sim_config import AstraSimOptions
-from nadi.simulator.machine.system import System
-from nadi.simulator.machine.system_file import SystemFile, system_from
+from nadi.systems.importers.astra_sim import AstraSimOptions
+from nadi.systems.library import shipped_systems, shipped_text
+from nadi.systems.system import System
+from nadi.systems.system_file import SystemFile, system_from
+from nadi.trace.trace import Trace
 from tests.conftest import PairWriter
 from tests.feed.traces import attribute, content as content_of, message
 from tests.fuzz.commands import COMMANDS, try_command
@@ -134,7 +134,7 @@ def try_fabrics(seed: str, _: Path) -> bool:
     rank = np.arange(16)
     try:
         system = _system_file(text, ".json").fit(16)
-        nadi.simulator.network_graph(system).routes(rank, (rank + 5) % 16)
+        nadi.simulation.network_graph(system).routes(rank, (rank + 5) % 16)
     except nadi.NadiError as error:
         _check_line(error)
         return False
@@ -185,7 +185,7 @@ def try_astra_sim(seed: str, folder: Path) -> bool:
         injection_scale=chance.choice((1, 2) if usual else (0, 1, 10**12, 2**60)),
         compat=chance.choice(("astra-sim", "")),
     )
-    return _try_system(lambda: nadi.load.load_astra_sim_system(*paths, options))
+    return _try_system(lambda: nadi.systems.load_astra_sim_system(*paths, options))
 
 
 def try_own_file(seed: str, folder: Path) -> bool:
@@ -216,7 +216,7 @@ def try_own_file(seed: str, folder: Path) -> bool:
     try:
         trace = nadi.read(path)
         # a table that contradicts another is told of by the rules
-        for line in nadi.model.validate_trace(trace)["detail"]:
+        for line in nadi.trace.validate_trace(trace)["detail"]:
             assert line.isprintable(), line
         for _attribute in trace.attributes.items():
             pass
@@ -338,7 +338,7 @@ def try_feeder(seed: str, folder: Path) -> bool:
     path = folder / f"fed{suffix}"
     path.write_bytes(content)
     try:
-        feeder = nadi.feed.ETFeeder(
+        feeder = nadi.simulation.ETFeeder(
             path, chance.choice((1, 2, 3, 100)), policy=chance.choice(("id", "fifo", "comm_priority")),
             ctrl_deps=chance.random() < 0.5,
         )  # fmt: skip
@@ -398,7 +398,7 @@ def try_hta(seed: str, folder: Path) -> bool:
     )
     try:
         trace = nadi.read(path)
-        nadi.analyze.hta_critical_path(trace, annotation=chance.choice(("", "", "Profiler", "\n")))
+        nadi.analyses.hta_critical_path(trace, annotation=chance.choice(("", "", "Profiler", "\n")))
     except nadi.NadiError as error:
         _check_line(error)
         return False

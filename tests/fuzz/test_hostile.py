@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.formats import json_file
-from nadi.model.protobuf_values import write_varint
+from nadi.files import json_file
+from nadi.trace.protobuf_values import write_varint
 from tests.amounts import ALL, examples, some
 from tests.fuzz.corpus import device_object, host_object, linked_object, samples
 from tests.fuzz.mutations import HOSTILE_NUMBERS, cuts, mutated

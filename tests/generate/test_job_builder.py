@@ -16,18 +16,11 @@ from polars.testing import assert_frame_equal
 
 import nadi
 from nadi.errors import UsageError
-from nadi.generate import BuiltNode, Lane, RankBuilder, write_job
-from nadi.load import read_job
-from nadi.model import Job, Trace, validate_job, validate_trace
-from nadi.simulator import (
-    Collectives,
-    Compute,
-    Dimension,
-    Network,
-    System,
-    remote_tier,
-    results_of,
-)
+from nadi.models import BuiltNode, Lane, RankBuilder, write_job
+from nadi.recordings import read_job
+from nadi.simulation import results_of
+from nadi.systems import Collectives, Compute, Dimension, Network, System, remote_tier
+from nadi.trace import Job, Trace, validate_job, validate_trace
 
 HERE = Path(__file__)
 TABLES = ("nodes", "deps", "groups", "issues", "operands", "tensors")
@@ -80,7 +73,7 @@ def test_each_call_is_a_node_with_its_columns() -> None:
         first, second = job.ranks
         first.send(1, 300, tag=9)
         second.recv(0, 300, tag=9)
-    assert pair == nadi.generate.Group("7", (0, 1))
+    assert pair == nadi.models.Group("7", (0, 1))
     trace = job.job.traces[0]
     missing = {"start": -1, "duration": -1, "flops": -1, "bytes": -1, "comm_bytes": -1, "group": -1,
                "src": -1, "dst": -1, "tag": -1, "thread": -1, "stream": 0, "is_cpu": False,

@@ -16,21 +16,14 @@ from polars.testing import assert_frame_equal
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.formats.chakra.et_decode import decode
-from nadi.formats.chakra.et_encode import encode
-from nadi.generate import Lane, job_builder
-from nadi.model import Job, validate_job, validate_trace
-from nadi.model.issues import IssueLog
-from nadi.simulator import (
-    Collectives,
-    Dimension,
-    Network,
-    System,
-    link_table,
-    remote_tier,
-    results_of,
-)
-from nadi.simulator.machine.system import COLLECTIVES
+from nadi.files.chakra.et_decode import decode
+from nadi.files.chakra.et_encode import encode
+from nadi.models import Lane, job_builder
+from nadi.simulation import link_table, results_of
+from nadi.systems import Collectives, Dimension, Network, System, remote_tier
+from nadi.systems.system import COLLECTIVES
+from nadi.trace import Job, validate_job, validate_trace
+from nadi.trace.issues import IssueLog
 from tests.amounts import examples
 from tests.formats.chakra_cases import raw_file
 
@@ -117,7 +110,7 @@ def built(job: Written, seed: int | None = None) -> Job:
         for name, ranks in job.groups.items():
             builder.group(name, ranks)
         for rank, own in zip(builder.ranks, job.orders(seed), strict=True):
-            nodes: list[nadi.generate.BuiltNode] = []
+            nodes: list[nadi.models.BuiltNode] = []
             lanes: list[Lane] = [*(rank.stream(k) for k in range(2)),
                                  *(rank.thread(k) for k in range(2)), rank.unordered]  # fmt: skip
             for step, place in own:

@@ -11,12 +11,13 @@ import pytest
 import nadi
 from nadi.cli import main
 from nadi.errors import InputError, UsageError
-from nadi.generate import cases
-from nadi.generate.standard_cases import CASES
-from nadi.load import read_comm_groups, read_job
-from nadi.model import Trace, validate_trace
-from nadi.model.protobuf_values import VALUE_TYPES
-from nadi.simulator import Collectives, Dimension, Network, System, remote_tier, results_of
+from nadi.models import cases
+from nadi.models.standard_cases import CASES
+from nadi.recordings import read_job
+from nadi.simulation import results_of
+from nadi.systems import Collectives, Dimension, Network, System, read_comm_groups, remote_tier
+from nadi.trace import Trace, validate_trace
+from nadi.trace.protobuf_values import VALUE_TYPES
 from tests.amounts import some
 
 MICRO = 1000  # ns

@@ -35,7 +35,7 @@ def rank_of(folder: Path, rank: int, work_us: float, late: dict[int, float]) -> 
     return pair.write(str(rank))[1]
 
 
-def job(tmp_path: Path, late: float) -> nadi.pipeline.Run:
+def job(tmp_path: Path, late: float) -> nadi.bottlenecks.Run:
     """Rank 1 computes 2 ms a round and rank 0 a tenth; both go on late after round 3."""
     idle = rank_of(tmp_path / "0", 0, 200, {3: late})
     busy = rank_of(tmp_path / "1", 1, 2_000, {3: late})

@@ -14,14 +14,8 @@ import pytest
 
 import nadi
 from nadi.cli import main
-from nadi.formats.drawing.part_drawings import encode_part
-from nadi.graph.drawn_parts import (
-    MOST_ARROWS,
-    MOST_NODES,
-    condensed,
-    find_operation,
-    neighborhood,
-)
+from nadi.graph.drawing import MOST_ARROWS, MOST_NODES, condensed, find_operation, neighborhood
+from nadi.graph.part_drawings import encode_part
 from tests.conftest import PairWriter
 
 pytestmark = pytest.mark.usefixtures("demo_read_once")
@@ -45,7 +39,7 @@ def edges_by_hand(graph: nadi.EventGraph) -> set[tuple[int, int, str]]:
 
 @pytest.mark.parametrize(("name", "hops"), [("gloo:all_reduce", 2), ("aten::addmm", 1)])
 def test_a_neighborhood_is_what_a_search_finds(
-    demo_run: nadi.pipeline.Run, name: str, hops: int
+    demo_run: nadi.bottlenecks.Run, name: str, hops: int
 ) -> None:
     graph = demo_run.graph
     op, which = find_operation(graph, name)
@@ -64,7 +58,7 @@ def test_a_neighborhood_is_what_a_search_finds(
     assert part.nodes.filter("is_chosen")["id"].to_list() == [op]
 
 
-def test_drawings_are_bounded_and_say_so(demo_run: nadi.pipeline.Run) -> None:
+def test_drawings_are_bounded_and_say_so(demo_run: nadi.bottlenecks.Run) -> None:
     graph = demo_run.graph
     op, _ = find_operation(graph, around="2:2313")
     assert graph.op_names[op] == "gloo:all_reduce"

@@ -19,7 +19,7 @@ def node_of(graph: EventGraph, op: int, column: str) -> object:
 @settings(max_examples=examples(40))
 @given(st.data())
 def test_columns_are_those_of_the_operations_in_any_order(
-    demo_run: nadi.pipeline.Run, data: st.DataObject
+    demo_run: nadi.bottlenecks.Run, data: st.DataObject
 ) -> None:
     graph = demo_run.graph
     ops = np.array(
@@ -32,7 +32,7 @@ def test_columns_are_those_of_the_operations_in_any_order(
     assert graph.names(ops, nameless).to_list() == names
 
 
-def test_columns_of_all_operations_stand_in_their_order(demo_run: nadi.pipeline.Run) -> None:
+def test_columns_of_all_operations_stand_in_their_order(demo_run: nadi.bottlenecks.Run) -> None:
     graph = demo_run.graph
     every = range(graph.num_ops)
     assert len(graph.job.traces) > 1
@@ -55,7 +55,7 @@ def test_of_one_rank_too(pair: PairWriter) -> None:
 
 
 @pytest.mark.parametrize("num_parts", [1, 3, 7])
-def test_edges_may_come_in_parts(demo_run: nadi.pipeline.Run, num_parts: int) -> None:
+def test_edges_may_come_in_parts(demo_run: nadi.bottlenecks.Run, num_parts: int) -> None:
     graph = demo_run.graph
     columns = [np.array_split(column, num_parts) for column in graph.edges]
     parts = [Edges(*part) for part in zip(*columns, strict=True)]

@@ -25,8 +25,8 @@ from nadi.graph.critical_paths import PATH_KINDS
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
-from nadi.kernels.intervals import union_length
-from nadi.model.schema import DEVICE_WORK, THREAD_WORK
+from nadi.kernels.sequences import union_length
+from nadi.trace.schema import DEVICE_WORK, THREAD_WORK
 from tests.amounts import examples
 from tests.reference import intervals, nesting, paths
 

@@ -9,8 +9,8 @@ import pytest
 
 import nadi
 from nadi.graph.overheads import LAUNCH_CLASSES, MEASURED_WAITS, WAIT_CLASSES
-from nadi.link.dependencies.synchronization import STAGED_COPY_BYTES
-from nadi.model.schema import DEVICE_WORK
+from nadi.recordings.dependencies.synchronization import STAGED_COPY_BYTES
+from nadi.trace.schema import DEVICE_WORK
 from tests.link.test_synchronization import DeviceWriter
 
 DEVICE = LAUNCH_CLASSES.index("device")

@@ -6,7 +6,7 @@ import pytest
 
 import nadi
 from nadi.graph.overheads import LAUNCH_CLASSES, WAIT_CLASSES
-from nadi.model.schema import DEVICE_WORK
+from nadi.trace.schema import DEVICE_WORK
 from tests.conftest import PairWriter
 
 DEVICE = LAUNCH_CLASSES.index("device")
@@ -48,7 +48,7 @@ def test_with_few_launches_it_is_the_lower_quartile_but_no_more_than_3_us(
     typical = nadi.graph.estimate_overheads(trace)
     assert typical.launch_after_end[DEVICE] == 3_000
     assert typical.launch_after_start[DEVICE] == 20_000
-    graph = nadi.build_graph(nadi.link.link_job([trace]))
+    graph = nadi.build_graph(nadi.recordings.link_job([trace]))
     # 15 us after the call: 3 us are typical, 12 us are not explained
     assert graph.delay[graph.in_ptr[:-1] < graph.in_ptr[1:]].sum() == 12_000
 
@@ -81,7 +81,7 @@ def test_a_wait_has_a_time_to_return_and_one_of_its_own(pair: PairWriter) -> Non
     typical = nadi.graph.estimate_overheads(linked(pair))
     assert typical.wait_return[SYNC] == 19_000
     assert typical.wait_call[SYNC] == 3_000
-    graph = nadi.build_graph(nadi.link.link_job([linked(pair)]))
+    graph = nadi.build_graph(nadi.recordings.link_job([linked(pair)]))
     # 11 of the 30 us after the last wait are not explained
     assert graph.delay[graph.in_ptr[:-1] < graph.in_ptr[1:]].max() == 11_000
 
@@ -95,7 +95,7 @@ def test_one_stretch_of_a_recording_can_be_asked_alone(pair: PairWriter) -> None
     second = nadi.graph.estimate_overheads(trace, (100_000, 10**9))
     assert first.launch_after_end[DEVICE] == 2_000
     assert second.launch_after_end[DEVICE] == 1_000
-    graph = nadi.build_graph(nadi.link.link_job([trace]), [second])
+    graph = nadi.build_graph(nadi.recordings.link_job([trace]), [second])
     assert graph.delay[graph.in_ptr[:-1] < graph.in_ptr[1:]].sum() == 1_000
 
 
@@ -137,7 +137,7 @@ def test_a_device_that_was_idle_for_long_starts_later(pair: PairWriter, least: f
     typical = nadi.graph.estimate_overheads(trace)
     assert typical.launch_after_end[[DEVICE, IDLE]].tolist() == [1_000 * least, 8_000]
     assert typical.launch_after_start[[DEVICE, IDLE]].tolist() == [5_000 + 1_000 * least, 13_000]
-    graph = nadi.build_graph(nadi.link.link_job([trace]))
+    graph = nadi.build_graph(nadi.recordings.link_job([trace]))
     launch = graph.edge_kind == nadi.graph.EdgeKind.LAUNCH
     assert sorted(graph.weight[launch].tolist()) == [1_000 * least] * 25 + [8_000] * 25
     assert graph.delay[graph.in_ptr[:-1] < graph.in_ptr[1:]].sum() == 0

@@ -9,17 +9,17 @@ from statistics import median
 import numpy as np
 import pytest
 
-from nadi.graph.overheads import (
+from nadi.graph.overheads import (  # fmt: skip
     LAUNCH_CLASSES,
     MEASURED_WAITS,
     WAIT_CLASSES,
     Overheads,
     estimate_overheads,
-)  # fmt: skip
-from nadi.link.dependencies.synchronization import STAGED_COPY_BYTES
-from nadi.model.provenance import Provenance
-from nadi.model.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, NODES
-from nadi.model.trace import Trace
+)
+from nadi.recordings.dependencies.synchronization import STAGED_COPY_BYTES
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, NODES
+from nadi.trace.trace import Trace
 from tests.amounts import ALL, examples
 
 TO_HOST, TO_DEVICE = "Memcpy DtoH (Device -> Pageable)", "Memcpy HtoD (Pageable -> Device)"

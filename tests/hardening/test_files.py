@@ -16,8 +16,8 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.formats.arrow_sizes import bytes_claimed
-from nadi.load import load_astra_sim_system
+from nadi.files.native.arrow_sizes import bytes_claimed
+from nadi.systems import load_astra_sim_system
 from tests.feed.traces import content, message
 from tests.fuzz.corpus import samples
 
@@ -30,9 +30,9 @@ posix_only = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no 
     [
         nadi.load_system,
         nadi.read,
-        nadi.feed.ETFeeder,
+        nadi.simulation.ETFeeder,
         lambda path: load_astra_sim_system(path, path),
-        lambda path: nadi.load.read_comm_groups(path),
+        lambda path: nadi.systems.read_comm_groups(path),
     ],
     ids=["system", "trace", "feeder", "astra-sim", "groups"],
 )
@@ -60,7 +60,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 import nadi
 try:
-    feeder = nadi.feed.ETFeeder(sys.argv[1], 1000)
+    feeder = nadi.simulation.ETFeeder(sys.argv[1], 1000)
     while feeder.has_nodes_to_issue():
         node = feeder.get_next_issuable_node()
         feeder.free_children_nodes(node.id)

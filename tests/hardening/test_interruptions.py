@@ -34,11 +34,11 @@ def busy():
 _RUN = """
 import os, signal, sys
 from nadi.cli import run
-import nadi.formats.files as files
+import nadi.files.files as files
 from pathlib import Path
 {busy}
 sys.argv = ["nadi", "systems"]
-from nadi.cli import systems_command
+from nadi.systems import command as systems_command
 place = Path({place!r})
 def command():
     with files.write_beside(place) as file:

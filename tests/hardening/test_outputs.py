@@ -19,10 +19,10 @@ import pytest
 import nadi
 from nadi.cli import main
 from nadi.errors import InputError
-from nadi.formats import files
-from nadi.formats.csv_tables import as_written, csv_bytes
-from nadi.formats.files import TEMPORARY, remove_unfinished, write_pieces
-from nadi.formats.whole_folders import FILE_LIST, missing_files, whole_folder
+from nadi.files import files
+from nadi.files.csv_tables import as_written, csv_bytes
+from nadi.files.files import TEMPORARY, remove_unfinished, write_pieces
+from nadi.files.whole_folders import FILE_LIST, missing_files, whole_folder
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="POSIX has these")
 
@@ -135,10 +135,10 @@ def test_a_partial_obfuscated_folder_is_refused(tmp_path: Path, demo_folder: Pat
     key, out = tmp_path / "key", tmp_path / "out"
     key.write_bytes(bytes(range(32)))
     done = nadi.obfuscate(demo_folder, key, "names")
-    nadi.pipeline.write_obfuscated(done, out)
+    nadi.sharing.write_obfuscated(done, out)
     next(iter(sorted(out.glob("*.nadi")))).unlink()
     with pytest.raises(InputError, match="is incomplete"):
-        nadi.pipeline.reveal(demo_folder, key, out)
+        nadi.sharing.reveal(demo_folder, key, out)
 
 
 def test_what_is_unfinished_can_be_removed_at_any_moment(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ _BUSY = """
 import os, sys, time
 sys.argv = ["nadi", "systems"]
 import nadi.cli
-from nadi.formats.files import write_beside
+from nadi.files.files import write_beside
 from pathlib import Path
 def busy(**_):
     import ctypes

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nadi
-from nadi.simulator import Compute, Dimension, Network, System, astra_sim_system
+from nadi.systems import Compute, Dimension, Network, System, astra_sim_system
 from nadi.units import parse_bytes, parse_ns, parse_operations, parse_rate
 from tests.conftest import PairWriter
 from tests.fuzz.corpus import device_object
@@ -130,7 +130,7 @@ def _hta(device: Any, folder: Path) -> Any:
     path = folder / "device.json"
     path.write_text(json.dumps(device))
     try:
-        return nadi.analyze.hta_critical_path(nadi.read(path)).path.to_dicts()
+        return nadi.analyses.hta_critical_path(nadi.read(path)).path.to_dicts()
     except nadi.NadiError as error:
         return str(error).partition("; ")[2]
 

@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from nadi.cli import main
 from nadi.cli.app import make_app
-from nadi.formats import files
+from nadi.files import files
 from tests.amounts import some
 from tests.hardening.writers import (
     BY_OTHERS,

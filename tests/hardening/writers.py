@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nadi.cli import main
 from nadi.errors import NadiError
-from nadi.formats.whole_folders import refuse_partial
+from nadi.files.whole_folders import refuse_partial
 from tests.conftest import DEMO
 from tests.fuzz.commands import COMMANDS
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nadi.kernels.intervals import union_length as kernel
+from nadi.kernels.sequences import union_length as kernel
 from tests.amounts import examples
 from tests.reference.intervals import union_length as oracle
 

@@ -444,10 +444,10 @@ RECORDING_AND_SIMULATION = (
     UNKNOWN_NUMBA
     + """
 import nadi
-from nadi.model.provenance import Provenance
-from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.model.trace import Trace
-from nadi.simulator.engine_driver import HostMachine
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.trace.trace import Trace
+from nadi.simulation.engine_driver import HostMachine
 
 run = nadi.run(sys.argv[-1])
 columns = {"id": [1, 2], "name": ["a", "b"], "kind": "COMP", "category": "operator",

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import nadi
-from nadi.link.ranks.clock_skew import align_clocks
-from nadi.model.issues import IssueLog
-from nadi.model.schema import COMM_TYPES, UNBOUNDED
+from nadi.recordings.ranks.clock_skew import align_clocks
+from nadi.trace.issues import IssueLog
+from nadi.trace.schema import COMM_TYPES, UNBOUNDED
 from tests.reference.clocks import components, distances
 
 Part = dict[str, Any]
@@ -182,7 +182,7 @@ def test_hostile_times_do_not_overflow() -> None:
     assert clocks[1]["shift"] == 0
 
 
-def test_the_demo_needs_no_shift(demo_run: nadi.pipeline.Run) -> None:
+def test_the_demo_needs_no_shift(demo_run: nadi.bottlenecks.Run) -> None:
     """The intervals are narrower than between pairs: ranks are compared by way of others too."""
     found = {row["rank"]: (row["low"], row["high"]) for row in demo_run.job.clocks.to_dicts()}
     assert not demo_run.job.clocks["shift"].to_numpy().any()
@@ -192,7 +192,7 @@ def test_the_demo_needs_no_shift(demo_run: nadi.pipeline.Run) -> None:
 
 
 def test_whole_group_collectives_alone_give_the_intervals_of_pairs(
-    demo_run: nadi.pipeline.Run,
+    demo_run: nadi.bottlenecks.Run,
 ) -> None:
     """Worked out by hand from the recording, in us, without broadcasts and other ranks."""
     parts = [p for p in demo_parts(demo_run) if p["comm_type"] not in ("broadcast", "send", "recv")]
@@ -207,7 +207,7 @@ def test_whole_group_collectives_alone_give_the_intervals_of_pairs(
         assert (round(clock["low"] / 1_000), round(clock["high"] / 1_000)) == expected
 
 
-def demo_parts(run: nadi.pipeline.Run) -> list[Part]:
+def demo_parts(run: nadi.bottlenecks.Run) -> list[Part]:
     parts = []
     for collective, rank, node in run.job.matches.iter_rows():
         row = run.job.traces[rank].nodes.row(node, named=True)
@@ -218,22 +218,22 @@ def demo_parts(run: nadi.pipeline.Run) -> list[Part]:
 
 @pytest.mark.parametrize("late", [-50_000_000, 50_000_000])
 def test_a_rank_of_a_recording_with_another_clock_is_shifted_back(
-    demo_run: nadi.pipeline.Run, late: int
+    demo_run: nadi.bottlenecks.Run, late: int
 ) -> None:
     moved = []
     for trace in demo_run.job.traces:
         start = trace.nodes["start"]
         by = pl.when(start >= 0).then(start + late * (trace.rank == 2)).otherwise(start)
         moved.append(replace(trace, nodes=trace.nodes.with_columns(start=by)))
-    job = nadi.link.link_job(moved)
+    job = nadi.recordings.link_job(moved)
     clock = job.clocks.row(2, named=True)
     low, high = demo_run.job.clocks.row(2, named=True)["low"], demo_run.job.clocks["high"][2]
     assert (clock["low"], clock["high"]) == (low - late, high - late)
     assert clock["shift"] == (low + high) // 2 - late
     assert job.issues.filter(pl.col("code") == "job.clocks")["count"].to_list() == [1]
     assert (job.traces[2].column("start") - moved[2].column("start"))[-1] == clock["shift"]
-    assert nadi.model.validate_job(job).is_empty()
-    assert all(nadi.model.validate_trace(trace).is_empty() for trace in job.traces)
+    assert nadi.trace.validate_job(job).is_empty()
+    assert all(nadi.trace.validate_trace(trace).is_empty() for trace in job.traces)
     graph = nadi.build_graph(job)
     assert (nadi.graph.replay_graph(graph).time == graph.time).all()
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, strategies as st
 
-from nadi.link.ranks.collective_matching_kernels import MOST_DIFFERENCES, common_subsequence
+from nadi.recordings.ranks.collective_matching_kernels import MOST_DIFFERENCES, common_subsequence
 
 sequences = st.lists(st.integers(0, 3), max_size=20)
 

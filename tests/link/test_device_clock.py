@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.link.dependencies.launch_correlation import launcher_rows
-from nadi.link.device_clock import DeviceClock, bound_device_clocks
+from nadi.recordings.dependencies.launch_correlation import launcher_rows
+from nadi.recordings.device_clock import DeviceClock, bound_device_clocks
 from tests.conftest import PairWriter
 
 
@@ -25,11 +25,11 @@ def program(pair: PairWriter, ahead: float, sync: str = "hipDeviceSynchronize") 
                    correlation=k + 1)  # fmt: skip
     pair.event(sync, 50, 175, "cuda_runtime", correlation=9)
     pair.event("after", 230, 10)
-    return nadi.link.link_device(nadi.read(pair.write()[1]))
+    return nadi.recordings.link_device(nadi.read(pair.write()[1]))
 
 
 def kinds(trace: nadi.Trace) -> dict[str, int]:
-    graph = nadi.build_graph(nadi.link.link_job([trace]))
+    graph = nadi.build_graph(nadi.recordings.link_job([trace]))
     window = nadi.graph.choose_window(graph, [])
     return nadi.critical_path(nadi.graph.replay_graph(graph), window).by_kind()
 
@@ -46,7 +46,7 @@ def test_kernels_that_end_after_the_call_that_waited_are_moved(pair: PairWriter)
     origin = trace.column("start").min()
     assert ends.max() - origin == 225_000  # when the call returned
     assert kinds(trace)["kernel"] == 200_000
-    assert nadi.model.validate_trace(trace).height == 0
+    assert nadi.trace.validate_trace(trace).height == 0
 
 
 def test_a_device_whose_clock_agrees_keeps_its_times(pair: PairWriter) -> None:
@@ -67,7 +67,7 @@ def test_a_wait_that_contradicts_every_launch_moves_nothing(pair: PairWriter) ->
     trace = program(pair, ahead=60)  # the first kernel would start 7 us before its launch
     pair.event("gemm", 10, 1, "kernel", pid=0, tid=3, stream=3, device=0, correlation=10)
     pair.event("hipLaunchKernel", 5, 1, "cuda_runtime", correlation=10)
-    trace = nadi.link.link_device(nadi.read(pair.write()[1]))
+    trace = nadi.recordings.link_device(nadi.read(pair.write()[1]))
     assert "link.device-clock" not in issues(trace)
     assert issues(trace)["link.sync-contradicted"] == 1
 
@@ -95,7 +95,7 @@ def test_a_pair_is_corrected_like_a_device_trace(pair: PairWriter, offset: float
     pair.event("cudaDeviceSynchronize", 50, 172, "cuda_runtime", correlation=9)
     pair.op("aten::add", 230, 10)
     host, device = map(nadi.read, pair.write())
-    linked, alone = nadi.link_pair(host, device), nadi.link.link_device(device)
+    linked, alone = nadi.link_pair(host, device), nadi.recordings.link_device(device)
     timed = linked.nodes.filter(linked.nodes["start"] >= 0)
     assert timed["start"].to_list() == alone.nodes["start"].to_list()
     kinds_of = ("launch", "stream", "sync")
@@ -153,6 +153,6 @@ def test_the_first_call_of_a_recording_may_launch_the_copy_that_says_it(pair: Pa
     pair.event("Memcpy DtoH (Device -> Pinned)", 28, 50, "gpu_memcpy", pid=0, tid=7, stream=7,
                device=0, correlation=1)  # fmt: skip
     pair.event("cudaStreamSynchronize", 12, 58, "cuda_runtime", correlation=2)
-    trace = nadi.link.link_device(nadi.read(pair.write()[1]))
+    trace = nadi.recordings.link_device(nadi.read(pair.write()[1]))
     assert issues(trace)["link.device-clock"] == 1
     assert trace.column("start")[trace.category_mask("memcpy")] - trace.column("start")[0] == 20_000

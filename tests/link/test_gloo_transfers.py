@@ -48,7 +48,7 @@ def test_what_a_thread_does_meanwhile_is_not_nested_in_a_transfer(
     trace = (
         nadi.link_pair(nadi.read(host), nadi.read(device))
         if with_host
-        else nadi.link.link_device(nadi.read(device))
+        else nadi.recordings.link_device(nadi.read(device))
     )
     row = {str(name): number for number, name in enumerate(trace.nodes["name"])}
     threads = {name: trace.column("thread")[at] for name, at in row.items()}
@@ -80,4 +80,4 @@ def test_computation_beside_a_transfer_is_simulated(tmp_path: Path) -> None:
     result = nadi.simulate(tmp_path, "dgx-h100")
     assert "export.comm-alone" not in result.issues["code"].to_list()
     assert result.makespan >= 110_000  # of aten::mm and aten::add
-    assert nadi.simulator.link_use(result)["bytes"].sum() > 0
+    assert nadi.simulation.link_use(result)["bytes"].sum() > 0

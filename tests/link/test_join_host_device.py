@@ -174,7 +174,7 @@ def test_a_watchdog_that_only_polls_does_no_work(pair: PairWriter) -> None:
     for ts in (0, 1000, 2000):
         pair.event("cudaEventQuery", ts, 2, "cuda_runtime", tid=9, correlation=ts + 1)
     trace = linked(pair)
-    graph = nadi.build_graph(nadi.link.link_job([trace]))
+    graph = nadi.build_graph(nadi.recordings.link_job([trace]))
     assert graph.num_ops == 1
 
 

@@ -90,7 +90,7 @@ def test_a_rank_that_enters_later_sets_the_end_for_all(tmp_path: Path) -> None:
     assert kernels["start"].to_list() == [10_000, 20_000, 30_000]
 
 
-def test_gloo_groups_are_told_by_their_threads(demo_run: nadi.pipeline.Run) -> None:
+def test_gloo_groups_are_told_by_their_threads(demo_run: nadi.bottlenecks.Run) -> None:
     matches = demo_run.job.matches
     members = (
         matches.group_by("collective", maintain_order=True)
@@ -106,7 +106,7 @@ def test_gloo_groups_are_told_by_their_threads(demo_run: nadi.pipeline.Run) -> N
         assert matched.n_unique() == len(matched) == kinds.str.starts_with("COMM_").sum()
 
 
-def test_a_collective_has_one_type_and_size_on_all_ranks(demo_run: nadi.pipeline.Run) -> None:
+def test_a_collective_has_one_type_and_size_on_all_ranks(demo_run: nadi.bottlenecks.Run) -> None:
     seen: dict[int, set[tuple[str, int]]] = {}
     for collective, rank, node in demo_run.job.matches.iter_rows():
         nodes = demo_run.job.traces[rank].nodes
@@ -120,16 +120,16 @@ def test_a_collective_has_one_type_and_size_on_all_ranks(demo_run: nadi.pipeline
     assert types.count("barrier") == types.count("send") == 2
 
 
-def test_a_rank_given_twice_is_refused(demo_run: nadi.pipeline.Run) -> None:
+def test_a_rank_given_twice_is_refused(demo_run: nadi.bottlenecks.Run) -> None:
     trace = demo_run.job.traces[0]
     with pytest.raises(nadi.errors.PairError, match="both are device traces of rank 0"):
-        nadi.link.link_job([trace, trace])
+        nadi.recordings.link_job([trace, trace])
 
 
 def test_a_rank_alone_has_nothing_to_be_matched_or_compared_with(
-    demo_run: nadi.pipeline.Run,
+    demo_run: nadi.bottlenecks.Run,
 ) -> None:
-    alone = nadi.link.link_job(demo_run.job.traces[:1])
+    alone = nadi.recordings.link_job(demo_run.job.traces[:1])
     assert alone.matches.is_empty()
     assert alone.clocks.is_empty()
-    assert not nadi.link.link_job(demo_run.job.traces[:2]).clocks.is_empty()
+    assert not nadi.recordings.link_job(demo_run.job.traces[:2]).clocks.is_empty()

@@ -251,7 +251,7 @@ def test_a_linked_recording_says_what_the_program_does(
     the times alone.
     """
     monkeypatch.setattr(
-        "nadi.link.dependencies.synchronization.QUEUE_LENGTH", case.machine.queue_length
+        "nadi.recordings.dependencies.synchronization.QUEUE_LENGTH", case.machine.queue_length
     )
 
     @settings(

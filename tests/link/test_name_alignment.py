@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import example, given, settings, strategies as st
 
-from nadi.link.matching.name_alignment_kernels import align
+from nadi.recordings.matching.name_alignment_kernels import align
 from tests.amounts import examples
 from tests.reference.alignment import common_length
 

@@ -4,11 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from nadi.link.dependencies.operator_nesting import Nesting, nest
-from nadi.link.dependencies.operator_nesting_kernels import Nested, ThreadOrders, walk_threads
-from nadi.model.provenance import Provenance
-from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.model.trace import Trace
+from nadi.recordings.dependencies.operator_nesting import Nesting, nest
+from nadi.recordings.dependencies.operator_nesting_kernels import (
+    Nested,
+    ThreadOrders,
+    walk_threads,
+)
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.trace.trace import Trace
 from tests.amounts import examples
 from tests.reference import nesting as oracle
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.link.matching.operation_matching import Match, match_operations
+from nadi.recordings.matching.matching import Match, match_operations
 from tests.conftest import PairWriter
 
 

@@ -8,9 +8,9 @@ from random import Random
 
 import numpy as np
 
-from nadi.link.dependencies.launch_correlation import launcher_rows
-from nadi.link.device_clock import DeviceClock, align_device, bound_device_clocks
-from nadi.model.issues import IssueLog
+from nadi.recordings.dependencies.launch_correlation import launcher_rows
+from nadi.recordings.device_clock import DeviceClock, align_device, bound_device_clocks
+from nadi.trace.issues import IssueLog
 from nadi.units import format_ns
 from tests.amounts import ALL, examples
 from tests.link.test_random_waits import Slow, recording

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from nadi.link.communication.process_groups import Members, group_of_each, with_default_group
-from nadi.model.issues import IssueLog
-from nadi.model.schema import COMM_TYPES, GROUPS
+from nadi.recordings.communication.process_groups import Members, group_of_each, with_default_group
+from nadi.trace.issues import IssueLog
+from nadi.trace.schema import COMM_TYPES, GROUPS
 from tests.amounts import ALL, examples
 
 

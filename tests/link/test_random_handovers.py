@@ -8,10 +8,10 @@ from pathlib import Path
 from random import Random
 
 import nadi
-from nadi.link.dependencies.launch_correlation import launcher_rows
-from nadi.link.dependencies.operator_nesting import Nesting, nest
-from nadi.link.dependencies.thread_handovers import forward_to_backward, hand_overs
-from nadi.model.schema import LABELS
+from nadi.recordings.dependencies.launch_correlation import launcher_rows
+from nadi.recordings.dependencies.operator_nesting import Nesting, nest
+from nadi.recordings.dependencies.thread_handovers import forward_to_backward, hand_overs
+from nadi.trace.schema import LABELS
 from tests.amounts import ALL, examples
 from tests.conftest import PairWriter
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.formats.communication_names import (
+from nadi.files.communication_names import (
     comm_type_of_call,
     comm_type_of_host,
     comm_type_of_kernel,
@@ -26,7 +26,7 @@ TENSOR = [1, 1, 0, 6, 4, "cuda:0"]
 def linked(pair: PairWriter) -> nadi.Trace:
     host, device = pair.write()
     trace = nadi.link_pair(nadi.read(host), nadi.read(device))
-    assert nadi.model.validate_trace(trace).is_empty()
+    assert nadi.trace.validate_trace(trace).is_empty()
     return trace
 
 
@@ -202,7 +202,7 @@ def test_shapes_that_the_profiler_noted_do_where_there_is_no_host_trace(tmp_path
         pair.op("nccl:all_reduce", 200 * number, 50, cat="user_annotation",
                 **{"Input Dims": dims, "Input type": types})  # fmt: skip
         kernel(pair, "ncclDevKernel_AllReduce", 200 * number + 10, number + 1)
-    trace = nadi.link.link_device(nadi.read(pair.write()[1]))
+    trace = nadi.recordings.link_device(nadi.read(pair.write()[1]))
     assert communications(trace, "comm_bytes") == [(52,), (-1,), (-1,), (-1,)]
 
 
@@ -358,7 +358,7 @@ def test_what_no_call_encloses_is_not_of_the_first_one(pair: PairWriter, is_firs
     pair.event("cudaLaunchKernel", 20, 2, "cuda_runtime", correlation=1)
     pair.event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 30, 5, "kernel", pid=0, tid=7, stream=7,
                device=0, correlation=1)  # fmt: skip
-    trace = nadi.link.link_device(nadi.read(pair.write()[1]))
+    trace = nadi.recordings.link_device(nadi.read(pair.write()[1]))
     assert trace.nodes["comm_type"].cast(str)[-1] == "all_reduce"
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 import nadi
-from nadi.model.provenance import Provenance, Source
-from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.trace.provenance import Provenance, Source
+from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 from tests.amounts import examples
 
 Operation = dict[str, Any]
@@ -49,7 +49,7 @@ def job_of(
                 world_size=world_size or len(ranks),
             )
         )
-    return nadi.link.link_job(traces)
+    return nadi.recordings.link_job(traces)
 
 
 def found(job: nadi.Job) -> set[frozenset[tuple[int, int]]]:
@@ -121,7 +121,7 @@ def test_what_ranks_truly_did_together_is_found(
     job = job_of(ranks, groups)
     assert found(job) == truth
     assert job.issues.is_empty()
-    assert nadi.model.validate_job(job).is_empty()
+    assert nadi.trace.validate_job(job).is_empty()
     starts = [
         min(job.traces[rank].nodes["start"][node] for rank, node in part)
         for part in (

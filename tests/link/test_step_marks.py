@@ -33,7 +33,7 @@ def parents(trace: nadi.Trace) -> dict[str, str]:
 def test_an_optimizer_ends_at_the_mark_in_it(pair: PairWriter, *, with_host: bool) -> None:
     nested(pair)
     host, device = map(nadi.read, pair.write())
-    trace = nadi.link_pair(host, device) if with_host else nadi.link.link_device(device)
+    trace = nadi.link_pair(host, device) if with_host else nadi.recordings.link_device(device)
     found = parents(trace)
     assert found["backward"] == "ProfilerStep#2"
     assert found["add"] == "Optimizer.step#SGD.step"
@@ -49,6 +49,6 @@ def test_an_optimizer_ends_at_the_mark_in_it(pair: PairWriter, *, with_host: boo
 def test_a_range_that_lasts_for_most_of_the_step_is_kept(pair: PairWriter) -> None:
     nested(pair, tail=60)
     _, device = map(nadi.read, pair.write())
-    trace = nadi.link.link_device(device)
+    trace = nadi.recordings.link_device(device)
     assert trace.column("duration").tolist() == device.column("duration").tolist()
     assert trace.issues.filter(code="link.nested-steps").is_empty()

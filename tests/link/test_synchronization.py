@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.link.dependencies.event_records import _closure
-from nadi.link.dependencies.synchronization import QUEUE_LENGTH
+from nadi.recordings.dependencies.event_records import _closure
+from nadi.recordings.dependencies.synchronization import QUEUE_LENGTH
 from tests.conftest import PairWriter
 
 OTHER_THREAD = 2
@@ -50,7 +50,7 @@ class DeviceWriter(PairWriter):
 
     def read(self) -> nadi.Trace:
         _, device = self.write()
-        return nadi.link.link_device(nadi.read(device))
+        return nadi.recordings.link_device(nadi.read(device))
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def test_a_staged_copy_holds_its_call_up_from_its_start(device: DeviceWriter) ->
     device.work("before", (0, 5), (10, 300))
     name = "Memcpy HtoD (Pageable -> Device)"
     device.work(name, (10, 340), (302, 400), 7, "gpu_memcpy", "cudaMemcpyAsync", bytes=2**20)
-    graph = nadi.build_graph(nadi.link.link_job([device.read()]))
+    graph = nadi.build_graph(nadi.recordings.link_job([device.read()]))
     changed = nadi.graph.replay_graph(
         nadi.whatif.apply_change(graph, nadi.whatif.parse_change("scale ^before$ 0"))
     )
@@ -249,7 +249,7 @@ def test_a_launch_waits_for_the_one_a_queue_before(device: DeviceWriter) -> None
 def test_in_a_queue_only_what_was_launched_counts(
     device: DeviceWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nadi.link.dependencies.synchronization.QUEUE_LENGTH", 2)
+    monkeypatch.setattr("nadi.recordings.dependencies.synchronization.QUEUE_LENGTH", 2)
     device.event("early", 0, 1, "kernel", pid=0, tid=20, stream=20, device=0, correlation=999)
     for number, call in enumerate(("cudaLaunchKernel", "cudaLaunchKernel", "cudaLaunchKernelExC")):
         begin = 4 * number + 1

@@ -15,18 +15,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 import nadi
-from nadi.kernels.tensor_accesses import (
-    ALIAS,
-    FRESH,
-    READ,
-    SCALAR,
-    WRITE,
-    Uses,
-    find_own_accesses,
+from nadi.kernels.tensor_accesses import ALIAS, FRESH, READ, SCALAR, WRITE, Uses, find_own_accesses
+from nadi.recordings.dependencies.operator_effects import (
+    Effects,
+    effects_by_name,
+    effects_of_schema,
 )
-from nadi.link.dependencies.operator_effects import Effects, effects_by_name, effects_of_schema
-from nadi.link.dependencies.tensor_dependencies import run_edges
-from nadi.model.schema import TENSOR_DEPS
+from nadi.recordings.dependencies.tensor_dependencies import run_edges
+from nadi.trace.schema import TENSOR_DEPS
 from tests.reference import tensors as oracle
 from tests.reference.tensors import Access, Edge, Operation
 
@@ -376,7 +372,7 @@ class Host:
 
 def deps_by_id(trace: nadi.Trace) -> set[Edge]:
     ids = trace.column("id")
-    deps = nadi.link.tensor_deps(trace)
+    deps = nadi.recordings.tensor_deps(trace)
     return {(int(ids[s]), int(ids[d]), kind) for s, d, kind, _ in deps.iter_rows()}
 
 
@@ -560,7 +556,7 @@ def test_times_decide_where_ids_say_otherwise(pair: Any) -> None:
     trace = linked(host, pair, starts={2: 10.0, 3: 30.0, 4: 20.0})
     assert names_of(trace) == {("aten::fill_#2", "aten::fill_#3", "waw")}
     assert issues(trace)["link.tensor-order"] == 1
-    assert not nadi.model.validate_trace(trace).height
+    assert not nadi.trace.validate_trace(trace).height
 
 
 def test_operations_of_the_first_nanosecond_have_dependencies_too(pair: Any) -> None:
@@ -579,8 +575,11 @@ def test_without_operands_there_are_no_such_dependencies(demo_folder: Path, pair
     pair.op("aten::mm", 0, 100)
     _, device = pair.write()
     trace = nadi.read(device)
-    assert nadi.link.tensor_deps(trace).height == 0
-    assert nadi.link.link_device(trace).deps.filter(pl.col("kind").is_in(TENSOR_DEPS)).height == 0
+    assert nadi.recordings.tensor_deps(trace).height == 0
+    assert (
+        nadi.recordings.link_device(trace).deps.filter(pl.col("kind").is_in(TENSOR_DEPS)).height
+        == 0
+    )
 
 
 def linked(host: Host, pair: Any, starts: dict[int, float] | None = None) -> nadi.Trace:
@@ -675,7 +674,7 @@ PAIRS = ["cpu_mlp", "cpu_transformer4", "gpu_resnet_pair", "gpu_simple_add_pair"
 def test_recordings_keep_the_rules(shared_traces: Path, folder: str) -> None:
     host, device = (nadi.read(shared_traces / folder / f"{f}.json.gz") for f in ("host", "device"))
     trace = nadi.link_pair(host, device)
-    assert not nadi.model.validate_trace(trace).height
+    assert not nadi.trace.validate_trace(trace).height
     found = trace.deps.filter(pl.col("kind").is_in(TENSOR_DEPS))
     assert found.height
     assert (found["src"] < found["dst"]).all()
@@ -685,7 +684,7 @@ def test_recordings_keep_the_rules(shared_traces: Path, folder: str) -> None:
     start, duration = trace.column("start"), trace.column("duration")
     assert (start[src] + duration[src] <= start[dst]).all()
     assert not trace.issues.filter(pl.col("code") == "link.tensor-order").height
-    on_demand = nadi.link.tensor_deps(trace)
+    on_demand = nadi.recordings.tensor_deps(trace)
     assert set(found.iter_rows()) == set(on_demand.iter_rows())
     without = nadi.link_pair(host, device, tensors=False)
     assert without.deps.equals(trace.deps.filter(~pl.col("kind").is_in(TENSOR_DEPS)))
@@ -703,7 +702,7 @@ def test_a_training_step_flows_through_its_tensors(shared_traces: Path) -> None:
     """Forward, loss, backward, optimizer, and the forward of the next step."""
     trace = nadi.read(shared_traces / "cpu_mlp" / "host.json.gz")
     names = trace.nodes["name"].cast(str).to_list()
-    deps = nadi.link.tensor_deps(trace)
+    deps = nadi.recordings.tensor_deps(trace)
     steps = [inner_of(trace, row) for row, name in enumerate(names) if "ProfilerStep" in name]
     assert len(steps) == 3
     crossing = [
@@ -737,7 +736,9 @@ def test_backward_reads_what_its_forward_wrote(shared_traces: Path, file: str) -
     trace = nadi.read(shared_traces / f"{file}.json.gz")
     names = trace.nodes["name"].cast(str).to_list()
     sequence = trace.column("sequence").tolist()
-    pairs = {(s, d) for s, d, kind, _ in nadi.link.tensor_deps(trace).iter_rows() if kind == "raw"}
+    pairs = {
+        (s, d) for s, d, kind, _ in nadi.recordings.tensor_deps(trace).iter_rows() if kind == "raw"
+    }
     saving = ("ReluBackward0", "LogSoftmaxBackward0", "NativeLayerNormBackward0", "TanhBackward0",
               "SoftmaxBackward0")  # fmt: skip
     forward = {

@@ -14,8 +14,8 @@ import pytest
 
 import nadi
 from nadi.cli import main
-from nadi.load.discover import list_files
-from nadi.load.recordings import load_devices, load_job
+from nadi.recordings.discover import list_files
+from nadi.recordings.job_of_files import load_devices, load_job
 
 
 def test_folders_of_ranks_with_equal_file_names_are_one_job(

@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.analyze import ANALYSES
-from nadi.formats.kineto import kineto_pieces
-from nadi.formats.kineto.kineto_columns import read_columns
-from nadi.load import large_recordings
+from nadi.analyses import ANALYSES
+from nadi.files.kineto import kineto_pieces
+from nadi.files.kineto.kineto_columns import read_columns
+from nadi.recordings import large as large_recordings
 from tests.amounts import some
 
 SINGLE = [one.name for one in ANALYSES if not one.of_job]
@@ -39,7 +39,7 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> f
 
 def read(file: Path, names: list[str]) -> _Found:
     """Give the tables of a file, each analysis asked for alone."""
-    return {name: nadi.pipeline.analyze_all(file, names=[name])[name] for name in names}
+    return {name: nadi.analyses.analyze_all(file, names=[name])[name] for name in names}
 
 
 @pytest.mark.parametrize("recording", some(RECORDINGS, of=6))
@@ -47,11 +47,11 @@ def test_tables_are_the_same(
     recording: str, shared_traces: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = shared_traces.parent / f"{recording}.json.gz"
-    whole = nadi.pipeline.analyze_all(file, names=SINGLE)
+    whole = nadi.analyses.analyze_all(file, names=SINGLE)
     monkeypatch.setattr(kineto_pieces, "PIECE", 200_000)
     for hosts, launches in ((True, True), (False, True), (False, False)):
         trace = read_columns(file, hosts=hosts, launches=launches)
-        events = nadi.analyze.events_of(trace)
+        events = nadi.analyses.events_of(trace)
         for one in ANALYSES:
             takes_launches = {"launches", "host events"} & {*one.needs, *one.uses}
             if not one.of_job and (launches or not takes_launches):
@@ -81,7 +81,7 @@ def test_as_much_is_read_as_there_is_room_for(memory: float, tmp_path: Path) -> 
     assert isinstance(found["kernels"], pl.DataFrame)
     assert isinstance(found["flame"], str) == (memory == 0)
     assert isinstance(found["memory"], str) == (memory < 9)
-    told = nadi.pipeline.analyze_all(file, names=OF_JOB)
+    told = nadi.analyses.analyze_all(file, names=OF_JOB)
     assert all("available" in str(one) for one in told.values()) == (memory < 9)
 
 
@@ -118,11 +118,11 @@ def test_what_cannot_be_read_in_pieces(memory: float, tmp_path: Path) -> None:
     file = written(tmp_path)
     content = json.loads(file.read_text())
     file.write_text(json.dumps(content["traceEvents"]))  # a bare list: as a whole
-    assert nadi.pipeline.analyze("kernels", file).height == 1
+    assert nadi.analyses.analyze("kernels", file).height == 1
     content["traceEvents"].append(content["traceEvents"][0] | {"pid": 2})
     file.write_text(json.dumps(content))
     with pytest.raises(nadi.NadiError, match="give a file for each rank"):
-        nadi.pipeline.analyze("kernels", file)
+        nadi.analyses.analyze("kernels", file)
     file.write_text(json.dumps(content)[:-90])
     with pytest.raises(nadi.NadiError, match="ends too early"):
-        nadi.pipeline.analyze("kernels", file)
+        nadi.analyses.analyze("kernels", file)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from nadi.errors import FormatError
-from nadi.load.system_library import read_system_file
-from nadi.simulator import MemoryPath, rate_alone
-from nadi.simulator.machine.system_file import SystemFile, system_from
+from nadi.systems import MemoryPath, rate_alone
+from nadi.systems.library import read_system_file
+from nadi.systems.system_file import SystemFile, system_from
 
 TIERED = """
 [memory]

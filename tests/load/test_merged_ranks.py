@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nadi
-from nadi.load.recordings import load_devices, load_job
+from nadi.recordings.job_of_files import load_devices, load_job
 
 Event = dict[str, Any]
 
@@ -54,7 +54,7 @@ def test_ranks_of_a_recording(
     assert job.ranks == (0, 1, 2, 3)
     assert job.num_collectives == 20  # what groups of other ranks there are stands in their files
     for trace, file in zip(job.traces, files, strict=True):
-        own = nadi.link.link_device(nadi.read(file))
+        own = nadi.recordings.link_device(nadi.read(file))
         for column in ("name", "start", "duration", "thread"):
             assert trace.nodes[column].cast(str).equals(own.nodes[column].cast(str))
 

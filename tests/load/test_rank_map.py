@@ -12,8 +12,8 @@ import pytest
 
 import nadi
 from nadi.errors import FormatError, InputError, PairError
-from nadi.load.rank_map import RANK_MAP
-from nadi.model.schema import NODES
+from nadi.recordings.rank_map import RANK_MAP
+from nadi.trace.schema import NODES
 
 RANKS = 8
 FAMILIES = {"data": [[0, 2, 4, 6], [1, 3, 5, 7]], "model": [[k, k + 1] for k in range(0, RANKS, 2)]}
@@ -68,10 +68,10 @@ def test_each_rank_has_its_own_groups_and_peers(folder: Path, is_regular: bool) 
         content = json.loads((folder / RANK_MAP).read_text())
         content["families"]["model"].append([*range(RANKS)])
         (folder / RANK_MAP).write_text(json.dumps(content))
-    job = nadi.load.read_job(folder)
+    job = nadi.recordings.read_job(folder)
     assert isinstance(job, nadi.Job) == is_regular
     for rank, trace in enumerate(own_traces(job)):
-        assert nadi.model.validate_trace(trace).is_empty()
+        assert nadi.trace.validate_trace(trace).is_empty()
         wanted = trace_of(rank, True, True)
         assert trace.rank == rank
         assert trace.groups["ranks"].to_list() == wanted.groups["ranks"].to_list()
@@ -108,4 +108,4 @@ def test_a_map_that_is_wrong_is_refused(
     change(content)
     (folder / RANK_MAP).write_text(json.dumps(content))
     with pytest.raises(error, match=told.replace("(", r"\(")):
-        nadi.load.read_job(folder)
+        nadi.recordings.read_job(folder)

@@ -14,11 +14,11 @@ from hypothesis import given, strategies as st
 import nadi
 from nadi.cli import main
 from nadi.errors import FormatError, InputError, NadiError, UsageError
-from nadi.load.system_library import read_system_file, shipped_systems, shipped_text
-from nadi.simulator.machine.loaded_latency import LoadedLatency
-from nadi.simulator.machine.memory_tiers import remote_tier
-from nadi.simulator.machine.system import Bus
-from nadi.simulator.machine.system_file import system_from
+from nadi.systems.library import read_system_file, shipped_systems, shipped_text
+from nadi.systems.loaded_latency import LoadedLatency
+from nadi.systems.memory_tiers import remote_tier
+from nadi.systems.system import Bus
+from nadi.systems.system_file import system_from
 from nadi.units import parse_bytes, parse_operations
 from tests.simulator.cases import collective, compute, trace_of
 
@@ -65,7 +65,7 @@ def edited(path: str, value: Any) -> dict[str, Any]:
     return described
 
 
-def sizes(system: nadi.simulator.System) -> list[int]:
+def sizes(system: nadi.systems.System) -> list[int]:
     return [dimension.size for dimension in system.network.dimensions]
 
 
@@ -388,7 +388,7 @@ def test_a_job_is_simulated_on_a_system_of_its_size(
     command = ["simulate", str(tmp_path), "--system", "dgx-h100", "--json"]
     assert main(command) == 0
     found = json.loads(capfd.readouterr().out)
-    alone = nadi.simulator.collective_time(nadi.load_system("dgx-h100", 4), "all_reduce", 1 << 20)
+    alone = nadi.simulation.collective_time(nadi.load_system("dgx-h100", 4), "all_reduce", 1 << 20)
     assert found["makespan_ns"] == 3000 + alone
     text = shipped_text("dgx-h100")
     file = tmp_path / "followed.toml"

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.extraction.part_selection import PartOf
-from nadi.formats.kineto import kineto_pieces
-from nadi.load import windowed_recordings
-from nadi.pipeline import recorded_parts
-from nadi.pipeline.recorded_parts import recorded_part
+from nadi.analyses import recorded_parts
+from nadi.analyses.recorded_parts import recorded_part
+from nadi.files.kineto import kineto_pieces
+from nadi.recordings import windowed_recordings
+from nadi.whatif.parts import PartOf
 
 
 def events(steps: int) -> list[dict[str, Any]]:

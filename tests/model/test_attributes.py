@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from hypothesis import given, strategies as st
 
-from nadi.model.attributes import AttributeBuilder, Attributes, JoinedAttributes, Part
-from nadi.model.protobuf_values import LIST_TYPES, SCALAR_TYPES
+from nadi.trace.attributes import AttributeBuilder, Attributes, JoinedAttributes, Part
+from nadi.trace.protobuf_values import LIST_TYPES, SCALAR_TYPES
 
 RANGES = {
     "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1), "uint32": (0, 2**32 - 1),

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.model.schema import DEVICE_EVENTS
+from nadi.trace.schema import DEVICE_EVENTS
 from tests.conftest import PairWriter
 
 DEVICE = {"pid": 0, "tid": 7, "stream": 7, "device": 0}
@@ -64,7 +64,7 @@ def test_shapes_and_types_are_as_recorded(trace: nadi.Trace) -> None:
 
 def test_a_device_file_alone_has_none(demo_folder: Path) -> None:
     trace = nadi.read(demo_folder / "device_0.json.gz")
-    frame = nadi.link.link_device(trace).device_frame()
+    frame = nadi.recordings.link_device(trace).device_frame()
     assert frame.height == trace.nodes.height
     assert set(frame["et_node"]) == {-1}
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.model.attributes import AttributeBuilder, Attributes
-from nadi.model.operand_kernels import MAX_DEPTH
-from nadi.model.operands import OPERAND_NAMES, OperandTables, operand_tables
-from nadi.model.schema import OPERANDS, TENSORS, UNREADABLE
+from nadi.trace.attributes import AttributeBuilder, Attributes
+from nadi.trace.operand_kernels import MAX_DEPTH
+from nadi.trace.operands import OPERAND_NAMES, OperandTables, operand_tables
+from nadi.trace.schema import OPERANDS, TENSORS, UNREADABLE
 from tests.amounts import examples
 from tests.reference import operands as oracle
 from tests.reference.operands import Leaf
@@ -240,7 +240,7 @@ def test_a_trace_reads_both_at_once(shared_traces: Path) -> None:
     nodes = [(in_json(inputs), in_json(outputs)) for inputs, outputs in recorded_nodes(path)]
     trace = replace(nadi.read(path), given_attributes=attributes_of(nodes))
     assert trace.operands.height > trace.tensors.height > 100
-    rules = nadi.model.validate_trace(trace)["code"].str.split(".").list.first()
+    rules = nadi.trace.validate_trace(trace)["code"].str.split(".").list.first()
     assert not rules.is_in(["operands", "tensors"]).any()
     used = trace.operands.filter(pl.col("tensor") >= 0).height
     assert used == int((trace.operands["type"].cast(pl.String).str.starts_with("Tensor(")).sum())

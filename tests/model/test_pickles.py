@@ -17,7 +17,7 @@ def test_traces(demo_folder: Path, name: str) -> None:
     pickle.loads(pickle.dumps(trace)).assert_equals(trace)
 
 
-def test_runs(demo_run: nadi.pipeline.Run) -> None:
+def test_runs(demo_run: nadi.bottlenecks.Run) -> None:
     again = pickle.loads(pickle.dumps(demo_run))
     for mine, others in zip(demo_run.job.traces, again.job.traces, strict=True):
         mine.assert_equals(others)

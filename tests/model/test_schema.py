@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from nadi.model.schema import DEPS, GROUPS, MATCHES, NODES, TABLES, Table
+from nadi.trace.schema import DEPS, GROUPS, MATCHES, NODES, TABLES, Table
 
 
 def test_what_is_not_given_holds_the_missing_value() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 
 import nadi
-from nadi.formats.json_file import Texts
-from nadi.model import schema
-from nadi.model.arrays import numbered_texts, text_codes
-from nadi.model.tables.declaration import Table
+from nadi.files.json_file import Texts
+from nadi.trace import schema
+from nadi.trace.arrays import numbered_texts, text_codes
+from nadi.trace.tables.declaration import Table
 
 
 def test_no_table_has_categories() -> None:
@@ -21,7 +21,7 @@ def test_no_table_has_categories() -> None:
     assert pl.Categorical not in {type(kind) for kind in kinds}
 
 
-def test_names_are_searched_in_filters(demo_run: nadi.pipeline.Run, tmp_path: Path) -> None:
+def test_names_are_searched_in_filters(demo_run: nadi.bottlenecks.Run, tmp_path: Path) -> None:
     trace = demo_run.job.traces[0]
     named = trace.nodes.filter(pl.col("name").str.contains("^gloo:.*reduce"))
     assert named.height == int(trace.name_mask("^gloo:.*reduce").sum()) > 0

@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.model.attributes import AttributeBuilder
-from nadi.model.schema import DEPS
-from nadi.model.validate import RULES
+from nadi.trace.attributes import AttributeBuilder
+from nadi.trace.schema import DEPS
+from nadi.trace.validate import RULES
 
 Change = Callable[[nadi.Trace], nadi.Trace]
 
@@ -96,30 +96,30 @@ BROKEN: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("code", BROKEN)
-def test_a_broken_rule_is_found_by_its_code(code: str, demo_run: nadi.pipeline.Run) -> None:
-    found = nadi.model.validate_trace(BROKEN[code](demo_run.job.traces[0]))
+def test_a_broken_rule_is_found_by_its_code(code: str, demo_run: nadi.bottlenecks.Run) -> None:
+    found = nadi.trace.validate_trace(BROKEN[code](demo_run.job.traces[0]))
     assert code in found["code"].to_list()
     (detail,) = found.filter(pl.col("code") == code)["detail"]
     assert RULES[code] in detail
     assert "first in row" in detail
 
 
-def test_broken_matches_are_found(demo_run: nadi.pipeline.Run) -> None:
+def test_broken_matches_are_found(demo_run: nadi.bottlenecks.Run) -> None:
     job = demo_run.job
     twice = replace(job, matches=pl.concat([job.matches, job.matches.head(1)]))
     outside = replace(job, matches=job.matches.with_columns(node=pl.lit(10**6, pl.Int64)))
-    assert nadi.model.validate_job(twice)["code"].to_list() == ["matches.rank"]
-    assert nadi.model.validate_job(outside)["code"].to_list() == ["matches.node"]
+    assert nadi.trace.validate_job(twice)["code"].to_list() == ["matches.rank"]
+    assert nadi.trace.validate_job(outside)["code"].to_list() == ["matches.node"]
 
 
-def test_broken_clocks_are_found(demo_run: nadi.pipeline.Run) -> None:
+def test_broken_clocks_are_found(demo_run: nadi.bottlenecks.Run) -> None:
     job = demo_run.job
     for code, clocks in (
         ("clocks.rank", pl.concat([job.clocks, job.clocks.head(1)])),
         ("clocks.rank", job.clocks.with_columns(reference=pl.lit(7, pl.Int64))),
         ("clocks.shift", job.clocks.with_columns(shift=10**9 * pl.col("rank"))),
     ):
-        assert nadi.model.validate_job(replace(job, clocks=clocks))["code"].to_list() == [code]
+        assert nadi.trace.validate_job(replace(job, clocks=clocks))["code"].to_list() == [code]
 
 
 def test_every_rule_has_a_test() -> None:
@@ -127,16 +127,18 @@ def test_every_rule_has_a_test() -> None:
     assert set(BROKEN) | of_jobs == set(RULES)
 
 
-def test_what_nadi_reads_and_links_is_valid(demo_run: nadi.pipeline.Run, demo_folder: Path) -> None:
+def test_what_nadi_reads_and_links_is_valid(
+    demo_run: nadi.bottlenecks.Run, demo_folder: Path
+) -> None:
     for path in sorted(demo_folder.glob("*.json.gz")):
-        assert nadi.model.validate_trace(nadi.read(path)).is_empty()
+        assert nadi.trace.validate_trace(nadi.read(path)).is_empty()
     for trace in demo_run.job.traces:
-        assert nadi.model.validate_trace(trace).is_empty()
-    assert nadi.model.validate_job(demo_run.job).is_empty()
+        assert nadi.trace.validate_trace(trace).is_empty()
+    assert nadi.trace.validate_job(demo_run.job).is_empty()
 
 
 def test_every_recording_at_hand_is_valid(shared_traces: Path) -> None:
     for path in sorted(shared_traces.glob("*/*.json.gz")):
         if path.parent.name != "cpu_transformer_big":
-            found = nadi.model.validate_trace(nadi.read(path))
+            found = nadi.trace.validate_trace(nadi.read(path))
             assert found.is_empty(), f"{path}: {found.rows()}"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nadi.model.work import Operands, Work, covered_bytes, part_computed, work_of
+from nadi.trace.work import Operands, Work, covered_bytes, part_computed, work_of
 
 SIZE = st.integers(1, 5)
 FLASH = "aten::_scaled_dot_product_flash_attention"
@@ -129,7 +129,7 @@ def test_uncut_operations_are_those_of_flop_counter_mode() -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.flop_counter import FlopCounterMode
 
-    from nadi.collect.operation_log import Operand, operands_of
+    from nadi.pytorch.fake.operation_log import Operand, operands_of
 
     def tensor(*shape: int) -> Any:
         return torch.empty(shape, device="meta")

@@ -9,8 +9,8 @@ import pytest
 
 import nadi
 from nadi.cli import main
-from nadi.obfuscation import ATTACKS
-from nadi.obfuscation.attacks import identify
+from nadi.sharing import ATTACKS
+from nadi.sharing.attacks.attacks import identify
 
 
 def test_what_differs_is_identified_and_what_does_not_is_guessed() -> None:
@@ -42,4 +42,4 @@ def test_the_command_prints_a_row_for_each_attack(capsys: pytest.CaptureFixture[
 )
 def test_wrong_requests_are_refused(wrong: dict[str, tuple[str, ...]]) -> None:
     with pytest.raises(nadi.NadiError):
-        nadi.pipeline.attack(**wrong)  # type: ignore[arg-type]
+        nadi.sharing.attack(**wrong)  # type: ignore[arg-type]

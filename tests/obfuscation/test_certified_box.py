@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 import nadi
-from nadi.obfuscation.certified_box import BOX, largest_difference, network_of
-from nadi.obfuscation.guarantees import IN_BOX
+from nadi.sharing.obfuscation.certified_box import BOX, largest_difference, network_of
+from nadi.sharing.obfuscation.guarantees import IN_BOX
 
 DRAWN = 24
 
@@ -23,7 +23,7 @@ def _job(size: int, *, compute: str = "900 us") -> nadi.Job:
     return made.job
 
 
-def _drawn(random: Random) -> nadi.simulator.System:
+def _drawn(random: Random) -> nadi.systems.System:
     bandwidth = BOX.slowest * (BOX.fastest / BOX.slowest) ** random.random()
     latency = BOX.shortest * (BOX.longest / BOX.shortest) ** random.random()
     return network_of(4, bandwidth, latency)

@@ -11,10 +11,10 @@ import pytest
 
 import nadi
 from nadi.cli import main
-from nadi.formats.whole_folders import FILE_LIST
-from nadi.model.attributes import AttributeBuilder
-from nadi.model.schema import NODES
-from nadi.obfuscation import GUARANTEES, LEVELS
+from nadi.files.whole_folders import FILE_LIST
+from nadi.sharing import GUARANTEES, LEVELS
+from nadi.trace.attributes import AttributeBuilder
+from nadi.trace.schema import NODES
 
 pytestmark = pytest.mark.usefixtures("demo_read_once")
 
@@ -49,7 +49,7 @@ def written(job: nadi.Job, key: Path, tmp_path_factory: pytest.TempPathFactory) 
     found = {}
     for level in LEVELS:
         found[level] = tmp_path_factory.mktemp(level) / "shared"
-        nadi.pipeline.write_obfuscated(nadi.obfuscate(job, key, level), found[level])
+        nadi.sharing.write_obfuscated(nadi.obfuscate(job, key, level), found[level])
     return found
 
 
@@ -74,7 +74,7 @@ def test_a_written_job_answers_as_its_original(
     before, after = nadi.simulate(job, machine), nadi.simulate(written[level], machine)
     allowed = GUARANTEES[level].tolerance * before.makespan
     assert abs(after.makespan - before.makespan) <= allowed
-    paths = [nadi.simulator.simulated_path(one).by_kind() for one in (before, after)]
+    paths = [nadi.simulation.simulated_path(one).by_kind() for one in (before, after)]
     for kind in {*paths[0], *paths[1]}:
         assert abs(paths[0].get(kind, 0) - paths[1].get(kind, 0)) <= allowed
     if level == "names":
@@ -121,11 +121,11 @@ def test_times_start_at_0_and_numbers_are_given_anew(demo_folder: Path, key: Pat
         assert set(after.column("thread").tolist()) <= set(range(-1, 64))
         assert (before.column("duration") == after.column("duration")).all()
         assert (before.column("parent") == after.column("parent")).all()
-        assert nadi.model.validate_trace(after).height == nadi.model.validate_trace(before).height
+        assert nadi.trace.validate_trace(after).height == nadi.trace.validate_trace(before).height
 
 
 def test_a_recording_stays_one(demo_folder: Path, key: Path, tmp_path: Path) -> None:
-    nadi.pipeline.write_obfuscated(nadi.obfuscate(demo_folder, key), tmp_path / "out")
+    nadi.sharing.write_obfuscated(nadi.obfuscate(demo_folder, key), tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir())[-1] == "rank3.nadi"
     machine = nadi.load_system("dgx-h100", 4)
     after = nadi.simulate(tmp_path / "out", machine)
@@ -135,17 +135,17 @@ def test_a_recording_stays_one(demo_folder: Path, key: Path, tmp_path: Path) -> 
 def test_the_owner_maps_names_back(
     job: nadi.Job, key: Path, written: dict[str, Path], tmp_path: Path
 ) -> None:
-    names = nadi.pipeline.reveal(job, key, written["names"])
+    names = nadi.sharing.reveal(job, key, written["names"])
     shared = nadi.read(written["names"] / "trace.0.et").nodes["name"].cast(pl.String).to_list()
     assert [names[name] for name in shared] == job.traces[0].nodes["name"].cast(str).to_list()
     other = tmp_path / "other"
     other.write_text("0123456789abcdef0123456789abcdee")
     with pytest.raises(nadi.NadiError, match="another key"):
-        nadi.pipeline.reveal(job, other, written["names"])
+        nadi.sharing.reveal(job, other, written["names"])
     with pytest.raises(nadi.NadiError, match="another job"):
-        nadi.pipeline.reveal(_timed().job, key, written["names"])
+        nadi.sharing.reveal(_timed().job, key, written["names"])
     with pytest.raises(nadi.NadiError, match="no pseudonyms"):
-        nadi.pipeline.reveal(job, key, written["structure"])
+        nadi.sharing.reveal(job, key, written["structure"])
 
 
 def test_the_same_key_gives_the_same_bytes_and_another_key_other_names(
@@ -153,7 +153,7 @@ def test_the_same_key_gives_the_same_bytes_and_another_key_other_names(
 ) -> None:
     for level in ("names", "shapes", "structure"):
         again = tmp_path / level
-        nadi.pipeline.write_obfuscated(nadi.obfuscate(job, key, level), again)
+        nadi.sharing.write_obfuscated(nadi.obfuscate(job, key, level), again)
         for path in again.iterdir():
             assert path.read_bytes() == (written[level] / path.name).read_bytes()
     other = tmp_path / "key"
@@ -197,7 +197,7 @@ def test_refusals_are_one_line_and_write_nothing(
             rank.collective("all_reduce", "1 MiB")
     if message == "must be":
         made = _timed()
-    nadi.generate.write_job(made.job, "JOB")
+    nadi.models.write_job(made.job, "JOB")
     assert main(["obfuscate", "JOB", "-o", "OUT", *options]) == 2
     shown = capsys.readouterr().err
     assert message in shown

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.obfuscation import discrete_laplace, discrete_laplace_probability, private_job
+from nadi.sharing import discrete_laplace, discrete_laplace_probability
+from nadi.sharing.obfuscation import private_job
 from tests.amounts import examples
 
 SCALES = st.fractions(Fraction(1, 5), Fraction(40), max_denominator=20)

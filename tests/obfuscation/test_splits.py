@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, strategies as st
 
-from nadi.obfuscation.merged_work import EVEN, Splits, _split
-from nadi.obfuscation.secret_key import SecretKey
+from nadi.sharing.obfuscation.merged_work import EVEN, Splits, _split
+from nadi.sharing.obfuscation.secret_key import SecretKey
 
 KEY = SecretKey(b"0123456789abcdef")
 MERGED = st.lists(

@@ -15,10 +15,10 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.load.discover import peek, recording_of
-from nadi.pipeline import linking
-from nadi.pipeline.linking import _communication
-from nadi.pipeline.worker_processes import worker_processes
+from nadi.recordings.discover import peek, recording_of
+from nadi.results.terminal.workers import worker_processes
+from nadi.sharing.conversion import link_files as linking
+from nadi.sharing.conversion.link_files import _communication
 from tests.conftest import PairWriter
 
 
@@ -44,7 +44,7 @@ def job(demo_folder: Path) -> nadi.Job:
     return nadi.load_job(demo_folder, tensors=True)
 
 
-def assert_same_files(done: nadi.pipeline.Linking, job: nadi.Job) -> None:
+def assert_same_files(done: nadi.sharing.Linking, job: nadi.Job) -> None:
     assert [file.rank for file in done.files] == list(job.ranks)
     for file, trace in zip(done.files, job.traces, strict=True):
         assert Path(file.target).name == f"rank{trace.rank}.nadi"
@@ -187,7 +187,7 @@ def test_the_beginning_of_a_file_tells_whose_it_is(
     demo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = {file: recording_of(nadi.read(file)) for file in demo_folder.glob("*.json.gz")}
-    monkeypatch.setattr("nadi.load.discover.read", None)  # it is enough
+    monkeypatch.setattr("nadi.recordings.discover.read", None)  # it is enough
     assert {file: peek(file) for file in expected} == expected
 
 
@@ -200,7 +200,7 @@ def test_where_the_beginning_does_not_tell_the_file_is_read(pair: PairWriter) ->
 
 def test_communication_alone_gives_the_same_collectives(shared_traces: Path) -> None:
     job = nadi.load_job(shared_traces / "cpu_ddp4")
-    alone = nadi.link.link_job([_communication(trace) for trace in job.traces])
+    alone = nadi.recordings.link_job([_communication(trace) for trace in job.traces])
     ids = [
         pl.concat(
             [

@@ -14,11 +14,11 @@ PAIRS = ("cpu_mlp", "cpu_transformer4", "gpu_resnet_pair", "gpu_simple_add_pair"
 
 
 @pytest.fixture(scope="module", params=PAIRS)
-def run(request: pytest.FixtureRequest, shared_traces: Path) -> nadi.pipeline.Run:
+def run(request: pytest.FixtureRequest, shared_traces: Path) -> nadi.bottlenecks.Run:
     return nadi.run(shared_traces / request.param)
 
 
-def test_every_vertex_replays_to_its_recorded_time(run: nadi.pipeline.Run) -> None:
+def test_every_vertex_replays_to_its_recorded_time(run: nadi.bottlenecks.Run) -> None:
     graph = run.graph
     (trace,) = run.job.traces
     start = trace.column("start")[graph.op_row] - run.job.origin
@@ -28,13 +28,13 @@ def test_every_vertex_replays_to_its_recorded_time(run: nadi.pipeline.Run) -> No
     assert (time[1 : 2 * graph.num_ops : 2] == end).all()
 
 
-def test_the_path_has_no_gaps_and_the_length_of_the_window(run: nadi.pipeline.Run) -> None:
+def test_the_path_has_no_gaps_and_the_length_of_the_window(run: nadi.bottlenecks.Run) -> None:
     segments = run.path.segments
     assert (segments["start"][1:] == segments["end"][:-1]).all()
     assert run.path.length == run.measured_ns == sum(run.path.by_kind().values())
 
 
-def test_nothing_of_the_device_trace_is_lost(run: nadi.pipeline.Run) -> None:
+def test_nothing_of_the_device_trace_is_lost(run: nadi.bottlenecks.Run) -> None:
     (trace,) = run.job.traces
     events = trace.column("event")
     timed = events[trace.column("start") >= 0]
@@ -62,7 +62,7 @@ def test_device_work_follows_on_its_stream_and_belongs_to_an_operator(
 
 def test_a_job_of_which_a_rank_is_absent_says_so(shared_traces: Path) -> None:
     run = nadi.run(shared_traces / "gpu_resnet_pair")
-    summary = nadi.report.summarize(run)
+    summary = nadi.bottlenecks.summarize(run)
     assert (summary["ranks"], summary["world_size"]) == (1, 2)
     assert run.job.matches.is_empty()
 
@@ -74,8 +74,8 @@ def test_a_device_trace_alone_replays_exactly(name: str, shared_traces: Path) ->
     assert run.path.length == run.measured_ns > 0
     (trace,) = run.job.traces
     assert "link.no-host" in trace.issues["code"].to_list()
-    assert nadi.model.validate_job(run.job).is_empty()
-    assert nadi.model.validate_trace(trace).is_empty()
+    assert nadi.trace.validate_job(run.job).is_empty()
+    assert nadi.trace.validate_trace(trace).is_empty()
 
 
 @pytest.mark.parametrize("rank", range(8))
@@ -104,5 +104,5 @@ def test_a_job_aligned_by_names_replays_exactly(shared_traces: Path) -> None:
     run = nadi.run(shared_traces / "gpu_dlrm8")
     assert run.job.ranks == tuple(range(8))
     assert (run.replay.time == run.graph.time).all()
-    matched = [i for i in nadi.report.summarize(run)["issues"] if i["code"] == "link.matched"]
+    matched = [i for i in nadi.bottlenecks.summarize(run)["issues"] if i["code"] == "link.matched"]
     assert [issue["count"] for issue in matched] == [8 * 1672]

@@ -21,10 +21,10 @@ def test_a_text_in_the_place_of_a_list_of_changes_is_one_change(demo_folder: Pat
         answer.step_ns for answer in nadi.run(demo_folder, what_if=[HALVED]).what_ifs
     ]
     assert len(done.what_ifs) == 1
-    asked = nadi.pipeline.ask(demo_folder, changes=HALVED)
+    asked = nadi.bottlenecks.ask(demo_folder, changes=HALVED)
     assert (asked.asked, asked.together) == ((HALVED,), None)
     assert asked.whole.step_ns == done.what_ifs[0].step_ns
-    swept = nadi.pipeline.ask(demo_folder, changes=CHANGE, sweep_over="0.5,1").sweep
+    swept = nadi.bottlenecks.ask(demo_folder, changes=CHANGE, sweep_over="0.5,1").sweep
     again = nadi.whatif.sweep(done.graph, CHANGE, "0.5:1:0.5", done.window)
     listed = nadi.whatif.sweep(done.graph, [CHANGE], ["0.5", "1"], done.window)
     for answers in (swept, listed):

@@ -17,13 +17,13 @@ def ended(folder: Path, call: str) -> tuple[int, str]:
 
 
 def test_a_plain_script_analyses_several_ranks(demo_folder: Path, tmp_path: Path) -> None:
-    call = f"print(nadi.pipeline.analyze('annotations', {str(demo_folder)!r}).height)"
+    call = f"print(nadi.analyses.analyze('annotations', {str(demo_folder)!r}).height)"
     assert ended(tmp_path, call) == (0, "")
 
 
 def test_what_an_unguarded_script_is_told(tmp_path: Path) -> None:
     call = (
-        "from nadi.pipeline.worker_processes import worker_processes\n"
+        "from nadi.results.terminal.workers import worker_processes\n"
         "with worker_processes(1) as pool: list(pool.map(abs, [1]))"
     )
     code, error = ended(tmp_path, call)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from nadi.placement.flexgen_costs import Inference, OffloadMachine
+from nadi.memory.offloading.flexgen_costs import Inference, OffloadMachine
 
 __all__ = ["CASES"]
 

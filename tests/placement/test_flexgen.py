@@ -7,17 +7,18 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from nadi.errors import UsageError
-from nadi.generate.llm.model_description import LanguageModel
-from nadi.load import load_language_model, load_offload_machine
-from nadi.placement import (
+from nadi.memory import (
     Inference,
     OffloadMachine,
     best_policy,
     inference_of_model,
+    load_offload_machine,
     needed_bytes,
     place_block,
 )
-from nadi.placement.flexgen_programs import FREE, RangeBound, SharesGiven
+from nadi.memory.offloading.flexgen_programs import FREE, RangeBound, SharesGiven
+from nadi.models import load_language_model
+from nadi.models.llm.language_model import LanguageModel
 from tests.amounts import examples
 from tests.placement.flexgen_cases import CASES
 from tests.reference.flexgen import seconds_of_block

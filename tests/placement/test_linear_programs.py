@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from nadi.errors import UsageError
-from nadi.placement.linear_programs import program_of_rows, solve_program
+from nadi.memory.linear_programs import program_of_rows, solve_program
 from tests.amounts import examples
 from tests.reference.simplex import least_cost
 

@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.generate.job_rows import RowList
-from nadi.generate.row_operands import Operand, Operands
-from nadi.generate.row_traces import StepOrder, trace_of_rows
-from nadi.model.trace import Trace
-from nadi.model.work import Work
-from nadi.pipeline.placed_steps import PlacedStep, PlainStep, plain_step
-from nadi.pipeline.placement_studies import PlacementQuestion, study_placement
-from nadi.placement.placed_tensors import TraceTensors
-from nadi.placement.placement_choice import ByRules, parse_rules
-from nadi.placement.staged_moves import Staging, staged_moves
-from nadi.placement.tier_accounts import live_bytes
-from nadi.placement.tiered_jobs import TieredJob
-from nadi.simulator.machine.memory_tiers import second_tier
-from nadi.simulator.machine.system import System
-from nadi.simulator.results.memory_accounts import row_times
+from nadi.memory.placed_tensors import TraceTensors
+from nadi.memory.placement.placed_steps import PlacedStep, PlainStep, plain_step
+from nadi.memory.placement.study import PlacementQuestion, study_placement
+from nadi.memory.placement_choice import ByRules, parse_rules
+from nadi.memory.staged_moves import Staging, staged_moves
+from nadi.memory.tier_accounts import live_bytes
+from nadi.memory.tiered_jobs import TieredJob
+from nadi.models.job_rows import RowList
+from nadi.models.row_operands import Operand, Operands
+from nadi.models.row_traces import StepOrder, trace_of_rows
+from nadi.simulation.accounts.memory_accounts import row_times
+from nadi.systems.memory_tiers import second_tier
+from nadi.systems.system import System
+from nadi.trace.trace import Trace
+from nadi.trace.work import Work
 from tests.amounts import examples
 from tests.reference.tier_moves import Access, moves_of_tensor
 
@@ -146,7 +146,7 @@ def test_bytes_live_in_one_tier_each_at_every_moment(trace: Trace, chosen: int) 
             there += int(of_tier.bytes[at, :-1].sum()) if at >= 0 else 0
         lives = (begin <= moment) & (moment < end)
         assert there == tensors.column("bytes")[lives].sum()
-    peak = nadi.simulator.live_memory(step.simulation)
+    peak = nadi.simulation.live_memory(step.simulation)
     assert peak is not None
     whole = live_bytes(in_the_first_tier(step), 0, times, (1,))[0]
     assert int(whole.bytes[:, :-1].sum(axis=1).max()) == peak["peak"][0]

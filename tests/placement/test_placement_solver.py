@@ -14,19 +14,19 @@ from hypothesis import given, settings, strategies as st
 import nadi
 from nadi.cli import main
 from nadi.errors import UsageError
-from nadi.pipeline.placed_steps import PlainStep, plain_step
-from nadi.placement import BySolver
-from nadi.placement.placement_case import (
+from nadi.memory import BySolver
+from nadi.memory.placement.placed_steps import PlainStep, plain_step
+from nadi.memory.placement_case import (
     PlacementCase,
     case_of_tensors,
     cost_of_placement,
     excess_bytes,
     most_bytes,
 )
-from nadi.placement.placement_choice import ByRoom, TierRoom, moves_ever, rooms_of
-from nadi.placement.placement_program import MOVES, placement_program
-from nadi.placement.placement_solver import solve_case
-from nadi.simulator.machine.memory_tiers import second_tier
+from nadi.memory.placement_choice import ByRoom, TierRoom, moves_ever, rooms_of
+from nadi.memory.placement_program import MOVES, placement_program
+from nadi.memory.placement_solver import solve_case
+from nadi.systems.memory_tiers import second_tier
 from tests.amounts import examples
 from tests.reference.placements import best_cost, lacking, least_lacking
 
@@ -185,7 +185,7 @@ def test_equal_tensors_are_one_column() -> None:
 
 
 def test_a_recording_is_placed(demo_folder: Path) -> None:
-    plain = plain_step(nadi.load.read_job(str(demo_folder)), nadi.load_system("dgx-h100", 4))
+    plain = plain_step(nadi.recordings.read_job(str(demo_folder)), nadi.load_system("dgx-h100", 4))
     most = max(most_bytes(case_of_tensors(one)) for one in plain.tensors.traces)
     system = msgspec.structs.replace(plain.system, tiers=(second_tier(1.0),))
     rooms = (TierRoom("hbm", 0.8 * most), *rooms_of(system)[1:])

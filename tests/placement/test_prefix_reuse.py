@@ -12,12 +12,12 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.errors import UsageError
-from nadi.generate import LanguageModel
-from nadi.pipeline.placed_steps import PlacedStep, PlainStep, plain_step
-from nadi.placement.placement_choice import ByRoom, ByRules, parse_rules, rooms_of
-from nadi.placement.prefix_copies import holders_of_copies, replicas_of
-from nadi.simulator.machine.memory_tiers import second_tier
-from nadi.simulator.machine.system import System
+from nadi.memory.placement.placed_steps import PlacedStep, PlainStep, plain_step
+from nadi.memory.placement_choice import ByRoom, ByRules, parse_rules, rooms_of
+from nadi.memory.prefix_copies import holders_of_copies, replicas_of
+from nadi.models import LanguageModel
+from nadi.systems.memory_tiers import second_tier
+from nadi.systems.system import System
 from tests.amounts import examples
 
 LAYERS, WIDTH = 3, 2 * 2 * 64  # keys and values of two heads
@@ -45,7 +45,7 @@ def placed(plain: PlainStep, rules: str, system: System) -> PlacedStep:
 
 def moved(step: PlacedStep, role: str) -> tuple[int, int]:
     """Give the bytes of a role that all ranks load and store."""
-    use, place = step.accounts.tiers[1], pl.Series(nadi.model.schema.TENSOR_ROLES).to_list()
+    use, place = step.accounts.tiers[1], pl.Series(nadi.trace.schema.TENSOR_ROLES).to_list()
     return int(use.read[place.index(role)]), int(use.written[place.index(role)])
 
 

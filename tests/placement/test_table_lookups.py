@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.load.placement_files import read_job_or_plan
-from nadi.load.simulation_jobs import given_job
-from nadi.pipeline import network_job
-from nadi.pipeline.placed_steps import plain_step
-from nadi.placement.table_lookups import RowCache, hit_shares
+from nadi.memory.placement.placed_steps import plain_step
+from nadi.memory.placement.placement_files import read_job_or_plan
+from nadi.memory.table_lookups import RowCache, hit_shares
+from nadi.models import network_job
+from nadi.recordings.jobs import given_job
 
 _RECORDED = Path(__file__).resolve().parents[3] / "shared/data/traces/gpu_dlrm8"
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nadi.load import load_device, shipped_devices
-from nadi.pricing import Operations, PriceList, dtype_code, op_class_code, price
-from nadi.pricing.operations import DTYPE_NAMES, OP_CLASSES
-from nadi.simulator import Device, plain_device
-from nadi.simulator.machine.device import scaled_device
+from nadi.systems import Device, PriceList, load_device, plain_device, price, shipped_devices
+from nadi.systems.device import scaled_device
+from nadi.trace import Operations, dtype_code, op_class_code
+from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from tests.amounts import examples
 from tests.reference import kernel_times
 

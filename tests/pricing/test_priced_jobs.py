@@ -15,14 +15,20 @@ from rich.console import Console
 
 import nadi
 from nadi.cli import main
-from nadi.generate import write_job
-from nadi.load import load_device, read_simulation, read_system_file
-from nadi.pricing import learn_prices, price_job, price_trace
-from nadi.pricing.operations import OP_CLASSES
-from nadi.pricing.traced_operations import distinct_values, operators_of
-from nadi.report import write_simulation
-from nadi.report.simulation_report import print_simulation
-from nadi.simulator import Compute, Simulation, System, results_of
+from nadi.models import write_job
+from nadi.simulation import Simulation, read_simulation, results_of, write_simulation
+from nadi.simulation.runs.simulation_report import print_simulation
+from nadi.systems import (
+    Compute,
+    System,
+    learn_prices,
+    load_device,
+    price_job,
+    price_trace,
+    read_system_file,
+)
+from nadi.systems.prices.traced_operations import distinct_values, operators_of
+from nadi.trace.operations import OP_CLASSES
 from tests.reference import kernel_times
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "traces"
@@ -141,7 +147,7 @@ def test_what_states_no_work_is_counted() -> None:
     unknown = pl.Series([-1] * 4)
     bare = replace(
         trace, nodes=trace.nodes.with_columns(flops=unknown, bytes=unknown),
-        given_attributes=nadi.model.Attributes.empty(),
+        given_attributes=nadi.trace.Attributes.empty(),
     )  # fmt: skip
     new, priced = price_trace(bare, H100)
     assert (priced.num_priced, priced.unpriced) == (0, 3)

@@ -129,7 +129,7 @@ def write_messages(metadata: Any, nodes: Iterable[Any]) -> bytes:
 
 
 def attribute_value(attribute: Any) -> tuple[str, Any]:
-    """Give an attribute's type, as ``nadi.model.protobuf_values`` names it, and its value."""
+    """Give an attribute's type, as ``nadi.trace.protobuf_values`` names it, and its value."""
     field = attribute.WhichOneof("value")
     if field is None:
         return "none", None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from nadi.placement.flexgen_costs import Inference, OffloadMachine
+from nadi.memory.offloading.flexgen_costs import Inference, OffloadMachine
 from tests.reference.simplex import least_cost
 
 SHARES = ("wg", "wc", "wn", "cg", "cc", "cn", "hg", "hc")

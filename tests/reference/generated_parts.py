@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from nadi.estimate.execution import COMMUNICATION, DATATYPES, RECOMPUTE
-from nadi.estimate.layer_programs import Variant
-from nadi.generate.job_rows import Row
-from nadi.generate.llm.chunk_rows import BackwardKind, Chunk, Links, backward_rows, forward_rows
-from nadi.generate.llm.chunk_tensors import ChunkTensors
-from nadi.generate.llm.lasting_tensors import LastingTensors
-from nadi.generate.llm.layer_pieces import embedding_piece, head_pieces, layer_pieces
-from nadi.generate.llm.model_description import LanguageModel
-from nadi.generate.llm.parallel_plan import ParallelPlan
+from nadi.estimates.execution import COMMUNICATION, DATATYPES, RECOMPUTE
+from nadi.estimates.layer_programs import Variant
+from nadi.models.job_rows import Row
+from nadi.models.llm.chunk_rows import BackwardKind, Chunk, Links, backward_rows, forward_rows
+from nadi.models.llm.chunk_tensors import ChunkTensors
+from nadi.models.llm.language_model import LanguageModel
+from nadi.models.llm.lasting_tensors import LastingTensors
+from nadi.models.llm.layer_pieces import embedding_piece, head_pieces, layer_pieces
+from nadi.models.llm.parallel_plan import ParallelPlan
 
 __all__ = ["generated_parts"]
 

@@ -1,10 +1,10 @@
-"""Kernel times one at a time, in plain Python: what ``nadi.pricing.kernel_curves`` has to give."""
+"""Kernel times one at a time, in plain Python, for ``nadi.systems.prices.kernel_curves``."""
 
 from __future__ import annotations
 
 from math import ceil
 
-from nadi.simulator import Device
+from nadi.systems import Device
 
 
 def overlapped(one: float, other: float, exponent: float) -> float:

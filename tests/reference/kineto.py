@@ -15,19 +15,19 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.formats.communication_names import (
+from nadi.files.communication_names import (
     comm_kind,
     comm_type_of_host,
     comm_type_of_kernel,
     comm_type_of_text,
     is_told_by_call,
 )
-from nadi.formats.files import RawFile
-from nadi.model.dtypes import ITEMSIZE
-from nadi.model.issues import IssueLog
-from nadi.model.provenance import Provenance
-from nadi.model.schema import CATEGORIES, DEPS, DEVICE_WORK, GROUPS, NODES
-from nadi.model.trace import Trace
+from nadi.files.files import RawFile
+from nadi.trace.dtypes import ITEMSIZE
+from nadi.trace.issues import IssueLog
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import CATEGORIES, DEPS, DEVICE_WORK, GROUPS, NODES
+from nadi.trace.trace import Trace
 from nadi.version import __version__
 from tests.reference.digits import nanoseconds
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from nadi.simulator import MemoryPath, MemoryTier, System, loaded_latency_ns, rate_alone
+from nadi.systems import MemoryPath, MemoryTier, System, loaded_latency_ns, rate_alone
 
 
 class Operation(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nadi.generate.llm.pipeline_schedules import StageOrder
+from nadi.models.llm.pipeline_schedules import StageOrder
 
 F, B, W, BW = range(4)
 

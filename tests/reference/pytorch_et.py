@@ -11,12 +11,12 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import FormatError
-from nadi.formats.communication_names import comm_type_of_call, comm_type_of_host
-from nadi.formats.files import RawFile
-from nadi.model.issues import IssueLog
-from nadi.model.provenance import Provenance
-from nadi.model.schema import DEPS, GROUPS, NODES
-from nadi.model.trace import Trace
+from nadi.files.communication_names import comm_type_of_call, comm_type_of_host
+from nadi.files.files import RawFile
+from nadi.trace.issues import IssueLog
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import DEPS, GROUPS, NODES
+from nadi.trace.trace import Trace
 from nadi.version import __version__
 
 __all__ = ["GROUP_INIT", "KNOWN_SCHEMAS", "decode"]

@@ -275,9 +275,7 @@ def folded(m: Machine, comm: str, n: int, v: int, size: int) -> Member:
         yield from one.send(v + core, last)
 
 
-def tree(  # noqa: C901
-    m: Machine, comm: str, n: int, v: int, size: int, second: bool
-) -> Member:
+def tree(m: Machine, comm: str, n: int, v: int, size: int, second: bool) -> Member:  # noqa: C901
     one = Steps(m)
     is_rooted = comm in _OUTWARDS + _INWARDS
     if is_rooted and second:

@@ -1,4 +1,4 @@
-"""Durations on the course of their steps, one after the other; see nadi.synthesis.step_course."""
+"""Durations on the course of their steps, one by one; see nadi.sharing.synthesis.step_course."""
 
 from __future__ import annotations
 

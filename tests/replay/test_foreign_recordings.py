@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from nadi.errors import UsageError
-from nadi.pipeline import replay
-from nadi.replay import OperatorChoice
-from nadi.replay.safe_operators import SAFE_OPERATORS, STRINGS
+from nadi.pytorch import OperatorChoice, replay
+from nadi.pytorch.rerunning.safe_operators import SAFE_OPERATORS, STRINGS
 
 from .foreign_traces import Given, float_tensor, index_tensor, write_calls
 

@@ -13,8 +13,7 @@ import pytest
 import nadi
 from nadi.cli import main
 from nadi.errors import UsageError
-from nadi.pipeline import replay
-from nadi.replay import OperatorChoice, RecordedCalls
+from nadi.pytorch import OperatorChoice, RecordedCalls, replay
 
 pytest.importorskip("torch", reason="a replay needs PyTorch")
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 import nadi
-from nadi.replay import RecordedCall, RecordedCalls, plan_replay, replay_source
-from nadi.replay.operator_trials import _Search
-from nadi.replay.recorded_calls import TensorArgument, Unrecorded
-from nadi.replay.replay_places import Place
-from nadi.replay.replay_plan import ReplayPlan
+from nadi.pytorch import RecordedCall, RecordedCalls, plan_replay, replay_source
+from nadi.pytorch.rerunning.operator_trials import _Search
+from nadi.pytorch.rerunning.recorded_calls import TensorArgument, Unrecorded
+from nadi.pytorch.rerunning.replay_places import Place
+from nadi.pytorch.rerunning.replay_plan import ReplayPlan
 
 _MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"
 _T = "aten::t(Tensor(a) self) -> Tensor(a)"

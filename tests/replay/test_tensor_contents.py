@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nadi.replay import ReplayPlan, plan_replay
-from nadi.replay.recorded_calls import RecordedCall, TensorArgument
+from nadi.pytorch import ReplayPlan, plan_replay
+from nadi.pytorch.rerunning.recorded_calls import RecordedCall, TensorArgument
 
 EMPTY = "aten::empty.memory_format(SymInt[] size, *, ScalarType? dtype=None) -> Tensor"
 LIFT = "aten::lift_fresh(Tensor(a) self) -> Tensor(a)"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nadi.replay import plan_replay, replay_source
-from nadi.replay.recorded_calls import RecordedCall, TensorArgument
-from nadi.replay.thread_order import ThreadOrder, order_threads
-from nadi.replay.thread_team import ThreadTeam
+from nadi.pytorch import plan_replay, replay_source
+from nadi.pytorch.rerunning.order import ThreadOrder, order_threads
+from nadi.pytorch.rerunning.recorded_calls import RecordedCall, TensorArgument
+from nadi.pytorch.rerunning.thread_team import ThreadTeam
 
 _MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"
 Row = tuple[int, int, int, int, int]  # thread, begin, end, the tensor that is read, that is made

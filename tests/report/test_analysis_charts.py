@@ -10,19 +10,19 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.analyze.analysis_registry import ANALYSES, analysis_named
-from nadi.charts.chart_drawing import drawn
-from nadi.charts.chart_values import BarChart, FlameChart, LineChart
+from nadi.analyses.analysis_charts import analysis_chart
+from nadi.analyses.registry import ANALYSES, analysis_named
+from nadi.bottlenecks.waiting.waits_report import wait_charts
 from nadi.cli import main
-from nadi.report.analysis_charts import analysis_chart
-from nadi.report.waits_report import wait_charts
+from nadi.results.charts.charts import BarChart, FlameChart, LineChart
+from nadi.results.charts.drawing import drawn
 
 pytestmark = pytest.mark.usefixtures("demo_read_once")
 
 
 @pytest.fixture(scope="module")
 def tables(demo_folder: Path) -> dict[str, pl.DataFrame]:
-    found = nadi.pipeline.analyze_all(demo_folder)
+    found = nadi.analyses.analyze_all(demo_folder)
     return {name: table for name, table in found.items() if not isinstance(table, str)}
 
 
@@ -79,7 +79,7 @@ def test_charts_in_files(demo_folder: Path, tmp_path: Path) -> None:
 
 
 def test_charts_of_waits(demo_folder: Path) -> None:
-    found = nadi.pipeline.waits(demo_folder)
+    found = nadi.bottlenecks.waits(demo_folder)
     gains, actors = wait_charts(found)
     assert isinstance(gains, BarChart)
     assert gains.rows[0] == found.bottlenecks[0].name

@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import nadi
-from nadi.analyze.recorded.rank_events import events_of
+from nadi.analyses.recorded.events import events_of
+from nadi.analyses.recorded.flame_report import describe_flame, module_frames
 from nadi.cli import main
-from nadi.report.flame_report import describe_flame, module_frames
 from tests.analyze.test_compared_runs import recording
 from tests.conftest import PairWriter
 from tests.report.page_numbers import read_page
@@ -59,8 +59,8 @@ def test_self_times_are_those_of_a_plain_walk(pair: PairWriter) -> None:
     assert frames[0]["calls"] == 2
 
 
-def test_modules_are_frames_of_their_sums(demo_run: nadi.pipeline.Run) -> None:
-    found = nadi.analyze.time_by_module(demo_run.graph, demo_run.window, demo_run.path)
+def test_modules_are_frames_of_their_sums(demo_run: nadi.bottlenecks.Run) -> None:
+    found = nadi.graph.time_by_module(demo_run.graph, demo_run.window, demo_run.path)
     frames = module_frames(found)
     table = found.table.filter(found.table["module"] != "(outside of modules)")
     assert len(frames) == table.height

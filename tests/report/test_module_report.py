@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 import nadi
-from nadi.analyze.module_times import OUTSIDE, ModuleTimes
+from nadi.bottlenecks.steps.module_report import describe_modules, print_modules
 from nadi.cli import main
-from nadi.report.module_report import describe_modules, print_modules
+from nadi.graph.module_times import OUTSIDE, ModuleTimes
 
 FOUR = Path(__file__).resolve().parents[1] / "recordings" / "cpu_mlp4_modules"
 TIMES = [f"{phase}_{place}" for place in ("host", "device")

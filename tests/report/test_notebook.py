@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.model.notebook_html import notebook_html, times_of
+from nadi.trace.notebook_html import notebook_html, times_of
 from nadi.units import format_count, format_ns
 
 
@@ -41,7 +41,7 @@ def shown(html: str) -> str:
     return tags.text
 
 
-def test_each_value_shows_its_figures(demo_folder: Path, demo_run: nadi.pipeline.Run) -> None:
+def test_each_value_shows_its_figures(demo_folder: Path, demo_run: nadi.bottlenecks.Run) -> None:
     run = demo_run
     told = shown(run._repr_html_())
     assert format_ns(run.measured_ns) in told

@@ -17,15 +17,15 @@ import pytest
 from rich.console import Console
 
 import nadi
-from nadi.model.schema import COMMUNICATION_KINDS, DEVICE_WORK
-from nadi.pipeline.recorded_diffs import diff_runs
-from nadi.pipeline.run_results import Answers
-from nadi.report.diff_report import describe_diff, print_diff
-from nadi.report.run_report import print_summary, summarize
-from nadi.report.waits_report import describe_waits, print_waits
-from nadi.report.what_if_report import describe_answers, print_answers
+from nadi.bottlenecks.differences.diff_report import describe_diff, print_diff
+from nadi.bottlenecks.differences.recorded_diffs import diff_runs
+from nadi.bottlenecks.steps.run import Answers
+from nadi.bottlenecks.steps.run_report import print_summary, summarize
+from nadi.bottlenecks.steps.what_if_report import describe_answers, print_answers
+from nadi.bottlenecks.waiting.bottlenecks import find_waits
+from nadi.bottlenecks.waiting.waits_report import describe_waits, print_waits
+from nadi.trace.schema import COMMUNICATION_KINDS, DEVICE_WORK
 from nadi.units import format_ns, format_percent, format_range
-from nadi.waiting.bottlenecks import find_waits
 from tests.amounts import some
 from tests.conftest import DEMO, SHARED
 
@@ -39,7 +39,7 @@ TITLES = ("critical path by kind", "top operations on the critical path")
 class Said(NamedTuple):
     """What the commands say of a recording: the analysis, JSON, and lines of text."""
 
-    run: nadi.pipeline.Run
+    run: nadi.bottlenecks.Run
     data: dict[str, Any]
     run_lines: list[str]
     waits: dict[str, Any]
@@ -174,12 +174,12 @@ def check_devices(said: Said) -> None:
             continue  # what a host communicates is not of its device
         if start.min() < begin or (start + trace.column("duration")[work]).max() > end:
             continue
-        (found,) = nadi.analyze.temporal_breakdown(trace).to_dicts()
+        (found,) = nadi.analyses.temporal_breakdown(trace).to_dicts()
         exposed = row["transferring_ns"] + row["waiting_ns"]
         assert found["exposed_communication_ns"] == exposed
         assert found["computation_ns"] == row["computing_ns"]
         assert found["busy_ns"] == said.data["measured_ns"] - row["idle_ns"]
-        (overlap,) = nadi.analyze.communication_overlap(trace).to_dicts()
+        (overlap,) = nadi.analyses.communication_overlap(trace).to_dicts()
         assert overlap["exposed_ns"] == exposed
 
 
@@ -196,7 +196,7 @@ def check_steps(said: Said) -> None:
     else:
         assert said.diff_lines[0] == f"recording: {format_ns(run.measured_ns)} in both"
     if steps:
-        found = nadi.analyze.step_table(run.job)
+        found = nadi.analyses.step_table(run.job)
         assert found["duration_ns"].to_list() == [step["measured_ns"] for step in steps]
         shown = [f"{step['step']}: {format_ns(step['measured_ns'])}" for step in steps[:8]]
         assert ", ".join(shown) in line_with(said.run_lines, "steps: ")

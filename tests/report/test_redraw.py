@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 import nadi
 from nadi.cli import main
-from nadi.formats.timeline.tracks import find_lanes
+from nadi.files.timeline.tracks import find_lanes
 from nadi.graph.replay import Replay
 from tests.amounts import ALL, examples
 from tests.conftest import PairWriter
@@ -36,7 +36,7 @@ CHANGES = (
 
 
 @pytest.fixture(scope="module")
-def two_ranks(demo_folder: Path) -> nadi.pipeline.Run:
+def two_ranks(demo_folder: Path) -> nadi.bottlenecks.Run:
     return nadi.run(*demo_folder.glob("*_[01].json.gz"))
 
 
@@ -232,7 +232,7 @@ def test_random_jobs_come_back_from_both_formats(description: Description) -> No
     "changes", [["remove gloo", "scale aten 2"], ["scale aten::copy_ 0.5"]][: 2 if ALL else 1]
 )
 def test_the_demo_comes_back_from_both_formats(
-    changes: list[str], two_ranks: nadi.pipeline.Run, tmp_path: Path
+    changes: list[str], two_ranks: nadi.bottlenecks.Run, tmp_path: Path
 ) -> None:
     answer = nadi.what_if(two_ranks.graph, *changes, window=two_ranks.window)
     drawings = check_redraw(answer, tmp_path)
@@ -258,7 +258,7 @@ def test_real_jobs_come_back_from_both_formats(
 
 
 def test_a_change_of_nothing_shows_the_same_twice(
-    two_ranks: nadi.pipeline.Run, tmp_path: Path
+    two_ranks: nadi.bottlenecks.Run, tmp_path: Path
 ) -> None:
     answer = nadi.what_if(two_ranks.graph, "scale aten::copy_ 1", window=two_ranks.window)
     for name, read in READERS.items():
@@ -274,7 +274,7 @@ def test_a_change_of_nothing_shows_the_same_twice(
 
 
 def test_without_changes_the_job_is_drawn_once(
-    two_ranks: nadi.pipeline.Run, tmp_path: Path
+    two_ranks: nadi.bottlenecks.Run, tmp_path: Path
 ) -> None:
     answer = nadi.what_if(two_ranks.graph, window=two_ranks.window)
     for name, read in READERS.items():
@@ -353,8 +353,8 @@ def test_what_was_removed_is_not_drawn(pair: PairWriter, tmp_path: Path) -> None
     after = Counter(s.name for s in drawing.of_process("rank 0 after"))
     assert (after["gemm"], after["cudaLaunchKernel"], after["relu"]) == (0, 2, 1)
     assert issues.select("code", "count").rows() == [("timeline.no-time", 4)]
-    part = nadi.report.TimelinePart.of_replay(answer.replay, answer.path, "again")
-    issues = nadi.report.write_timelines(path, [part, part])
+    part = nadi.graph.TimelinePart.of_replay(answer.replay, answer.path, "again")
+    issues = nadi.graph.write_timelines(path, [part, part])
     assert issues.select("code", "count").rows() == [("timeline.no-time", 8)]
 
 
@@ -368,7 +368,7 @@ def test_an_edit_that_lets_work_end_before_it_begins_is_counted(
     replay = nadi.graph.replay_graph(nadi.from_networkx(edited))
     assert replay.time[2 * gemm + 1] < replay.time[2 * gemm]
     window = nadi.graph.choose_window(graph, [])
-    issues = nadi.report.write_timeline(
+    issues = nadi.graph.write_timeline(
         tmp_path / "drawing.json", replay, nadi.critical_path(replay, window)
     )
     assert dict(issues.select("code", "count").iter_rows()) == {"timeline.backwards": 1}
@@ -376,15 +376,15 @@ def test_an_edit_that_lets_work_end_before_it_begins_is_counted(
 
 
 def test_schedules_without_a_path_are_drawn_too(
-    two_ranks: nadi.pipeline.Run, tmp_path: Path
+    two_ranks: nadi.bottlenecks.Run, tmp_path: Path
 ) -> None:
     schedule = two_ranks.replay.schedule()
     parts = [
-        nadi.report.TimelinePart(schedule, two_ranks.job, title="simulated"),
-        nadi.report.TimelinePart.of_replay(two_ranks.replay, two_ranks.path, "measured"),
+        nadi.graph.TimelinePart(schedule, two_ranks.job, title="simulated"),
+        nadi.graph.TimelinePart.of_replay(two_ranks.replay, two_ranks.path, "measured"),
     ]
     for name, read in READERS.items():
-        nadi.report.write_timelines(tmp_path / name, parts, "both")
+        nadi.graph.write_timelines(tmp_path / name, parts, "both")
         drawing = read(tmp_path / name)
         assert drawing.processes[:2] == ["rank 0 simulated", "rank 0 measured"]
         plain = [s for s in drawing.slices if s.process.endswith("simulated")]
@@ -392,26 +392,26 @@ def test_schedules_without_a_path_are_drawn_too(
         assert not any(s.critical or s.longest for s in plain)
         assert not any("simulated" in end[0] for arrow in drawing.arrows for end in arrow)
     with pytest.raises(nadi.errors.UsageError, match="nothing to draw"):
-        nadi.report.write_timelines(tmp_path / "none.json", [])
+        nadi.graph.write_timelines(tmp_path / "none.json", [])
 
 
-def test_suffixes_and_addresses(demo_run: nadi.pipeline.Run, tmp_path: Path) -> None:
-    nadi.report.write_timeline(tmp_path / "t.pftrace", demo_run.replay, demo_run.path)
-    nadi.report.write_timeline(tmp_path / "t.perfetto-trace.gz", demo_run.replay, demo_run.path)
-    nadi.report.write_timeline("memory://drawings/t.pftrace", demo_run.replay, demo_run.path)
+def test_suffixes_and_addresses(demo_run: nadi.bottlenecks.Run, tmp_path: Path) -> None:
+    nadi.graph.write_timeline(tmp_path / "t.pftrace", demo_run.replay, demo_run.path)
+    nadi.graph.write_timeline(tmp_path / "t.perfetto-trace.gz", demo_run.replay, demo_run.path)
+    nadi.graph.write_timeline("memory://drawings/t.pftrace", demo_run.replay, demo_run.path)
     content = (tmp_path / "t.pftrace").read_bytes()
     assert gzip.decompress((tmp_path / "t.perfetto-trace.gz").read_bytes()) == content
     with pytest.raises(nadi.errors.UsageError, match=r"use \.json, \.pftrace"):
-        nadi.report.write_timeline(tmp_path / "t.svg", demo_run.replay, demo_run.path)
-    nadi.report.write_timeline(tmp_path / "t.trace.json.gz", demo_run.replay, demo_run.path)
+        nadi.graph.write_timeline(tmp_path / "t.svg", demo_run.replay, demo_run.path)
+    nadi.graph.write_timeline(tmp_path / "t.trace.json.gz", demo_run.replay, demo_run.path)
     assert read_json(tmp_path / "t.trace.json.gz").processes[0] == "rank 0"
 
 
-def test_slices_of_a_timeline_need_no_more_lanes(demo_run: nadi.pipeline.Run) -> None:
-    from nadi.model.issues import IssueLog
-    from nadi.report.schedule_timeline import draw_timeline
+def test_slices_of_a_timeline_need_no_more_lanes(demo_run: nadi.bottlenecks.Run) -> None:
+    from nadi.graph.timeline.schedule_timeline import draw_timeline
+    from nadi.trace.issues import IssueLog
 
-    part = nadi.report.TimelinePart.of_replay(demo_run.replay, demo_run.path)
+    part = nadi.graph.TimelinePart.of_replay(demo_run.replay, demo_run.path)
     slices = draw_timeline([part], "", IssueLog()).slices
     track, start, end = (slices[name].to_numpy() for name in ("track", "start", "end"))
     assert find_lanes(track, start, end).num_moved == 0

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import nadi
+from nadi.bottlenecks.differences.compared_prediction_report import describe_compared_prediction
+from nadi.bottlenecks.differences.predictions import compare_prediction
+from nadi.bottlenecks.differences.report_inputs import read_report_inputs
+from nadi.bottlenecks.steps.run_report import summarize
+from nadi.bottlenecks.waiting.bottlenecks import find_waits
+from nadi.bottlenecks.waiting.waits_report import describe_waits
 from nadi.cli import main
-from nadi.load.report_inputs import read_report_inputs
-from nadi.pipeline.recorded_predictions import compare_prediction
-from nadi.report.compared_prediction_report import describe_compared_prediction
-from nadi.report.run_report import summarize
-from nadi.report.waits_report import describe_waits
-from nadi.waiting.bottlenecks import find_waits
 from tests.analyze.test_compared_runs import recording
 from tests.report.page_numbers import read_page
 from tests.report.test_report_page import check_numbers, timeline_of
@@ -31,15 +31,15 @@ def simulated(demo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     folder = tmp_path_factory.mktemp("simulated")
     done = nadi.simulate(demo_folder, nadi.load_system("dgx-h100", 4))
     for suffix in ("nadi", "json"):
-        nadi.report.write_simulation(done, folder / f"simulated.{suffix}")
+        nadi.simulation.write_simulation(done, folder / f"simulated.{suffix}")
     return folder
 
 
 @pytest.fixture(scope="module")
 def estimated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    from nadi.estimate.single_estimate import estimate
-    from nadi.pipeline.estimated_steps import describe_step
-    from nadi.report.estimate_report import describe_estimate
+    from nadi.estimates.single.estimate import describe_step
+    from nadi.estimates.single.estimate_report import describe_estimate
+    from nadi.estimates.single_estimate import estimate
 
     fields = {"tp": 8, "dp": 2, "pp": 2, "global_batch": 16}
     step = describe_step("llama3-8b", "dgx-h100", fields)
@@ -49,12 +49,12 @@ def estimated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_differences_to_a_simulation_come_first(
-    demo_folder: Path, simulated: Path, tmp_path: Path, demo_run: nadi.pipeline.Run
+    demo_folder: Path, simulated: Path, tmp_path: Path, demo_run: nadi.bottlenecks.Run
 ) -> None:
     page, file = tmp_path / "page.html", simulated / "simulated.nadi"
     assert main(["report", str(demo_folder), str(file), "-o", str(page)]) == 0
     html = page.read_text()
-    compared = compare_prediction(demo_run, nadi.load.read_prediction(str(file)))
+    compared = compare_prediction(demo_run, nadi.bottlenecks.read_prediction(str(file)))
     waits = describe_waits(find_waits(demo_run.graph, demo_run.window))
     results = json.loads(json.dumps(summarize(demo_run)))
     results["prediction"] = json.loads(json.dumps(describe_compared_prediction(compared)))
@@ -76,7 +76,7 @@ def test_differences_to_a_simulation_come_first(
 
 
 def test_parts_and_operations_add_up(
-    demo_folder: Path, simulated: Path, demo_run: nadi.pipeline.Run
+    demo_folder: Path, simulated: Path, demo_run: nadi.bottlenecks.Run
 ) -> None:
     for name in ("simulated.nadi", "simulated.json"):
         prediction = read_report_inputs([str(simulated / name)]).prediction
@@ -125,9 +125,9 @@ def test_an_estimate_is_compared_with_the_mean_step(
 
 
 def test_changes_of_the_path_are_those_of_the_paths(
-    demo_folder: Path, tmp_path: Path, demo_run: nadi.pipeline.Run
+    demo_folder: Path, tmp_path: Path, demo_run: nadi.bottlenecks.Run
 ) -> None:
-    from nadi.report.path_changes import path_changes
+    from nadi.bottlenecks.steps.path_changes import path_changes
 
     answer = nadi.what_if(demo_run.graph, "scale gloo 0.5", window=demo_run.window)
     rows = path_changes(demo_run.path, answer.path)

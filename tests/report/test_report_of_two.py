@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import nadi
+from nadi.bottlenecks.differences.diff_report import describe_diff
+from nadi.bottlenecks.steps.run_report import summarize
+from nadi.bottlenecks.waiting.waits_report import describe_waits
 from nadi.cli import main
-from nadi.load.separate_recordings import are_two_recordings
-from nadi.report.diff_report import describe_diff
-from nadi.report.run_report import summarize
-from nadi.report.waits_report import describe_waits
+from nadi.recordings.separate_recordings import are_two_recordings
 from tests.analyze.test_compared_runs import recording
 from tests.conftest import PairWriter
 from tests.report.page_numbers import read_page
@@ -33,10 +33,10 @@ def test_differences_come_first_with_the_numbers_of_the_commands(
     assert main(["report", *map(str, folders), "-o", str(page)]) == 0
     html = page.read_text()
     summaries = [summarize(nadi.run(folder, by="module")) for folder in folders]
-    found = describe_diff(nadi.pipeline.diff(*folders))
+    found = describe_diff(nadi.bottlenecks.diff(*folders))
     # as JSON has them: keys are texts
     both = {**summaries[1], "diff": found, "before": summaries[0]}
-    both["waits"] = describe_waits(nadi.pipeline.waits(folders[1]))
+    both["waits"] = describe_waits(nadi.bottlenecks.waits(folders[1]))
     results = json.loads(json.dumps(both))
     assert check_numbers(html, results) > 60
     shown = read_page(html)

@@ -17,11 +17,11 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.cli import main
-from nadi.report.page import page_sections, sections
-from nadi.report.page.timeline_blob import packed
-from nadi.report.page.timeline_events import timeline_events
-from nadi.report.page.timeline_levels import detail_levels
-from nadi.report.schedule_timeline import TimelinePart
+from nadi.graph.timeline.page_timeline import timeline_events
+from nadi.graph.timeline.schedule_timeline import TimelinePart
+from nadi.graph.timeline.timeline_blob import packed
+from nadi.graph.timeline.timeline_levels import detail_levels
+from nadi.results.page import page_sections
 from nadi.units import format_bytes, format_count, format_ns, format_percent, format_range
 from tests.amounts import examples
 from tests.analyze.test_compared_runs import recording
@@ -178,7 +178,7 @@ def test_hostile_names_are_text(hostile: str, tmp_path: Path) -> None:
 
 
 def test_events_of_a_row_do_not_overlap_and_nothing_is_lost(
-    demo_run: nadi.pipeline.Run,
+    demo_run: nadi.bottlenecks.Run,
 ) -> None:
     part = TimelinePart.of_replay(demo_run.replay, demo_run.path)
     changed = nadi.what_if(demo_run.graph, "scale gloo 0.5")
@@ -272,7 +272,8 @@ def test_a_section_is_one_file(
     lines = ["TITLE = 'Ranks again'", "ORDER = 45", "def render(figures):",
              "    return figures.count('ranks')"]  # fmt: skip
     (tmp_path / "again_section.py").write_text("\n".join(lines))
-    monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(page_sections, "SECTIONS", (*page_sections.SECTIONS, "again_section"))
     page_sections.all_sections.cache_clear()
     try:
         assert main(["report", str(results), "-o", str(tmp_path / "page.html")]) == 0

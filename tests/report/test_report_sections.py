@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import nadi
+from nadi.bottlenecks.steps.run_report import summarize
 from nadi.cli import main
-from nadi.report.run_report import summarize
 from tests.analyze.test_compared_runs import recording
 from tests.conftest import NOT_HERE, SHARED, PairWriter
 from tests.report.page_numbers import read_page
@@ -76,7 +76,7 @@ def test_rates_roofs_and_memory_of_a_real_recording(
     html = page.read_text()
     rates = told(capsys, "analyze", "rates", str(VIT))
     peaks = told(capsys, "analyze", "memory", str(VIT))
-    device = nadi.load.load_device("h100")
+    device = nadi.systems.load_device("h100")
     peak, memory = device.peak["bfloat16"], device.bandwidth
     roof = {"type": "BFloat16", "peak_tflops": peak / 1e12, "tb_per_s": memory / 1e12,
             "ridge_flops_per_byte": peak / memory}  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 
 import nadi
 from nadi.cli import main
-from nadi.load.saved_summaries import RESULT_KINDS, read_summary
+from nadi.results.saved import RESULT_KINDS, read_summary
 from tests.analyze.test_compared_runs import recording
 from tests.report.page_numbers import read_page
 from tests.report.test_report_page import check_numbers
@@ -59,7 +59,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
                 weights = rank.unordered.load("weights", "40 MB", tier="cxl", after=done[-2:-1])
                 done.append(rank.compute("layer", duration="1.5 ms", after=weights))
                 rank.unordered.store("gradients", "20 MB", tier="dram", after=done[-1])
-    nadi.generate.write_job(job.job, folder / "job", name="layers")
+    nadi.models.write_job(job.job, folder / "job", name="layers")
     (folder / "plan.toml").write_text(PLAN)
     recorded = recording(folder / "recording")
     return {"job": str(folder / "job"), "recording": str(recorded),
@@ -108,8 +108,8 @@ def test_results_stand_beside_a_recording_and_beside_each_other(
 
 def test_a_saved_simulation_has_its_timeline(inputs: dict[str, str], tmp_path: Path) -> None:
     done = nadi.simulate(inputs["job"], nadi.load_system("dgx-h100-cxl", 2))
-    nadi.report.write_simulation(done, tmp_path / "done.nadi")
-    nadi.report.write_simulation(done, tmp_path / "done.json")
+    nadi.simulation.write_simulation(done, tmp_path / "done.nadi")
+    nadi.simulation.write_simulation(done, tmp_path / "done.json")
     html = page_of([str(tmp_path / "done.nadi")], tmp_path)
     data = json.loads((tmp_path / "done.json").read_text())
     assert check_numbers(html, {"simulation": data}) > 20

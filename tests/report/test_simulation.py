@@ -16,16 +16,17 @@ from rich.console import Console
 import nadi
 from nadi.cli import main
 from nadi.errors import FormatError, InputError, UsageError
-from nadi.pipeline.simulated_jobs import simulate
-from nadi.report.simulation_report import (
+from nadi.simulation import Simulation, SimulationResults, results_of
+from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulation_report import (
     describe_simulation,
     named_schedule,
     print_simulation,
     simulation_json,
     write_simulation,
 )
-from nadi.simulator import Simulation, SimulationResults, System, results_of
-from nadi.simulator.machine.system import Compute, Dimension, Network
+from nadi.systems import System
+from nadi.systems.system import Compute, Dimension, Network
 from tests.simulator.cases import Node, collective, compute, trace_of
 
 pytestmark = pytest.mark.usefixtures("demo_read_once")
@@ -38,7 +39,7 @@ def as_results(done: Simulation | SimulationResults) -> SimulationResults:
     return done if isinstance(done, SimulationResults) else results_of(done)
 
 
-def page(done: Simulation | nadi.load.SavedSimulation) -> list[str]:
+def page(done: Simulation | nadi.simulation.SavedSimulation) -> list[str]:
     file = io.StringIO()
     print_simulation(as_results(done), Console(file=file, width=100, highlight=False))
     return [line.rstrip() for line in file.getvalue().splitlines()]
@@ -74,8 +75,8 @@ def test_live_memory_is_told_where_traces_say_of_tensors(demo_folder: Path, tmp_
     nadi.write(nadi.read(demo_folder / "host_0.json.gz"), tmp_path / "job.0.et")
     network = Network((Dimension("switch", 1, 50.0),))
     done = simulate(tmp_path / "job", System(network, compute=Compute(replay_only=True)))
-    assert nadi.simulator.live_memory(done) is not None
-    (row,) = nadi.simulator.live_memory(done).iter_rows(named=True)
+    assert nadi.simulation.live_memory(done) is not None
+    (row,) = nadi.simulation.live_memory(done).iter_rows(named=True)
     (line,) = (line for line in page(done) if line.startswith("live tensors"))
     assert line.startswith(f"live tensors on {row['device']}: peak ")
     told = json.loads(simulation_json(describe_simulation(as_results(done))))["live_memory"]
@@ -128,7 +129,7 @@ def test_the_same_result_is_the_same_file(tmp_path: Path) -> None:
     for suffix in (".json", ".csv", ".nadi"):
         one, other = tmp_path / f"one{suffix}", tmp_path / f"other{suffix}"
         assert write_simulation(done, one).is_empty()
-        nadi.report.write_simulation(done, other)
+        nadi.simulation.write_simulation(done, other)
         assert one.read_bytes() == other.read_bytes()
     assert pl.read_csv(tmp_path / "one.csv")["end"].to_list() == [1000] * 4
 
@@ -145,9 +146,9 @@ def test_what_was_written_comes_back(demo_folder: Path, tmp_path: Path) -> None:
         simulate([trace_of([compute(0, 3, num_ops=8, duration_micros=0)])] * 4, system),
     ]):  # fmt: skip
         path = tmp_path / f"{number}.nadi"
-        nadi.report.write_simulation(done, path)
-        found = nadi.load.read_simulation(path)
-        assert isinstance(found, nadi.load.SavedSimulation)
+        nadi.simulation.write_simulation(done, path)
+        found = nadi.simulation.read_simulation(path)
+        assert isinstance(found, nadi.simulation.SavedSimulation)
         assert found.system == done.system
         assert found.schedule.equals(named_schedule(done))
         for name in ("rank_times", "collectives", "collective_types", "process_groups", "issues",
@@ -155,10 +156,10 @@ def test_what_was_written_comes_back(demo_folder: Path, tmp_path: Path) -> None:
             one, other = getattr(found, name), getattr(as_results(done), name)
             assert one.equals(other)
             assert one.schema == other.schema
-        assert (found.live_memory is None) == (nadi.simulator.live_memory(done) is None)
-        if nadi.simulator.live_memory(done) is not None:
+        assert (found.live_memory is None) == (nadi.simulation.live_memory(done) is None)
+        if nadi.simulation.live_memory(done) is not None:
             assert found.live_memory is not None
-            assert found.live_memory.equals(nadi.simulator.live_memory(done))
+            assert found.live_memory.equals(nadi.simulation.live_memory(done))
         assert (found.makespan, found.num_nodes) == (done.makespan, done.num_nodes)
         assert page(found) == page(done)
         assert simulation_json(describe_simulation(as_results(found))) == simulation_json(
@@ -186,19 +187,19 @@ def test_info_shows_a_simulation(
 def test_a_file_that_is_no_simulation_is_refused(demo_folder: Path, tmp_path: Path) -> None:
     done = simulate([trace_of([compute(0, 1)])], System(Network((Dimension("switch", 1, 1.0),))))
     path = tmp_path / "out.nadi"
-    nadi.report.write_simulation(done, path)
+    nadi.simulation.write_simulation(done, path)
     with pytest.raises(InputError, match=r"the result of a simulation, not a trace"):
         nadi.read(path)
     nadi.write(nadi.read(demo_folder / "host_0.json.gz"), tmp_path / "trace.nadi")
     for other in (tmp_path / "trace.nadi", demo_folder / "host_0.json.gz"):
         with pytest.raises(FormatError, match="not the result of a simulation"):
-            nadi.load.read_simulation(other)
+            nadi.simulation.read_simulation(other)
     with pytest.raises(InputError, match="nowhere"):
-        nadi.load.read_simulation(tmp_path / "nowhere")
+        nadi.simulation.read_simulation(tmp_path / "nowhere")
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'"version": 1', b'"version": 2'))
     with pytest.raises(FormatError, match=r"member simulation\.json"):  # its checksum is another
-        nadi.load.read_simulation(path)
+        nadi.simulation.read_simulation(path)
 
 
 @pytest.mark.parametrize("name", ["simulation.json", "schedule.arrow", "rank_times.arrow"])
@@ -206,7 +207,7 @@ def test_a_file_that_is_no_simulation_is_refused(demo_folder: Path, tmp_path: Pa
 def test_a_damaged_file_is_refused(name: str, change: str, tmp_path: Path) -> None:
     done = simulate([trace_of([compute(0, 1)])], System(Network((Dimension("switch", 1, 1.0),))))
     path, changed = tmp_path / "out.nadi", tmp_path / "changed.nadi"
-    nadi.report.write_simulation(done, path)
+    nadi.simulation.write_simulation(done, path)
     with zipfile.ZipFile(path) as members:
         content = {member: members.read(member) for member in members.namelist()}
     if change == "leave out":
@@ -219,12 +220,12 @@ def test_a_damaged_file_is_refused(name: str, change: str, tmp_path: Path) -> No
         for member, bytes_ in content.items():
             members.writestr(member, bytes_)
     with pytest.raises(FormatError, match=r"changed\.nadi"):
-        nadi.load.read_simulation(changed)
+        nadi.simulation.read_simulation(changed)
     cut = path.read_bytes()
     for size in (40, 400, len(cut) - 1):
         changed.write_bytes(cut[:size])
         with pytest.raises(FormatError):
-            nadi.load.read_simulation(changed)
+            nadi.simulation.read_simulation(changed)
 
 
 def test_tables_are_whole_where_lines_are_not_folded() -> None:

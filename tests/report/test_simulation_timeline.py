@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.simulator.machine.memory_tiers import remote_tier
-from nadi.simulator.machine.system import Compute, Dimension, Network
+from nadi.systems.memory_tiers import remote_tier
+from nadi.systems.system import Compute, Dimension, Network
 from tests.amounts import examples
 from tests.conftest import NOT_HERE, SHARED
 from tests.reference.issue_lines import Bar, read_lines
@@ -25,7 +25,7 @@ from tests.simulator.cases import Node, collective, compute, jobs, system_of, sy
 SETTINGS = settings(
     max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck)
 )
-RING = nadi.simulator.System(Network((Dimension("ring", 3, 10.0, 100.0),)))
+RING = nadi.systems.System(Network((Dimension("ring", 3, 10.0, 100.0),)))
 
 
 def message(number: int, kind: str, src: int, dst: int, **more: Any) -> Node:
@@ -36,7 +36,7 @@ def message(number: int, kind: str, src: int, dst: int, **more: Any) -> Node:
 
 
 @pytest.fixture(scope="module")
-def pipeline() -> nadi.simulator.Simulation:
+def pipeline() -> nadi.simulation.Simulation:
     """Simulate: rank 0 computes and sends to 1, 1 to 2, which computes; then all reduce."""
     ranks = [
         [compute(0, 5), message(1, "SEND", 0, 1, data_deps=[0])],
@@ -73,9 +73,9 @@ def perfetto_slices(path: Path) -> list[tuple[Any, ...]]:
 
 
 def test_a_timeline_has_a_process_for_each_rank_and_a_track_for_each_lane(
-    pipeline: nadi.simulator.Simulation, tmp_path: Path
+    pipeline: nadi.simulation.Simulation, tmp_path: Path
 ) -> None:
-    issues = nadi.report.write_simulated_timeline(pipeline, tmp_path / "job.trace.json")
+    issues = nadi.simulation.write_simulated_timeline(pipeline, tmp_path / "job.trace.json")
     found, processes = json_slices(tmp_path / "job.trace.json")
     assert issues.is_empty()
     assert processes == {0: "rank 0", 1: "rank 1", 2: "rank 2"}
@@ -109,20 +109,20 @@ def test_threads_and_streams_are_tracks_and_the_others_lie_beside_them(tmp_path:
         collective(5, "all_reduce", 900, data_deps=[4]),
     ]
     done = nadi.simulate([trace_of(nodes)] * 3, RING)
-    nadi.report.write_simulated_timeline(done, tmp_path / "job.trace.json")
+    nadi.simulation.write_simulated_timeline(done, tmp_path / "job.trace.json")
     found, _ = json_slices(tmp_path / "job.trace.json")
     tracks = {name: track for _, track, name, *_ in found if track != "critical path"}
     assert tracks == {
         "n0": "thread 12", "n1": "device 0 stream 7", "n2": "device 0 stream 1", "n3": "compute",
         "n4": "device 0 stream 20", "n5": "communication",
     }  # fmt: skip
-    of_kinds = nadi.simulator.simulated_path(done).by_kind()
+    of_kinds = nadi.simulation.simulated_path(done).by_kind()
     assert (of_kinds["host op"], of_kinds["kernel"]) == (5000, 3000)
 
 
-def test_both_formats_show_the_same(pipeline: nadi.simulator.Simulation, tmp_path: Path) -> None:
-    nadi.report.write_simulated_timeline(pipeline, tmp_path / "job.trace.json")
-    nadi.report.write_simulated_timeline(pipeline, tmp_path / "job.pftrace")
+def test_both_formats_show_the_same(pipeline: nadi.simulation.Simulation, tmp_path: Path) -> None:
+    nadi.simulation.write_simulated_timeline(pipeline, tmp_path / "job.trace.json")
+    nadi.simulation.write_simulated_timeline(pipeline, tmp_path / "job.pftrace")
     found, _ = json_slices(tmp_path / "job.trace.json")
     other = perfetto_slices(tmp_path / "job.pftrace")
 
@@ -133,9 +133,9 @@ def test_both_formats_show_the_same(pipeline: nadi.simulator.Simulation, tmp_pat
 
 
 def test_arrows_lead_from_rank_to_rank_along_the_path(
-    pipeline: nadi.simulator.Simulation, tmp_path: Path
+    pipeline: nadi.simulation.Simulation, tmp_path: Path
 ) -> None:
-    nadi.report.write_simulated_timeline(pipeline, tmp_path / "job.trace.json")
+    nadi.simulation.write_simulated_timeline(pipeline, tmp_path / "job.trace.json")
     events = json.loads((tmp_path / "job.trace.json").read_text())["traceEvents"]
     ends = {phase: {e["id"]: e["pid"] for e in events if e["ph"] == phase} for phase in "sf"}
     ways = {(rank, ends["f"][number]) for number, rank in ends["s"].items()}
@@ -144,7 +144,7 @@ def test_arrows_lead_from_rank_to_rank_along_the_path(
 
 def test_of_ranks_that_are_alike_one_is_drawn(tmp_path: Path) -> None:
     done = nadi.simulate([trace_of([collective(0, "all_reduce", 900)])] * 3, RING)
-    nadi.report.write_simulated_timeline(done, tmp_path / "job.trace.json")
+    nadi.simulation.write_simulated_timeline(done, tmp_path / "job.trace.json")
     found, processes = json_slices(tmp_path / "job.trace.json")
     assert processes == {0: "rank 0 and 2 more with the same schedule"}
     assert [s[2:5] for s in found if s[1] == "communication"] == [("n0", 0, done.makespan)]
@@ -153,8 +153,8 @@ def test_of_ranks_that_are_alike_one_is_drawn(tmp_path: Path) -> None:
 # lines
 
 
-def bars_of(done: nadi.simulator.Simulation, path: Path) -> list[Bar]:
-    assert nadi.report.write_issue_lines(done, path).is_empty()
+def bars_of(done: nadi.simulation.Simulation, path: Path) -> list[Bar]:
+    assert nadi.simulation.write_issue_lines(done, path).is_empty()
     return read_lines(path.read_text())
 
 
@@ -196,7 +196,7 @@ def test_names_are_such_that_the_visualizer_takes_them(tmp_path: Path) -> None:
         trace.nodes.with_columns(name=names), trace.deps, trace.groups, trace.issues,
         trace.provenance,
     )  # fmt: skip
-    one = nadi.simulator.System(Network((Dimension("ring", 1, 1.0),)))
+    one = nadi.systems.System(Network((Dimension("ring", 1, 1.0),)))
     bars = bars_of(nadi.simulate([named], one), tmp_path / "job.log")
     assert {(bar.name, bar.lane) for bar in bars} == {(name, "compute") for name in NAMES.values()}
 
@@ -206,9 +206,9 @@ def test_what_has_no_lane_is_left_out_and_told(tmp_path: Path) -> None:
     nodes = [compute(k, 1, tensor_size=10) | {"type": f"{kind}_NODE"}
              for k, kind in enumerate(kinds)]  # fmt: skip
     memory = remote_tier("per-rank", 5, 1)
-    one = nadi.simulator.System(Network((Dimension("ring", 1, 1.0),)), Compute(), memory)
+    one = nadi.systems.System(Network((Dimension("ring", 1, 1.0),)), Compute(), memory)
     done = nadi.simulate([trace_of(nodes)], one)
-    issues = nadi.report.write_issue_lines(done, tmp_path / "job.log.gz")
+    issues = nadi.simulation.write_issue_lines(done, tmp_path / "job.log.gz")
     assert issues.select("code", "count").rows() == [("lines.metadata", 1)]
     bars = read_lines(gzip.decompress((tmp_path / "job.log.gz").read_bytes()).decode())
     assert [bar.lane for bar in sorted(bars, key=lambda bar: bar.node)] == [

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from nadi.report.text_layout import make_table, print_table
+from nadi.results.text import make_table, print_table
 from nadi.units import format_change
 
 

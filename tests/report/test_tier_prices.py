@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nadi.cli import main
-from nadi.load.system_library import shipped_text
+from nadi.systems.library import shipped_text
 
 _PLAN = 'model = "llama3-8b"\ntp = 8\nsequence = 2048\nglobal_batch = 4\n'
 

@@ -20,9 +20,9 @@ RUNS_ITSELF = (pl.col("node") >= 0) & pl.col("kind").cast(str).is_in(["host op",
 
 
 @pytest.fixture(scope="module")
-def events(demo_run: nadi.pipeline.Run, tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
+def events(demo_run: nadi.bottlenecks.Run, tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
     path = tmp_path_factory.mktemp("timeline") / "timeline.json.gz"
-    nadi.report.write_timeline(path, demo_run.replay, demo_run.path)
+    nadi.graph.write_timeline(path, demo_run.replay, demo_run.path)
     content = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)
     return content["traceEvents"]
 
@@ -32,7 +32,7 @@ def slices(events: list[Event]) -> list[Event]:
 
 
 def test_every_operation_is_there_with_its_exact_time(
-    events: list[Event], demo_run: nadi.pipeline.Run
+    events: list[Event], demo_run: nadi.bottlenecks.Run
 ) -> None:
     table = demo_run.replay.schedule().table
     expected = sorted(table.select("rank", "start", "end").rows())
@@ -56,7 +56,7 @@ def test_every_track_has_a_name_and_a_place(events: list[Event]) -> None:
 
 
 def test_the_path_is_shown_whole_and_without_overlap(
-    events: list[Event], demo_run: nadi.pipeline.Run
+    events: list[Event], demo_run: nadi.bottlenecks.Run
 ) -> None:
     shown = sorted(
         (e for e in events if e["ph"] == "X" and e["cat"] == "critical_path"),
@@ -68,7 +68,7 @@ def test_the_path_is_shown_whole_and_without_overlap(
 
 
 def test_operations_on_the_path_are_marked(
-    events: list[Event], demo_run: nadi.pipeline.Run
+    events: list[Event], demo_run: nadi.bottlenecks.Run
 ) -> None:
     marked = {(e["pid"], e["args"]["node"]) for e in slices(events) if "critical" in e["args"]}
     on_path = demo_run.path.segments.filter(RUNS_ITSELF).select("rank", "id").unique().rows()
@@ -106,7 +106,7 @@ def test_arrows_lead_from_the_start_of_a_slice_to_the_start_of_a_later_one(
 
 
 def test_a_file_appears_only_when_it_is_complete(
-    demo_run: nadi.pipeline.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    demo_run: nadi.bottlenecks.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "timeline.json.gz"
     path.write_bytes(b"older")
@@ -114,8 +114,8 @@ def test_a_file_appears_only_when_it_is_complete(
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("nadi.formats.timeline.chrome._ends", fail)
+    monkeypatch.setattr("nadi.files.timeline.chrome._ends", fail)
     with pytest.raises(MemoryError):
-        nadi.report.write_timeline(path, demo_run.replay, demo_run.path)
+        nadi.graph.write_timeline(path, demo_run.replay, demo_run.path)
     assert path.read_bytes() == b"older"
     assert list(tmp_path.iterdir()) == [path]

@@ -13,13 +13,12 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.errors import UsageError
-from nadi.generate import LanguageModel, write_job
-from nadi.generate.llm.model_description import LatentAttention, MixtureOfExperts
-from nadi.model import Job
-from nadi.model.rank_groups import RankGroups
-from nadi.pipeline import scaled_step
-from nadi.pricing import price_job
-from nadi.scaling import ScaledJob
+from nadi.jobs import ScaledJob, scaled_step
+from nadi.models import LanguageModel, write_job
+from nadi.models.llm.language_model import LatentAttention, MixtureOfExperts
+from nadi.systems import price_job
+from nadi.trace import Job
+from nadi.trace.groups import RankGroups
 from tests.amounts import examples
 
 PLAN: dict[str, Any] = {"tp": 2, "pp": 2, "dp": 2, "global_batch": 8, "sequence": 512}
@@ -36,7 +35,7 @@ def generated(**changed: int) -> Job:
 
 
 @pytest.fixture(scope="module")
-def small() -> nadi.folding.FoldedJob:
+def small() -> nadi.recordings.FoldedJob:
     return nadi.fold(generated())
 
 
@@ -53,7 +52,7 @@ def counted(scaled: ScaledJob, origin: str) -> int:
     return int(scaled.origin.filter(pl.col("origin") == origin)["nodes"].sum())
 
 
-def test_replicas_are_those_that_are_generated(small: nadi.folding.FoldedJob) -> None:
+def test_replicas_are_those_that_are_generated(small: nadi.recordings.FoldedJob) -> None:
     scaled, truth = nadi.scale(small, dp=6), generated(dp=6)
     assert scaled.before == (8, 2, 2, 2)
     assert scaled.after == (24, 6, 2, 2)
@@ -74,7 +73,7 @@ def test_replicas_are_those_that_are_generated(small: nadi.folding.FoldedJob) ->
 
 
 @pytest.mark.parametrize("stages", [3, 4])
-def test_stages_are_those_that_are_generated(small: nadi.folding.FoldedJob, stages: int) -> None:
+def test_stages_are_those_that_are_generated(small: nadi.recordings.FoldedJob, stages: int) -> None:
     scaled, truth = nadi.scale(small, pp=stages), generated(pp=stages)
     assert len(scaled.job.traces) == len(truth.traces)
     for rank in range(0, len(truth.traces), 4):
@@ -179,7 +178,7 @@ def test_experts_are_not_put_elsewhere() -> None:
 
 @given(st.data())
 @settings(max_examples=examples(12), deadline=None)
-def test_ways_to_a_size_agree(small: nadi.folding.FoldedJob, data: st.DataObject) -> None:
+def test_ways_to_a_size_agree(small: nadi.recordings.FoldedJob, data: st.DataObject) -> None:
     axis = data.draw(st.sampled_from(["dp", "tp", "pp"]))
     between, last = data.draw(st.sampled_from([(4, 12), (6, 12), (4, 4), (12, 12)]))
     at_once = nadi.scale(small, **{axis: last})
@@ -195,7 +194,7 @@ def test_ways_to_a_size_agree(small: nadi.folding.FoldedJob, data: st.DataObject
         assert edges_of(by_way.job, rank) == edges_of(at_once.job, rank)
 
 
-def test_files_and_the_step(small: nadi.folding.FoldedJob, tmp_path: Path) -> None:
+def test_files_and_the_step(small: nadi.recordings.FoldedJob, tmp_path: Path) -> None:
     scaled = nadi.scale(small, dp=4, tp=4)
     write_job(scaled.job, tmp_path / "job")
     system = nadi.load_system("dgx-h100", scaled.after.ranks)
@@ -275,7 +274,7 @@ def test_one_replica_gets_sums_of_gradients(plan: dict[str, int]) -> None:
     assert steps[0] == pytest.approx(steps[1], rel=0.02)
 
 
-def test_refusals(small: nadi.folding.FoldedJob) -> None:
+def test_refusals(small: nadi.recordings.FoldedJob) -> None:
     experts = nadi.llm_job("mixtral-8x7b", dp=4, ep=4, sequence=512)
     prefill = nadi.llm_job("gpt3-125m", tp=2, inference="prefill")
     cases: list[tuple[Any, dict[str, int], str]] = [
@@ -303,7 +302,7 @@ def test_refusals(small: nadi.folding.FoldedJob) -> None:
         assert "\n" not in str(met.value)
 
 
-def test_a_changed_step_is_not_spread_anew(small: nadi.folding.FoldedJob) -> None:
+def test_a_changed_step_is_not_spread_anew(small: nadi.recordings.FoldedJob) -> None:
     first = small.traces[0]
     names = first.nodes["comm_bytes"].to_numpy().copy()
     names[np.flatnonzero(names > 0)[5]] += 8

@@ -12,15 +12,15 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.errors import UsageError
-from nadi.graph.build.job_graph import build_graph
-from nadi.model.trace import Job
-from nadi.scaling import ScaledJob
-from nadi.scaling.recorded_blocks import find_blocks
-from nadi.scaling.recorded_memory import find_lives, peak_bytes
-from nadi.scaling.recorded_ranks import recorded_rank
-from nadi.scaling.recorded_stage_memory import StageBlocks, stage_bytes
-from nadi.scaling.recorded_stages import cut_evenly
-from nadi.simulator.work.recorded_work import nodes_of_job
+from nadi.graph.edges.job_graph import build_graph
+from nadi.jobs import ScaledJob
+from nadi.jobs.recorded_blocks import find_blocks
+from nadi.jobs.recorded_memory import find_lives, peak_bytes
+from nadi.jobs.recorded_ranks import recorded_rank
+from nadi.jobs.recorded_stage_memory import StageBlocks, stage_bytes
+from nadi.jobs.recorded_stages import cut_evenly
+from nadi.simulation.work.recorded_work import nodes_of_job
+from nadi.trace.trace import Job
 from tests.amounts import examples, some
 
 TOKENS, WIDTH, LAYERS, STEPS = 256, 256, 4, 3  # of cpu_transformer4, with 1,000 words

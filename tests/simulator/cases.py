@@ -9,15 +9,16 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from nadi.formats.chakra.et_decode import COLLECTIVES
-from nadi.model.attributes import AttributeBuilder
-from nadi.model.provenance import Provenance
-from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.model.trace import Trace
-from nadi.simulator import AstraSimOptions, Simulation, System, astra_sim_system
-from nadi.simulator.engine_driver import run_tables, simulation_of
-from nadi.simulator.lowering.task_tables import tables_of
-from nadi.simulator.work.program import program_of
+from nadi.files.chakra.et_decode import COLLECTIVES
+from nadi.simulation import Simulation
+from nadi.simulation.engine_driver import run_tables, simulation_of
+from nadi.simulation.lowering.task_tables import tables_of
+from nadi.simulation.work.program import program_of
+from nadi.systems import AstraSimOptions, System, astra_sim_system
+from nadi.trace.attributes import AttributeBuilder
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.trace.trace import Trace
 
 Node = dict[str, Any]
 Jobs = dict[int, list[Node]]  # by rank

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from nadi.model.trace import Trace
-from nadi.pipeline.simulated_jobs import simulate
-from nadi.simulator import System
-from nadi.simulator.lowering.shared_routes import shares_links
-from nadi.simulator.lowering.task_tables import tables_of
-from nadi.simulator.machine.system import COLLECTIVES, Collectives, Compute, Dimension, Network
-from nadi.simulator.work.program import program_of
+from nadi.simulation.lowering.shared_routes import shares_links
+from nadi.simulation.lowering.task_tables import tables_of
+from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.work.program import program_of
+from nadi.systems import System
+from nadi.systems.system import COLLECTIVES, Collectives, Compute, Dimension, Network
+from nadi.trace.trace import Trace
 from tests.amounts import examples, some
 from tests.reference.right_rules import Machine, Work, finish_times
 from tests.simulator.cases import Node, collective, compute, run_each, trace_of

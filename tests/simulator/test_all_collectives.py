@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.simulator.machine.system import Dimension, Network
+from nadi.systems.system import Dimension, Network
 from tests.amounts import examples
 from tests.simulator.cases import collective, compute, trace_of
 from tests.simulator.test_against_right_rules import jobs, machines, system_of, traces_of
@@ -36,12 +36,12 @@ def test_links_carry_what_the_engine_counts_and_the_graph_keeps_the_laws(
             done = nadi.simulate(traces, msgspec.structs.replace(system, network=network))
         except (PairError, UsageError):
             assume(False)
-        graph = nadi.simulator.simulated_graph(done)
+        graph = nadi.simulation.simulated_graph(done)
         assert (nadi.graph.replay_graph(graph).time == graph.time).all()
         assert not graph.delay.any()
         assert (graph.weight >= 0).all()
-        assert nadi.simulator.simulated_path(done).length == done.makespan
-        found.append(nadi.simulator.link_table(done)["bytes"].to_numpy())
+        assert nadi.simulation.simulated_path(done).length == done.makespan
+        found.append(nadi.simulation.link_table(done)["bytes"].to_numpy())
     assert np.array_equal(*found)
 
 
@@ -49,8 +49,8 @@ def test_links_carry_what_the_engine_counts_and_the_graph_keeps_the_laws(
 def test_only_who_needs_the_data_of_others_waits_for_them(comm_type: str) -> None:
     node = collective(1, comm_type, 4000, comm_src=1, comm_dst=1, data_deps=[0])
     traces = [trace_of([compute(0, micros), node]) for micros in (1, 2, 3, 4)]
-    system = nadi.simulator.System(Network((Dimension("switch", 4, 10.0, 100.0),)))
-    graph = nadi.simulator.simulated_graph(nadi.simulate(traces, system))
+    system = nadi.systems.System(Network((Dimension("switch", 4, 10.0, 100.0),)))
+    graph = nadi.simulation.simulated_graph(nadi.simulate(traces, system))
     moved = {}
     for rank in range(4):
         slower = graph.weight + np.where(graph.edge_op == 2 * rank, 1_000_000, 0)

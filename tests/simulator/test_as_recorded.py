@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.simulator.engine.codes import Slot
-from nadi.simulator.machine.memory_tiers import remote_tier
-from nadi.simulator.machine.system import Dimension, Network
-from nadi.simulator.results.matched_communication import meetings_of, messages_of_nodes
+from nadi.simulation.accounts.matched_communication import meetings_of, messages_of_nodes
+from nadi.simulation.engine.codes import Slot
+from nadi.systems.memory_tiers import remote_tier
+from nadi.systems.system import Dimension, Network
 from tests.amounts import examples
 from tests.simulator.cases import collective, compute, jobs, system_of, systems, trace_of
 
@@ -23,7 +23,7 @@ SETTINGS = settings(
 )
 
 
-def simulated(data: st.DataObject, compat: str = "astra-sim") -> nadi.simulator.Simulation:
+def simulated(data: st.DataObject, compat: str = "astra-sim") -> nadi.simulation.Simulation:
     """Simulate a random job on a random system."""
     case = data.draw(systems(), label="case")
     nodes = data.draw(jobs(case), label="nodes")
@@ -41,7 +41,7 @@ def test_replay_gives_back_every_simulated_time_and_nothing_is_unexplained(
     data: st.DataObject, compat: str
 ) -> None:
     done = simulated(data, compat)
-    graph = nadi.simulator.simulated_graph(done)
+    graph = nadi.simulation.simulated_graph(done)
     replay = nadi.graph.replay_graph(graph)
     assert (replay.time == graph.time).all()
     assert not graph.delay.any()
@@ -53,7 +53,7 @@ def test_replay_gives_back_every_simulated_time_and_nothing_is_unexplained(
 @SETTINGS
 @given(st.data())
 def test_every_moment_is_the_latest_of_what_it_waits_for(data: st.DataObject) -> None:
-    replay = nadi.graph.replay_graph(nadi.simulator.simulated_graph(simulated(data)))
+    replay = nadi.graph.replay_graph(nadi.simulation.simulated_graph(simulated(data)))
     graph = replay.graph
     for vertex in range(graph.num_vertices):
         edges = range(graph.in_ptr[vertex], graph.in_ptr[vertex + 1])
@@ -65,13 +65,13 @@ def test_every_moment_is_the_latest_of_what_it_waits_for(data: st.DataObject) ->
 @SETTINGS
 @given(st.data(), st.integers(0, 2**32 - 1))
 def test_what_takes_less_time_makes_nothing_later(data: st.DataObject, seed: int) -> None:
-    graph = nadi.simulator.simulated_graph(simulated(data))
+    graph = nadi.simulation.simulated_graph(simulated(data))
     share = np.random.default_rng(seed).random(graph.num_edges)
     less = graph.with_weights((graph.weight * share).astype(np.int64))
     assert (nadi.graph.replay_graph(less).time <= graph.time).all()
 
 
-def walk_back(done: nadi.simulator.Simulation) -> list[tuple[int, int, int]]:
+def walk_back(done: nadi.simulation.Simulation) -> list[tuple[int, int, int]]:
     """Walk from the last end to the start; gives node, begin and end of each stretch."""
     partners: dict[int, list[int]] = {}
     meetings = meetings_of(done)
@@ -103,7 +103,7 @@ def test_the_path_is_as_long_as_the_job_and_as_a_walk_back_over_causes(
     data: st.DataObject, compat: str
 ) -> None:
     done = simulated(data, compat)
-    path = nadi.simulator.simulated_path(done)
+    path = nadi.simulation.simulated_path(done)
     assert path.length == done.makespan
     assert path.by_kind()["unexplained"] == path.by_kind()["launch"] == 0
     walk = walk_back(done)
@@ -119,7 +119,7 @@ def test_after_changes_everything_still_waits_for_what_it_waited_for(
     data: st.DataObject, seed: int
 ) -> None:
     done = simulated(data)
-    graph = nadi.simulator.simulated_graph(done)
+    graph = nadi.simulation.simulated_graph(done)
     longer = np.random.default_rng(seed).integers(0, 5_000_000, graph.num_edges)
     own_time = (graph.in_src % 2 == 0) & (graph.in_src < 2 * graph.num_ops) & (graph.weight > 0)
     weight = np.where(own_time, graph.weight + longer, graph.weight)
@@ -165,7 +165,7 @@ def test_ranks_that_differ_in_other_dimensions_do_not_wait_for_each_other() -> N
     all_reduce = collective(1, "all_reduce", 1000, data_deps=[0])
     traces = [trace_of([compute(0, micros), all_reduce]) for micros in (1, 2, 300, 400)]
     done = nadi.simulate(traces, system_of(two_by_two({})))
-    graph = nadi.simulator.simulated_graph(done)
+    graph = nadi.simulation.simulated_graph(done)
     assert not graph.delay.any()
     met = graph.job.matches.group_by("collective", maintain_order=True).agg("rank")
     assert met["rank"].to_list() == [[0, 1], [2, 3]]
@@ -178,8 +178,8 @@ def test_ranks_that_differ_in_other_dimensions_do_not_wait_for_each_other() -> N
 def test_the_last_to_enter_a_collective_is_on_the_path() -> None:
     all_reduce = collective(1, "all_reduce", 1000, data_deps=[0])
     traces = [trace_of([compute(0, micros), all_reduce]) for micros in (1, 2, 4, 3)]
-    network = nadi.simulator.System(Network((Dimension("ring", 4, 10.0, 100.0),)))
-    path = nadi.simulator.simulated_path(nadi.simulate(traces, network))
+    network = nadi.systems.System(Network((Dimension("ring", 4, 10.0, 100.0),)))
+    path = nadi.simulation.simulated_path(nadi.simulate(traces, network))
     assert path.segments.select("rank", "name", "start").rows()[0] == (2, "n0", 0)
     assert path.by_kind()["kernel"] == 4000
 
@@ -187,10 +187,10 @@ def test_the_last_to_enter_a_collective_is_on_the_path() -> None:
 def test_an_access_to_remote_memory_waits_for_those_that_its_server_took_before() -> None:
     load = {"id": 0, "type": "MEM_LOAD_NODE", "is_cpu_op": False, "tensor_size": 100}
     memory = remote_tier("pool", latency=10, bandwidth=1)
-    system = nadi.simulator.System(Network((Dimension("ring", 3, 10.0),)), remote_memory=memory)
+    system = nadi.systems.System(Network((Dimension("ring", 3, 10.0),)), remote_memory=memory)
     sizes = (100, 200, 300)
     traces = [trace_of([load | {"tensor_size": size}, compute(1, 1)]) for size in sizes]
-    graph = nadi.simulator.simulated_graph(nadi.simulate(traces, system))
+    graph = nadi.simulation.simulated_graph(nadi.simulate(traces, system))
     ends = 2 * np.flatnonzero(graph.op_row == 0) + 1
     assert graph.time[ends].tolist() == [110, 320, 630]
     assert not graph.delay.any()
@@ -202,12 +202,12 @@ def test_an_access_to_remote_memory_waits_for_those_that_its_server_took_before(
 
 def test_one_of_many_ranks_that_are_alike_has_everybodys_path() -> None:
     trace = trace_of([compute(0, 7), collective(1, "all_reduce", 5000, data_deps=[0])])
-    system = nadi.simulator.System(Network((Dimension("ring", 4096, 10.0, 100.0),)))
+    system = nadi.systems.System(Network((Dimension("ring", 4096, 10.0, 100.0),)))
     done = nadi.simulate([trace] * 4096, system)
-    graph = nadi.simulator.simulated_graph(done)
+    graph = nadi.simulation.simulated_graph(done)
     assert (graph.job.ranks, graph.job.world_size) == ((0,), 4096)
-    assert nadi.simulator.simulated_path(done).length == done.makespan
-    assert nadi.model.validate_trace(graph.job.traces[0]).is_empty()
+    assert nadi.simulation.simulated_path(done).length == done.makespan
+    assert nadi.trace.validate_trace(graph.job.traces[0]).is_empty()
 
 
 def test_a_change_that_keeps_the_order_says_what_a_new_simulation_says() -> None:
@@ -216,8 +216,8 @@ def test_a_change_that_keeps_the_order_says_what_a_new_simulation_says() -> None
                  compute(2, 2 * micros, data_deps=[1])]  # fmt: skip
         return [trace_of(nodes)] * 4
 
-    system = nadi.simulator.System(Network((Dimension("ring", 4, 10.0, 100.0),)))
-    graph = nadi.simulator.simulated_graph(nadi.simulate(traces(40), system))
+    system = nadi.systems.System(Network((Dimension("ring", 4, 10.0, 100.0),)))
+    graph = nadi.simulation.simulated_graph(nadi.simulate(traces(40), system))
     answer = nadi.what_if(graph, "scale n[02] 0.5")
     assert answer.step_ns == nadi.simulate(traces(20), system).makespan
 
@@ -228,10 +228,10 @@ def test_the_job_keeps_to_the_data_model() -> None:
         trace_of([compute(0, 3, is_cpu_op=True), {"id": 1, "type": f"COMM_{kind}_NODE", **sends}])
         for kind in ("SEND", "RECV")
     ]
-    system = nadi.simulator.System(Network((Dimension("ring", 2, 10.0, 100.0),)))
-    job = nadi.simulator.simulated_job(nadi.simulate(traces, system))
-    assert nadi.model.validate_job(job).is_empty()
-    assert all(nadi.model.validate_trace(trace).is_empty() for trace in job.traces)
+    system = nadi.systems.System(Network((Dimension("ring", 2, 10.0, 100.0),)))
+    job = nadi.simulation.simulated_job(nadi.simulate(traces, system))
+    assert nadi.trace.validate_job(job).is_empty()
+    assert all(nadi.trace.validate_trace(trace).is_empty() for trace in job.traces)
     assert job.matches.rows() == [(0, 0, 1), (0, 1, 1)]
     assert job.num_transfers == 1
     lanes = job.traces[1].nodes.select("is_cpu", "thread", "device", "stream", "start", "duration")
@@ -246,9 +246,9 @@ def test_with_rendezvous_a_send_waits_for_its_receive() -> None:
         for kind, micros in (("SEND", 1), ("RECV", 50))
     ]  # fmt: skip
     network = Network((Dimension("ring", 2, 10.0, 100.0),), rendezvous=True)
-    done = nadi.simulate(traces, nadi.simulator.System(network))
-    path = nadi.simulator.simulated_path(done)
+    done = nadi.simulate(traces, nadi.systems.System(network))
+    path = nadi.simulation.simulated_path(done)
     assert path.segments.select("rank", "name").rows() == [(1, "n0"), (0, "n1")]
-    graph = nadi.simulator.simulated_graph(done)
+    graph = nadi.simulation.simulated_graph(done)
     later = nadi.what_if(graph, "scale n0 rank=1 2")
     assert later.step_ns == done.makespan + 50_000

@@ -14,13 +14,14 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.pipeline.simulated_jobs import simulate
-from nadi.simulator import Simulation, System
-from nadi.simulator.collectives.bandwidth_bounds import least_time
-from nadi.simulator.collectives.collective_algorithms import recipe_of
-from nadi.simulator.collectives.phases import Recipe
-from nadi.simulator.machine.system import Collectives, Dimension, Network
-from nadi.simulator.results.collective_accounts import sum_by_group, sum_by_type
+from nadi.simulation import Simulation
+from nadi.simulation.accounts.collective_accounts import sum_by_group, sum_by_type
+from nadi.simulation.collectives.bandwidth_bounds import least_time
+from nadi.simulation.collectives.collective_algorithms import recipe_of
+from nadi.simulation.collectives.phases import Recipe
+from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.systems import System
+from nadi.systems.system import Collectives, Dimension, Network
 from tests.amounts import examples
 from tests.simulator.cases import Node, collective, compute, jobs, system_of, systems, trace_of
 
@@ -66,7 +67,7 @@ def test_they_are_those_that_plain_python_finds(data: st.DataObject) -> None:
         done = simulate([trace_of(nodes[rank]) for rank in nodes], system_of(case, compat=compat))
     except (UsageError, PairError):
         assume(False)
-    table = nadi.simulator.collective_times(done)
+    table = nadi.simulation.collective_times(done)
     expected = expected_rows(nodes, done)
     assert table.height == len(expected)
     assert table["first_entry"].is_sorted()
@@ -132,7 +133,7 @@ def test_no_collective_beats_its_bound_under_the_right_rules(data: st.DataObject
         done = simulate([trace_of(own) for own in nodes], system)
     except (UsageError, PairError):  # chunks that pass each other wait for each other for ever
         assume(False)
-    (row,) = nadi.simulator.collective_times(done).iter_rows(named=True)
+    (row,) = nadi.simulation.collective_times(done).iter_rows(named=True)
     assert row["bound"] > 0
     # each message's time is rounded down; who comes early has sent before the last one came
     messages = 4 * num_ranks * num_ranks * system.collectives.chunks
@@ -204,7 +205,7 @@ def test_bandwidths_are_those_of_nccl_tests(comm_type: str, whole: int, factor: 
     system = System(Network((switch,)), collectives=Collectives(**names))
     size = 1 << 24
     done = simulate([trace_of([collective(0, comm_type, size)])] * 4, system)
-    (row,) = nadi.simulator.collective_times(done).iter_rows(named=True)
+    (row,) = nadi.simulation.collective_times(done).iter_rows(named=True)
     assert row["algorithm"] == "direct"
     assert row["bandwidth"] == pytest.approx(whole * size / done.makespan)
     assert row["bus_bandwidth"] == pytest.approx(factor * row["bandwidth"])
@@ -228,13 +229,13 @@ def test_some_dimensions_only_are_a_collective_for_each_place_in_the_others(
     gather, other = nadi.read(path), trace_of([collective(0, "all_gather", 600)])
     done = simulate([gather] * 6, System(Network(dimensions), collectives=names))
     assert done.program.num_ranks == 1  # which stands for all
-    assert nadi.simulator.collective_times(done)["members"].to_list() == [3, 3]
-    assert nadi.simulator.collective_times(done)["last_rank"].to_list() == [0, 3]
+    assert nadi.simulation.collective_times(done)["members"].to_list() == [3, 3]
+    assert nadi.simulation.collective_times(done)["last_rank"].to_list() == [0, 3]
     done = simulate([gather] * 6, System(Network(dimensions, congestion=True), collectives=names))
-    assert nadi.simulator.collective_times(done)["members"].to_list() == [3, 3]
-    assert nadi.simulator.collective_times(done)["last_rank"].to_list() == [0, 3]
+    assert nadi.simulation.collective_times(done)["members"].to_list() == [3, 3]
+    assert nadi.simulation.collective_times(done)["last_rank"].to_list() == [0, 3]
     done = simulate([other] * 6, System(Network(dimensions, congestion=True), collectives=names))
-    assert nadi.simulator.collective_times(done)["members"].to_list() == [6]
+    assert nadi.simulation.collective_times(done)["members"].to_list() == [6]
 
 
 def test_a_collective_that_is_a_trace_of_its_own_has_no_bound(tmp_path: Path) -> None:
@@ -250,7 +251,7 @@ def test_a_collective_that_is_a_trace_of_its_own_has_no_bound(tmp_path: Path) ->
     nodes = [[compute(0, late), collective(1, "all_reduce", 5, data_deps=[0]),
               collective(2, "all_reduce", 5, data_deps=[1])] for late in (4, 6)]  # fmt: skip
     done = simulate([trace_of(own) for own in nodes], system)
-    first, second = nadi.simulator.collective_times(done).iter_rows(named=True)
+    first, second = nadi.simulation.collective_times(done).iter_rows(named=True)
     assert (first["members"], first["number"], second["number"]) == (2, 0, 1)
     assert (first["last_entry"], first["last_rank"], first["waiting"]) == (6000, 1, 2000)
     assert first["algorithm"] == "own trace"
@@ -261,7 +262,7 @@ def test_one_member_alone_takes_no_time() -> None:
     system = System(Network((Dimension("switch", 2, 1.0),)), groups={"a": (0,), "b": (1,)})
     traces = [trace_of([collective(0, "all_reduce", 50, pg_name=name)]) for name in "ab"]
     done = simulate(traces, system)
-    for row in nadi.simulator.collective_times(done).iter_rows(named=True):
+    for row in nadi.simulation.collective_times(done).iter_rows(named=True):
         assert (row["members"], row["time"], row["bandwidth"], row["fraction"]) == (1, 0, -1, -1)
         assert math.isclose(row["bound"], 0)
-    assert nadi.simulator.rank_times(done)["communicating"].to_list() == [0, 0]
+    assert nadi.simulation.rank_times(done)["communicating"].to_list() == [0, 0]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from nadi.kernels.columns import Codes, Columns, code, column, same_as
-from nadi.simulator.engine import codes, event_queue, machine_state
-from nadi.simulator.lowering.engine_arrays import machine_of
-from nadi.simulator.lowering.task_tables import tables_of
-from nadi.simulator.machine.system import Dimension, Network, System
-from nadi.simulator.work.program import program_of
+from nadi.simulation.engine import codes, event_queue, machine_state
+from nadi.simulation.lowering.engine_arrays import machine_of
+from nadi.simulation.lowering.task_tables import tables_of
+from nadi.simulation.work.program import program_of
+from nadi.systems.system import Dimension, Network, System
 
 from .cases import trace_of
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from hypothesis import given, settings, strategies as st
 
 from nadi.kernels.jit import called, kernel
-from nadi.simulator.engine.event_queue import (
+from nadi.simulation.engine.event_queue import (
     COUNTER,
     LISTED,
     Agenda,
@@ -24,7 +24,7 @@ from nadi.simulator.engine.event_queue import (
     next_event,
     pop_time,
 )
-from nadi.simulator.lowering.engine_arrays import agenda_of
+from nadi.simulation.lowering.engine_arrays import agenda_of
 from tests.amounts import examples
 
 Ints = npt.NDArray[np.int64]

@@ -11,10 +11,10 @@ from hypothesis import given, settings, strategies as st
 import nadi
 from nadi.errors import UsageError
 from nadi.kernels.jit import kernel
-from nadi.simulator.flows.flow_progress import moved, time_to_move
-from nadi.simulator.flows.flow_state import COUNT, EDGE, NEVER, Reach, Routes, rate_units
-from nadi.simulator.flows.flow_times import Transfers, flow_times, run_flows
-from nadi.simulator.machine.system_file import system_from
+from nadi.simulation.flows.flow_progress import moved, time_to_move
+from nadi.simulation.flows.flow_state import COUNT, EDGE, NEVER, Reach, Routes, rate_units
+from nadi.simulation.flows.flow_times import Transfers, flow_times, run_flows
+from nadi.systems.system_file import system_from
 from tests.amounts import examples
 from tests.reference.max_min import Flow, end_times
 
@@ -110,7 +110,7 @@ def test_suspects_give_what_all_flows_give_where_ways_are_hashed() -> None:
     tree = {"kind": "fat-tree", "name": "net", "bandwidth": "50 GB/s", "leaf": 8}
     network = {"dimensions": [dimension], "fabrics": [tree]}
     system = system_from({"network": network}, "test").fit(64)
-    graph = nadi.simulator.network_graph(system)
+    graph = nadi.simulation.network_graph(system)
     src = random.integers(0, 64, 600)
     routes = graph.routes(src, (src + random.integers(1, 64, 600)) % 64, np.arange(600))
     nothing = np.zeros(600, dtype=np.int64)
@@ -138,7 +138,7 @@ def test_a_link_that_is_down_stops_its_flows() -> None:
 
 
 def test_more_flows_at_once_than_rows_are_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nadi.simulator.flows.flow_times._ROOM", 1)
+    monkeypatch.setattr("nadi.simulation.flows.flow_times._ROOM", 1)
     routes, transfers = as_arrays([Flow([(0, 1)], 1)] * 5)
     assert flow_times(np.array([5 * 1024]), routes, transfers).tolist() == [10**12] * 5
 
@@ -178,13 +178,13 @@ def test_progress_is_exact(rate: int, time: int, whole: int, parts: int) -> None
 def test_sends_from_one_rank_share_its_link() -> None:
     system = nadi.load_system("dgx-h100", 8)
     size = 1 << 30
-    seven = nadi.simulator.transfer_times(system, 0, range(1, 8), size)
+    seven = nadi.simulation.transfer_times(system, 0, range(1, 8), size)
     # the bytes at 450 GB/s, and two links' latency
     assert seven.tolist() == [round(7 * size / 450) + 470] * 7
-    alone = nadi.simulator.transfer_times(system, 0, 1, size)
-    assert alone.tolist() == [nadi.simulator.message_time(system, size, 0, 1) + 1]
+    alone = nadi.simulation.transfer_times(system, 0, 1, size)
+    assert alone.tolist() == [nadi.simulation.message_time(system, size, 0, 1) + 1]
     with pytest.raises(UsageError, match="out of range"):
-        nadi.simulator.transfer_times(system, 0, 8, size)
+        nadi.simulation.transfer_times(system, 0, 8, size)
 
 
 def test_rates_are_whole_parts_of_bytes() -> None:

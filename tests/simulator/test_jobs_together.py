@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import NadiError, PairError, UsageError
-from nadi.model.trace import Trace
-from nadi.simulator.machine.system import COLLECTIVES, Collectives, Dimension, Network
+from nadi.systems.system import COLLECTIVES, Collectives, Dimension, Network
+from nadi.trace.trace import Trace
 from tests.amounts import examples
 from tests.simulator.cases import Node, collective, compute, trace_of
 from tests.simulator.test_shared_transfers import mixed_jobs, no_jobs, sends, traces_of
@@ -22,7 +22,7 @@ SETTINGS = settings(
 )
 
 
-def grown(system: nadi.simulator.System, times: int = 2) -> nadi.simulator.System:
+def grown(system: nadi.systems.System, times: int = 2) -> nadi.systems.System:
     """Give a system with more ranks in its last dimension."""
     *inner, last = system.network.dimensions
     last = msgspec.structs.replace(last, size=times * last.size)
@@ -30,11 +30,11 @@ def grown(system: nadi.simulator.System, times: int = 2) -> nadi.simulator.Syste
     return msgspec.structs.replace(system, network=network)
 
 
-def times_of(done: nadi.simulator.Simulation) -> list[list[Any]]:
+def times_of(done: nadi.simulation.Simulation) -> list[list[Any]]:
     """Give for each job its times together and alone, and the finish of each rank."""
     found = []
     for job, row in zip(
-        done.jobs, nadi.simulator.job_times(done).iter_rows(named=True), strict=True
+        done.jobs, nadi.simulation.job_times(done).iter_rows(named=True), strict=True
     ):
         found.append([row["finish"], row["alone"], done.cycles[job.ranks].tolist()])
     return found
@@ -47,7 +47,7 @@ def idle(num_ranks: int) -> list[Trace]:
 @SETTINGS
 @given(mixed_jobs(), st.randoms(use_true_random=False))
 def test_beside_an_idle_job_one_is_as_if_it_were_alone(
-    drawn: tuple[nadi.simulator.System, dict[int, list[Node]]], random: Any
+    drawn: tuple[nadi.systems.System, dict[int, list[Node]]], random: Any
 ) -> None:
     system, nodes = drawn
     traces, machine = traces_of(nodes), grown(system)
@@ -67,7 +67,7 @@ def test_beside_an_idle_job_one_is_as_if_it_were_alone(
 @SETTINGS
 @given(mixed_jobs(), st.integers(1, 2))
 def test_on_part_of_a_machine_of_switches_a_job_is_as_on_one_of_its_size(
-    drawn: tuple[nadi.simulator.System, dict[int, list[Node]]], place: int
+    drawn: tuple[nadi.systems.System, dict[int, list[Node]]], place: int
 ) -> None:
     system, nodes = drawn
     assume(system.network.dimensions[-1].topology in ("switch", "fully-connected"))
@@ -85,13 +85,13 @@ def test_on_part_of_a_machine_of_switches_a_job_is_as_on_one_of_its_size(
 def test_what_all_ranks_of_a_job_do_is_done_by_these(comm_type: str) -> None:
     switches = (Dimension("switch", 4, 50.0, 300.0), Dimension("switch", 2, 25.0, 700.0))
     names = dict.fromkeys(COLLECTIVES, ("ring", "halvingDoubling"))
-    system = nadi.simulator.System(Network(switches), collectives=Collectives(**names))
+    system = nadi.systems.System(Network(switches), collectives=Collectives(**names))
     traces = [trace_of([compute(0, k), collective(1, comm_type, 10_007)]) for k in range(8)]
     jobs = {"a": traces, "b": traces}
     done = nadi.simulate_together(jobs, grown(system))
     alone = nadi.simulate(traces, system).cycles.tolist()
     assert times_of(done) == [[max(alone), max(alone), alone]] * 2
-    assert set(nadi.simulator.collective_times(done)["group"]) == {"a/all", "b/all"}
+    assert set(nadi.simulation.collective_times(done)["group"]) == {"a/all", "b/all"}
 
 
 def one_send(size: int) -> list[Trace]:
@@ -101,19 +101,19 @@ def one_send(size: int) -> list[Trace]:
 
 
 def test_jobs_that_share_a_link_slow_each_other() -> None:
-    fabric = nadi.simulator.Fabric(
-        "net", nadi.simulator.Tree((2, 0), (1, 1), (10.0, 10.0)), routing="by-destination"
+    fabric = nadi.systems.Fabric(
+        "net", nadi.systems.Tree((2, 0), (1, 1), (10.0, 10.0)), routing="by-destination"
     )
     network = Network((Dimension("switch", 8, 10.0, 0.0),), fabrics=(fabric,))
-    system = nadi.simulator.System(network)
+    system = nadi.systems.System(network)
     jobs = {"a": one_send(10_000_000), "b": one_send(10_000_000), "c": one_send(5_000_000)}
     done = nadi.simulate_together(jobs, system, {"a": [0, 2], "b": [1, 3], "c": [4, 6]})
-    found = nadi.simulator.job_times(done)
+    found = nadi.simulation.job_times(done)
     assert found["job"].to_list() == ["a", "b", "c"]
     assert found["alone"].to_list() == [1_000_000, 1_000_000, 500_000]
     assert found["finish"].to_list() == [2_000_000, 2_000_000, 500_000]
     assert found["slowdown"].to_list() == [2, 2, 1]
-    up = nadi.simulator.link_use(done).row(0, named=True)
+    up = nadi.simulation.link_use(done).row(0, named=True)
     assert (up["users"], up["user_bytes"]) == (["a: messages", "b: messages"], [10_000_000] * 2)
     assert (up["bytes"], up["full"], up["utilization"]) == (20_000_000, 2_000_000, 1)
 
@@ -121,14 +121,14 @@ def test_jobs_that_share_a_link_slow_each_other() -> None:
 @SETTINGS
 @given(mixed_jobs(), mixed_jobs())
 def test_the_order_of_jobs_does_not_matter(
-    one: tuple[nadi.simulator.System, dict[int, list[Node]]],
-    other: tuple[nadi.simulator.System, dict[int, list[Node]]],
+    one: tuple[nadi.systems.System, dict[int, list[Node]]],
+    other: tuple[nadi.systems.System, dict[int, list[Node]]],
 ) -> None:
     jobs = {"a": traces_of(one[1]), "b": traces_of(other[1])}
     groups = {"a": one[0].groups, "b": other[0].groups}
     n, m = (len(traces) for traces in jobs.values())
     where = {"a": range(0, 2 * n, 2), "b": [r for r in range(32) if r % 2 or r >= 2 * n][:m]}
-    system = nadi.simulator.System(
+    system = nadi.systems.System(
         Network((Dimension("switch", 4, 50.0, 300.0), Dimension("ring", 8, 25.0, 700.0)))
     )
     done = nadi.simulate_together(jobs, system, where, groups)
@@ -165,20 +165,20 @@ def test_recordings_and_generated_jobs_run_beside_each_other(demo_folder: Any) -
     }
     done = nadi.simulate_together(jobs, nadi.load_system("dgx-h100", 8))
     alone = nadi.simulate(jobs["recorded"], nadi.load_system("dgx-h100", 4))
-    found = nadi.simulator.results_of(done).job_times
+    found = nadi.simulation.results_of(done).job_times
     assert found is not None
     assert found["alone"][0] == alone.makespan
     assert done.priced is not None
     assert done.priced.num_priced
-    users = nadi.simulator.link_use(done)["users"].explode().unique().to_list()
+    users = nadi.simulation.link_use(done)["users"].explode().unique().to_list()
     assert {user.partition(":")[0] for user in users} == {"recorded", "generated"}
 
 
 def test_saved_results_keep_jobs_and_links(tmp_path: Any) -> None:
     done = nadi.simulate_together({"a": one_send(1 << 20)}, nadi.load_system("dgx-h100", 8))
-    found = nadi.simulator.results_of(done)
-    nadi.report.write_simulation(done, tmp_path / "done.nadi")
-    again = nadi.load.read_simulation(tmp_path / "done.nadi")
+    found = nadi.simulation.results_of(done)
+    nadi.simulation.write_simulation(done, tmp_path / "done.nadi")
+    again = nadi.simulation.read_simulation(tmp_path / "done.nadi")
     for name in ("job_times", "link_use"):
         assert isinstance(getattr(found, name), pl.DataFrame)
         assert getattr(again, name).equals(getattr(found, name))

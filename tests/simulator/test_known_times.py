@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.formats.nccl_tests import MeasuredCollective
-from nadi.model.nccl_tests_sizes import nccl_tests_factors
-from nadi.simulator import collective_time
-from nadi.simulator.known_times import known_times
-from nadi.simulator.nccl.measured_times import measured_times
+from nadi.simulation import collective_time
+from nadi.systems.collective_times import known_times
+from nadi.systems.nccl.measured import MeasuredCollective
+from nadi.systems.nccl.measured_times import measured_times
+from nadi.systems.nccl.nccl_tests_sizes import nccl_tests_factors
 from tests.amounts import examples
 from tests.simulator.cases import collective, compute, trace_of
 
@@ -90,12 +90,12 @@ def test_what_shares_links_is_followed() -> None:
     size = 1 << 20
     followed = collective_time(crowded, "all_reduce", size)
     assert followed == collective_time(plain, "all_reduce", size)
-    (alone,) = nadi.pipeline.estimate_collectives(crowded, "all_reduce", [size])
+    (alone,) = nadi.simulation.estimate_collectives(crowded, "all_reduce", [size])
     assert (alone.time_ns, alone.source, alone.modeled_ns) == (followed, "simulated", -1)
 
 
 def test_a_measured_table_comes_first_for_its_ranks_and_nodes() -> None:
-    system = nadi.pipeline.with_tables(PAIR, (TABLE,))
+    system = nadi.simulation.with_tables(PAIR, (TABLE,))
     assert collective_time(system, "all_reduce", 1 << 20) == 60_000
     assert collective_time(system, "all_gather", 1 << 20) == known("all_gather", 1 << 20)
     near = tuple(range(8))
@@ -106,17 +106,17 @@ def test_a_measured_table_comes_first_for_its_ranks_and_nodes() -> None:
 def test_a_simulation_and_a_lone_estimate_take_the_same_measured_time(comm_type: str) -> None:
     measured = "all_reduce" if comm_type == "barrier" else comm_type
     table = MeasuredCollective(measured, 16, 2, TABLE.sizes, TABLE.times)
-    system = nadi.pipeline.with_tables(PAIR, (table,))
+    system = nadi.simulation.with_tables(PAIR, (table,))
     given = 1 << 20
     whole = given * (16 if comm_type in ("all_gather", "gather") else 1)
-    (alone,) = nadi.pipeline.estimate_collectives(system, comm_type, [whole])
+    (alone,) = nadi.simulation.estimate_collectives(system, comm_type, [whole])
     assert collective_time(system, comm_type, given) == alone.time_ns
     assert alone.source.startswith("measured")
 
 
 def test_the_source_of_a_barrier_is_that_of_the_all_reduce_that_it_is() -> None:
-    (barrier,) = nadi.pipeline.estimate_collectives(PAIR, "barrier", [1])
-    (one_byte,) = nadi.pipeline.estimate_collectives(PAIR, "all_reduce", [1])
+    (barrier,) = nadi.simulation.estimate_collectives(PAIR, "barrier", [1])
+    (one_byte,) = nadi.simulation.estimate_collectives(PAIR, "all_reduce", [1])
     assert barrier.source == one_byte.source
     assert (barrier.time_ns, barrier.algorithm) == (one_byte.time_ns, one_byte.algorithm)
 

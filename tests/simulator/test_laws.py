@@ -11,16 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import nadi
-from nadi.pipeline.simulated_jobs import simulate
-from nadi.simulator import System, collective_time
-from nadi.simulator.collectives.collective_algorithms import recipe_of
-from nadi.simulator.collectives.phase_messages import messages_of
-from nadi.simulator.collectives.phases import Recipe
-from nadi.simulator.engine.machine_state import LINK
-from nadi.simulator.engine_driver import run_tables, simulation_of
-from nadi.simulator.lowering.task_tables import tables_of
-from nadi.simulator.machine.system import COLLECTIVES, Collectives, Compute, Dimension, Network
-from nadi.simulator.work.program import program_of
+from nadi.simulation import collective_time
+from nadi.simulation.collectives.collective_algorithms import recipe_of
+from nadi.simulation.collectives.phase_messages import messages_of
+from nadi.simulation.collectives.phases import Recipe
+from nadi.simulation.engine.machine_state import LINK
+from nadi.simulation.engine_driver import run_tables, simulation_of
+from nadi.simulation.lowering.task_tables import tables_of
+from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.work.program import program_of
+from nadi.systems import System
+from nadi.systems.system import COLLECTIVES, Collectives, Compute, Dimension, Network
 from tests.amounts import examples
 from tests.simulator.cases import collective, compute, trace_of
 from tests.simulator.test_against_right_rules import jobs, machines, system_of, traces_of
@@ -267,7 +268,7 @@ def test_no_link_is_busy_for_more_than_all_of_the_time(
     node = collective(0, comm_type, size, comm_src=root, comm_dst=root)
     done = simulate([trace_of([node])] * system.network.num_ranks, system)
     rounding = 1000  # each message's time is cut to whole ns
-    assert nadi.simulator.link_table(done)["busy"].max() <= done.makespan / 0.999 + rounding
+    assert nadi.simulation.link_table(done)["busy"].max() <= done.makespan / 0.999 + rounding
 
 
 @SETTINGS
@@ -301,9 +302,9 @@ def test_members_anywhere_keep_every_link_at_one(
             nodes.append(collective(1, comm_type, size, **ends, **group))
         traces.append(trace_of(nodes))
     done = simulate(traces, system)
-    (row,) = nadi.simulator.collective_times(done).iter_rows(named=True)
+    (row,) = nadi.simulation.collective_times(done).iter_rows(named=True)
     assert (
-        nadi.simulator.link_table(done)["busy"].max()
+        nadi.simulation.link_table(done)["busy"].max()
         <= (row["end"] - row["first_entry"]) / 0.999 + 1000
     )
 
@@ -454,7 +455,7 @@ def test_groups_that_compete_in_all_dimensions_come_to_an_end(
     traces = traces_of(work, one_by_one=False)
     done = simulate(traces, system)  # which raises an error if any rank never finishes
     assert (done.end >= done.start).all()
-    for row in nadi.simulator.collective_times(done).iter_rows(
+    for row in nadi.simulation.collective_times(done).iter_rows(
         named=True
     ):  # each message's time is cut to whole ns
         messages = 4 * machine.num_ranks**2 * machine.chunks

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.simulator.machine.system import Collectives, Dimension, Network
+from nadi.systems.system import Collectives, Dimension, Network
 from tests.amounts import examples
 from tests.simulator.cases import Node, collective, jobs, system_of, systems, trace_of
 
@@ -21,22 +21,22 @@ SETTINGS = settings(
 TOPOLOGIES = ("ring", "fully-connected", "switch", "mesh")
 
 
-def link_bytes(done: nadi.simulator.Simulation) -> list[int]:
-    return nadi.simulator.link_table(done)["bytes"].to_list()
+def link_bytes(done: nadi.simulation.Simulation) -> list[int]:
+    return nadi.simulation.link_table(done)["bytes"].to_list()
 
 
 def system_with(
     *dimensions: tuple[str, int], congestion: bool = False, **more: Any
-) -> nadi.simulator.System:
+) -> nadi.systems.System:
     made = tuple(Dimension(topology, size, 10.0, 100.0) for topology, size in dimensions)
-    return nadi.simulator.System(
+    return nadi.systems.System(
         Network(made, congestion=congestion), collectives=Collectives(**more)
     )
 
 
 def counted(case: dict[str, Any], nodes: dict[int, list[Node]], **changes: Any) -> pl.DataFrame:
     traces = [trace_of(nodes[rank]) for rank in sorted(nodes)]
-    return nadi.simulator.link_table(nadi.simulate(traces, system_of(case, **changes)))
+    return nadi.simulation.link_table(nadi.simulate(traces, system_of(case, **changes)))
 
 
 @SETTINGS
@@ -61,10 +61,10 @@ def test_without_congestion_links_carry_what_the_engine_counts_with_it(
 
 
 def of_collective(
-    system: nadi.simulator.System, comm_type: str, size: int, **more: Any
+    system: nadi.systems.System, comm_type: str, size: int, **more: Any
 ) -> pl.DataFrame:
     trace = trace_of([collective(0, comm_type, size, **more)])
-    return nadi.simulator.link_table(nadi.simulate([trace] * system.network.num_ranks, system))
+    return nadi.simulation.link_table(nadi.simulate([trace] * system.network.num_ranks, system))
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 17])
@@ -105,7 +105,7 @@ def test_a_message_goes_through_lower_dimensions_first(congestion: bool) -> None
     traces = [idle] * 24
     traces[src] = trace_of([{"id": 0, "type": "COMM_SEND_NODE", **ends}])
     traces[dst] = trace_of([{"id": 0, "type": "COMM_RECV_NODE", **ends}])
-    used = nadi.simulator.link_table(nadi.simulate(traces, system)).filter(pl.col("bytes") > 0)
+    used = nadi.simulation.link_table(nadi.simulate(traces, system)).filter(pl.col("bytes") > 0)
     assert used.select("dimension", "kind", "src", "dst", "bytes").rows() == [
         (0, "ring", 1, 2, 70), (0, "ring", 2, 3, 70), (1, "to switch", 3, -1, 70),
         (1, "from switch", -1, 11, 70), (2, "direct", 11, 23, 70),
@@ -117,7 +117,7 @@ def test_busy_time_and_utilization_are_of_the_bytes(congestion: bool) -> None:
     system = system_with(("ring", 4), congestion=congestion)
     trace = trace_of([collective(0, "all_reduce", 40_000)])
     done = nadi.simulate([trace] * 4, system)
-    used = nadi.simulator.link_table(done).filter(pl.col("bytes") > 0)
+    used = nadi.simulation.link_table(done).filter(pl.col("bytes") > 0)
     assert used["busy"].to_list() == [60_000 // 10] * 4
     assert used["utilization"].to_list() == [pytest.approx(6000 / done.makespan)] * 4
     assert used["peak_queue"].unique().to_list() == ([0] if congestion else [-1])
@@ -131,10 +131,10 @@ def test_messages_that_nothing_holds_up_may_need_more_than_the_time_there_is() -
         "system": {"preferred-dataset-splits": 1, "all-to-all-implementation": ["direct"]},
     })  # fmt: skip
     trace = trace_of([collective(0, "all_to_all", 8_000_000)])
-    assert nadi.simulator.link_table(nadi.simulate([trace] * 8, compat))["utilization"].min() > 3
+    assert nadi.simulation.link_table(nadi.simulate([trace] * 8, compat))["utilization"].min() > 3
     trace = trace_of([collective(0, "all_to_all", 8_000_000)])
     right = system_with(("switch", 8))
-    found = nadi.simulator.link_table(nadi.simulate([trace] * 8, right))["utilization"]
+    found = nadi.simulation.link_table(nadi.simulate([trace] * 8, right))["utilization"]
     assert 0.9 < found.min() <= found.max() <= 1
 
 
@@ -143,7 +143,7 @@ def test_as_many_links_as_the_network_has() -> None:
         [trace_of([collective(0, "all_reduce", 100)])] * 24,
         system_with(("ring", 4), ("switch", 3), ("fully-connected", 2), all_reduce=("ring",)),
     )
-    links = nadi.simulator.link_table(done)
+    links = nadi.simulation.link_table(done)
     assert links.group_by("dimension", "kind", maintain_order=True).len().rows() == [
         (0, "ring", 48), (1, "to switch", 24), (1, "from switch", 24), (2, "direct", 24),
     ]  # fmt: skip

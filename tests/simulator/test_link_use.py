@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.pipeline.simulated_jobs import simulate
+from nadi.simulation.runs.simulated_jobs import simulate
 from tests.amounts import examples
 from tests.simulator.cases import Node, collective, jobs, run_each, system_of, systems, trace_of
 from tests.simulator.test_shared_transfers import mixed_jobs, no_jobs, sends, traces_of
@@ -22,9 +22,9 @@ SETTINGS = settings(
 )
 
 
-def named_bytes(system: nadi.simulator.System, links: pl.DataFrame) -> Counter[str]:
+def named_bytes(system: nadi.systems.System, links: pl.DataFrame) -> Counter[str]:
     """Give the bytes of a table of logical links by the names that physical ones have."""
-    there = [name for name in nadi.simulator.network_graph(system).names if name]
+    there = [name for name in nadi.simulation.network_graph(system).names if name]
     assert len(there) == links.height
     pairs = zip(there, links["bytes"].to_list(), strict=True)
     return Counter({name: carried for name, carried in pairs if carried})
@@ -42,8 +42,8 @@ def test_without_a_physical_network_its_links_are_the_logical_ones(
         done = simulate([trace_of(nodes[rank]) for rank in sorted(nodes)], system)
     except (PairError, UsageError):
         assume(False)
-    found = nadi.simulator.link_use(done)
-    expected = named_bytes(system, nadi.simulator.link_table(done))
+    found = nadi.simulation.link_use(done)
+    expected = named_bytes(system, nadi.simulation.link_table(done))
     assert dict(found.select("link", "bytes").rows()) == expected
     for row in found.iter_rows(named=True):
         assert sum(row["user_bytes"]) == row["bytes"]
@@ -53,11 +53,11 @@ def test_without_a_physical_network_its_links_are_the_logical_ones(
 @SETTINGS
 @given(mixed_jobs())
 def test_a_link_is_not_full_for_longer_than_its_bytes_take(
-    drawn: tuple[nadi.simulator.System, dict[int, list[Node]]],
+    drawn: tuple[nadi.systems.System, dict[int, list[Node]]],
 ) -> None:
     system, nodes = drawn
     done = run_each(traces_of(nodes), system)
-    found = nadi.simulator.link_use(done)
+    found = nadi.simulation.link_use(done)
     if not done.trail.full.size:
         assert (found["full"] == -1).all()
         return
@@ -72,7 +72,7 @@ def test_a_link_that_slows_all_is_full_all_the_time() -> None:
     for dst in range(1, 8):
         sends(nodes, 0, dst, 1 << 30)
     done = simulate(traces_of(nodes), nadi.load_system("dgx-h100", 8))
-    busiest, *others = nadi.simulator.link_use(done).iter_rows(named=True)
+    busiest, *others = nadi.simulation.link_use(done).iter_rows(named=True)
     assert (busiest["link"], busiest["users"]) == ("dimension0.rank0.up", ["messages"])
     assert busiest["bytes"] == busiest["user_bytes"][0] == 7 << 30
     assert busiest["full"] == pytest.approx(done.makespan, rel=1e-3)
@@ -104,7 +104,7 @@ def test_with_times_of_nccl_no_link_is_used_for_longer_than_the_job(
         for trace in traces
     ]
     done = simulate(named, system)
-    for table in (nadi.simulator.link_use(done), nadi.simulator.link_table(done)):
+    for table in (nadi.simulation.link_use(done), nadi.simulation.link_table(done)):
         assert (table["utilization"] <= 1 + 1e-6).all()
 
 
@@ -112,7 +112,7 @@ def test_a_ring_of_nccl_leaves_a_node_over_all_of_its_adapters() -> None:
     size = 1 << 28
     trace = trace_of([collective(0, "all_reduce", size)])
     done = simulate([trace] * 16, nadi.load_system("dgx-h100", 16))
-    found = nadi.simulator.link_table(done)
+    found = nadi.simulation.link_table(done)
     between = found.filter(pl.col("dimension") == 1)["bytes"].unique().to_list()
     # NCCL's corrected time is a little shorter than these bytes take: then the link is full
     most = done.makespan * 50
@@ -130,9 +130,9 @@ def test_too_short_times_by_rules_of_astra_sim_are_told() -> None:
     trace = trace_of([collective(0, "all_to_all", 8_000_000)])
     for options, told in ({}, True), ({"congestion": True}, False), ({"compat": ""}, False):
         done = simulate([trace] * 8, system_of(case, **options))
-        issues = nadi.simulator.results_of(done).issues
+        issues = nadi.simulation.results_of(done).issues
         found = issues.filter(pl.col("code") == "simulate.links-overloaded")
         assert found.height == int(told)
         if told:
-            most = nadi.simulator.link_table(done)["utilization"].max()
+            most = nadi.simulation.link_table(done)["utilization"].max()
             assert f"factor of {most:.2f}" in found["detail"][0]

@@ -10,12 +10,11 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.errors import FormatError, InputError, PairError, UsageError
-from nadi.formats import goal_text
-from nadi.formats.files import RawFile
-from nadi.model import Action, MessageProgram
-from nadi.simulator import LogGP, loggp_times, messages_of_job
-from nadi.simulator.loggp.collective_messages import member_messages
-from nadi.simulator.loggp.loggp_machine import time_per_byte
+from nadi.files import Action, MessageProgram, goal as goal_text
+from nadi.files.files import RawFile
+from nadi.simulation import LogGP, loggp_times, messages_of_job
+from nadi.simulation.loggp.collective_messages import member_messages
+from nadi.simulation.loggp.loggp_machine import time_per_byte
 from tests.amounts import examples
 from tests.reference.loggp import Costs, Operation, finish_times
 

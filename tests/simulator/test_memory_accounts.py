@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 import nadi
-from nadi.model.arrays import counted_texts
-from nadi.simulator.results.memory_accounts import storage_uses
+from nadi.simulation.accounts.memory_accounts import storage_uses
+from nadi.trace.arrays import counted_texts
 
 
 def test_uses_come_in_one_order(demo_folder: Path) -> None:

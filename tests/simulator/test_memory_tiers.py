@@ -13,19 +13,19 @@ from hypothesis import given, strategies as st
 
 import nadi
 from nadi.errors import InputError, UsageError
-from nadi.simulator import (
+from nadi.simulation import Simulation
+from nadi.simulation.engine_driver import simulate_with_memories
+from nadi.systems import (
     Dimension,
     LoadedLatency,
     MemoryPath,
     MemoryTier,
     Network,
-    Simulation,
     System,
     access_ns,
     loaded_latency_ns,
     rate_alone,
 )
-from nadi.simulator.engine_driver import simulate_with_memories
 from tests.reference.memory_tiers import Operation, ends_of
 
 STREAM = 7
@@ -40,7 +40,7 @@ def system_of(
 
 
 def job_of(system: System, ranks: list[list[Operation]]) -> nadi.Job:
-    with nadi.generate.JobBuilder(len(ranks)) as builder:
+    with nadi.models.JobBuilder(len(ranks)) as builder:
         for rank, operations in zip(builder.ranks, ranks, strict=True):
             nodes: list[Any] = []
             for k, one in enumerate(operations):
@@ -187,7 +187,7 @@ def test_one_job_on_several_memories_is_as_on_each(
         assert done.system is own
         for one, other in ((done.start, alone.start), (done.end, alone.end)):
             assert np.array_equal(one, other)
-        assert nadi.simulator.link_use(done).equals(nadi.simulator.link_use(alone))
+        assert nadi.simulation.link_use(done).equals(nadi.simulation.link_use(alone))
 
 
 @given(cases())
@@ -196,7 +196,7 @@ def test_links_to_memory_carry_what_accesses_take_over_them(
 ) -> None:
     system, ranks = case
     found, _ = simulate(system, ranks)
-    links = nadi.simulator.link_use(found)
+    links = nadi.simulation.link_use(found)
     carried: Counter[str] = Counter()
     for rank, operations in enumerate(ranks):
         for one in operations:
@@ -238,7 +238,7 @@ def test_links_to_memory_carry_what_accesses_take_over_them(
 def test_bytes_are_kept_in_every_account(case: tuple[System, list[list[Operation]]]) -> None:
     system, ranks = case
     found, _ = simulate(system, ranks)
-    results = nadi.simulator.results_of(found)
+    results = nadi.simulation.results_of(found)
     moved = [one for operations in ranks for one in operations if one.kind != "compute"]
     if not moved:
         assert results.tier_traffic is None
@@ -254,7 +254,7 @@ def test_bytes_are_kept_in_every_account(case: tuple[System, list[list[Operation
     assert (results.tier_traffic["waiting"] >= 0).all()
     assert (results.tier_traffic["busy"] <= found.makespan).all()
     times = results.rank_times
-    parts = nadi.simulator.results.rank_accounts.PARTITION
+    parts = nadi.simulation.accounts.times.PARTITION
     assert times.select(parts).sum_horizontal().to_list() == times["finish"].to_list()
 
 
@@ -358,7 +358,7 @@ def test_communication_over_the_path_of_memory_slows_both() -> None:
                           dimensions=dimensions)  # fmt: skip
         dram = MemoryTier(name="dram", kind="dram", read_bandwidth=80.0, write_bandwidth=80.0,
                           path="pcie")  # fmt: skip
-        with nadi.generate.JobBuilder(2) as builder:
+        with nadi.models.JobBuilder(2) as builder:
             one, other = builder.ranks
             one.send(1, num_bytes)
             other.recv(0, num_bytes)
@@ -373,7 +373,7 @@ def test_collectives_share_the_path_of_memory_too() -> None:
                       path="pcie")  # fmt: skip
     ends = []
     for loads in (False, True):
-        with nadi.generate.JobBuilder(4) as builder:
+        with nadi.models.JobBuilder(4) as builder:
             for rank in builder.ranks:
                 rank.stream(1).collective("all_reduce", 10**8)
                 if loads:
@@ -397,10 +397,10 @@ def test_loads_overlap_computation_and_wait_where_they_are_told_to() -> None:
     assert ends[0][4] == load + 1_000_000 + access_ns(DRAM, size, PCIE, store=True)
     resources = found.schedule.table["resource"].to_list()
     assert resources == ["dram load", "stream 7", "dram load", "stream 7", "dram store"]
-    path = nadi.simulator.simulated_path(found)
+    path = nadi.simulation.simulated_path(found)
     assert path.by_kind()["memory"] == load + access_ns(DRAM, size, PCIE, store=True)
     assert path.by_kind()["kernel"] == 1_000_000
-    waits = nadi.simulator.tier_waits(found)
+    waits = nadi.simulation.tier_waits(found)
     assert waits is not None
     assert waits.select("name", "tier", "waiting").rows() == [("c1", "dram", load)]
 
@@ -409,10 +409,10 @@ def test_the_graph_of_a_job_with_tiers_replays_to_its_times() -> None:
     ranks = [[Operation("load", 10**7, 0), Operation("compute", 1000, after=(0,)),
               Operation("store", 10**7, 0, after=(1,))]] * 3  # fmt: skip
     found, _ = simulate(system_of(3, (POOL,), (PCIE,)), ranks)
-    graph = nadi.simulator.simulated_graph(found)
+    graph = nadi.simulation.simulated_graph(found)
     assert np.array_equal(nadi.graph.replay_graph(graph).time, graph.time)
     assert not graph.delay.any()
-    assert nadi.model.validate_job(nadi.simulator.simulated_job(found)).is_empty()
+    assert nadi.trace.validate_job(nadi.simulation.simulated_job(found)).is_empty()
 
 
 def test_one_rank_stands_for_all_where_each_has_memory_of_its_own() -> None:
@@ -422,13 +422,13 @@ def test_one_rank_stands_for_all_where_each_has_memory_of_its_own() -> None:
         found, ends = simulate(system_of(4, (tier,), (PCIE,)), [operations] * 4)
         assert (found.program.num_ranks == 1) == stands
         assert ends[1:] == ends[:-1]
-        traffic = nadi.simulator.tier_traffic(found)
+        traffic = nadi.simulation.tier_traffic(found)
         assert traffic is not None
         assert traffic["bytes_read"].to_list() == ([10**7] * 4 if stands else [4 * 10**7])
 
 
 def test_the_devices_own_memory_is_there_at_once_and_no_name_is_the_first_tier() -> None:
-    with nadi.generate.JobBuilder(1) as builder:
+    with nadi.models.JobBuilder(1) as builder:
         builder.ranks[0].unordered.load("own", "1 GB", tier="hbm")
         builder.ranks[0].unordered.load("other", "1 MB")
     found = nadi.simulate(builder.job, system_of(1, (DRAM,), (PCIE,)))
@@ -437,7 +437,7 @@ def test_the_devices_own_memory_is_there_at_once_and_no_name_is_the_first_tier()
 
 
 def test_a_tier_that_the_system_does_not_have_is_named() -> None:
-    with nadi.generate.JobBuilder(1) as builder:
+    with nadi.models.JobBuilder(1) as builder:
         builder.ranks[0].load("w", "1 GB", tier="tape")
     with pytest.raises(InputError, match="tier 'tape', but the system has dram, hbm, device"):
         nadi.simulate(builder.job, system_of(1, (DRAM,), (PCIE,)))
@@ -446,7 +446,7 @@ def test_a_tier_that_the_system_does_not_have_is_named() -> None:
 
 
 def test_rules_without_shared_links_refuse_tiers() -> None:
-    with nadi.generate.JobBuilder(1) as builder:
+    with nadi.models.JobBuilder(1) as builder:
         builder.ranks[0].load("w", "1 GB", tier="dram")
     with pytest.raises(UsageError, match="ASTRA-sim's rules cannot simulate them"):
         nadi.simulate(builder.job, system_of(1, (DRAM,), (PCIE,), compat="astra-sim"))
@@ -465,14 +465,14 @@ def test_rules_without_shared_links_refuse_tiers() -> None:
 )
 def test_a_change_of_memory_changes_one_figure(text: str, field: str, value: float) -> None:
     system = system_of(2, (DRAM, POOL), (PCIE,))
-    change = nadi.simulator.parse_memory_change(text)
+    change = nadi.systems.parse_memory_change(text)
     assert str(change) == text
     changed = change.apply(system)
     assert changed.tiers[0] == DRAM
     assert getattr(changed.tiers[1], field) == value
-    assert nadi.simulator.parse_memory_change("memory pcie.write 3x").apply(
-        system
-    ).memory_paths == (MemoryPath(name="pcie", read_bandwidth=50.0, write_bandwidth=120.0),)
+    assert nadi.systems.parse_memory_change("memory pcie.write 3x").apply(system).memory_paths == (
+        MemoryPath(name="pcie", read_bandwidth=50.0, write_bandwidth=120.0),
+    )
 
 
 def test_a_change_of_a_tier_with_a_curve_changes_the_curve() -> None:
@@ -484,7 +484,7 @@ def test_a_change_of_a_tier_with_a_curve_changes_the_curve() -> None:
         ("memory cxl.bandwidth 2x", LoadedLatency(idle_ns=400.0, read_gbps=40.0, write_gbps=20.0)),
         ("memory cxl.latency 1us", LoadedLatency(idle_ns=1000.0, read_gbps=20.0, write_gbps=10.0)),
     ):
-        changed = nadi.simulator.parse_memory_change(text).apply(system)
+        changed = nadi.systems.parse_memory_change(text).apply(system)
         assert changed.tiers[0].loaded == expected
 
 
@@ -500,7 +500,7 @@ def test_a_change_of_a_tier_with_a_curve_changes_the_curve() -> None:
 )
 def test_a_change_that_cannot_be_says_why(text: str, what: str) -> None:
     with pytest.raises(UsageError, match=what):
-        nadi.simulator.parse_memory_change(text).apply(system_of(1, (DRAM, POOL), (PCIE,)))
+        nadi.systems.parse_memory_change(text).apply(system_of(1, (DRAM, POOL), (PCIE,)))
 
 
 def test_ranks_that_name_other_tiers_do_not_stand_for_each_other() -> None:
@@ -514,7 +514,7 @@ def test_ranks_that_name_other_tiers_do_not_stand_for_each_other() -> None:
 
 
 def test_a_path_that_is_slower_than_the_network_slows_collectives_without_accesses() -> None:
-    with nadi.generate.JobBuilder(4) as builder:
+    with nadi.models.JobBuilder(4) as builder:
         builder.all_ranks.collective("all_reduce", 10**8)
     times = []
     for rate in (0.0, 100.0, 25.0):

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.formats.nccl_tests import MeasuredCollective
-from nadi.simulator.nccl.measured_times import measured_times, scaled_table
-from nadi.simulator.nccl.nccl_corrections import Corrections
-from nadi.simulator.nccl.nccl_estimates import nccl_estimates
-from nadi.simulator.nccl.nccl_settings import NcclSettings
+from nadi.systems.nccl.measured import MeasuredCollective
+from nadi.systems.nccl.measured_times import measured_times, scaled_table
+from nadi.systems.nccl.nccl_corrections import Corrections
+from nadi.systems.nccl.nccl_estimates import nccl_estimates
+from nadi.systems.nccl.nccl_settings import NcclSettings
 from tests.amounts import examples
 from tests.reference.nccl_steps import channels_of, ring_time, tree_time
 
@@ -117,10 +117,10 @@ def test_below_a_table_only_what_the_model_has_shrinks() -> None:
 
 def test_a_table_of_other_ranks_is_scaled_unless_they_are_too_far_apart() -> None:
     table = MeasuredCollective("all_reduce", 4, 1, (1 << 10, 1 << 24), (30e3, 3e5), "four")
-    system = nadi.pipeline.with_tables(nadi.load_system("dgx-h100", 8), (table,))
-    rows = nadi.pipeline.estimate_collectives(system, "all_reduce", [1 << 10])
+    system = nadi.simulation.with_tables(nadi.load_system("dgx-h100", 8), (table,))
+    rows = nadi.simulation.estimate_collectives(system, "all_reduce", [1 << 10])
     assert rows[0].source == "measured, latency, scaled to these ranks"
-    more = nadi.simulator.collective_time(system, "all_reduce", 1 << 10)
+    more = nadi.simulation.collective_time(system, "all_reduce", 1 << 10)
     assert more == rows[0].time_ns > 30e3
-    far = nadi.pipeline.with_tables(nadi.load_system("dgx-h100", 64), (table,))
-    assert nadi.pipeline.estimate_collectives(far, "all_reduce", [8])[0].source.startswith("NCCL")
+    far = nadi.simulation.with_tables(nadi.load_system("dgx-h100", 64), (table,))
+    assert nadi.simulation.estimate_collectives(far, "all_reduce", [8])[0].source.startswith("NCCL")

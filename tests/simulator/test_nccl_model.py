@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nadi.errors import UsageError
-from nadi.simulator import (
+from nadi.systems import (
     ChannelGraph,
     NcclCommunicator,
     nccl_choices,
@@ -14,8 +14,8 @@ from nadi.simulator import (
     nccl_rules,
     nccl_times,
 )
-from nadi.simulator.nccl.nccl_choice import channels_used
-from nadi.simulator.nccl.nccl_versions import COMPARED, VERSIONS
+from nadi.systems.nccl.nccl_choice import channels_used
+from nadi.systems.nccl.nccl_versions import COMPARED, VERSIONS
 
 # NCCL 2.29.7, two nodes of one GPU (compute capability 12.0) over sockets, as its log prints it
 SOCKETS = NcclCommunicator(

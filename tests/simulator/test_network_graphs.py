@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from nadi.errors import FormatError, UsageError
-from nadi.simulator.collectives.link_traffic import Traffic
-from nadi.simulator.flows.network_graph import NetworkGraph, network_graph
-from nadi.simulator.machine.system import Dimension, Network, System
-from nadi.simulator.machine.system_file import system_from
+from nadi.simulation.collectives.link_traffic import Traffic
+from nadi.simulation.flows.network_graph import NetworkGraph, network_graph
+from nadi.systems.system import Dimension, Network, System
+from nadi.systems.system_file import system_from
 from tests.amounts import examples
 
 NVLINK = {

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from nadi.errors import UsageError
-from nadi.pipeline.simulated_jobs import simulate
-from nadi.simulator import System
-from nadi.simulator.machine.system import Collectives, Dimension, Network
+from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.systems import System
+from nadi.systems.system import Collectives, Dimension, Network
 from tests.amounts import examples
 from tests.reference import astra_sim
 from tests.simulator.cases import (

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nadi.simulator import System
-from nadi.simulator.collectives.phase_messages import messages_of
-from nadi.simulator.engine.machine_state import LINK
-from nadi.simulator.engine_driver import run_tables
-from nadi.simulator.lowering.task_tables import tables_of
-from nadi.simulator.machine.system import COLLECTIVES, Collectives, Dimension, Network
-from nadi.simulator.rules.chosen_rules import rules_of
-from nadi.simulator.work.program import program_of
+from nadi.simulation.chosen_rules import rules_of
+from nadi.simulation.collectives.phase_messages import messages_of
+from nadi.simulation.engine.machine_state import LINK
+from nadi.simulation.engine_driver import run_tables
+from nadi.simulation.lowering.task_tables import tables_of
+from nadi.simulation.work.program import program_of
+from nadi.systems import System
+from nadi.systems.system import COLLECTIVES, Collectives, Dimension, Network
 from tests.simulator.cases import collective, trace_of
 
 ALGORITHMS = ("ring", "direct", "direct2", "halvingDoubling", "doubleBinaryTree")

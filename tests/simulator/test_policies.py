@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import FormatError, InputError, UsageError
-from nadi.pipeline.simulated_jobs import simulate
-from nadi.simulator import astra_sim_system
-from nadi.simulator.machine.system_file import system_from
+from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.systems import astra_sim_system
+from nadi.systems.system_file import system_from
 from tests.amounts import examples
 from tests.reference import astra_sim
 from tests.simulator.cases import (

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.model.provenance import Provenance
-from nadi.model.schema import RANK_TIMES
-from nadi.pipeline.simulated_jobs import simulate
-from nadi.simulator import Simulation
-from nadi.simulator.machine.memory_tiers import remote_tier
-from nadi.simulator.machine.system import Compute, Dimension, Network, System
-from nadi.simulator.results.rank_accounts import PARTITION
+from nadi.simulation import Simulation
+from nadi.simulation.accounts.times import PARTITION
+from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.systems.memory_tiers import remote_tier
+from nadi.systems.system import Compute, Dimension, Network, System
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import RANK_TIMES
 from tests.amounts import examples
 from tests.reference.accounts import account, live_bytes
 from tests.simulator.cases import (
@@ -82,19 +82,19 @@ def test_they_are_those_of_looking_at_every_moment(data: st.DataObject) -> None:
     rendezvous = case["cli"].get("rendezvous-protocol") == "true"
     expected = account(nodes, times, rendezvous=rendezvous, service=latency)
     columns = [column.name for column in RANK_TIMES.columns[1:]]
-    for row in nadi.simulator.rank_times(done).iter_rows(named=True):
+    for row in nadi.simulation.rank_times(done).iter_rows(named=True):
         wanted = expected[row["rank"]]
         assert {name: row[name] for name in columns} == {
             name: wanted.get(name, 0) for name in columns
         }
-    assert nadi.simulator.compute_times(done).tolist() == [
+    assert nadi.simulation.compute_times(done).tolist() == [
         expected[rank].get("computing", 0) for rank in sorted(nodes)
     ]
     assert_laws(done)
 
 
 def assert_laws(done: Simulation) -> None:
-    table = nadi.simulator.rank_times(done)
+    table = nadi.simulation.rank_times(done)
     assert table["rank"].to_list() == list(range(done.cycles.size))
     assert table["finish"].to_list() == done.cycles.tolist()
     assert table.select(pl.sum_horizontal(PARTITION)).to_series().equals(table["finish"])
@@ -127,7 +127,7 @@ def test_each_kind_of_time_is_told_apart() -> None:
     done, times = simulated({0: late, 1: early}, system)
     length = {rank: [end - start for start, end in own.values()] for rank, own in times.items()}
     there, gather, sent = length[0][1], length[1][0] - 7000, length[0][2]
-    first, second = nadi.simulator.rank_times(done).iter_rows(named=True)
+    first, second = nadi.simulation.rank_times(done).iter_rows(named=True)
     told = {name: first[name] for name in PARTITION if first[name]}
     assert told == {"computing": 7000, "transferring": there + sent, "hosting": 2000}
     assert first["exposed"] == first["communicating"] == there + sent
@@ -149,8 +149,8 @@ def test_a_rank_that_stands_for_all_gives_all_the_same() -> None:
     alike = simulate([trace] * 4, system)
     assert alike.program.num_ranks == 1
     each = run_each([trace] * 4, system)
-    assert nadi.simulator.rank_times(alike).equals(nadi.simulator.rank_times(each))
-    assert nadi.simulator.collective_times(alike).equals(nadi.simulator.collective_times(each))
+    assert nadi.simulation.rank_times(alike).equals(nadi.simulation.rank_times(each))
+    assert nadi.simulation.collective_times(alike).equals(nadi.simulation.collective_times(each))
     assert alike.schedule.table.equals(each.schedule.table)
     assert_laws(alike)
 
@@ -160,8 +160,8 @@ def test_computation_side_by_side_counts_once() -> None:
     nodes = [compute(0, 6, stream=7), compute(1, 4, stream=20), compute(2, 6, stream=7)]
     done = simulate([trace_of(nodes)], System(Network((Dimension("switch", 1, 1.0),))))
     assert done.cycles.tolist() == [12_000]
-    assert nadi.simulator.compute_times(done).tolist() == [12_000]
-    assert nadi.simulator.exposed_times(done).tolist() == [0]
+    assert nadi.simulation.compute_times(done).tolist() == [12_000]
+    assert nadi.simulation.exposed_times(done).tolist() == [0]
 
 
 @pytest.mark.parametrize(("compat", "expected"), [("astra-sim", 2_000), ("", 9_000)])
@@ -177,8 +177,8 @@ def test_what_is_only_replayed_is_exposed_by_the_rules(compat: Any, expected: in
     )  # fmt: skip
     done = simulate([trace_of(nodes)] * 2, system)
     assert done.cycles.tolist() == [14_000] * 2
-    assert nadi.simulator.exposed_times(done).tolist() == [expected] * 2
-    assert nadi.simulator.compute_times(done).tolist() == [5_000] * 2
+    assert nadi.simulation.exposed_times(done).tolist() == [expected] * 2
+    assert nadi.simulation.compute_times(done).tolist() == [5_000] * 2
 
 
 # memory
@@ -207,7 +207,7 @@ def test_live_memory_is_that_of_looking_at_every_life(demo_folder: Path, rank: i
     uses = uses_of(trace)
     assert uses
     expected = {device: live_bytes(of_device, times) for device, of_device in uses.items()}
-    live = nadi.simulator.live_memory(done)
+    live = nadi.simulation.live_memory(done)
     assert live is not None
     assert live["rank"].unique().sort().to_list() == [0, 1]
     for found in live.iter_rows(named=True):
@@ -238,7 +238,7 @@ def test_a_recording_takes_as_much_as_it_was_measured_to(name: str, shared_trace
     """Replayed with recorded times: the peak is that of looking at the recorded times."""
     job = nadi.load_job(shared_traces / name)
     network = Network((Dimension("switch", len(job.traces), 50.0, 500.0),))
-    live = nadi.simulator.live_memory(
+    live = nadi.simulation.live_memory(
         simulate(job, System(network, compute=Compute(replay_only=True)))
     )
     assert live is not None
@@ -261,7 +261,7 @@ def test_operators_of_a_recording_use_tensors_at_the_simulated_times(
 ) -> None:
     job = nadi.load_job(demo_folder)
     done = simulate(job, msgspec.structs.replace(nadi.load_system("dgx-h100", 4), slots=slots))
-    live = nadi.simulator.live_memory(done)
+    live = nadi.simulation.live_memory(done)
     assert live is not None
     for rank, played in enumerate(done.recorded):
         row = done.program.row[done.program.first[rank] :]
@@ -286,25 +286,25 @@ def test_what_does_not_fit_is_told(demo_folder: Path) -> None:
     system = nadi.load_system("dgx-h100", 4)
     assert system.memory_capacity == 80 * 10**9
     done = simulate(demo_folder, system)
-    assert nadi.simulator.results_of(done).beyond_capacity.is_empty()
-    live = nadi.simulator.live_memory(done)
+    assert nadi.simulation.results_of(done).beyond_capacity.is_empty()
+    live = nadi.simulation.live_memory(done)
     assert live is not None
     peaks = live["peak"].to_list()
     capacity = sorted(peaks)[1]
     small = replace(done, system=msgspec.structs.replace(system, memory_capacity=capacity))
-    assert nadi.simulator.results_of(small).beyond_capacity["peak"].to_list() == [
+    assert nadi.simulation.results_of(small).beyond_capacity["peak"].to_list() == [
         n for n in peaks if n > capacity
     ]
     beside = live.with_columns(
         device=pl.Series(["cuda:0", "cpu", "cpu", "cpu"], dtype=live.schema["device"])
     )
-    found = replace(nadi.simulator.results_of(small), live_memory=beside)
+    found = replace(nadi.simulation.results_of(small), live_memory=beside)
     assert found.beyond_capacity["rank"].to_list() == ([0] if peaks[0] > capacity else [])
     assert replace(found, live_memory=None).beyond_capacity.is_empty()
     unknown = replace(done, system=msgspec.structs.replace(system, memory_capacity=0))
-    assert nadi.simulator.results_of(unknown).beyond_capacity.is_empty()
+    assert nadi.simulation.results_of(unknown).beyond_capacity.is_empty()
 
 
 def test_without_operands_live_memory_is_not_known() -> None:
     done, _ = simulated({0: [compute(0, 1)]}, System(Network((Dimension("switch", 1, 1.0, 1),))))
-    assert nadi.simulator.live_memory(done) is None
+    assert nadi.simulation.live_memory(done) is None

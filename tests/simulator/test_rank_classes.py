@@ -11,15 +11,15 @@ from polars.testing import assert_frame_equal
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.model.provenance import Provenance
-from nadi.model.rank_groups import RankGroups, groups_along
-from nadi.model.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
-from nadi.model.trace import Job, Trace
-from nadi.simulator import results_of
-from nadi.simulator.machine.system import Collectives, Dimension, Network, System
-from nadi.simulator.results.link_accounts import link_table
-from nadi.simulator.results.simulation_as_recording import simulated_graph, simulated_path
-from nadi.simulator.simulation import Simulation
+from nadi.simulation import results_of
+from nadi.simulation.accounts.link_accounts import link_table
+from nadi.simulation.accounts.simulation_as_recording import simulated_graph, simulated_path
+from nadi.simulation.simulation import Simulation
+from nadi.systems.system import Collectives, Dimension, Network, System
+from nadi.trace.groups import RankGroups, groups_along
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
+from nadi.trace.trace import Job, Trace
 from tests.amounts import examples
 
 SETTINGS = settings(

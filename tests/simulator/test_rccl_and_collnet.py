@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.simulator.nccl.nccl_communicator import ChannelGraph, NcclCommunicator
-from nadi.simulator.nccl.nccl_cost_table import nccl_costs
-from nadi.simulator.nccl.nccl_versions import nccl_rules
-from nadi.simulator.nccl.rccl_model import rccl_choices, rccl_costs
-from nadi.simulator.nccl.rccl_tables import RCCL_TUNINGS
+from nadi.systems.nccl.nccl_communicator import ChannelGraph, NcclCommunicator
+from nadi.systems.nccl.nccl_cost_table import nccl_costs
+from nadi.systems.nccl.nccl_versions import nccl_rules
+from nadi.systems.nccl.rccl import rccl_choices, rccl_costs
+from nadi.systems.nccl.rccl_tables import RCCL_TUNINGS
 
 GRAPHS = {"Ring": ChannelGraph(8, 48.0, 48.0), "Tree": ChannelGraph(8, 48.0, 48.0, pattern=1)}
 
@@ -48,13 +48,13 @@ def test_between_nodes_the_size_says_the_protocol() -> None:
 
 def test_a_node_of_mi300x_is_simulated_and_several_are_modeled() -> None:
     node, pair = nadi.load_system("mi300x-node", 8), nadi.load_system("mi300x-node", 16)
-    one = nadi.pipeline.estimate_collectives(node, "all_reduce", [1 << 12])[0]
+    one = nadi.simulation.estimate_collectives(node, "all_reduce", [1 << 12])[0]
     assert (one.source, one.modeled_ns) == ("simulated", -1)
-    assert one.time_ns == nadi.simulator.collective_time(node, "all_reduce", 1 << 12)
-    two = nadi.pipeline.estimate_collectives(pair, "all_reduce", [1 << 12])[0]
+    assert one.time_ns == nadi.simulation.collective_time(node, "all_reduce", 1 << 12)
+    two = nadi.simulation.estimate_collectives(pair, "all_reduce", [1 << 12])[0]
     assert (two.source, two.algorithm, two.protocol) == ("RCCL 2.24", "Tree", "LL")
-    assert two.time_ns == nadi.simulator.collective_time(pair, "all_reduce", 1 << 12)
-    within = nadi.simulator.collective_time(pair, "all_reduce", 1 << 12, tuple(range(8)))
+    assert two.time_ns == nadi.simulation.collective_time(pair, "all_reduce", 1 << 12)
+    within = nadi.simulation.collective_time(pair, "all_reduce", 1 << 12, tuple(range(8)))
     assert within == one.time_ns
 
 
@@ -91,8 +91,8 @@ def test_switches_that_reduce_let_everything_pass_once(tmp_path: Path) -> None:
     switched = nadi.load_system(str(file), 64)
     sizes = [1 << 20, 1 << 24]
     for one, other in zip(
-        nadi.pipeline.estimate_collectives(switched, "all_reduce", sizes),
-        nadi.pipeline.estimate_collectives(plain, "all_reduce", sizes), strict=True,
+        nadi.simulation.estimate_collectives(switched, "all_reduce", sizes),
+        nadi.simulation.estimate_collectives(plain, "all_reduce", sizes), strict=True,
     ):  # fmt: skip
         assert one.algorithm == "CollNetDirect"
         assert one.time_ns < other.time_ns

@@ -12,11 +12,11 @@ import pytest
 import nadi
 from nadi.cli import main
 from nadi.errors import InputError, PairError
-from nadi.load.simulation_jobs import read_job
-from nadi.model.trace import Job
-from nadi.pipeline.simulated_jobs import simulate
-from nadi.simulator import System
-from nadi.simulator.machine.system import Compute, Dimension, Network
+from nadi.recordings.jobs import read_job
+from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.systems import System
+from nadi.systems.system import Compute, Dimension, Network
+from nadi.trace.trace import Job
 from tests.conftest import PairWriter
 from tests.simulator.cases import collective, trace_of
 
@@ -52,14 +52,14 @@ def test_it_agrees_with_what_the_replayed_graph_predicts(shared_traces: Path) ->
 
 def test_with_slots_it_is_what_is_written_for_astra_sim(demo_folder: Path, tmp_path: Path) -> None:
     job = nadi.load_job(demo_folder)
-    written = nadi.workload.write_for_astra_sim(job, tmp_path / "out")
+    written = nadi.simulation.write_for_astra_sim(job, tmp_path / "out")
     names = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
     network = {"topology": ["Switch"], "npus_count": [4], "bandwidth": [10.0], "latency": [900.0]}
     settings = {"preferred-dataset-splits": 2} | {
         f"{name}-implementation": ["ring"] for name in names
     }
     groups = json.loads(written.comm_groups.read_bytes())
-    system = nadi.simulator.astra_sim_system(network, settings, None, groups)
+    system = nadi.systems.astra_sim_system(network, settings, None, groups)
     from_files = simulate(tmp_path / "out", system)
     done = simulate(job, msgspec.structs.replace(system, groups={}))
     assert done.cycles.tolist() == from_files.cycles.tolist()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nadi.pipeline.simulated_jobs import simulate
-from nadi.simulator import System
-from nadi.simulator.machine.system import Collectives, Dimension, Network
+from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.systems import System
+from nadi.systems.system import Collectives, Dimension, Network
 from tests.amounts import examples
 from tests.simulator.cases import collective, compute, run_each, trace_of
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import InputError, PairError, UsageError
-from nadi.simulator.work.ordered_lanes import in_lanes
-from nadi.simulator.work.program import program_of
-from nadi.simulator.work.shared_columns import SharedColumn
+from nadi.simulation.work.ordered_lanes import in_lanes
+from nadi.simulation.work.program import program_of
+from nadi.simulation.work.shared_columns import SharedColumn
 from tests.amounts import examples
 from tests.simulator.cases import compute, devices_of, jobs, num_ranks_of, systems, trace_of
 
@@ -49,7 +49,7 @@ def test_a_shared_trace_is_as_one_of_its_own(data: st.DataObject) -> None:
     found = nadi.simulate(shared, devices_of(case))
     assert found.cycles.tolist() == expected.cycles.tolist()
     assert found.schedule.table.equals(expected.schedule.table)
-    results = [nadi.simulator.results_of(done) for done in (found, expected)]
+    results = [nadi.simulation.results_of(done) for done in (found, expected)]
     assert results[0].rank_times.equals(results[1].rank_times)
     assert results[0].collectives.equals(results[1].collectives)
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import nadi
-from nadi.model.trace import Trace
-from nadi.pipeline.simulated_jobs import simulate
-from nadi.simulator import System
-from nadi.simulator.machine.system import COLLECTIVES, Collectives, Dimension, Network
+from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.systems import System
+from nadi.systems.system import COLLECTIVES, Collectives, Dimension, Network
+from nadi.trace.trace import Trace
 from tests.amounts import examples
 from tests.reference.shared_transfers import Transfer, end_times
 from tests.simulator.cases import Node, collective, compute, run_each, trace_of
@@ -55,7 +55,7 @@ def traces_of(jobs: dict[int, list[Node]]) -> list[Trace]:
     return [trace_of(nodes or [compute(0, 0)]) for _, nodes in sorted(jobs.items())]
 
 
-def ends_of(done: nadi.simulator.Simulation, kind: str) -> list[int]:
+def ends_of(done: nadi.simulation.Simulation, kind: str) -> list[int]:
     """Return when the nodes of a kind end, in order of rank and id."""
     names = [name for trace in done.traces for name in trace.nodes["kind"].to_list()]
     return [end for name, end in zip(names, done.end.tolist(), strict=True) if name == kind]
@@ -112,7 +112,7 @@ def test_transfers_end_when_the_slow_model_says(data: st.DataObject) -> None:
                 first + 1, comm_type, num_bytes, pg_name=f"g{number}", data_deps=[first]
             )
             jobs[rank].append(node)
-        alone = nadi.simulator.collective_time(system, comm_type, num_bytes, members)
+        alone = nadi.simulation.collective_time(system, comm_type, num_bytes, members)
         moved = moved_by(comm_type, num_bytes, len(members))
         expected.append(Transfer(members, members, moved, alone, begin * 1000))
     named = {f"g{number}": tuple(group) for number, group in enumerate(groups)}
@@ -121,7 +121,7 @@ def test_transfers_end_when_the_slow_model_says(data: st.DataObject) -> None:
     found = ends_of(done, "COMM_SEND")
     found += [
         row["end"]
-        for row in nadi.simulator.collective_times(done).sort("group").iter_rows(named=True)
+        for row in nadi.simulation.collective_times(done).sort("group").iter_rows(named=True)
     ]
     assert done.makespan == pytest.approx(float(max(ends, default=0)), rel=1e-4, abs=4)
     assert sorted(found) == pytest.approx(sorted(map(float, ends)), rel=1e-4, abs=4)
@@ -187,7 +187,7 @@ def test_no_link_carries_more_than_it_can(drawn: tuple[System, dict[int, list[No
     traces = traces_of(jobs)
     for meet in (False, True):
         done = run_each(traces, system, meet=meet)
-        links = nadi.simulator.link_table(done)
+        links = nadi.simulation.link_table(done)
         messages = 64 * len(traces)  # each is cut to whole ns
         assert links["busy"].max() <= done.makespan * (1 + 1e-3) + messages
 
@@ -224,8 +224,8 @@ def test_a_collective_whose_messages_are_followed_shares_links(
         sends(jobs, 0, 1, 4 * size)
         sends(jobs, 1, 0, 4 * size)
     done = simulate(traces_of(jobs), system)
-    (found,) = nadi.simulator.collective_times(done)["end"].to_list()
-    links = nadi.simulator.link_use(done)
+    (found,) = nadi.simulation.collective_times(done)["end"].to_list()
+    links = nadi.simulation.link_use(done)
     assert found > 1.5 * alone
     assert done.makespan >= links["bytes"].max() / 10.0
     assert links["full"].max() == pytest.approx(done.makespan, rel=0.3)
@@ -246,8 +246,8 @@ def test_links_of_the_physical_network_limit_what_the_logical_one_lets_through()
         sends(jobs, rank, rank + 4, 10_000_000)
     system = one_switch(10.0)
     alone = simulate(traces_of(jobs), system)
-    names = nadi.simulator.network_graph(system).names
-    slow = nadi.simulator.LinkChange(links=names[0], bandwidth=5.0)
+    names = nadi.simulation.network_graph(system).names
+    slow = nadi.systems.LinkChange(links=names[0], bandwidth=5.0)
     network = msgspec.structs.replace(system.network, changes=(slow,))
     found = simulate(traces_of(jobs), msgspec.structs.replace(system, network=network))
     assert set(ends_of(alone, "COMM_SEND")) == {1_000_500}
@@ -259,7 +259,7 @@ def test_the_busiest_link_is_full_where_many_meet() -> None:
     for src in range(1, 8):
         sends(jobs, src, 0, 8_000_000)
     done = simulate(traces_of(jobs), one_switch(10.0))
-    link = nadi.simulator.link_table(done).filter(pl.col("bytes") > 50_000_000)
+    link = nadi.simulation.link_table(done).filter(pl.col("bytes") > 50_000_000)
     assert link["dst"].to_list() == [0]
     assert link["utilization"].to_list() == [pytest.approx(1, rel=1e-3)]
 

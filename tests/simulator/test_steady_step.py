@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.model.provenance import Provenance
-from nadi.model.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
-from nadi.model.trace import Job, Trace
-from nadi.simulator.machine.system import Dimension, Network, System
-from nadi.simulator.results.steady_step import steady_step
-from nadi.simulator.simulation import Simulation
+from nadi.simulation.accounts.steady_step import steady_step
+from nadi.simulation.simulation import Simulation
+from nadi.systems.system import Dimension, Network, System
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
+from nadi.trace.trace import Job, Trace
 from tests.amounts import examples
 
 TRAFFIC = 64  # bytes of a message

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, strategies as st
 
-from nadi.synthesis.back_off import ORDERS, BackOff, History, count_contexts
+from nadi.sharing.synthesis.back_off import ORDERS, BackOff, History, count_contexts
 
 END = 99
 SEQUENCES = st.lists(st.integers(0, 3), min_size=1, max_size=40)

@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.model.attributes import AttributeBuilder
-from nadi.model.schema import NODES
-from nadi.obfuscation.allowed_words import learned_label
-from nadi.synthesis.job_columns import columns_of_job
-from nadi.synthesis.learning import learn
-from nadi.synthesis.model_bytes import encode_model
-from nadi.synthesis.synthetic_jobs import synthetic_job
+from nadi.sharing.obfuscation.allowed_words import learned_label
+from nadi.sharing.synthesis.job_columns import columns_of_job
+from nadi.sharing.synthesis.learning import learn
+from nadi.sharing.synthesis.model_bytes import encode_model
+from nadi.sharing.synthesis.synthetic_jobs import synthetic_job
+from nadi.trace.attributes import AttributeBuilder
+from nadi.trace.schema import NODES
 
 SECRET = "confidential_flagship"
 NAMES = [
@@ -66,7 +66,7 @@ def test_names_of_generated_jobs_stay(model: str) -> None:
 
 @pytest.mark.parametrize("network", ["resnet50", "vit-b-16", "dlrm-kaggle", "dit-xl-2"])
 def test_names_of_generated_networks_stay(network: str) -> None:
-    job = nadi.pipeline.network_job(network, ranks=2)
+    job = nadi.models.network_job(network, ranks=2)
     known = {re.sub(r"\d+", "#", name) for trace in job.traces for name in trace.nodes["name"]}
     assert set(columns_of_job(job).labels) == known
 

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.synthesis import columns_of_job
-from nadi.synthesis.step_course import (
+from nadi.sharing import columns_of_job
+from nadi.sharing.synthesis.step_course import (
     StepParts,
     course_of_step,
     num_parts,
@@ -68,10 +68,10 @@ def test_fewer_parts_of_short_steps_and_many_ranks() -> None:
 def test_ranks_wait_no_longer_than_learned(demo_folder: Path) -> None:
     """Ranks of which each is slow at its own moments would wait for each other too often."""
     demo = nadi.load_job(demo_folder)
-    model = nadi.pipeline.learn(demo_folder)
+    model = nadi.sharing.learn(demo_folder)
     system = nadi.load_system("dgx-h100", 4)
     true = nadi.simulate(demo, system).makespan
-    made = [nadi.pipeline.synthesize(model, seed=seed) for seed in range(4)]
+    made = [nadi.sharing.synthesize(model, seed=seed) for seed in range(4)]
     off = [nadi.simulate(one, system).makespan / true - 1 for one in made]
     assert max(map(abs, off)) < 0.05
     sums = [

@@ -12,14 +12,13 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.cli import main
-from nadi.load import read_trace_model, write_trace_model
-from nadi.model import validate_trace
-from nadi.model.schema import NODE_KINDS
-from nadi.simulator import Dimension, Network
-from nadi.synthesis import TraceModel, columns_of_job
-from nadi.synthesis.grammar import scaled_turns
-from nadi.synthesis.job_columns import JobColumns
-from nadi.synthesis.model_bytes import decode_model, encode_model
+from nadi.sharing import TraceModel, columns_of_job, read_trace_model, write_trace_model
+from nadi.sharing.synthesis.grammar import scaled_turns
+from nadi.sharing.synthesis.job_columns import JobColumns
+from nadi.sharing.synthesis.model_bytes import decode_model, encode_model
+from nadi.systems import Dimension, Network
+from nadi.trace import validate_trace
+from nadi.trace.schema import NODE_KINDS
 from tests.amounts import examples
 
 NARROW = """
@@ -48,17 +47,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> TraceModel:
-    return nadi.pipeline.learn([language_model(folder, 256), language_model(folder, 512)])
+    return nadi.sharing.learn([language_model(folder, 256), language_model(folder, 512)])
 
 
 def test_a_learned_job_comes_back(model: TraceModel, folder: Path) -> None:
-    made = nadi.pipeline.synthesize(model, hidden=256, seed=1)
+    made = nadi.sharing.synthesize(model, hidden=256, seed=1)
     found = nadi.compare(language_model(folder, 256), made, systems="dgx-h100")
     assert max(one.distance for one in found.measures) < 0.01
 
 
 def test_a_width_and_a_depth_that_were_not_learned(model: TraceModel, folder: Path) -> None:
-    made = nadi.pipeline.synthesize(model, hidden=384, layers=8, seed=1)
+    made = nadi.sharing.synthesize(model, hidden=384, layers=8, seed=1)
     true = language_model(folder, 384, 8)
     found = nadi.compare(true, made, systems="dgx-h100")
     for measure in ("operation sequences", "sizes", "depth", "degrees", "critical path"):
@@ -71,7 +70,7 @@ def test_a_width_and_a_depth_that_were_not_learned(model: TraceModel, folder: Pa
 def test_memory_and_sizes_at_numbers_of_ranks_that_were_not_learned(
     folder: Path, grown: TraceModel, hidden: int, dp: int, layers: int
 ) -> None:
-    made = nadi.pipeline.synthesize(grown, hidden=hidden, ranks=4 * dp, layers=layers, seed=1)
+    made = nadi.sharing.synthesize(grown, hidden=hidden, ranks=4 * dp, layers=layers, seed=1)
     true = language_model(folder, hidden, layers, dp=dp, global_batch=4 * dp)
     found = nadi.compare(true, made, systems="dgx-h100")
     assert found["live memory"].distance < 0.05
@@ -83,14 +82,14 @@ def test_memory_and_sizes_at_numbers_of_ranks_that_were_not_learned(
 def grown(folder: Path) -> TraceModel:
     """Of two widths, and two numbers of data parallel ranks."""
     sizes = ((256, 2), (512, 2), (256, 4))
-    return nadi.pipeline.learn(
+    return nadi.sharing.learn(
         [language_model(folder, hidden, dp=dp, global_batch=4 * dp) for hidden, dp in sizes]
     )
 
 
 def test_storages_are_those_that_were_learned(folder: Path, model: TraceModel) -> None:
     true = columns_of_job(language_model(folder, 256)).ranks
-    made = columns_of_job(nadi.pipeline.synthesize(model, hidden=256, steps=3, seed=1)).ranks
+    made = columns_of_job(nadi.sharing.synthesize(model, hidden=256, steps=3, seed=1)).ranks
     for one, other in zip(true, made, strict=True):
         was_there = [int(own.lives.bytes[own.lives.begin < 0].sum()) for own in (one, other)]
         is_made = [int(own.lives.bytes[own.lives.begin >= 0].sum()) for own in (one, other)]
@@ -106,7 +105,7 @@ def test_storages_are_those_that_were_learned(folder: Path, model: TraceModel) -
 def test_any_job_is_valid_and_runs(
     model: TraceModel, copies: int, layers: int, steps: int, seed: int, temperature: float
 ) -> None:
-    job = nadi.pipeline.synthesize(
+    job = nadi.sharing.synthesize(
         model, ranks=4 * copies, layers=2 * layers, steps=steps, seed=seed, temperature=temperature
     )
     assert len(job.traces) == 4 * copies
@@ -119,9 +118,9 @@ def test_any_job_is_valid_and_runs(
 
 def test_a_recording_keeps_the_type_and_number_of_its_communications(demo_folder: Path) -> None:
     job = nadi.load_job(demo_folder)
-    model = nadi.pipeline.learn(job)
+    model = nadi.sharing.learn(job)
     for seed in range(3):
-        made = nadi.pipeline.synthesize(model, seed=seed)
+        made = nadi.sharing.synthesize(model, seed=seed)
         assert _communications(columns_of_job(made)) == _communications(columns_of_job(job))
 
 
@@ -140,14 +139,14 @@ def _communications(columns: JobColumns) -> list[Counter[tuple[int, int]]]:
 
 def test_a_recording_keeps_its_structure_and_its_time(demo_folder: Path) -> None:
     job = nadi.load_job(demo_folder)
-    model = nadi.pipeline.learn(job)
-    found = nadi.compare(job, nadi.pipeline.synthesize(model, seed=5), systems="dgx-h100")
+    model = nadi.sharing.learn(job)
+    found = nadi.compare(job, nadi.sharing.synthesize(model, seed=5), systems="dgx-h100")
     assert found["operation sequences"].distance < 0.1
     assert found["live memory"].distance < 0.1
-    made = [nadi.pipeline.synthesize(model, seed=seed) for seed in range(5)]
+    made = [nadi.sharing.synthesize(model, seed=seed) for seed in range(5)]
     own, *others = (nadi.simulate(one, "dgx-h100").makespan for one in (job, *made))
     assert abs(np.median(others) - own) < 0.1 * own
-    longer = columns_of_job(nadi.pipeline.synthesize(model, steps=6))
+    longer = columns_of_job(nadi.sharing.synthesize(model, steps=6))
     assert longer.num_operations > columns_of_job(job).num_operations
 
 
@@ -180,7 +179,7 @@ def test_wishes_that_cannot_be_met_are_refused_in_one_line(
     model: TraceModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_trace_model(model, tmp_path / "m.nadimodel")
-    narrow = nadi.pipeline.learn(language_model(tmp_path, 256))
+    narrow = nadi.sharing.learn(language_model(tmp_path, 256))
     write_trace_model(narrow, tmp_path / "one.nadimodel")
     for name, option, value, expected in (
         ("m", "--ranks", "7", "a multiple of 4"),
@@ -202,7 +201,7 @@ def test_learning_writes_nothing_over_a_model(model: TraceModel, tmp_path: Path)
     write_trace_model(model, tmp_path / "m.nadimodel")
     assert main(["learn", str(tmp_path), "-o", str(tmp_path / "m.nadimodel")]) == 2
     with pytest.raises(nadi.NadiError, match="at least one job"):
-        nadi.pipeline.learn([])
+        nadi.sharing.learn([])
 
 
 def test_repeats_of_layers_grow_and_others_stay() -> None:
@@ -215,7 +214,7 @@ def test_repeats_of_layers_grow_and_others_stay() -> None:
 def test_durations_have_the_sum_that_was_learned(demo_folder: Path) -> None:
     job = nadi.load_job(demo_folder)
     learned = columns_of_job(job)
-    made = columns_of_job(nadi.pipeline.synthesize(nadi.pipeline.learn(job), seed=2))
+    made = columns_of_job(nadi.sharing.synthesize(nadi.sharing.learn(job), seed=2))
     # communication has its wait time, which ranks exchange with each other
     total, other = (
         sum(int(np.maximum(rank.duration[rank.comm_bytes < 0], 0).sum()) for rank in one.ranks)

@@ -12,12 +12,13 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.cli import main
-from nadi.model import validate_trace
-from nadi.synthesis import TraceModel, transformer_training
-from nadi.synthesis.learned_model import END, FIRST_START
-from nadi.synthesis.model_bytes import decode_model, encode_model
-from nadi.synthesis.tokens import Token
-from nadi.synthesis.transformer import Layer, Transformer, TransformerDraws
+from nadi.sharing import TraceModel
+from nadi.sharing.synthesis import transformer_training
+from nadi.sharing.synthesis.learned_model import END, FIRST_START
+from nadi.sharing.synthesis.model_bytes import decode_model, encode_model
+from nadi.sharing.synthesis.tokens import Token
+from nadi.sharing.synthesis.transformer import Layer, Transformer, TransformerDraws
+from nadi.trace import validate_trace
 from tests.amounts import examples
 from tests.reference.whole_attention import likeliness
 
@@ -95,7 +96,7 @@ def model() -> TraceModel:
                 else:
                     rank.send(number + 1, "1 MiB")
             rank.collective("all_gather", "1 MiB")
-    known = nadi.pipeline.learn(made.job)
+    known = nadi.sharing.learn(made.job)
     starts = {one for job in known.templates for role in job.roles for one in role[1:]}
     starts |= {FIRST_START + number for number in range(len(known.rules))}
     symbols = [*range(-len(known.rules), len(known.tokens)), END]
@@ -108,7 +109,7 @@ def test_whatever_it_draws_is_valid_and_runs(
     model: TraceModel, seed: int, temperature: float
 ) -> None:
     short = replace(model, longest=40)
-    job = nadi.pipeline.synthesize(short, seed=seed, temperature=temperature)
+    job = nadi.sharing.synthesize(short, seed=seed, temperature=temperature)
     assert not any(validate_trace(trace).height for trace in job.traces)
     nadi.simulate(job, nadi.load_system("dgx-h100", len(job.traces)))
 

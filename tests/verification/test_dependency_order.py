@@ -13,7 +13,7 @@ from _reach import topological_order
 from _report import Checks
 
 import nadi
-from nadi.model.schema import DEPS
+from nadi.trace.schema import DEPS
 from tests.conftest import PairWriter
 
 STREAM = {"pid": 0, "tid": 7, "stream": 7, "device": 0}

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import nadi
+from nadi.bottlenecks import SegmentKind, find_waits
+from nadi.bottlenecks.waiting.recorded_timelines import recorded_segments
 from nadi.cli import main
-from nadi.formats.switches.switch_events import SWITCH, WAKEUP, SwitchEvents
+from nadi.files.switch_events import SWITCH, WAKEUP, SwitchEvents
 from nadi.graph.windows import choose_window, find_steps
-from nadi.waiting import SegmentKind, find_waits
-from nadi.waiting.recorded_timelines import recorded_segments
 
 
 def event(name: str, start: float, length: float, thread: int = 1, **more: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def test_segments_of_an_actor_follow_each_other(demo_folder: Path) -> None:
 
 
 def test_the_demo(demo_folder: Path) -> None:
-    found = nadi.pipeline.waits(demo_folder)
+    found = nadi.bottlenecks.waits(demo_folder)
     assert all(one.gain_ns >= 0 for one in found.bottlenecks)
     assert found.bottlenecks[0].name == "transfers of group 0 (default_pg)"
     assert found.bottlenecks[0].in_knot
@@ -65,7 +65,7 @@ LOCKED = [
 
 
 def test_a_lock_is_named_and_its_wait_is_the_gain(tmp_path: Path) -> None:
-    found = nadi.pipeline.waits(recorded(tmp_path, *LOCKED))
+    found = nadi.bottlenecks.waits(recorded(tmp_path, *LOCKED))
     first = found.bottlenecks[0]
     assert (first.name, first.kind, first.gain_ns) == ("rank 0 lock train.py:7", "lock", 400_000)
     assert first.waiters == ("rank 0 thread 1",)
@@ -77,7 +77,7 @@ def test_a_lock_is_named_and_its_wait_is_the_gain(tmp_path: Path) -> None:
 def test_a_data_loader_is_named(tmp_path: Path) -> None:
     name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
     step, wait = label("ProfilerStep#1", 0, 1000), label(name, 10, 600)
-    found = nadi.pipeline.waits(recorded(tmp_path, step, wait, event("aten::add", 700, 50)))
+    found = nadi.bottlenecks.waits(recorded(tmp_path, step, wait, event("aten::add", 700, 50)))
     first = found.bottlenecks[0]
     assert (first.name, first.gain_ns) == ("rank 0 data loader", 600_000)
 
@@ -93,7 +93,7 @@ def test_a_stream_waits_for_the_host(tmp_path: Path) -> None:
             event("cudaLaunchKernel", start, 10, **launch, args={"correlation": number + 1}),
             event("gemm", start + 15, 100, 7, **kernel, **ids),
         ]
-    found = nadi.pipeline.waits(recorded(tmp_path, *events))
+    found = nadi.bottlenecks.waits(recorded(tmp_path, *events))
     pairs = found.graph.frame().filter(waiter="rank 0 stream 7")
     waits = dict(pairs.select("waits_for", "direct_ns").iter_rows())
     assert 900_000 < waits["rank 0 thread 1"] < 1_200_000

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.formats.switches.switch_events import SWITCH, WAKEUP, SwitchEvents
-from nadi.waiting import Actor, SegmentKind, Segments, Timelines, make_timelines
+from nadi.bottlenecks import Actor, SegmentKind, Segments, Timelines, make_timelines
+from nadi.files.switch_events import SWITCH, WAKEUP, SwitchEvents
 from tests.amounts import examples
 from tests.reference.wait_cascade import Segment, cascaded_waits, plain_knots
 
@@ -41,7 +41,7 @@ def made(segments: dict[int, list[Segment]], length: int = 100) -> Timelines:
     return make_timelines([Actor(f"a{n}", "thread") for n in range(ACTORS)], part, 0, length)
 
 
-def weights(graph: nadi.waiting.WaitGraph) -> dict[tuple[int, int], int]:
+def weights(graph: nadi.bottlenecks.WaitGraph) -> dict[tuple[int, int], int]:
     columns = (graph.waiter.tolist(), graph.target.tolist(), graph.weight.tolist())
     return {(a, b): w for a, b, w in zip(*columns, strict=True)}
 
@@ -49,7 +49,7 @@ def weights(graph: nadi.waiting.WaitGraph) -> dict[tuple[int, int], int]:
 @settings(max_examples=examples(200), deadline=None)
 @given(timelines())
 def test_waits_are_those_of_the_slow_model(segments: dict[int, list[Segment]]) -> None:
-    assert weights(nadi.waiting.wait_graph(made(segments))) == cascaded_waits(segments)
+    assert weights(nadi.bottlenecks.wait_graph(made(segments))) == cascaded_waits(segments)
 
 
 EDGES = st.dictionaries(
@@ -60,12 +60,12 @@ EDGES = st.dictionaries(
 @settings(max_examples=examples(300), deadline=None)
 @given(EDGES)
 def test_knots_are_those_of_the_slow_model(edges: dict[tuple[int, int], int]) -> None:
-    found = nadi.waiting.find_knots(edges, 1000)
+    found = nadi.bottlenecks.find_knots(edges, 1000)
     assert set(found) == plain_knots(edges, 1000)
 
 
 def test_the_example_of_the_paper() -> None:
-    graph = nadi.waiting.wait_graph(made({1: [(1, 8, 2)], 2: [(2, 6, 3)]}, 10))
+    graph = nadi.bottlenecks.wait_graph(made({1: [(1, 8, 2)], 2: [(2, 6, 3)]}, 10))
     assert weights(graph) == {(1, 2): 7, (2, 3): 8}
     assert graph.direct.tolist() == [7, 4]
     assert graph.knots == ((3,),)
@@ -85,7 +85,7 @@ def switches(*rows: tuple[int, int, int, int, int, bool]) -> SwitchEvents:
 
 
 def test_a_thread_waits_for_who_wakes_it() -> None:
-    found = nadi.waiting.switch_timelines(switches(
+    found = nadi.bottlenecks.switch_timelines(switches(
         (SWITCH, 0, 0, 1, 0, True), (SWITCH, 0, 0, 2, 0, True), (WAKEUP, 2, 2, 1, 0, False),
         (SWITCH, 5, 1, 0, 0, False), (WAKEUP, 8, 2, 1, 0, False), (SWITCH, 9, 0, 1, 0, True),
         (SWITCH, 10, 2, 3, 0, True), (SWITCH, 12, 1, 0, 0, False), (WAKEUP, 15, 3, 1, -5, False),
@@ -106,7 +106,7 @@ def test_waits_are_those_of_wperf() -> None:
     for case in json.loads(gzip.decompress((GOLDEN / "cases.json.gz").read_bytes())):
         events = np.array(case["events"])
         made = SwitchEvents(*(events[:, c] for c in (0, 1, 3, 4, 5)), events[:, 6] == 0)
-        graph = nadi.waiting.wait_graph(nadi.waiting.switch_timelines(made, case["tids"]))
+        graph = nadi.bottlenecks.wait_graph(nadi.bottlenecks.switch_timelines(made, case["tids"]))
         assert sorted(round(w / 1e9, 6) for w in graph.weight.tolist()) == sorted(
             case["waitfor"].values()
         )

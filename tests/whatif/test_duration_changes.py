@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.graph.build.early_returns import returns_early
+from nadi.graph.edges.early_returns import returns_early
 from nadi.graph.event_graph import EventGraph
 from tests.conftest import PairWriter
 from tests.whatif.programs import (
@@ -138,7 +138,7 @@ def test_a_network_needs_sizes(waiting: EventGraph) -> None:
         nadi.what_if(waiting, "network 1GB/s")
 
 
-def test_on_threads_only_the_transfer_is_priced(demo_run: nadi.pipeline.Run) -> None:
+def test_on_threads_only_the_transfer_is_priced(demo_run: nadi.bottlenecks.Run) -> None:
     """Of gloo's operations the wait from the last arrival is the transfer, one edge of each.
 
     Another one of the operation lets a thread continue before its end.

@@ -120,7 +120,7 @@ def test_changes_of_random_jobs(description: object) -> None:
         check_together(graph, texts)
 
 
-def test_changes_of_a_recording(demo_run: nadi.pipeline.Run) -> None:
+def test_changes_of_a_recording(demo_run: nadi.bottlenecks.Run) -> None:
     graph = demo_run.graph
     for text in ("remove gloo:", "remove gloo: rank=1", "cut arrival gloo", "cut thread .",
                  "no-gaps", "set aten::mm 1us", "scale . 0.5"):  # fmt: skip
@@ -132,7 +132,7 @@ def test_changes_of_a_recording(demo_run: nadi.pipeline.Run) -> None:
         check_critical_path(nadi.graph.replay_graph(made), demo_run.window)
 
 
-def test_shorter_is_never_longer_after_other_changes(demo_run: nadi.pipeline.Run) -> None:
+def test_shorter_is_never_longer_after_other_changes(demo_run: nadi.bottlenecks.Run) -> None:
     graph = demo_run.graph
     first = nadi.what_if(graph, "cut thread .", "remove gloo: rank=2")
     both = nadi.what_if(graph, "cut thread .", "remove gloo: rank=2", "scale aten:: 0.5")

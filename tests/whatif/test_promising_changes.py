@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.analyze.rank_excess import Excess, ExcessPart
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.rank_excess import Excess, ExcessPart
 from nadi.whatif.promising_changes import TriedChange, best_changes
 from tests.conftest import PairWriter
 from tests.whatif.programs import kernel, launch, ranks_that_meet, three_kernels

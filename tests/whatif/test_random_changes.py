@@ -16,7 +16,7 @@ import pytest
 import nadi
 from nadi.errors import NadiError
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph
-from nadi.model.schema import DEPS
+from nadi.trace.schema import DEPS
 from tests.amounts import ALL, examples
 from tests.analyze.random_replays import ON_DEVICE, operations
 

@@ -12,12 +12,12 @@ import pytest
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.model.schema import COMM_TYPES, GROUPS
-from nadi.simulator import Dimension, Network, System
-from nadi.simulator.machine.system import COLLECTIVES
-from nadi.whatif import system_change
+from nadi.simulation import on_system as system_change
+from nadi.simulation.on_system import OnSystem, prices_on
+from nadi.systems import Dimension, Network, System
+from nadi.systems.system import COLLECTIVES
+from nadi.trace.schema import COMM_TYPES, GROUPS
 from nadi.whatif.network_change import OnNetwork
-from nadi.whatif.system_change import OnSystem, prices_on
 from tests.amounts import ALL, examples
 from tests.whatif.test_random_changes import random_graph, two_ranks
 

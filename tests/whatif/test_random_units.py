@@ -14,7 +14,7 @@ import pytest
 
 import nadi
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.model.schema import TENSOR_DEPS
+from nadi.trace.schema import TENSOR_DEPS
 from nadi.whatif.reordering.movable_units import BLOCKERS, find_units
 from nadi.whatif.reordering.operation_layout import Layout
 from tests.amounts import ALL, examples

@@ -77,7 +77,7 @@ def test_a_question_about_a_step_is_not_about_those_before(demo_folder: Path) ->
     assert run.what_ifs[1].step_ns < run.measured_ns
 
 
-def test_the_given_graph_is_not_touched(demo_run: nadi.pipeline.Run) -> None:
+def test_the_given_graph_is_not_touched(demo_run: nadi.bottlenecks.Run) -> None:
     before = demo_run.graph.weight.copy()
     changed = nadi.whatif.apply_change(demo_run.graph, nadi.whatif.parse_change("scale aten 0.1"))
     assert (demo_run.graph.weight == before).all()
@@ -86,7 +86,7 @@ def test_the_given_graph_is_not_touched(demo_run: nadi.pipeline.Run) -> None:
 
 
 def test_faster_communication_gains_no_more_than_its_time_on_the_path(
-    demo_run: nadi.pipeline.Run, demo_folder: Path
+    demo_run: nadi.bottlenecks.Run, demo_folder: Path
 ) -> None:
     run = nadi.run(demo_folder, what_if=["scale gloo: 0"])
     gain = run.measured_ns - run.what_ifs[0].step_ns

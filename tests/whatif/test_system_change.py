@@ -13,9 +13,10 @@ import nadi
 from nadi.cli import main
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind
-from nadi.load.system_library import read_system_file
-from nadi.simulator import System, message_time
-from nadi.whatif.system_change import prices_on
+from nadi.simulation import message_time
+from nadi.simulation.on_system import prices_on
+from nadi.systems import System
+from nadi.systems.library import read_system_file
 from tests.conftest import PairWriter
 from tests.whatif.programs import kernel, launch
 
@@ -34,7 +35,7 @@ NODE = followed(8)
 def test_a_collective_of_all_takes_its_closed_form(size: int) -> None:
     whole = int(2 * 235 + size / 450) + 10
     start = 3600 + 10
-    assert nadi.simulator.collective_time(NODE, "all_gather", size) == start + 7 * whole
+    assert nadi.simulation.collective_time(NODE, "all_gather", size) == start + 7 * whole
     # a broadcast goes from each to the next in whole pieces and a rest, one after the other: the
     # rest follows the last whole one at its pace, and is alone only on its last way
     num_whole, rest = divmod(size, 65536)
@@ -43,28 +44,28 @@ def test_a_collective_of_all_takes_its_closed_form(size: int) -> None:
     last = int(2 * 235 + rest / 450) + 10
     pace = max(int(piece / 450), 10)
     assert (
-        nadi.simulator.collective_time(NODE, "broadcast", size)
+        nadi.simulation.collective_time(NODE, "broadcast", size)
         == start + num_whole * pace + 6 * each + last
     )
-    assert nadi.simulator.collective_time(
+    assert nadi.simulation.collective_time(
         NODE, "broadcast", size, root=5
-    ) == nadi.simulator.collective_time(NODE, "broadcast", size)
+    ) == nadi.simulation.collective_time(NODE, "broadcast", size)
 
 
 @pytest.mark.parametrize("size", [1, 4096, 1_000_003])
 def test_a_group_within_a_node_is_as_a_smaller_node(size: int) -> None:
     for comm_type in ("all_reduce", "all_gather", "reduce_scatter"):
-        of_group = nadi.simulator.collective_time(NODE, comm_type, size, (1, 3, 4, 6))
-        assert of_group == nadi.simulator.collective_time(followed(4), comm_type, size)
+        of_group = nadi.simulation.collective_time(NODE, comm_type, size, (1, 3, 4, 6))
+        assert of_group == nadi.simulation.collective_time(followed(4), comm_type, size)
 
 
 def test_groups_across_nodes_pay_for_the_way_between() -> None:
     system = followed(16)
-    near = nadi.simulator.collective_time(system, "all_reduce", 1 << 24, (0, 1))
-    far = nadi.simulator.collective_time(system, "all_reduce", 1 << 24, (0, 8))
+    near = nadi.simulation.collective_time(system, "all_reduce", 1 << 24, (0, 1))
+    far = nadi.simulation.collective_time(system, "all_reduce", 1 << 24, (0, 8))
     assert far > 5 * near
-    assert nadi.simulator.collective_time(system, "all_reduce", 1 << 24, (3,)) == 0
-    assert nadi.simulator.collective_time(system, "barrier", 0) < nadi.simulator.collective_time(
+    assert nadi.simulation.collective_time(system, "all_reduce", 1 << 24, (3,)) == 0
+    assert nadi.simulation.collective_time(system, "barrier", 0) < nadi.simulation.collective_time(
         system, "all_reduce", 1 << 20
     )
 
@@ -79,7 +80,7 @@ def test_messages_take_the_way_between_their_ranks() -> None:
 @pytest.mark.parametrize(("comm_type", "group"), [("send", ()), ("all_reduce", (0, 8))])
 def test_what_cannot_be_priced_is_refused(comm_type: str, group: tuple[int, ...]) -> None:
     with pytest.raises(UsageError):
-        nadi.simulator.collective_time(NODE, comm_type, 1, group)
+        nadi.simulation.collective_time(NODE, comm_type, 1, group)
 
 
 @pytest.mark.parametrize("rank", [0, 7, 15])
@@ -132,15 +133,15 @@ def test_a_collective_is_priced_for_the_ranks_of_its_group(pair: PairWriter) -> 
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     time = prices_on(graph, system).time[(graph.gather("category") == "kernel").to_numpy()]
     assert time.tolist() == [
-        nadi.simulator.collective_time(system, "all_reduce", 40_000, tuple(ranks))
+        nadi.simulation.collective_time(system, "all_reduce", 40_000, tuple(ranks))
         for ranks in groups.values()
     ]
     assert len(set(time.tolist())) == len(groups)
 
 
-def test_only_communication_takes_another_time(demo_run: nadi.pipeline.Run) -> None:
+def test_only_communication_takes_another_time(demo_run: nadi.bottlenecks.Run) -> None:
     graph = demo_run.graph
-    change = nadi.pipeline.on_system(demo_run.job, read_system_file("dgx-h100"))
+    change = nadi.bottlenecks.on_system(demo_run.job, read_system_file("dgx-h100"))
     changed = change.apply(graph)
     differs = changed.weight != graph.weight
     assert differs.any()
@@ -155,24 +156,24 @@ def test_only_communication_takes_another_time(demo_run: nadi.pipeline.Run) -> N
     for op in np.flatnonzero(prices.time >= 0)[:200].tolist():
         members = groups[graph.op_trace[op]][of_op[op]] if of_op[op] >= 0 else everybody
         if types[op] == "all_reduce" and set(members) == everybody:
-            expected = nadi.simulator.collective_time(change.system, "all_reduce", int(sizes[op]))
+            expected = nadi.simulation.collective_time(change.system, "all_reduce", int(sizes[op]))
             assert prices.time[op] == expected
             checked += 1
     assert checked
 
 
-def test_what_lies_before_the_window_stays(demo_run: nadi.pipeline.Run) -> None:
+def test_what_lies_before_the_window_stays(demo_run: nadi.bottlenecks.Run) -> None:
     graph = demo_run.graph
-    change = nadi.pipeline.on_system(demo_run.job, read_system_file("pcie-workstation"))
+    change = nadi.bottlenecks.on_system(demo_run.job, read_system_file("pcie-workstation"))
     assert (change.apply(graph, 2**62).weight == graph.weight).all()
 
 
 def test_a_slower_network_takes_longer_and_goes_with_other_changes(
-    demo_run: nadi.pipeline.Run,
+    demo_run: nadi.bottlenecks.Run,
 ) -> None:
     names = ("pcie-workstation", "dgx-h100")
     files = (msgspec.structs.replace(read_system_file(name), nccl=None) for name in names)
-    slow, fast = (nadi.pipeline.on_system(demo_run.job, file) for file in files)
+    slow, fast = (nadi.bottlenecks.on_system(demo_run.job, file) for file in files)
     graph, window = demo_run.graph, demo_run.window
     alone = nadi.what_if(graph, slow, window=window)
     assert nadi.what_if(graph, fast, window=window).step_ns < alone.step_ns
@@ -183,9 +184,9 @@ def test_a_slower_network_takes_longer_and_goes_with_other_changes(
     ]  # fmt: skip
 
 
-def test_a_system_of_another_size_is_refused(demo_run: nadi.pipeline.Run) -> None:
+def test_a_system_of_another_size_is_refused(demo_run: nadi.bottlenecks.Run) -> None:
     with pytest.raises(UsageError, match="it has 8 ranks, but the job has 4"):
-        nadi.whatif.OnSystem(NODE).apply(demo_run.graph)
+        nadi.simulation.OnSystem(NODE).apply(demo_run.graph)
 
 
 def kernels_on(pair: PairWriter, device: str) -> nadi.Job:
@@ -200,7 +201,7 @@ def test_kernels_are_faster_by_the_smaller_ratio_where_the_device_is_known(
     pair: PairWriter,
 ) -> None:
     job = kernels_on(pair, "NVIDIA A100-SXM4-80GB")
-    change = nadi.pipeline.on_system(job, read_system_file("dgx-h100"))
+    change = nadi.bottlenecks.on_system(job, read_system_file("dgx-h100"))
     assert change.kernel_factor == pytest.approx(2039 / 3350)
     assert "an estimate" in change.reason
     graph = nadi.build_graph(job)
@@ -211,7 +212,7 @@ def test_kernels_are_faster_by_the_smaller_ratio_where_the_device_is_known(
 
 
 def test_kernels_of_an_unknown_device_take_their_recorded_time(pair: PairWriter) -> None:
-    change = nadi.pipeline.on_system(kernels_on(pair, "Abacus 3"), read_system_file("dgx-h100"))
+    change = nadi.bottlenecks.on_system(kernels_on(pair, "Abacus 3"), read_system_file("dgx-h100"))
     assert change.kernel_factor == 1
     assert "Abacus 3" in change.reason
 

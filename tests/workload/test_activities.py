@@ -11,10 +11,15 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import nadi
 from nadi.graph.event_graph import EventGraph
-from nadi.link.dependencies.operator_nesting import nest
-from nadi.model.issues import IssueLog
-from nadi.workload.activities import Activities, find_activities, in_microseconds, in_turns
-from nadi.workload.simulator_communication import communication_ops
+from nadi.recordings.dependencies.operator_nesting import nest
+from nadi.simulation.workload.activities import (
+    Activities,
+    find_activities,
+    in_microseconds,
+    in_turns,
+)
+from nadi.simulation.workload.simulator_communication import communication_ops
+from nadi.trace.issues import IssueLog
 from tests.amounts import examples
 from tests.reference.machine import Machine, play
 from tests.reference.programs import Description, descriptions, of_all_ranks, program_of
@@ -124,7 +129,7 @@ def test_recordings(name: str, shared_traces: Path) -> None:
     check_extents(graph, found)
 
 
-def test_the_demo(demo_run: nadi.pipeline.Run) -> None:
+def test_the_demo(demo_run: nadi.bottlenecks.Run) -> None:
     found = activities_of(demo_run.graph)
     check_times(found)
     check_own_times(demo_run.graph, found)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import nadi
-from nadi.workload.astra_sim_files import write_for_astra_sim
+from nadi.simulation.workload.astra_sim_files import write_for_astra_sim
 from tests.amounts import examples, some
 from tests.conftest import PairWriter
 from tests.reference.feeder import (
@@ -198,7 +198,7 @@ def test_what_is_there_is_kept(demo: Path, demo_folder: Path, tmp_path: Path) ->
 def test_a_written_trace_is_valid(demo: Path) -> None:
     for file in demo.glob("*.et"):
         trace = nadi.read(file)
-        assert nadi.model.validate_trace(trace).is_empty()
+        assert nadi.trace.validate_trace(trace).is_empty()
         assert set(trace.deps["kind"].unique()) == {"data"}
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.workload.astra_sim_files import write_for_astra_sim
+from nadi.simulation.workload.astra_sim_files import write_for_astra_sim
 from tests.conftest import PairWriter
 from tests.reference.feeder import COLL, FeederNode, read_job, replay
 

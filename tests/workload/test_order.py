@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.workload.activities import Activities
-from nadi.workload.communication_order import Order, find_order
-from nadi.workload.simulator_communication import Transfer
+from nadi.simulation.workload.activities import Activities
+from nadi.simulation.workload.communication_order import Order, find_order
+from nadi.simulation.workload.simulator_communication import Transfer
 from tests.reference.feeder import COLL, FeederError, FeederNode, replay
 
 

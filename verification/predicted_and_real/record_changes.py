@@ -138,7 +138,7 @@ def run_rank(rank: int, world_size: int, folder: Path, meeting: str) -> None:
         torch.distributed.destroy_process_group()
 
 
-def keep_needed(recording: nadi.collect.Recording, *, only_marks: bool) -> None:
+def keep_needed(recording: nadi.pytorch.Recording, *, only_marks: bool) -> None:
     """Keep the files as text, which compresses better together, or the marks of steps only."""
     device = json.loads(gzip.decompress(recording.device.read_bytes()))
     recording.device.unlink()

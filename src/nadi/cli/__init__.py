@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         watch_for_interruptions()
         signal.signal(signal.SIGINT, interrupt)
     if sys.stdout is None:  # closed by the caller
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  it lives as long as the process
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):  # whatever names a terminal cannot show
         sys.stdout.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments

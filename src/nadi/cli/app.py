@@ -6,46 +6,38 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.cli import (
-    analyze_command as analyze,
-    attack_command as attack,
-    collect_command as collect,
-    collective_command as collective,
-    compare_command as compare,
-    convert_command as convert,
-    critical_path_command as critical_path,
-    cxl_command as cxl,
-    demo_command as demo,
-    diff_command as diff,
-    estimate_command as estimate,
-    extract_command as extract,
-    fold_command as fold,
-    generate_command as generate,
-    graph_command as graph,
-    info_command as info,
-    learn_command as learn,
-    link_command as link,
-    loggp_command as loggp,
-    obfuscate_command as obfuscate,
-    offload_command as offload,
-    record_fake_command as record_fake,
-    reorder_command as reorder,
-    replay_command as replay,
-    report_command as report,
-    run_command as run,
-    scale_command as scale,
-    search_command as search,
-    simulate_command as simulate,
-    synthesize_command as synthesize,
-    systems_command as systems,
-    timeline_command as timeline,
-    unfold_command as unfold,
-    validate_command as validate,
-    view_command as view,
-    waits_command as waits,
-    what_if_command as what_if,
-)
-from nadi.cli.typer_internals import QuickCommand, QuickGroup
+from nadi.analyses import command as analyze
+from nadi.bottlenecks.changes import command as what_if
+from nadi.bottlenecks.differences import command as diff
+from nadi.bottlenecks.pages import report_command as report, view_command as view
+from nadi.bottlenecks.paths import command as critical_path
+from nadi.bottlenecks.reordering import command as reorder
+from nadi.bottlenecks.steps import command as run, demo_command as demo
+from nadi.bottlenecks.waiting import command as waits
+from nadi.cli import info_command as info, validate_command as validate
+from nadi.estimates.searches import command as search
+from nadi.estimates.single import command as estimate
+from nadi.graph import draw_command as graph
+from nadi.graph.timeline import timeline_command as timeline
+from nadi.jobs.folded import command as fold, unfold_command as unfold
+from nadi.jobs.generated import generate_command as generate
+from nadi.jobs.scaled import command as scale
+from nadi.memory.offloading import command as offload
+from nadi.memory.tiers import command as cxl
+from nadi.pytorch.collecting import collect_command as collect
+from nadi.pytorch.fake import command as record_fake
+from nadi.pytorch.rerunning import command as replay
+from nadi.results.terminal.typer_internals import QuickCommand, QuickGroup
+from nadi.sharing.attacks import command as attack
+from nadi.sharing.conversion import convert_command as convert, link_command as link
+from nadi.sharing.obfuscation import command as obfuscate
+from nadi.sharing.parts import command as extract
+from nadi.sharing.similarity import command as compare
+from nadi.sharing.synthesis import command as synthesize, learn_command as learn
+from nadi.simulation.alone import command as collective
+from nadi.simulation.loggp import loggp_command as loggp
+from nadi.simulation.runs import command as simulate
+from nadi.systems import command as systems
 from nadi.version import __version__
 
 if TYPE_CHECKING:

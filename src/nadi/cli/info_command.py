@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nadi.cli.shared_options import output_console
+from nadi.results.terminal.options import output_console
 
 __all__ = ["HELP", "command"]
 
@@ -40,17 +40,17 @@ def command(
     """Describe each trace."""
     import msgspec
 
-    from nadi.formats.trace_files import read
-    from nadi.load.discover import TraceFiles, list_files
-    from nadi.load.rank_map import RANK_MAP
-    from nadi.load.saved_simulations import is_saved_simulation, read_simulation
-    from nadi.report.info_report import describe, print_description
-    from nadi.report.simulation_report import (
+    from nadi.files.trace_files import read
+    from nadi.recordings.discover import TraceFiles, list_files
+    from nadi.recordings.rank_map import RANK_MAP
+    from nadi.recordings.summary.result import describe, print_description
+    from nadi.results.text import to_json
+    from nadi.simulation.runs.saved import is_saved_simulation, read_simulation
+    from nadi.simulation.runs.simulation_report import (
         describe_simulation,
         print_simulation,
         simulation_json,
     )
-    from nadi.report.text_layout import to_json
 
     saved = [path for path in paths if is_saved_simulation(path)]
     traces = [path for path in paths if path not in saved]

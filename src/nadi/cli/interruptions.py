@@ -65,7 +65,7 @@ def _end_or_report(met: sys.UnraisableHookArgs) -> None:
 
 
 def _end() -> NoReturn:
-    files = sys.modules.get("nadi.formats.files")
+    files = sys.modules.get("nadi.files.files")
     remove_unfinished = getattr(files, "remove_unfinished", None)  # else nothing is being written
     if remove_unfinished:
         remove_unfinished()

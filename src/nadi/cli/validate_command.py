@@ -34,10 +34,10 @@ def command(
     ],
 ) -> None:  # fmt: skip
     """Check each trace, and the job that they form."""
-    from nadi.formats.trace_files import read
-    from nadi.load.discover import list_files
-    from nadi.load.recordings import load_job, why_empty
-    from nadi.model.validate import validate_job, validate_trace
+    from nadi.files.trace_files import read
+    from nadi.recordings.discover import list_files
+    from nadi.recordings.job_of_files import load_job, why_empty
+    from nadi.trace.validate import validate_job, validate_trace
 
     files = list_files(paths)
     traces = [read(file) for file in files.traces]

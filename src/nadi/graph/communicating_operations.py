@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.model.ancestors import nearest
-from nadi.model.arrays import Bools, Ints
-from nadi.model.schema import DEVICE_WORK
+from nadi.trace.ancestors import nearest
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.schema import DEVICE_WORK
 
 __all__ = ["communicating", "time_of_communication"]
 

@@ -16,16 +16,16 @@ from nadi.graph.replay import Replay
 from nadi.graph.unexplained_edges import long_gaps, unknown_waits
 from nadi.graph.windows import Window
 from nadi.kernels.paths import EdgeTimes, Stretches, stretches_of_path, trace_back
-from nadi.model.arrays import Ints
-from nadi.model.notebook_html import notebook_html, times_of
-from nadi.model.other_tables import to_arrow, to_pandas
+from nadi.trace.arrays import Ints
+from nadi.trace.notebook_html import notebook_html, times_of
+from nadi.trace.tables.other_tables import to_arrow, to_pandas
 from nadi.units import format_ns
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from nadi.charts.chart_figure import Figure
+    from nadi.results.charts.chart_figure import Figure
 
 __all__ = ["PATH_KINDS", "CriticalPath", "describe_path", "kind_of_edges", "operations_of",
            "walk_critical_path"]  # fmt: skip
@@ -104,8 +104,8 @@ class CriticalPath:
         top
             Number of operations.
         """
-        from nadi.charts.chart_figure import Figure  # only where charts are drawn
-        from nadi.charts.time_charts import time_bars
+        from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.results.charts.time_charts import time_bars
 
         kinds = self.by_kind()
         title = f"Critical path: {format_ns(self.length)}"

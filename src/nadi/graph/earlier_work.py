@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.graph.event_graph import EventGraph
-from nadi.kernels.intervals import union_length
-from nadi.model.schema import DEVICE_WORK
+from nadi.kernels.sequences import union_length
+from nadi.trace.schema import DEVICE_WORK
 
 __all__ = ["end_of_earlier_work"]
 

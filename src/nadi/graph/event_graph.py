@@ -21,11 +21,11 @@ import polars as pl
 
 from nadi.errors import NadiError
 from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
-from nadi.kernels.intervals import expand_ranges
 from nadi.kernels.paths import topological_order, unexplained_times
-from nadi.model.ancestors import nearest
-from nadi.model.arrays import Bools, Bytes, Ints, text_codes
-from nadi.model.trace import Job, Trace
+from nadi.kernels.sequences import expand_ranges
+from nadi.trace.ancestors import nearest
+from nadi.trace.arrays import Bools, Bytes, Ints, text_codes
+from nadi.trace.trace import Job, Trace
 
 if TYPE_CHECKING:
     pass

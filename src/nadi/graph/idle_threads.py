@@ -8,7 +8,7 @@ import numpy as np
 
 from nadi.errors import checked
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.model.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Ints
 
 __all__ = ["ThreadWaits", "thread_waits"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from nadi.graph.event_graph import EventGraph
-from nadi.model.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Ints
 
 __all__ = ["is_inferred", "unconfirmed_edges"]
 

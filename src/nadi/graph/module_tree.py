@@ -13,8 +13,8 @@ from nadi.graph.autograd_pairs import BackwardNodes, backward_nodes, node_before
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.optimizer_parts import OptimizerParts, optimizer_parts
 from nadi.graph.recorded_launches import recorded_launchers
-from nadi.model.ancestors import nearest
-from nadi.model.arrays import Bools, Bytes, Ints
+from nadi.trace.ancestors import nearest
+from nadi.trace.arrays import Bools, Bytes, Ints
 
 __all__ = ["PHASES", "ModuleTree", "find_modules"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from nadi.errors import Parameter, UsageError, check_kind, checked
 from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
-from nadi.model.arrays import Ints
+from nadi.trace.arrays import Ints
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from nadi.graph.event_graph import EventGraph
-from nadi.model.ancestors import nearest
-from nadi.model.arrays import Bools, Ints
+from nadi.trace.ancestors import nearest
+from nadi.trace.arrays import Bools, Ints
 
 __all__ = ["BY_GRADIENTS", "OptimizerParts", "optimizer_parts"]
 

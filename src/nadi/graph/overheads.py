@@ -15,11 +15,11 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import checked
-from nadi.link.dependencies.synchronization import STAGED_COPY_BYTES
-from nadi.model.arrays import Bools, Ints
-from nadi.model.runtime_calls import COPY_FROM_PAGEABLE, COPY_TO_PAGEABLE, pattern
-from nadi.model.schema import CATEGORIES, DEVICE_WORK
-from nadi.model.trace import Trace
+from nadi.recordings.dependencies.synchronization import STAGED_COPY_BYTES
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.runtime_calls import COPY_FROM_PAGEABLE, COPY_TO_PAGEABLE, pattern
+from nadi.trace.schema import CATEGORIES, DEVICE_WORK
+from nadi.trace.trace import Trace
 
 __all__ = [
     "LAUNCH_CLASSES",

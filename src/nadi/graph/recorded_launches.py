@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.graph.event_graph import EventGraph
-from nadi.model.arrays import Ints
+from nadi.trace.arrays import Ints
 
 __all__ = ["recorded_launchers"]
 

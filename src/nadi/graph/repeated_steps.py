@@ -13,8 +13,8 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.graph.event_graph import EventGraph
-from nadi.model.arrays import Bools, Ints, text_codes
-from nadi.model.schema import DEVICE_WORK
+from nadi.trace.arrays import Bools, Ints, text_codes
+from nadi.trace.schema import DEVICE_WORK
 
 __all__ = ["FoundStep", "repeated_steps"]
 

@@ -10,9 +10,9 @@ import polars as pl
 from nadi.errors import checked
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.kernels.paths import latest_times, replay_times
-from nadi.model.arrays import Ints
-from nadi.model.schedule import Schedule
-from nadi.model.schema import SCHEDULE
+from nadi.trace.arrays import Ints
+from nadi.trace.schedule import Schedule
+from nadi.trace.schema import SCHEDULE
 
 __all__ = ["Replay", "replay_graph"]
 

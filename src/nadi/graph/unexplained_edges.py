@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.model.arrays import Bools, Ints
-from nadi.model.runtime_calls import pattern
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.runtime_calls import pattern
 
 __all__ = ["long_gaps", "unknown_waits"]
 

@@ -13,12 +13,13 @@ from nadi.forks import refuse_in_fork
 from nadi.graph.earlier_work import end_of_earlier_work
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.repeated_steps import repeated_steps
-from nadi.model.arrays import Bools, Ints
-from nadi.model.schema import DEVICE_WORK
-from nadi.units import format_ns, parse_ns
+from nadi.recordings.time_range import time_range
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.schema import DEVICE_WORK
+from nadi.units import format_ns
 
 __all__ = ["MARK", "WHOLE", "Window", "choose_window", "find_steps", "operations_of_step",
-           "step_times", "time_range"]  # fmt: skip
+           "step_times",]  # fmt: skip
 
 MARK = "ProfilerStep"
 """The annotation with which ``torch.profiler`` marks steps."""
@@ -237,26 +238,6 @@ def operations_of_step(graph: EventGraph, steps: list[Window], step: Window) -> 
         until += graph.time[on_host].tolist() if not until else []
         chosen |= mine & (moment >= moment[mark]) & (moment < max(until, default=2**62))
     return chosen
-
-
-def time_range(window: str) -> tuple[int, int]:
-    """Read a time range such as ``120ms:180ms``: its two times in ns.
-
-    Raises
-    ------
-    UsageError
-        If it is none.
-    """
-    begin, colon, end = str(window).partition(":")
-    try:
-        if not colon:
-            raise ValueError("two times are needed")
-        return parse_ns(begin), parse_ns(end)
-    except ValueError as error:
-        raise UsageError(
-            Parameter("window", window), str(error),
-            "give two times since the first event, such as 120ms:180ms",
-        ) from None  # fmt: skip
 
 
 def _time_window(graph: EventGraph, window: str) -> Window:

@@ -79,7 +79,7 @@ def byte_ranges(
     Parameters
     ----------
     numbers, first_dim, num_dims, num_strides, dims
-        As in :class:`nadi.model.operand_kernels.Tensors`. Without strides a tensor is taken to
+        As in :class:`nadi.trace.operand_kernels.Tensors`. Without strides a tensor is taken to
         be contiguous.
     begin, end
         int64, shape (tensors,), filled; equal for a tensor without memory.

@@ -1,5 +1,14 @@
-"""What-if: predict a job after changes of its operations or dependencies."""
+"""Changes of an event graph: which operations, and how."""
+
+from typing import Any
 
 from lazy_loader import attach_stub
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+from nadi.old_names import moved
+
+_declared, __dir__, __all__ = attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    """Return what is declared, or what stood here in version 0.3."""
+    return moved(__name__, name) if name in ("OnSystem", "Prices", "prices_on") else _declared(name)

@@ -8,8 +8,10 @@ from .change_syntax import (
 )
 from .changes import Change as Change, apply_change as apply_change
 from .dependency_changes import AddDependency as AddDependency, CutDependencies as CutDependencies
+from .drawn_answers import redraw as redraw
 from .launch_changes import Fuse as Fuse, Graphed as Graphed
 from .network_change import OnNetwork as OnNetwork
+from .parts import PartOf as PartOf, part_operations as part_operations
 from .prediction_intervals import Interval as Interval
 from .promising_changes import TriedChange as TriedChange, best_changes as best_changes
 from .removal_change import Remove as Remove
@@ -28,7 +30,6 @@ from .scale_and_overhead_changes import (
 )
 from .selection import Selection as Selection
 from .stream_change import MoveToStream as MoveToStream
-from .system_change import OnSystem as OnSystem, Prices as Prices, prices_on as prices_on
 from .wait_changes import ScaleWait as ScaleWait
 from .what_if_results import (
     Limit as Limit,

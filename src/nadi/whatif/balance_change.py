@@ -10,7 +10,7 @@ from nadi.errors import UsageError
 from nadi.graph.communicating_operations import communicating
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.windows import find_steps
-from nadi.model.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Ints
 from nadi.whatif.scale_and_overhead_changes import is_work, later_edges
 from nadi.whatif.selection import Selection, covered, select
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph
-from nadi.model.arrays import Bools
-from nadi.model.schema import DEVICE_WORK
+from nadi.trace.arrays import Bools
+from nadi.trace.schema import DEVICE_WORK
 from nadi.whatif.selection import launchers
 
 __all__ = ["calls_without_work", "into_ops", "is_on_device", "join", "of_ops", "without_calls"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
-from nadi.model.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Ints
 from nadi.units import format_count
 from nadi.whatif.edge_edits import (
     calls_without_work,

@@ -12,8 +12,8 @@ from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import PHASES, ModuleTree, find_modules
 from nadi.graph.optimizer_parts import BY_GRADIENTS
 from nadi.graph.recorded_launches import recorded_launchers
-from nadi.model.arrays import Bools
-from nadi.model.schema import DEVICE_WORK
+from nadi.trace.arrays import Bools
+from nadi.trace.schema import DEVICE_WORK
 from nadi.units import format_count
 
 __all__ = ["ModuleParts", "describe_parts", "has_modules", "module_parts"]

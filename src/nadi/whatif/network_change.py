@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import UsageError
-from nadi.graph.build.early_returns import returns_early
+from nadi.graph.edges.early_returns import returns_early
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.model.arrays import Ints
+from nadi.trace.arrays import Ints
 from nadi.units import exact_ns, exact_rate
 from nadi.whatif.scale_and_overhead_changes import later_edges
 

@@ -15,12 +15,8 @@ from nadi.graph.event_graph import EventGraph
 from nadi.graph.inferred_edges import unconfirmed_edges
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import Window, step_times
-from nadi.model.arrays import Ints
-from nadi.whatif.typical_steps import (
-    FEWEST_STEPS,
-    with_typical_steps,
-    without_recording_costs,
-)
+from nadi.trace.arrays import Ints
+from nadi.whatif.typical_steps import FEWEST_STEPS, with_typical_steps, without_recording_costs
 
 __all__ = ["LEVEL", "Interval", "interval_of"]
 

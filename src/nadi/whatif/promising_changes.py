@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nadi.analyze.rank_excess import Excess
 from nadi.errors import UsageError, checked
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.idle_threads import ThreadWaits, thread_waits
+from nadi.graph.rank_excess import Excess
 from nadi.graph.windows import Window
-from nadi.model.kernel_classes import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
+from nadi.trace.kernel_classes import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
 from nadi.whatif.balance_change import Balance, ranks_wait
 from nadi.whatif.changes import Change
 from nadi.whatif.launch_changes import Graphed

@@ -8,7 +8,7 @@ import numpy as np
 
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.recorded_launches import recorded_launchers
-from nadi.model.arrays import Bools
+from nadi.trace.arrays import Bools
 from nadi.whatif.edge_edits import calls_without_work, into_ops, join, of_ops, without_calls
 from nadi.whatif.selection import Selection, covered, select, selected_modules
 

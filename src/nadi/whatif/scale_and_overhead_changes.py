@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.errors import UsageError
-from nadi.graph.build.early_returns import returns_early
+from nadi.graph.edges.early_returns import returns_early
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.model.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Ints
 from nadi.units import exact_ns, plain_number
 from nadi.whatif.selection import Selection, covered, launchers, outermost, select
 

@@ -14,8 +14,8 @@ import polars as pl
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.recorded_launches import recorded_launchers
-from nadi.model.arrays import Bools, Ints
-from nadi.model.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
 from nadi.units import format_count
 from nadi.whatif.module_selection import ModuleParts, has_modules, module_parts
 

@@ -10,10 +10,10 @@ import polars as pl
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.recorded_launches import recorded_launchers
-from nadi.link.dependencies.tensor_dependencies import tensor_deps
-from nadi.model.ancestors import nearest
-from nadi.model.arrays import Bools, Ints
-from nadi.model.schema import TENSOR_DEPS
+from nadi.recordings.dependencies.tensor_dependencies import tensor_deps
+from nadi.trace.ancestors import nearest
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.schema import TENSOR_DEPS
 from nadi.whatif.edge_edits import is_on_device, join
 from nadi.whatif.selection import Selection, select
 

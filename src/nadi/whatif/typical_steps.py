@@ -10,8 +10,8 @@ import polars as pl
 
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.windows import MARK, Window, operations_of_step
-from nadi.model.arrays import Ints, text_codes
-from nadi.model.trace import Trace
+from nadi.trace.arrays import Ints, text_codes
+from nadi.trace.trace import Trace
 
 __all__ = ["FEWEST_STEPS", "with_typical_steps", "without_recording_costs"]
 

@@ -12,8 +12,8 @@ from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import Window, choose_window, find_steps
-from nadi.model.notebook_html import notebook_html, times_of
-from nadi.model.schema import DEVICE_WORK
+from nadi.trace.notebook_html import notebook_html, times_of
+from nadi.trace.schema import DEVICE_WORK
 from nadi.units import as_list, format_ns, format_percent, format_range
 from nadi.whatif.balance_change import Balance, ranks_wait
 from nadi.whatif.change_syntax import given_changes, parse_values
@@ -25,7 +25,7 @@ from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead
 from nadi.whatif.selection import Selection, selected_modules
 
 if TYPE_CHECKING:
-    from nadi.charts.chart_figure import Figure
+    from nadi.results.charts.chart_figure import Figure
 
 __all__ = ["Limit", "WhatIf", "balanced_ranks", "ideal_limits", "sweep", "what_if"]
 
@@ -72,8 +72,8 @@ class WhatIf:
 
     def plot(self) -> Figure:
         """Draw the critical path as measured and after the changes, by kind."""
-        from nadi.charts.chart_figure import Figure  # only where charts are drawn
-        from nadi.charts.time_charts import time_bars
+        from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.results.charts.time_charts import time_bars
 
         measured = walk_critical_path(replay_graph(self.graph), self.window).by_kind()
         paths = measured, self.path.by_kind()

@@ -62,12 +62,12 @@ class Recording:
         path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": self.events}))
         return nadi.read(path)
 
-    def path(self, **options: Any) -> nadi.analyze.HtaCriticalPath:
+    def path(self, **options: Any) -> nadi.analyses.HtaCriticalPath:
         """Find the critical path."""
-        return nadi.analyze.hta_critical_path(self.read(), **options)
+        return nadi.analyses.hta_critical_path(self.read(), **options)
 
 
-def moment_names(path: nadi.analyze.HtaCriticalPath) -> dict[int, str]:
+def moment_names(path: nadi.analyses.HtaCriticalPath) -> dict[int, str]:
     """Name each node by its event: ``mm.s`` is the start of mm, ``mm.e`` its end."""
     moments = path.moments
     names = moments.events["name"].gather(moments.row)
@@ -77,14 +77,14 @@ def moment_names(path: nadi.analyze.HtaCriticalPath) -> dict[int, str]:
     }
 
 
-def edges_of(path: nadi.analyze.HtaCriticalPath) -> list[tuple[str, str, str, float]]:
+def edges_of(path: nadi.analyses.HtaCriticalPath) -> list[tuple[str, str, str, float]]:
     """Give the edges as (from, to, type, weight in us) in the order in which they are added."""
     name = moment_names(path)
     chosen = path.edges.select("begin", "end", "type", "edge_weight")
     return [(name[a], name[b], kind, weight) for a, b, kind, weight in chosen.iter_rows()]
 
 
-def on_path(path: nadi.analyze.HtaCriticalPath) -> list[str]:
+def on_path(path: nadi.analyses.HtaCriticalPath) -> list[str]:
     """Give the names of the nodes on the path."""
     name = moment_names(path)
     return [name[node] for node in path.path["node"]]

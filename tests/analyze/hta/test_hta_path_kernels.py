@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from nadi.analyze.hta.hta_path_kernels import longest_path
+from nadi.analyses.hta.hta_path_kernels import longest_path
 from tests.amounts import examples
 
 

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 import nadi
-from nadi.analyze.hta.annotation_window import clip_events
-from nadi.analyze.hta.parsing import parse_events
+from nadi.analyses.hta.annotation_window import clip_events
+from nadi.analyses.hta.parsing import parse_events
 from tests.amounts import ALL
 from tests.analyze.hta.recording import Recording
 from tests.reference import hta as reference
@@ -87,9 +87,9 @@ def test_as_the_rules_are_read(tmp_path: Path, seed: int) -> None:
     has_answer = any(reference.launches(every)) and not reference.has_cycle(expected)
     if not has_answer:
         with pytest.raises(nadi.errors.InputError, match=r"no launched|dependency cycle"):
-            nadi.analyze.hta_critical_path(trace, zero_weight_launch_edges=zero_weight)
+            nadi.analyses.hta_critical_path(trace, zero_weight_launch_edges=zero_weight)
         return
-    found = nadi.analyze.hta_critical_path(trace, zero_weight_launch_edges=zero_weight)
+    found = nadi.analyses.hta_critical_path(trace, zero_weight_launch_edges=zero_weight)
     nodes = list(zip(found.nodes["ev_idx"], ~found.nodes["is_start"], strict=True))
     assert nodes == expected.order
     edges = [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nadi
-from nadi.analyze.hta.recorded_fields import base_time
+from nadi.analyses.hta.recorded_fields import base_time
 from nadi.cli import main
 from tests.analyze.hta.recording import Recording
 from tests.conftest import PairWriter
@@ -30,9 +30,9 @@ def record(tmp_path: Path) -> Recording:
 
 def overlay(record: Recording, **shown: bool) -> list[dict[str, Any]]:
     trace = record.read()
-    path = nadi.analyze.hta_critical_path(trace)
+    path = nadi.analyses.hta_critical_path(trace)
     target = record.folder / "overlay.json.gz"
-    nadi.write(nadi.analyze.hta_overlay(trace, path, **shown), target, to="kineto")
+    nadi.write(nadi.analyses.hta_overlay(trace, path, **shown), target, to="kineto")
     with gzip.open(target) as file:
         events: list[dict[str, Any]] = json.load(file)["traceEvents"]
     return events
@@ -83,7 +83,7 @@ def test_all_edges(record: Recording) -> None:
     # the end of work on a device is 1 us early, so that viewers find the work there
     assert (6.0, 35.25, "operator", True) in arrows(events)
     assert (4.0, 10.5, "operator", False) in arrows(events)
-    assert len(arrows(events)) == nadi.analyze.hta_critical_path(record.read()).edges.height
+    assert len(arrows(events)) == nadi.analyses.hta_critical_path(record.read()).edges.height
 
 
 @pytest.mark.parametrize("only_critical", [False, True])
@@ -94,8 +94,8 @@ def test_parents_stay_parents(pair: PairWriter, *, only_critical: bool) -> None:
     pair.event("cudaLaunchKernel", 4, 2, "cuda_runtime", correlation=1)
     pair.event("gemm", 20, 50, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1)
     trace = nadi.link_pair(*map(nadi.read, pair.write()))
-    path = nadi.analyze.hta_critical_path(trace)
-    marked = nadi.analyze.hta_overlay(trace, path, only_critical=only_critical)
+    path = nadi.analyses.hta_critical_path(trace)
+    marked = nadi.analyses.hta_overlay(trace, path, only_critical=only_critical)
 
     def parents(trace: nadi.Trace) -> dict[str, str | int]:
         names, parent = trace.nodes["name"].cast(str).to_list(), trace.column("parent").tolist()
@@ -115,8 +115,8 @@ def test_an_overlay_can_be_read_again(record: Recording) -> None:
     overlay(record)
     trace, again = record.read(), nadi.read(record.folder / "overlay.json.gz")
     assert again.nodes.drop("event").equals(trace.nodes.drop("event"))
-    path = nadi.analyze.hta_critical_path(again)
-    assert path.edges.equals(nadi.analyze.hta_critical_path(trace).edges)
+    path = nadi.analyses.hta_critical_path(again)
+    assert path.edges.equals(nadi.analyses.hta_critical_path(trace).edges)
 
 
 def test_from_the_command_line(record: Recording, capfd: pytest.CaptureFixture[str]) -> None:
@@ -150,7 +150,7 @@ def test_arguments_are_marked_however_they_are_written(record: Recording, args: 
     assert text.count('"args": {}') == 5
     path.write_text(text.replace('"args": {}', f'"args": {args}'))
     trace = nadi.read(path)
-    found = nadi.analyze.hta_overlay(trace, nadi.analyze.hta_critical_path(trace))
+    found = nadi.analyses.hta_overlay(trace, nadi.analyses.hta_critical_path(trace))
     nadi.write(found, record.folder / "marked.json", to="kineto")
     events = json.loads((record.folder / "marked.json").read_text())["traceEvents"]
     (mm,) = [event for event in events if event["name"] == "mm"]

@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.analyze.hta.edge_arrays import EdgeList, join_edges, make_moments, weighted_edges
-from nadi.analyze.hta.hta_path import _longest, _short_name
-from nadi.analyze.hta.parsing import parse_events
-from nadi.model.schema import CLOCKS, ISSUES, MATCHES
+from nadi.analyses.hta.edge_arrays import EdgeList, join_edges, make_moments, weighted_edges
+from nadi.analyses.hta.hta_path import _longest, _short_name
+from nadi.analyses.hta.parsing import parse_events
+from nadi.trace.schema import CLOCKS, ISSUES, MATCHES
 from tests.analyze.hta.recording import Recording, edges_of, on_path
 from tests.conftest import PairWriter
 
@@ -454,7 +454,7 @@ def test_a_host_trace_has_no_events(tmp_path: Path) -> None:
     host = tmp_path / "host.json"
     host.write_text('{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": []}')
     with pytest.raises(nadi.errors.InputError, match="the trace contains no device trace events"):
-        nadi.analyze.hta_critical_path(nadi.read(host))
+        nadi.analyses.hta_critical_path(nadi.read(host))
 
 
 @pytest.mark.parametrize(
@@ -482,10 +482,10 @@ def test_both_ways_to_call_it_are_one(record: Recording) -> None:
     record.launch("gemm", (2, 2), (6, 3), 1)
     trace = record.read()
     spelled = nadi.critical_path(trace, rules="hta", annotation="mm", instance=0)
-    direct = nadi.analyze.hta_critical_path(trace, annotation="mm", instance=0)
+    direct = nadi.analyses.hta_critical_path(trace, annotation="mm", instance=0)
     assert spelled.edges.equals(direct.edges)
-    assert nadi.analyze.hta_critical_path(nadi.link.link_device(trace)).edges.equals(
-        nadi.analyze.hta_critical_path(trace).edges
+    assert nadi.analyses.hta_critical_path(nadi.recordings.link_device(trace)).edges.equals(
+        nadi.analyses.hta_critical_path(trace).edges
     )
     with pytest.raises(nadi.errors.UsageError, match="pass rules='nadi'"):
         nadi.critical_path(trace, rules="hat")  # type: ignore[call-overload]
@@ -499,8 +499,8 @@ def test_clocks_that_were_shifted_are_shifted_back(record: Recording) -> None:
     shifted = replace(trace, nodes=trace.nodes.with_columns(start=start))
     clocks = {"rank": [3], "reference": [3], "shift": [777], "low": [0], "high": [0]}
     job = nadi.Job((shifted,), MATCHES.empty(), ISSUES.empty(), CLOCKS.build(1, clocks))
-    edges = nadi.analyze.hta_critical_path(job, rank=3).edges
-    assert edges.equals(nadi.analyze.hta_critical_path(trace).edges)
+    edges = nadi.analyses.hta_critical_path(job, rank=3).edges
+    assert edges.equals(nadi.analyses.hta_critical_path(trace).edges)
 
 
 def test_a_job_of_one_rank_is_as_its_trace(record: Recording) -> None:
@@ -509,9 +509,9 @@ def test_a_job_of_one_rank_is_as_its_trace(record: Recording) -> None:
     record.launch("gemm", (2, 2), (6, 3), 1)
     record.event("overhead", "Activity Buffer Request", 5, 3, pid=-1, tid=0)
     trace = record.read()
-    job = nadi.link.link_job([trace])
-    assert nadi.analyze.hta_critical_path(job).nodes.equals(
-        nadi.analyze.hta_critical_path(trace).nodes
+    job = nadi.recordings.link_job([trace])
+    assert nadi.analyses.hta_critical_path(job).nodes.equals(
+        nadi.analyses.hta_critical_path(trace).nodes
     )
 
 
@@ -538,9 +538,9 @@ def test_a_linked_pair_is_as_its_device_file(pair: PairWriter) -> None:
     for node in pair.nodes[1:]:  # the host file has threads of its own numbers
         node["attrs"].append({"name": "tid", "type": "uint64", "value": 3 - node["id"]})
     host, device = (nadi.read(file) for file in pair.write())
-    linked = nadi.analyze.hta_critical_path(nadi.link_pair(host, device))
-    assert linked.edges.equals(nadi.analyze.hta_critical_path(device).edges)
-    assert linked.breakdown().equals(nadi.analyze.hta_critical_path(device).breakdown())
+    linked = nadi.analyses.hta_critical_path(nadi.link_pair(host, device))
+    assert linked.edges.equals(nadi.analyses.hta_critical_path(device).edges)
+    assert linked.breakdown().equals(nadi.analyses.hta_critical_path(device).breakdown())
 
 
 def test_a_source_that_ends_with_the_work_before_is_no_later_one(record: Recording) -> None:  # G6
@@ -611,4 +611,4 @@ def test_events_and_arguments_that_are_no_objects(record: Recording) -> None:
     record.events.append([{"dur": 1}])
     path = record.path()
     assert path.length == expected
-    assert nadi.analyze.hta_overlay(record.read(), path).nodes.height > 0
+    assert nadi.analyses.hta_overlay(record.read(), path).nodes.height > 0

@@ -12,11 +12,10 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import UsageError
-from nadi.generate import LanguageModel, ParallelPlan
-from nadi.generate.llm.model_description import LatentAttention, MixtureOfExperts
-from nadi.model.trace import Job, Trace
-from nadi.model.validate import validate_trace
-from nadi.pipeline import llm_statistics
+from nadi.models import LanguageModel, ParallelPlan, llm_statistics
+from nadi.models.llm.language_model import LatentAttention, MixtureOfExperts
+from nadi.trace.trace import Job, Trace
+from nadi.trace.validate import validate_trace
 from tests.amounts import examples
 
 SETTINGS = settings(
@@ -214,9 +213,9 @@ def test_ranks_of_a_stage_share_a_trace() -> None:
 
 def test_written_traces_are_those_of_the_job(tmp_path: Path) -> None:
     job = nadi.llm_job(LLAMA, tp=2, pp=2, dp=2)
-    nadi.generate.write_job(job, tmp_path)
+    nadi.models.write_job(job, tmp_path)
     system = nadi.load_system("dgx-h100", 8)
-    read = nadi.load.read_job(tmp_path)
+    read = nadi.recordings.read_job(tmp_path)
     found, expected = nadi.simulate(read, system), nadi.simulate(of_all_ranks(job), system)
     assert found.cycles.tolist() == expected.cycles.tolist()
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nadi.generate import LanguageModel
-from nadi.pipeline import llm_statistics
+from nadi.models import LanguageModel, llm_statistics
 
 _MODEL = LanguageModel(layers=4, hidden=64, heads=4, ffn=128, vocab=1024, sequence=32)
 

@@ -12,13 +12,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from msgspec.structs import replace
 
 import nadi
-from nadi.generate import LanguageModel, ParallelPlan
-from nadi.generate.llm.model_description import LatentAttention, MixtureOfExperts
-from nadi.model.arrays import Bools, Ints
-from nadi.model.operands import operand_tables, tensor_uses
-from nadi.model.trace import Trace
-from nadi.pipeline import llm_statistics
-from nadi.simulator import results_of
+from nadi.models import LanguageModel, ParallelPlan, llm_statistics
+from nadi.models.llm.language_model import LatentAttention, MixtureOfExperts
+from nadi.simulation import results_of
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.operands import operand_tables, tensor_uses
+from nadi.trace.trace import Trace
 from tests.amounts import examples
 from tests.generate.llm.test_llm_jobs import LLAMA, job_of, models, plans
 

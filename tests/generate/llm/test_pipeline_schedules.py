@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nadi.errors import UsageError
-from nadi.generate.llm.pipeline_schedules import (
+from nadi.models.llm.pipeline_schedules import (
     BACKWARD,
     FORWARD,
     INPUT_GRADIENT,

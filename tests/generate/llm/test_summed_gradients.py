@@ -7,9 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nadi.generate import LanguageModel
-from nadi.load import load_language_model
-from nadi.pipeline import llm_job, llm_statistics
+from nadi.models import LanguageModel, llm_job, llm_statistics, load_language_model
 
 _LAYERS, _HIDDEN = 2, 64
 _NORMS = (2 * _LAYERS + 1) * _HIDDEN

@@ -7,10 +7,10 @@ import pytest
 
 import nadi
 from nadi.errors import FormatError
-from nadi.generate import NeuralNetwork
-from nadi.generate.networks import network_file
-from nadi.generate.networks.layer_kinds import KINDS, Feature
-from nadi.generate.networks.network_file import network_from, parse_network
+from nadi.models import NeuralNetwork
+from nadi.models.networks import network_file
+from nadi.models.networks.layer_kinds import KINDS, Feature
+from nadi.models.networks.network_file import network_from, parse_network
 
 CONV = {"kind": "conv", "out": 8, "kernel": 3}
 
@@ -20,9 +20,9 @@ def made(*layers: dict, **rest: object) -> NeuralNetwork:
     return network_from({"inputs": {"image": [3, 32, 32]}, "layers": list(layers), **rest}, "net")
 
 
-@pytest.mark.parametrize("name", nadi.load.shipped_networks())
+@pytest.mark.parametrize("name", nadi.models.shipped_networks())
 def test_shipped_networks_have_the_published_parameters(name: str) -> None:
-    network = nadi.load.load_network(name)
+    network = nadi.models.load_network(name)
     assert network.about
     assert network.source
     if network.published is not None:

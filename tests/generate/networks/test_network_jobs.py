@@ -11,14 +11,13 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import UsageError
-from nadi.generate import NetworkPlan, NeuralNetwork
-from nadi.generate.networks.layer_kinds import Conv, EmbeddingBag, Feature
-from nadi.generate.networks.layer_work import StepSize, work_of
-from nadi.generate.networks.network_file import network_from
-from nadi.generate.networks.table_shares import table_shares
-from nadi.model.trace import Job, Trace
-from nadi.model.validate import validate_trace
-from nadi.pipeline import network_job, network_statistics
+from nadi.models import NetworkPlan, NeuralNetwork, network_job, network_statistics
+from nadi.models.networks.layer_kinds import Conv, EmbeddingBag, Feature
+from nadi.models.networks.layer_work import StepSize, work_of
+from nadi.models.networks.network_file import network_from
+from nadi.models.networks.table_shares import table_shares
+from nadi.trace.trace import Job, Trace
+from nadi.trace.validate import validate_trace
 from tests.amounts import examples
 
 SETTINGS = settings(

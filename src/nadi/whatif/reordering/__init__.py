@@ -1,1 +1,1 @@
-"""Reordering: find operations that can start earlier without breaking data dependencies."""
+"""Moves of operations that keep what depends on them."""

@@ -9,8 +9,8 @@ import polars as pl
 
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.replay import replay_graph
-from nadi.model.arrays import Bools, Ints
-from nadi.model.schema import TENSOR_DEPS
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.schema import TENSOR_DEPS
 from nadi.whatif.reordering.operation_layout import Layout, Works, find_rows
 
 __all__ = ["outermost_works", "tensor_pairs", "with_tensor_edges"]

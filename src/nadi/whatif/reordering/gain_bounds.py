@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from nadi.graph.replay import Replay
-from nadi.model.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Ints
 from nadi.whatif.reordering.movable_units import Units
 from nadi.whatif.reordering.moves import Block
 

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from nadi.model.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Ints
 from nadi.whatif.reordering.movable_units import Units
 from nadi.whatif.reordering.moves import Block
 

@@ -15,14 +15,7 @@ from nadi.whatif.reordering.data_edges import with_tensor_edges
 from nadi.whatif.reordering.gain_bounds import Promise
 from nadi.whatif.reordering.insertion_points import blocks_of, same_on_ranks
 from nadi.whatif.reordering.movable_units import BLOCKERS, Units, find_units
-from nadi.whatif.reordering.moves import (
-    Block,
-    Move,
-    MoveEarlier,
-    held_by,
-    moved,
-    require_tensors,
-)
+from nadi.whatif.reordering.moves import Block, Move, MoveEarlier, held_by, moved, require_tensors
 from nadi.whatif.reordering.operation_layout import Layout
 
 __all__ = ["Candidate", "Found", "find_reorders"]

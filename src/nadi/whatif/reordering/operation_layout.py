@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from nadi.graph.build.early_returns import returns_early
+from nadi.graph.edges.early_returns import returns_early
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.model.arrays import Bools, Ints
-from nadi.model.schema import DEVICE_WORK
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.schema import DEVICE_WORK
 from nadi.whatif.selection import launchers
 
 __all__ = ["Layout", "Streams", "Works", "find_rows"]

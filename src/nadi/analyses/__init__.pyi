@@ -1,0 +1,49 @@
+"""What ``nadi.analyses`` gives; each name is loaded when it is first used."""
+
+from .analyses import analyze as analyze, analyze_all as analyze_all
+from .hta.hta_path import HtaCriticalPath as HtaCriticalPath, hta_critical_path as hta_critical_path
+from .hta.overlay import hta_overlay as hta_overlay
+from .hta_columns import hta_events as hta_events
+from .recorded.annotation_times import (
+    annotation_kernels as annotation_kernels,
+    annotation_times as annotation_times,
+)
+from .recorded.breakdown import (
+    communication_overlap as communication_overlap,
+    temporal_breakdown as temporal_breakdown,
+)
+from .recorded.call_stacks import call_stacks as call_stacks, flame_graph as flame_graph
+from .recorded.collectives import (
+    collective_list as collective_list,
+    collective_skew as collective_skew,
+)
+from .recorded.device_counters import device_counters as device_counters
+from .recorded.events import RankEvents as RankEvents, events_of as events_of
+from .recorded.from_graph import (
+    late_collectives as late_collectives,
+    module_table as module_table,
+    step_table as step_table,
+    straggler_ranks as straggler_ranks,
+)
+from .recorded.idle_times import idle_times as idle_times
+from .recorded.kernels import kernel_types as kernel_types, top_kernels as top_kernels
+from .recorded.launch_statistics import launch_summary as launch_summary, launches as launches
+from .recorded.launches import (
+    kernel_sequences as kernel_sequences,
+    operator_delays as operator_delays,
+)
+from .recorded.memory_bandwidth import (
+    memory_bandwidth as memory_bandwidth,
+    memory_bandwidth_series as memory_bandwidth_series,
+)
+from .recorded.memory_timeline import (
+    memory_peaks as memory_peaks,
+    memory_timeline as memory_timeline,
+)
+from .recorded.queue_lengths import (
+    full_queues as full_queues,
+    queue_lengths as queue_lengths,
+    queue_summary as queue_summary,
+)
+from .recorded.rates import operator_rates as operator_rates
+from .registry import ANALYSES as ANALYSES, Analysis as Analysis, analysis_named as analysis_named

@@ -1,0 +1,230 @@
+"""Analyses of recordings, rank by rank: what a rank leaves is its rows of the tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from nadi.analyses.recorded.events import events_of
+from nadi.analyses.recorded_parts import part_named, recorded_part
+from nadi.analyses.registry import ANALYSES, Analysis, analysis_named
+from nadi.errors import InputError
+from nadi.recordings.discover import Recording, find_files, glance, pair_recordings, recording_of
+from nadi.recordings.job_of_files import load_devices, load_job
+from nadi.recordings.large import are_large, check_room, read_what_is_needed
+from nadi.trace.trace import Trace
+from nadi.whatif.parts import PartOf
+
+__all__ = ["analyze", "analyze_all"]
+
+_FEW = 4  # ranks: starting processes takes longer than reading them
+_Found = dict[str, pl.DataFrame | str]
+_Progress = Callable[[str], None]
+
+
+def analyze(
+    name: str, *paths: Path | str, step: str | int = "all", window: str = "",
+    executor: Executor | None = None, **options: Any,
+) -> pl.DataFrame:  # fmt: skip
+    """Run one analysis on the device traces of a job.
+
+    Ranks are read one after the other, or by an executor. No more of a rank is kept than its rows
+    of the table.
+
+    Parameters
+    ----------
+    name
+        A name of :data:`nadi.analyses.ANALYSES`.
+    paths
+        Folders or files, as for :func:`nadi.run`; host traces are ignored.
+    step, window
+        The number of a step, or a time range such as ``120ms:180ms``, as of :func:`nadi.extract`:
+        the table is that of this part alone. Ranks are read and linked all at once then.
+    executor
+        Where ranks are analysed, if there are several; by default here, one after the other.
+    options
+        Parameters of the analysis.
+
+    Returns
+    -------
+    polars.DataFrame
+        As the analysis returns it.
+
+    Raises
+    ------
+    UsageError
+        If there is no such analysis, step or time range, or it has no such parameter.
+    InputError
+        If a file cannot be read, or lacks what the analysis needs: the message says what.
+    """
+    chosen = analysis_named(name)
+    part = part_named(step, window)
+    found = _found([chosen], paths, part, executor, lambda _: None, {name: options})[name]
+    if isinstance(found, str):
+        raise InputError("", found)
+    return found
+
+
+def analyze_all(
+    *paths: Path | str,
+    names: Sequence[str] = (),
+    step: str | int = "all",
+    window: str = "",
+    executor: Executor | None = None,
+    progress: _Progress = lambda _: None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> _Found:
+    """Run several analyses, by default all, and read each rank once.
+
+    Parameters
+    ----------
+    paths, step, window, executor
+        As for :func:`analyze`.
+    names
+        Which analyses.
+    progress
+        Called with a line of text before each rank.
+    options
+        Parameters by the name of the analysis.
+
+    Returns
+    -------
+    dict
+        By name the table, or one line that says what the recording lacks. With several ranks, the
+        table of those that have it.
+    """
+    chosen = [analysis_named(name) for name in names] or list(ANALYSES)
+    part = part_named(step, window)
+    return _found(chosen, paths, part, executor, progress, options or {})
+
+
+_Options = Mapping[str, Mapping[str, Any]]
+
+
+def _found(
+    chosen: Sequence[Analysis], paths: Sequence[Path | str], part_of: PartOf | None,
+    executor: Executor | None, progress: _Progress, options: _Options,
+) -> _Found:  # fmt: skip
+    if part_of is None:
+        return _of_ranks(chosen, paths, executor, progress, options)
+    part = recorded_part(paths, part_of, progress)
+    single = [one for one in chosen if not one.of_job]
+    parts = [_of_trace(one.device, single, options) for one in part.ranks]
+    found = {one.name: _joined([each[one.name] for each in parts]) for one in single}
+    # what the part lacks, the recording may have
+    found = {
+        name: f"{part_of} of {one}" if isinstance(one, str) else one for name, one in found.items()
+    }
+    of_job = [one for one in chosen if one.of_job]
+    if of_job:
+        job = part.job
+        found |= {one.name: _answer(one, job, options, str(part_of)) for one in of_job}
+    return {one.name: found[one.name] for one in chosen}
+
+
+def _of_ranks(
+    chosen: Sequence[Analysis], paths: Sequence[Path | str], executor: Executor | None,
+    progress: _Progress, options: _Options,
+) -> _Found:  # fmt: skip
+    single = [one for one in chosen if not one.of_job]
+    parts: list[_Found] = []
+    files = find_files(list(paths)).devices
+    are_read_alone = are_large(paths) if len(files) < 2 else _may_be_ranks(files)
+    if single and not are_read_alone:
+        traces = load_devices(*paths, progress=progress)
+        parts = [_of_trace(trace, single, options) for trace in traces]
+    elif single:
+        parts = _of_files(files, [one.name for one in single], executor, progress, options)
+    found = {one.name: _joined([part[one.name] for part in parts]) for one in single}
+    of_job = [one for one in chosen if one.of_job]
+    if of_job:
+        where = ", ".join(map(str, paths))
+        found |= _of_job(of_job, paths, where, progress, options)
+    return {one.name: found[one.name] for one in chosen}
+
+
+def _of_job(
+    chosen: Sequence[Analysis], paths: Sequence[Path | str], where: str, progress: _Progress,
+    options: _Options,
+) -> _Found:  # fmt: skip
+    """Run the analyses that need all ranks at once, if memory has room for them."""
+    try:
+        check_room(paths)
+    except InputError as error:
+        return {one.name: f"{where}: {error}" for one in chosen}
+    job = load_job(*paths, progress=progress)
+    return {one.name: _answer(one, job, options, where) for one in chosen}
+
+
+def _may_be_ranks(files: Sequence[Path]) -> bool:
+    """Tell whether files are ranks each, as far as their names and beginnings say."""
+    try:
+        pair_recordings([], [glance(file) for file in files])
+    except InputError:
+        return False
+    return True
+
+
+def _of_files(
+    files: Sequence[Path], names: Sequence[str], executor: Executor | None, progress: _Progress,
+    options: _Options,
+) -> list[_Found]:  # fmt: skip
+    """Analyse a file per rank; in order of rank.
+
+    Where the beginning of a file does not state its rank, the rank is known when it was read.
+    """
+    recordings, found = [], []
+    mapped = map if executor is None or len(files) < _FEW else executor.map
+    at_once = 1 if mapped is map else min(len(files), os.cpu_count() or 1)
+    work = mapped(_of_file, files, *zip(*[(names, options, at_once)] * len(files), strict=True))
+    for number, (recording, part) in enumerate(work):
+        progress(f"analysed {number + 1} of {len(files)} ranks")
+        recordings.append(recording)
+        found.append(part)
+    return [
+        {name: _of_rank(answer, rank) for name, answer in found[device].items()}
+        for _, device, rank in pair_recordings([], recordings)
+    ]
+
+
+def _of_rank(answer: pl.DataFrame | str, rank: int) -> pl.DataFrame | str:
+    """Return the rows of a rank with its number."""
+    if isinstance(answer, str) or "rank" not in answer.columns:
+        return answer
+    return answer.with_columns(pl.lit(rank, dtype=pl.Int64).alias("rank"))
+
+
+def _of_file(
+    file: Path, names: Sequence[str], options: _Options, at_once: int
+) -> tuple[Recording, _Found]:
+    chosen = [analysis_named(name) for name in names]
+    needs = {need for one in chosen for need in (*one.needs, *one.uses)}
+    trace = read_what_is_needed(
+        file, operators="operators" in needs, arguments="arguments" in needs,
+        launches=bool(needs & {"host events", "launches"}), at_once=at_once,
+    )  # fmt: skip
+    return recording_of(trace), _of_trace(trace, chosen, options)
+
+
+def _of_trace(trace: Trace, chosen: Sequence[Analysis], options: _Options) -> _Found:
+    events = events_of(trace)
+    return {one.name: _answer(one, events, options) for one in chosen}
+
+
+def _answer(one: Analysis, source: Any, options: _Options, where: str = "") -> pl.DataFrame | str:
+    """Return the table of an analysis, or what the recording lacks."""
+    try:
+        return one(source, **options.get(one.name, {}))
+    except InputError as error:
+        return str(error) if error.where else f"{where}: {error}"
+
+
+def _joined(parts: Sequence[pl.DataFrame | str]) -> pl.DataFrame | str:
+    """Return the rows of all ranks that have what the analysis needs, else what the first lacks."""
+    tables = [part for part in parts if not isinstance(part, str)]
+    return pl.concat(tables) if tables else parts[0]

@@ -1,0 +1,1 @@
+"""The critical path as HolisticTraceAnalysis finds it."""

@@ -1,0 +1,317 @@
+"""The critical path by HTA's rules, and HTA's summary of it.
+
+The rules are numbered E1 and R1 to R4 as in ``docs/critical-path.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from nadi.analyses.hta.annotation_window import Instance, clip_events
+from nadi.analyses.hta.device_edges import device_edges
+from nadi.analyses.hta.edge_arrays import EDGE_TYPES, EdgeList, Moments, join_edges, make_moments
+from nadi.analyses.hta.host_edges import lock_edges, stack_edges
+from nadi.analyses.hta.hta_path_kernels import longest_path
+from nadi.analyses.hta.parsing import parse_events
+from nadi.analyses.hta.recorded_fields import trace_name
+from nadi.errors import InputError, Parameter, UsageError, checked
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.trace import Job, Trace
+
+__all__ = ["EDGE_TYPE_TEXTS", "HtaCriticalPath", "hta_critical_path"]
+
+_US = 1000
+_MEMORY = re.compile(r"(hip)?Memcpy|(hip)?Memset|dma")
+_COMMUNICATION = re.compile(r"nccl|hip|hccl|.*ncclKernel")
+_BRACKETS = re.compile(r"<[^<>()]*>|\([^<>()]*\)")
+_BOUND_BY = (
+    "", "cpu_bound", "gpu_communication_bound", "gpu_compute_bound",
+    "gpu_kernel_kernel_overhead", "gpu_kernel_launch_overhead",
+)  # fmt: skip
+_BOUND_OF_TYPE = {
+    "KERNEL_KERNEL_DELAY": "gpu_kernel_kernel_overhead",
+    "KERNEL_LAUNCH_DELAY": "gpu_kernel_launch_overhead",
+}
+EDGE_TYPE_TEXTS = [
+    f"critical_path_{'operator' if name == 'OPERATOR_KERNEL' else name.lower()}"
+    for name in EDGE_TYPES
+]
+
+
+@dataclass(frozen=True, eq=False)
+class HtaCriticalPath:
+    """The critical path of a window of one rank by HTA's rules.
+
+    Times in its tables are in us, as HTA's are: float64, since the first event of any rank.
+    ``ev_idx``, ``event_idx`` and ``attributed_event`` are positions in ``traceEvents``.
+
+    Attributes
+    ----------
+    moments
+        The nodes of the graph, with the events that they belong to.
+    edges_added
+        Its edges in the order in which HTA adds them.
+    vertices
+        int64, shape (nodes on the path,): the nodes on the path, first to last.
+    """
+
+    moments: Moments
+    edges_added: EdgeList
+    vertices: Ints
+
+    def __repr__(self) -> str:
+        return f"<HtaCriticalPath nodes={self.vertices.size} length={self.length / _US:g} us>"
+
+    @cached_property
+    def nodes(self) -> pl.DataFrame:
+        """All nodes: node, ev_idx, ts, is_start, is_blocking."""
+        moments = self.moments
+        return pl.DataFrame({
+            "node": np.arange(moments.row.size),
+            "ev_idx": moments.column("index")[moments.row],
+            "ts": moments.time / _US,
+            "is_start": moments.is_start,
+            "is_blocking": moments.is_blocking[moments.row],
+        })  # fmt: skip
+
+    @cached_property
+    def edges(self) -> pl.DataFrame:
+        """All edges in the order in which they were added.
+
+        Columns: begin, end (nodes), type, edge_weight (which summary and breakdown use),
+        graph_weight (which the longest path uses), attributed_event, on_critical_path.
+        """
+        added = self.edges_added
+        index = self.moments.column("index")
+        return pl.DataFrame({
+            "begin": added.begin,
+            "end": added.end,
+            "type": pl.Series(EDGE_TYPES, dtype=pl.Enum(EDGE_TYPES)).gather(added.type),
+            "edge_weight": added.weight / _US,
+            "graph_weight": _graph_weight(added) / _US,
+            "attributed_event": np.where(added.event >= 0, index[added.event], -1),
+            "on_critical_path": self.is_on_path,
+        })  # fmt: skip
+
+    @cached_property
+    def path(self) -> pl.DataFrame:
+        """The nodes on the path, in order: node, ev_idx, ts, is_start, name."""
+        names = self.moments.events["name"].gather(self.moments.row[self.vertices])
+        chosen = self.nodes.drop("is_blocking")[self.vertices]
+        return chosen.with_columns(name=names)
+
+    @property
+    def length(self) -> int:
+        """Sum of the weights along the path, in ns, as the longest path counts them."""
+        return int(_graph_weight(self.edges_added)[self.is_on_path].sum())
+
+    @cached_property
+    def is_on_path(self) -> Bools:
+        """Whether each edge connects consecutive nodes of the path; bool, shape (edges,)."""
+        following = np.full(self.moments.row.size, -1, dtype=np.int64)
+        following[self.vertices[:-1]] = self.vertices[1:]
+        found: Bools = following[self.edges_added.begin] == self.edges_added.end
+        return found
+
+    def breakdown(self) -> pl.DataFrame:
+        """Describe each edge of the path, in order.
+
+        Columns: event_idx (null where an edge has no event), duration, type, s_name (a
+        short name), cat (Nadi's category), pid, tid, stream, bound_by.
+        """
+        rows = np.flatnonzero(self.is_on_path)
+        rows = rows[np.argsort(self._place[self.edges_added.begin[rows]])]
+        added = self.edges_added.taken(rows)
+        events = self.moments.events[np.maximum(added.event, 0)]
+        table = pl.DataFrame({
+            "event_idx": events["index"],
+            "duration": added.weight / _US,
+            "type": pl.Series(EDGE_TYPE_TEXTS).gather(added.type),
+            "s_name": _short_names(events["name"]),
+            "cat": events["category"],
+            "pid": events["process"],
+            "tid": events["thread"],
+            "stream": events["stream"],
+            "bound_by": _bound_by(added, events),
+        })  # fmt: skip
+        of_event = ("event_idx", "s_name", "cat", "pid", "tid", "stream")
+        return table.with_columns(
+            pl.when(pl.Series(added.event >= 0)).then(pl.col(of_event)).name.keep()
+        )
+
+    @cached_property
+    def _place(self) -> Ints:
+        """Position of each node on the path; undefined for other nodes."""
+        place = np.zeros(self.moments.row.size, dtype=np.int64)
+        place[self.vertices] = np.arange(self.vertices.size)
+        return place
+
+    def summary(self) -> pl.DataFrame:
+        """Compute the share of each bottleneck in the path: bound_by, duration in percent."""
+        sums = self.breakdown().group_by("bound_by").agg(pl.col("duration").sum()).sort("bound_by")
+        duration = sums["duration"].to_numpy()
+        return sums.with_columns(duration=duration / duration.sum() * 100)
+
+
+def _graph_weight(edges: EdgeList) -> Ints:
+    """E1: weights of -1 us and below count as 0 for the path."""
+    return np.where(edges.weight <= -_US, 0, edges.weight)
+
+
+def _short_names(names: pl.Series) -> pl.Series:
+    short = {name: _short_name(name) for name in names.unique()}
+    return names.replace_strict(short, return_dtype=pl.String) if short else names
+
+
+def _short_name(name: str) -> str:
+    """R3: a name without template arguments, parameters and return type."""
+    if _MEMORY.match(name) or not ("<" in name or "(" in name):
+        return name
+    name = name.replace("->", "")
+    previous = ""
+    while name != previous:
+        previous, name = name, _BRACKETS.sub("", name)
+    return name.split(" ")[-1]
+
+
+def _bound_by(edges: EdgeList, events: pl.DataFrame) -> pl.Series:
+    """R2: classify each edge of the path, whose event is the one of the same row."""
+    short = _short_names(events["name"])
+    names = short.unique()
+    is_one = [_COMMUNICATION.match(name) is not None for name in names]
+    communication = names.filter(pl.Series(is_one, dtype=pl.Boolean))
+    of_operator = np.where(
+        events["stream"].to_numpy() < 0,
+        _BOUND_BY.index("cpu_bound"),
+        np.where(
+            short.is_in(communication.implode()).to_numpy(),
+            _BOUND_BY.index("gpu_communication_bound"),
+            _BOUND_BY.index("gpu_compute_bound"),
+        ),
+    )
+    codes = np.array([_BOUND_BY.index(_BOUND_OF_TYPE.get(name, "")) for name in EDGE_TYPES])
+    is_operator = edges.type == EDGE_TYPES.index("OPERATOR_KERNEL")
+    return pl.Series(_BOUND_BY).gather(np.where(is_operator, of_operator, codes[edges.type]))
+
+
+@checked
+def hta_critical_path(
+    traces: Trace | Job | Sequence[Trace],
+    *,
+    rank: int | None = None,
+    annotation: str = "",
+    instance: Instance = 0,
+    zero_weight_launch_edges: bool = False,
+    include_last_step: bool = False,
+) -> HtaCriticalPath:
+    """Find the critical path of one rank as Holistic Trace Analysis (HTA) does.
+
+    Parameters
+    ----------
+    traces
+        A trace with the events of a device trace, or those of all ranks of a job.
+    rank
+        Which of them; by default the first.
+    annotation
+        Analyse the time range of an event whose name contains this text; an empty text selects
+        the whole trace.
+    instance
+        Index of the event among those with this name, from 0, or the first and last of a range.
+    zero_weight_launch_edges
+        HTA's CRITICAL_PATH_ADD_ZERO_WEIGHT_LAUNCH_EDGE.
+    include_last_step
+        HTA's include_last_profiler_step.
+
+    Returns
+    -------
+    HtaCriticalPath
+        Nodes, edges, path, summary and breakdown. O(events log events).
+
+    Raises
+    ------
+    InputError
+        If a trace has no device trace events or no launches, or its operations
+        form a dependency cycle.
+    UsageError
+        If the rank, the annotation or the instance does not exist.
+    """
+    every, at = _chosen(traces, rank)
+    events = parse_events(every, at, include_last_step=include_last_step)
+    moments = make_moments(clip_events(events, annotation, instance))
+    edges = join_edges(
+        moments,
+        lock_edges(moments),
+        stack_edges(moments),
+        device_edges(
+            moments,
+            events,
+            trace_name(every[at]),
+            zero_weight_launch_edges=zero_weight_launch_edges,
+        ),
+    )
+    return HtaCriticalPath(moments, edges, _longest(moments, edges))
+
+
+def _chosen(traces: Trace | Job | Sequence[Trace], rank: int | None) -> tuple[list[Trace], int]:
+    """Return all ranks and the position of the requested one."""
+    if isinstance(traces, Trace):
+        every = [traces]
+    elif isinstance(traces, Job):
+        shifts = dict(traces.clocks.select("rank", "shift").iter_rows())
+        every = [_unshifted(trace, shifts.get(trace.rank, 0)) for trace in traces.traces]
+    else:
+        every = list(traces)
+    if rank is None and every:
+        return every, 0
+    ranks = [trace.rank for trace in every]
+    if rank is None or rank not in ranks:
+        raise UsageError(
+            Parameter("rank", rank), "is not there", f"there are: {', '.join(map(str, ranks))}"
+        )
+    return every, ranks.index(rank)
+
+
+def _unshifted(trace: Trace, shift: int) -> Trace:
+    """Return a trace with the times of its own clock, which HTA uses."""
+    if shift == 0:
+        return trace
+    start = pl.col("start")
+    moved = pl.when(start >= 0).then(start - shift).otherwise(start)
+    return replace(trace, nodes=trace.nodes.with_columns(start=moved))
+
+
+def _longest(moments: Moments, edges: EdgeList) -> Ints:
+    """R1: find the longest path; ties follow the order in which edges name the nodes."""
+    named = np.stack([edges.begin, edges.end], axis=1).reshape(-1)
+    unique, first = np.unique(named, return_index=True)
+    vertices = unique[np.argsort(first)]
+    if vertices.size == 0:
+        return vertices
+    number = np.empty(moments.row.size, dtype=np.int64)
+    number[vertices] = np.arange(vertices.size)
+    begin, end = number[edges.begin], number[edges.end]
+    entering, leaving = np.argsort(end, kind="stable"), np.argsort(begin, kind="stable")
+    steps = np.arange(vertices.size + 1)
+    distance, before = np.empty((2, vertices.size), dtype=np.int64)
+    last = longest_path(
+        np.searchsorted(end[entering], steps), begin[entering],
+        _graph_weight(edges)[entering],
+        np.searchsorted(begin[leaving], steps), end[leaving], distance, before,
+    )  # fmt: skip
+    if last < 0:
+        event = moments.events.row(int(moments.row[vertices[-1 - last]]), named=True)
+        raise InputError(
+            f"traceEvents[{event['index']}]",
+            f"{event['name']!r} is part of a dependency cycle by HTA's rules",
+            "use Nadi's rules",
+        )  # fmt: skip
+    path = [last]
+    while before[path[-1]] != path[-1]:
+        path.append(int(before[path[-1]]))
+    return vertices[path[::-1]]

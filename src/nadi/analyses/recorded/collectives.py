@@ -1,0 +1,111 @@
+"""Collectives over ranks: the time that ranks wait for the last, and the time that is left."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nadi.errors import InputError, checked
+from nadi.systems.nccl.nccl_tests_sizes import nccl_tests_factors
+from nadi.trace.trace import Job
+
+__all__ = ["collective_list", "collective_skew"]
+
+
+@checked
+def collective_list(job: Job) -> pl.DataFrame:
+    """List the collectives of a job: the skew of its ranks apart from its communication latency.
+
+    The transfer time is from the moment when the last rank began to the last end, as in
+    simulations. The communication latency is to the end of the rank that ends first after it. It
+    and the skew are TraceLens's terms.
+
+    Returns
+    -------
+    polars.DataFrame
+        In order of time: ``collective``, ``name``, ``type``, ``ranks``, ``size_bytes`` (of the
+        tensors of a rank; -1 if not recorded), ``start_ns`` (since the origin of the job),
+        ``last_rank`` (that began last), ``skew_ns`` (from the first begin to the last),
+        ``comm_latency_ns``, ``transfer_ns``, ``longest_ns`` (of a rank, with its wait).
+        O(collectives).
+
+    Raises
+    ------
+    InputError
+        If no collective was matched over several ranks.
+    """
+    parts = []
+    for trace in job.traces:
+        mine = job.matches.filter(pl.col("rank") == trace.rank)
+        rows = mine["node"].to_numpy()
+        parts.append(trace.nodes[rows].select(
+            pl.col("name").cast(pl.String), pl.col("comm_type").cast(pl.String).alias("type"),
+            "start", "duration", "comm_bytes",
+            mine["collective"], mine["rank"],
+        ))  # fmt: skip
+    table = pl.concat(parts).filter(pl.col("start") >= 0) if parts else pl.DataFrame()
+    several = table.filter(pl.len().over("collective") > 1) if table.height else table
+    if several.height == 0:
+        raise InputError(
+            "", "no collective was recorded on several ranks",
+            "pass the device traces of all ranks of one run",
+        )  # fmt: skip
+    end = pl.col("start") + pl.col("duration")
+    last = pl.max("start")
+    return (
+        several.group_by("collective")
+        .agg(
+            pl.first("name"), pl.first("type"), ranks=pl.len().cast(pl.Int64),
+            size_bytes=pl.max("comm_bytes"), start_ns=pl.min("start") - job.origin,
+            last_rank=pl.col("rank").get(pl.col("start").arg_max()),
+            skew_ns=last - pl.min("start"), comm_latency_ns=pl.max_horizontal(end.min() - last, 0),
+            transfer_ns=end.max() - last,
+            longest_ns=pl.max("duration"),
+        )
+        .sort("start_ns", "collective")
+    )  # fmt: skip
+
+
+@checked
+def collective_skew(job: Job) -> pl.DataFrame:
+    """Summarize collectives by name, size and number of ranks.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``name``, ``type``, ``ranks``, ``size_bytes``, ``count``, ``comm_latency_ns``,
+        ``transfer_ns`` and ``skew_ns`` (means), ``skew_percent`` (of the skew and the communication
+        latency), ``algbw_gb_per_s``, ``busbw_gb_per_s`` (as nccl-tests has them, for the transfer
+        time; null where sizes or factors are not known); the most time first.
+        O(collectives).
+
+    Raises
+    ------
+    InputError
+        As :func:`collective_list`.
+    """
+    table = (
+        collective_list(job)
+        .group_by("name", "type", "ranks", "size_bytes")
+        .agg(
+            count=pl.len().cast(pl.Int64),
+            comm_latency_ns=pl.mean("comm_latency_ns"),
+            transfer_ns=pl.mean("transfer_ns"),
+            skew_ns=pl.mean("skew_ns"),
+        )
+    )
+    factors = [
+        nccl_tests_factors(kind, ranks) for kind, ranks in table.select("type", "ranks").iter_rows()
+    ]
+    whole, bus = (pl.Series([pair[k] for pair in factors], dtype=pl.Float64) for k in range(2))
+    rate = pl.when((pl.col("size_bytes") > 0) & (pl.col("transfer_ns") > 0)).then(
+        pl.col("size_bytes") * pl.lit(whole) / pl.col("transfer_ns")
+    )
+    both = pl.col("comm_latency_ns") + pl.col("skew_ns")
+    return table.with_columns(
+        skew_percent=100 * pl.col("skew_ns") / both,
+        algbw_gb_per_s=rate,
+        busbw_gb_per_s=pl.when(pl.lit(bus) > 0).then(rate * pl.lit(bus)),
+    ).sort(
+        (pl.col("comm_latency_ns") + pl.col("skew_ns")) * pl.col("count"), "name", "size_bytes",
+        descending=[True, False, False],
+    )  # fmt: skip

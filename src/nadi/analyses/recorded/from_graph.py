@@ -1,0 +1,119 @@
+"""Tables of a job that need its event graph: stragglers, steps, modules."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nadi.errors import InputError, checked
+from nadi.graph.edges.job_graph import build_graph
+from nadi.graph.module_times import time_by_module
+from nadi.graph.replay import replay_graph
+from nadi.graph.stragglers import Stragglers, find_stragglers
+from nadi.graph.windows import choose_window, find_steps, step_times
+from nadi.trace.trace import Job
+
+__all__ = ["late_collectives", "module_table", "step_table", "straggler_ranks"]
+
+
+def _stragglers(job: Job) -> Stragglers:
+    if len(job.traces) < 2:
+        raise InputError(
+            "", "one rank has nobody to wait for", "pass the device traces of several ranks"
+        )
+    graph = build_graph(job)
+    window = choose_window(graph, find_steps(graph))
+    return find_stragglers(replay_graph(graph), window)
+
+
+@checked
+def straggler_ranks(job: Job) -> pl.DataFrame:
+    """Return how much wait time each rank causes, and how much it waits.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``rank``, ``times_last``, ``wait_time_caused_ns``, ``own_wait_time_ns``; the most caused
+        first.
+
+    Raises
+    ------
+    InputError
+        If the job has one rank only.
+    """
+    return _stragglers(job).ranks.rename(
+        {"caused": "wait_time_caused_ns", "waited": "own_wait_time_ns"}
+    )
+
+
+@checked
+def late_collectives(job: Job) -> pl.DataFrame:
+    """List collectives with the rank that entered last, and why.
+
+    Returns
+    -------
+    polars.DataFrame
+        In order of time: ``name``, ``rank``, ``last_entry_ns``, ``wait_time_caused_ns`` (by all
+        others), ``longest_wait_ns`` (by one), ``cause`` and ``operation`` (the largest part of
+        what delayed it).
+
+    Raises
+    ------
+    InputError
+        If the job has one rank only.
+    """
+    return _stragglers(job).collectives.select(
+        "name", "rank", last_entry_ns="time", wait_time_caused_ns="waited",
+        longest_wait_ns="longest", cause="cause", operation="operation",
+    )  # fmt: skip
+
+
+@checked
+def step_table(job: Job) -> pl.DataFrame:
+    """List the steps of a job: marked by the profiler, or found by what repeats.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``step``, ``mark`` (what repeats), ``start_ns`` and ``duration_ns``: to the next mark, or
+        until its work ends.
+
+    Raises
+    ------
+    InputError
+        If no steps are found.
+    """
+    graph = build_graph(job)
+    steps = find_steps(graph)
+    found = [
+        (step.number, step.mark, step.start(graph.time), length)
+        for step, length in zip(steps, step_times(graph, steps, graph.time).tolist(), strict=True)
+    ]
+    if not found:
+        raise InputError("", "nothing repeats", "mark steps with torch.profiler.profile.step()")
+    names = {"step": pl.Int64, "mark": pl.String, "start_ns": pl.Int64, "duration_ns": pl.Int64}
+    return pl.DataFrame(found, schema=names, orient="row")
+
+
+@checked
+def module_table(job: Job) -> pl.DataFrame:
+    """Sum time by module, forward, backward and optimizer, over all ranks.
+
+    Returns
+    -------
+    polars.DataFrame
+        The columns of :class:`~nadi.graph.ModuleTimes`'s table, those of times with ``_ns``;
+        without the critical path.
+
+    Raises
+    ------
+    InputError
+        If no modules and no annotations are recorded.
+    """
+    graph = build_graph(job)
+    table = time_by_module(graph, choose_window(graph, find_steps(graph))).table
+    if table.height == 1:
+        raise InputError(
+            "", "no modules are recorded", "record with with_stack=True and with_modules=True"
+        )
+    times = [name for name in table.columns if name.endswith(("_host", "_device"))]
+    return table.drop("critical").rename({name: f"{name}_ns" for name in times})

@@ -1,0 +1,130 @@
+"""Where the time of a device goes: by type of kernel, and by kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from nadi.analyses.recorded.events import RankEvents
+from nadi.analyses.recorded.kernel_types import KERNEL_TYPES
+from nadi.analyses.recorded.per_rank import per_rank
+from nadi.trace.arrays import Ints, text_codes
+from nadi.trace.kernel_classes import kernel_class
+
+__all__ = ["kernel_types", "times_by_name", "top_kernels"]
+
+
+@per_rank("device work")
+def kernel_types(events: RankEvents, memory: bool = True) -> pl.DataFrame:
+    """Divide the busy time of each rank's devices by the types of work that run at once.
+
+    Parameters
+    ----------
+    events
+        A job, a trace, or several.
+    memory
+        Whether copies and memory sets count.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row per combination that occurs, largest first: ``type`` such as ``computation`` (alone)
+        or ``computation + communication`` (at the same time), ``time_ns``, ``percent`` of the busy
+        time. The times add up to the busy time. O(work log work).
+    """
+    rows, code = events.work, events.type_codes
+    if not memory:
+        kept = code != KERNEL_TYPES.index("memory")
+        rows, code = rows[kept], code[kept]
+    time = np.concatenate([events.column("start")[rows], events.end[rows]])
+    order = np.argsort(time, kind="stable")
+    time = time[order]
+    step = np.repeat(np.array([1, -1]), rows.size)[order]
+    which = np.tile(code, 2)[order]
+    state = np.zeros(time.size, dtype=np.int64)
+    for number in range(len(KERNEL_TYPES)):
+        running = np.cumsum(np.where(which == number, step, 0))
+        state |= (running > 0).astype(np.int64) << number
+    spent = np.bincount(state[:-1], weights=np.diff(time), minlength=1)  # below 2^53 ns: exact
+    found = pl.DataFrame(
+        [
+            (" + ".join(one for bit, one in enumerate(KERNEL_TYPES) if number >> bit & 1), int(ns))
+            for number, ns in enumerate(spent.tolist())
+            if number and ns
+        ],
+        schema={"type": pl.String, "time_ns": pl.Int64},
+        orient="row",
+    )
+    busy = pl.sum("time_ns")
+    return found.sort("time_ns", "type", descending=[True, False]).with_columns(
+        percent=100 * pl.col("time_ns") / busy
+    )
+
+
+@per_rank("device work")
+def top_kernels(events: RankEvents, share: float = 1.0) -> pl.DataFrame:
+    """Sum the time of each rank's device work by name.
+
+    Parameters
+    ----------
+    events
+        A job, a trace, or several.
+    share
+        Only the names that take this share of each rank's time; the others become one row,
+        ``others``.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row per name, largest sum first: ``name``, ``type`` (of ``KERNEL_TYPES``), ``class`` (of
+        :data:`nadi.trace.kernel_classes.KERNEL_CLASSES`), ``count``, ``sum_ns``, ``percent``
+        of the sum over all, ``mean_ns``, ``std_ns`` (null for one), ``min_ns``, ``max_ns``.
+        O(work log names).
+    """
+    types = pl.Series(KERNEL_TYPES, dtype=pl.Enum(KERNEL_TYPES)).gather(events.type_codes)
+    work = pl.DataFrame({
+        "name": events.table["name"].gather(events.work), "type": types,
+        "duration": events.column("duration")[events.work],
+    })  # fmt: skip
+    table = times_by_name(work, "name", "type")
+    if share < 1 and table.height:
+        before = table["sum_ns"].cum_sum() - table["sum_ns"]
+        kept = (before < share * int(table["sum_ns"].to_numpy().sum())).to_numpy()
+        rest = table["name"].filter(~pl.Series(kept))
+        others = work.filter(pl.col("name").cast(pl.String).is_in(rest.implode())).with_columns(
+            name=pl.lit("others")
+        )
+        table = pl.concat([table.filter(kept), times_by_name(others, "name", "type")])
+    classes = [kernel_class(name) if name != "others" else "" for name in table["name"]]
+    table.insert_column(2, pl.Series("class", classes, dtype=pl.String))
+    return table
+
+
+def times_by_name(table: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    """Sum the column ``duration`` by some columns: the largest sum first, then by the columns."""
+    return (
+        table.with_columns(pl.Series("group", _groups(table, keys)))
+        .group_by("group")
+        .agg(
+            *map(pl.first, keys), count=pl.len().cast(pl.Int64), sum_ns=pl.sum("duration"),
+            mean_ns=pl.mean("duration"), std_ns=pl.std("duration"),
+            min_ns=pl.min("duration"), max_ns=pl.max("duration"),
+        )
+        .sort("sum_ns", *keys, descending=[True, *(False for _ in keys)])
+        .with_columns(percent=100 * pl.col("sum_ns") / pl.sum("sum_ns"))
+        .select(*keys, "count", "sum_ns", "percent", "mean_ns", "std_ns", "min_ns", "max_ns")
+    )  # fmt: skip
+
+
+def _groups(table: pl.DataFrame, keys: Sequence[str]) -> Ints:
+    """Return a number for each combination of texts; int64, shape (rows,).
+
+    Polars would write the texts of several columns out for each row, and names of kernels are long.
+    """
+    group = np.zeros(table.height, dtype=np.int64)
+    for key in keys:
+        codes = text_codes(table[key])
+        group = group * (codes.max(initial=0) + 1) + codes
+    return group

@@ -1,0 +1,155 @@
+"""What operators launch: sequences of kernels, how often, and after which delay."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.analyses.recorded.events import RankEvents
+from nadi.analyses.recorded.per_rank import per_rank
+from nadi.trace.arrays import Ints, text_codes
+
+__all__ = ["kernel_sequences", "operator_delays"]
+
+_ARROW = " -> "
+_Words = npt.NDArray[np.uint64]
+
+
+@per_rank("operators", "launches")
+def operator_delays(events: RankEvents) -> pl.DataFrame:
+    """Measure the delays between operators, launches and kernels.
+
+    An operator counts for the kernels that its own calls launch, without those of operators in it.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row per operator and sequence of kernels: ``operator``, ``sequence`` (names in order of
+        launch), ``kernels``, ``count``, ``call_delay_ns`` (mean, from the start of the operator to
+        its first launch), ``kernel_delay_ns`` (mean, from there to the first kernel's start),
+        ``work_ns`` (mean of the sum of kernels). O(work * depth).
+    """
+    rows = events.work[events.is_of("kernel")[events.work] & (events.launcher[events.work] >= 0)]
+    operator = events.around(events.launcher[rows], events.is_of("operator"))
+    rows, operator = rows[operator >= 0], operator[operator >= 0]
+    return (
+        _sequences(events, rows, operator)
+        .group_by("operator", "sequence", "kernels")
+        .agg(
+            count=pl.len().cast(pl.Int64), call_delay_ns=pl.mean("call_delay"),
+            kernel_delay_ns=pl.mean("kernel_delay"), work_ns=pl.mean("work"),
+        )
+        .sort("operator", "sequence")
+    )  # fmt: skip
+
+
+@per_rank("operators", "launches")
+def kernel_sequences(
+    events: RankEvents, operator: str = "", shortest: int = 3, most: int = 50
+) -> pl.DataFrame:
+    """Find the sequences of device work that operators launch most, with all that is in them.
+
+    Frequent sequences of short kernels are candidates for fusion.
+
+    Parameters
+    ----------
+    events
+        A job, a trace, or several.
+    operator
+        Only operators of this name; by default all.
+    shortest
+        The least number of pieces of work in a sequence.
+    most
+        So many sequences of each rank.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``operator``, ``sequence`` (names in order of launch), ``kernels`` (their number),
+        ``count``, ``work_ns`` (of the device, summed over all), ``operator_ns`` (durations of the
+        operators, summed); the most work first. O(work * depth).
+    """
+    pairs = _contained_work(events, operator)
+    if pairs.height == 0:
+        return pl.DataFrame(schema=_SEQUENCE)
+    row, work = pairs["row"].to_numpy(), pairs["work"].to_numpy()
+    first = np.flatnonzero(np.append(True, row[1:] != row[:-1]))
+    length = np.diff(np.append(first, row.size))
+    position = np.arange(row.size) - np.repeat(first, length)
+    # sums of hashes by position distinguish sequences without a text for each
+    names = text_codes(events.table["name"]).astype(np.uint64)
+    mixed = _mix(names[work] + _mix(position.astype(np.uint64)))
+    instances = pl.DataFrame({
+        "operator": events.table["name"].gather(row[first]).cast(pl.String),
+        "hash": np.add.reduceat(mixed, first), "kernels": length, "first": first,
+        "work": np.add.reduceat(events.column("duration")[work], first),
+        "duration": events.column("duration")[row[first]],
+    }).filter(pl.col("kernels") >= shortest)  # fmt: skip
+    table = instances.group_by("operator", "hash", "kernels").agg(
+        count=pl.len().cast(pl.Int64), work_ns=pl.sum("work"), operator_ns=pl.sum("duration"),
+        first=pl.min("first"),
+    ).sort("work_ns", "operator", "first", descending=[True, False, False]).head(most)  # fmt: skip
+    sequences = [
+        _ARROW.join(events.table["name"].gather(work[begin : begin + size]).to_list())
+        for begin, size in table.select("first", "kernels").iter_rows()
+    ]
+    texts = pl.Series(sequences, dtype=pl.String)
+    return table.with_columns(sequence=texts).select(list(_SEQUENCE))
+
+
+def _contained_work(events: RankEvents, operator: str) -> pl.DataFrame:
+    """Return each operator (``row``) with each piece of ``work`` launched in it, in order."""
+    is_operator = events.is_of("operator")
+    if operator:
+        is_operator &= (events.table["name"] == operator).to_numpy()
+    start = events.column("start")
+    work = events.work[events.launcher[events.work] >= 0]
+    work = work[np.lexsort((work, start[work], start[events.launcher[work]]))]
+    at, around = np.arange(work.size), events.launcher[work]
+    parts = []
+    while True:
+        around = events.around(around, is_operator)
+        kept = around >= 0
+        at, around, work = at[kept], around[kept], work[kept]
+        parts.append(pl.DataFrame({"row": around, "at": at, "work": work}))
+        if at.size == 0:
+            return pl.concat(parts).sort("row", "at")
+        around = events.parent[around]
+
+
+_SEQUENCE = {
+    "operator": pl.String, "sequence": pl.String, "kernels": pl.Int64, "count": pl.Int64,
+    "work_ns": pl.Int64, "operator_ns": pl.Int64,
+}  # fmt: skip
+
+
+def _mix(values: _Words) -> _Words:
+    """Spread integers over 64 bits (the finalizer of SplitMix64)."""
+    mixed = values + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _sequences(events: RankEvents, rows: Ints, operator: Ints) -> pl.DataFrame:
+    """Return a row per operator that launches: the kernels in order, and its delays."""
+    start, call = events.column("start"), events.launcher[rows]
+    table = pl.DataFrame({
+        "row": operator, "name": events.table["name"].gather(rows),
+        "launched": start[call], "begun": start[rows],
+        "duration": events.column("duration")[rows],
+    }).sort("row", "launched", "begun", maintain_order=True)  # fmt: skip
+    grouped = table.group_by("row", maintain_order=True).agg(
+        pl.col("name"), pl.first("launched"), pl.first("begun"), work=pl.sum("duration"),
+        kernels=pl.len().cast(pl.Int64),
+    )  # fmt: skip
+    row = grouped["row"].to_numpy()
+    return grouped.select(
+        operator=events.table["name"].gather(row).cast(pl.String),
+        sequence=pl.col("name").cast(pl.List(pl.String)).list.join(_ARROW),
+        kernels="kernels",
+        call_delay=pl.col("launched") - pl.Series(start[row]),
+        kernel_delay=pl.col("begun") - pl.col("launched"),
+        work="work",
+    )

@@ -1,0 +1,148 @@
+"""Memory of each device over time, as the profiler records allocations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from nadi.analyses.hta.recorded_fields import base_time, rows_holding, rows_of_file, trace_name
+from nadi.analyses.recorded.events import RankEvents
+from nadi.analyses.recorded.per_rank import per_rank
+from nadi.errors import InputError
+from nadi.trace.arrays import Ints
+
+__all__ = ["memory_peaks", "memory_timeline", "peaks_of"]
+
+_KINDS = {0: "cpu", 1: "cuda", 20: "privateuse"}
+_SCHEMA = {
+    "device": pl.String, "time": pl.Int64, "change_bytes": pl.Int64, "allocated_bytes": pl.Int64,
+    "reserved_bytes": pl.Int64, "thread": pl.Int64,
+}  # fmt: skip
+
+
+_LATEST = 2**62 / 1000  # us
+
+
+class _Allocation(msgspec.Struct):
+    ts: float = -1
+    tid: Any = None
+    args: dict[str, Any] = {}
+
+
+_decoder = msgspec.json.Decoder(_Allocation)
+
+
+@per_rank("arguments")
+def memory_timeline(events: RankEvents) -> pl.DataFrame:
+    """Follow the memory of each device: a row per allocation and release.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``device`` such as ``cuda:0``, ``time_ns`` (since the rank's first event), ``change_bytes``,
+        ``allocated_bytes`` and ``reserved_bytes`` after it (if the profiler does not state the
+        former: what was allocated since the recording began), ``operator`` (the innermost on its
+        thread, empty if none). O(allocations log events).
+
+    Raises
+    ------
+    InputError
+        If no allocations are recorded.
+    """
+    table = _allocations(events)
+    begin = int(events.column("start").min())
+    inside = _operators(events, table["time"].to_numpy(), table["thread"].to_numpy())
+    names = events.table["name"].cast(pl.String)
+    operator = names.gather(np.maximum(inside, 0)).set(pl.Series(inside < 0), "")
+    return table.select(
+        "device", (pl.col("time") - begin).alias("time_ns"), "change_bytes", "allocated_bytes",
+        "reserved_bytes", operator.alias("operator"),
+    )  # fmt: skip
+
+
+@per_rank("arguments")
+def memory_peaks(events: RankEvents) -> pl.DataFrame:
+    """Find when each device holds the most, and which operators allocate the most.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row per device and operator, the most first: ``device``, ``operator``, ``allocations``,
+        ``size_bytes`` (of all its allocations), ``peak_bytes`` and ``peak_ns`` (of the device: how
+        much, and when). O(allocations log events).
+    """
+    return peaks_of(memory_timeline(events).drop("rank"))
+
+
+def peaks_of(series: pl.DataFrame) -> pl.DataFrame:
+    """Find the same in a timeline that is known, of one rank and without its column."""
+    most = series.group_by("device").agg(
+        peak_bytes=pl.max("allocated_bytes"),
+        peak_ns=pl.col("time_ns").get(pl.col("allocated_bytes").arg_max()),
+    )
+    return (
+        series.filter(pl.col("change_bytes") > 0)
+        .group_by("device", "operator")
+        .agg(allocations=pl.len().cast(pl.Int64), size_bytes=pl.sum("change_bytes"))
+        .join(most, on="device")
+        .sort("device", "size_bytes", "operator", descending=[True, True, False])
+    )
+
+
+def _allocations(events: RankEvents) -> pl.DataFrame:
+    attributes = events.trace.attributes
+    rows = rows_holding(attributes, rows_of_file(attributes, "event"), b'"[memory]"')
+    base = base_time(attributes)
+    found = []
+    for row in rows.tolist():
+        try:
+            one = _decoder.decode(attributes.span(row))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        if abs(one.ts) > _LATEST:
+            continue
+        kind, number = one.args.get("Device Type", -1), one.args.get("Device Id", -1)
+        device = f"{_KINDS.get(kind, f'type {kind}')}{f':{number}' if kind else ''}"
+        found.append((
+            device, round(one.ts * 1000) + base, _number(one.args, "Bytes"),
+            _number(one.args, "Total Allocated"), _number(one.args, "Total Reserved"),
+            one.tid if isinstance(one.tid, int) and abs(one.tid) < 2**62 else -1,
+        ))  # fmt: skip
+    if not found:
+        raise InputError(
+            trace_name(events.trace), "no allocations are recorded",
+            "record with profile_memory=True",
+        )  # fmt: skip
+    table = pl.DataFrame(found, schema=_SCHEMA, orient="row").sort(
+        "device", "time", maintain_order=True
+    )
+    if (table["allocated_bytes"] == 0).all():  # old profilers: since the begin of the recording
+        table = table.with_columns(allocated_bytes=pl.col("change_bytes").cum_sum().over("device"))
+    return table
+
+
+def _number(args: dict[str, Any], name: str) -> int:
+    value = args.get(name, 0)
+    return value if isinstance(value, int) and abs(value) < 2**62 else 0
+
+
+def _operators(events: RankEvents, time: Ints, thread: Ints) -> Ints:
+    """Return the innermost operator on a thread at some times, or -1."""
+    found = np.full(time.size, -1, dtype=np.int64)
+    start, end = events.column("start"), events.end
+    is_operator = events.is_of("operator")
+    for one in np.unique(thread):
+        rows = np.flatnonzero((events.column("thread") == one) & is_operator)
+        rows = rows[np.lexsort((-end[rows], start[rows]))]
+        mine = np.flatnonzero(thread == one)
+        if rows.size == 0:
+            continue
+        at = np.searchsorted(start[rows], time[mine], side="right") - 1
+        row = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
+        while (passed := (row >= 0) & (end[row] < time[mine])).any():
+            row[passed] = events.around(events.parent[row[passed]], is_operator)
+        found[mine] = row
+    return found

@@ -1,1 +1,0 @@
-"""Critical paths by the rules of Holistic Trace Analysis (HTA)."""

@@ -1,0 +1,1 @@
+"""Questions such as "what if this kernel took half the time?"."""

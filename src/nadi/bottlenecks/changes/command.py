@@ -1,0 +1,142 @@
+"""``nadi what-if``: the predicted step time after changes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nadi.errors import UsageError
+from nadi.results.terminal.options import (
+    AsJson,
+    Overwrite,
+    ReportFile,
+    Step,
+    TimeRange,
+    output_console,
+)
+from nadi.results.terminal.progress import show_progress
+
+__all__ = ["HELP", "command"]
+
+HELP = """Predict the step time after changes, and the new bottleneck.
+
+Each change is applied alone, then all of them together. Without a change, upper
+bounds are printed: the step without communication, without launch overhead, without
+gaps on the host, and with balanced ranks.
+
+  scale SELECT FACTOR         multiply the time of operations
+  set SELECT TIME             give each operation a time, such as 10us
+  remove SELECT               remove operations, their children and their kernels
+  balance SELECT              give each rank the same amount of work
+  balanced ranks              the same of all work
+  fuse SELECT                 fuse kernels that follow each other on a stream
+  cuda-graph SELECT           launch the kernels of each range with one call
+  move SELECT to STREAM       run device work on another stream
+  add SELECT -> SELECT        make the right operation wait for the left one
+  cut KIND SELECT             drop a wait: launch, stream, sync, thread, arrival
+  no-overhead [SELECT]        launch device work without overhead
+  no-gaps                     remove the time between operations of a thread
+  network BANDWIDTH [LATENCY] reprice communication: 400GB/s 5us
+
+SELECT is a regular expression on names, conditions, or both. Conditions: kind=kernel
+(host, device, communication, memcpy, ...), rank=0,1, stream=7, thread=123, and
+in=REGEX for operations inside a matching operation or annotation, or of a module:
+in=Block_2 is its forward, its backward, and the optimizer's work on its parameters.
+
+[bold]Examples[/]
+
+  nadi what-if TRACES
+  nadi what-if TRACES 'scale gemm kind=kernel 0.5' 'network 400GB/s'
+  nadi what-if TRACES 'scale rank=3 {}' --sweep 0.8,0.9,1
+  nadi what-if TRACES 'remove in=Block_2'
+  nadi what-if TRACES 'remove nccl' --redraw after.pftrace
+  nadi what-if TRACES 'remove nccl' --report after.html
+"""
+
+
+_Job = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRACES", help="A folder with a pair of traces per rank, or a device trace.",
+        show_default=False,
+    ),
+]  # fmt: skip
+_Changes = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[CHANGE]...", help="Changes, as listed above.", show_default=False),
+]
+_Sweep = Annotated[
+    str,
+    typer.Option(
+        "--sweep", metavar="VALUES",
+        help="Values that replace {} in all changes, one after the other: 0.5,1,2 or "
+        "0.5:2:0.25 (from, to, step).",
+        show_default=False,
+    ),
+]  # fmt: skip
+_Redraw = Annotated[
+    str,
+    typer.Option(
+        "--redraw", metavar="FILE",
+        help="Write a timeline of the job before and after all changes, with both critical "
+        "paths, for ui.perfetto.dev: .json, .json.gz or .pftrace.",
+        show_default=False,
+    ),
+]  # fmt: skip
+
+
+def command(
+    job: _Job,
+    changes: _Changes = None,
+    step: Step = "all",
+    window: TimeRange = "",
+    sweep: _Sweep = "",
+    redraw: _Redraw = "",
+    report: ReportFile = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Predict the step time after changes."""
+    if redraw and sweep:
+        raise UsageError(
+            "--redraw", "draws one result, but --sweep computes several",
+            "replace {} by a value",
+        )  # fmt: skip
+    with show_progress(announce=False, use="what-if") as progress:
+        progress("starting")
+        from nadi.bottlenecks.changes.what_if import ask
+        from nadi.bottlenecks.steps.what_if_report import describe_answers, print_answers
+        from nadi.graph.timeline.schedule_timeline import check_timeline
+        from nadi.results.text import print_written, to_json
+        from nadi.whatif.drawn_answers import redraw as redraw_timeline
+
+        if redraw:
+            check_timeline(redraw, job, overwrite=overwrite)
+        if report:
+            from nadi.bottlenecks.pages.result_pages import write_answers_page
+            from nadi.results.page.html_page import check_page
+
+            check_page(report, [Path(job)], overwrite=overwrite)
+        answers = ask(
+            job, changes=changes or [], step=step, window=window, sweep_over=sweep,
+            progress=progress,
+        )  # fmt: skip
+        left_out = None
+        if redraw:
+            progress(f"writing {redraw}")
+            left_out = redraw_timeline(answers.whole, redraw)
+        if report:
+            progress(f"writing {report}")
+            write_answers_page(answers, report, Path(job).name)
+    if as_json:
+        sys.stdout.write(to_json(describe_answers(answers)).decode())
+        return
+    console = output_console()
+    print_answers(answers, console)
+    if left_out is not None:
+        print_written(redraw, left_out, console)
+    if report:
+        console.print(f"wrote {report}", markup=False)

@@ -1,0 +1,1 @@
+"""Two recordings of one job, and predictions against recordings."""

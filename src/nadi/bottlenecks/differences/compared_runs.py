@@ -1,0 +1,373 @@
+"""Two recordings of a program side by side: what changed, and what lengthens the step."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.analyses.recorded.call_stacks import flame_graph
+from nadi.analyses.recorded.events import events_of
+from nadi.bottlenecks.differences.program_forms import common_names, program_forms, vendors_of
+from nadi.bottlenecks.differences.run_speeds import Speed, speed_of
+from nadi.graph.critical_paths import CriticalPath
+from nadi.graph.event_graph import EventGraph
+from nadi.graph.module_times import time_by_module
+from nadi.graph.module_tree import PHASES
+from nadi.graph.operand_shapes import shapes_in, with_other_shapes
+from nadi.graph.windows import MARK, Window, step_times
+from nadi.trace.arrays import Bools
+from nadi.trace.schema import DEVICE_WORK
+
+__all__ = ["ComparedRuns", "RunSide", "compare_runs", "compare_sums"]
+
+_SAME = 0.02  # of a mean duration or a count: below, nothing changed
+_STEP = re.compile(rf"^{MARK}#\d+$")
+_LINE = r"\.py\(\d+\): "
+_ADDRESS = r" at 0x[0-9a-f]+"
+_COMPILED = r"(CompiledFxGraph) \w+"
+_RUNTIME = r"^(?:cuda|hip|cu)[A-Z]"
+_SEPARATOR = " > "
+
+
+class RunSide(NamedTuple):
+    """One of the two: its graph, the window that is compared, the path through it, its steps.
+
+    ``num_steps`` is the number of steps in the window; 1 if it is not divided into steps.
+    """
+
+    graph: EventGraph
+    window: Window
+    path: CriticalPath
+    num_steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedRuns:
+    """What differs between two runs. All times are ns per step, or of recordings without steps.
+
+    Attributes
+    ----------
+    of
+        What all times are of: a ``step``, or the ``recording`` where no steps are marked.
+    before_ns, after_ns
+        Its length.
+    speed
+        How many times as long everything takes that did not change: the machine.
+    forms
+        What shows how the program runs, if it differs: ``form`` (as compiled regions),
+        ``count_before``, ``count_after``, ``before_ns``, ``after_ns``, ``change_ns``, ``state``.
+    vendors
+        Of each side, the vendors of the devices, by the calls of their runtimes. If they differ,
+        ``path`` and ``kernels`` have names that both share: operator and class of a kernel.
+    path
+        A row per operation and kind on either critical path, the largest change first: ``name``,
+        ``kind``, ``before_ns``, ``after_ns``, ``change_ns``, ``machine_ns``, ``cause``. The changes
+        add up to that of the step. ``machine_ns`` is what the machine explains of each.
+    kernels
+        A row per name of device work: ``name``, ``count_before``, ``count_after``, ``before_ns``,
+        ``after_ns``, ``change_ns``, ``machine_ns``, ``state``: added, removed, called more, called
+        less, slower, faster or same.
+    calls
+        The same per path of calls on the host (``path``): ``count_before``, ``count_after``,
+        ``before_ns`` and ``after_ns`` (host), ``device_before_ns`` and ``device_after_ns`` (work
+        launched), without nested calls; ``change_ns`` (both), ``state``.
+    modules
+        The same per module (its path, ``module``), without the modules in it: host time of its
+        forward, backward and optimizer, and the device work that these launch. Without modules
+        annotations count as such; empty if there are none.
+    steps
+        A row per rank and step, the first step of one beside the first of the other: ``rank``,
+        ``step``, ``before``, ``after`` (their numbers), ``before_ns``, ``after_ns``,
+        ``change_ns``; empty if no steps are marked.
+    """
+
+    of: str
+    before_ns: float
+    after_ns: float
+    speed: Speed
+    forms: pl.DataFrame
+    vendors: tuple[tuple[str, ...], tuple[str, ...]]
+    path: pl.DataFrame
+    kernels: pl.DataFrame
+    calls: pl.DataFrame
+    modules: pl.DataFrame
+    steps: pl.DataFrame
+
+    def __repr__(self) -> str:
+        return f"<ComparedRuns {self.before_ns:.0f} -> {self.after_ns:.0f} ns>"
+
+
+def compare_runs(before: RunSide, after: RunSide) -> ComparedRuns:
+    """Compare two runs by name, structure, module, rank and step, and on the critical path.
+
+    O(operations * depth) of both.
+    """
+    sides = (before, after)
+    lengths = [side.window.length(side.graph.time) / side.num_steps for side in sides]
+    vendors = [vendors_of(side.graph) for side in sides]
+    other_vendor = bool(vendors[0] and vendors[1] and not vendors[0] & vendors[1])
+    operations = [_operations(side, other_vendor=other_vendor) for side in sides]
+    kernels = [_device_work(table, side) for table, side in zip(operations, sides, strict=True)]
+    calls = [_calls(side) for side in sides]
+    changed = with_other_shapes(*(shapes_in(side.graph, side.window) for side in sides))
+    speed = Speed(
+        speed_of(calls, ["path"], changed),
+        1.0 if other_vendor else speed_of(kernels, ["name"], set()),
+    )
+    return ComparedRuns(
+        of="step" if all(map(_marked_steps, sides)) else "recording",
+        before_ns=lengths[0],
+        after_ns=lengths[1],
+        speed=speed,
+        forms=_forms(sides),
+        vendors=(tuple(sorted(vendors[0])), tuple(sorted(vendors[1]))),
+        path=_compared_paths(sides, operations, speed),
+        kernels=compare_sums(kernels, ["name"], {"ns": speed.device}),
+        calls=compare_sums(calls, ["path"], {"ns": speed.host, "device": speed.device}),
+        modules=compare_sums(
+            [_modules(side) for side in sides], ["module"],
+            {"ns": speed.host, "device": speed.device},
+        ),
+        steps=_compared_steps(before, after),
+    )  # fmt: skip
+
+
+def _inside(side: RunSide) -> Bools:
+    """Return the operations that begin in the window; bool, shape (ops,)."""
+    start = side.graph.time[0 : 2 * side.graph.num_ops : 2]
+    begin, end = side.window.start(side.graph.time), side.window.end(side.graph.time)
+    inside: Bools = (start >= begin) & (start <= end)
+    return inside
+
+
+def _operations(side: RunSide, *, other_vendor: bool) -> pl.DataFrame:
+    """Return all operations: name, duration, rank, row, whether of a device and in the window."""
+    graph = side.graph
+    names = common_names(graph) if other_vendor else graph.op_names
+    return pl.DataFrame({
+        "name": _aligned(names),
+        "ns": graph.time[1 : 2 * graph.num_ops : 2] - graph.time[0 : 2 * graph.num_ops : 2],
+        "on_device": graph.gather("category").is_in(DEVICE_WORK),
+        "rank": pl.Series(graph.job.ranks, dtype=pl.Int64).gather(graph.op_trace),
+        "node": graph.op_row,
+        "inside": _inside(side),
+    })  # fmt: skip
+
+
+def _device_work(operations: pl.DataFrame, side: RunSide) -> pl.DataFrame:
+    found = operations.filter(pl.col("on_device") & pl.col("inside")).group_by("name")
+    return found.agg(count=pl.len() / side.num_steps, ns=pl.sum("ns") / side.num_steps)
+
+
+def _forms(sides: tuple[RunSide, RunSide]) -> pl.DataFrame:
+    """Return the forms of the programs that one has and the other has not, or not as often."""
+    each = [program_forms(side.graph, _inside(side), side.num_steps) for side in sides]
+    return compare_sums(each, ["form"], {"ns": 1.0}).filter(
+        pl.col("count_before") != pl.col("count_after")
+    )
+
+
+def _calls(side: RunSide) -> pl.DataFrame:
+    """Sum host calls by path over all ranks: count, time without nested calls, device time.
+
+    Calls of the runtime, which have another name on each vendor's devices, count for the operator
+    around them; the lines of Python functions, which any edit moves, are left out.
+    """
+    begin, end = side.window.start(side.graph.time), side.window.end(side.graph.time)
+    origin = side.graph.job.origin
+    parts = []
+    for trace in side.graph.job.traces:
+        frames = flame_graph(events_of(trace), between=(begin + origin, end + origin))
+        parent = frames["parent"].to_numpy()
+        device = frames["device_ns"].to_numpy().copy()
+        nested = np.flatnonzero(parent >= 0)
+        np.subtract.at(device, parent[nested], frames["device_ns"].to_numpy()[nested])
+        names = _aligned(frames["name"])
+        is_runtime = names.str.contains(_RUNTIME)
+        paths: list[str] = []
+        for name, above, merged in zip(names, parent.tolist(), is_runtime, strict=True):
+            around = paths[above] if above >= 0 else ""
+            kept = name if not merged or above < 0 else ""
+            paths.append(_SEPARATOR.join(filter(None, (around, kept))))
+        count = pl.when(is_runtime & pl.Series(parent >= 0)).then(0).otherwise("count")
+        parts.append(frames.select(
+            "self_ns", count=count, device=pl.Series(device), path=pl.Series(paths, dtype=pl.String)
+        ))  # fmt: skip
+    return (
+        pl.concat(parts)
+        .group_by("path")
+        .agg(
+            count=pl.sum("count") / side.num_steps, ns=pl.sum("self_ns") / side.num_steps,
+            device=pl.sum("device") / side.num_steps,
+        )
+    )  # fmt: skip
+
+
+def _modules(side: RunSide) -> pl.DataFrame:
+    """Sum host and device time by module, without the modules in each; none without modules."""
+    found = time_by_module(side.graph, side.window, side.path).table
+    parent = found["parent"].to_numpy()
+    nested = np.flatnonzero(parent >= 0)
+    columns = {"count": found["calls"].to_numpy() / side.num_steps}
+    for name, place in (("ns", "host"), ("device", "device")):
+        own = found.select(pl.sum_horizontal(f"{phase}_{place}" for phase in PHASES))
+        whole = own.to_series().to_numpy()
+        without = whole.copy()
+        np.subtract.at(without, parent[nested], whole[nested])
+        columns[name] = without / side.num_steps
+    table = pl.DataFrame({"module": found["module"], **columns})
+    return table if table.height > 1 else table.clear()
+
+
+def _aligned(names: pl.Series) -> pl.Series:
+    """Return names without what differs from run to run: steps, lines, addresses, keys."""
+    return (
+        names.str.replace(_STEP.pattern, MARK)
+        .str.replace(_LINE, ".py: ")
+        .str.replace(_ADDRESS, "")
+        .str.replace(_COMPILED, "$1")
+    )
+
+
+def compare_sums(
+    sides: list[pl.DataFrame], keys: list[str], times: dict[str, float]
+) -> pl.DataFrame:
+    """Put sums side by side, the largest change first, with what became of each.
+
+    Parameters
+    ----------
+    sides
+        Tables of before and after, with the keys, ``count``, and each of ``times``.
+    keys
+        Names of columns.
+    times
+        Names of columns, and how many times as long each takes without a change of the program.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row per key of either: the keys, ``count_before``, ``count_after``, ``before_ns`` and
+        ``after_ns`` (with the name of the time before it, but of ``ns``), ``change_ns``,
+        ``machine_ns`` (what the factors explain of it), ``state``: added, removed, called more,
+        called less, slower, faster or same.
+    """
+    before, after = sides
+    both = before.join(after, on=keys, how="full", suffix="_after", coalesce=True).fill_null(0)
+    prefix = {name: "" if name == "ns" else f"{name}_" for name in times}
+    total, became = pl.sum_horizontal(list(times)), pl.sum_horizontal(f"{n}_after" for n in times)
+    expected = pl.sum_horizontal(pl.col(name) * factor for name, factor in times.items())
+    machine = pl.when((total > 0) & (became > 0)).then(expected - total).otherwise(0.0)
+    state = _state(pl.col("count"), pl.col("count_after"), expected, became)
+    return (
+        both.select(
+            *keys, pl.col("count").alias("count_before"), "count_after",
+            *(column for name in times for column in (
+                pl.col(name).alias(f"{prefix[name]}before_ns"),
+                pl.col(f"{name}_after").alias(f"{prefix[name]}after_ns"))),
+            change_ns=became - total, machine_ns=machine, state=state,
+        )
+        .sort((pl.col("change_ns") - pl.col("machine_ns")).abs(), *keys,
+              descending=[True, *(False for _ in keys)])
+    )  # fmt: skip
+
+
+def _state(was: pl.Expr, became: pl.Expr, expected: pl.Expr, took: pl.Expr) -> pl.Expr:
+    """Say what became of calls: how often they run, and else how long each takes.
+
+    Their number leads if it changed by a factor that is at least the square root of the factor by
+    which the time of each changed.
+    """
+    often = (became / was).log().abs()
+    each = (took / became) / (expected / was)
+    counts = (was > 0) & (became > 0)
+    is_often = counts & (often > np.log1p(_SAME)) & (2 * often >= each.log().abs().fill_nan(0))
+    ratio = pl.when(counts).then(each).otherwise(took / expected).fill_nan(1.0)
+    return (
+        pl.when((was == 0) & ((became > 0) | (expected == 0)) & (took + became > 0))
+        .then(pl.lit("added"))
+        .when((became == 0) & ((was > 0) | (took == 0)) & (expected + was > 0))
+        .then(pl.lit("removed"))
+        .when(is_often & (became > was)).then(pl.lit("called more"))
+        .when(is_often).then(pl.lit("called less"))
+        .when(ratio > 1 + _SAME).then(pl.lit("slower"))
+        .when(ratio < 1 - _SAME).then(pl.lit("faster"))
+        .otherwise(pl.lit("same"))
+    )  # fmt: skip
+
+
+def _compared_paths(
+    sides: tuple[RunSide, RunSide], operations: list[pl.DataFrame], speed: Speed
+) -> pl.DataFrame:
+    sums, each = [], []
+    for side, table in zip(sides, operations, strict=True):
+        segments = side.path.segments.select(
+            "rank", "node", "kind", own=_aligned(side.path.segments["name"].cast(pl.String)),
+            ns=(pl.col("end") - pl.col("start")) / side.num_steps,
+        ).join(table.select("rank", "node", "name"), on=["rank", "node"], how="left")  # fmt: skip
+        named = segments.with_columns(name=pl.coalesce("name", "own"))
+        sums.append(named.group_by("name", "kind").agg(pl.sum("ns")))
+        each.append(table.filter("inside").group_by("name").agg(
+            count=pl.len() / side.num_steps, ns=pl.sum("ns") / side.num_steps
+        ))  # fmt: skip
+    both = sums[0].join(sums[1], on=["name", "kind"], how="full", suffix="_after", coalesce=True)
+    calls = each[0].join(each[1], on="name", how="full", suffix="_after", coalesce=True)
+    calls = calls.rename({"ns": "each", "ns_after": "each_after"})
+    kind = pl.col("kind").cast(pl.String)
+    factor = (
+        pl.when(kind.is_in(["host op", "host gap"])).then(speed.host)
+        .when(kind == "kernel").then(speed.device)
+        .otherwise(1.0)
+    )  # fmt: skip
+    known = both.join(calls, on="name", how="left").with_columns(
+        pl.col("ns", "ns_after", "count", "count_after", "each", "each_after").fill_null(0.0)
+    )
+    was, became, took = pl.col("count"), pl.col("count_after"), pl.col("each_after")
+    state = _state(was, became, pl.col("each") * factor, took)
+    on_both = (pl.col("ns") > 0) & (pl.col("ns_after") > 0)
+    cause = (
+        pl.when(pl.col("ns") == pl.col("ns_after")).then(pl.lit("same"))
+        .when((was == 0) & (became == 0)).then(pl.lit("waiting"))
+        .when(state != "same").then(state)
+        .when(pl.col("ns_after") > pl.col("ns")).then(pl.lit("moved onto the path"))
+        .otherwise(pl.lit("moved off the path"))
+    )  # fmt: skip
+    return (
+        known.select(
+            "name", pl.col("kind").cast(pl.String), pl.col("ns").alias("before_ns"),
+            pl.col("ns_after").alias("after_ns"), change_ns=pl.col("ns_after") - pl.col("ns"),
+            machine_ns=pl.when(on_both).then(pl.col("ns") * (factor - 1)).otherwise(0.0),
+            cause=cause,
+        )
+        .sort((pl.col("change_ns") - pl.col("machine_ns")).abs(), "name", "kind",
+              descending=[True, False, False])
+    )  # fmt: skip
+
+
+def _compared_steps(before: RunSide, after: RunSide) -> pl.DataFrame:
+    was, became = map(_steps_of_ranks, (before, after))
+    both = was.join(became, on=["rank", "step"], suffix="_after")
+    return both.select(
+        "rank", "step", before="number", after="number_after", before_ns="ns",
+        after_ns="ns_after", change_ns=pl.col("ns_after") - pl.col("ns"),
+    ).sort("rank", "step")  # fmt: skip
+
+
+def _marked_steps(side: RunSide) -> list[Window]:
+    steps = side.window.steps or ((side.window,) if side.window.number >= 0 else ())
+    return [step for step in steps if step.mark == MARK]
+
+
+def _steps_of_ranks(side: RunSide) -> pl.DataFrame:
+    """List the marked steps of the window on each rank: their positions, numbers and times."""
+    graph, marked = side.graph, _marked_steps(side)
+    rows = [
+        (rank, position, marked[position].number, took)
+        for place, rank in enumerate(graph.job.ranks)
+        for position, took in enumerate(step_times(graph, marked, graph.time, place).tolist())
+    ]
+    schema = dict.fromkeys(("rank", "step", "number", "ns"), pl.Int64)
+    return pl.DataFrame(rows, schema=schema, orient="row")

@@ -1,0 +1,1 @@
+"""Pages of recordings, answers and saved results: ``nadi report``."""

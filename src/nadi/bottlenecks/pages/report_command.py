@@ -1,0 +1,169 @@
+"""``nadi report``: the main analysis as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from nadi.results.terminal.options import ForceLink, Overwrite, Step, TimeRange, output_console
+from nadi.results.terminal.progress import show_progress
+
+if TYPE_CHECKING:
+    from nadi.bottlenecks.differences.report_inputs import ReportInputs
+
+__all__ = ["HELP", "command"]
+
+HELP = """Write what nadi run finds as one HTML page, with a timeline.
+
+The verdict comes first, then a timeline, the critical path by kind, operation and
+module, ranks and streams, stragglers, collectives, kernels, and where all of it
+comes from. The page opens from disk, and asks no host for anything.
+
+Two recordings are compared: what changed between them comes first, and the timeline
+shows both.
+
+A recording and a prediction of it are compared, too: a simulation (nadi simulate -o,
+best as .nadi, whose timeline is drawn below the measured one) or an estimate (the JSON
+of nadi estimate); or --system, or --what-if.
+
+Results that other commands wrote as JSON, such as the summary.json of nadi run -o, have
+pages of their own, or stand beside those of a recording: those of run, what-if, simulate,
+estimate, search, waits, fold, compare and cxl.
+
+[bold]Examples[/]
+
+  nadi report TRACES
+  nadi report TRACES --step 5 -o step5.html
+  nadi report TRACES --system dgx-h100 --what-if 'scale nccl 0.5'
+  nadi report results -o report.html
+  nadi report BEFORE AFTER -o differences.html
+  nadi report TRACES simulated.nadi -o predicted.html
+  nadi report TRACES fold.json estimate.json
+"""
+
+_ONE = "applies to one recording, and these are two"
+
+
+def command(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TRACES|RESULTS", show_default=False,
+            help="Traces as for nadi run; two recordings; and results of other commands: "
+            "folders, or files of JSON.",
+        ),
+    ],
+    step: Step = "all",
+    window: TimeRange = "",
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if", metavar="EXPR", show_default=False,
+            help="Also predict the step time after a change, as for nadi run; repeatable.",
+        ),
+    ] = None,
+    system: Annotated[
+        str,
+        typer.Option(
+            "--system", metavar="NAME|FILE", show_default=False,
+            help="Also predict the step on another system; it is drawn below the measured one.",
+        ),
+    ] = "",
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
+    ] = Path("report.html"),
+    force: ForceLink = False,
+    overwrite: Overwrite = False,
+) -> None:  # fmt: skip
+    """Write the page."""
+    with show_progress(announce=False, use="run") as progress:
+        progress("starting")
+        from nadi.bottlenecks.differences.report_inputs import read_report_inputs
+        from nadi.recordings.separate_recordings import are_two_recordings
+        from nadi.results.page.html_page import check_page
+
+        check_page(output, [Path(path) for path in paths], overwrite=overwrite)
+        found = read_report_inputs(paths)
+        wishes = _Wishes(step, window, tuple(what_if or ()), system, force)
+        if len(found.traces) == 2 and are_two_recordings(*found.traces):
+            _compare(found, wishes, output, progress)
+        elif found.traces:
+            _of_recording(found, wishes, output, progress)
+        else:
+            _of_results(found, wishes, output, Path(paths[0]).name)
+    output_console().print(f"wrote {output}", markup=False)
+
+
+class _Wishes(NamedTuple):
+    """The options about recordings, by name."""
+
+    step: str
+    window: str
+    what_if: tuple[str, ...]
+    system: str
+    force: bool
+
+
+def _refuse(wishes: _Wishes, names: Sequence[str], why: str) -> None:
+    """Refuse options that do not apply."""
+    from nadi.errors import UsageError
+
+    for name in names:
+        if getattr(wishes, name) not in ("", (), "all"):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(option, why, "give a single recording, or leave the option out")
+
+
+def _of_results(found: ReportInputs, wishes: _Wishes, output: Path, title: str) -> None:
+    """Write the page of results that other commands wrote."""
+    from nadi.bottlenecks.pages.result_pages import write_saved_page
+
+    why = "applies to a recording, and these are results"
+    _refuse(wishes, ("step", "window", "what_if", "system"), why)
+    write_saved_page(found, output, title)
+
+
+def _of_recording(
+    found: ReportInputs, wishes: _Wishes, output: Path, progress: Callable[[str], None]
+) -> None:
+    """Write the page of one recording, with results of other commands beside it."""
+    from nadi.bottlenecks.pages.result_pages import Beside, saved_results, write_run_page
+    from nadi.bottlenecks.steps.recorded_jobs import run
+
+    done = run(
+        *found.traces, step=wishes.step, window=wishes.window, what_if=wishes.what_if,
+        system=wishes.system, force=wishes.force, by="module", progress=progress,
+    )  # fmt: skip
+    progress(f"writing {output}")
+    whole = wishes.step == "all" and not wishes.window
+    beside = Beside(saved_results(found), found.prediction, whole, found.results)
+    write_run_page(done, output, more=True, beside=beside)
+
+
+def _compare(
+    found: ReportInputs, wishes: _Wishes, output: Path, progress: Callable[[str], None]
+) -> None:
+    """Write the page of two recordings."""
+    from nadi.bottlenecks.pages.result_pages import Beside, saved_results, write_diff_page
+    from nadi.bottlenecks.steps.recorded_jobs import run
+    from nadi.errors import UsageError
+
+    _refuse(wishes, ("window", "what_if", "system"), _ONE)
+    if found.prediction is not None:
+        raise UsageError(
+            found.predicted_by, "is a prediction, and two recordings are given",
+            "give the recording that it predicts",
+        )  # fmt: skip
+    before, after = found.traces
+    runs = [run(path, step=wishes.step, force=wishes.force, by="module", progress=progress)
+            for path in (before, after)]  # fmt: skip
+    progress(f"writing {output}")
+    names = Path(before).name, Path(after).name
+    if names[0] == names[1]:
+        names = before, after
+    write_diff_page(
+        runs[0], runs[1], output, names, Beside(saved_results(found), files=found.results)
+    )

@@ -1,0 +1,228 @@
+"""Pages of the results of commands: a run, answers to what-if questions, a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from nadi.bottlenecks.differences.compared_prediction_report import describe_compared_prediction
+from nadi.bottlenecks.differences.diff_report import describe_diff
+from nadi.bottlenecks.differences.predictions import compare_prediction
+from nadi.bottlenecks.differences.recorded_diffs import diff_runs
+from nadi.bottlenecks.differences.report_inputs import OWN_PAGE, ReportInputs
+from nadi.bottlenecks.differences.saved_predictions import SavedPrediction
+from nadi.bottlenecks.pages.more_results import more_results
+from nadi.bottlenecks.steps.run import Answers, Run
+from nadi.bottlenecks.steps.run_report import summarize
+from nadi.bottlenecks.steps.what_if_report import describe_answers
+from nadi.errors import FormatError, checked
+from nadi.graph.critical_paths import walk_critical_path
+from nadi.graph.replay import replay_graph
+from nadi.graph.timeline.schedule_timeline import TimelinePart
+from nadi.graph.timeline.timeline_section import page_timeline
+from nadi.results.page.html_page import write_page
+from nadi.simulation.runs.saved_timeline import saved_part
+from nadi.simulation.runs.simulation_report import describe_simulation, simulation_json
+from nadi.whatif.what_if_results import WhatIf
+
+__all__ = [
+    "Beside",
+    "saved_results",
+    "write_answers_page",
+    "write_diff_page",
+    "write_run_page",
+    "write_saved_page",
+]
+
+
+_MEASURED = "measured"
+_MOST_RANKS = 64  # of a saved simulation in a timeline
+
+
+class Beside(NamedTuple):
+    """What a page shows beside a recording.
+
+    Attributes
+    ----------
+    results
+        Results of other commands by their kind, as these write them with ``--json``.
+    prediction
+        A prediction to compare the recording with.
+    whole
+        Whether a simulation is of the whole recording.
+    files
+        Where the results come from.
+    """
+
+    results: Mapping[str, Any] = MappingProxyType({})
+    prediction: SavedPrediction | None = None
+    whole: bool = True
+    files: tuple[str, ...] = ()
+
+
+@checked
+def write_run_page(
+    run: Run, path: Path, title: str = "", *, more: bool = False, beside: Beside | None = None
+) -> None:  # fmt: skip
+    """Write the page of the main analysis.
+
+    The timeline shows the measured job, and below each rank the same as predicted: as it was
+    simulated, on the other system if one was given, else after the first what-if change.
+
+    Parameters
+    ----------
+    more
+        Whether to add what ``summary.json`` does not have, as
+        :func:`nadi.bottlenecks.pages.more_results.more_results` computes it.
+    beside
+        Results of other commands, and a prediction to compare with.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    beside = beside or Beside()
+    changed = _predicted_parts(run, beside)
+    parts = [TimelinePart.of_replay(run.replay, run.path, _MEASURED if changed else ""), *changed]
+    time = run.graph.time
+    window: tuple[int, int] | None = run.window.start(time), run.window.end(time)
+    if beside.prediction is not None and beside.prediction.simulation is not None:
+        window = None
+    results = summarize(run)
+    if more:
+        results |= more_results(run)
+    results.update(beside.results)
+    if beside.prediction is not None:
+        found = compare_prediction(run, beside.prediction, whole=beside.whole)
+        results["prediction"] = describe_compared_prediction(found)
+    with _as_written(beside.files):
+        write_page(path, results, page_timeline(parts, window), title=title or _title(run))
+
+
+def _predicted_parts(run: Run, beside: Beside) -> list[TimelinePart]:
+    """Return what is drawn below the measured schedule."""
+    if beside.prediction is not None and beside.prediction.simulation is not None:
+        saved = beside.prediction.simulation
+        return [saved_part(saved, f"simulated on {saved.system.name}", run.job.ranks)]
+    if run.prediction is not None:
+        return [_changed(run.prediction.what_if, f"on {run.prediction.change.system.name}")]
+    if run.what_ifs:
+        return [_changed(run.what_ifs[0], "; ".join(map(str, run.what_ifs[0].changes)))]
+    return []
+
+
+def write_diff_page(
+    before: Run, after: Run, path: Path, names: tuple[str, str], beside: Beside | None = None
+) -> None:  # fmt: skip
+    """Write the page of two recordings: their differences, then what is found in the second.
+
+    The timeline shows each rank of both, one below the other.
+
+    Parameters
+    ----------
+    names
+        What the recordings are called.
+    beside
+        Results of other commands.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    found = describe_diff(diff_runs(before, after))
+    found |= {"before": names[0], "after": names[1]}
+    results = {
+        **summarize(after),
+        **more_results(after),
+        "diff": found,
+        "before": summarize(before),
+        **(beside or Beside()).results,
+    }
+    parts = [TimelinePart.of_replay(before.replay, before.path, "before"),
+             TimelinePart.of_replay(after.replay, after.path, "after")]  # fmt: skip
+    windows = [(run.window.start(run.graph.time), run.window.end(run.graph.time))
+               for run in (before, after)]  # fmt: skip
+    window = min(start for start, _ in windows), max(end for _, end in windows)
+    with _as_written(beside.files if beside else ()):
+        timeline = page_timeline(parts, window)
+        write_page(path, results, timeline, title=f"{names[0]} and {names[1]}")
+
+
+def write_answers_page(answers: Answers, path: Path, title: str) -> None:
+    """Write the page of answers to what-if questions, with the timeline before and after.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    replay = replay_graph(answers.graph)
+    path_before = walk_critical_path(replay, answers.window)
+    parts = [TimelinePart.of_replay(replay, path_before, _MEASURED)]
+    whole = answers.whole
+    if whole.changes:
+        parts.append(_changed(whole, "; ".join(map(str, whole.changes))))
+    time = answers.graph.time
+    window = answers.window.start(time), answers.window.end(time)
+    write_page(path, describe_answers(answers), page_timeline(parts, window), title=title)
+
+
+def write_saved_page(inputs: ReportInputs, path: Path, title: str) -> None:
+    """Write the page of results that were saved; only a schedule in them has a timeline.
+
+    Raises
+    ------
+    FormatError
+        If results lack values.
+    InputError
+        If the file cannot be written.
+    """
+    results = saved_results(inputs)
+    timeline = None
+    if inputs.prediction is not None and inputs.prediction.simulation is not None:
+        drawn = saved_part(inputs.prediction.simulation, ranks=range(_MOST_RANKS))
+        timeline = page_timeline([drawn])
+    with _as_written(inputs.results):
+        write_page(path, results, timeline, title=title)
+
+
+@contextmanager
+def _as_written(results: Sequence[str]) -> Iterator[None]:
+    """Say which results have other values than the commands that write them."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        if not results:
+            raise
+        raise FormatError(
+            ", ".join(results), "lacks values that its command writes", "write it again"
+        ) from error
+
+
+def saved_results(inputs: ReportInputs) -> dict[str, Any]:
+    """Return saved results as a page takes them: by kind; those of a run as they are."""
+    results: dict[str, Any] = {}
+    for one in inputs.summaries:
+        results |= one.data if one.kind in OWN_PAGE else {one.kind: one.data}
+    if inputs.prediction is not None and inputs.prediction.simulation is not None:
+        data = describe_simulation(inputs.prediction.simulation)
+        results["simulation"] = msgspec.json.decode(simulation_json(data))
+    return results
+
+
+def _changed(answer: WhatIf, title: str) -> TimelinePart:
+    return TimelinePart.of_replay(answer.replay, answer.path, title)
+
+
+def _title(run: Run) -> str:
+    """Name a job by its first file."""
+    sources = [source for trace in run.job.traces for source in trace.provenance.sources]
+    folder = Path(sources[0].path).parent.name if len(sources) > 1 else ""
+    return folder or (Path(sources[0].path).name if sources else repr(run.job))

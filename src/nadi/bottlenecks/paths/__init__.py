@@ -1,0 +1,1 @@
+"""The critical path of a step, and the paths that are nearly as long."""

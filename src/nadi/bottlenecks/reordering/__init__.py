@@ -1,0 +1,1 @@
+"""Operations in an order that ends the step sooner."""

@@ -1,0 +1,1 @@
+"""What bounds the steps of a recording: ``nadi run``."""

@@ -1,0 +1,361 @@
+"""The verdict on a window: what bounds it, in a few figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nadi.bottlenecks.steps.leading_ranges import leading_range
+from nadi.bottlenecks.steps.overlapping_work import Meanwhile, device_work, work_meanwhile
+from nadi.bottlenecks.steps.straggler_test import RepeatedLateness, lateness_over_repeats
+from nadi.errors import checked
+from nadi.graph.critical_paths import CriticalPath, operations_of
+from nadi.graph.event_graph import EventGraph
+from nadi.graph.rank_activity import RankCommunication
+from nadi.graph.rank_excess import EXPLAINS, Excess, find_excess
+from nadi.graph.stragglers import Stragglers
+from nadi.graph.unexplained import UnexplainedPath
+from nadi.graph.windows import Window
+from nadi.kernels.sequences import union_length
+from nadi.trace.kernel_classes import kernel_class
+from nadi.trace.schema import DEVICE_WORK
+
+__all__ = ["BOUND_BY", "WORTH_BALANCING", "LateRank", "Leading", "Verdict", "judge"]
+
+BOUND_BY = ("straggler", "communication", "device", "host", "unexplained")
+"""What can bound a window."""
+WORTH_BALANCING = 0.05
+"""The share of a window: a smaller gain is the usual difference between ranks."""
+_BY_CHANCE = 0.05
+_BUSY = 0.9  # of the window: what a device does then bounds it
+_CALLS = ("runtime", "driver")
+_KINDS_OF = {
+    "communication": ("communication",),
+    "device": ("kernel", "memory"),
+    "host": ("host op", "host gap", "launch", "delay"),
+    "unexplained": ("unexplained",),
+}
+
+
+@dataclass(frozen=True)
+class LateRank:
+    """The rank that the others wait for most.
+
+    Attributes
+    ----------
+    rank
+        Its number.
+    late_ns
+        How long the other ranks wait for it in the window: the mean over them.
+    caused_ns, all_caused_ns
+        The wait time that it causes, and that all ranks cause; summed over the waiting ranks.
+    began_late_ns
+        How much later than the median of the other ranks its first operation of the window starts.
+    excess
+        What it does more than the other ranks; of time 0 if nothing.
+    repeated
+        In how many repeats it is late, and whether chance explains that.
+    """
+
+    rank: int
+    late_ns: int
+    caused_ns: int
+    all_caused_ns: int
+    began_late_ns: int
+    excess: Excess
+    repeated: RepeatedLateness
+
+    @property
+    def begins_late(self) -> bool:
+        """Whether that is most of its lateness."""
+        return 2 * self.began_late_ns > self.late_ns
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether what it does more than the others is a fifth of its lateness or more."""
+        return self.excess.time_ns >= EXPLAINS * self.late_ns
+
+    @property
+    def is_straggler(self) -> bool:
+        """Whether it is late for a reason, and not by chance.
+
+        It is if it runs more operations than the others, begins later, or is late in so many
+        repeats and by so much that ranks that are alike would not be; also if nothing repeats.
+        """
+        if self.begins_late or (self.excess.is_structural and self.is_explained):
+            return True
+        return not self.repeated.is_tested or self.repeated.chance < _BY_CHANCE
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it causes more wait time than all other ranks together."""
+        return 2 * self.caused_ns > self.all_caused_ns
+
+
+@dataclass(frozen=True)
+class Leading:
+    """The operation with the largest share of a part of the critical path.
+
+    Attributes
+    ----------
+    name
+        Its name; empty for time between operations.
+    time_ns, count
+        Its time on the path, and in how many stretches.
+    until_ns
+        The end of the longest stretch, since the job's origin.
+    is_communication
+        Whether it is a collective or a message.
+    kernel_class, class_ns
+        The class of a kernel, else empty, and the time of all kernels of that class on the path.
+    is_wait
+        Whether it is the time before an operation, which another thread waited to begin.
+    range_name, range_ns
+        Of the host: the range around it with most time of the path, and that time, if that is more
+        than of any operation, and not all of the path; else empty. ``name`` is then the operation
+        with most time in it.
+    """
+
+    name: str
+    time_ns: int
+    count: int
+    until_ns: int
+    is_communication: bool
+    kernel_class: str = ""
+    class_ns: int = 0
+    is_wait: bool = False
+    range_name: str = ""
+    range_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What bounds a window; times are ns on its critical path.
+
+    Attributes
+    ----------
+    bound_by
+        One of ``BOUND_BY``: the straggler if there is one, and the window would be at least 5 %
+        shorter with balanced ranks, or the straggler begins so late; else the largest part of the
+        critical path. If that is not explained and a device is busy for nine tenths of the window,
+        it is the device, or communication if more than half of that is exposed; if it is under half
+        of the path, the largest part that is explained.
+    length_ns, balanced_ns
+        The length of the window, and with balanced ranks (the same if none can be balanced).
+    num_steps
+        The number of marked steps in it, or 0.
+    host_ns, device_ns, communication_ns, unexplained_ns
+        The parts of the critical path: operators, calls, Python and launch latency; kernels and
+        copies; communication; what the recording does not explain. Their sum is the length.
+    gaps_ns, calls_ns
+        Of the host's part: time between operations, and in calls that launch or wait.
+    device_idle_ns
+        The time in which a rank's device runs nothing, as a mean over the ranks with a device;
+        -1 if no rank has one.
+    exposed_ns
+        Communication that no computation overlaps, as a mean over ranks.
+    leading
+        The operation with the largest share of the largest part; of a device that is busy while
+        the path is not explained, of its work.
+    meanwhile
+        What runs during most of the unexplained time; None if nothing does.
+    late
+        The rank that the others wait for most; None if none waits.
+    cause
+        The largest cause of the unexplained time, as in ``unexplained_time.CAUSES``.
+    has_stacks, has_host_trace
+        Whether Python functions are recorded, and a host trace of each rank.
+    """
+
+    bound_by: str
+    length_ns: int
+    balanced_ns: int
+    num_steps: int
+    host_ns: int
+    device_ns: int
+    communication_ns: int
+    unexplained_ns: int
+    gaps_ns: int
+    calls_ns: int
+    device_idle_ns: int
+    exposed_ns: int
+    leading: Leading
+    meanwhile: Meanwhile | None
+    late: LateRank | None
+    cause: str
+    has_stacks: bool
+    has_host_trace: bool
+
+    @property
+    def device_busy_ns(self) -> int:
+        """The time in which a rank's device runs something, as a mean over ranks; 0 without one."""
+        return self.length_ns - self.device_idle_ns if self.device_idle_ns >= 0 else 0
+
+    @property
+    def is_by_busy_device(self) -> bool:
+        """Whether what a device does is named though most of the path is not explained."""
+        named = {"device": self.device_ns, "communication": self.communication_ns}
+        return named.get(self.bound_by, self.length_ns) < self.unexplained_ns
+
+
+@checked
+def judge(
+    graph: EventGraph,
+    window: Window,
+    path: CriticalPath,
+    *,
+    unexplained: UnexplainedPath,
+    stragglers: Stragglers,
+    communication: list[RankCommunication],
+    balanced_ns: int,
+    num_steps: int,
+) -> Verdict:
+    """Say what bounds a window.
+
+    Parameters
+    ----------
+    path, unexplained, stragglers, communication
+        The critical path of the window, and the analyses of it.
+    balanced_ns
+        The length of the window with balanced ranks.
+    num_steps
+        The number of marked steps in the window.
+
+    Returns
+    -------
+    Verdict
+        O(edges + ranks * names).
+    """
+    parts = _parts(path)
+    late = _late_rank(graph, window, path, stragglers)
+    exposed = sum(rank.exposed for rank in communication) // len(communication)
+    idle = _device_idle(graph, window)
+    largest = bound_by = _largest(parts, path.length - idle if idle >= 0 else 0, exposed)
+    if late is not None and late.is_straggler:
+        cost = max(path.length - balanced_ns, late.began_late_ns)
+        if cost >= WORTH_BALANCING * path.length:
+            bound_by = "straggler"
+    by_work = largest in ("device", "communication") and parts[largest] < parts["unexplained"]
+    return Verdict(
+        bound_by=bound_by,
+        length_ns=path.length,
+        balanced_ns=balanced_ns,
+        num_steps=num_steps,
+        host_ns=parts["host"],
+        device_ns=parts["device"],
+        communication_ns=parts["communication"],
+        unexplained_ns=parts["unexplained"],
+        gaps_ns=path.by_kind()["host gap"],
+        calls_ns=_calls(graph, path),
+        device_idle_ns=idle,
+        exposed_ns=exposed,
+        leading=_leading_work(graph, window, largest)
+        if by_work
+        else _leading(graph, path, largest),
+        meanwhile=work_meanwhile(graph, path),
+        late=late,
+        cause=max(unexplained.by_cause, key=unexplained.by_cause.__getitem__),
+        has_stacks=bool((graph.gather("category") == "python").any()),
+        has_host_trace=not any("link.no-host" in t.issues["code"] for t in graph.job.traces),
+    )
+
+
+def _parts(path: CriticalPath) -> dict[str, int]:
+    """Return the parts of a path as in ``BOUND_BY``, ns: kinds of its time put together."""
+    kinds = path.by_kind()
+    return {part: sum(kinds.get(kind, 0) for kind in _KINDS_OF[part]) for part in _KINDS_OF}
+
+
+def _largest(parts: dict[str, int], busy: int, exposed: int) -> str:
+    """Return the part of a path that bounds it, as ``Verdict.bound_by`` says."""
+    length = sum(parts.values())
+    largest = max(parts, key=parts.__getitem__)
+    if largest != "unexplained":
+        return largest
+    if busy >= _BUSY * length:
+        return "communication" if 2 * exposed > busy else "device"
+    if 2 * parts[largest] < length:
+        return max([part for part in parts if part != largest], key=parts.__getitem__)
+    return largest
+
+
+def _late_rank(
+    graph: EventGraph, window: Window, path: CriticalPath, stragglers: Stragglers
+) -> LateRank | None:
+    ranks = stragglers.ranks
+    if not ranks["caused"].sum():
+        return None
+    rank, caused, of_all = ranks["rank"][0], ranks["caused"][0], int(ranks["caused"].sum())
+    late = int(stragglers.collectives.filter(rank=rank)["late"].sum())
+    begin = window.start(graph.time)
+    start = graph.time[0 : 2 * graph.num_ops : 2]
+    first = np.full(len(graph.job.traces), np.iinfo(np.int64).max)
+    inside = start >= begin
+    np.minimum.at(first, graph.op_trace[inside], start[inside])
+    mine = graph.job.ranks.index(rank)
+    began_late = first[mine] - np.median(np.delete(first, mine))
+    excess = find_excess(graph, window, path, rank, late)
+    repeated = lateness_over_repeats(graph, window, stragglers, rank)
+    return LateRank(rank, late, caused, of_all, int(began_late), excess, repeated)
+
+
+def _calls(graph: EventGraph, path: CriticalPath) -> int:
+    """Sum the time of the path in calls of a runtime or driver."""
+    host = path.segments.filter(pl.col("kind") == "host op")
+    total = 0
+    for trace in graph.job.traces:
+        own = host.filter(pl.col("rank") == trace.rank)
+        is_call = trace.nodes["category"].gather(own["node"]).is_in(_CALLS)
+        total += int((own["end"] - own["start"]).filter(is_call).sum())
+    return total
+
+
+def _device_idle(graph: EventGraph, window: Window) -> int:
+    """Return how long devices run nothing in a window, as a mean over ranks with one; or -1."""
+    begin, end = window.start(graph.time), window.end(graph.time)
+    on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
+    idle = []
+    for trace in range(len(graph.job.traces)):
+        ops = np.flatnonzero(on_device & (graph.op_trace == trace))
+        start, stop = (np.clip(graph.time[2 * ops + side], begin, end) for side in (0, 1))
+        idle += [end - begin - union_length(start, stop)] if ops.size else []
+    return int(np.mean(idle)) if idle else -1
+
+
+def _leading_work(graph: EventGraph, window: Window, part: str) -> Leading:
+    """Return what takes most time of devices, among their communication or the rest."""
+    work = device_work(graph, window).filter(communicates=part == "communication")
+    work = work.with_columns(of=pl.Series([kernel_class(name) for name in work["name"]]))
+    classes = work.group_by("of").agg(pl.sum("time")).sort("time", "of", descending=True)
+    leads, class_ns = classes.row(0)
+    most = work.filter(of=leads).row(0, named=True)
+    return Leading(
+        most["name"], most["time"], most["count"], most["end"], most["communicates"], leads,
+        class_ns,
+    )  # fmt: skip
+
+
+def _leading(graph: EventGraph, path: CriticalPath, part: str) -> Leading:
+    found = path.by_operation().filter(pl.col("kind").is_in(_KINDS_OF[part]))
+    leads, class_ns = "", 0
+    if part == "device":
+        found = found.with_columns(of=pl.Series([kernel_class(name) for name in found["name"]]))
+        classes = found.group_by("of").agg(pl.sum("time")).sort("time", "of", descending=True)
+        leads, class_ns = classes.row(0)
+        found = found.filter(of=leads)
+    segments, around, around_ns = path.segments, "", 0
+    if part == "host" and (leads_range := leading_range(graph, path, int(found["time"][0]))):
+        around, around_ns, segments = leads_range
+        found = operations_of(segments)
+    name, kind, time, count, *_ = found.row(0)
+    stretches = segments.filter(name=name, kind=kind)
+    stretches = stretches.with_columns(length=pl.col("end") - pl.col("start"))
+    longest = stretches.sort("length", descending=True).row(0, named=True)
+    trace = graph.job.traces[graph.job.ranks.index(longest["rank"])]
+    communicates = longest["node"] >= 0 and trace.nodes["comm_type"][longest["node"]] != "none"
+    waits = part == "host" and kind == "launch"
+    return Leading(
+        name, time, count, longest["end"], communicates, leads, class_ns, waits, around, around_ns
+    )  # fmt: skip

@@ -1,0 +1,313 @@
+"""Bottlenecks: what others wait for, ranked by what the window would gain without these waits."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nadi.bottlenecks.waiting.recorded_timelines import RecordedActors, is_host, recorded_segments
+from nadi.bottlenecks.waiting.switches import with_switches
+from nadi.bottlenecks.waiting.timelines import SegmentKind, Segments, make_timelines
+from nadi.bottlenecks.waiting.wait_for_graph import SMALLEST_SHARE, WaitGraph, wait_graph
+from nadi.errors import checked
+from nadi.files.switch_events import SwitchEvents
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.replay import Replay, replay_graph
+from nadi.graph.windows import MARK, WHOLE, Window
+from nadi.trace.arrays import Ints
+from nadi.whatif.what_if_results import WhatIf, balanced_ranks, what_if
+
+__all__ = ["Bottleneck", "Waits", "WithoutWaits", "find_waits"]
+
+_NUMBER = re.compile(r"#\d+$")
+_MOST = 16  # bottlenecks for which a what-if is computed
+
+
+@dataclass(frozen=True, eq=False)
+class WithoutWaits:
+    """A change: work that others wait for takes less time.
+
+    Attributes
+    ----------
+    name
+        Of whom.
+    edges, amounts
+        int64: edges of the graph, each once, and ns by which each gets shorter. The number of
+        edges plus a vertex stands for the delay of the vertex.
+    """
+
+    name: str
+    edges: Ints
+    amounts: Ints
+
+    def __str__(self) -> str:
+        return f"nobody waits for {self.name}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Return the graph with the waits taken out; they all lie in one window."""
+        weight, delay = graph.weight.copy(), graph.delay.copy()
+        is_edge = self.edges < graph.num_edges
+        weight[self.edges[is_edge]] -= self.amounts[is_edge]
+        delay[self.edges[~is_edge] - graph.num_edges] -= self.amounts[~is_edge]
+        return replace(graph, weight=weight, delay=delay)
+
+
+@dataclass(frozen=True, eq=False)
+class Bottleneck:
+    """Something that others wait for.
+
+    Attributes
+    ----------
+    name, kind
+        As of the actor; or a lock.
+    in_knot
+        Whether it is part of a knot of the wait-for graph.
+    waited_ns
+        How long others wait for it, over all waiters.
+    weight_ns
+        The same with waits that it passes on to others (cascaded redistribution); of a lock as
+        ``waited_ns``.
+    gain_ns
+        How much sooner the window would end if what others wait for took no time, by a replay of
+        the changed event graph.
+    waiters
+        Names of those that wait longest for it directly, at most three.
+    operations
+        What it does meanwhile: name and ns, longest first, at most three; of something that only
+        others wait for, what waits.
+    change
+        The change that was replayed.
+    """
+
+    name: str
+    kind: str
+    in_knot: bool
+    waited_ns: int
+    weight_ns: int
+    gain_ns: int
+    waiters: tuple[str, ...]
+    operations: tuple[tuple[str, int], ...]
+    change: WithoutWaits
+
+    def __repr__(self) -> str:
+        return f"<Bottleneck {self.name}: {self.gain_ns} ns>"
+
+
+@dataclass(frozen=True, eq=False)
+class Waits:
+    """Who waits for whom in a window, and what it costs.
+
+    Attributes
+    ----------
+    graph
+        The wait-for graph.
+    bottlenecks
+        Largest gain first; empty for a recording of switches alone, which cannot be replayed.
+    window
+        The analysed window; None for a recording of switches alone.
+    balanced
+        It with balanced ranks; None if no work can be balanced.
+    """
+
+    graph: WaitGraph
+    bottlenecks: tuple[Bottleneck, ...] = ()
+    window: Window | None = None
+    balanced: WhatIf | None = None
+
+    def __repr__(self) -> str:
+        return f"<Waits {self.graph!r} bottlenecks={len(self.bottlenecks)}>"
+
+    @property
+    def measured_ns(self) -> int:
+        """Length of the window."""
+        return self.graph.timelines.length_ns
+
+    def frame(self) -> pl.DataFrame:
+        """Return the bottlenecks as a table, largest gain first; times in ns."""
+        rows = [
+            {"name": one.name, "kind": one.kind, "in_knot": one.in_knot,
+             "waited_ns": one.waited_ns, "weight_ns": one.weight_ns, "gain_ns": one.gain_ns,
+             "waiters": list(one.waiters), "operations": [name for name, _ in one.operations]}
+            for one in self.bottlenecks
+        ]  # fmt: skip
+        schema: dict[str, Any] = {
+            "name": pl.String, "kind": pl.String, "in_knot": pl.Boolean, "waited_ns": pl.Int64,
+            "weight_ns": pl.Int64, "gain_ns": pl.Int64, "waiters": pl.List(pl.String),
+            "operations": pl.List(pl.String),
+        }  # fmt: skip
+        return pl.DataFrame(rows, schema=schema)
+
+
+@checked
+def find_waits(graph: EventGraph, window: Window, switches: SwitchEvents | None = None) -> Waits:
+    """Find who waits for whom in a window, and replay the window without each cause.
+
+    O(n log n) for n operations, and a replay for each of at most 16 bottlenecks.
+
+    Parameters
+    ----------
+    graph
+        As measured.
+    switches
+        Switches of its threads, if the system recorded them, in ns of the same clock.
+
+    Raises
+    ------
+    InputError
+        If they are not of the threads and time of the recording.
+    """
+    balanced = balanced_ranks(graph, window)
+    window = _without_other_threads(graph, window)
+    replay = replay_graph(graph)
+    found = recorded_segments(replay)
+    if switches is not None:
+        found = with_switches(found, switches, graph.job.origin)
+    begin, end = window.start(graph.time), window.end(graph.time)
+    timelines = make_timelines(found.actors, found.segments, begin, end)
+    waits = wait_graph(timelines)
+    return Waits(waits, tuple(_bottlenecks(replay, window, found, waits)), window, balanced)
+
+
+def _without_other_threads(graph: EventGraph, window: Window) -> Window:
+    """Let steps end with the threads that mark them, and with devices.
+
+    Another thread may work beside the steps for as long as they last; what steps need of it, they
+    wait for.
+    """
+    if window.mark != MARK or window.name == WHOLE:
+        return window
+    first, last = window.first // 2, window.last // 2
+    thread = graph.numbers("thread")
+    span = int(thread.max(initial=0)) + 1
+    place = graph.op_trace * span + thread
+    kept = ~is_host(graph)[last] | np.isin(place[last], place[first])
+    return replace(window, last=window.last[kept]) if kept.any() else window
+
+
+def _bottlenecks(
+    replay: Replay, window: Window, found: RecordedActors, waits: WaitGraph
+) -> list[Bottleneck]:
+    """Replay the window without the waits for each candidate."""
+    segments, first = waits.timelines.segments, waits.timelines.first
+    count = len(found.actors)
+    waited, weight = np.zeros((2, count), dtype=np.int64)
+    np.add.at(waited, waits.target, waits.direct)
+    np.add.at(weight, waits.target, waits.weight)
+    awaited = segments.chosen(np.flatnonzero(segments.kind == SegmentKind.WAIT))
+    in_knot = {actor for knot in waits.knots for actor in knot}
+    least = SMALLEST_SHARE * waits.timelines.length_ns
+    candidates = [
+        a for a in np.argsort(-weight, kind="stable").tolist()
+        if weight[a] >= least and found.actors[a].kind != "lock"
+    ]  # fmt: skip
+    made = []
+    for actor in candidates[:_MOST]:
+        mine = awaited.chosen(awaited.target == actor)
+        one = found.actors[actor]
+        change = (
+            _work_awaited(replay.graph, one.name, segments.chosen(slice(*first[actor : actor + 2])),
+                          mine)
+            if one.kind in ("thread", "stream")
+            else _summed(replay.graph, one.name, mine.edge, mine.end - mine.start)
+        )  # fmt: skip
+        numbers = int(waited[actor]), int(weight[actor])
+        made.append(_asked(
+            replay, window, (one.name, one.kind, actor in in_knot, *numbers), change,
+            _names_of_waiters(waits, actor),
+        ))  # fmt: skip
+    made += _locks(replay, window, found, waits)
+    return sorted(made, key=lambda one: (-one.gain_ns, -one.weight_ns, one.name))
+
+
+def _locks(
+    replay: Replay, window: Window, found: RecordedActors, waits: WaitGraph
+) -> list[Bottleneck]:
+    """Replay the window without the waits for each lock."""
+    begin, end = waits.timelines.begin, waits.timelines.end
+    start, stop = np.maximum(found.segments.start, begin), np.minimum(found.segments.end, end)
+    made = []
+    for number, name in enumerate(found.locks):
+        mine = np.flatnonzero((found.lock == number) & (start < stop))
+        if not mine.size:
+            continue
+        change = _summed(replay.graph, name, found.segments.edge[mine], (stop - start)[mine])
+        total = int(change.amounts.sum())
+        who = np.unique(found.segments.actor[mine]).tolist()
+        names = tuple(found.actors[actor].name for actor in who[:3])
+        made.append(_asked(replay, window, (name, "lock", True, total, total), change, names))
+    return made
+
+
+def _asked(
+    replay: Replay, window: Window, about: tuple[str, str, bool, int, int], change: WithoutWaits,
+    waiters: tuple[str, ...],
+) -> Bottleneck:  # fmt: skip
+    gain = what_if(replay.graph, change, window=window).gain_ns
+    return Bottleneck(*about, gain, waiters, _operations(replay.graph, change), change)
+
+
+def _work_awaited(
+    graph: EventGraph, name: str, of_actor: Segments, awaited: Segments
+) -> WithoutWaits:
+    """Return the change that what an actor does while others wait for it takes no time."""
+    own = of_actor.chosen((of_actor.kind == SegmentKind.RUN) & (of_actor.edge >= 0))
+    start, end = _union(awaited.start, awaited.end)
+    amounts = _covered(start, end, own.end) - _covered(start, end, own.start)
+    return _summed(graph, name, own.edge, amounts)
+
+
+def _summed(graph: EventGraph, name: str, edges: Ints, amounts: Ints) -> WithoutWaits:
+    """Return the change with each edge once; segments without an edge cannot be shortened."""
+    total = np.zeros(graph.num_edges + graph.delay.size, dtype=np.int64)
+    has_edge = edges >= 0
+    np.add.at(total, edges[has_edge], amounts[has_edge])
+    each = np.flatnonzero(total)
+    return WithoutWaits(name, each, total[each])
+
+
+def _union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Return disjoint intervals, ascending, that cover the same times."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
+    begins = np.append(True, start[1:] > end[:-1])[: start.size]
+    ends = np.append(begins[1:], True)[: start.size]
+    return start[begins], end[ends]
+
+
+def _covered(start: Ints, end: Ints, moments: Ints) -> Ints:
+    """Return how much of the time before each moment lies in disjoint, ascending intervals."""
+    before = np.append(0, np.cumsum(end - start))
+    at = np.searchsorted(start, moments, side="right")
+    running = np.where(at > 0, np.append(end, 0)[np.maximum(at - 1, 0)], moments)
+    found: Ints = before[at] - np.maximum(running - moments, 0)
+    return found
+
+
+def _operations(graph: EventGraph, change: WithoutWaits) -> tuple[tuple[str, int], ...]:
+    """Return the names of the operations whose time is taken out, longest first."""
+    is_edge = change.edges < graph.num_edges
+    edges = np.where(is_edge, change.edges, 0)
+    vertex = np.where(is_edge, 2 * graph.edge_op[edges], change.edges - graph.num_edges)
+    op = np.where((vertex >= 0) & (vertex < 2 * graph.num_ops), vertex // 2, -1)
+    gap = is_edge & (graph.edge_kind[edges] == EdgeKind.HOST_GAP)
+    which, texts = graph.name_codes(np.maximum(op, 0), nameless=op < 0)
+    times = np.bincount(2 * which.astype(np.int64) + gap, weights=change.amounts)
+    sums: dict[str, int] = defaultdict(int)
+    for code in np.flatnonzero(times).tolist():
+        name = texts[code // 2]
+        told = f"between operations in {name}" if code % 2 else name
+        label = _NUMBER.sub("", told) if name else "between operations"
+        sums[label] += int(times[code])
+    longest = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(longest[:3])
+
+
+def _names_of_waiters(waits: WaitGraph, actor: int) -> tuple[str, ...]:
+    mine = np.flatnonzero(waits.target == actor)
+    longest = mine[np.argsort(-waits.direct[mine], kind="stable")][:3]
+    return tuple(waits.timelines.actors[a].name for a in waits.waiter[longest].tolist())

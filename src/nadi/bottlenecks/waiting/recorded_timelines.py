@@ -1,0 +1,222 @@
+"""Timelines of host threads, device streams and process groups from an event graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nadi.bottlenecks.waiting.span_kernels import (
+    ChainGraph,
+    SegmentColumns,
+    SpanColumns,
+    SpanGraph,
+    divide_spans,
+    spans_of_threads,
+)
+from nadi.bottlenecks.waiting.stated_waits import stated_waits
+from nadi.bottlenecks.waiting.timelines import Actor, SegmentKind, Segments
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.replay import Replay
+from nadi.trace.arrays import Bools, Ints
+
+__all__ = ["RecordedActors", "is_host", "recorded_segments"]
+
+_ON_THREAD = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.COMMUNICATION)
+_MORE_ROOM = 1 << 18  # for segments than operations have boundaries
+_TOGETHER = 1 << 14  # operations whose stretches are in memory at once
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedActors:
+    """The actors of a recording, and their segments of the whole recording.
+
+    Attributes
+    ----------
+    actors
+        By number: first threads and streams, then what only others wait for.
+    segments
+        Of threads and streams. ``edge`` is an edge of the graph, or, for a delay, the number of
+        edges plus the vertex.
+    lock
+        int64, shape (segments,): position in ``locks`` of the lock that a segment waits for, or -1.
+    locks
+        Names of locks.
+    """
+
+    actors: list[Actor]
+    segments: Segments
+    lock: Ints
+    locks: list[str]
+
+
+def recorded_segments(replay: Replay) -> RecordedActors:
+    """Divide the time of each thread and stream into work, latency and waits. O(n log n).
+
+    What a vertex waits for is the edge that determined its time in the replay of the unchanged
+    graph. A thread works for the weight of the edge from its boundary before. A collective is
+    awaited in two parts: until the straggler has entered, the thread or stream of the straggler;
+    then the transfers of its process group. Delays that no edge explains are waits for
+    ``unexplained``. Locks and data loaders are waited for as
+    :func:`nadi.bottlenecks.waiting.stated_waits.stated_waits` finds.
+
+    Parameters
+    ----------
+    replay
+        Of the graph as measured.
+    """
+    graph = replay.graph
+    actors, of_op = _actors(graph)
+    numbers: dict[str, int] = {}
+
+    def number_of(actor: Actor) -> int:
+        if actor.name not in numbers:
+            numbers[actor.name] = len(actors)
+            actors.append(actor)
+        return numbers[actor.name]
+
+    channel = _channels(graph, number_of)
+    unexplained = number_of(Actor("unexplained", "unexplained"))
+    divided = _divided(replay, of_op, channel, unexplained)
+    stated = stated_waits(graph, divided, actors, number_of)
+    if stated is None:
+        no_lock = np.broadcast_to(np.int64(-1), divided.actor.shape)
+        return RecordedActors(actors, divided, no_lock, [])
+    is_wait = stated.target >= 0
+    kind = np.where(is_wait, SegmentKind.WAIT, divided.kind)
+    target = np.where(is_wait, stated.target, divided.target)
+    found = replace(divided, kind=kind, target=target)
+    return RecordedActors(actors, found, stated.lock, stated.locks)
+
+
+def _actors(graph: EventGraph) -> tuple[list[Actor], Ints]:
+    """Return threads and streams, and which of them each operation runs on."""
+    of_op = np.empty(graph.num_ops, dtype=np.int64)
+    actors: list[Actor] = []
+    on_host, thread = is_host(graph), graph.numbers("thread")
+    device = graph.numbers("device")
+    for number, rank in enumerate(graph.job.ranks):
+        mine = np.flatnonzero(graph.op_trace == number)
+        hosts, works = mine[on_host[mine]], mine[~on_host[mine]]
+        threads, code = np.unique(thread[hosts], return_inverse=True)
+        of_op[hosts] = len(actors) + code
+        actors += [Actor(f"rank {rank} thread {one}", "thread", rank) for one in threads.tolist()]
+        span = int(graph.op_stream[works].max(initial=0)) + 2  # streams begin at -1
+        places, code = np.unique(device[works] * span + graph.op_stream[works], return_inverse=True)
+        of_op[works] = len(actors) + code
+        devices, streams = np.divmod(places + 1, span)
+        several = np.unique(devices).size > 1
+        actors += [
+            Actor(
+                f"rank {rank} {f'device {one} ' if several else ''}stream {stream}", "stream", rank
+            )
+            for one, stream in zip(devices.tolist(), (streams - 1).tolist(), strict=True)
+        ]
+    return actors, of_op
+
+
+def _channels(graph: EventGraph, number_of: Callable[[Actor], int]) -> Ints:
+    """Return the number of the process group's transfers for each operation, or -1."""
+    found = np.full(graph.num_ops, -1, dtype=np.int64)
+    group = graph.numbers("group")
+    is_comm = (graph.gather("comm_type") != "none").to_numpy()
+    for number, trace in enumerate(graph.job.traces):
+        mine = np.flatnonzero(is_comm & (graph.op_trace == number))
+        names = [
+            f"transfers of group {name}" + (f" ({text})" if text not in ("", "undefined") else "")
+            for name, text in trace.groups.select("name", "description").iter_rows()
+        ]
+        for code in np.unique(group[mine]).tolist():
+            name = names[code] if 0 <= code < len(names) else "transfers"
+            found[mine[group[mine] == code]] = number_of(Actor(name, "channel"))
+    return found
+
+
+def _divided(replay: Replay, of_op: Ints, channel: Ints, unexplained: int) -> Segments:
+    """Return the segments of all threads and streams."""
+    graph = replay.graph
+    on_host = is_host(graph)
+    known = SpanGraph(
+        replay.time, graph.delay, replay.bound_by, graph.in_src, graph.edge_op, of_op, channel,
+        graph.edge_kind == EdgeKind.COMMUNICATION, on_host,
+    )  # fmt: skip
+    others = [_first_spans(graph, of_op, on_host), *_stream_spans(replay, of_op, on_host)]
+    room = 2 * graph.num_ops + _MORE_ROOM
+    while True:
+        made = SegmentColumns(*(np.empty(room, dtype=np.int64) for _ in SegmentColumns._fields))
+        count = 0
+        for spans, size in _thread_spans(graph, of_op, on_host):
+            count = int(divide_spans(spans, size, known, unexplained, made, count))
+        for spans in others:
+            count = int(divide_spans(spans, spans.vertex.size, known, unexplained, made, count))
+        if count <= room:
+            return Segments(*(column[:count] for column in made))
+        room = count
+
+
+def is_host(graph: EventGraph) -> Bools:
+    """Return which operations run on a thread; bool, shape (ops,)."""
+    found: Bools = graph.gather("is_cpu").to_numpy()
+    return found
+
+
+def _thread_spans(
+    graph: EventGraph, of_op: Ints, on_host: Bools
+) -> Iterator[tuple[SpanColumns, int]]:
+    """Yield the stretches between the boundaries of threads, some at a time, and their number."""
+    on_thread = np.zeros(len(EdgeKind), dtype=np.bool_)
+    on_thread[list(_ON_THREAD)] = True
+    known = ChainGraph(
+        graph.time, graph.in_ptr, graph.in_src, graph.weight, on_thread[graph.edge_kind], of_op,
+        on_host,
+    )  # fmt: skip
+    room = 4 * _TOGETHER
+    spans = SpanColumns(*(np.empty(room, dtype=np.int64) for _ in SpanColumns._fields))
+    for first in range(0, graph.num_ops, _TOGETHER):
+        end = min(first + _TOGETHER, graph.num_ops)
+        while (count := int(spans_of_threads(known, first, end, spans))) > room:
+            room = count
+            spans = SpanColumns(*(np.empty(room, dtype=np.int64) for _ in SpanColumns._fields))
+        yield spans, count
+
+
+def _first_spans(graph: EventGraph, of_op: Ints, on_host: Bools) -> SpanColumns:
+    """Return the stretches before the first operations of threads that are caused.
+
+    A thread whose first operation depends on another thread waits for it since the rank began.
+    """
+    ops = np.flatnonzero(on_host)
+    soonest = np.full(int(of_op.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(soonest, of_op[ops], graph.time[2 * ops])
+    ops = ops[graph.time[2 * ops] == soonest[of_op[ops]]]
+    first = 2 * ops[np.unique(of_op[ops], return_index=True)[1]]
+    first = first[np.diff(graph.in_ptr)[first] > 0]
+    begins = np.full(len(graph.job.traces), np.iinfo(np.int64).max)
+    np.minimum.at(begins, graph.op_trace, graph.time[0 : 2 * graph.num_ops : 2])
+    none = np.zeros(first.size, dtype=np.int64)
+    before = begins[graph.op_trace[first // 2]]
+    return SpanColumns(of_op[first // 2], first, before, none, none - 1)
+
+
+def _stream_spans(replay: Replay, of_op: Ints, on_host: Bools) -> list[SpanColumns]:
+    """Return the stretches before and during the operations of streams."""
+    graph, time = replay.graph, replay.time
+    op = np.flatnonzero(~on_host)
+    op = op[np.lexsort((time[2 * op], of_op[op]))]
+    actor, start, end = of_op[op], time[2 * op], time[2 * op + 1]
+    new = np.append(True, actor[1:] != actor[:-1])[: op.size]
+    # the end of all work before, also of work that overlaps; actors do not mix
+    far = np.int64(max(int(time.max(initial=0)), 0) + 1)
+    latest = np.maximum.accumulate(end + actor * far) - actor * far
+    before = np.where(new, start, np.append(0, latest[:-1])[: op.size])
+    idle = before < start
+    none = np.zeros(op.size, dtype=np.int64)
+    waits = SpanColumns(actor, 2 * op, before, none, none - 1)
+    bound = replay.bound_by[2 * op + 1]
+    is_own = (bound >= 0) & (graph.in_src[bound] == 2 * op)
+    own = np.where(is_own, graph.weight[bound], 0)
+    begin = np.maximum(before, start)
+    own = np.clip(own - (begin - start), 0, None)
+    works = SpanColumns(actor, 2 * op + 1, begin, own, np.where(own > 0, bound, -1))
+    return [SpanColumns(*(column[idle] for column in waits)), works]

@@ -1,5 +1,0 @@
-"""Charts: values that say what is drawn, and files of SVG, HTML and PNG."""
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -1,5 +1,0 @@
-"""Record traces in a running program. Only this package imports torch."""
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

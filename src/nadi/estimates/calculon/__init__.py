@@ -1,0 +1,1 @@
+"""Calculon's own rules for a step, for comparison with it."""

@@ -1,0 +1,357 @@
+"""A machine as an estimate needs it, by the names of Calculon's system files.
+
+What varies by configuration, a datatype or a network tier, is looked up for whole arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from nadi.estimates.execution import DATATYPES
+from nadi.systems.device import Device
+from nadi.systems.loaded_latency import LoadedLatency, reached_rate
+from nadi.systems.memory_tiers import MemoryTier, at_bandwidth
+from nadi.systems.system import System
+from nadi.trace.arrays import Floats, Ints
+
+__all__ = [
+    "OPERATIONS", "Engine", "MachineDescription", "MemoryColumns", "NestedNetwork",
+    "NetworkDimension", "NetworkOps", "NetworkTier", "columns_of_tier",
+]  # fmt: skip
+
+OPERATIONS = ("p2p", "reduce_scatter", "all_gather", "all_reduce")
+_Many = Annotated[int, Meta(ge=1, le=2**62)]
+_Share = Annotated[float, Meta(ge=1e-12, le=1)]
+_Amount = Annotated[float, Meta(ge=1e-12, le=1e18)]  # so that no product is too large to hold
+_NotNegative = Annotated[float, Meta(ge=0, le=1e18)]
+_Efficiency = Annotated[tuple[tuple[_NotNegative, _Share], ...], Meta(min_length=1)]
+_Op = tuple[_Amount, Annotated[float, Meta(ge=-1e18, le=1e18)] | None]
+
+
+def _check_steps(steps: tuple[tuple[float, float], ...], unit: str) -> None:
+    sizes = [size for size, _ in steps]
+    if sizes != sorted(set(sizes), reverse=True) or sizes[-1] != 0:
+        raise ValueError(
+            f"efficiencies start at {', '.join(f'{size:g}' for size in sizes)} {unit}, which must "
+            "fall, and end with 0"
+        )
+
+
+class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What computes with one datatype.
+
+    Attributes
+    ----------
+    tflops
+        Peak, in 10^12 operations a second.
+    gflops_efficiency
+        Pairs of a size in 10^9 operations and the share of the peak that an operation of at
+        least this size reaches; the largest size first, the last 0.
+    """
+
+    tflops: _Amount
+    gflops_efficiency: _Efficiency
+
+    def __post_init__(self) -> None:
+        _check_steps(self.gflops_efficiency, "GFLOP")
+
+
+class MemoryColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A memory tier as Calculon's files state it, whose figures may be those of many.
+
+    Attributes
+    ----------
+    GiB
+        Capacity, in 2^30 bytes; 0 if there is none.
+    GBps
+        Bandwidth, in 10^9 bytes a second.
+    MB_efficiency
+        Pairs of a size in 10^6 bytes and the share of the bandwidth that an access of at least
+        this size reaches; the largest size first, the last 0.
+    latency
+        Seconds from a request to its first byte; of the second tier, and not by Calculon's rules,
+        as what follows.
+    shared_by
+        How many processors share its capacity and bandwidth.
+    loaded
+        How its latency grows with load, with the accesses that a processor has under way; by
+        default bandwidth does not depend on load.
+    duplex
+        Whether reads and writes have their bandwidths at once.
+    GBps_written
+        Bandwidth of writes; 0 for that of reads.
+    name
+        By which offloading names it.
+    price_per_hour
+        Of all of it, in the machine's currency; 0 if unknown.
+    """
+
+    GiB: _NotNegative
+    GBps: _Amount
+    MB_efficiency: _Efficiency
+    latency: _NotNegative = 0.0
+    shared_by: _Many = 1
+    loaded: LoadedLatency | None = None
+    duplex: bool = False
+    GBps_written: _NotNegative = 0.0
+    name: str = ""
+    price_per_hour: _NotNegative = 0.0
+
+    def __post_init__(self) -> None:
+        _check_steps(self.MB_efficiency, "MB")
+
+    @property
+    def capacity(self) -> float:
+        """Bytes."""
+        return self.GiB * 2**30
+
+    def time(self, size: Floats) -> Floats:
+        """Give the seconds that accesses of so many bytes take, each alone."""
+        return size / (self.GBps * 1e9 * _efficiency(self.MB_efficiency, 1e6, size))
+
+    def moving_time(self, read: Floats, written: Floats, processors: Ints) -> Floats:
+        """Give the seconds of moves from and to it, while all processors that share it move.
+
+        Parameters
+        ----------
+        read, written
+            Bytes of one processor.
+        processors
+            How many there are in all.
+        """
+        size = read + written
+        sharing = np.minimum(processors, self.shared_by) / _efficiency(
+            self.MB_efficiency, 1e6, size
+        )  # fmt: skip
+        written_rate = np.where(self.GBps_written, self.GBps_written, self.GBps)
+        ways = []
+        for moved, rate, reads in ((read, self.GBps, 1.0), (written, written_rate, 0.0)):
+            alone: Floats = np.zeros(1)
+            if self.loaded is not None:
+                alone = 1.0 / reached_rate(self.loaded, np.array(reads))
+            ways.append(moved * np.maximum(sharing / (np.asarray(rate) * 1e9), alone))
+        seconds = self.latency + (np.maximum(*ways) if self.duplex else ways[0] + ways[1])
+        return np.where(size > 0, seconds, 0.0)
+
+    def share(self, processors: Ints) -> Floats:
+        """Give the bytes that a processor can use of it, of so many in all."""
+        return self.capacity / np.minimum(processors, self.shared_by)
+
+
+class NetworkOps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many bytes go over a link for each byte of an operation, by (factor, offset).
+
+    Of n members it is ``factor * (1 + offset / n)``; without an offset the factor alone.
+    """
+
+    p2p: _Op
+    reduce_scatter: _Op
+    all_gather: _Op
+    all_reduce: _Op
+
+
+class NetworkTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One tier of the network.
+
+    Attributes
+    ----------
+    bandwidth
+        Of a processor, in 10^9 bytes a second.
+    efficiency
+        The share of it that operations reach.
+    size
+        How many processors it connects.
+    latency
+        Seconds of an operation.
+    ops
+        Bytes that cross a link.
+    must_be_filled
+        Whether what is put on it must divide ``size``.
+    processor_usage
+        The share of a processor that an operation occupies while it runs.
+    """
+
+    bandwidth: _Amount
+    efficiency: _Share
+    size: _Many
+    latency: _NotNegative
+    ops: NetworkOps
+    must_be_filled: bool
+    processor_usage: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+
+
+class NetworkDimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One dimension of a network that ranks fill from the first one on.
+
+    Attributes
+    ----------
+    size
+        How many ranks differ in it.
+    GBps
+        Bandwidth of a rank in one direction, in 10^9 bytes a second.
+    latency
+        Seconds of a message between two of its ranks.
+    direct
+        Collectives whose members send to all others at once, each on a link of its own; others
+        are rings.
+    """
+
+    size: _Many
+    GBps: _Amount
+    latency: _NotNegative = 0.0
+    direct: tuple[str, ...] = ()
+
+
+class NestedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A network as Nadi's systems describe it: where ranks stand says which links they use.
+
+    Attributes
+    ----------
+    dimensions
+        The first one is that of neighboring ranks.
+    start
+        Seconds from the entry into a collective to its first message.
+    chunks, least_chunk
+        Into how many parts a collective is cut at most, and the bytes of the smallest part.
+    """
+
+    dimensions: Annotated[tuple[NetworkDimension, ...], Meta(min_length=1)]
+    start: _NotNegative = 0.0
+    chunks: _Many = 1
+    least_chunk: _Amount = 1.0
+
+
+class _Networks(NamedTuple):
+    """Columns over network tiers."""
+
+    latency: Floats  # shape (tiers,), or (tiers, executions) where a machine has columns
+    speed: Floats
+    usage: Floats
+    factor: Floats  # shape (tiers, operations)
+    offset: Floats  # the same
+
+
+class MachineDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """Processors, their memory, and the networks between them.
+
+    Attributes
+    ----------
+    matrix, vector
+        The engines for products of matrices, and for everything else, by datatype.
+    mem1, mem2
+        The processor's memory, and the tier to which tensors can be offloaded.
+    processing_mode
+        Whether the time of a layer is that of computing and of memory together
+        (``no_overlap``), or the longer one (``roofline``).
+    networks
+        Tiers, which executions name by number.
+    name
+        What people call it; it has no effect.
+    nested
+        The network by dimensions, which Nadi's default rules use in the place of tiers.
+    system
+        The system that was described: what is known about its collectives, by NCCL's model or
+        tables of measurements, comes before rings in dimensions.
+    device
+        What prices kernels under Nadi's default rules; without it the engines do.
+    price_per_hour
+        Of one processor, in the currency that the system's file names.
+    currency
+        Of that price.
+    """
+
+    matrix: dict[str, Engine]
+    vector: dict[str, Engine]
+    mem1: MemoryColumns
+    mem2: MemoryColumns
+    processing_mode: Literal["no_overlap", "roofline"]
+    networks: Annotated[tuple[NetworkTier, ...], Meta(min_length=1)]
+    name: str = ""
+    nested: NestedNetwork | None = None
+    system: System | None = None
+    device: Device | None = None
+    price_per_hour: _NotNegative = 0.0
+    currency: str = "USD"
+
+    def compute_time(self, engine: str, datatype: Ints, flops: Floats) -> Floats:
+        """Give the seconds of operations.
+
+        Parameters
+        ----------
+        engine
+            ``matrix`` or ``vector``.
+        datatype
+            Codes, which must be datatypes of the engine: shape (configurations,).
+        flops
+            Shape (..., configurations).
+        """
+        engines: dict[str, Engine] = getattr(self, engine)
+        codes = np.unique(datatype)
+        if codes.size == 1:
+            return _compute_time(engines[DATATYPES[codes[0]]], flops)
+        seconds = np.zeros(np.broadcast_shapes(flops.shape, datatype.shape))
+        for code in codes:
+            is_it = np.broadcast_to(datatype == code, seconds.shape)
+            seconds = np.where(is_it, _compute_time(engines[DATATYPES[code]], flops), seconds)
+        return seconds
+
+    def matrix_peak(self, datatype: Ints) -> Floats:
+        """Give the peak of the matrix engine in operations a second, for codes of datatypes."""
+        peaks = [self.matrix[name].tflops if name in self.matrix else 0.0 for name in DATATYPES]
+        return np.array(peaks)[datatype] * 1e12
+
+    def processing_time(self, compute: Floats, memory: Floats) -> Floats:
+        """Give the seconds of layers from the seconds of computing and of memory accesses."""
+        if self.processing_mode == "roofline":
+            return np.maximum(compute, memory)
+        return compute + memory
+
+    @property
+    def columns(self) -> _Networks:
+        """The network tiers as columns, made once."""
+        if "columns_" not in self.__dict__:
+            ops = [[getattr(tier.ops, name) for name in OPERATIONS] for tier in self.networks]
+            self.__dict__["columns_"] = _Networks(
+                _tiers([tier.latency for tier in self.networks]),
+                _tiers([tier.bandwidth * 1e9 * tier.efficiency for tier in self.networks]),
+                _tiers([tier.processor_usage for tier in self.networks]),
+                np.array([[float(op[0]) for op in row] for row in ops]),
+                np.array([[float(op[1] or 0) for op in row] for row in ops]),
+            )
+        found: _Networks = self.__dict__["columns_"]
+        return found
+
+
+def _tiers(numbers: Sequence[float]) -> Floats:
+    """Give a number of each tier, of which any may be a column."""
+    return np.stack(np.broadcast_arrays(*numbers))
+
+
+def _compute_time(engine: Engine, flops: Floats) -> Floats:
+    return flops / (engine.tflops * 1e12 * _efficiency(engine.gflops_efficiency, 1e9, flops))
+
+
+def _efficiency(steps: tuple[tuple[float, float], ...], unit: float, size: Floats) -> Floats:
+    """Give the efficiency of the largest step that a size reaches."""
+    rising = steps[::-1]
+    reached = np.searchsorted(np.array([least * unit for least, _ in rising[1:]]), size, "right")
+    return np.array([share for _, share in rising])[reached]
+
+
+def columns_of_tier(
+    machine: MachineDescription, tier: MemoryTier, bandwidth: float
+) -> MemoryColumns:
+    """Give a tier of a bandwidth in 10^9 bytes a second and of any size, as a machine's second."""
+    there = at_bandwidth(tier, bandwidth) if math.isfinite(bandwidth) else tier
+    return msgspec.structs.replace(
+        machine.mem2, GiB=math.inf, GBps=bandwidth, latency=tier.latency / 1e9,
+        shared_by=tier.shared_by, loaded=there.loaded if math.isfinite(bandwidth) else None,
+        duplex=tier.duplex, GBps_written=0.0, name=tier.name,
+        price_per_hour=tier.price_per_hour,
+    )  # fmt: skip

@@ -1,0 +1,202 @@
+"""Whether an execution can be, and what each that cannot lacks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.estimates.calculon.estimate_rules import EstimateRules
+from nadi.estimates.calculon.machine_description import MachineDescription
+from nadi.estimates.calculon.memory_tiers_use import MemoryUse
+from nadi.estimates.estimated_model import ModelDescription
+from nadi.estimates.execution import DATATYPES, Execution, Executions
+from nadi.trace.arrays import Bools, Ints
+
+__all__ = ["REASONS", "Reason", "capacity_reasons", "reason_text", "shape_reasons"]
+
+_OFFLOAD_BLOCKS = 3
+
+
+class Reason(NamedTuple):
+    """A rule that an execution breaks."""
+
+    name: str
+    rule: str  # what it lacks, as a clause
+
+
+REASONS: tuple[Reason, ...] = (
+    Reason("", ""),
+    Reason("ranks", "the degrees of parallelism do not multiply to the number of ranks"),
+    Reason("replicas", "the batch does not divide by the degree of data parallelism"),
+    Reason("microbatches", "the batch of a replica does not divide by the micro-batch"),
+    Reason("heads", "the attention's heads do not divide by the degree of tensor parallelism"),
+    Reason("width", "the widths do not divide by the degree of tensor parallelism"),
+    Reason("sequence", "the sequence does not divide by the degree of tensor parallelism"),
+    Reason("interleaving", "the blocks of a stage do not divide by the interleaving"),
+    Reason("lone-stage", "one stage cannot be interleaved"),
+    Reason("sharding", "one replica cannot shard the optimizer"),
+    Reason("reduction", "one replica has no reduction to overlap"),
+    Reason("gather", "only sequence parallelism (rs_ag) gathers again"),
+    Reason("inference", "inference has no backward pass to compute again, shard or offload for"),
+    Reason("decoding", "decoding is inference, and one token has no sequence to split (rs_ag)"),
+    Reason("datatype", "the machine has no engine for the datatype"),
+    Reason("tier", "the machine has no such network tier"),
+    Reason("network", "a network tier is too small for the degrees of parallelism on it"),
+    Reason("filled", "a network tier that must be filled is not"),
+    Reason("offload-blocks", "offloading needs three blocks on a stage"),
+    Reason("calculon-kernels", "Calculon's rules have no fused attention, experts or decoding"),
+    Reason("calculon-layers", "Calculon's rules have blocks of equal heads and one dense MLP"),
+    Reason("p2p-rs-ag", "p2p_rs_ag is a variant of Calculon's; use ar or rs_ag"),
+    Reason("keys", "the heads of keys and the degree of tensor parallelism do not divide"),
+    Reason("experts", "experts cannot be spread over so many ranks"),
+    Reason("tier1", "the first memory tier is too small"),
+    Reason("tier2", "the second memory tier is too small"),
+)
+_CODES = {reason.name: code for code, reason in enumerate(REASONS)}
+
+
+def shape_reasons(
+    model: ModelDescription, machine: MachineDescription, executions: Executions,
+    rules: EstimateRules,
+) -> Ints:  # fmt: skip
+    """Give the first rule that each execution breaks, apart from capacity: codes of ``REASONS``."""
+    e = executions
+    degree, stages, replicas = e.tensor_par, e.pipeline_par, e.data_par
+    blocks = -(-model.num_blocks // stages)
+    training = e.training == 1
+    offloads = (e.weight_offload | e.activations_offload | e.optimizer_offload) == 1
+    split = e.is_named("tensor_par_comm_type", "rs_ag")
+    backward = (e.optimizer_sharding | e.data_par_overlap | e.seq_par_ag_redo) == 1
+    backward = backward | ~e.is_named("activation_recompute", "none")
+    local = e.batch_size // replicas
+    own = not rules.blocks_of_calculon
+    alone = replicas == 1
+    if own and model.language_model.moe is not None:  # tensor parallel ranks can share experts
+        alone = alone & (degree <= e.expert_par * np.where(e.expert_par > 1, 1, degree))
+    has_tier, is_large, is_filled = _network_rules(machine, e, own)
+    broken = {
+        "ranks": degree * stages * replicas != e.num_procs,
+        "replicas": local * replicas != e.batch_size,
+        "microbatches": local % e.microbatch_size != 0,
+        "heads": model.attn_heads % degree != 0,
+        "width": (model.hidden % degree != 0) | (model.feedforward % degree != 0),
+        "sequence": split & (model.seq_size % degree != 0),
+        "interleaving": blocks % e.pipeline_interleaving != 0,
+        "lone-stage": (stages == 1) & (e.pipeline_interleaving > 1),
+        "sharding": alone & (e.optimizer_sharding == 1),
+        "reduction": alone & (e.data_par_overlap == 1),
+        "gather": ~split & (e.seq_par_ag_redo == 1),
+        "inference": ~training & (backward | (e.optimizer_offload == 1)),
+        "decoding": (e.decoding == 1) & (training | (split & (degree > 1))),
+        "datatype": ~_has_engines(machine)[e.datatype],
+        "tier": ~has_tier,
+        "network": ~is_large,
+        "filled": ~is_filled,
+        "offload-blocks": offloads & (blocks < _OFFLOAD_BLOCKS),
+        **(_default_rules(model, e) if own else _rules_of_calculon(model, e)),
+    }
+    found = np.zeros(e.num_executions, dtype=np.int64)
+    for name, breaks in reversed(broken.items()):
+        found = np.where(breaks, _CODES[name], found)
+    return found
+
+
+def _rules_of_calculon(model: ModelDescription, executions: Executions) -> dict[str, Bools]:
+    e, language = executions, model.language
+    plain = language is None or (
+        language.moe is None
+        and language.mla is None
+        and not language.gated
+        and (language.kv_heads == language.heads)
+    )
+    return {
+        "calculon-kernels": (e.flash_attention == 1) | (e.expert_par > 1) | (e.decoding == 1),
+        "calculon-layers": np.full(1, not plain),
+    }
+
+
+def _default_rules(model: ModelDescription, executions: Executions) -> dict[str, Bools]:
+    e, language = executions, model.language_model
+    degree, spread = e.tensor_par, e.expert_par
+    keys = np.where(e.is_named("attention_type", "multiquery"), 1, language.kv_heads)
+    experts = 1 if language.moe is None else language.moe.experts
+    # ranks that have a part of the tokens each can send them to experts
+    together = (degree > 1) & ~e.is_named("tensor_par_comm_type", "rs_ag")
+    return {
+        "p2p-rs-ag": e.is_named("tensor_par_comm_type", "p2p_rs_ag") & (degree > 1),
+        "keys": (keys % degree != 0) & (degree % keys != 0),
+        "experts": (spread > 1)
+        & ((experts % spread != 0) | (degree * e.data_par % spread != 0) | together),
+    }
+
+
+def capacity_reasons(
+    machine: MachineDescription, memory: MemoryUse, reasons: Ints, executions: Executions
+) -> Ints:
+    """Give the reasons again, with the tiers that are too small for executions without one."""
+    first = memory.tier1_bytes > machine.mem1.capacity
+    second = memory.tier2_bytes > machine.mem2.share(executions.num_procs)
+    full = np.where(first, _CODES["tier1"], np.where(second, _CODES["tier2"], 0))
+    return np.where(reasons == 0, full, reasons)
+
+
+def _has_engines(machine: MachineDescription) -> Bools:
+    return np.array([name in machine.matrix and name in machine.vector for name in DATATYPES])
+
+
+def _network_rules(
+    machine: MachineDescription, executions: Executions, own: bool
+) -> tuple[Bools, Bools, Bools]:
+    """Tell whether all tiers exist, are large enough, and filled where they must be."""
+    e = executions
+    if own and machine.nested is not None:
+        size = np.prod([float(one.size) for one in machine.nested.dimensions])
+        yes = np.ones(1, dtype=bool)
+        return yes, np.asarray(e.num_procs <= size), yes
+    pairs = (
+        (e.tensor_par_net, e.tensor_par),
+        (e.pipeline_par_net, e.pipeline_par),
+        (e.data_par_net, e.data_par),
+    )
+    there = np.ones(1, dtype=bool)
+    for tier, _ in pairs:
+        there = there & (tier < len(machine.networks))
+    large = np.ones(1, dtype=bool)
+    filled = np.ones(1, dtype=bool)
+    for number, network in enumerate(machine.networks):
+        on_it: Ints = np.ones(1, dtype=np.int64)
+        for tier, degree in pairs:
+            on_it = on_it * np.where(tier == number, degree, 1)
+        large = large & (on_it <= network.size)
+        if network.must_be_filled:
+            filled = filled & (network.size % on_it == 0)
+    return there, large, filled
+
+
+def reason_text(
+    code: int, machine: MachineDescription, model: ModelDescription, execution: Execution,
+    bytes_needed: tuple[float, float],
+) -> str:  # fmt: skip
+    """Say what one execution lacks, with its numbers; empty if it lacks nothing."""
+    e = execution
+    reason = REASONS[code]
+    numbers = {
+        "ranks": f"{e.tensor_par} x {e.pipeline_par} x {e.data_par} is not {e.num_procs}",
+        "replicas": f"{e.batch_size} over {e.data_par}",
+        "microbatches": f"{e.batch_size // e.data_par} over {e.microbatch_size}",
+        "heads": f"{model.attn_heads} over {e.tensor_par}",
+        "width": f"{model.hidden} and {model.feedforward} over {e.tensor_par}",
+        "sequence": f"{model.seq_size} over {e.tensor_par}",
+        "interleaving": f"{-(-model.num_blocks // e.pipeline_par)} over {e.pipeline_interleaving}",
+        "datatype": e.datatype,
+        "tier1": _needs(bytes_needed[0], machine.mem1.capacity),
+        "tier2": _needs(bytes_needed[1], float(machine.mem2.share(np.array(e.num_procs)))),
+        "keys": f"{model.language_model.kv_heads} and {e.tensor_par}",
+        "experts": f"{e.expert_par}",
+    }
+    return f"{reason.rule}: {numbers[reason.name]}" if reason.name in numbers else reason.rule
+
+
+def _needs(needed: float, capacity: float) -> str:
+    return f"{needed / 2**30:.3f} GiB, of which it has {capacity / 2**30:.3f}"

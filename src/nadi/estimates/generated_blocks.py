@@ -1,0 +1,275 @@
+"""What one block of a generated model costs, and its ends: the default for ``block_costs``.
+
+Ways share programs, which differ in sizes alone, and many share their sizes, too. So sizes are
+worked out and priced once, and all ways of a program go through its streams at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from nadi.estimates.calculon.block_costs import BlockCosts, StageCosts
+from nadi.estimates.calculon.layer_sizes import distinct
+from nadi.estimates.calculon.machine_description import MachineDescription
+from nadi.estimates.calculon.tensor_exchanges import Exchange
+from nadi.estimates.estimated_model import ModelDescription
+from nadi.estimates.execution import Executions
+from nadi.estimates.layer_programs import (
+    Sizes,
+    Variant,
+    kept_of,
+    layer_shares,
+    sizes_of,
+    structures_of,
+    variants_of,
+)
+from nadi.estimates.part_structures import Amounts, Program
+from nadi.estimates.rings import RankGroup
+from nadi.estimates.row_prices import ProgramWays, RowPrices, row_prices
+from nadi.estimates.stream_times import StreamTimes, stream_times
+from nadi.models.job_rows import COMPUTE
+from nadi.models.llm.language_model import LanguageModel
+from nadi.trace.arrays import Bools, Floats, Ints
+
+__all__ = ["EndCosts", "GeneratedCosts", "generated_costs"]
+
+_FIELDS = (*Variant._fields, "tensor_par_overlap", "tensor_par_net", "data_par_net")
+_TP, _EP = "tp", "ep"
+_Value = TypeVar("_Value")
+_GRADIENT = 4.0  # bytes of a weight's gradient
+
+
+class EndCosts(NamedTuple):
+    """The embedding or the head of one micro-batch, float64 of shape (ways,)."""
+
+    seconds: Floats  # forward and backward, with what is exposed
+    flops: Floats
+    kept: Floats  # bytes
+
+
+class GeneratedCosts(NamedTuple):
+    """What one micro-batch costs, float64 of shape (ways,)."""
+
+    block: BlockCosts
+    # seconds of a block's backward until its first communication of tensors, and of tokens
+    lead: tuple[Floats, Floats]
+    first: EndCosts  # the embedding
+    last: EndCosts  # the last norm, the head and the loss
+    cache: Floats  # bytes of keys and values of a sequence in a block, of inference
+
+
+class _Sums(NamedTuple):
+    """One direction of one part, shape (ways,)."""
+
+    flops: dict[str, Floats]
+    matrix_seconds: dict[str, Floats]
+    bytes: dict[str, Floats]
+    times: StreamTimes
+
+
+class _Ways(NamedTuple):
+    """The distinct ways to run a model, and the sizes and programs of its parts in each.
+
+    Attributes
+    ----------
+    columns
+        Fields of executions, shape (ways,) or (1,).
+    sizes
+        Those that differ.
+    entry
+        Of each way, which of them are its own: int64, shape (ways,).
+    kept
+        Bytes that each part keeps while it works, and until its backward: shape (ways, parts, 2).
+    programs
+        Of each part, forward and then backward: those that differ, and which each way has.
+    """
+
+    columns: Executions
+    sizes: Sequence[Sizes]
+    entry: Ints
+    kept: Floats
+    programs: Sequence[tuple[Sequence[Program], Ints]]
+
+    @property
+    def trained(self) -> Bools:
+        """Whether there are gradients: shape (ways,)."""
+        return np.broadcast_to(self.columns.training == 1, self.entry.size)
+
+
+def generated_costs(
+    model: ModelDescription, machine: MachineDescription, executions: Executions
+) -> tuple[Ints, GeneratedCosts]:
+    """Give each execution's way, and the costs of a block and of both ends in each.
+
+    A block is the mean over the model's layers, where they differ.
+    """
+    number, columns = distinct(executions, _FIELDS)
+    num = columns.num_executions
+    columns = columns._replace(tensor_par=np.broadcast_to(columns.tensor_par, num))
+    ways = _ways(model.language_model, columns)
+    sums = _sums(machine, ways)
+    shares = np.array(list(layer_shares(model.language_model).values()))
+    return number, _costs(ways, shares, sums, machine)
+
+
+def _ways(model: LanguageModel, columns: Executions) -> _Ways:
+    of_way, distinct_columns = distinct(columns, Variant._fields)
+    variants = variants_of(distinct_columns)
+    of_variants = [sizes_of(model, variant) for variant in variants]
+    sizes, entry = _numbered(of_variants)
+    kept = [
+        [kept_of(part.pieces, variant) for part in found.parts]
+        for found, variant in zip(of_variants, variants, strict=True)
+    ]
+    structures = [structures_of(model, variant) for variant in variants]
+    programs = []
+    for part in range(len(sizes[0].parts)):
+        for direction in range(2):
+            found, number = _numbered([one[part][direction] for one in structures])
+            programs.append((found, number[of_way]))
+    return _Ways(columns, sizes, entry[of_way], np.array(kept, dtype=np.float64)[of_way], programs)
+
+
+def _numbered(values: Sequence[_Value]) -> tuple[list[_Value], Ints]:
+    """Give values that differ, of which equal ones are one object, and the number of each."""
+    numbers: dict[int, int] = {}
+    for one in values:
+        numbers.setdefault(id(one), len(numbers))
+    number = np.array([numbers[id(one)] for one in values], dtype=np.int64)
+    first = np.unique(number, return_index=True)[1]
+    return [values[place] for place in first.tolist()], number
+
+
+def _sums(machine: MachineDescription, ways: _Ways) -> list[list[_Sums]]:
+    """Work out each part, forward and backward."""
+    columns, num = ways.columns, ways.entry.size
+    parts = [part.amounts for one in ways.sizes for part in one.parts]
+    table = Amounts(*(np.concatenate(one) for one in zip(*parts, strict=True)))
+    slots = np.array([part.flops.size for part in parts])
+    begin = (np.cumsum(slots) - slots).reshape(len(ways.sizes), -1)[ways.entry]
+    first_way = np.unique(ways.entry, return_index=True)[1]
+    datatype = np.broadcast_to(columns.datatype, num)[first_way]
+    datatype = np.repeat(np.repeat(datatype, begin.shape[1]), slots)
+    programs = [
+        [
+            ProgramWays(program, members, begin[members, part // 2])
+            for place, program in enumerate(of_part)
+            if program.rows and (members := np.flatnonzero(number == place)).size
+        ]
+        for part, (of_part, number) in enumerate(ways.programs)
+    ]
+    one = np.ones(1, dtype=np.int64)
+    groups = {
+        _TP: RankGroup(columns.tensor_par, one, columns.tensor_par_net),
+        _EP: RankGroup(columns.expert_par, one, columns.data_par_net),
+    }
+    prices = iter(row_prices(
+        machine, columns, groups, table, datatype, [one for group in programs for one in group]
+    ))  # fmt: skip
+    found = [
+        _program_sums([(one, next(prices)) for one in group], num) for group in programs
+    ]  # fmt: skip
+    return [found[k : k + 2] for k in range(0, len(found), 2)]
+
+
+def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> _Sums:
+    """Work out one direction of a part."""
+    found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, {}))
+    for (program, members, _), prices in priced:
+        rows = program.rows
+        times = stream_times(rows, prices.seconds)
+        for whole, part in (
+            (found.times.exposed, times.exposed),
+            (found.times.moved, times.moved),
+        ):
+            for key, value in part.items():
+                whole.setdefault(key, np.zeros(num))[members] = value
+        for named, of_part in (
+            (found.times.lead, times.lead),
+            (found.times.computed, times.computed),
+        ):
+            for name, value in of_part.items():
+                named.setdefault(name, np.zeros(num))[members] = value
+        sums = zip(found[:3], (prices.flops, prices.matrix_seconds, prices.bytes), strict=True)
+        for whole_sum, column in sums:
+            for phase in {row.phase for row in rows}:
+                chosen = np.array([
+                    row.phase == phase and row.stream == COMPUTE for row in rows
+                ])  # fmt: skip
+                whole_sum.setdefault(phase, np.zeros(num))[members] = column[chosen].sum(0)
+    return found
+
+
+def _costs(
+    ways: _Ways, shares: Floats, sums: Sequence[Sequence[_Sums]], machine: MachineDescription
+) -> GeneratedCosts:
+    num = ways.entry.size
+    forwards, backwards = ([one[k] for one in sums[: shares.size]] for k in range(2))
+
+    def stage(directions: Sequence[_Sums], phase: str) -> StageCosts:
+        total = [np.zeros(num) for _ in range(5)]
+        for share, one in zip(shares, directions, strict=True):
+            moved = one.bytes.get(phase, 0.0)
+            values = (
+                one.flops.get(phase, 0.0), one.matrix_seconds.get(phase, 0.0), moved,
+                moved / (machine.mem1.GBps * 1e9), one.times.computed.get(phase, 0.0),
+            )  # fmt: skip
+            for sum_, value in zip(total, values, strict=True):
+                sum_ += share * value
+        return StageCosts(*total)
+
+    def exchange(directions: Sequence[_Sums], phase: str) -> tuple[Exchange, Exchange]:
+        total = [np.zeros(num) for _ in range(2)]
+        for share, one in zip(shares, directions, strict=True):
+            for sum_, found in zip(total, (one.times.moved, one.times.exposed), strict=True):
+                sum_ += share * sum(
+                    (value for key, value in found.items() if key[0] == phase), np.zeros(num)
+                )
+        return (Exchange(np.zeros(num), *total),) * 2
+
+    def lead(role: str) -> Floats:
+        there = [(share, one.times.lead[role]) for share, one in zip(shares, backwards, strict=True)
+                 if role in one.times.lead]  # fmt: skip
+        whole = sum(share for share, _ in there)
+        return sum((share / whole * one for share, one in there), np.zeros(num))
+
+    def of_sizes(numbers: Iterable[float]) -> Floats:
+        return np.array(list(numbers), dtype=np.float64)[ways.entry]
+
+    def weights(name: str) -> Floats:
+        return of_sizes(
+            np.dot([getattr(part, name) for part in one.parts[: shares.size]], shares)
+            for one in ways.sizes
+        )
+
+    element, boundary, cache = (
+        of_sizes(getattr(one, name) for one in ways.sizes)
+        for name in ("element", "boundary", "cache")
+    )
+    checkpoints = np.broadcast_to(ways.columns.is_named("activation_recompute", "full"), num)
+    kept, stored = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
+    first, last = (_end(sums[k], ways.kept[:, k, 0]) for k in (-2, -1))
+    gradient = weights("weight") + weights("expert_weight")
+    block = BlockCosts(
+        stage(forwards, "forward"), stage(backwards, "backward"),
+        StageCosts(*np.zeros((5, num))), stage(backwards, "recompute"),
+        exchange(forwards, "forward"), exchange(backwards, "backward"),
+        exchange(backwards, "recompute"),
+        np.zeros(num), gradient * element, kept, stored, boundary * checkpoints,
+        _GRADIENT * gradient * ways.trained, boundary * ways.trained, boundary,
+    )  # fmt: skip
+    return GeneratedCosts(block, (lead(_TP), lead(_EP)), first, last, cache)
+
+
+def _end(pair: Sequence[_Sums], kept: Floats) -> EndCosts:
+    seconds, flops = np.zeros((2, kept.size))
+    for one in pair:
+        for found in (one.times.computed, one.times.exposed):
+            for value in found.values():
+                seconds = seconds + value
+        for value in one.flops.values():
+            flops = flops + value
+    return EndCosts(seconds, flops, kept)

@@ -1,0 +1,341 @@
+"""The seconds and bytes of a whole step by the default rules: the default for ``step_costs``.
+
+Stages differ: the first has the embedding, the last the head and the loss, and where the layers do
+not divide, the last ones have one less.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.estimates.calculon.block_costs import BlockCosts, OptimizerCosts, StageCosts
+from nadi.estimates.calculon.machine_description import MachineDescription
+from nadi.estimates.calculon.memory import late_end, offload_beside
+from nadi.estimates.calculon.memory_tiers_use import MemoryUse, TensorBytes, memory_use
+from nadi.estimates.calculon.overlap import DataParallel
+from nadi.estimates.calculon.step_costs import StepCosts, StepTimes
+from nadi.estimates.estimated_model import ModelDescription
+from nadi.estimates.execution import Executions
+from nadi.estimates.generated_blocks import GeneratedCosts
+from nadi.estimates.rings import RankGroup, message_seconds
+from nadi.estimates.step_ends import PartEnds, StepEnds
+from nadi.estimates.step_shape import StepShape, shape_of
+from nadi.systems.streamed_update import streamed_seconds
+from nadi.trace.arrays import Floats
+
+__all__ = ["generated_step"]
+
+_GRADIENT, _STATE, _ADAM_FLOPS = 4.0, 12.0, 11.0
+
+
+class _Stages(NamedTuple):
+    """Seconds of one microbatch on the first, a middle and the last stage."""
+
+    first: Floats
+    middle: Floats
+    last: Floats
+    hop: Floats  # of a message to the next stage
+
+    def total(self, stages: Floats) -> Floats:
+        """Of all stages."""
+        return np.where(stages > 1, self.first + self.last + (stages - 2) * self.middle, self.first)
+
+    def slowest(self, stages: Floats) -> Floats:
+        """Of the slowest stage."""
+        found = np.where(stages > 1, np.maximum(self.first, self.last), self.first)
+        return np.where(stages > 2, np.maximum(found, self.middle), found)
+
+
+def generated_step(
+    model: ModelDescription, machine: MachineDescription, executions: Executions,
+    costs: GeneratedCosts, ends: StepEnds,
+) -> StepCosts:  # fmt: skip
+    """Put a step together; ``costs`` and ``ends`` have a value per execution."""
+    shape = shape_of(model, executions)
+    block = costs.block
+    training = executions.training == 1
+    optimizer = _optimizer(block, ends)
+    layers = shape.blocks
+    fewer = np.where(shape.missing > 0, layers - 1, layers)  # of the last stage
+    moves = _moves_of_update(executions, shape, fewer, block, ends)
+    update, exposed, rate = _streamed(machine, executions, moves, _gathered(shape, ends), ends)
+    offload = offload_beside(machine, executions, block, rate, _moved_layers(executions, shape))
+    head = costs.last.seconds + late_end(
+        machine, executions, block, costs.last.seconds, ends.last.weight * _element(block, ends)
+    )
+    work = (
+        block.forward.time + block.activation.time + block.again.time
+        + block.forward_exchange[0].exposed + block.backward_exchange[0].exposed
+        + block.exchange_again[0].exposed + offload.forward[0] + offload.backward[0]
+    )  # fmt: skip
+    alone = shape.stages == 1
+    group = RankGroup(
+        executions.pipeline_par, executions.tensor_par * executions.data_par,
+        executions.pipeline_par_net,
+    )  # fmt: skip
+    stages = _Stages(
+        layers * work + costs.first.seconds + np.where(alone, head, 0.0),
+        layers * work, fewer * work + head,
+        message_seconds(machine, block.boundary, group),
+    )  # fmt: skip
+    slowest, transfers, bubble = _pipeline(shape, stages, executions)
+    every = shape.microbatches * layers
+    reduction = _reduction(executions, shape, costs, ends, offload.backward[0])
+    times = StepTimes(
+        forward=every * block.forward.time,
+        backward=every * block.activation.time,
+        optimizer=update + _before_update(shape, fewer, ends),
+        forward_offload=every * offload.forward[0],
+        backward_offload=every * offload.backward[0],
+        update_offload=exposed,
+        computed_again=every * block.again.time,
+        exchanged_again=every * block.exchange_again[0].exposed,
+        bubble=bubble,
+        tensor_parallel=every
+        * (block.forward_exchange[0].exposed + block.backward_exchange[0].exposed),
+        pipeline_parallel=transfers,
+        data_parallel=reduction.exposed,
+        ends=shape.microbatches * (slowest - layers * work),
+    )
+    link = [every * one[0].time for one in
+            (block.forward_exchange, block.backward_exchange, block.exchange_again)]  # fmt: skip
+    hops = shape.microbatches * shape.chunks * stages.hop * (1 + training)
+    return StepCosts(
+        shape, block, optimizer, times, link[0] + link[1], hops * (shape.stages > 1), link[2],
+        offload, reduction, _memory(executions, shape, costs, optimizer, ends),
+    )  # fmt: skip
+
+
+def _pipeline(
+    shape: StepShape, stages: _Stages, executions: Executions
+) -> tuple[Floats, Floats, Floats]:
+    """Give the seconds of the slowest stage's microbatch, of exposed transfers, and the bubble.
+
+    Steps of inference follow each other, so that the stages stay full: ``steady_step`` is the same
+    rule of a simulation. In decoding a microbatch has to pass all stages before its next token.
+
+    Stages wait for the first microbatch to arrive and for the last one to return. With one
+    chunk a stage has as many microbatches under way as stages follow it; so each time that these
+    have gone and come, it waits for the transfers in between (1F1B).
+    """
+    num, training = shape.stages, executions.training == 1
+    slowest, total = stages.slowest(num), stages.total(num)
+    ways = np.where(training, 2.0, 1.0)
+    across = ways * stages.hop * (shape.chunks * num - 1)
+    spare = num * slowest - total  # of stages that are faster than the slowest one
+    rounds = np.floor((shape.microbatches - 1) / num)
+    waits = rounds * np.maximum(across - spare, 0.0) * training
+    waits = np.where(shape.chunks > 1, 0.0, waits)
+    rest = np.mod(shape.microbatches, num)
+    lacking = np.where(
+        (rest > 0) & (shape.chunks > 1), (shape.chunks - 1) * (num - rest), 0.0
+    )  # fmt: skip
+    bubble = (total - slowest) / shape.chunks + lacking * slowest / shape.chunks
+    transfers = np.where(num > 1, across + waits, 0.0)
+    beside = (shape.microbatches - 1) * slowest  # what other microbatches do meanwhile
+    late = np.where(executions.decoding == 1, total - slowest + across - beside, 0.0)
+    late = np.where(num > 1, np.maximum(late, 0.0), 0.0)
+    sent = np.minimum(late, across)
+    return (
+        slowest, np.where(training, transfers, sent), np.where(training, bubble, late - sent)
+    )  # fmt: skip
+
+
+def _reduction(
+    executions: Executions, shape: StepShape, costs: GeneratedCosts, ends: StepEnds,
+    offloading: Floats,
+) -> DataParallel:  # fmt: skip
+    """Reduce gradients beside the last microbatch's backward, and gather sharded weights.
+
+    ``offloading`` are the seconds by which moves to the second tier lengthen a layer's backward.
+
+    The first stage is the last one to end its backward. A layer's gradients are reduced while the
+    layers before it compute; what is left when the first layer is done is exposed, and
+    the embedding's. Where both use the same links, collectives of tensor parallelism, and tokens
+    on the way to experts, wait for those of gradients.
+    """
+    block = costs.block
+    alone = shape.stages == 1
+    backward = (
+        block.activation.time + block.again.time + block.backward_exchange[0].exposed
+        + block.exchange_again[0].exposed + offloading
+    )  # fmt: skip
+    count = shape.chunk_blocks
+    # for which the first collective of the next layer waits, and the one after the head
+    beside, after_head = (
+        np.maximum(
+            np.maximum(part.shared - costs.lead[0], part.shared_experts - costs.lead[1]), 0.0
+        )
+        for part in (ends.layer, ends.last)
+    )
+    longer = backward + beside
+    # reductions that take longer than the backward begin less often
+    slowest = np.maximum(ends.layer.reduce, ends.layer.reduce_experts)
+    beside = beside * np.minimum(longer / np.maximum(slowest, 1e-30), 1.0)
+    # chunks of the last microbatch are as many microbatches apart as there are stages
+    between = (shape.chunks - 1) * shape.stages * count * backward
+
+    def late(layer: Floats, first: Floats, last: Floats) -> Floats:
+        of_last = np.where(alone, last, 0.0)
+        queue = np.maximum(count * layer - (count - 1) * longer, layer)
+        queue = np.maximum(queue, of_last - after_head + count * (layer - longer))
+        all_chunks = shape.chunks * count * layer - between - (count - 1) * longer
+        # the last microbatch goes through all stages, and waits for each layer but a chunk's last
+        layers = (shape.blocks - shape.chunks) * shape.stages - shape.missing
+        queue = np.maximum(queue, all_chunks) + layers * beside + after_head
+        whole = shape.blocks * layer + of_last
+        return np.where(executions.data_par_overlap == 1, np.maximum(queue, 0.0), whole) + first
+
+    layer, first, last = ends.layer, ends.first, ends.last
+    exposed = np.maximum(
+        late(layer.reduce, first.reduce, last.reduce),
+        late(layer.reduce_experts, first.reduce_experts, last.reduce_experts),
+    )
+    gathered = _gathered(shape, ends)
+    whole = shape.blocks * (layer.reduce + layer.reduce_experts) + first.reduce + gathered
+    none = np.zeros(1)
+    reduces = (executions.data_par > 1) & (executions.training == 1)
+    size = np.where(reduces, layer.weight * _GRADIENT, 0.0)
+    return DataParallel(size, whole, exposed + gathered, none, none)
+
+
+def _gathered(shape: StepShape, ends: StepEnds) -> Floats:
+    """Give the seconds of gathering sharded weights."""
+    first, last = ends.first.gather, ends.last.gather
+    both = np.where(shape.stages == 1, first + last, np.maximum(first, last))
+    found: Floats = shape.blocks * ends.layer.gather + both
+    return found
+
+
+def _most(name: str, shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
+    """Give what the stage has that has most of it; the last one has ``fewer`` layers."""
+    layer, first, last = (getattr(one, name) for one in (ends.layer, ends.first, ends.last))
+    several = np.maximum(shape.blocks * layer + first, fewer * layer + last)
+    found: Floats = np.where(shape.stages > 1, several, shape.blocks * layer + first + last)
+    return found
+
+
+def _before_update(shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
+    """Give the seconds of the norm of gradients, and of sums among ranks."""
+    summed = _most("summed", shape, fewer, ends)
+    seconds: Floats = ends.norm + ends.table + ends.sum_latency + summed * ends.sum_each
+    return seconds
+
+
+def _moved_layers(executions: Executions, shape: StepShape) -> Floats:
+    """Give the share of a stage's layers that move in a pass.
+
+    The layer with which the forward ends is where the backward begins, so it stays; so does the
+    one with which the backward ends. Activations stay only where the same micro-batch turns.
+    """
+    training = executions.training == 1
+    stays = training & ((shape.stages == 1) | (executions.activations_offload == 0))
+    return np.where(stays, 1.0 - 1.0 / shape.blocks, 1.0)
+
+
+def _element(block: BlockCosts, ends: StepEnds) -> Floats:
+    """Give the bytes of a weight."""
+    return block.weights / np.maximum(ends.layer.weight, 1)
+
+
+class _UpdateMoves(NamedTuple):
+    """Bytes of the states, and of what an update writes to the second tier."""
+
+    states: Floats
+    own: Floats  # of weights that a rank updates itself
+    whole: Floats  # of all of its weights, where they are gathered
+
+
+def _moves_of_update(
+    executions: Executions, shape: StepShape, fewer: Floats, block: BlockCosts, ends: StepEnds
+) -> _UpdateMoves:
+    share = _most("share", shape, fewer, ends)
+    away = _element(block, ends) * executions.weight_offload
+    whole = _most("weight", shape, fewer, ends) * away
+    return _UpdateMoves(_STATE * share, share * away, whole)
+
+
+def _streamed(
+    machine: MachineDescription, executions: Executions, moves: _UpdateMoves, gathered: Floats,
+    ends: StepEnds,
+) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+    """Give the seconds of the update, by which its moves extend it, and what rate hides them.
+
+    Weights are stored with the states, or else once the update is done. Where they are gathered
+    then, a layer is loaded and another one is stored meanwhile.
+    """
+    states, own, whole = moves
+    update: Floats = ends.update + states / _STATE * ends.update_each
+    none, tier, moved = np.zeros(1), machine.mem2, executions.optimizer_offload == 1
+    load = tier.moving_time(states, none, executions.num_procs)
+    store = tier.moving_time(none, states + own, executions.num_procs)
+    after = tier.moving_time(none, own, executions.num_procs)
+    around = tier.moving_time(own, whole, executions.num_procs)
+    all_of_it = streamed_seconds(states, load, update, store, duplex=tier.duplex)
+    rate = states * (1.0 if tier.duplex else 2.0) / np.maximum(update, 1e-30)
+    exposed = np.where(moved, all_of_it - update, after)
+    exposed = exposed + np.where(gathered > 0, np.maximum(around - gathered, 0.0), 0.0)
+    return update, np.where(executions.training == 1, exposed, 0.0), rate
+
+
+def _optimizer(block: BlockCosts, ends: StepEnds) -> OptimizerCosts:
+    """Give the optimizer's step of a block."""
+    share = ends.layer.share
+    trained = (block.whole_weight_gradient > 0) * (ends.update > 0)
+    time = share * ends.update_each
+    moved = share * (2 * _STATE + _GRADIENT)
+    return OptimizerCosts(
+        StageCosts(share * _ADAM_FLOPS * trained, time, moved * trained, time, time),
+        block.whole_weight_gradient,
+        share * _STATE * trained,
+    )
+
+
+def _memory(
+    executions: Executions, shape: StepShape, costs: GeneratedCosts, optimizer: OptimizerCosts,
+    ends: StepEnds,
+) -> MemoryUse:  # fmt: skip
+    """Sum the bytes of the stage that needs most: the first, or the last one with the head."""
+    trained = (executions.training == 1).astype(float)
+    use = memory_use(executions, shape, costs.block, optimizer, gradients_move=False)
+    moves = executions.optimizer_offload == 1
+    alone = shape.stages == 1
+    element = _element(costs.block, ends)
+    cached = shape.blocks * costs.cache * (executions.batch_size // executions.data_par)
+
+    def with_end(use: MemoryUse, end: PartEnds, kept: Floats) -> MemoryUse:
+        states, none = end.share * _STATE * trained, np.zeros(1)
+        extra = TensorBytes(
+            end.weight * element,
+            kept,
+            none,
+            none,
+            end.weight * _GRADIENT * trained,
+            states,
+            cached,
+        )
+        first = extra._replace(optimizer=np.where(moves, 0.0, states))
+        return use._replace(
+            whole=TensorBytes(*(a + b for a, b in zip(use.whole, extra, strict=True))),
+            tier1=TensorBytes(*(a + b for a, b in zip(use.tier1, first, strict=True))),
+            tier2=use.tier2._replace(
+                optimizer=use.tier2.optimizer + np.where(moves, states, 0.0)
+            ),
+        )  # fmt: skip
+
+    both = PartEnds(*(
+        np.where(alone, a + b, a) for a, b in zip(ends.first, ends.last, strict=True)
+    ))  # fmt: skip
+    first = with_end(use, both, np.where(alone, costs.last.kept, 0.0))
+    few = shape._replace(microbatches=np.minimum(shape.microbatches, 1.0))
+    last = with_end(
+        memory_use(executions, few, costs.block, optimizer, gradients_move=False), ends.last,
+        costs.last.kept,
+    )  # fmt: skip
+    is_last = ~alone & (last.tier1_bytes > first.tier1_bytes)
+    return MemoryUse(*(
+        TensorBytes(*(np.where(is_last, b, a) for a, b in zip(one, other, strict=True)))
+        for one, other in zip(first, last, strict=True)
+    ))  # fmt: skip

@@ -1,0 +1,213 @@
+"""The programs of a model's parts on one rank: layers, embedding and head, as they are generated.
+
+They are those of ``nadi generate llm``; so an estimate and a simulation of a generated job have
+the same operations, FLOPs, bytes and collectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from nadi.estimates.execution import ATTENTION, COMMUNICATION, DATATYPES, RECOMPUTE, Executions
+from nadi.estimates.part_structures import Amounts, PartStructure, amounts_of, structure_of
+from nadi.models.llm.chunk_rows import message_bytes
+from nadi.models.llm.language_model import LanguageModel
+from nadi.models.llm.lasting_tensors import cache_width
+from nadi.models.llm.layer_pieces import Piece, embedding_piece, head_pieces, layer_pieces
+from nadi.models.llm.parallel_plan import ParallelPlan
+
+__all__ = [
+    "PartSizes", "Sizes", "Variant", "kept_of", "layer_shares", "sizes_of", "structures_of",
+    "variants_of",
+]  # fmt: skip
+
+_TORCH = {name: name for name in DATATYPES} | {"float8": "float8_e4m3fn"}
+_RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}
+
+
+class Variant(NamedTuple):
+    """What programs depend on, by codes of ``Executions``."""
+
+    tensor_par: int
+    microbatch_size: int
+    tensor_par_comm_type: int
+    activation_recompute: int
+    seq_par_ag_redo: int
+    datatype: int
+    attention_type: int
+    fused_activation: int
+    training: int
+    flash_attention: int
+    expert_par: int
+    decoding: int
+
+    @property
+    def of_sizes(self) -> Variant:
+        """The same without what has no effect on sizes, but on what is kept of them."""
+        return self._replace(activation_recompute=0, seq_par_ag_redo=0, fused_activation=0)
+
+    @property
+    def of_structure(self) -> Variant:
+        """The smallest one with the same operations in the same order."""
+        return self._replace(
+            tensor_par=min(self.tensor_par, 2), expert_par=min(self.expert_par, 2),
+            microbatch_size=1, seq_par_ag_redo=0, fused_activation=0,
+        )  # fmt: skip
+
+
+class PartSizes(NamedTuple):
+    """The sizes of a part of the model on one rank, for one micro-batch.
+
+    Attributes
+    ----------
+    pieces
+        Its operations.
+    amounts
+        All of their sizes.
+    weight, expert_weight
+        Its parameters on this rank.
+    summed
+        Those of which each tensor parallel rank has the gradient of its own tokens.
+    """
+
+    pieces: tuple[Piece, ...]
+    amounts: Amounts
+    weight: int
+    expert_weight: int
+    summed: int
+
+
+class Sizes(NamedTuple):
+    """The sizes of a model's parts.
+
+    Attributes
+    ----------
+    parts
+        One for each kind of layer, in the order of :func:`layer_shares`; the embedding; and
+        the last norm, the head and the loss.
+    boundary
+        Bytes that a rank sends to the next stage.
+    element
+        Bytes of a weight.
+    cache
+        Bytes of the keys and values of a sequence in a layer; 0 in training.
+    """
+
+    parts: tuple[PartSizes, ...]
+    boundary: int
+    element: int
+    cache: int
+
+
+def variants_of(ways: Executions) -> list[Variant]:
+    """Give the variant of each way."""
+    num = ways.num_executions
+    columns = [
+        [int(column[0])] * num if column.size == 1 else column.tolist()
+        for column in (getattr(ways, name) for name in Variant._fields)
+    ]
+    return [Variant(*values) for values in zip(*columns, strict=True)]
+
+
+def layer_shares(model: LanguageModel) -> dict[str, float]:
+    """Give the share of each kind among the layers."""
+    kinds = model.layer_kinds
+    return {kind: kinds.count(kind) / len(kinds) for kind in sorted(set(kinds))}
+
+
+def sizes_of(model: LanguageModel, variant: Variant) -> Sizes:
+    """Work out the sizes of a model's parts."""
+    return _sizes(_with_keys(model, variant), variant.of_sizes)
+
+
+def structures_of(model: LanguageModel, variant: Variant) -> tuple[PartStructure, ...]:
+    """Generate what each part does, in the order of ``Sizes.parts``."""
+    return _structures(_with_keys(model, variant), variant.of_structure)
+
+
+def _with_keys(model: LanguageModel, variant: Variant) -> LanguageModel:
+    """Put the kind of attention into the model."""
+    if ATTENTION[variant.attention_type] == "multiquery" and model.mla is None:
+        return msgspec.structs.replace(model, kv_heads=1)
+    return model
+
+
+@lru_cache(maxsize=4096)
+def _sizes(model: LanguageModel, variant: Variant) -> Sizes:
+    plan = _plan(model, variant)
+    parts = tuple(
+        PartSizes(
+            pieces, amounts_of(model, plan, pieces), sum(piece.weight for piece in pieces),
+            sum(piece.expert_weight for piece in pieces), sum(piece.summed for piece in pieces),
+        )
+        for _, pieces in _parts(model, plan)
+    )  # fmt: skip
+    cache = plan.sequence * cache_width(model, plan) * plan.itemsize if plan.inference else 0
+    return Sizes(parts, message_bytes(model, plan), plan.itemsize, cache)
+
+
+@lru_cache(maxsize=1024)
+def _structures(model: LanguageModel, variant: Variant) -> tuple[PartStructure, ...]:
+    plan = _plan(model, variant)
+    parts = _parts(model, plan)
+    if plan.recompute == "none":
+        return tuple(structure_of(model, plan, *part) for part in parts)
+    plain = _structures(model, variant._replace(activation_recompute=0))
+    return tuple(  # only the backward of layers computes anew
+        one._replace(backward=structure_of(model, plan, layer, pieces).backward)
+        if layer >= 0
+        else one
+        for one, (layer, pieces) in zip(plain, parts, strict=True)
+    )
+
+
+def _parts(
+    model: LanguageModel, plan: ParallelPlan
+) -> list[tuple[int, tuple[Piece, ...]]]:  # fmt: skip
+    """Give the number of a layer, or -1, and the pieces of each part."""
+    kinds = sorted(set(model.layer_kinds))
+    return [
+        *((0, tuple(layer_pieces(model, plan, kind))) for kind in kinds),
+        (-1, (embedding_piece(model, plan),)),
+        (-1, tuple(head_pieces(model, plan, has_table=False))),
+    ]
+
+
+def _plan(model: LanguageModel, variant: Variant) -> ParallelPlan:
+    """Give a plan of one replica and one stage, on whose sizes parts depend."""
+    tp, ep = variant.tensor_par, variant.expert_par
+    splits = COMMUNICATION[variant.tensor_par_comm_type] == "rs_ag"
+    return ParallelPlan(
+        tp=tp,
+        ep=ep,
+        expert_tp=1 if ep > 1 or tp == 1 else tp,
+        zero=0,
+        sequence_parallel=splits and tp > 1,
+        micro_batch=variant.microbatch_size,
+        global_batch=variant.microbatch_size,
+        sequence=model.sequence,
+        recompute=_RECOMPUTE[RECOMPUTE[variant.activation_recompute]],  # type: ignore[arg-type]
+        attention="flash" if variant.flash_attention else "unfused",
+        dtype=_TORCH[DATATYPES[variant.datatype]],
+        inference="" if variant.training else "decode" if variant.decoding else "prefill",
+    )
+
+
+def kept_of(pieces: Sequence[Piece], variant: Variant) -> tuple[int, int]:
+    """Give the bytes that a part keeps while it works, and until its backward."""
+    recompute = RECOMPUTE[variant.activation_recompute]
+    kept = stored = 0
+    for piece in pieces:
+        of_piece = piece.kept
+        if piece.gathered_again and not variant.seq_par_ag_redo:
+            of_piece = piece.gathered_again  # the whole input stays
+        if variant.fused_activation and piece.name.endswith("activation"):
+            of_piece = 0
+        kept += of_piece
+        again = piece.made_again if recompute == "attn_only" else 0
+        stored += 0 if recompute == "full" else of_piece - again
+    return kept, stored

@@ -1,0 +1,162 @@
+"""Programs of a model's parts without their sizes, which many ways share.
+
+Which operations a layer has, in which order, and what each waits for depends on names and on which
+degrees exceed one. Degrees, micro-batches and widths change sizes alone. So programs are generated
+once for each structure; where each of their rows takes its sizes from is found by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.models.job_rows import Row
+from nadi.models.llm.chunk_rows import (
+    BackwardKind,
+    Chunk,
+    Links,
+    backward_rows,
+    forward_rows,
+    residual_bytes,
+)
+from nadi.models.llm.chunk_tensors import ChunkTensors
+from nadi.models.llm.language_model import LanguageModel
+from nadi.models.llm.lasting_tensors import LastingTensors
+from nadi.models.llm.layer_pieces import Piece
+from nadi.models.llm.parallel_plan import ParallelPlan
+from nadi.trace.arrays import Ints, whole_numbers
+from nadi.trace.operations import Operations, dtype_code, op_class_code
+from nadi.trace.work import Work
+
+__all__ = [
+    "GATHERED_AGAIN",
+    "Amounts",
+    "PartStructure",
+    "Program",
+    "amounts_of",
+    "amounts_of_works",
+    "structure_of",
+]
+
+_WORKS = ("forward", "input_gradient", "weight_gradient")
+GATHERED_AGAIN = ".input.all_gather"  # a gather for the gradients of weights
+_NO_SHAPE = (-1, -1, -1, -1)
+_NO_WORK = (0, 0, 0, 0, *_NO_SHAPE)
+_F32 = 4
+
+
+class Amounts(NamedTuple):
+    """All sizes of a part's pieces, or of many parts; int64, shape (slots,) but for ``shape``."""
+
+    flops: Ints
+    bytes: Ints
+    op_class: Ints
+    dtype: Ints
+    shape: Ints  # (slots, 4)
+    whole: Ints  # bytes of a tensor that a collective moves
+
+    @property
+    def operations(self) -> Operations:
+        """The computations, each with nothing to do where a slot is a collective's."""
+        return Operations(*self[:5])
+
+
+class Program(NamedTuple):
+    """What a part does in one direction.
+
+    Attributes
+    ----------
+    rows
+        Its operations; their sizes are those of one way.
+    slots
+        Where each has its sizes among the part's amounts: int64, shape (rows,).
+    """
+
+    rows: tuple[Row, ...]
+    slots: Ints
+
+
+class PartStructure(NamedTuple):
+    """What a part does forward and backward."""
+
+    forward: Program
+    backward: Program
+
+
+_Slot = tuple[str, str]  # name of a piece, and what of it
+
+
+def amounts_of(model: LanguageModel, plan: ParallelPlan, pieces: Sequence[Piece]) -> Amounts:
+    """Give the sizes of a part's pieces, in the same order for all ways with one structure."""
+    return _amounts([numbers for _, numbers in _slots(model, plan, pieces)])
+
+
+def amounts_of_works(works: Sequence[Work | None]) -> Amounts:
+    """Give the sizes of operations, each with nothing to do where there is none."""
+    return _amounts([_of_work(one) for one in works])
+
+
+def _amounts(numbers: Sequence[tuple[int, ...]]) -> Amounts:
+    table = whole_numbers(numbers, "model")
+    flops, moved, op_class, dtype = table.T[:4]
+    return Amounts(flops, moved, op_class, dtype, table[:, 4:8], table[:, 8])
+
+
+def structure_of(
+    model: LanguageModel, plan: ParallelPlan, layer: int, pieces: tuple[Piece, ...]
+) -> PartStructure:
+    """Generate what a part does; ``layer`` is -1 for the embedding and the head."""
+    chunk = Chunk(((layer, pieces),), first=False, last=False)
+    lasting = LastingTensors(model, plan, chunk.layers)
+    tensors = ChunkTensors(model, plan, chunk.layers, lasting)
+    forward = forward_rows(model, plan, chunk, Links(), tensors)
+    backward: list[Row] = []
+    if not plan.inference:
+        both = BackwardKind(True, True, False)
+        backward = backward_rows(model, plan, chunk, Links(), tensors, both)
+    places = {slot: place for place, (slot, _) in enumerate(_slots(model, plan, pieces))}
+    return PartStructure(*(
+        Program(
+            tuple(rows), np.array([places[_slot_of(row)] for row in rows], dtype=np.int64)
+        )
+        for rows in (forward, backward)
+    ))  # fmt: skip
+
+
+def _slots(
+    model: LanguageModel, plan: ParallelPlan, pieces: Sequence[Piece]
+) -> Iterator[tuple[_Slot, tuple[int, ...]]]:
+    """Give all amounts of pieces, and what each is called."""
+    for piece in pieces:
+        for what in _WORKS:
+            yield (piece.name, what), _of_work(getattr(piece, what))
+        yield (piece.name, GATHERED_AGAIN), (*_NO_WORK, piece.gathered_again)
+        for way in piece.ways:
+            yield (piece.name, way.axis), (*_NO_WORK, way.size)
+            yield (piece.name, f"{way.axis} backward"), (*_NO_WORK, way.gradient_size)
+    yield ("", "residual"), (*_NO_WORK, residual_bytes(model, plan))
+    yield ("", "loss"), (*_NO_WORK, _F32 * plan.tokens)
+
+
+def _of_work(work: Work | None) -> tuple[int, ...]:
+    if work is None:
+        return *_NO_WORK, 0
+    kind, dtype = op_class_code(work.op_class), dtype_code(work.dtype)
+    return work.flops, work.bytes, kind, dtype, *(work.shape or _NO_SHAPE), 0
+
+
+def _slot_of(row: Row) -> _Slot:
+    """Return what a row's sizes are called, which its name tells."""
+    name = row.name.removeprefix(f"layers.{row.layer}.")
+    piece, _, last = name.rpartition(".")
+    if row.work is not None:
+        return (piece, last) if last in _WORKS[1:] else (name, _WORKS[0])
+    if name.endswith(GATHERED_AGAIN):
+        return name.removesuffix(GATHERED_AGAIN), GATHERED_AGAIN
+    if piece.startswith("head.loss."):
+        return "", "loss"
+    if piece == "embedding" and row.phase == "forward":
+        return "", "residual"
+    return piece, f"{row.role} backward" if row.phase == "backward" else row.role

@@ -1,0 +1,210 @@
+"""Seconds of collectives and messages in a network of dimensions, for many groups at once.
+
+Rings in each dimension, cut into chunks: what the simulator does for such systems, in closed form
+(``tests/estimate/test_nested_collectives.py`` compares them).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.estimates.calculon.machine_description import MachineDescription, NestedNetwork
+from nadi.estimates.calculon.network_times import network_time
+from nadi.systems.collective_times import known_times
+from nadi.systems.nccl.nccl_tests_sizes import nccl_tests_factors
+from nadi.systems.system import System
+from nadi.trace.arrays import Floats, Ints
+from nadi.trace.distinct_rows import number_rows
+
+__all__ = ["RankGroup", "collective_seconds", "message_seconds", "shared_seconds"]
+
+_REDUCTION = 3.0  # two operands are read, and one is written
+
+
+class RankGroup(NamedTuple):
+    """Where the members of a group stand; int64, shape (groups,) or (1,).
+
+    Attributes
+    ----------
+    members
+        How many there are.
+    stride
+        Ranks from one member to the next.
+    tier
+        The network tier that they use, where the network is described by tiers.
+    """
+
+    members: Ints
+    stride: Ints
+    tier: Ints
+
+
+def collective_seconds(
+    machine: MachineDescription, operation: str, size: Floats, group: RankGroup
+) -> Floats:
+    """Give the seconds of a collective alone; a group of one takes none.
+
+    Parameters
+    ----------
+    operation
+        ``all_reduce``, ``reduce_scatter``, ``all_gather`` or ``all_to_all``.
+    size
+        Bytes that each member contributes, shape (groups,) or (1,).
+    """
+    network = machine.nested
+    if network is None:
+        return _of_tiers(machine, operation, size, group)
+    if machine.system is not None:
+        return _known(machine, machine.system, operation, size, group)
+    return _by_dimensions(machine, network, operation, size, group)
+
+
+def _known(
+    machine: MachineDescription, system: System, operation: str, size: Floats, group: RankGroup
+) -> Floats:
+    """Give the times that are known for each size and group; rings for what is not known."""
+    columns = np.broadcast_arrays(size.astype(np.int64), group.members, group.stride)
+    number, first = number_rows([np.ascontiguousarray(one).reshape(-1) for one in columns])
+    contributed, members, stride = (one.reshape(-1)[first] for one in columns)
+    found = np.zeros(first.size)
+    moving = np.flatnonzero((members > 1) & (contributed > 0))
+    of_group, groups = number_rows([members[moving], stride[moving]])
+    for place, row in enumerate(moving[groups].tolist()):
+        rows = moving[of_group == place]
+        ranks = np.arange(0, members[row] * stride[row], stride[row])
+        whole = contributed[rows] * nccl_tests_factors(operation, ranks.size)[0]
+        known = known_times(system, operation, whole, ranks)
+        found[rows] = -1.0 if known is None else known.ns / 1e9
+    times: Floats = found[number].reshape(columns[0].shape)
+    if (found < 0).any() and machine.nested is not None:
+        rings = _by_dimensions(machine, machine.nested, operation, size, group)
+        times = np.where(times < 0, rings, times)
+    return times
+
+
+def _by_dimensions(
+    machine: MachineDescription, network: NestedNetwork, operation: str, size: Floats,
+    group: RankGroup,
+) -> Floats:  # fmt: skip
+    """Give the seconds of rings in each dimension, cut into chunks."""
+    counts = _places(network, group)
+    chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
+    steps = _chunk_steps(machine, network, operation, size / chunks, counts)
+    whole = [chunks * one for one in steps]
+    longest = whole[0]
+    for one in whole[1:]:
+        longest = np.maximum(longest, one)
+    # while the slowest dimension works on a chunk, the others work on those before and after it
+    others = sum(steps) - longest / chunks
+    seconds: Floats = network.start + longest + others
+    return np.where((group.members > 1) & (size > 0), seconds, 0.0)
+
+
+def shared_seconds(
+    machine: MachineDescription, operation: str, size: Floats, group: RankGroup, other: RankGroup
+) -> Floats:
+    """Give the seconds for which a collective keeps the links that another group uses, too.
+
+    One row for each dimension, or one for all where the network is known by no dimensions.
+    """
+    there = (group.members > 1) & (other.members > 1) & (size > 0)
+    network = machine.nested
+    if network is None:
+        whole = _of_tiers(machine, operation, size, group)
+        return np.where(there & (group.tier == other.tier), whole, 0.0)[None]
+    counts, others = _places(network, group), _places(network, other)
+    if machine.system is not None:  # one at a time in the last dimension that each of both uses
+        same = _last_used(counts) == _last_used(others)
+        whole = _known(machine, machine.system, operation, size, group)
+        return np.where(there & same, whole, 0.0)[None]
+    chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
+    steps = _chunk_steps(machine, network, operation, size / chunks, counts)
+    if operation == "all_gather":
+        steps.reverse()
+    if operation == "all_reduce":  # what it gathers comes later, chunk by chunk, if it goes further
+        several = sum((count > 1).astype(np.int64) for count in counts) > 1
+        steps = [np.where(several, step / 2, step) for step in steps]
+    return np.stack([
+        np.where(there & (count > 1) & (beside > 1), chunks * step, 0.0)
+        for step, count, beside in zip(steps, counts, others, strict=True)
+    ])  # fmt: skip
+
+
+def message_seconds(machine: MachineDescription, size: Floats, group: RankGroup) -> Floats:
+    """Give the seconds of a message between neighbors of a group; of several, of the slowest."""
+    if machine.nested is None:
+        seconds = network_time(machine, group.tier, "p2p", size, group.members)
+        return np.where(group.members > 1, seconds, 0.0)
+    found: Floats = np.zeros(1)
+    for dimension, count in zip(
+        machine.nested.dimensions, _places(machine.nested, group), strict=True
+    ):
+        there = np.where(count > 1, dimension.latency + size / (dimension.GBps * 1e9), 0.0)
+        found = np.maximum(found, there)
+    return found
+
+
+def _places(network: NestedNetwork, group: RankGroup) -> list[Ints]:
+    """Give how many members differ in each dimension; their product is the number of members."""
+    left, stride = group.members, group.stride
+    found = []
+    for dimension in network.dimensions:
+        fits = np.maximum(dimension.size // stride, 1)
+        count = np.minimum(left, fits)
+        count = np.where(left % count == 0, count, 1)
+        found.append(count)
+        left = left // count
+        stride = np.maximum(stride // dimension.size, 1)
+    found[-1] = found[-1] * left
+    return found
+
+
+def _last_used(counts: list[Ints]) -> Ints:
+    """Give the last dimension in which members differ."""
+    found: Ints = np.zeros(1, dtype=np.int64)
+    for dimension, count in enumerate(counts):
+        found = np.where(count > 1, dimension, found)
+    return found
+
+
+def _chunk_steps(
+    machine: MachineDescription, network: NestedNetwork, operation: str, chunk: Floats,
+    counts: list[Ints],
+) -> list[Floats]:  # fmt: skip
+    """Give the seconds of a chunk in each dimension."""
+    found = []
+    size = chunk
+    dimensions = list(zip(network.dimensions, counts, strict=True))
+    if operation == "all_gather":  # slow links first, while there is little to move
+        dimensions.reverse()
+    memory = machine.mem1.GBps * 1e9
+    for dimension, count in dimensions:
+        rate = dimension.GBps * 1e9
+        part = size / count
+        # to all others at once on links of their own, or one after the other
+        turns = np.minimum(count - 1, 1) if operation in dimension.direct else count - 1
+        if operation == "all_gather":
+            step = turns * (dimension.latency + size / rate)
+            size = size * count
+        elif operation == "all_to_all":
+            step = np.where(count > 1, dimension.latency, 0.0) + turns * part / rate
+        else:
+            again = 2 if operation == "all_reduce" else 1
+            step = turns * (again * (dimension.latency + part / rate) + _REDUCTION * part / memory)
+            size = part
+        found.append(step)
+    return found
+
+
+def _of_tiers(
+    machine: MachineDescription, operation: str, size: Floats, group: RankGroup
+) -> Floats:
+    """Give the seconds on the tier that a group names."""
+    name, whole = operation, size
+    if operation == "all_gather":
+        whole = size * group.members
+    elif operation == "all_to_all":  # as many bytes as a reduce-scatter
+        name = "reduce_scatter"
+    return network_time(machine, group.tier, name, whole, group.members)

@@ -1,0 +1,130 @@
+"""``nadi search``: the fastest way to run a model on a number of ranks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nadi.errors import UsageError
+from nadi.estimates.single.command import Compat, MachineName, ModelName
+from nadi.estimates.single.sweep_output import check_output, show_sweep
+from nadi.models.llm.options import Seq
+from nadi.results.terminal.options import AsJson, Overwrite, SweepOver, output_console
+
+if TYPE_CHECKING:
+    from nadi.estimates.search_layouts import SearchSpace
+    from nadi.estimates.search_results import SearchResult
+
+__all__ = ["HELP", "command"]
+
+HELP = """Find the fastest way to run a model on a number of ranks.
+
+Tries every degree of tensor, pipeline and data parallelism, micro-batch, interleaving,
+recomputation, overlap and offloading, or those that --set names. Prints the fastest
+that are possible, and what the others lack.
+
+[bold]Examples[/]
+
+  nadi search llama3-70b dgx-h100 --ranks 512 --global-batch 1024
+  nadi search model.json machine.json --ranks 64 --global-batch 64 --top 5 \\
+      --set tensor_par=4,8 --set activation_recompute=none,attn_only
+  nadi search model.json machine.json --ranks 512 --global-batch 512 -o FOLDER
+  nadi search llama3-70b dgx-h100 --ranks 64 --global-batch 64 \\
+      --sweep memory.tier2.bandwidth=32,64,128GB/s \\
+      --sweep memory.tier2.capacity=1TiB -o best.html
+"""
+_TRUTH = {"true": True, "false": False}
+
+
+_Ranks = Annotated[
+    int, typer.Option("--ranks", metavar="N", min=1, help="How many ranks.",
+                      show_default=False),
+]  # fmt: skip
+_GlobalBatch = Annotated[
+    int, typer.Option("--global-batch", metavar="N", min=1, help="Sequences of a step.",
+                      show_default=False),
+]  # fmt: skip
+
+
+def command(
+    model: ModelName,
+    system: MachineName,
+    ranks: _Ranks,
+    global_batch: _GlobalBatch,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE,...", show_default=False,
+                     help="Try these values of a field of executions; repeatable."),
+    ] = None,
+    top: Annotated[
+        int, typer.Option("--top", metavar="ROWS", min=1, help="How many to print."),
+    ] = 20,
+    round_batch: Annotated[
+        bool, typer.Option("--round-batch", help="Let replicas that do not divide the batch take "
+                           "the largest one below it that they divide."),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
+                     help="A folder for all configurations, as Parquet; a search that was stopped "
+                     "continues. With --sweep a table or chart, as nadi estimate writes it."),
+    ] = None,
+    seq: Seq = 0, compat: Compat = "", sweep: SweepOver = None, overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Search, and print the fastest."""
+    from nadi.results.terminal.progress import show_progress
+
+    if sweep:
+        check_output(output, has_sweep=True, overwrite=overwrite)
+    with show_progress(announce=False, counts="configurations") as progress:
+        progress("starting")
+        from nadi.estimates.calculon.estimate_rules import rules_named
+        from nadi.estimates.estimate_files import read_machine, read_model
+        from nadi.estimates.search_layouts import search_space
+        from nadi.estimates.searches.search import search
+        from nadi.estimates.searches.swept_searches import sweep_search
+        from nadi.estimates.single.estimate import describe_search
+
+        chosen, rules = dict(map(_parsed, given or [])), rules_named(compat)
+        if sweep:
+            described = describe_search(model, system, ranks, global_batch, seq)
+            progress("searching")
+            swept = sweep_search(described, sweep, chosen, round_batch=round_batch, rules=rules)
+        else:
+            told = read_model(model, seq), read_machine(system, ranks), ranks, global_batch
+            progress("searching")
+            space = search_space(*told, chosen, round_batch=round_batch, rules=rules)
+            found = search(space, top=top, output=output)
+    if sweep:
+        show_sweep(swept.frame(), swept.axes, f"{model} on {ranks} {system}", output,
+                   as_json=as_json)  # fmt: skip
+        return
+    _show(found, space, as_json=as_json)
+
+
+def _show(found: SearchResult, space: SearchSpace, *, as_json: bool) -> None:
+    from nadi.estimates.single.estimate_report import describe_search, print_search
+    from nadi.results.text import to_json
+
+    if as_json:
+        sys.stdout.write(to_json(describe_search(found, space)).decode())
+        return
+    print_search(found, space, output_console())
+
+
+def _parsed(text: str) -> tuple[str, list[Any]]:
+    """Read ``FIELD=VALUE,...``; whole numbers and truth values become such."""
+    field, equals, values = text.partition("=")
+    if not (equals and field and values):
+        raise UsageError(f"--set {text}", "is not FIELD=VALUE,...", "such as --set tensor_par=4,8")
+    return field.strip(), [_value(one.strip()) for one in values.split(",")]
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
+    return int(text) if text.lstrip("-").isdigit() else text

@@ -1,0 +1,1 @@
+"""One plan on one system."""

@@ -1,0 +1,203 @@
+"""Three ways to the time of one step: estimated, simulated as a generated job, and published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from nadi.errors import UsageError
+from nadi.estimates.single.estimate import DescribedStep
+from nadi.estimates.single.measured_steps import MeasuredStep, measured_steps
+from nadi.estimates.single_estimate import Estimate
+from nadi.models.job_rows import COMPUTE
+from nadi.models.llm.llm_jobs import job_of_model
+from nadi.models.llm.parallel_plan import ParallelPlan
+from nadi.simulation.accounts.steady_step import steady_step
+from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.simulation import Simulation
+from nadi.systems.library import load_system
+
+__all__ = ["EstimateCheck", "PartCheck", "check_estimate"]
+
+_FAR = 0.005  # of the step: differences that are explained
+_ENDS = ("backward", "recompute", "forward")
+# parts of an estimate, and why a simulation has another one
+_PARTS: dict[str, tuple[tuple[str, ...], str]] = {
+    "computing": (
+        ("forward", "backward", "computed_again", "ends"),
+        "an estimate has the exposed communication of the embedding, the head and the loss here",
+    ),
+    "optimizer": (
+        ("optimizer",),
+        "an estimate adds small sums of gradients, which a simulation runs beside others",
+    ),
+    "exposed tensor parallelism": (
+        ("tensor_parallel", "exchanged_again"),
+        "a simulation has that of the embedding, the head and the loss here, and queues on links",
+    ),
+    "pipeline": (
+        ("bubble", "pipeline_parallel"),
+        "an estimate has closed forms of the bubble and of the transfers that stages wait for",
+    ),
+    "data parallelism": (
+        ("data_parallel",),
+        "an estimate has closed forms of what reductions expose, without queues on links",
+    ),
+}
+
+
+class PartCheck(NamedTuple):
+    """One part of the step, in seconds, and why they differ; empty if they hardly do."""
+
+    name: str
+    estimated: float
+    simulated: float
+    reason: str
+
+
+class EstimateCheck(NamedTuple):
+    """One step in three ways.
+
+    Attributes
+    ----------
+    estimated, simulated
+        Seconds.
+    measured
+        The published step time; None if none ships with Nadi for this model, system and plan.
+    parts
+        Where both spend the time.
+    """
+
+    estimated: float
+    simulated: float
+    measured: MeasuredStep | None
+    parts: tuple[PartCheck, ...]
+
+
+def check_estimate(
+    step: DescribedStep, system: str | Path, estimate: Estimate, model_name: str = ""
+) -> EstimateCheck:
+    """Simulate the generated job of an estimate, and find its published time.
+
+    Parameters
+    ----------
+    step
+        As :func:`describe_step` gives it.
+    system
+        The system by name or file: Nadi's own.
+    estimate
+        Its estimate, by the default rules.
+    model_name
+        The name of the model, to find a published step time.
+
+    Raises
+    ------
+    UsageError
+        If the execution is Calculon's or offloads, which no generated job does.
+    """
+    execution, plan = step.execution, step.plan
+    offloads = (
+        execution.weight_offload or execution.activations_offload or execution.optimizer_offload
+    )
+    if plan is None or step.machine.nested is None or offloads:
+        raise UsageError(
+            "a check of an estimate", "it needs a generated job, which has no offloading and no "
+            "files of Calculon", "use options or a plan, and one of Nadi's systems",
+        )  # fmt: skip
+    model = step.model.language_model
+    job = job_of_model(model, plan)
+    done = simulate(job, load_system(system, plan.world_size))
+    simulated = _simulated_parts(done)
+    took = done.makespan
+    if plan.inference:
+        took = steady_step(done, feeds_back=plan.inference == "decode")
+        # what fills and empties the stages of one step, the steps before and after it do
+        simulated["pipeline"] += (took - done.makespan) / 1e9
+    parts = []
+    for name, (fields, reason) in _PARTS.items():
+        own = sum(estimate.times[field] for field in fields)
+        is_far = abs(own - simulated[name]) > _FAR * estimate.seconds
+        parts.append(PartCheck(name, own, simulated[name], reason if is_far else ""))
+    measured = _published(step, plan, str(system), model_name)
+    return EstimateCheck(estimate.seconds, took / 1e9, measured, tuple(parts))
+
+
+def _published(
+    step: DescribedStep, plan: ParallelPlan, system: str, model_name: str
+) -> MeasuredStep | None:
+    """Return the published time of the same plan; types of 16 bits are the same."""
+    for one in measured_steps():
+        if (one.model, one.system) == (model_name, system):
+            known = msgspec.convert(one.plan, ParallelPlan).of(step.model.language_model)
+            same_type = {plan.dtype, known.dtype} <= {"float16", "bfloat16"}
+            if same_type and known == msgspec.structs.replace(plan, dtype=known.dtype):
+                return one
+    return None
+
+
+def _simulated_parts(done: Simulation) -> dict[str, float]:
+    """Give the seconds of each part on the rank that computes most.
+
+    What lies between two computations belongs to the communication that ended last before the
+    second one.
+    """
+    program = done.program
+    ranks = [_rank_nodes(done, number) for number in range(len(program.traces))]
+    work = [
+        int((one["end"] - one["start"]).filter(one["stream"] == COMPUTE).sum()) for one in ranks
+    ]
+    nodes = ranks[int(np.argmax(work))]
+    found = dict.fromkeys(_PARTS, 0.0)
+    ended = max(_end_of_work(one) for one in ranks)
+    communication = nodes.filter(pl.col("stream") != COMPUTE).sort("end")
+    ends = communication["end"].to_numpy()
+    roles = communication["role"].to_list()
+    last = 0
+    for start, end, phase in (
+        nodes.filter(pl.col("stream") == COMPUTE).sort("start")
+        .select("start", "end", "phase").iter_rows()
+    ):  # fmt: skip
+        name = "optimizer" if phase == "optimizer" else "computing"
+        found[name] += end - start
+        if start > last and phase == "optimizer":
+            waited = max(min(ended, start) - last, 0)
+            found["pipeline"] += waited
+            found["data parallelism"] += start - last - waited
+        elif start > last:
+            before = int(np.searchsorted(ends, start, side="right")) - 1
+            found[_part_of(roles[before] if before >= 0 else "pp")] += start - last
+        last = max(last, end)
+    found["data parallelism"] += done.makespan - last
+    return {name: value / 1e9 for name, value in found.items()}
+
+
+def _end_of_work(nodes: pl.DataFrame) -> int:
+    """Return when the last backward, or forward if there is none, ends."""
+    chosen = nodes.filter((pl.col("stream") == COMPUTE) & pl.col("phase").is_in(_ENDS))
+    return int(chosen["end"].max() or 0)  # type: ignore[arg-type]
+
+
+def _part_of(role: str) -> str:
+    if role in ("tp", "cp", "ep"):
+        return "exposed tensor parallelism"
+    return "data parallelism" if role in ("dp", "edp") else "pipeline"
+
+
+def _rank_nodes(done: Simulation, number: int) -> pl.DataFrame:
+    """Give the nodes of one simulated rank, with their phase and the role of their group."""
+    program = done.program
+    first, end = (int(one) for one in program.first[number : number + 2])
+    trace, row = program.traces[number], program.row[first:end]
+    names = [name.partition("[")[0] for name in trace.groups["name"].to_list()]
+    group = trace.column("group")[row]
+    return pl.DataFrame({
+        "start": done.start[first:end],
+        "end": done.end[first:end],
+        "stream": trace.column("stream")[row],
+        "phase": trace.nodes["phase"].cast(pl.String).gather(row),
+        "role": [names[one] if one >= 0 else "" for one in group.tolist()],
+    })  # fmt: skip

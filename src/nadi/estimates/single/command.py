@@ -1,0 +1,219 @@
+"""``nadi estimate``: what a model would take on a machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nadi.errors import UsageError
+from nadi.estimates.single.sweep_output import check_output, show_sweep
+from nadi.models.llm.options import (
+    Attention,
+    Chunks,
+    Dp,
+    Dtype,
+    Ep,
+    GlobalBatch,
+    Inference,
+    MicroBatch,
+    Pp,
+    Recompute,
+    Schedule,
+    Seq,
+    Sp,
+    Tp,
+    Zero,
+)
+from nadi.results.terminal.options import AsJson, Overwrite, SweepFile, SweepOver, output_console
+
+if TYPE_CHECKING:
+    from nadi.estimates.calculon.estimate_rules import EstimateRules
+    from nadi.estimates.single.estimate import DescribedStep
+
+__all__ = ["HELP", "Compat", "MachineName", "ModelName", "command"]
+
+HELP = """Estimate a step of training or inference, without a trace.
+
+Prints the time of a step and where it goes, the bytes in both memory tiers, and what
+limits it. A model and a system are names of those that ship with Nadi (nadi generate
+llm --model list, nadi systems), files of your own, or Calculon's JSON files. How the
+model is run is said by the options of nadi generate llm, by a file of the same fields,
+or by Calculon's execution file.
+
+[bold]Examples[/]
+
+  nadi estimate llama3-70b dgx-h100 --tp 8 --pp 4 --dp 16 --global-batch 512
+  nadi estimate llama3-8b dgx-h100 --tp 8 --global-batch 8 --check
+  nadi estimate llama3-70b dgx-h100 --tp 8 --inference decode --seq 8192
+  nadi estimate dlrm-dcnv2 dgx-h100 --dp 8 --global-batch 65536 --zero 0
+  nadi estimate model.json machine.json execution.json --compat calculon
+  nadi estimate llama3-70b dgx-h100 --tp 8 --dp 4 --offload optimizer \\
+      --sweep memory.tier2.bandwidth=32,64,128,256GB/s \\
+      --sweep memory.tier2.capacity=0.5,1TiB -o sweep.html
+"""
+
+ModelName = Annotated[
+    str, typer.Argument(metavar="MODEL", help="The model: a name, or a file.", show_default=False)
+]
+MachineName = Annotated[
+    str, typer.Argument(metavar="SYSTEM", help="The system: a name, or a file.",
+                        show_default=False),
+]  # fmt: skip
+Compat = Annotated[
+    str, typer.Option("--compat", metavar="NAME", show_default=False,
+                      help="Use the rules of another program, including its quirks: calculon."),
+]  # fmt: skip
+_Execution = Annotated[
+    str, typer.Argument(metavar="[EXECUTION]", help="A file that says how it is run, instead of "
+                        "options.", show_default=False),
+]  # fmt: skip
+_Overlap = Annotated[
+    str, typer.Option("--overlap", metavar="HOW",
+                      help="Communication of tensor parallel ranks beside products, tile by tile: "
+                      "none, ring or pipe."),
+]  # fmt: skip
+_Offload = Annotated[
+    str, typer.Option("--offload", metavar="TENSORS", show_default=False,
+                      help="What lives in the second memory tier: weights, activations, "
+                      "optimizer, with commas between them; optimizer=cxl names a tier."),
+]  # fmt: skip
+_Check = Annotated[
+    bool, typer.Option("--check", help="Simulate the generated job, too, and compare both with a "
+                       "published step time where one is known."),
+]  # fmt: skip
+
+_USUAL = {
+    "tp": 1, "pp": 1, "dp": 1, "ep": 1, "zero": 1, "sequence_parallel": None, "micro_batch": 1,
+    "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1, "recompute": "none",
+    "attention": "flash", "dtype": "bfloat16", "inference": "",
+}  # fmt: skip
+
+
+def command(
+    model: ModelName, system: MachineName, execution: _Execution = "",
+    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, ep: Ep = 1, zero: Zero = 1, sp: Sp = None,
+    micro_batch: MicroBatch = 1, global_batch: GlobalBatch = 0, seq: Seq = 0,
+    schedule: Schedule = "1f1b", chunks: Chunks = 1, recompute: Recompute = "none",
+    attention: Attention = "flash", dtype: Dtype = "bfloat16", inference: Inference = "",
+    overlap: _Overlap = "none", offload: _Offload = "", compat: Compat = "",
+    sweep: SweepOver = None, output: SweepFile = None, overwrite: Overwrite = False,
+    check: _Check = False, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Estimate a step, and print what limits it."""
+    fields: dict[str, Any] = {
+        "tp": tp, "pp": pp, "dp": dp, "ep": ep, "zero": zero, "sequence_parallel": sp,
+        "micro_batch": micro_batch, "global_batch": global_batch, "sequence": seq,
+        "schedule": schedule, "chunks": chunks, "recompute": recompute, "attention": attention,
+        "dtype": dtype, "inference": inference,
+    }  # fmt: skip
+    _check_alone(execution, fields)
+    check_output(output, bool(sweep), overwrite=overwrite)
+    from nadi.estimates.calculon.estimate_rules import DEFAULT, rules_named
+    from nadi.estimates.single.estimate import describe_step, describe_sweep
+    from nadi.models.networks.network_library import is_network
+
+    rules = rules_named(compat)
+    tensors = [one.strip() for one in offload.split(",") if one.strip()]
+    if check and rules != DEFAULT:
+        raise UsageError("--check", "generated jobs have Nadi's rules", "leave out --compat")
+    if sweep and check:
+        raise UsageError("--check", "a sweep is of many steps", "leave out one of the two")
+    asked = model, system, execution or fields
+    if is_network(model):
+        others = {"--overlap": overlap != "none", "--offload": offload, "--compat": compat,
+                  "--sweep": sweep, "--check": check, "EXECUTION": execution}  # fmt: skip
+        _estimate_network(model, system, fields, others, as_json=as_json)
+        return
+    if sweep:
+        from nadi.estimates.sweep_axes import parse_axes
+        from nadi.estimates.sweeps import sweep_estimates
+
+        described = describe_sweep(*asked, overlap=overlap, offload=tensors)
+        axes = parse_axes(sweep, described, rules)
+        frame = sweep_estimates(described, axes, rules).frame()
+        title = f"{Path(model).stem} on {Path(system).stem}"
+        show_sweep(frame, axes, title, output, as_json=as_json)
+        return
+    step = describe_step(*asked, overlap=overlap, offload=tensors)
+    _estimate(step, rules, (model, system) if check else None, as_json=as_json)
+
+
+def _estimate(
+    step: DescribedStep, rules: EstimateRules, checked_names: tuple[str, str] | None, *,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Estimate and print; with the names of model and system, also what a check finds."""
+    from nadi.estimates.single.estimate_check_report import describe_check, print_check
+    from nadi.estimates.single.estimate_report import describe_estimate, print_estimate
+    from nadi.estimates.single_estimate import estimate
+    from nadi.results.text import to_json
+
+    found = estimate(step.model, step.machine, step.execution, rules)
+    checked = None
+    if checked_names is not None:
+        from nadi.estimates.single.checks import check_estimate
+
+        model, system = checked_names
+        checked = check_estimate(step, system, found, model)
+    if as_json:
+        data = describe_estimate(found)
+        if checked is not None:
+            data["check"] = describe_check(checked)
+        sys.stdout.write(to_json(data).decode())
+        return
+    console = output_console()
+    print_estimate(found, console)
+    if checked is not None:
+        console.print()
+        print_check(checked, console)
+
+
+def _estimate_network(
+    model: str, system: str, fields: dict[str, Any], others: dict[str, Any], *, as_json: bool
+) -> None:
+    """Estimate a network on data parallel ranks; it has no other degrees, and no sequences."""
+    from nadi.estimates.single.estimate_report import (
+        describe_network_estimate,
+        print_network_estimate,
+    )
+    from nadi.estimates.single.network_estimates import network_estimate
+    from nadi.results.text import to_json
+
+    known = ("dp", "global_batch", "zero", "dtype", "inference")
+    changed = [
+        *(f"--{name.replace('_', '-')}" for name, value in fields.items()
+          if name not in known and value != _USUAL[name]),
+        *(name for name, is_given in others.items() if is_given),
+    ]  # fmt: skip
+    if fields["inference"] not in ("", "prefill"):
+        changed.append("--inference decode")
+    ranks, samples = fields["dp"], fields["global_batch"] or fields["dp"]
+    if changed:
+        raise UsageError(
+            " ".join(changed), f"{model} is a network of layers on data parallel ranks",
+            "use --dp, --global-batch, --zero, --dtype and --inference prefill",
+        )  # fmt: skip
+    if samples % ranks:
+        raise UsageError(
+            "--global-batch", f"{samples} samples over {ranks} ranks", "give a multiple of --dp"
+        )
+    found = network_estimate(
+        model, system, ranks=ranks, batch=samples // ranks, dtype=fields["dtype"],
+        zero=0 if fields["inference"] else fields["zero"], inference=bool(fields["inference"]),
+    )  # fmt: skip
+    if as_json:
+        sys.stdout.write(to_json(describe_network_estimate(found)).decode())
+        return
+    print_network_estimate(found, output_console())
+
+
+def _check_alone(execution: str, fields: dict[str, Any]) -> None:
+    """Raise UsageError if a file says how the model is run, and an option does, too."""
+    if execution and any(value != _USUAL[name] for name, value in fields.items()):
+        raise UsageError(
+            execution, "a file says how the model is run, and options do, too",
+            "leave out one of the two",
+        )  # fmt: skip

@@ -1,0 +1,212 @@
+"""Chakra's traces as JSON, in three shapes.
+
+Chakra's jsonizer writes one object after the other: the metadata, then every node.  Nadi
+writes one object, ``{"globalMetadata": ..., "nodes": [...]}``.  Both follow protobuf's mapping
+to JSON.  Chakra's feeder reads a third shape with other keys:
+``{"workload_graph": [{"Id": 1, "Name": ..., ...}, ...]}``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import msgspec
+import numpy as np
+
+from nadi.errors import FormatError
+from nadi.files.chakra.chakra_json_encode import encode
+from nadi.files.chakra.et_decode import trace_of
+from nadi.files.chakra.json_messages import MessageWriter, MisfitError, RawMessage
+from nadi.files.chakra.json_object_kernels import find_objects
+from nadi.files.chakra.plain_json import METADATA_KEYS, plain_messages
+from nadi.files.files import RawFile, garbage_collection_paused
+from nadi.trace.arrays import Bytes
+from nadi.trace.issues import IssueLog
+from nadi.trace.trace import Trace
+
+__all__ = ["FEEDER", "JSONIZED", "ONE_OBJECT", "decode", "encode", "looks_like", "shape_of"]
+
+JSONIZED = "Chakra JSON, object by object"
+ONE_OBJECT = "Chakra JSON"
+FEEDER = "Chakra feeder JSON"
+
+_LIST_KEYS = {JSONIZED: None, ONE_OBJECT: "nodes", FEEDER: "workload_graph"}
+_BEGIN = rb"(?:\xef\xbb\xbf)?\s*\{\s*"
+_METADATA_ONLY = rb"\s*\}\s*(?:\{|\Z)"
+_FIRST_KEYS = (
+    (ONE_OBJECT, re.compile(_BEGIN + rb'"(?:globalMetadata|global_metadata)"\s*:')),
+    (JSONIZED, re.compile(_BEGIN + rb'"attr"\s*:\s*\[\s*\{')),
+    (
+        JSONIZED,
+        re.compile(
+            _BEGIN
+            + rb'(?:"version"\s*:\s*"(?:[^"\\]|\\.)*+"(?:\s*,\s*"attr"\s*:|'
+            + _METADATA_ONLY
+            + rb")|\}\s*\{)"
+        ),
+    ),
+    (FEEDER, re.compile(_BEGIN + rb'(?:.*?[,{\s])??"workload_graph"\s*:', re.DOTALL)),
+)
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+_REMEDY = "the file is damaged, or not a Chakra trace: write it again"
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+
+
+def shape_of(head: bytes | memoryview) -> str | None:
+    """Return which of the three shapes a file's first bytes have; None for another file."""
+    return next((shape for shape, begin in _FIRST_KEYS if begin.match(head)), None)
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether a file's first bytes are those of a Chakra trace as JSON."""
+    return shape_of(head) is not None
+
+
+def decode(raw: RawFile) -> Trace:
+    """Read a Chakra trace of any of the three shapes.
+
+    Returns
+    -------
+    Trace
+        The same as :func:`nadi.files.chakra.et_decode.decode` of an .et with these messages.
+        Keys without a field in the messages become attributes of type json. O(bytes).
+
+    Raises
+    ------
+    FormatError
+        If the JSON is broken, or a value has the wrong type; the error states the JSON path.
+    """
+    shape = shape_of(raw.content.data)
+    writer = MessageWriter()
+    with garbage_collection_paused():
+        messages = plain_messages(raw, _LIST_KEYS[shape], writer) if shape else None
+        if shape is None or messages is None:
+            writer = MessageWriter()
+            shape, messages = _read_slowly(raw, writer)
+    log = IssueLog()
+    log.add(
+        "chakra-json.unknown-key", "warning", writer.num_unknown,
+        "keys have no field in Chakra's messages", "they are kept as attributes",
+    )  # fmt: skip
+    return trace_of(raw, messages, shape, writer.beside.build(), log)
+
+
+def _read_slowly(raw: RawFile, writer: MessageWriter) -> tuple[str, Bytes]:
+    """Return a file's shape and its messages, written one by one; raise FormatError if broken."""
+    content = raw.content.tobytes()
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(raw.name, f"not valid UTF-8: byte {error.start:,}", _REMEDY) from None
+    shape = shape_of(content)
+    if shape is None:
+        raise FormatError(
+            raw.name,
+            'not a Chakra trace: it begins neither with "globalMetadata" nor with metadata and a '
+            'node, and has no "workload_graph"',
+            "use the JSON that chakra_jsonizer or nadi wrote",
+        )
+    messages = _READERS[shape](raw, content, writer)
+    return shape, np.frombuffer(bytearray().join(messages), dtype=np.uint8)
+
+
+def _read_jsonized(raw: RawFile, content: bytes, writer: MessageWriter) -> list[bytes]:
+    """Read a sequence of objects: the metadata, then every node."""
+    ends = np.empty(content.count(b"{"), dtype=np.int64)
+    count = find_objects(raw.content, ends)
+    places = [0, *ends[:count].tolist()]
+    if content[places[-1] :].strip():
+        places.append(len(content))
+    messages = []
+    for row, (begin, end) in enumerate(itertools.pairwise(places), start=-1):
+        message = _parsed(raw.name, content[begin:end], begin)
+        if row < 0 and "id" in message:
+            raise FormatError(raw.name, "it begins with a node; the metadata is missing", _REMEDY)
+        messages.append(_written(raw.name, writer, row, f"$[{row + 1}]", message))
+    return messages
+
+
+def _read_one_object(raw: RawFile, content: bytes, writer: MessageWriter) -> list[bytes]:
+    """Read one object with a list of all nodes."""
+    whole = _parsed(raw.name, content, 0)
+    messages = [b""]
+    metadata: RawMessage = {}
+    for key, value in whole.items():
+        if key in METADATA_KEYS:
+            metadata = _parsed(raw.name, bytes(value), 0, "$.globalMetadata")
+        elif key == "nodes":
+            for row, node in enumerate(_all_parsed(raw.name, value, "$.nodes")):
+                messages.append(_written(raw.name, writer, row, f"$.nodes[{row}]", node))
+        else:
+            writer.keep(key, value)
+    messages[0] = _written(raw.name, writer, -1, "$.globalMetadata", metadata)
+    return messages
+
+
+def _read_feeder(raw: RawFile, content: bytes, writer: MessageWriter) -> list[bytes]:
+    """Read the shape of Chakra's feeder."""
+    messages = [writer.metadata({})]
+    for key, value in _parsed(raw.name, content, 0).items():
+        if key != "workload_graph":
+            writer.keep(key, value)
+            continue
+        for row, node in enumerate(_all_parsed(raw.name, value, "$.workload_graph")):
+            place = f"$.workload_graph[{row}]"
+            messages.append(_written(raw.name, writer, row, place, node, feeder=True))
+    return messages
+
+
+_READERS = {JSONIZED: _read_jsonized, ONE_OBJECT: _read_one_object, FEEDER: _read_feeder}
+
+
+def _parsed(file: str, content: bytes, begin: int, place: str = "$") -> RawMessage:
+    try:
+        return _decode_object(content)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _broken(file, error, begin, content, place) from None
+
+
+def _all_parsed(file: str, value: msgspec.Raw, place: str) -> list[dict[str, msgspec.Raw]]:
+    try:
+        return _decode_objects(value)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _broken(file, error, 0, bytes(value), place) from None
+
+
+def _broken(file: str, error: Exception, begin: int, content: bytes, place: str) -> FormatError:
+    """Return the error for what msgspec found, with the byte counted from the start of the file."""
+    text = str(error)
+    if isinstance(error, RecursionError):
+        text = f"nested too deeply to be a trace - at {place}"
+    elif isinstance(error, msgspec.ValidationError):
+        text = text.replace("`$", f"`{place}") if "`$" in text else f"{text} - at `{place}`"
+    elif "truncated" in text and (half := _HALF_CHARACTER.search(content)):
+        # what msgspec says of it, too
+        text = f"not valid JSON: incomplete surrogate pair (byte {begin + half.start():,})"
+    elif "truncated" in text:
+        text = f"the JSON ends too early, after {begin + len(content):,} bytes"
+    elif found := re.search(r"\(byte (\d+)\)", text):
+        text = f"{text[: found.start()]}(byte {begin + int(found[1]):,})"
+    return FormatError(file, text, _REMEDY)
+
+
+def _written(
+    file: str,
+    writer: MessageWriter,
+    row: int,
+    place: str,
+    message: RawMessage,
+    *,
+    feeder: bool = False,
+) -> bytes:
+    try:
+        if row < 0:
+            return writer.metadata(message)
+        return writer.feeder_node(row, message) if feeder else writer.node(row, message)
+    except MisfitError as error:
+        node = message.get("Id" if feeder else "id")
+        whose = f" (node {bytes(node).decode()[:24]})" if node is not None and row >= 0 else ""
+        what = f"{error.what} - at {place}{error.path}{whose}"
+        raise FormatError(file, what, _REMEDY) from None

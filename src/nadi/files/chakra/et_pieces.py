@@ -1,0 +1,59 @@
+"""The bytes of an .et, piece by piece, from a file or from a trace in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from nadi.files.addresses import locate
+from nadi.files.chakra.et_encode import encode
+from nadi.files.files import read_pieces
+from nadi.files.trace_files import read, sniff
+from nadi.trace.arrays import Bytes
+from nadi.trace.issues import IssueLog
+from nadi.trace.trace import Trace
+
+__all__ = ["MessagePieces", "open_pieces"]
+
+# of a file at a time: about the bytes of a window, so that it need not be put together
+_LEAST_PIECE, _LARGEST_PIECE = 1 << 22, 1 << 26
+_BYTES_PER_NODE = 64
+
+
+class MessagePieces(NamedTuple):
+    """Messages of an .et.
+
+    Attributes
+    ----------
+    name
+        Its name in error messages.
+    pieces
+        The bytes: the metadata, and the nodes.
+    """
+
+    name: str
+    pieces: Iterator[bytes | memoryview | Bytes]
+
+
+def open_pieces(source: Path | str | Trace, window: int) -> MessagePieces:
+    """Open a file or address in any format that Nadi reads, plain or gzip; or a trace.
+
+    Only an .et is read piece by piece; a piece has about the bytes of one window of nodes. A trace
+    in memory is encoded piece by piece.
+
+    Raises
+    ------
+    InputError
+        If the file does not exist, or its format is unknown.
+    """
+    if isinstance(source, Trace):
+        files = source.provenance.sources
+        return MessagePieces(files[0].path if files else "the trace", encode(source, IssueLog()))
+    path = locate(source)
+    found = sniff(path)
+    if found is not None and found.name == "chakra":
+        piece = min(max(window * _BYTES_PER_NODE, _LEAST_PIECE), _LARGEST_PIECE)
+        return MessagePieces(str(path), read_pieces(path, piece))
+    # of another format, or of none: then this says so
+    return MessagePieces(str(path), encode(read(path), IssueLog()))

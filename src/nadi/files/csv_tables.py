@@ -1,0 +1,74 @@
+"""CSV: write each table of a trace as a text file."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import polars as pl
+
+from nadi.trace.trace import Trace
+
+__all__ = ["as_written", "csv_bytes", "encode_table", "file_of_table", "parquet_bytes", "tables_of"]
+
+_TEXTS = (pl.String, pl.Categorical, pl.Enum)
+_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+_FORMULA = r"^'*[=+\-@\t\r\n]"
+_NUMBER = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
+_ESCAPED = r"^'('*[=+\-@\t\r\n])"
+_TABLES = ("nodes", "deps", "groups", "attrs", "issues")
+
+
+def tables_of(trace: Trace) -> dict[str, pl.DataFrame]:
+    """Return the tables of a trace by name, each as :mod:`nadi.trace.schema` declares it."""
+    return {name: getattr(trace, name) for name in _TABLES}
+
+
+def file_of_table(path: Path, table: str) -> Path:
+    """Return the file of a table: ``out.nodes.csv.gz`` of ``out.csv.gz``."""
+    compressed = ".gz" if path.name.endswith(".gz") else ""
+    stem = path.name.removesuffix(".gz").removesuffix(".csv")
+    return path.with_name(f"{stem}.{table}.csv{compressed}")
+
+
+def encode_table(frame: pl.DataFrame) -> bytes:
+    """Write a table as CSV, UTF-8, with a line of column names.
+
+    Fields with a comma, a quote or a line end are quoted; a missing number is -1 as in
+    the table; a list of numbers is JSON, such as ``"[0,1]"``. O(rows).
+    """
+    lists = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.List)]
+    as_json = [
+        pl.format("[{}]", pl.col(name).cast(pl.List(pl.String)).list.join(",")).alias(name)
+        for name in lists
+    ]
+    return csv_bytes(frame.with_columns(as_json))
+
+
+def csv_bytes(frame: pl.DataFrame, *, header: bool = True) -> bytes:
+    """Write a table as CSV, in which no text is a formula, and none has control characters.
+
+    Spreadsheets compute what begins with one of ``= + - @``, a tab or a line end: such a text gets
+    an apostrophe before it, unless it is a number. :func:`as_written` takes it away. O(rows).
+    """
+    texts = [name for name, dtype in frame.schema.items() if dtype in _TEXTS]
+    safe = frame.with_columns(_safe(pl.col(name).cast(pl.String)).alias(name) for name in texts)
+    return safe.write_csv(include_header=header).encode()
+
+
+def parquet_bytes(frame: pl.DataFrame) -> bytes:
+    """Write a table as Parquet; polars does not tell a full disk from other errors. O(rows)."""
+    content = io.BytesIO()
+    frame.write_parquet(content)
+    return content.getvalue()
+
+
+def _safe(texts: pl.Expr) -> pl.Expr:
+    clean = texts.str.replace_all(_CONTROL, "\ufffd")
+    is_formula = clean.str.contains(_FORMULA) & ~clean.str.contains(_NUMBER)
+    return pl.when(is_formula).then(pl.concat_str(pl.lit("'"), clean)).otherwise(clean)
+
+
+def as_written(texts: pl.Expr) -> pl.Expr:
+    """Return texts of a CSV file as they were before :func:`csv_bytes` wrote them."""
+    return texts.str.replace(_ESCAPED, "$1")

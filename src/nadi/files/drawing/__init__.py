@@ -1,0 +1,1 @@
+"""Write the graph of a trace for viewers of graphs."""

@@ -1,0 +1,269 @@
+"""The events of a Kineto trace as arrays: allocation, errors, and unparsed values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from nadi.errors import FormatError
+from nadi.files.files import RawFile
+from nadi.files.json_file import Texts, doubled, json_error, read_list, text_of, type_error
+from nadi.files.kineto import kineto_event_kernels as kernels
+from nadi.files.kineto.kineto_event_kernels import (
+    ARG_WORDS,
+    COMM_COLUMNS,
+    END_OF_TIME,
+    EVENT_WORDS,
+    NUMBERS,
+    ODD,
+    OTHER_NAME,
+    STATE,
+    EventScan,
+    Found,
+    scan_events,
+)
+from nadi.kernels.json_tokens import MAX_DEPTH, failure_of
+from nadi.kernels.strings import make_words
+from nadi.trace.arrays import Bytes, Ints
+from nadi.trace.schema import CATEGORIES
+
+__all__ = [
+    "CATEGORY", "CATEGORY_WORDS", "OTHER_CATEGORY", "EventReader", "Events", "Limits", "scan",
+]  # fmt: skip
+
+CATEGORY = {
+    "cpu_op": "operator",
+    "user_annotation": "annotation",
+    "python_function": "python",
+    "cuda_runtime": "runtime",  # of HIP too
+    "cuda_driver": "driver",
+    "kernel": "kernel",
+    "gpu_memcpy": "memcpy",
+    "gpu_memset": "memset",
+    "cuda_sync": "sync",
+    "gpu_user_annotation": "device_annotation",
+}
+# other vendors' categories, and those of torch 1.8 to 1.11; written again as they were
+OTHER_CATEGORY = {
+    "hpu_op": "operator",
+    "mtia_runtime": "runtime",
+    "mtia_ccp_events": "kernel",
+    "mtia_insight": "device_annotation",
+    "xpu_runtime": "runtime",
+    "xpu_driver": "driver",
+    "glow_runtime": "runtime",
+    "privateuse1_runtime": "runtime",
+    "privateuse1_driver": "driver",
+    "enqueue": "operator",  # of Ascend: work handed to another thread
+    "dequeue": "operator",
+    "Operator": "operator",
+    "Annotation": "annotation",
+    "Runtime": "runtime",
+    "Driver": "driver",
+    "Kernel": "kernel",
+    "Memcpy": "memcpy",
+    "Memset": "memset",
+}
+_CODES = {name: CATEGORIES.index(category) for name, category in CATEGORY.items()}
+_OTHER_CODES = {name: CATEGORIES.index(own) for name, own in OTHER_CATEGORY.items()}
+CATEGORY_WORDS = make_words(_CODES | _OTHER_CODES)
+_WORDS = make_words(
+    _CODES
+    | {name: code + OTHER_NAME for name, code in _OTHER_CODES.items()}
+    | {
+        "Trace": kernels.OF_THE_PROFILER,  # what it spent itself; no work of the program
+        "overhead": kernels.OF_THE_PROFILER,
+        # from launch to work: the correlation ids say the same
+        "ac2g": kernels.REDUNDANT,
+        "async": kernels.REDUNDANT,
+        "async_gpu": kernels.REDUNDANT,
+        "async_cpu": kernels.REDUNDANT,
+        "HostToDevice": kernels.REDUNDANT,
+        "async_npu": kernels.REDUNDANT,
+        "async_task_queue": kernels.REDUNDANT,
+        "fwdbwd": kernels.ARROW,
+        "forward_backward": kernels.ARROW,
+    }
+)
+_LIKELY_BYTES = 200  # of an event; where there are more events, room is made on the way
+_LEAST_ROOM = 64
+_TEXTS_ROOM = 1 << 12
+_NO_PROCESSES = np.empty((0, 2), dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """What becomes a node.
+
+    Attributes
+    ----------
+    earliest, latest
+        The times that a node may have, in ns as in the file.
+    processes
+        int64, shape (processes, 2): pid, and the category of its events that state none.
+    """
+
+    earliest: int = -END_OF_TIME
+    latest: int = END_OF_TIME
+    processes: Ints = field(default_factory=_NO_PROCESSES.copy)
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """The events of one list, in the order of the file.
+
+    Attributes
+    ----------
+    parts
+        Numbers and distinct names of the nodes, in one part of the list or in two consecutive
+        parts.
+    found
+        Other results of the kernel; its numbers and texts are those of the first part.
+    counts
+        Number of events that are not nodes, by reason (names of ``kernels.STATE``).
+    odd
+        Number of events and values that cannot be used, by name (``kernels.ODD``).
+    has_quoted_ids
+        Whether some pid or tid is a number in quotes.
+    """
+
+    parts: tuple[Found, ...]
+    found: Found
+    counts: dict[str, int]
+    odd: dict[str, int]
+    has_quoted_ids: bool
+
+    def column(self, name: str) -> Ints:
+        """Return a column of the nodes; int64, shape (nodes,)."""
+        rows = [part.numbers[NUMBERS[name]] for part in self.parts]
+        return np.concatenate(rows) if len(rows) > 1 else rows[0]
+
+    def names(self, text: Bytes) -> Texts:
+        """Return the names of the nodes, for the bytes of the file."""
+        number: dict[bytes, int] = {}
+        codes = []
+        for part in self.parts:
+            spans = part.texts[:, 1:].tolist()
+            of_text = [
+                number.setdefault(text[at : at + length].tobytes(), len(number))
+                for at, length in spans
+            ]
+            codes.append(np.array(of_text, dtype=np.int32)[part.numbers[NUMBERS["name"]]])
+        return Texts(np.concatenate(codes), tuple(text_of(name) for name in number))
+
+    def comm(self, name: str) -> Ints:
+        """Return a column of the nodes that communicate; int64, shape (such nodes,)."""
+        return self.found.comm[:, COMM_COLUMNS[name]]
+
+
+class EventReader:
+    """Reads the events of a list, growing its arrays as needed."""
+
+    def __init__(self, raw: RawFile, limits: Limits, at: int, size: int, is_first: bool) -> None:
+        self._raw = raw
+        self.at = at
+        room = max(size // _LIKELY_BYTES, _LEAST_ROOM)
+        found = Found(
+            numbers=np.empty((len(NUMBERS), room), dtype=np.int64),
+            comm=np.empty((max(room // 8, _LEAST_ROOM), len(COMM_COLUMNS)), dtype=np.int64),
+            kept=np.empty((2 * room, 4), dtype=np.int64),
+            keys=np.empty((max(room // 4, _LEAST_ROOM), 2), dtype=np.int64),
+            unknown=np.empty((_LEAST_ROOM, 2), dtype=np.int64),
+            texts=np.empty((_TEXTS_ROOM, 3), dtype=np.int64),
+            slots=np.empty(0, dtype=np.int32),
+        )
+        self._scan = EventScan(
+            raw.content, EVENT_WORDS, ARG_WORDS, _WORDS, limits.processes, found,
+            work=np.empty(kernels.WORK_SIZE, dtype=np.int64),
+            stack=np.empty(MAX_DEPTH, dtype=np.uint8),
+            state=np.zeros(len(STATE), dtype=np.int64),
+        )  # fmt: skip
+        self._state = self._scan.state
+        self._state[STATE["event"]] = 0 if is_first else 1  # not after the opening bracket
+        self._state[STATE["earliest"]] = limits.earliest
+        self._state[STATE["latest"]] = limits.latest
+
+    def read(self, stop: int) -> bool:
+        """Read events that begin before ``stop``; return False if one is broken."""
+        while True:
+            found = self._scan.found
+            slots = np.full(2 * len(found.texts), -1, dtype=np.int32)
+            self._scan = self._scan._replace(found=found._replace(slots=slots))
+            self.end = int(scan_events(self._scan, self.at, stop))
+            if self.end < 0:
+                return False
+            self.at = self.end
+            if not (full := self.count("is_full")):
+                return True
+            name = Found._fields[full - 1]
+            larger = doubled(found[full - 1], axis=1 if name == "numbers" else 0)
+            self._scan = self._scan._replace(found=found._replace(**{name: larger}))
+
+    def count(self, name: str) -> int:
+        """Return a counter of the kernel's state."""
+        return int(self._state[STATE[name]])
+
+    def found(self) -> Found:
+        """Return the results, cut to the part in use."""
+        found = self._scan.found
+        return Found(
+            numbers=found.numbers[:, : self.count("row")],
+            comm=found.comm[: self.count("comm")],
+            kept=found.kept[: self.count("kept")],
+            keys=found.keys[: self.count("keys")],
+            unknown=found.unknown[: self.count("unknown")],
+            texts=found.texts[: self.count("texts")],
+            slots=found.slots[:0],
+        )
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts of events that are not nodes."""
+        return {name: self.count(name) for name in ("own", "incomplete", "arrows", "instants")}
+
+    def odd(self) -> dict[str, int]:
+        """Return the counts of what cannot be used."""
+        return {name: self.count(f"odd {name}") for name in ODD}
+
+    def error(self) -> FormatError:
+        """Return the error that stopped the reading."""
+        return json_error(self._raw, *failure_of(self.end))
+
+
+def scan(raw: RawFile, begin: int, limits: Limits) -> tuple[Events, int]:
+    """Read the list of events that begins at a byte; returns them and the byte after it.
+
+    Raises
+    ------
+    FormatError
+        If it is not a list, or is broken JSON.
+    """
+    text = raw.content
+    if text[begin] != ord("["):
+        raise type_error(raw, begin, "`array`", "$.traceEvents")
+    readers = read_list(text, begin, partial(EventReader, raw, limits), b"ph|cat|name|pid|ts")
+    end = readers[-1].at + 1
+    if len(readers) == 2:
+        return _join(*readers), end
+    (one,) = readers
+    found = one.found()
+    return Events((found,), found, one.counts(), one.odd(), one.count("quoted_ids") > 0), end
+
+
+def _join(first: EventReader, second: EventReader) -> Events:
+    """Join two parts of a list."""
+    a, b = first.found(), second.found()
+    num_rows, num_keys = a.numbers.shape[1], a.keys.shape[0]
+    b.numbers[NUMBERS["event"]] += first.count("event") - 1
+    b.comm[:, COMM_COLUMNS["row"]] += num_rows
+    b.kept[:, 0] += num_rows
+    b.kept[:, 1] -= np.where(b.kept[:, 1] < 0, num_keys, 0)
+    names = ("comm", "kept", "keys", "unknown")
+    both = {name: np.concatenate([getattr(a, name), getattr(b, name)]) for name in names}
+    counts, odd = (
+        {name: count + other[name] for name, count in one.items()}
+        for one, other in ((first.counts(), second.counts()), (first.odd(), second.odd()))
+    )
+    has_quoted_ids = first.count("quoted_ids") + second.count("quoted_ids") > 0
+    return Events((a, b), a._replace(**both), counts, odd, has_quoted_ids)

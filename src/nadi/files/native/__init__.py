@@ -1,0 +1,1 @@
+"""Nadi's own file: the tables of a trace in Arrow."""

@@ -1,0 +1,1 @@
+"""Read PyTorch's execution traces, and write them with the device's work."""

@@ -1,0 +1,305 @@
+"""Read communications from PyTorch's nodes ``record_param_comms``.
+
+Every call of NCCL or a similar library records such a node. Its inputs are
+
+    [tensors,] sequence, group, rank, name, in splits, out splits [, size]
+    [tensors,] sequence, group, rank, name, in splits, out splits, start, stride, size [, async]
+
+where the group is a number that is valid within its process (schemas 1.0.1 and 1.0.2),
+or a pair of its name and description; the sequence may be a pair too; the rank is the
+root's or the peer's for calls with one, counted within the group; and the members'
+global ranks are start, start + stride, ... (stride -1: not regular). From schema 1.1.0 on,
+attributes state most of it again. Source: torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
+ProcessGroupNCCL.cpp and torch/csrc/profiler/util.cpp (saveNcclMeta) of PyTorch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.files.communication_names import comm_type_of_text
+from nadi.trace.arrays import Ints
+from nadi.trace.attributes import Attributes
+from nadi.trace.dtypes import ITEMSIZE, MAX_BYTES
+from nadi.trace.operands import operand_tables
+from nadi.trace.schema import COMM_TYPES, GROUPS, NODES
+from nadi.trace.trace import Trace
+
+__all__ = ["GROUP_INIT", "NODE_NAME", "PARAM_COMMS", "param_comms", "with_param_comms"]
+
+GROUP_INIT = "## process_group:init ##"
+NODE_NAME = "record_param_comms"
+PARAM_COMMS: Mapping[str, pl.DataType] = {
+    "node": pl.Int64(),
+    "collective": pl.String(),
+    "comm_type": pl.Enum(COMM_TYPES),
+    "comm_bytes": pl.Int64(),
+    "group": pl.String(),
+    "group_size": pl.Int64(),
+    "ranks": pl.List(pl.Int64),
+    "group_rank": pl.Int64(),
+    "src": pl.Int64(),
+    "dst": pl.Int64(),
+    "tag": pl.Int64(),
+    "is_async": pl.Int64(),
+}
+_MAX_SIZE = 2**17  # ranks of a group, as for the groups of a file
+_FLAGS = {"1": 1, "true": 1, "0": 0, "false": 0}
+
+
+class _Leaf(NamedTuple):
+    item: int
+    type: str
+    bytes: int  # of a tensor, else -1
+    value: str
+
+
+_Arguments = dict[int, list[_Leaf]]  # by position
+
+
+@dataclass
+class _Groups:
+    """The groups of a process: ranks by name, and names by number within the process."""
+
+    ranks: dict[str, list[int]] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+
+
+def param_comms(rows: Ints, attributes: Attributes, init_rows: Sequence[int] = ()) -> pl.DataFrame:
+    """Read the communications of a host trace.
+
+    Parameters
+    ----------
+    rows
+        int64: rows of the nodes named :data:`NODE_NAME`.
+    attributes
+        The trace's; only those of ``rows`` and ``init_rows`` are read.
+    init_rows
+        Rows of the nodes that set up process groups (``## process_group:init ##``), which
+        name groups that are otherwise known only by number, and state irregular ranks.
+
+    Returns
+    -------
+    polars.DataFrame
+        Columns as in :data:`PARAM_COMMS`, one row per row of ``rows``, in their order.
+
+        - ``collective``: the call's name as recorded. ``comm_type`` is ``none`` for calls
+          that send nothing (wait, init, startCoalescing); all else is missing then.
+        - ``comm_bytes``: ``in_msg_nelems`` times the size of ``dtype`` where the attributes
+          have both; else the bytes of the input tensors; 0 without any (barrier).
+        - ``group``: the group's name; "" if only a number is known.
+        - ``group_size``, ``ranks``: size, -1 if not stated; global ranks, in the group's
+          order, empty if they are not stated.
+        - ``group_rank``: the rank stated, counted within the group; -1 if none is.
+        - ``src``, ``dst``: global ranks of a root or a peer; -1 where a call has none, or
+          the ranks are not known.
+        - ``tag``: always -1: PyTorch does not record it.
+        - ``is_async``: 1 or 0; -1 if not stated, as in all schemas known so far.
+
+        O(attributes + rows), some 50 us a row.
+    """
+    looked_at = np.isin(attributes.node, np.concatenate([rows, np.array(init_rows, dtype=int)]))
+    found = _arguments(attributes.filtered(looked_at))
+    groups = _groups(found.get(int(row), {}) for row in init_rows)
+    records = [_record(int(row), found.get(int(row), {}), attributes, groups) for row in rows]
+    return pl.DataFrame(records, schema=dict(PARAM_COMMS), orient="row")
+
+
+def _arguments(attributes: Attributes) -> dict[int, _Arguments]:
+    """Return the inputs of each node."""
+    tables = operand_tables(attributes)
+    sizes = (tables.tensors["elements"] * tables.tensors["itemsize"]).to_list()
+    inputs = tables.operands.filter(~pl.col("is_output") & (pl.col("position") >= 0))
+    found: dict[int, _Arguments] = {}
+    columns = ("node", "position", "item", "type", "tensor", "value")
+    for node, position, item, type_name, tensor, value in inputs.select(columns).iter_rows():
+        leaf = _Leaf(item, type_name, sizes[tensor] if tensor >= 0 else -1, value)
+        found.setdefault(node, {}).setdefault(position, []).append(leaf)
+    return found
+
+
+def _groups(inits: Iterable[_Arguments]) -> _Groups:
+    groups = _Groups()
+    for arguments in inits:
+        for leaf in arguments.get(0, []):
+            for group in _group_texts(leaf.value):
+                name = str(group.get("pg_name", ""))
+                size = _integer(group.get("group_size"))
+                ranks = group.get("ranks")
+                if isinstance(ranks, list) and ranks:
+                    groups.ranks.setdefault(name, [_integer(rank) for rank in ranks])
+                elif 0 < size <= _MAX_SIZE:  # no ranks stands for all ranks
+                    groups.ranks.setdefault(name, list(range(size)))
+                groups.names.setdefault(_integer(group.get("backend_id")), name)
+    groups.names.pop(-1, None)
+    return groups
+
+
+def _group_texts(text: str) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return []  # the reader of groups is the one to complain
+    return [g for g in found if isinstance(g, dict)] if isinstance(found, list) else []
+
+
+def _record(
+    row: int, arguments: _Arguments, attributes: Attributes, groups: _Groups
+) -> tuple[Any, ...]:
+    stated = _stated(row, attributes)
+    name_at = max(
+        (at for at, leaves in arguments.items() if leaves[0][:2] == (-1, "String")), default=-1
+    )
+    collective = str(stated.get("collective_name") or _value(arguments, name_at))
+    comm_type = comm_type_of_text(collective)
+    if comm_type == "none":
+        return row, collective, comm_type, -1, "", -1, [], -1, -1, -1, -1, -1
+    start, stride, size, is_async = _members(stated, arguments, name_at)
+    group = str(stated.get("pg_name", "")) or _group_name(arguments, name_at, groups)
+    ranks = groups.ranks.get(group, [])
+    if start >= 0 and 0 < size <= _MAX_SIZE and (stride > 0 or size == 1):
+        ranks = [start + max(stride, 1) * number for number in range(size)]
+    elif 0 <= size != len(ranks):
+        ranks = []  # another group of that name
+    rank = _integer(_value(arguments, name_at - 1)) if name_at > 0 else -1
+    src, dst = _ends(collective, comm_type, ranks[rank] if 0 <= rank < len(ranks) else -1)
+    sent = _bytes(stated, arguments)
+    return (
+        row, collective, comm_type, sent, group, size if size >= 0 else len(ranks) or -1, ranks,
+        rank, src, dst, -1, is_async,
+    )  # fmt: skip
+
+
+def _stated(row: int, attributes: Attributes) -> dict[str, Any]:
+    """Return the attributes of a node that are not its operands."""
+    rows = attributes.rows_of(row)
+    return {
+        name: attributes.python_value(at)
+        for at in rows
+        if "." not in (name := attributes.names[attributes.name[at]])
+    }
+
+
+def _value(arguments: _Arguments, position: int) -> str:
+    """Return an argument that is not a list; "" if it is a list or missing."""
+    leaves = arguments.get(position, [])
+    return leaves[0].value if leaves and leaves[0].item < 0 else ""
+
+
+def _integer(value: Any) -> int:
+    """Read an integer; -1 if the value is not one."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        return -1
+    return number if abs(number) < 2**63 else -1
+
+
+def _members(
+    stated: dict[str, Any], arguments: _Arguments, name_at: int
+) -> tuple[int, int, int, int]:
+    """Return start and stride of the ranks, the group's size, and whether the call returns at once.
+
+    They follow the name and two lists of splits; each is -1 if not stated.
+    """
+    values = [_value(arguments, at) for at in range(name_at + 3, max(arguments, default=-1) + 1)]
+    start = stride = size = -1
+    if name_at >= 0 and len(values) == 1:
+        size = _integer(values[0])
+    elif name_at >= 0 and len(values) >= 3:
+        start, stride, size = (_integer(value) for value in values[:3])
+    is_async = _FLAGS.get(values[3], -1) if name_at >= 0 and len(values) > 3 else -1
+    is_async = _FLAGS.get(str(stated.get("is_asynchronized_op", "")).lower(), is_async)
+    return (
+        _integer(stated.get("global_rank_start", start)),
+        _integer(stated.get("global_rank_stride", stride)),
+        _integer(stated.get("pg_size", size)),
+        is_async,
+    )
+
+
+def _group_name(arguments: _Arguments, name_at: int, groups: _Groups) -> str:
+    """Find the group's name in the second argument before the call's name."""
+    leaves = arguments.get(name_at - 2, [])
+    if not leaves:
+        return ""
+    if leaves[0].type == "String":  # alone, or before a description
+        return leaves[0].value
+    return groups.names.get(_integer(leaves[0].value), "")
+
+
+def _ends(collective: str, comm_type: str, rank: int) -> tuple[int, int]:
+    """Return the ranks that send and receive: root or peer of the calls that have one."""
+    squeezed = collective.lower().replace("_", "")
+    if comm_type == "recv":
+        return (-1 if "any" in squeezed else rank), -1
+    if comm_type == "send":
+        return -1, rank
+    if comm_type in ("broadcast", "scatter"):
+        return rank, -1
+    return (-1, rank) if comm_type in ("reduce", "gather") else (-1, -1)
+
+
+def _bytes(stated: dict[str, Any], arguments: _Arguments) -> int:
+    elements, size = _integer(stated.get("in_msg_nelems")), ITEMSIZE.get(stated.get("dtype", ""))
+    if elements >= 0 and size is not None:
+        return min(elements * size, MAX_BYTES)
+    tensors = (leaf.bytes for leaves in arguments.values() for leaf in leaves)
+    return min(sum(size for size in tensors if size >= 0), MAX_BYTES)
+
+
+def with_param_comms(trace: Trace) -> Trace:
+    """Return a host trace whose nodes ``record_param_comms`` are communications.
+
+    The call around such a node, as ``c10d::allreduce_``, and the annotation in it, as
+    ``nccl:all_reduce``, are then no longer communications, so that each communication occurs once.
+    """
+    is_record = (trace.nodes["name"] == NODE_NAME).to_numpy()
+    if not is_record.any():
+        return trace
+    is_init = (trace.nodes["name"] == GROUP_INIT).to_numpy()
+    records = param_comms(
+        np.flatnonzero(is_record), trace.attributes, np.flatnonzero(is_init).tolist()
+    )
+    records = records.filter(pl.col("comm_type") != "none")
+    groups = _with_groups(trace.groups, records)
+    number = {name: row for row, name in enumerate(groups["name"])}
+    rows = records["node"].to_numpy()
+    parent = trace.column("parent")
+    is_recorded = np.zeros(trace.nodes.height + 1, dtype=np.bool_)  # the last: no parent
+    is_recorded[rows] = True
+    others = np.append(parent[rows], np.flatnonzero(is_recorded[parent]))
+    others = others[others >= 0]
+    comm_type = trace.nodes["comm_type"].cast(pl.String).to_numpy().copy()
+    comm_bytes = trace.column("comm_bytes").copy()
+    comm_type[others], comm_bytes[others] = "none", -1
+    comm_type[rows] = records["comm_type"].cast(pl.String).to_numpy()
+    comm_bytes[rows] = records["comm_bytes"].to_numpy()
+    columns = {"comm_bytes": comm_bytes}
+    for name in ("src", "dst", "tag", "is_async", "group"):
+        columns[name] = trace.column(name).copy()
+    for name in ("src", "dst", "tag", "is_async"):
+        columns[name][rows] = records[name].to_numpy()
+    columns["group"][rows] = [number.get(name, -1) for name in records["group"]]
+    types = pl.Series(comm_type, dtype=NODES.dtypes["comm_type"])
+    nodes = trace.nodes.with_columns(comm_type=types, **columns)
+    return replace(trace, nodes=nodes, groups=groups)
+
+
+def _with_groups(groups: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
+    """Add the groups that only communications name, with their stated members."""
+    found = (
+        records.filter(pl.col("group") != "")
+        .sort(pl.col("ranks").list.len(), descending=True, maintain_order=True)
+        .unique("group", keep="first", maintain_order=True)
+        .join(groups, left_on="group", right_on="name", how="anti")
+        .sort("node")
+    )
+    columns = {"name": found["group"], "ranks": found["ranks"].list.sort()}
+    return pl.concat([groups, GROUPS.build(found.height, columns)])

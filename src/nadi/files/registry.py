@@ -1,0 +1,174 @@
+"""Every format that Nadi reads or writes: its name, suffixes, and module.
+
+A new format is one file in this package and one line in :data:`FORMATS`:
+
+1. Write ``my_format.py``, or ``my_format/`` if it takes several files, with kernels beside their
+   callers (``my_format_kernels.py``).
+
+   - To read it: ``decode(raw: RawFile) -> Trace``. ``raw.content`` has the bytes, already
+     decompressed. Build the tables by ``NODES.build`` and ``DEPS.build``, which fill in missing
+     columns. Keep values without a column as attributes, record losses and oddities in an
+     ``IssueLog``, and raise ``FormatError`` with the place in the file. Nothing is dropped
+     silently.
+   - To write it: ``encode(trace: Trace, log: IssueLog) -> Iterator[bytes]``, piece by piece. Record
+     in the log what the format cannot hold. The caller writes the file atomically and compresses
+     it. For a viewer's format, make a ``timeline.Timeline`` of the trace and write that; for a
+     drawing of the graph, ``drawing.encode_graph`` needs only the texts.
+
+2. Add its line here, with what identifies it: ``keys`` of JSON, or ``looks_like``.
+
+Then ``nadi.read``, ``nadi.write``, ``nadi convert``, folders of files and the documentation
+include it. Add a test that a written trace reads back as the same trace (``tests/formats``), and
+its name to ``tests/fuzz``. ``astra_sim_text.py`` (reading) and ``drawing/graphml.py`` (writing) are
+short examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from nadi.errors import Parameter, UsageError
+
+__all__ = ["FORMATS", "READABLE_SUFFIXES", "Format", "format_for_writing", "format_named"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format that Nadi reads or writes.
+
+    Attributes
+    ----------
+    name
+        Name for ``nadi convert --to``.
+    title
+        Description for users.
+    suffixes
+        File name suffixes; new files get the first. ``.gz`` may follow each.
+    decoder, encoder
+        Module and function in :mod:`nadi.files`; empty if it cannot be read, or written.
+    keys
+        For JSON: it is this format if the object has all keys of one of these sets.
+    looks_like
+        A function that recognizes it from the first bytes of a file, if keys do not suffice. For
+        formats whose first suffix ends in .json it is called only for JSON, for others never.
+    """
+
+    name: str
+    title: str
+    suffixes: tuple[str, ...]
+    decoder: str = ""
+    encoder: str = ""
+    keys: tuple[frozenset[str], ...] = ()
+    looks_like: str = ""
+
+    def fits(self, head: bytes, keys: frozenset[str] | None) -> bool:
+        """Return whether a file may be of this format.
+
+        ``head`` is its first bytes, ``keys`` those of its object, or None if it is not JSON.
+        """
+        if keys is not None and any(needed <= keys for needed in self.keys):
+            return True
+        is_json = self.suffixes[0].endswith(".json")
+        if not self.looks_like or is_json != (keys is not None):
+            return False
+        return bool(_function(self.looks_like)(head))
+
+    def decode(self, *arguments: Any) -> Any:
+        """Call the decoder; its module is imported on first use."""
+        return _function(self.decoder)(*arguments)
+
+    def encode(self, *arguments: Any, **options: Any) -> Any:
+        """Call the encoder; its module is imported on first use."""
+        return _function(self.encoder)(*arguments, **options)
+
+
+def _function(place: str) -> Callable[..., Any]:
+    module, _, name = place.rpartition(".")
+    found: Callable[..., Any] = getattr(import_module(f"nadi.files.{module}"), name)
+    return found
+
+
+FORMATS = (
+    Format("nadi", "Nadi's own file", (".nadi",), "native.nadi_file.read",
+           "native.nadi_file.encode",
+           looks_like="native.nadi_file.looks_like"),
+    Format("chakra", "Chakra execution trace", (".et",), "chakra.et_decode.decode",
+           "chakra.et_encode.encode", looks_like="chakra.et_decode.looks_like"),
+    Format("chakra-json", "Chakra trace as JSON", (".json",), "chakra.chakra_json.decode",
+           "chakra.chakra_json.encode", looks_like="chakra.chakra_json.looks_like"),
+    Format("linked-json", "host trace with device work, as chakra_trace_link writes it",
+           (".linked.json",), "", "pytorch.linked_json.encode"),
+    Format("kineto", "Kineto trace", (".trace.json", ".chrome.json"), "kineto.kineto_trace.decode",
+           "kineto.kineto_encode.encode",
+           keys=(frozenset(("schemaVersion",)), frozenset(("traceEvents",))),
+           looks_like="kineto.kineto_trace.looks_like"),
+    Format("pytorch", "PyTorch execution trace", (".json",), "pytorch.execution_trace.decode",
+           keys=(frozenset(("schema", "nodes")),)),
+    Format("astra-text", "ASTRA-sim text workload", (".txt",), "astra_sim_text.decode",
+           looks_like="astra_sim_text.looks_like"),
+    Format("perfetto", "Perfetto trace", (".pftrace", ".perfetto-trace"), "",
+           "timeline.trace_timeline.encode"),
+    Format("graphml", "GraphML", (".graphml",), "", "drawing.graphml.encode"),
+    Format("dot", "Graphviz text", (".dot", ".gv"), "", "drawing.drawings.encode"),
+    Format("svg", "drawing of the graph", (".svg",), "", "drawing.drawings.encode_svg"),
+    Format("pdf", "drawing of the graph", (".pdf",), "", "drawing.drawings.encode_pdf"),
+    Format("csv", "a CSV file per table", (".csv",), "", "csv_tables.encode_table"),
+)  # fmt: skip
+
+_BY_NAME = {one.name: one for one in FORMATS}
+READABLE_SUFFIXES = tuple(
+    suffix + compressed
+    for one in FORMATS
+    if one.decoder
+    for suffix in one.suffixes
+    for compressed in ("", ".gz")
+)
+
+
+def format_named(name: str) -> Format:
+    """Return the format with a name.
+
+    Raises
+    ------
+    UsageError
+        If the name is unknown; the message lists all formats.
+    """
+    if name not in _BY_NAME:
+        raise UsageError(
+            Parameter("to", name), "unknown format", f"there are {', '.join(_BY_NAME)}"
+        )
+    return _BY_NAME[name]
+
+
+def format_for_writing(path: Path, to: str = "") -> Format:
+    """Return the format of a file to write, by name or else by the file's suffix.
+
+    Raises
+    ------
+    UsageError
+        If neither identifies a format that can be written; the message lists these formats.
+    """
+    writable = [one for one in FORMATS if one.encoder]
+    if to:
+        chosen = format_named(to)
+        if not chosen.encoder:
+            names = ", ".join(one.name for one in writable)
+            raise UsageError(
+                Parameter("to", to), f"{chosen.title} can only be read", f"there are {names}"
+            )
+        return chosen
+    name = path.name.removesuffix(".gz")
+    fitting = [f for f in writable if name.endswith(f.suffixes)]
+    if not fitting:
+        suffixes = ", ".join(suffix for one in writable for suffix in one.suffixes)
+        raise UsageError(
+            str(path),
+            "unknown suffix",
+            [f"use one of {suffixes}, or ", Parameter("to")],
+        )
+    # .linked.json is more than .json
+    return max(fitting, key=lambda f: max(len(s) for s in f.suffixes if name.endswith(s)))

@@ -1,0 +1,1 @@
+"""Write timelines for Perfetto and chrome://tracing."""

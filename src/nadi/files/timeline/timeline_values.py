@@ -1,0 +1,141 @@
+"""Timelines: slices on tracks with arrows between them, for trace viewers.
+
+A timeline is independent of its source and of its file format. :mod:`nadi.results` makes timelines
+of analyses, :mod:`trace_timeline` of recorded traces, and ``kineto_encode`` of traces with
+Kineto's names. :mod:`chrome` and :mod:`perfetto` write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import UsageError
+from nadi.files.files import write_pieces
+from nadi.trace.arrays import Ints
+from nadi.trace.issues import IssueLog
+
+__all__ = [
+    "CRITICAL", "PATH_CATEGORY", "Timeline", "check_suffix", "number_texts",
+    "optional_texts", "write_file",
+]  # fmt: skip
+
+PATH_CATEGORY = "critical_path"
+"""The category of slices that show a path; those of other slices are the schema's."""
+CRITICAL = "critical"
+"""The note of slices that have time on the critical path, which viewers may show in red."""
+
+_WRITERS = {
+    ".json": "timeline.chrome", ".pftrace": "timeline.perfetto",
+    ".perfetto-trace": "timeline.perfetto",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """The content of a timeline viewer.
+
+    Attributes
+    ----------
+    title
+        Title of the timeline.
+    processes
+        Groups of tracks in the order in which they are shown: number, title; and where
+        recorded, label (what kind it is) and pid (of a real process, else -1).
+    tracks
+        In the order in which they are shown: process (a row there), number, title; and where
+        recorded, tid (of a real thread of a real process, else -1).
+    slices
+        track (a row there), category, name, start, end (ns).
+    notes
+        Arguments of each slice, by name, each of shape (slices,): Int64 (-1 is left out),
+        Boolean (only true is written), or texts (null is left out).
+    tail, head
+        int64, shape (arrows,): tail and head of each arrow: ``2 * slice``, the start of
+        a slice, or ``2 * slice + 1``, its end.
+    rank
+        Files of different ranks may be concatenated. -1 is unknown.
+    is_absolute
+        Whether times count from the epoch instead of the begin of the timeline.
+    """
+
+    title: str
+    processes: pl.DataFrame
+    tracks: pl.DataFrame
+    slices: pl.DataFrame
+    notes: dict[str, pl.Series]
+    tail: Ints
+    head: Ints
+    rank: int = 0
+    is_absolute: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Timeline tracks={self.tracks.height} slices={self.slices.height}>"
+
+    def times(self) -> tuple[Ints, Ints, Ints]:
+        """Return the track, start and end of each slice as arrays; shape (slices,)."""
+        track, start, end = (
+            self.slices[name].to_numpy(writable=True) for name in ("track", "start", "end")
+        )
+        return track, start, end
+
+
+def number_texts(texts: pl.Series) -> tuple[list[str], Ints]:
+    """Return every distinct text once, and for each element the number of its text.
+
+    Numbers count from 1; 0 is null. O(texts).
+    """
+    coded = texts.cast(pl.Categorical)
+    unique = coded.unique().drop_nulls()
+    codes = unique.to_physical().to_numpy()
+    number = np.zeros(int(codes.max(initial=0)) + 2, dtype=np.int64)
+    number[codes] = np.arange(1, codes.size + 1)
+    code = coded.to_physical().fill_null(number.size - 1).to_numpy()
+    return unique.cast(pl.String).to_list(), number[code]
+
+
+def optional_texts(texts: pl.Series, code: Ints) -> pl.Series:
+    """Return for each element of ``code`` the text with that number; null for -1."""
+    coded = texts.cast(pl.Categorical)
+    none = pl.Series([None], dtype=coded.dtype)
+    return pl.concat([coded, none]).gather(np.where(code >= 0, code, texts.len()))
+
+
+def check_suffix(path: Path) -> str:
+    """Return the module that writes files with this suffix.
+
+    Raises
+    ------
+    UsageError
+        If the suffix names no timeline format.
+    """
+    name = path.name.removesuffix(".gz")
+    for suffix, module in _WRITERS.items():
+        if name.endswith(suffix):
+            return module
+    raise UsageError(
+        str(path), "the suffix names no timeline format",
+        f"use {', '.join(_WRITERS)}, or one of these with .gz",
+    )  # fmt: skip
+
+
+def write_file(path: Path, timeline: Timeline, log: IssueLog) -> None:
+    """Write a timeline in the format of the suffix, compressed if it ends in .gz.
+
+    The log collects what cannot be drawn. O(slices log slices).
+
+    Raises
+    ------
+    UsageError
+        If the suffix names no timeline format.
+    InputError
+        If the file cannot be written; an existing file is unchanged.
+    """
+    module = import_module(f"nadi.files.{check_suffix(path)}")
+    encode: Callable[[Timeline, IssueLog], Iterator[bytes]] = module.encode
+    write_pieces(path, encode(timeline, log))

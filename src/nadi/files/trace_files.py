@@ -1,0 +1,223 @@
+"""Read and write trace files: detect the format, and call its reader or writer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nadi.errors import FormatError, InputError, Parameter, UsageError, check_kind, checked
+from nadi.files import files as container
+from nadi.files.addresses import locate
+from nadi.files.registry import FORMATS, Format, format_for_writing, format_named
+from nadi.trace.issues import IssueLog
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from nadi.trace.trace import Trace
+
+__all__ = ["read", "read_files", "sniff", "write"]
+
+_TOKEN = re.compile(rb'[{}\[\]]|"(?P<text>(?:[^"\\]|\\.)*+)"(?P<colon>\s*:)?')
+_TO_BRACKET = re.compile(rb'(?:[^{}\[\]"]++|"(?:[^"\\]|\\.)*+")*+[{}\[\]]')
+_OWN_TIMELINE = "nadiTimeline"
+_COMPRESSED = ".gz"
+_TOGETHER = 128  # files; more take room and are no faster
+_SMALL = 1 << 20  # bytes
+_REMEMBERED = 32  # files: their first bytes take 64 KiB each
+_SUREST_FIRST = sorted(FORMATS, key=lambda one: not one.keys)  # keys tell more than first bytes
+
+
+def sniff(path: Path | str) -> Format | None:
+    """Detect a file's format from its first bytes, else from its suffix.
+
+    Returns
+    -------
+    Format or None
+        None if it is not a trace that Nadi reads.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be opened or is broken gzip.
+    """
+    path = locate(path)
+    head = container.read_head(path)
+    name = _by_content(head)
+    if not name and path.name.removesuffix(_COMPRESSED).endswith(format_named("chakra").suffixes):
+        name = "chakra"  # so that what is wrong with it is told
+    return format_named(name) if name else None
+
+
+@lru_cache(_REMEMBERED)
+def _by_content(head: bytes) -> str:
+    """Return the name of a file's format by its first bytes; empty if unknown.
+
+    The result is cached, because a file is examined when it is found, sorted and read.
+    """
+    head = head.removeprefix(container.BYTE_ORDER_MARK)
+    keys = _top_level_keys(head) if head.lstrip()[:1] in (b"{", b"[") else None
+    if keys is not None and _OWN_TIMELINE in keys:
+        return ""  # one that Nadi wrote: it is a result, not a recording
+    return next((one.name for one in _SUREST_FIRST if one.fits(head, keys)), "")
+
+
+def _top_level_keys(head: bytes) -> frozenset[str]:
+    """Return the keys of a JSON object, as far as they are within the bytes."""
+    keys = set()
+    depth = at = 0
+    # within values, which are nearly all of it, from bracket to bracket
+    while token := _TOKEN.search(head, at) if depth == 1 else _TO_BRACKET.match(head, at):
+        at = token.end()
+        last = head[at - 1 : at]
+        if last in (b"{", b"["):
+            depth += 1
+        elif last in (b"}", b"]"):
+            depth -= 1
+        elif token["colon"]:
+            keys.add(token["text"].decode(errors="replace"))
+    return frozenset(keys)
+
+
+def read(path: Path | str) -> Trace:
+    """Read one trace file, plain or gzip, of any format that Nadi reads.
+
+    Parameters
+    ----------
+    path
+        A file, or an address such as ``s3://bucket/rank0.et``.
+
+    Returns
+    -------
+    Trace
+        A PyTorch execution trace has operations without times; a Kineto trace has times
+        and no dependencies. :func:`nadi.link_pair` links both into one.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read; the error states the place in the file.
+    """
+    path = locate(path)
+    found = sniff(path)
+    if found is None:
+        from nadi.files.native import nadi_file as native
+
+        if native.holds_simulation(container.read_head(path)):
+            raise FormatError(
+                str(path), "the file is the result of a simulation, not a trace",
+                "show it with nadi info, or read it with nadi.simulation.read_simulation",
+            )  # fmt: skip
+        if native.holds_fold(container.read_head(path)):
+            raise FormatError(
+                str(path), "the file is a folded job, not a trace",
+                "nadi simulate takes it as it is, tries changes and writes reports; nadi unfold "
+                "writes its ranks",
+            )  # fmt: skip
+        titles = ", ".join(one.title for one in FORMATS if one.decoder)
+        what = "not a trace in a format that Nadi reads"
+        if not container.read_head(path):
+            what = f"the file is empty: {what}"
+        raise FormatError(str(path), what, f"it reads: {titles}")
+    if found.name == "nadi":  # opens the file itself, to read only what is needed
+        return found.decode(path)  # type: ignore[no-any-return]
+    return found.decode(container.read_file(path))  # type: ignore[no-any-return]
+
+
+def read_files(paths: Sequence[Path]) -> list[Trace]:
+    """Read a file for each rank of a job; small Chakra files together, which is faster.
+
+    Returns
+    -------
+    list of Trace
+        As returned by :func:`read`.
+
+    Raises
+    ------
+    InputError
+        For the first file that cannot be read.
+    """
+    traces = []
+    for at in range(0, len(paths), _TOGETHER):
+        some = paths[at : at + _TOGETHER]
+        traces += _read_together(some) or [read(path) for path in some]
+    return traces
+
+
+def _read_together(paths: Sequence[Path]) -> list[Trace] | None:
+    from nadi.files.chakra.et_ranks import decode_ranks
+
+    if len(paths) == 1:
+        return None
+    raws = []
+    try:
+        for path in paths:
+            if path.stat().st_size > _SMALL:
+                return None
+            raw = container.read_file(path)
+            if _by_content(raw.content[: container.HEAD_SIZE].tobytes()) != "chakra":
+                return None
+            raws.append(raw)
+    except (InputError, OSError):  # which is told by who reads them one after the other
+        return None
+    return decode_ranks(raws)
+
+
+@checked
+def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> pl.DataFrame:
+    """Write one trace to a file.
+
+    Parameters
+    ----------
+    path
+        A file or an address; a name that ends in ``.gz`` is compressed. CSV has a file for
+        each table: ``out.csv`` means ``out.nodes.csv``, ``out.deps.csv`` and so on.
+    to
+        Name of a format; by default that of the suffix.
+    schema
+        Of Chakra traces: ``0.0.4`` or ``1.0.0``.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.ISSUES``: what the format cannot hold.
+
+    Raises
+    ------
+    UsageError
+        If the format is unknown, or can only be read.
+    InputError
+        If the file cannot be written; an existing file is unchanged.
+    """
+    from nadi.trace.trace import Trace
+
+    check_kind("trace", trace, Trace, "of a job, write each of its traces")
+    path = locate(path)
+    chosen = format_for_writing(path, to)
+    if schema and chosen.name != "chakra":
+        raise UsageError(
+            Parameter("schema", schema), f"{chosen.title} has only one schema", "omit the schema"
+        )
+    log = IssueLog()
+    if chosen.name == "csv":
+        _write_tables(trace, path)
+    else:
+        options = {"schema": schema} if schema else {}
+        try:
+            container.write_pieces(path, chosen.encode(trace, log, **options))
+        except InputError as error:  # an encoder does not know what it writes to
+            raise InputError(error.where or str(path), error.what, error.remedy) from None
+    return log.table()
+
+
+def _write_tables(trace: Trace, path: Path) -> None:
+    from nadi.files.csv_tables import encode_table, file_of_table, tables_of
+    from nadi.files.whole_folders import whole_files
+
+    files = {file_of_table(path, name): frame for name, frame in tables_of(trace).items()}
+    with whole_files(list(files)) as places:
+        for place, frame in zip(places, files.values(), strict=True):
+            container.write_pieces(place, [encode_table(frame)])

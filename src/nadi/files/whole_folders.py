@@ -1,0 +1,202 @@
+"""Folders of several files that appear whole, or not at all.
+
+Files are written into a hidden folder inside, and moved when all are complete. A list of them
+comes first: where a program is killed between two moves, the list tells what is missing, and the
+folder is refused. Files of an earlier job are removed before the first move: two are never mixed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from nadi.errors import InputError
+from nadi.files.addresses import check_target, is_local
+from nadi.files.files import (
+    TEMPORARY,
+    check_writable,
+    locked_folder,
+    read_settings,
+    remove_left_behind,
+    unfinished,
+    unwritable,
+    write_pieces,
+)
+from nadi.files.settings_text import decode_json
+
+__all__ = ["FILE_LIST", "missing_files", "refuse_partial", "whole_files", "whole_folder"]
+
+FILE_LIST = ".nadi-files.json"
+
+
+@contextmanager
+def whole_folder(
+    folder: Path, *, overwrite: bool = False, instead_of: Sequence[Path] = ()
+) -> Iterator[Path]:
+    """Give a folder to write into, whose files appear in ``folder`` together when all is done.
+
+    Within itself it gives the same folder again. At an address, files appear one by one.
+
+    Parameters
+    ----------
+    overwrite
+        Whether files of the same names are replaced.
+    instead_of
+        Files of an earlier job that are removed.
+
+    Raises
+    ------
+    InputError
+        If a file exists already and ``overwrite`` is not given, or the folder cannot be written.
+    """
+    if _is_written_into(folder):
+        yield folder
+        for path in instead_of:
+            path.unlink(missing_ok=True)
+        return
+    check_writable(folder / FILE_LIST)
+    with _hidden(folder) as inside:
+        yield inside
+        _publish(inside, folder, instead_of, overwrite=overwrite)
+
+
+@contextmanager
+def whole_files(files: Sequence[Path]) -> Iterator[list[Path]]:
+    """Give a place for each of several files of a folder, which replace them when all is done.
+
+    The first is moved last, and one that is replaced is removed first: where it is, all are. So
+    there is no list in a folder that has other files, too. At an address, files appear one by one.
+
+    Raises
+    ------
+    InputError
+        If the folder cannot be written.
+    """
+    first, folder = files[0], files[0].parent
+    if _is_written_into(folder):
+        yield list(files)
+        return
+    check_writable(first)
+    with _hidden(folder) as inside:
+        places = [inside / path.name for path in files]
+        yield places
+        with _undisturbed():
+            try:
+                first.unlink(missing_ok=True)
+                for place, path in reversed([*zip(places, files, strict=True)]):
+                    place.replace(path)
+            except OSError as error:
+                raise unwritable(folder, str(error.strerror or error)) from None
+
+
+def _is_written_into(folder: Path) -> bool:
+    """Tell whether files are written where they stay: at an address, or where others are hidden."""
+    return not is_local(folder) or folder.match(TEMPORARY.format("*"))
+
+
+@contextmanager
+def _hidden(folder: Path) -> Iterator[Path]:
+    """Make a hidden folder inside, which is removed in the end, and ``folder``, if it is empty."""
+    inside = folder / TEMPORARY.format(secrets.token_hex(8))
+    try:
+        made = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_left_behind(folder.absolute())
+        inside.mkdir()
+    except OSError as error:
+        raise unwritable(inside, str(error.strerror)) from None
+    try:
+        with locked_folder(inside), unfinished(inside), _named_as(inside, folder):
+            yield inside
+    finally:
+        shutil.rmtree(inside, ignore_errors=True)
+        if made:
+            with suppress(OSError):  # which it does unless it is empty
+                folder.rmdir()
+
+
+@contextmanager
+def _named_as(inside: Path, folder: Path) -> Iterator[None]:
+    """Let errors name the place where a file was to be, not where it was written."""
+    try:
+        yield
+    except InputError as error:
+        where = error.where.replace(str(inside), str(folder))
+        if where == error.where:
+            raise
+        raise type(error)(where, error.what, error.remedy) from None
+
+
+def _publish(inside: Path, folder: Path, instead_of: Sequence[Path], *, overwrite: bool) -> None:
+    names = sorted(path.name for path in inside.iterdir())
+    if not names:
+        return
+    targets = [folder / name for name in names]
+    for target in targets:
+        check_target(target, (), overwrite=overwrite)
+    listed = "".join(f"\n  {_quoted(name)}," for name in names).rstrip(",")
+    with _undisturbed():
+        try:
+            write_pieces(folder / FILE_LIST, [f'{{"files": [{listed}\n]}}\n'.encode()])
+            for path in (*targets, *instead_of):
+                path.unlink(missing_ok=True)
+            for name, target in zip(names, targets, strict=True):
+                (inside / name).replace(target)
+        except OSError as error:
+            raise unwritable(folder, str(error.strerror or error)) from None
+
+
+def _quoted(name: str) -> str:
+    import msgspec
+
+    return msgspec.json.encode(name.encode(errors="replace").decode()).decode()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let Ctrl-C wait until files are moved, which takes milliseconds."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    met: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: met.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if met:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def missing_files(folder: Path) -> list[str]:
+    """Return the names of files that were written to a folder and are not in it; often none.
+
+    Raises
+    ------
+    InputError
+        If the folder's list of files cannot be read.
+    """
+    place = folder / FILE_LIST
+    if not is_local(folder) or not place.is_file():
+        return []
+    found = decode_json(
+        read_settings(place), dict[str, list[str]], str(place), "write the files again"
+    )
+    return [name for name in found.get("files", []) if not (folder / name).exists()]
+
+
+def refuse_partial(folder: Path) -> None:
+    """Raise InputError if a folder lacks files that were written to it together."""
+    if missing := missing_files(folder):
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise InputError(
+            str(folder), f"is incomplete: {', '.join(missing[:3])}{more} of the files that were "
+            "written together are missing",
+            f"write them again, or remove {FILE_LIST} if the rest is meant",
+        )  # fmt: skip

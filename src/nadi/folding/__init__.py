@@ -1,5 +1,0 @@
-"""Jobs with few ranks and few repeats that answer for all: folding, and unfolding."""
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

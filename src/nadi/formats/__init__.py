@@ -1,5 +1,0 @@
-"""Readers and writers, one module or package per format, and detection of formats."""
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

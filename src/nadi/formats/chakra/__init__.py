@@ -1,1 +1,0 @@
-"""Chakra execution traces: .et (protobuf) and JSON, read and written."""

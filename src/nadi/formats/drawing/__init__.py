@@ -1,1 +1,0 @@
-"""Write traces as graphs: GraphML, Graphviz text, SVG and PDF."""

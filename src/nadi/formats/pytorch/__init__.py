@@ -1,1 +1,0 @@
-"""PyTorch execution traces: the operations of the host, with tensors and process groups."""

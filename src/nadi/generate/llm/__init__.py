@@ -1,1 +1,0 @@
-"""Language models as values, and the order in which pipeline stages work."""

@@ -1,1 +1,0 @@
-"""Networks of layers that are no language models: images, recommendations, diffusion."""

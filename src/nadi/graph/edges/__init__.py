@@ -1,0 +1,1 @@
+"""The vertices and edges of the event graph."""

@@ -1,0 +1,127 @@
+"""The operations of one rank as vertices, and its threads as chains of vertices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nadi.graph.edges.edge_list import Limits
+from nadi.graph.edges.thread_chain_kernels import Chain, ThreadOps, chain_threads
+from nadi.graph.event_graph import EdgeKind, Edges
+from nadi.recordings.dependencies.operator_nesting import Nesting, nest
+from nadi.recordings.dependencies.operator_nesting_kernels import Nested
+from nadi.recordings.dependencies.waiting_threads import waiting_threads
+from nadi.trace.arrays import Ints
+from nadi.trace.schema import DEVICE_WORK, LABELS
+from nadi.trace.trace import Trace
+
+__all__ = ["RankOps", "rank_ops", "thread_edges"]
+
+
+@dataclass(frozen=True)
+class RankOps:
+    """The operations of one rank, and their vertices.
+
+    Attributes
+    ----------
+    trace
+        The rank.
+    first_op
+        Number of its first operation in the job.
+    rows
+        int64, shape (ops,): node rows, ascending.
+    op_of_row
+        int64, shape (nodes,): number in the job, or -1.
+    start, end
+        int64 ns since the job's origin, shape (ops,).
+    parent
+        int64, shape (ops,): number in the job of the enclosing operation, or -1.
+    chain
+        Its threads.
+    """
+
+    trace: Trace
+    first_op: int
+    rows: Ints
+    op_of_row: Ints
+    start: Ints
+    end: Ints
+    parent: Ints
+    chain: Chain
+
+    def times(self, row: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return the number, start and end of the operations of node rows."""
+        op = self.op_of_row[row]
+        return op, self.start[op - self.first_op], self.end[op - self.first_op]
+
+    def at(self, vertex: Ints) -> Ints:
+        """Return the positions of vertices of this rank in its chain."""
+        return self.chain.at[vertex - 2 * self.first_op]
+
+    def time_of(self, vertex: Ints) -> Ints:
+        """Return the times of vertices of this rank."""
+        op = vertex // 2 - self.first_op
+        return np.where(vertex % 2 == 1, self.end[op], self.start[op])
+
+
+def rank_ops(trace: Trace, first_op: int, origin: int) -> RankOps:
+    """Enumerate the operations of a rank, and chain its threads. O(nodes log nodes).
+
+    Threads that only wait are left out: they determine nothing, and last as long as the recording.
+    """
+    nesting = nest(trace, waiting_threads(trace))
+    is_op = trace.category_mask(*DEVICE_WORK)
+    is_op[nesting.rows] = True
+    rows = np.flatnonzero(is_op)
+    op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
+    op_of_row[rows] = first_op + np.arange(rows.size)
+    start = trace.column("start")[rows]
+    start -= origin
+    end = trace.column("duration")[rows]
+    end += start
+    chain, parent = _chain(trace, nesting, op_of_row[nesting.rows], first_op, start, end)
+    return RankOps(trace, first_op, rows, op_of_row, start, end, parent, chain)
+
+
+def _chain(
+    trace: Trace, nesting: Nesting, number: Ints, first_op: int, start: Ints, end: Ints
+) -> tuple[Chain, Ints]:
+    """Chain the threads of a rank; also returns each operation's enclosing operation, or -1."""
+    is_comm = (trace.nodes["comm_type"] != "none").to_numpy()[nesting.rows]
+    is_label = trace.category_mask(*LABELS)[nesting.rows]
+    kind_of = np.full(number.size + 1, EdgeKind.HOST_OP, dtype=np.uint8)
+    kind_of[:-1][is_label] = EdgeKind.HOST_GAP
+    kind_of[:-1][is_comm] = EdgeKind.COMMUNICATION
+    kind_of[-1] = EdgeKind.HOST_GAP
+    vertex, gap, owner = (np.empty(nesting.boundary.size, dtype=np.int64) for _ in range(3))
+    kind = np.empty(nesting.boundary.size, dtype=np.uint8)
+    at = np.full(2 * start.size, -1, dtype=np.int64)
+    parent = np.full(start.size, -1, dtype=np.int64)
+    chain = Chain(vertex, gap, owner, kind, nesting.thread_ptr, at)
+    nested = Nested(nesting.boundary, nesting.owner, nesting.parent, nesting.exclusive)
+    chain_threads(
+        nested, ThreadOps(np.append(number, -1), kind_of, start, end), first_op, chain, parent
+    )
+    return chain, parent
+
+
+def thread_edges(rank: RankOps, limits: Limits) -> list[Edges]:
+    """Connect the boundaries of each thread by the measured time between them, or less.
+
+    ``limits`` are the boundaries before which the thread waits, with the time that is its own
+    work. The chain's gaps are lowered to that time; the edges share the arrays of the chain.
+    """
+    chain = rank.chain
+    first = 2 * rank.first_op
+    mine = (limits.vertex >= first) & (limits.vertex < first + 2 * rank.rows.size)
+    np.minimum.at(chain.gap, rank.at(limits.vertex[mine]), limits.most[mine])
+    edges = []
+    for t in range(chain.thread_ptr.size - 1):
+        low, high = 2 * int(chain.thread_ptr[t]), 2 * int(chain.thread_ptr[t + 1])
+        after = slice(low + 1, high)
+        edges.append(Edges(
+            chain.vertex[low : max(high - 1, low)], chain.vertex[after], chain.gap[after],
+            chain.kind[after], chain.owner[after],
+        ))  # fmt: skip
+    return edges

@@ -1,0 +1,41 @@
+"""The event graph of recorded files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nadi.errors import InputError
+from nadi.graph.edges.job_graph import build_graph
+from nadi.graph.event_graph import EventGraph
+from nadi.recordings.job_of_files import load_job, why_empty
+
+__all__ = ["load_graph"]
+
+_Progress = Callable[[str], None]
+
+
+def load_graph(
+    paths: Sequence[Path | str],
+    progress: _Progress,
+    *,
+    force: bool = False,
+    tensors: bool = False,
+) -> EventGraph:
+    """Load a job and build its event graph.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, files are not from one job, or no operation has a timestamp.
+    """
+    job = load_job(*paths, force=force, tensors=tensors, progress=progress)
+    progress("building the event graph")
+    graph = build_graph(job)
+    if graph.num_ops == 0:
+        reasons = dict.fromkeys(why for why in map(why_empty, job.traces) if ":" in why)
+        raise InputError(
+            ", ".join(map(str, paths)), "; ".join(["no operation has a timestamp", *reasons]),
+            "record a device trace with torch.profiler while the program runs",
+        )  # fmt: skip
+    return graph

@@ -1,0 +1,1 @@
+"""Schedules drawn as timelines."""

@@ -1,0 +1,5 @@
+"""Make a job: of a model, of more ranks, of fewer ranks."""
+
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

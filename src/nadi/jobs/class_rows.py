@@ -1,0 +1,159 @@
+"""What alike ranks do, while a job is scaled: a trace, its times, and where each row comes from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.models.row_traces import shape_attributes
+from nadi.recordings.folded.folded_job import FoldedJob
+from nadi.recordings.folded.folded_trace import NodeTimes, with_own_times
+from nadi.recordings.folded.stated_operands import operands_apart
+from nadi.systems.device import Device
+from nadi.systems.prices.price_list import price
+from nadi.systems.prices.traced_operations import operations_of
+from nadi.trace.arrays import Bools, Floats, Ints
+from nadi.trace.attributes import Attributes, Part, combined
+from nadi.trace.operations import OP_CLASSES, Operations
+from nadi.trace.trace import Trace
+
+__all__ = [
+    "Origin", "RankClass", "RowSizes", "classes_of", "columns_of", "resized", "sizes_of",
+    "time_factors",
+]  # fmt: skip
+
+_GEMM = OP_CLASSES.index("gemm")
+
+
+class Origin(IntEnum):
+    """Where a row of a scaled job comes from, and its size."""
+
+    COPIED = 0
+    RESIZED = 1
+    GUESSED = 2
+    MADE = 3
+
+
+class RankClass(NamedTuple):
+    """What alike ranks do.
+
+    Attributes
+    ----------
+    trace
+        Its groups are roles.
+    times
+        Of its nodes; -1 where no time is known.
+    origin
+        int64, shape (nodes,): values of :class:`Origin`.
+    repriced
+        bool, shape (nodes,): whose time was measured, and changed with the size.
+    """
+
+    trace: Trace
+    times: NodeTimes
+    origin: Ints
+    repriced: Bools
+
+
+class RowSizes(NamedTuple):
+    """What can change when ranks share work otherwise; each of shape (nodes,).
+
+    Attributes
+    ----------
+    comm_bytes
+        int64.
+    work
+        Operations, bytes and shapes of computations.
+    """
+
+    comm_bytes: Ints
+    work: Operations
+
+
+def classes_of(job: FoldedJob) -> list[RankClass]:
+    """Return what each class of ranks of a folded job does."""
+    first = np.unique(job.of, return_index=True)[1].tolist()
+    found = []
+    for rank, fold in zip(first, job.folds, strict=True):
+        size = job.traces[rank].nodes.height
+        nothing = np.zeros(size, dtype=np.int64)
+        found.append(RankClass(job.traces[rank], fold.all_times, nothing, nothing > 0))
+    return found
+
+
+def sizes_of(trace: Trace) -> RowSizes:
+    """Return the sizes of a trace's rows, as copies."""
+    work = Operations(*(column.copy() for column in operations_of(trace)))
+    return RowSizes(trace.column("comm_bytes").copy(), work)
+
+
+def resized(one: RankClass, sizes: RowSizes, origin: Ints, device: Device | None) -> RankClass:
+    """Return a class whose rows have other sizes; measured times change as prices do.
+
+    Parameters
+    ----------
+    origin
+        int64, shape (nodes,): of the sizes.
+    device
+        Whose prices say how times change; without it they change as operations of products, and
+        as bytes of others, which is a guess: they may also stay.
+    """
+    trace, before = one.trace, sizes_of(one.trace)
+    work = sizes.work
+    changes = (work.flops != before.work.flops) | (work.bytes != before.work.bytes)
+    changes |= (work.shape != before.work.shape).any(axis=1)
+    origin = np.maximum(one.origin, origin)
+    measured = np.flatnonzero(changes & (one.times.typical > 0))
+    times, repriced = one.times, one.repriced.copy()
+    repriced[measured] = True
+    if measured.size:
+        factors = time_factors(before.work.at(measured), work.at(measured), device)
+        columns = []
+        for column, factor in zip(columns_of(times), factors, strict=True):
+            changed = column.copy()
+            changed[measured] = np.maximum(np.rint(column[measured] * factor), 1)
+            columns.append(changed)
+        times = NodeTimes(*columns)
+        if device is None:
+            origin[measured] = np.maximum(origin[measured], Origin.GUESSED)
+    nodes = trace.nodes.with_columns(
+        comm_bytes=pl.Series(sizes.comm_bytes), flops=pl.Series(work.flops),
+        bytes=pl.Series(work.bytes),
+    )  # fmt: skip
+    trace = replace(
+        trace, nodes=with_own_times(nodes, times.typical), given_attributes=_attributes(trace, work)
+    )
+    return RankClass(trace, times, origin, repriced)
+
+
+def columns_of(times: NodeTimes) -> tuple[Ints, Ints, Ints]:
+    """Return typical, least and largest times."""
+    return times.typical, times.low, times.high
+
+
+def time_factors(before: Operations, after: Operations, device: Device | None) -> list[Floats]:
+    """Return by what typical, least and largest times change, float64 of shape (operations,)."""
+    if device is None:
+        by_flops = (after.op_class == _GEMM) & (before.flops > 0)
+        old = np.where(by_flops, before.flops, np.maximum(before.bytes, 1))
+        new = np.where(by_flops, after.flops, np.maximum(after.bytes, 1))
+        ratio = new / old
+        return [ratio, np.minimum(ratio, 1.0), np.maximum(ratio, 1.0)]
+    known, priced = price(before, device), price(after, device)
+    whole = np.maximum(known.duration, 1)
+    return [column / whole for column in (priced.duration, priced.low, priced.high)]
+
+
+def _attributes(trace: Trace, work: Operations) -> Attributes:
+    """Return the attributes with other shapes; tensors, whose sizes are not known, are left out."""
+    _, stated = operands_apart(trace)
+    is_shape = np.zeros(len(stated), dtype=np.bool_)
+    is_shape[stated.rows_named("gemm_shape")] = True
+    shapes, number = np.unique(np.maximum(work.shape, 0), axis=0, return_inverse=True)
+    listed = [row if min(row) > 0 else [] for row in shapes.tolist()]
+    new = shape_attributes(listed, number.reshape(-1))
+    return combined([Part(stated, is_kept=~is_shape), Part(new)])

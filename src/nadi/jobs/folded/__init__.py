@@ -1,0 +1,1 @@
+"""Ranks alike kept once."""

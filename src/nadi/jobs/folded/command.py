@@ -1,0 +1,121 @@
+"""``nadi fold``: a job as few ranks and repeats, which answers for all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from nadi.errors import UsageError
+from nadi.results.terminal.options import AsJson, Overwrite, SystemName, output_console
+
+if TYPE_CHECKING:
+    from nadi.recordings.folded.folded_job import FoldedJob
+
+__all__ = ["HELP", "command"]
+
+HELP = """Fold a job: store what ranks and layers repeat only once.
+
+Alike ranks become one, and layers, micro-batches and steps are stored once.
+The job is a Chakra .et file per rank, a recording, or a folder of nadi record-fake, as
+for nadi simulate. The folded job is a file that nadi simulate takes like the job
+itself: its answers are those of the whole job, with a bound where alike ranks took
+different times. nadi unfold writes all ranks again.
+
+With --to-ranks OUT is a folder instead: a job of so many ranks and a system whose links
+let its collectives take the times of the whole job, for another simulator or a small
+testbed.
+
+[bold]Examples[/]
+
+  nadi fold TRACES -o small.nadi
+  nadi simulate small.nadi --system dgx-h100
+  nadi fold TRACES --system dgx-h100 --to-ranks 8 -o eight
+  nadi simulate eight --system eight/system.toml
+"""
+
+
+def command(
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, the "
+                            "prefix of their names, a folder of recordings, or a folded job.",
+                            show_default=False),
+    ],
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
+                          help="Write the folded job to this file (.nadi); with --to-ranks, the "
+                          "small job and its system to this folder."),
+    ] = "",
+    system: SystemName = "",
+    to_ranks: Annotated[
+        int, typer.Option("--to-ranks", metavar="N", min=0, show_default=False,
+                          help="Scale down to so many ranks, as the job runs on --system."),
+    ] = 0,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Fold a job, and print its classes of ranks, its repeats and what varies."""
+    from nadi.results.terminal.progress import show_progress
+
+    if to_ranks and not system:
+        raise UsageError(
+            "--to-ranks", "times of communication depend on a system", "give --system, too"
+        )
+    wishes = _Wishes(output, system, to_ranks, overwrite)
+    with show_progress(announce=False, use="fold") as progress:
+        progress("starting")
+        folded, described, scaled = _folded(job, wishes, progress)
+    from nadi.jobs.folded.fold_report import print_fold, print_scaled
+    from nadi.results.text import print_issues, to_json
+
+    if as_json:
+        sys.stdout.write(to_json({**described, "scaled_down": scaled}).decode())
+        return
+    console = output_console()
+    print_fold(described, console)
+    if scaled:
+        print_scaled(scaled, console)
+    print_issues(folded.issues.iter_rows(named=True), console)
+
+
+class _Wishes(NamedTuple):
+    """The options, by name."""
+
+    output: str
+    system: str
+    to_ranks: int
+    overwrite: bool
+
+
+def _folded(
+    job: str, wishes: _Wishes, progress: Callable[[str], None]
+) -> tuple[FoldedJob, dict[str, Any], dict[str, Any] | None]:
+    """Fold the job and write what is asked for; returns it, and its descriptions."""
+    from nadi.jobs.folded.fold import fold
+    from nadi.jobs.folded.fold_report import describe_fold, describe_scaled
+    from nadi.jobs.folded.scaled_down_jobs import scale_down, write_scaled
+    from nadi.recordings.folded.files import check_folded_output, write_folded
+    from nadi.recordings.jobs import read_job
+    from nadi.systems.library import read_system_file
+
+    output, to_ranks = wishes.output, wishes.to_ranks
+    described_system = read_system_file(wishes.system) if wishes.system else None
+    if output and not to_ranks:
+        check_folded_output(output, job, overwrite=wishes.overwrite)
+    found = read_job(job, progress)
+    size = len(found) if isinstance(found, list) else len(found.traces)
+    machine = described_system.fit(size) if described_system else None
+    folded = fold(found, machine, progress)
+    described = describe_fold(folded)
+    if machine and to_ranks:
+        progress("scaling down")
+        small = scale_down(folded, machine, to_ranks)
+        if output:
+            write_scaled(small, output, overwrite=wishes.overwrite)
+        return folded, described, describe_scaled(small)
+    if output:
+        progress(f"writing {output}")
+        described["file_bytes"] = write_folded(folded, output)
+    return folded, described, None

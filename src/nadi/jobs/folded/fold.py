@@ -1,0 +1,152 @@
+"""Fold a job: find alike ranks and repeats, and the times that stand for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from nadi.recordings.folded.folded_job import FoldedJob, fold_classes, times_of_classes, unfold_job
+from nadi.recordings.folded.folded_trace import NodeTimes
+from nadi.recordings.folded.plain_traces import plain_trace
+from nadi.recordings.folded.repeats import RankClasses, classes_of_ranks
+from nadi.recordings.jobs import given_job
+from nadi.simulation.engine_driver import simulate_job
+from nadi.simulation.simulation import Simulation
+from nadi.simulation.work.recorded_work import nodes_of_job
+from nadi.systems.system import Collectives, Dimension, Network, System
+from nadi.trace.groups import RankGroups
+from nadi.trace.issues import IssueLog, summed_issues
+from nadi.trace.schema import COMM_TYPES, ISSUES, MATCHES
+from nadi.trace.trace import Job, Trace
+
+__all__ = ["fold", "unfold"]
+
+_FASTEST = 1e9  # bytes per ns: communication takes no time
+
+
+def fold(
+    job: Job | Sequence[Trace] | Path | str,
+    system: System | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> FoldedJob:
+    """Fold a job: one trace for alike ranks, with layers, micro-batches and steps once.
+
+    Ranks are alike if their operations, sizes, dependencies, tensors and roles in process groups
+    are equal. Repeats are found in the sequence of operations: rows of which all columns but times
+    are equal or grow evenly. A recording is folded as what ``nadi simulate`` makes of it.
+
+    Times of alike ranks may differ. The typical time of an operation is then how much later the
+    last of them ends it than it ends what it waits for, if communication takes no time, so that
+    ranks that wait for the slowest are not counted as fast; of turns of a repeat it is the mean.
+    :func:`nadi.simulate` gives ``bound``, the answers for the least and the largest times.
+
+    Parameters
+    ----------
+    job
+        A trace per rank, a job, or the path of one as :func:`nadi.simulate` takes it.
+    system
+        On which typical times of ranks that differ are found; None for free communication.
+    progress
+        Called with a line of text before each longer stage.
+
+    Returns
+    -------
+    FoldedJob
+        The same object if the job is folded.
+
+    Raises
+    ------
+    InputError, UsageError
+        If the job cannot be read, or ranks of different times cannot be simulated.
+
+    Examples
+    --------
+    >>> small = nadi.fold(nadi.llm_job("gpt3-175b", tp=8, pp=16, dp=256))
+    >>> nadi.simulate(small, nadi.load_system("dgx-h100", 32768))
+    """
+    job = given_job(job, progress)
+    if isinstance(job, FoldedJob):
+        return job
+    groups = job.rank_groups if isinstance(job, Job) else None
+    traces, issues = _simulated(job, groups)
+    progress("finding alike ranks")
+    numbered = all(trace.rank in (-1, rank) for rank, trace in enumerate(traces))
+    classes = classes_of_ranks(traces, groups, numbered=numbered)
+    times = dict(enumerate(times_of_classes(classes)))
+    varying = {number: one for number, one in times.items() if one is not None}
+    if varying:
+        progress("comparing times of ranks")
+        varying = _until_the_last(classes, varying, system or _free_communication(len(traces)))
+    progress("finding repeats")
+    return fold_classes(classes, varying, issues)
+
+
+def unfold(job: FoldedJob | Path | str) -> Job:
+    """Return a folded job as the whole job it was, of the same operations.
+
+    Times are the typical ones, which are those of the job if they did not vary.
+
+    Raises
+    ------
+    InputError
+        If the path is not that of a folded job.
+    """
+    if isinstance(job, FoldedJob):
+        return unfold_job(job)
+    from nadi.recordings.folded.files import read_folded
+
+    return unfold_job(read_folded(job))
+
+
+def _simulated(
+    job: Job | Sequence[Trace], groups: RankGroups | None
+) -> tuple[tuple[Trace, ...], pl.DataFrame]:
+    """Return what a simulation takes, and the issues of the job."""
+    if groups is not None:
+        assert isinstance(job, Job)
+        return job.traces, job.issues
+    played = frozenset(COMM_TYPES) - {"none", "send", "recv"}
+    traces, recorded = nodes_of_job(job, played, at_once=True)
+    issues = job.issues if isinstance(job, Job) else ISSUES.empty()
+    if not recorded:
+        done = {id(trace): plain_trace(trace) for trace in traces}
+        return tuple(done[id(trace)] for trace in traces), issues
+    log = IssueLog()
+    log.add(
+        "fold.recording", "info", len(traces),
+        "recorded ranks are folded as nodes for a simulation, without tensors and start times",
+        "analyse the recording itself for its memory and timeline",
+    )  # fmt: skip
+    return traces, summed_issues([issues, log.table()])
+
+
+def _until_the_last(
+    classes: RankClasses, times: dict[int, NodeTimes], system: System
+) -> dict[int, NodeTimes]:
+    """Let typical times be those of the last of alike ranks, from what all of them wait for."""
+    job = Job(classes.traces, MATCHES.empty(), ISSUES.empty(), rank_groups=classes.groups)
+    done = simulate_job(job, system)
+    return {number: _last_of(classes, number, one, done) for number, one in times.items()}
+
+
+def _free_communication(size: int) -> System:
+    """Return a system on which communication takes no time."""
+    collectives = Collectives(endpoint_delay=0, group_endpoint_delay=0)
+    dimension = Dimension("switch", size, _FASTEST)
+    return System(Network((dimension,)), collectives=collectives)
+
+
+def _last_of(classes: RankClasses, number: int, times: NodeTimes, done: Simulation) -> NodeTimes:
+    program, size = done.program, times.low.size
+    start, end = np.zeros((2, size), dtype=np.int64)
+    for rank in np.unique(done.like[classes.of == number]).tolist():
+        first, last = program.first[rank : rank + 2]
+        row = program.row[first:last]
+        start[row] = np.maximum(start[row], done.start[first:last])
+        end[row] = np.maximum(end[row], done.end[first:last])
+    typical = np.where(times.low != times.high, end - start, times.low)
+    return replace(times, typical=np.clip(typical, times.low, times.high))

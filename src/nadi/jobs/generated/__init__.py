@@ -1,0 +1,1 @@
+"""Jobs of models that ship or that a file describes."""

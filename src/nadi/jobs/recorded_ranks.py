@@ -1,0 +1,295 @@
+"""A recorded rank: its parts of steps, and the operators that do its work with their tensors.
+
+A part is the forward of a micro-batch, its backward, or the end of a step. Which part an operation
+is in follows from its time: autograd's nodes begin and end the backward, and an operator of the
+forward that they name begins the next forward. What a device does is in the part of its launch.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.graph.autograd_pairs import backward_nodes
+from nadi.graph.event_graph import EventGraph
+from nadi.simulation.workload.simulator_nodes import PlayedRank
+from nadi.systems.prices.traced_operations import launching_operators, operators_of
+from nadi.trace.ancestors import nearest
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.operations import Operations
+from nadi.trace.trace import Trace
+
+__all__ = ["Direction", "Operators", "Parts", "RecordedRank", "TensorUse", "recorded_rank"]
+
+_STEP = r"^ProfilerStep#"
+_OPTIMIZER = r"^Optimizer\.step#"
+_OVERWRITE = [
+    f"aten::{name}_"
+    for name in ("bernoulli", "copy", "exponential", "fill", "normal", "random", "uniform", "zero")
+]
+
+
+class Direction(IntEnum):
+    """What a part of a step does."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    END = 2
+
+
+class Parts(NamedTuple):
+    """The parts of all steps, in order of time; arrays of shape (parts,).
+
+    Attributes
+    ----------
+    begin
+        int64 ns: each lasts until the next one begins.
+    step, micro_batch
+        int64: counted from 0, micro-batches in each step; -1 for the end of a step.
+    direction
+        int64: values of :class:`Direction`.
+    """
+
+    begin: Ints
+    step: Ints
+    micro_batch: Ints
+    direction: Ints
+
+    def at(self, time: Ints) -> Ints:
+        """Return the part at each time; int64, shape (times,)."""
+        return np.maximum(np.searchsorted(self.begin, time, side="right") - 1, 0)
+
+
+class TensorUse(NamedTuple):
+    """A tensor as an operator reads or gives it; ``item`` is its place in a list, or -1."""
+
+    storage: int
+    shape: tuple[int, ...]
+    elements: int
+    itemsize: int
+    item: int
+
+
+class Operators(NamedTuple):
+    """The operators that do work, in order of their begin.
+
+    Attributes
+    ----------
+    row
+        int64, shape (operators,): in the recorded trace.
+    name
+        Of each.
+    work
+        What they compute, of all rows of the recorded trace.
+    inputs, outputs
+        The tensors of each.
+    part
+        int64, shape (operators,): position in :class:`Parts`.
+    origin
+        int64, shape (operators,): of those in the backward, the row of the operator of the forward
+        whose gradient they compute; -1 if it is not known.
+    makes_gradients
+        bool, shape (operators,): operators of the forward that have a backward.
+
+    Storages are numbered as in the recording, which gives numbers again that are free. What an
+    operator only overwrites is not among its inputs.
+    """
+
+    row: Ints
+    name: tuple[str, ...]
+    work: Operations
+    inputs: tuple[tuple[TensorUse, ...], ...]
+    outputs: tuple[tuple[TensorUse, ...], ...]
+    part: Ints
+    origin: Ints
+    makes_gradients: Bools
+
+
+class RecordedRank(NamedTuple):
+    """What is known of a recorded rank, and of the nodes that a simulation has of it.
+
+    Attributes
+    ----------
+    trace
+        The recording.
+    parts, operators
+        Its parts and operators.
+    operator
+        int64, shape (nodes,): position in ``operators`` of the one that each node is in, or that
+        launched it; -1 if none did.
+    time
+        int64 ns, shape (nodes,): when it began, on a device when it was launched.
+    backward, made_by
+        int64: begins of autograd's nodes in ns, ascending, and the begin of the operator of the
+        forward that each belongs to; -1 if it is not known.
+    is_update
+        bool, shape (nodes,): whether it is in a step of an optimizer.
+    gradient_times, gradient_bytes
+        int64: when gradients were accumulated in ns, ascending, and their bytes.
+    """
+
+    trace: Trace
+    parts: Parts
+    operators: Operators
+    operator: Ints
+    time: Ints
+    backward: Ints
+    made_by: Ints
+    is_update: Bools
+    gradient_times: Ints
+    gradient_bytes: Ints
+
+
+class _Backward(NamedTuple):
+    """Autograd's outermost nodes as rows of a trace, and the operators that made them, or -1."""
+
+    row: Ints
+    origin: Ints
+
+
+def recorded_rank(graph: EventGraph, number: int, played: PlayedRank) -> RecordedRank:
+    """Describe a rank. O(nodes log nodes).
+
+    Parameters
+    ----------
+    graph
+        Of the recorded job.
+    number
+        Position of the rank in the job.
+    """
+    trace = played.recorded
+    found = backward_nodes(graph)
+    own = graph.op_trace[found.ops] == number
+    origin = found.origin[own]
+    nodes = _Backward(
+        graph.op_row[found.ops[own]], np.where(origin >= 0, graph.op_row[np.maximum(origin, 0)], -1)
+    )
+    parts = _parts(trace, nodes)
+    start, parent = trace.column("start"), trace.column("parent")
+    stands, work = operators_of(trace)
+    stands &= start >= 0
+    operators = _operators(trace, stands, work, parts, nodes)
+    call = _launchers(trace)
+    known = np.maximum(played.node, 0)
+    time = played.trace.column("start").copy()
+    launched = (played.node >= 0) & (call[known] >= 0)
+    time[launched] = start[call[known[launched]]]
+    around = nearest(played.node, parent, stands)
+    around[launched] = launching_operators(trace, played.node[launched], stands)
+    place = np.full(trace.nodes.height + 1, -1, dtype=np.int64)
+    place[operators.row] = np.arange(operators.row.size)
+    inside = nearest(np.where(launched, call[known], played.node), parent,
+                     trace.name_mask(_OPTIMIZER))  # fmt: skip
+    made_by = np.where(nodes.origin >= 0, start[np.maximum(nodes.origin, 0)], -1)
+    gradients = np.sort(graph.op_row[found.ops[own & found.is_gradient]])
+    return RecordedRank(
+        trace, parts, operators, place[around], time, start[nodes.row], made_by, inside >= 0,
+        *_gradients(trace, gradients),
+    )  # fmt: skip
+
+
+def _gradients(trace: Trace, row: Ints) -> tuple[Ints, Ints]:
+    """Return when gradients were accumulated, and their bytes: of the largest tensor there."""
+    start, parent = trace.column("start"), trace.column("parent")
+    row = row[np.argsort(start[row], kind="stable")]
+    is_one = np.zeros(trace.nodes.height, dtype=np.bool_)
+    is_one[row] = True
+    node, tensor = (trace.operands[name].to_numpy() for name in ("node", "tensor"))
+    around = nearest(node, parent, is_one)
+    known = (around >= 0) & (tensor >= 0)
+    sizes = trace.tensors["elements"].to_numpy() * trace.tensors["itemsize"].to_numpy()
+    of_row = np.zeros(trace.nodes.height, dtype=np.int64)
+    np.maximum.at(of_row, around[known], sizes[tensor[known]])
+    return start[row], of_row[row]
+
+
+def _launchers(trace: Trace) -> Ints:
+    launch = trace.deps.filter(pl.col("kind") == "launch")
+    call = np.full(trace.nodes.height, -1, dtype=np.int64)
+    call[launch["dst"].to_numpy()] = launch["src"].to_numpy()
+    return call
+
+
+def _parts(trace: Trace, nodes: _Backward) -> Parts:
+    """Find the parts of each step."""
+    start, end = trace.column("start"), trace.column("start") + trace.column("duration")
+    marks = np.flatnonzero(trace.name_mask(_STEP) & (start >= 0) & trace.nodes["is_cpu"].to_numpy())
+    begins = np.unique(start[marks]) if marks.size else start[start >= 0][:1]
+    began = start[nodes.row]
+    forward = np.unique(start[nodes.origin[nodes.origin >= 0]])
+    rows: list[tuple[int, int, int, int]] = []
+    for step, first in enumerate(begins.tolist()):
+        last = int(begins[step + 1]) if step + 1 < begins.size else np.iinfo(np.int64).max
+        own = np.flatnonzero((began >= first) & (began < last))
+        moments = [(int(t), Direction.FORWARD) for t in forward[(forward >= first)
+                                                                & (forward < last)]]  # fmt: skip
+        moments += [(int(t), Direction.BACKWARD) for t in began[own]]
+        rows.append((first, step, 0, Direction.FORWARD))
+        for time, direction in sorted(moments):
+            _, _, micro_batch, before = rows[-1]
+            if direction != before:
+                number = micro_batch + (direction == Direction.FORWARD)
+                rows.append((time, step, number, direction))
+        if own.size:
+            rows.append((int(end[nodes.row[own]].max()), step, -1, Direction.END))
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    return Parts(*(np.ascontiguousarray(column) for column in columns))
+
+
+def _operators(
+    trace: Trace, stands: Bools, work: Operations, parts: Parts, nodes: _Backward
+) -> Operators:
+    start, parent = trace.column("start"), trace.column("parent")
+    row = np.flatnonzero(stands)
+    row = row[np.argsort(start[row], kind="stable")]
+    inputs, outputs = _uses(trace, row)
+    origin_of = np.full(trace.nodes.height, -1, dtype=np.int64)
+    origin_of[nodes.row] = nodes.origin
+    is_node = np.zeros(trace.nodes.height, dtype=np.bool_)
+    is_node[nodes.row] = True
+    around = nearest(row, parent, is_node)
+    is_operator = trace.category_mask("operator")
+    outer = _outermost(parent, is_operator)
+    made = np.zeros(trace.nodes.height, dtype=np.bool_)
+    made[outer[nodes.origin[nodes.origin >= 0]]] = True
+    names = trace.nodes["name"].cast(pl.String).gather(row.astype(np.uint32)).to_list()
+    return Operators(
+        row, tuple(names), work, inputs, outputs, parts.at(start[row]),
+        np.where(around >= 0, origin_of[around], -1), made[outer[row]] & (around < 0),
+    )  # fmt: skip
+
+
+def _outermost(parent: Ints, is_operator: Bools) -> Ints:
+    """Return the outermost operator around each row, itself if none is."""
+    found = np.arange(parent.size)
+    above = nearest(parent, parent, is_operator)
+    while (inside := above[found] >= 0).any():
+        found[inside] = above[found[inside]]
+    return found
+
+
+def _uses(trace: Trace, row: Ints) -> tuple[tuple[tuple[TensorUse, ...], ...], ...]:
+    """Return the tensors that operators read, and those that they give."""
+    place = np.full(trace.nodes.height, -1, dtype=np.int64)
+    place[row] = np.arange(row.size)
+    uses = trace.operands.filter(
+        (pl.col("tensor") >= 0) & pl.Series(place[trace.operands["node"].to_numpy()] >= 0)
+    ).select("node", "is_output", "position", "item", "tensor")
+    tensors = [
+        TensorUse(storage, tuple(shape), elements, itemsize, -1)
+        for storage, shape, elements, itemsize in trace.tensors.select(
+            "storage_id", "shape", "elements", "itemsize"
+        ).iter_rows()
+    ]
+    overwrites = trace.nodes["name"].cast(pl.String).is_in(_OVERWRITE).to_numpy()
+    found: tuple[list[list[TensorUse]], list[list[TensorUse]]] = (
+        [[] for _ in range(row.size)], [[] for _ in range(row.size)],
+    )  # fmt: skip
+    for node, is_output, position, item, tensor in uses.iter_rows():
+        if position == 0 and not is_output and overwrites[node]:
+            continue
+        found[is_output][place[node]].append(tensors[tensor]._replace(item=item))
+    return tuple(tuple(tuple(one) for one in side) for side in found)

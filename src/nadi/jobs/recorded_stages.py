@@ -1,0 +1,375 @@
+"""A recorded rank as stages of a pipeline: each has some blocks, in the order of a schedule.
+
+Each part of a step is put together of the nodes that are of a stage's blocks. What a node of
+another stage was waited for is done by what came before it on its thread or stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.jobs.class_rows import Origin, RankClass, columns_of
+from nadi.jobs.recorded_blocks import EVERY, Blocks
+from nadi.jobs.recorded_ranks import Direction
+from nadi.jobs.recorded_shares import (
+    TENSOR_PARALLEL,
+    SharedRank,
+    lanes_of,
+    with_made_rows,
+    working_rows,
+)
+from nadi.models.llm.pipeline_schedules import FORWARD, StageOrder, pipeline_schedule
+from nadi.recordings.folded.folded_trace import NodeTimes, with_own_times
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.attributes import Attributes
+from nadi.trace.schema import DEPS, GROUPS
+
+__all__ = ["PIPELINE", "cut_evenly", "recorded_stages"]
+
+PIPELINE = "pp"
+"""Role of the groups that pass activations and gradients."""
+
+
+class _Piece(NamedTuple):
+    """A part of a step, as a stage does it once.
+
+    Attributes
+    ----------
+    part
+        Position in the parts of the recording.
+    micro_batch
+        Of the schedule; -1 for the end of a step.
+    """
+
+    part: int
+    micro_batch: int
+
+
+class _Message(NamedTuple):
+    """What a stage receives or sends: the other stage, a tag for the direction, and bytes."""
+
+    peer: int
+    tag: int
+    bytes: int
+
+
+def cut_evenly(time: Ints, size: int) -> list[Ints]:
+    """Cut blocks into so many stages that the slowest is fastest. O(size * blocks^2).
+
+    Parameters
+    ----------
+    time
+        int64, shape (blocks,): the time of each, in order.
+
+    Returns
+    -------
+    list of int64
+        The blocks of each stage, one or more.
+    """
+    total = np.concatenate([[0], np.cumsum(time)])
+    count = time.size
+    best = np.full((size + 1, count + 1), np.inf)
+    cut = np.zeros((size + 1, count + 1), dtype=np.int64)
+    best[0, 0] = 0
+    for stages in range(1, size + 1):
+        for end in range(stages, count + 1):
+            begins = np.arange(stages - 1, end)
+            slowest = np.maximum(best[stages - 1, begins], total[end] - total[begins])
+            chosen = int(np.argmin(slowest))
+            best[stages, end], cut[stages, end] = slowest[chosen], begins[chosen]
+    found, end = [], count
+    for stages in range(size, 0, -1):
+        begin = int(cut[stages, end])
+        found.append(np.arange(begin, end))
+        end = begin
+    return found[::-1]
+
+
+def recorded_stages(
+    rank: SharedRank, blocks: Blocks, cuts: Sequence[Ints], micro_batches: int
+) -> list[RankClass]:
+    """Return what each stage does, in the order of 1F1B.
+
+    Parameters
+    ----------
+    cuts
+        The blocks of each stage.
+    micro_batches
+        Of a step; if there are more than were recorded, they come again.
+    """
+    of_class = rank.of_class._replace(times=_of_all_steps(rank))
+    rank = rank._replace(of_class=of_class)
+    orders = pipeline_schedule("1f1b", len(cuts), micro_batches)
+    return [
+        _Stage(rank, blocks, cuts, number).made(order) for number, order in enumerate(orders)
+    ]  # fmt: skip
+
+
+def _of_all_steps(rank: SharedRank) -> NodeTimes:
+    """Return times between what alike parts of all steps take: forwards, backwards, ends.
+
+    Each part may take as long as the shortest or the longest of them, where it works.
+    """
+    parts, times = rank.known.parts, rank.of_class.times
+    part = parts.at(rank.known.time)
+    works = working_rows(rank.of_class.trace)[0] & (times.typical > 0)
+    total = np.bincount(part[works], times.typical[works], minlength=parts.begin.size)
+    low, high = np.ones((2, parts.begin.size))
+    for direction in Direction:
+        alike = np.flatnonzero((parts.direction == direction) & (total > 0))
+        if alike.size:
+            low[alike] = total[alike].min() / total[alike]
+            high[alike] = total[alike].max() / total[alike]
+    columns = [times.low.copy(), times.high.copy()]
+    for column, factor in zip(columns, (low, high), strict=True):
+        column[works] = np.rint(column[works] * factor[part[works]])
+    return NodeTimes(times.typical, *columns)
+
+
+class _Stage:
+    """Puts the step of a stage together."""
+
+    def __init__(self, rank: SharedRank, blocks: Blocks, cuts: Sequence[Ints], number: int) -> None:
+        self.rank, self.number, self.size = rank, number, len(cuts)
+        known = rank.known
+        own = cuts[number]
+        self.part = known.parts.at(known.time)
+        self.is_own = np.isin(blocks.of_node, own) | (blocks.of_node == EVERY)
+        self.lane = lanes_of(rank.of_class.trace)
+        self.bytes_in = int(blocks.passed[own[0]]) if number else 0
+        after = cuts[number + 1][0] if number + 1 < self.size else -1
+        self.bytes_out = int(blocks.passed[after]) if after >= 0 else 0
+        whole = int(blocks.weights.sum())
+        share = blocks.weights[own].sum() / whole if whole else 1.0
+        self.is_shared = known.is_update & (blocks.of_node == EVERY) & (known.operator >= 0)
+        self.share = float(share)
+        self.summed = (rank.of_class.trace.nodes["kind"] == "COMM_COLL").to_numpy()
+        self.summed &= blocks.of_node == EVERY
+        self._src, self._dst = self._edges()
+
+    def _edges(self) -> tuple[Ints, Ints]:
+        """Return edges between own nodes; in place of others stand those before on their lane."""
+        deps = self.rank.of_class.trace.deps
+        src, dst = deps["src"].to_numpy(), deps["dst"].to_numpy()
+        stands = np.arange(self.is_own.size)
+        for lane in range(int(self.lane.max(initial=-1)) + 1):
+            rows = np.flatnonzero(self.lane == lane)
+            before = np.maximum.accumulate(np.where(self.is_own[rows], rows, -1))
+            stands[rows] = before
+        src = stands[src]
+        kept = self.is_own[dst] & (src >= 0) & (src != dst)
+        return src[kept], dst[kept]
+
+    def pieces(self, order: StageOrder) -> list[_Piece]:
+        """Return the pieces of all steps, in order."""
+        parts = self.rank.known.parts
+        found = []
+        for step in range(int(parts.step.max()) + 1):
+            place = {
+                (int(parts.direction[k]), int(parts.micro_batch[k])): int(k)
+                for k in np.flatnonzero(parts.step == step)
+            }
+            recorded = 1 + max(number for _, number in place)
+            if (Direction.BACKWARD, 0) not in place:  # a step that was cut off
+                continue
+            for phase, number in zip(order.phase.tolist(), order.micro_batch.tolist(), strict=True):
+                direction = Direction.FORWARD if phase == FORWARD else Direction.BACKWARD
+                part = place.get((direction, number % recorded))
+                if part is not None:
+                    found.append(_Piece(part, number))
+            found.append(_Piece(place[Direction.END, -1], -1))
+        return found
+
+    def made(self, order: StageOrder) -> RankClass:
+        """Return what the stage does."""
+        parts, rows_of = self.rank.known.parts, {}
+        for part in range(parts.begin.size):
+            rows_of[part] = np.flatnonzero((self.part == part) & self.is_own)
+        builder = _Builder(self.lane, self.part)
+        for piece in self.pieces(order):
+            direction = int(parts.direction[piece.part])
+            receives, sends = self._messages(direction, max(piece.micro_batch, 0))
+            builder.add(piece, rows_of[piece.part], receives, sends, self._first_work)
+        edges = builder.edges(self._src, self._dst)
+        return self._class(builder, edges)
+
+    def _messages(
+        self, direction: int, micro_batch: int
+    ) -> tuple[_Message | None, _Message | None]:
+        """Return what a part receives and sends."""
+        if direction == Direction.END:
+            return None, None
+        stage, last = self.number, self.size - 1
+        tag = 2 * stage + 2 * self.size * micro_batch
+        earlier = _Message(stage - 1, tag - 2, self.bytes_in) if stage else None
+        later = _Message(stage + 1, tag, self.bytes_out) if stage < last else None
+        if direction == Direction.FORWARD:
+            return earlier, later
+        return (
+            later and later._replace(tag=later.tag + 1),
+            earlier and earlier._replace(tag=earlier.tag + 1),
+        )
+
+    def _first_work(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return positions of a piece's first and last nodes on its streams, or its threads."""
+        trace = self.rank.of_class.trace
+        if not rows.size:
+            return rows, rows
+        works = ~trace.nodes["is_cpu"].to_numpy()[rows]
+        works &= (trace.nodes["kind"] == "COMP").to_numpy()[rows]
+        chosen = np.flatnonzero(works) if works.any() else np.arange(rows.size)
+        lane = self.lane[rows[chosen]]
+        _, first = np.unique(lane, return_index=True)
+        _, last = np.unique(lane[::-1], return_index=True)
+        return chosen[first], chosen[::-1][last]
+
+    def _class(self, builder: _Builder, edges: tuple[Ints, Ints]) -> RankClass:
+        one = self.rank.of_class
+        source = np.concatenate(builder.source)
+        is_made = source < 0
+        row = np.maximum(source, 0)
+        nodes = self._nodes(row, is_made, builder.messages)
+        columns = [np.where(is_made, -1, column[row]) for column in columns_of(one.times)]
+        part = self.is_shared[row] & ~is_made
+        columns = [
+            np.where(part & (column > 0), np.rint(column * self.share), column).astype(np.int64)
+            for column in columns
+        ]
+        times = NodeTimes(*columns)
+        origin = np.where(is_made, Origin.MADE, one.origin[row])
+        origin[part] = np.maximum(origin[part], Origin.GUESSED)
+        summed = self.summed[row] & ~is_made & ~np.isin(
+            nodes["group"].to_numpy(), _rows_of(one.trace.groups, TENSOR_PARALLEL)
+        )  # fmt: skip
+        size = nodes["comm_bytes"].to_numpy()
+        smaller = np.where(summed, np.ceil(size * self.share), size).astype(np.int64)
+        origin[summed] = Origin.GUESSED
+        nodes = with_own_times(nodes.with_columns(comm_bytes=pl.Series(smaller)), times.typical)
+        src, dst = edges
+        deps = DEPS.build(src.size, {"src": src, "dst": dst, "kind": "data"})
+        groups = GROUPS.build(1, {"name": [PIPELINE], "ranks": [[]], "backend": [""]})
+        trace = replace(
+            one.trace, nodes=nodes, deps=deps.unique(["src", "dst"]).sort("dst", "src"),
+            groups=pl.concat([one.trace.groups, groups]),
+            given_attributes=_copied(one.trace.attributes, source),
+        )  # fmt: skip
+        repriced = (one.repriced[row] | (part & (times.typical > 0))) & ~is_made
+        return RankClass(trace, times, origin, repriced)
+
+    def _nodes(self, row: Ints, is_made: Bools, messages: Sequence[tuple[bool, _Message]]) -> (
+        pl.DataFrame
+    ):  # fmt: skip
+        trace = self.rank.of_class.trace
+        kinds = ["COMM_SEND" if sends else "COMM_RECV" for sends, _ in messages]
+        peers = [one.peer for _, one in messages]
+        pairs = list(zip((sends for sends, _ in messages), peers, strict=True))
+        own: dict[str, list[object] | object] = {
+            "name": [f"{PIPELINE}::{kind[5:].lower()}" for kind in kinds], "kind": kinds,
+            "comm_type": [kind[5:].lower() for kind in kinds], "category": "kernel",
+            "comm_bytes": [one.bytes for _, one in messages], "group": trace.groups.height,
+            "src": [-1 if sends else peer for sends, peer in pairs],
+            "dst": [peer if sends else -1 for sends, peer in pairs],
+            "tag": [one.tag for _, one in messages], "is_cpu": False, "thread": -1,
+            "stream": int(trace.column("stream").max(initial=-1)) + 1, "flops": -1, "bytes": -1,
+        }  # fmt: skip
+        return with_made_rows(trace.nodes[row], own, is_made)
+
+
+class _Builder:
+    """Collects the pieces of a stage, and the edges between them."""
+
+    def __init__(self, lane: Ints, part: Ints) -> None:
+        self.lane, self.part = lane, part
+        self.source: list[Ints] = []  # rows; -1 for messages
+        self.messages: list[tuple[bool, _Message]] = []
+        self._size = 0
+        self._pieces: list[tuple[_Piece, Ints, int]] = []  # with rows, and where they begin
+        self._edges: list[tuple[Ints, Ints]] = []
+        self._last: dict[int, int] = {}  # the last node on each lane
+
+    def add(
+        self, piece: _Piece, rows: Ints, receives: _Message | None, sends: _Message | None,
+        ends: Callable[[Ints], tuple[Ints, Ints]],
+    ) -> None:  # fmt: skip
+        """Add a piece; ``ends`` gives the nodes that wait for messages, and those that send."""
+        first, last = ends(rows)
+        if receives is not None:
+            self._message(False, receives)
+        begin = self._size
+        if receives is not None:
+            self._edge(np.full(first.size, begin - 1), begin + first)
+        self.source.append(rows)
+        self._size += rows.size
+        self._pieces.append((piece, rows, begin))
+        self._chain(rows, begin)
+        if sends is not None:
+            self._edge(begin + last, np.full(last.size, self._size))
+            self._message(True, sends)
+
+    def _message(self, sends: bool, message: _Message) -> None:
+        self.messages.append((sends, message))
+        self.source.append(np.array([-1]))
+        self._size += 1
+
+    def _edge(self, src: Ints, dst: Ints) -> None:
+        self._edges.append((src, dst))
+
+    def _chain(self, rows: Ints, begin: int) -> None:
+        """Let the first node on each lane wait for the last one of the pieces before."""
+        lane = self.lane[rows]
+        for which, at in zip(*np.unique(lane, return_index=True), strict=True):
+            if which in self._last:
+                self._edge(np.array([self._last[which]]), np.array([begin + int(at)]))
+        lanes, at = np.unique(lane[::-1], return_index=True)
+        for which, place in zip(lanes.tolist(), at.tolist(), strict=True):
+            self._last[which] = begin + rows.size - 1 - place
+
+    def edges(self, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
+        """Return all edges: those of the recording between copies that belong together."""
+        order = np.argsort(self.part[dst], kind="stable")
+        src, dst = src[order], dst[order]
+        bounds = np.searchsorted(self.part[dst], np.arange(int(self.part.max(initial=0)) + 2))
+        latest: dict[int, tuple[Ints, int]] = {}
+        of_batch: dict[tuple[int, int], tuple[Ints, int]] = {}
+        for piece, rows, begin in self._pieces:
+            latest[piece.part] = of_batch[piece.part, piece.micro_batch] = rows, begin
+            own = slice(int(bounds[piece.part]), int(bounds[piece.part + 1]))
+            a, b = src[own], dst[own]
+            from_part = self.part[a]
+            to = begin + np.searchsorted(rows, b)
+            for part in np.unique(from_part).tolist():
+                chosen = from_part == part
+                found = of_batch.get((part, piece.micro_batch), latest.get(part))
+                if found is None:
+                    continue  # of a micro-batch that comes later now
+                there, start = found
+                self._edge(start + np.searchsorted(there, a[chosen]), to[chosen])
+        pairs = list(zip(*self._edges, strict=True))
+        return np.concatenate(pairs[0]), np.concatenate(pairs[1])
+
+
+def _rows_of(groups: pl.DataFrame, role: str) -> list[int]:
+    return [k for k, name in enumerate(groups["name"].to_list()) if name == role]
+
+
+def _copied(given: Attributes, source: Ints) -> Attributes:
+    """Return the attributes of nodes that are copies of others; -1 for none."""
+    own = given.with_own_bytes()
+    node = own.node.astype(np.int64)
+    first = np.searchsorted(node, np.maximum(source, 0))
+    count = np.searchsorted(node, np.maximum(source, 0), side="right") - first
+    count[source < 0] = 0
+    general = np.flatnonzero(node < 0)
+    new = np.repeat(np.arange(source.size), count)
+    within = np.arange(new.size) - np.repeat(np.cumsum(count) - count, count)
+    rows = np.concatenate([general, np.repeat(first, count) + within])
+    nodes = np.concatenate([node[general], new])
+    return replace(
+        own, node=nodes.astype(np.int32), name=own.name[rows], type=own.type[rows],
+        value=own.value[rows], length=own.length[rows],
+    )  # fmt: skip

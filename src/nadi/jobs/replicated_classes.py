@@ -1,0 +1,141 @@
+"""More replicas of a job: groups that sum gradients grow, and all else is copied."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import Parameter, UsageError
+from nadi.jobs.class_rows import Origin, RankClass, resized, sizes_of
+from nadi.jobs.rank_blocks import RoleNames, copied_groups, outer_end
+from nadi.jobs.shared_sizes import is_sharded, with_more_members, with_smaller_shards
+from nadi.systems.device import Device
+from nadi.trace.arrays import Ints
+from nadi.trace.groups import RankGroups
+from nadi.trace.schema import GROUPS
+
+__all__ = [
+    "WITHIN", "Classes", "has_lone_messages", "replicas_of", "with_replicas", "within_replica",
+]  # fmt: skip
+
+WITHIN = "replica"
+"""Role of all ranks of the job as it was, in which they send messages that name a rank."""
+
+
+class Classes(NamedTuple):
+    """A job while it is scaled.
+
+    Attributes
+    ----------
+    listed
+        What the ranks of each class do.
+    of
+        int64, shape (ranks,): the class of each rank.
+    groups
+        Which ranks form the groups of roles.
+    """
+
+    listed: tuple[RankClass, ...]
+    of: Ints
+    groups: RankGroups
+
+
+def replicas_of(groups: RankGroups, names: RoleNames) -> int:
+    """Return how many replicas a job has: data parallel ranks, but not context parallel ones."""
+    if not names.dp:
+        return 1
+    shared = groups.members[names.cp].shape[1] if names.cp else 1
+    size = int(groups.members[names.dp].shape[1])
+    return size // shared if size % shared == 0 else size
+
+
+def with_replicas(job: Classes, names: RoleNames, wanted: int, device: Device | None) -> Classes:
+    """Return a job with so many replicas.
+
+    Raises
+    ------
+    UsageError
+        If it has no data parallel groups, or they do not divide the number.
+    """
+    before = replicas_of(job.groups, names)
+    if wanted == before:
+        return job
+    if not names.dp:
+        known = ", ".join(job.groups.members) or "none"
+        raise UsageError(
+            Parameter("dp"),
+            f"no process groups of the job are data parallel (it has: {known}), so nothing "
+            "says how gradients are summed", "scale a job that has 2 replicas, or name the groups "
+            "dp",
+        )  # fmt: skip
+    if wanted % before:
+        raise UsageError(
+            Parameter("dp"),
+            f"{wanted} is no multiple of the {before} replicas of the job", "one of "
+            f"{', '.join(str(before << k) for k in range(1, 5))}, ...",
+        )  # fmt: skip
+    if names.ep and not names.edp:
+        raise UsageError(
+            Parameter("dp"),
+            f"each expert is on one rank of all {before} replicas, so nothing says how its "
+            "gradients are summed", "scale a job in which experts have 2 copies",
+        )  # fmt: skip
+    times = wanted // before
+    growing = [role for role, ranks in job.groups.members.items()
+               if role in (names.dp, names.edp)
+               or (ranks.shape == (1, job.of.size)
+                   and role not in (names.tp, names.pp, names.cp))]  # fmt: skip
+    apart = any(has_lone_messages(one) for one in job.listed)
+    copies = copied_groups(
+        job.groups, _block(job.groups, names), times, growing, WITHIN if apart else ""
+    )
+    listed = [_grown(one, growing, before, wanted, device) for one in job.listed]
+    if apart:
+        listed = [within_replica(one) for one in listed]
+    return Classes(tuple(listed), job.of[copies.old], copies.groups)
+
+
+def _block(groups: RankGroups, names: RoleNames) -> int:
+    """Return how many neighboring ranks are copied together: what lies within a replica's axis."""
+    if groups.members[names.dp].shape[1] > 1:
+        return outer_end(groups, names.dp)
+    inner = [role for role in (names.tp, names.cp) if role]
+    return max([1, *(outer_end(groups, role) for role in inner)])
+
+
+def _grown(
+    one: RankClass, growing: list[str], before: int, after: int, device: Device | None
+) -> RankClass:
+    if not is_sharded(one.trace, growing):
+        return one
+    sizes = sizes_of(one.trace)
+    origin = with_more_members(one.trace, sizes, growing, before, after)
+    of_optimizer = with_smaller_shards(sizes, before, after)
+    if not of_optimizer.any():  # nothing says which operations update shards
+        origin[origin > 0] = Origin.GUESSED
+    return resized(one, sizes, np.maximum(origin, of_optimizer), device)
+
+
+def has_lone_messages(one: RankClass) -> bool:
+    """Return whether messages name a rank of the job, and no group."""
+    return bool(_lone_messages(one.trace.nodes).any())
+
+
+def _lone_messages(nodes: pl.DataFrame) -> Ints:
+    """Return which rows are messages that name a rank, and no group."""
+    columns = nodes.select((pl.col("group") < 0) & ((pl.col("src") >= 0) | (pl.col("dst") >= 0)))
+    return columns.to_series().to_numpy()
+
+
+def within_replica(one: RankClass) -> RankClass:
+    """Let messages name a position in their replica, where they name a rank."""
+    trace = one.trace
+    number = trace.groups.height
+    group = np.where(_lone_messages(trace.nodes), number, trace.column("group"))
+    more = GROUPS.build(1, {"name": [WITHIN], "ranks": [[]], "backend": [""]})
+    groups = pl.concat([trace.groups, more])
+    nodes = trace.nodes.with_columns(group=pl.Series(group))
+    return one._replace(trace=replace(trace, nodes=nodes, groups=groups))

@@ -1,0 +1,1 @@
+"""A recorded job on more ranks."""

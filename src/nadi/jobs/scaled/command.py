@@ -1,0 +1,133 @@
+"""``nadi scale``: a job of few ranks as one of many."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from nadi.errors import UsageError
+from nadi.results.terminal.options import AsJson, Overwrite, SystemName, output_console
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nadi.jobs.scaled_classes import ScaledJob
+
+__all__ = ["HELP", "command"]
+
+HELP = """Scale a job up: more replicas, other TP and PP degrees.
+
+The job is what nadi simulate takes: a Chakra .et file per rank, a recording, or a folded
+job. --dp copies its ranks and lets groups that sum gradients grow; a job of one
+replica gets sums of gradients, which are guessed. --tp splits or merges operations by
+their shapes, and --pp spreads layers anew: in jobs that state layers, micro-batches and
+shapes (nadi generate llm writes such), and in recordings with host traces, whose
+operators and tensors say where layers are and what ranks exchange.
+Micro-batches of a rank stay as many as they are. Prints what was copied, resized,
+guessed and made, and with --system the step with its interval.
+
+[bold]Examples[/]
+
+  nadi scale TRACES --dp 512 -o large.nadi
+  nadi scale RECORDING --tp 4 --pp 2 --micro-batches 8
+  nadi simulate large.nadi --system dgx-h100
+"""
+
+
+def _axis(name: str, what: str) -> Any:
+    return typer.Option(name, metavar="N", min=1, show_default="as many as the job has", help=what)
+
+
+def command(
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, the "
+                            "prefix of their names, a folder of recordings, or a folded job.",
+                            show_default=False),
+    ],
+    dp: Annotated[int | None, _axis("--dp", "Data parallel replicas.")] = None,
+    tp: Annotated[int | None, _axis("--tp", "Tensor parallel ranks.")] = None,
+    pp: Annotated[int | None, _axis("--pp", "Pipeline stages.")] = None,
+    micro_batches: Annotated[
+        int | None, _axis("--micro-batches", "Micro-batches of a step, where stages change.")
+    ] = None,
+    system: SystemName = "",
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
+                          help="Write a Chakra trace per rank and comm_group.json to this folder, "
+                          "or all ranks folded to this file (.nadi)."),
+    ] = "",
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Scale the job, and print what it consists of."""
+    from nadi.jobs.scaled_classes import Wanted
+
+    wanted = Wanted(dp or 0, tp or 0, pp or 0, micro_batches or 0)
+    if not any(wanted[:3]):
+        raise UsageError("nadi scale", "no other number of ranks is asked for",
+                         "give --dp, --tp or --pp")  # fmt: skip
+    wishes = _Wishes(wanted, system, output, overwrite)
+    scaled, described = _scaled(job, wishes)
+    from nadi.jobs.scaled.result import print_scale
+    from nadi.results.text import print_issues, to_json
+
+    if as_json:
+        sys.stdout.write(to_json(described).decode())
+        return
+    console = output_console()
+    print_scale(described, console)
+    print_issues(scaled.job.issues.iter_rows(named=True), console)
+    if output:
+        ranks = scaled.after.ranks
+        what = "ranks, folded" if output.endswith(".nadi") else "traces and comm_group.json"
+        console.print(f"{ranks} {what} in {output}", markup=False)
+
+
+class _Wishes(NamedTuple):
+    """The options, by name."""
+
+    wanted: Any
+    system: str
+    output: str
+    overwrite: bool
+
+
+def _scaled(job: str, wishes: _Wishes) -> tuple[ScaledJob, dict[str, Any]]:
+    from nadi.results.terminal.progress import show_progress
+
+    with show_progress(announce=False, use="scale") as progress:
+        progress("starting")
+        from nadi.jobs.scaled.result import describe_scale
+        from nadi.jobs.scaled.scale import scale, scaled_step
+        from nadi.recordings.folded.files import check_folded_output
+        from nadi.recordings.jobs import read_job
+        from nadi.systems.library import read_system_file
+        from nadi.trace.trace import Job
+
+        if wishes.output.endswith(".nadi"):
+            check_folded_output(wishes.output, job, overwrite=wishes.overwrite)
+        described = read_system_file(wishes.system) if wishes.system else None
+        given = read_job(job, progress)
+        ranks = given.traces if isinstance(given, Job) else given
+        machine = described.fit(len(ranks)) if described else None
+        scaled = scale(given, **wishes.wanted._asdict(), system=machine, progress=progress)
+        step = None
+        if wishes.system:
+            progress("simulating")
+            step = scaled_step(scaled, wishes.system)
+        if wishes.output:
+            _write(scaled, wishes, progress)
+    return scaled, describe_scale(scaled, step)
+
+
+def _write(scaled: ScaledJob, wishes: _Wishes, progress: Callable[[str], None]) -> None:
+    from nadi.models.job_files import write_job
+    from nadi.recordings.folded.files import write_folded
+
+    progress(f"writing {wishes.output}")
+    if wishes.output.endswith(".nadi"):
+        write_folded(scaled.job, wishes.output)
+    else:
+        write_job(scaled.job, wishes.output, overwrite=wishes.overwrite)

@@ -1,0 +1,129 @@
+"""A job scaled up, and its step beside that of the job it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from nadi.errors import UsageError
+from nadi.graph.edges.job_graph import build_graph
+from nadi.jobs.folded.fold import fold
+from nadi.jobs.priced_bounds import with_prices
+from nadi.jobs.recorded_ranks import RecordedRank, recorded_rank
+from nadi.jobs.scaled_classes import ScaledJob, Wanted, scale_job
+from nadi.recordings.folded.folded_job import FoldedJob
+from nadi.recordings.jobs import given_job
+from nadi.recordings.join_ranks import link_job
+from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.time_bound import TimeBound
+from nadi.simulation.work.recorded_work import nodes_of_job
+from nadi.systems.library import load_system, read_system_file
+from nadi.systems.system import System
+from nadi.trace.schema import COMM_TYPES
+from nadi.trace.trace import Job, Trace
+
+__all__ = ["ScaledStep", "scale", "scaled_step"]
+
+
+class ScaledStep(NamedTuple):
+    """The step of a scaled job on a system.
+
+    Attributes
+    ----------
+    before_ns, step_ns
+        The simulated step of the job before, and of the scaled one.
+    bound
+        Between what the latter is: with the least and largest prices and times of its operations.
+    """
+
+    before_ns: int
+    step_ns: int
+    bound: TimeBound
+
+
+def scale(
+    job: Job | Sequence[Trace] | Path | str, *, dp: int = 0, tp: int = 0, pp: int = 0,
+    micro_batches: int = 0, system: System | Path | str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> ScaledJob:  # fmt: skip
+    """Scale a job up: more replicas, other tensor and pipeline parallel degrees.
+
+    Replicas are copies of the ranks that there are, and groups that sum gradients get the members
+    of all. With another tensor parallel degree operations are split or merged by their shapes.
+    With another number of stages layers are spread anew, in the order of the same schedule.
+    Micro-batches of a rank stay as many as they are, so that the batch of a step grows with the
+    replicas.
+
+    Parameters
+    ----------
+    job
+        A trace per rank, a job, or the path of one as :func:`nadi.simulate` takes it.
+    dp, tp, pp
+        Data, tensor and pipeline parallel ranks; 0 for as many as the job has.
+    micro_batches
+        Of a step, where stages change; 0 for as many as the job has.
+    system
+        A system whose device prices operations, where measured times change with sizes; or its
+        name or file.
+    progress
+        Called with a line of text before each longer stage.
+
+    Returns
+    -------
+    ScaledJob
+        ``job`` is a folded job; ``origin`` counts what was copied, resized, guessed and made.
+
+    Raises
+    ------
+    InputError, UsageError
+        If the job cannot be read, or cannot be scaled so.
+
+    Examples
+    --------
+    >>> scaled = nadi.scale("TRACES", dp=512)
+    >>> nadi.simulate(scaled.job, nadi.load_system("dgx-h100", 2048))
+    """
+    found = given_job(job, progress)
+    folded = fold(found, progress=progress)
+    progress("scaling")
+    if isinstance(system, (str, Path)):
+        system = load_system(system)
+    device = system.compute.device if system else None
+    wanted = Wanted(dp, tp, pp, micro_batches)
+    recorded: list[RecordedRank] = []
+    sums = dp > 1 and not any(trace.groups.height for trace in folded.traces)
+    if tp > 1 or pp > 1 or sums:
+        recorded = _recorded_ranks(found)
+    return scale_job(folded, wanted, device, recorded)
+
+
+def _recorded_ranks(job: Job | Sequence[Trace]) -> list[RecordedRank]:
+    """Return what is known of each rank of a recording; nothing of other jobs."""
+    if isinstance(job, FoldedJob) and "fold.recording" in job.issues["code"].to_list():
+        raise UsageError(
+            "job", "a folded recording keeps no tensors, so nothing says how its operators are "
+            "split", "scale the recording itself",
+        )  # fmt: skip
+    if isinstance(job, FoldedJob) or (isinstance(job, Job) and job.rank_groups is not None):
+        return []
+    played = nodes_of_job(job, frozenset(COMM_TYPES) - {"none", "send", "recv"}, at_once=True)[1]
+    if not played:
+        return []
+    graph = build_graph(job if isinstance(job, Job) else link_job(job))
+    return [recorded_rank(graph, number, one) for number, one in enumerate(played)]
+
+
+def scaled_step(scaled: ScaledJob, system: str) -> ScaledStep:
+    """Simulate a job before and after it was scaled, each on a system of its size.
+
+    Parameters
+    ----------
+    system
+        The name of a system, or the path of its file.
+    """
+    described = read_system_file(system)
+    small, large = described.fit(scaled.before.ranks), described.fit(scaled.after.ranks)
+    done = simulate(with_prices(scaled.job, large), large)
+    assert done.bound is not None
+    return ScaledStep(simulate(scaled.source, small).makespan, done.makespan, done.bound)

@@ -1,0 +1,261 @@
+"""A job scaled up: its stages, its shares of operations and its replicas, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import Parameter, UsageError
+from nadi.jobs.class_rows import Origin, RankClass, classes_of
+from nadi.jobs.gradient_sums import SUMS, is_one_replica, with_gradient_sums
+from nadi.jobs.rank_blocks import RoleNames, named_roles
+from nadi.jobs.recorded_ranks import RecordedRank
+from nadi.jobs.replicated_classes import Classes, replicas_of, with_replicas
+from nadi.jobs.scaled_recordings import Asked, scale_recording
+from nadi.jobs.single_rank import with_own_roles
+from nadi.jobs.staged_classes import with_stages
+from nadi.jobs.tensor_shares import with_shares
+from nadi.recordings.folded.folded_job import FoldedJob, fold_classes
+from nadi.recordings.folded.repeats import RankClasses
+from nadi.recordings.folded.stated_operands import operands_apart
+from nadi.systems.device import Device
+from nadi.trace.groups import RankGroups
+from nadi.trace.operand_columns import AttributesWithOperands
+from nadi.trace.trace import Trace
+
+__all__ = ["ScaledJob", "Wanted", "scale_job"]
+
+
+# attributes that say again what columns and groups say, as it was before
+_OUTDATED = ("version", "process_groups", "rank", "world_size", "pg_name", "comm_size", "comm_src",
+             "comm_dst", "num_ops", "tensor_size")  # fmt: skip
+
+
+_GUESSES = {
+    "pp": "sums of gradients that ranks of a stage have in parts are as large as it has norms",
+    "tp": "gradients and the optimizer change as weights of products do; the rest of a layer's "
+          "parameters is whole on each rank where its gradients are summed",
+    "sums": "one replica sums no gradients: each layer gets a sum behind its last backward, of the "
+            "weights of its products in float32, without norms, biases, and the table of a stage "
+            "that has the head's too",
+    "dp": "what replicas gather are shards, and operations that update these keep their times",
+}  # fmt: skip
+_TIMES = "measured times change as operations or bytes, or not at all; a system prices them"
+
+
+class Wanted(NamedTuple):
+    """How many ranks a job shall have along each axis; 0 for as many as it has."""
+
+    dp: int = 0
+    tp: int = 0
+    pp: int = 0
+    micro_batches: int = 0
+
+
+class _Sizes(NamedTuple):
+    """Ranks of a job, and those along its axes."""
+
+    ranks: int
+    dp: int
+    tp: int
+    pp: int
+
+
+class ScaledJob(NamedTuple):
+    """A job scaled up.
+
+    Attributes
+    ----------
+    job, source
+        The new job, and the one that it was made from.
+    before, after
+        Ranks along the axes.
+    origin
+        A row per kind of node and origin: ``kind`` (``computation``, ``collective`` or
+        ``message``), ``origin`` (``copied``, ``resized``, ``guessed`` or ``made``) and ``nodes``,
+        of all ranks.
+    repriced
+        How many of them have a measured time that was changed.
+    guesses
+        What was assumed, a sentence each.
+    found
+        What a recording was found to consist of, a sentence each.
+    memory
+        Of a recording: the most bytes of tensors that a rank has at once, before, and after in each
+        stage; empty where operators state no tensors.
+    """
+
+    job: FoldedJob
+    source: FoldedJob
+    before: _Sizes
+    after: _Sizes
+    origin: pl.DataFrame
+    repriced: int
+    guesses: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
+    memory: tuple[int, ...] = ()
+
+
+def scale_job(
+    job: FoldedJob, wanted: Wanted, device: Device | None = None,
+    recorded: Sequence[RecordedRank] = (),
+) -> ScaledJob:  # fmt: skip
+    """Scale a folded job up.
+
+    Parameters
+    ----------
+    wanted
+        Ranks along the axes.
+    device
+        Whose prices say how measured times change with sizes.
+    recorded
+        What is known of each rank, if the job is a recording.
+
+    Raises
+    ------
+    UsageError
+        If the job cannot be scaled so; the message says why.
+    """
+    _check(wanted)
+    known = _known(job, may_be_alone=bool(recorded))
+    names = named_roles(known.groups)
+    before = _sizes(known.groups, names)
+    staged, shared, names, more, found, memory = _split(known, names, wanted, device, recorded)
+    summed = shared
+    if not recorded and wanted.dp > 1 and is_one_replica(shared.groups, names):
+        summed, names = with_gradient_sums(shared), names._replace(dp=SUMS)
+    now = with_replicas(summed, names, wanted.dp, device) if wanted.dp else shared
+    guesses = [
+        _GUESSES[axis]
+        for axis, earlier, later in (("pp", known, staged), ("tp", staged, shared),
+                                     ("sums", shared, summed), ("dp", summed, now))
+        if _num_guessed(later) > _num_guessed(earlier) and not (recorded and axis in ("pp", "tp"))
+    ]  # fmt: skip
+    guesses = [*more, *guesses]
+    world = now.groups.world_size
+    traces = [_of_world(one.trace, world) for one in now.listed]
+    classes = RankClasses(tuple(traces[k] for k in now.of.tolist()), now.of, now.groups)
+    times = {number: one.times for number, one in enumerate(now.listed)}
+    origin, repriced = _counted(now)
+    if repriced and device is None:
+        guesses.append(_TIMES)
+    return ScaledJob(
+        fold_classes(classes, times, job.issues), job, before, _sizes(now.groups, names), origin,
+        repriced, tuple(guesses), found, memory,
+    )  # fmt: skip
+
+
+class _Split(NamedTuple):
+    """A job with other stages, and then with other shares of operations, too.
+
+    With what its roles are called, and for a recording what was assumed and found, and the bytes
+    of its tensors.
+    """
+
+    staged: Classes
+    shared: Classes
+    names: RoleNames
+    guesses: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
+    memory: tuple[int, ...] = ()
+
+
+def _check(wanted: Wanted) -> None:
+    """Raise UsageError if numbers make no sense."""
+    for name, number in wanted._asdict().items():
+        if number < 0:
+            raise UsageError(Parameter(name), f"{number} are asked for", "give 1 or more")
+    if wanted.micro_batches and not wanted.pp:
+        raise UsageError(
+            Parameter("micro_batches"), "their number changes only where stages do",
+            ["give ", Parameter("pp")],
+        )  # fmt: skip
+
+
+def _split(
+    known: Classes, names: RoleNames, wanted: Wanted, device: Device | None,
+    recorded: Sequence[RecordedRank],
+) -> _Split:  # fmt: skip
+    """Return a job with other stages and shares of operations."""
+    if not recorded:
+        staged = with_stages(known, names, wanted.pp, wanted.micro_batches) if wanted.pp else known
+        shared = with_shares(staged, names, wanted.tp, device) if wanted.tp else staged
+        return _Split(staged, shared, names)
+    has_no_sums = wanted.dp > 1 and not known.groups.members
+    asked = Asked(wanted.tp, wanted.pp, wanted.micro_batches, has_no_sums)
+    made = scale_recording(known, recorded, names, asked, device)
+    return _Split(
+        made.classes, made.classes, made.names, made.guesses, made.found, made.memory
+    )  # fmt: skip
+
+
+def _num_guessed(job: Classes) -> int:
+    """Count rows that were guessed, once for each class of ranks."""
+    return sum(int((one.origin == Origin.GUESSED).sum()) for one in job.listed)
+
+
+def _known(job: FoldedJob, *, may_be_alone: bool) -> Classes:
+    """Return what ranks do, and their groups by role."""
+    listed = tuple(classes_of(job))
+    if job.rank_groups is not None:
+        return Classes(listed, job.of, job.rank_groups)
+    if may_be_alone and job.of.size == 1 and not listed[0].trace.groups.height:
+        return Classes(listed, job.of, RankGroups({}, 1))
+    if not any(one.trace.groups.height for one in listed):
+        raise UsageError(
+            "job", "it has no process groups, so nothing says what its ranks sum together",
+            "record it in a process group of one or more ranks, such as with "
+            "DistributedDataParallel",
+        )  # fmt: skip
+    if job.of.size > 1:
+        raise UsageError(
+            "job", "the roles of its process groups cannot be told: groups of a kind have several "
+            "sizes or share ranks, or ranks are not stated", "scale a job whose traces state their "
+            "groups, of one size each",
+        )  # fmt: skip
+    trace, groups = with_own_roles(listed[0].trace)
+    return Classes((listed[0]._replace(trace=trace),), job.of, groups)
+
+
+def _of_world(trace: Trace, size: int) -> Trace:
+    """Return a trace of a job of so many ranks, which states no groups of the job before."""
+    given = trace.given_attributes
+    if set(_OUTDATED) & set(trace.attributes_without_operands.names):
+        columns, stated = operands_apart(trace)
+        codes = [number for number, name in enumerate(stated.names) if name in _OUTDATED]
+        kept = stated.filtered(~np.isin(stated.name, codes))
+        given = kept if columns is None else AttributesWithOperands(lambda: kept, lambda: columns)
+    return replace(trace, world_size=size, given_attributes=given)
+
+
+def _sizes(groups: RankGroups, names: RoleNames) -> _Sizes:
+    tp, pp = (groups.members[role].shape[1] if role else 1 for role in (names.tp, names.pp))
+    return _Sizes(groups.world_size, replicas_of(groups, names), tp, pp)
+
+
+def _counted(job: Classes) -> tuple[pl.DataFrame, int]:
+    """Count nodes of all ranks by kind and origin, and those with another measured time."""
+    ranks = np.bincount(job.of, minlength=len(job.listed))
+    frames = [
+        pl.DataFrame({"kind": _kinds(one), "origin": one.origin, "nodes": number})
+        for one, number in zip(job.listed, ranks.tolist(), strict=True)
+    ]
+    counted = pl.concat(frames).group_by("kind", "origin").agg(pl.col("nodes").cast(pl.Int64).sum())
+    names = {int(one): one.name.lower() for one in Origin}
+    repriced = sum(
+        int(one.repriced.sum()) * number
+        for one, number in zip(job.listed, ranks.tolist(), strict=True)
+    )
+    return counted.sort("kind", "origin").with_columns(
+        pl.col("origin").replace_strict(names, return_dtype=pl.String)
+    ), repriced
+
+
+def _kinds(one: RankClass) -> pl.Series:
+    kind = one.trace.nodes["kind"].cast(pl.String)
+    names = {"COMM_COLL": "collective", "COMM_SEND": "message", "COMM_RECV": "message"}
+    return kind.replace_strict(names, default="computation", return_dtype=pl.String)

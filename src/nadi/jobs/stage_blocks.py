@@ -1,0 +1,297 @@
+"""A stage of a pipeline, read as blocks: the rows of each layer, forward and backward.
+
+A block is what a stage does for one layer of one micro-batch; the embedding is the block before the
+first layer, and the head the one after the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import Parameter, UsageError
+from nadi.jobs.class_rows import RankClass, columns_of
+from nadi.models.job_rows import BEFORE, COMPUTE, Row
+from nadi.systems.prices.traced_operations import operations_of
+from nadi.trace.arrays import Ints
+from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
+from nadi.trace.work import Work
+
+__all__ = [
+    "BACKWARD", "EMBEDDING", "FORWARD", "HEAD", "LAST", "RECEIVED", "Block", "Part", "Stage",
+    "TimedRow", "Times", "Wait", "read_stage", "with_last",
+]  # fmt: skip
+
+EMBEDDING, HEAD = -1, 1 << 30
+RECEIVED = -2
+FORWARD, BACKWARD, LAST = "forward", "backward", "last backward"
+_PLAIN = "layers, micro-batches and phases, which rows of nadi generate llm state"
+
+
+class Times(NamedTuple):
+    """The typical, least and largest time of a row in ns; -1 where none is known."""
+
+    typical: int
+    low: int
+    high: int
+
+
+class Wait(NamedTuple):
+    """What a row of a block waits for.
+
+    Attributes
+    ----------
+    block
+        How many blocks before its own; ``BEFORE`` for the computation before all blocks, and
+        ``RECEIVED`` for what the stage receives.
+    row
+        Of that block.
+    """
+
+    block: int
+    row: int
+
+
+class TimedRow(NamedTuple):
+    """A row of a block, its times and what it waits for; waits of ``row`` itself are empty."""
+
+    row: Row
+    times: Times
+    waits: tuple[Wait, ...] = ()
+
+
+Block = tuple[TimedRow, ...]
+
+
+class Part(NamedTuple):
+    """A part of a step: its direction, which of the stage's chunks, and its micro-batch."""
+
+    direction: str
+    chunk: int
+    micro_batch: int
+
+
+class Stage(NamedTuple):
+    """What the ranks of a stage do.
+
+    Attributes
+    ----------
+    chunks
+        Of each of its chunks of layers, the first first, for each direction (``FORWARD``,
+        ``BACKWARD``, ``LAST``, the backward of the last micro-batch), the blocks in their order,
+        by layer.
+    messages
+        Rows that send or receive, by name.
+    end
+        Rows after the last backward; their waits are not kept.
+    order
+        The parts of the step.
+    """
+
+    chunks: tuple[dict[str, dict[int, Block]], ...]
+    messages: dict[str, TimedRow]
+    end: tuple[TimedRow, ...]
+    order: tuple[Part, ...]
+
+    def blocks(self, direction: str) -> dict[int, Block]:
+        """Return the blocks of a direction, of all chunks."""
+        return {key: one for chunk in self.chunks for key, one in chunk.get(direction, {}).items()}
+
+
+class _Rows:
+    """The rows of a trace, and what each waits for beside the order of its stream."""
+
+    def __init__(self, one: RankClass) -> None:
+        trace = one.trace
+        nodes = trace.nodes
+        self.nodes = nodes
+        self.work = operations_of(trace)
+        self.roles = [*trace.groups["name"].to_list(), ""]
+        self.times = columns_of(one.times)
+        text = {name: nodes[name].cast(pl.String).to_list() for name in ("name", "phase", "kind")}
+        self.name, self.phase, self.kind = text["name"], text["phase"], text["kind"]
+        self.comm_type = nodes["comm_type"].cast(pl.String).to_list()
+        self.column = {name: nodes[name].to_numpy() for name in (
+            "layer", "micro_batch", "stream", "group", "src", "dst", "tag", "comm_bytes",
+        )}  # fmt: skip
+        self.waits = _waits(one)
+
+    def row(self, k: int) -> Row:
+        """Return a node as a row without waits."""
+        column = {name: int(values[k]) for name, values in self.column.items()}
+        peer = max(column["src"], column["dst"])
+        return Row(
+            self.name[k], self.phase[k], column["layer"], self._work(k), self.comm_type[k],
+            column["comm_bytes"], self.roles[column["group"]], column["stream"], peer,
+            column["tag"],
+        )  # fmt: skip
+
+    def _work(self, k: int) -> Work | None:
+        if self.kind[k] != "COMP":
+            return None
+        work = self.work
+        shape = work.shape[k].tolist()
+        return Work(
+            OP_CLASSES[work.op_class[k]], int(work.flops[k]), int(work.bytes[k]),
+            tuple(shape) if min(shape) > 0 else (), DTYPE_NAMES[work.dtype[k]],
+        )  # fmt: skip
+
+    def times_of(self, rows: Ints) -> Times:
+        """Return the mean, least and largest time of rows that do the same."""
+        typical, low, high = (column[rows] for column in self.times)
+        return Times(round(float(typical.mean())), int(low.min()), int(high.max()))
+
+    def is_message(self, k: int) -> bool:
+        return self.comm_type[k] in ("send", "recv")
+
+
+def _waits(one: RankClass) -> dict[int, list[int]]:
+    """Return what rows wait for, but for the row before on the same stream."""
+    deps = one.trace.deps
+    stream = one.trace.column("stream")
+    src, dst = deps["src"].to_numpy(), deps["dst"].to_numpy()
+    found: dict[int, list[int]] = {}
+    for a, b in zip(src.tolist(), dst.tolist(), strict=True):
+        if stream[a] != stream[b]:
+            found.setdefault(b, []).append(a)
+    return found
+
+
+def read_stage(one: RankClass, number: int) -> Stage:
+    """Read a stage.
+
+    Raises
+    ------
+    UsageError
+        If its rows do not state layers, micro-batches and phases.
+    """
+    rows = _Rows(one)
+    micro_batch = rows.column["micro_batch"]
+    ends = np.flatnonzero(micro_batch < 0)
+    first_end = int(ends[0]) if ends.size else micro_batch.size
+    phases = set(rows.phase)
+    if (
+        (ends != np.arange(first_end, micro_batch.size)).any()
+        or not ends.size
+        or (
+            phases != {"forward", "backward", "optimizer"}
+            and phases != {"forward", "backward", "optimizer", "recompute"}
+        )
+    ):
+        raise UsageError(
+            Parameter("pp"),
+            f"stage {number} is no training step by {_PLAIN}",
+            ["change ", Parameter("dp"), " only"],
+        )
+    parts = _parts(rows, first_end)
+    listed: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for part, span in parts:
+        listed.setdefault((part.direction, part.chunk), []).append(span)
+    chunks = []
+    for chunk in range(1 + max(part.chunk for part, _ in parts)):
+        back = listed.get((BACKWARD, chunk), [])
+        chosen = {FORWARD: listed.get((FORWARD, chunk), []), BACKWARD: back[:-1], LAST: back[-1:]}
+        chunks.append({
+            direction: _blocks(rows, spans, number) for direction, spans in chosen.items() if spans
+        })  # fmt: skip
+    messages: dict[str, TimedRow] = {}
+    for k in range(first_end):
+        if rows.is_message(k):
+            messages.setdefault(rows.name[k], TimedRow(rows.row(k), _NO_TIMES))
+    end = tuple(TimedRow(rows.row(k), rows.times_of(np.array([k]))) for k in ends.tolist())
+    return Stage(tuple(chunks), messages, end, with_last([part for part, _ in parts]))
+
+
+def with_last(order: Sequence[Part]) -> tuple[Part, ...]:
+    """Return parts in which the last backward of each chunk is called so."""
+    last = {part.chunk: k for k, part in enumerate(order) if part.direction == BACKWARD}
+    return tuple(
+        part._replace(direction=LAST) if last.get(part.chunk) == k else part
+        for k, part in enumerate(order)
+    )
+
+
+def _parts(rows: _Rows, end: int) -> list[tuple[Part, tuple[int, int]]]:
+    """Return the parts before the end of a step, and the rows of each.
+
+    The chunk of a part follows from its layers: chunks have different ones, in ascending order.
+    """
+    micro_batch, layer = rows.column["micro_batch"], rows.column["layer"]
+    found: list[tuple[str, int, int, int]] = []  # direction, micro-batch, first row, end
+    for k in range(end):
+        direction = FORWARD if rows.phase[k] == "forward" else BACKWARD
+        key = direction, int(micro_batch[k])
+        begin = k
+        if found and found[-1][:2] == key:
+            begin = found.pop()[2]
+        found.append((*key, begin, k + 1))
+    firsts = [int(layer[begin:stop].max(initial=-1)) for _, _, begin, stop in found]
+    chunk = {top: number for number, top in enumerate(sorted(set(firsts)))}
+    return [
+        (Part(direction, chunk[top], number), (begin, stop))
+        for (direction, number, begin, stop), top in zip(found, firsts, strict=True)
+    ]
+
+
+_NO_TIMES = Times(-1, -1, -1)
+
+
+def _blocks(rows: _Rows, parts: list[tuple[int, int]], number: int) -> dict[int, Block]:
+    """Return the blocks of the last of some parts, with the times of all of them.
+
+    Before the first part nothing is computed for which rows could wait.
+    """
+    firsts = np.array([first for first, _ in parts])
+    begin, end = parts[-1]
+    if len({stop - start for start, stop in parts}) > 1:
+        raise UsageError(
+            Parameter("pp"), f"micro-batches of stage {number} differ in their operations",
+            ["change ", Parameter("dp"), " and ", Parameter("tp"), " only"],
+        )  # fmt: skip
+    layers = rows.column["layer"]
+    own = [k for k in range(begin, end) if not rows.is_message(k)]
+    known = [int(layers[k]) for k in own if layers[k] >= 0]
+    is_forward = rows.phase[own[0]] == "forward"
+    outer = [EMBEDDING, HEAD] if is_forward else [HEAD, EMBEDDING]
+    place: dict[int, tuple[int, int]] = {}  # of each row: its block, and its row there
+    found: dict[int, list[int]] = {}
+    seen = 0
+    for k in own:
+        layer = int(layers[k])
+        seen += layer >= 0
+        key = layer if layer >= 0 else outer[0] if seen == 0 else outer[1]
+        if not known:  # a stage without layers
+            key = EMBEDDING if "embedding" in rows.name[k] else HEAD
+        found.setdefault(key, [])
+        place[k] = len(found) - 1, len(found[key])
+        found[key].append(k)
+    return {
+        key: tuple(
+            TimedRow(
+                rows.row(k), rows.times_of(firsts + k - begin),
+                _within(k, rows, place, (begin, end)),
+            )
+            for k in listed
+        )
+        for key, listed in found.items()
+    }  # fmt: skip
+
+
+def _within(
+    k: int, rows: _Rows, place: dict[int, tuple[int, int]], part: tuple[int, int]
+) -> tuple[Wait, ...]:
+    """Return what a row waits for, in blocks."""
+    found = []
+    streams = rows.column["stream"]
+    for before in rows.waits.get(k, []):
+        if before in place:
+            block, row = place[before]
+            found.append(Wait(place[k][0] - block, row))
+        elif rows.is_message(before) and part[0] <= before < part[1]:
+            found.append(Wait(RECEIVED, 0))
+        elif not part[0] <= before < part[1] and streams[before] == COMPUTE:
+            found.append(Wait(BEFORE, 0))
+    return tuple(sorted(set(found)))

@@ -1,1 +1,0 @@
-"""Communication of one rank: its calls, their process groups, their order."""

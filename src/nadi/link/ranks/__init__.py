@@ -1,1 +1,0 @@
-"""Relate ranks to each other: collectives, messages, clocks."""

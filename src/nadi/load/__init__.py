@@ -1,5 +1,0 @@
-"""Find and read jobs, systems, language models and saved simulations."""
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -1,0 +1,1 @@
+"""Inference whose weights and caches do not fit in the device's memory."""

@@ -1,0 +1,344 @@
+"""The tensors of a job that can be placed: when they live, what uses them, and what they are for.
+
+Work is done for each different trace, not for each rank: ranks that share one have the same
+tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import InputError, checked
+from nadi.kernels.groups import group_rows
+from nadi.kernels.paths import topological_order
+from nadi.memory.operation_accesses import Accesses, TensorsOfTrace, tensors_of_trace
+from nadi.memory.prefix_copies import holders_of_copies
+from nadi.memory.staging_visits import visits_of
+from nadi.memory.table_lookups import RowCache, hit_shares
+from nadi.memory.tensor_roles import UsedLives, inferred_roles, update_accesses
+from nadi.simulation.accounts.memory_accounts import Lives, lives_of, row_times
+from nadi.simulation.simulation import Simulation
+from nadi.trace.arrays import Ints
+from nadi.trace.schema import ROLE_SOURCES, TENSOR_LIVES, TENSOR_ROLES
+from nadi.trace.trace import Trace
+
+__all__ = ["DISTANCE", "JobTensors", "TraceTensors", "tensors_of_job"]
+
+_TABLES, _STATE = TENSOR_ROLES.index("tables"), TENSOR_ROLES.index("optimizer")
+DISTANCE = 32
+"""Operations before a use that its load may begin, by default."""
+
+
+@dataclass(frozen=True, eq=False)
+class TraceTensors:
+    """The tensors of the ranks that share a trace.
+
+    Attributes
+    ----------
+    number
+        Which of the different traces of the job, as ``table`` has it.
+    trace
+        As it is simulated.
+    stated
+        The trace that states operands: the same, or what was recorded.
+    ranks
+        int64, shape (ranks,): who does it.
+    representative
+        The rank of the simulated program whose times are those of the table.
+    accesses
+        Of operations to tensors, in the order in which operations begin.
+    life
+        int64, shape (accesses,): row of ``table`` that each is of.
+    turn
+        int64, shape (accesses, 2): the operation that each begins and ends with, counted in the
+        order in which those with tensors begin.
+    order
+        int64, shape (nodes,): the nodes in an order that keeps dependencies, by their start.
+    start, end
+        int64 ns, shape (nodes,): when they run without tiers.
+    table
+        ``schema.TENSOR_LIVES``.
+    looked_up
+        Bytes of rows of tables that operations read and write, with those that a cache serves.
+    """
+
+    number: int
+    trace: Trace
+    stated: Trace
+    ranks: Ints
+    representative: int
+    accesses: Accesses
+    life: Ints
+    turn: Ints
+    order: Ints
+    start: Ints
+    end: Ints
+    table: pl.DataFrame
+    looked_up: int = 0
+
+    @cached_property
+    def place(self) -> Ints:
+        """Where each node comes in ``order``; int64, shape (nodes,)."""
+        place = np.empty_like(self.order)
+        place[self.order] = np.arange(self.order.size)
+        return place
+
+    @property
+    def moved_rows(self) -> int:
+        """Bytes of rows of tables that are read and written beside a cache."""
+        is_table = self.table["role"].is_in(["tables", "optimizer"]).to_numpy()[self.life]
+        looked_up = self.accesses.at(is_table & (self.accesses.width > 0))
+        times = looked_up.reads + looked_up.writes.astype(np.int64)
+        return int(((looked_up.end - looked_up.begin) * times).sum())
+
+    def column(self, name: str) -> Ints:
+        """Return a column of the table as an array."""
+        return self.table[name].to_numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class JobTensors:
+    """The tensors of all ranks.
+
+    Attributes
+    ----------
+    simulation
+        Without tiers: its times are those of the table.
+    traces
+        Those that differ.
+    """
+
+    simulation: Simulation
+    traces: tuple[TraceTensors, ...]
+
+    def share_of_rank(self, one: TraceTensors, shared_by: int) -> Ints:
+        """Return the bytes that each life takes of a rank's share of a memory.
+
+        Replicas of a model that have the memory together keep one copy of a prefix there.
+
+        Parameters
+        ----------
+        shared_by
+            Neighboring ranks that have the memory together; 0 for all.
+        """
+        size, role = one.column("bytes"), one.table["role"].cast(pl.String)
+        is_prefix = (role == "prefix").to_numpy()
+        if shared_by == 1 or not is_prefix.any():
+            return size
+        found: Ints = np.where(is_prefix, -(-size // self.replicas_of(one, shared_by)), size)
+        return found
+
+    def replicas_of(self, one: TraceTensors, shared_by: int) -> int:
+        """Return how many replicas of a model share each copy of a prefix in a memory, at least."""
+        return int(self._holders(shared_by)[one.ranks].min())
+
+    def _holders(self, shared_by: int) -> Ints:
+        """Return how many ranks of a memory hold the same prefix; int64, shape (ranks,)."""
+        if shared_by not in self._known_holders:
+            prefix = np.zeros(self.simulation.like.size, dtype=np.int64)
+            for one in self.traces:
+                prefix[one.ranks] = one.table.filter(pl.col("role") == "prefix")["bytes"].sum()
+            self._known_holders[shared_by] = holders_of_copies(self.simulation, prefix, shared_by)
+        return self._known_holders[shared_by]
+
+    @cached_property
+    def _known_holders(self) -> dict[int, Ints]:
+        return {}
+
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        """The tensors of all traces (``schema.TENSOR_LIVES``)."""
+        return pl.concat([one.table for one in self.traces])
+
+
+@checked
+def tensors_of_job(simulation: Simulation, cache: RowCache | None = None) -> JobTensors:
+    """Read the tensors of a simulated job. O(operands log operands) for each different trace.
+
+    Parameters
+    ----------
+    cache
+        Of rows of tables, in the first tier: what it serves is not accessed in the tables.
+
+    Raises
+    ------
+    InputError
+        If no trace states operands.
+    """
+    of_trace: dict[int, list[int]] = {}
+    for rank, trace in enumerate(simulation.traces):
+        of_trace.setdefault(id(trace), []).append(rank)
+    found = []
+    for number, ranks in enumerate(of_trace.values()):
+        one = _tensors_of_trace(simulation, number, ranks, cache)
+        if one is not None:
+            found.append(one)
+    if not found:
+        sources = [source for one in simulation.traces[:1] for source in one.provenance.sources]
+        raise InputError(
+            sources[0].path if sources else "job",
+            "its traces state no operands, so there are no tensors to place",
+            "record host traces with ExecutionTraceObserver, or generate the job "
+            "(nadi generate llm)",
+        )  # fmt: skip
+    return JobTensors(simulation, tuple(found))
+
+
+def _tensors_of_trace(
+    simulation: Simulation, number: int, ranks: list[int], cache: RowCache | None
+) -> TraceTensors | None:
+    trace = simulation.traces[ranks[0]]
+    like = int(simulation.like[ranks[0]])
+    played = simulation.recorded[ranks[0]] if simulation.recorded else None
+    found = tensors_of_trace(trace, played)
+    if found is None:
+        return None
+    lives = lives_of(*row_times(simulation, like, played), found.uses)
+    order = _order(simulation, like)
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    some = found.accesses
+    accesses = some.at(np.lexsort((some.begin, some.storage, place[some.first])))
+    operations, turn = np.unique(place[accesses.first], return_inverse=True)
+    until = np.searchsorted(operations, place[accesses.last], side="right") - 1
+    known = found._replace(accesses=accesses)
+    life = _lives_of_accesses(known, lives)
+    kept, which = np.unique(life, return_inverse=True)
+    turns = np.stack([turn, np.maximum(until, turn)], axis=1)
+    known, table = _table(number, known, lives, kept, which, turns, cache)
+    whole = TraceTensors(
+        number, trace, found.stated, np.array(ranks, dtype=np.int64), like, accesses, which, turns,
+        order, *row_times(simulation, like), table,
+    )  # fmt: skip
+    return replace(whole, accesses=known.accesses, looked_up=whole.moved_rows)
+
+
+def _order(simulation: Simulation, rank: int) -> Ints:
+    """Return the rows of a trace by their start, in an order that keeps dependencies."""
+    program = simulation.program
+    first, last = program.first[rank : rank + 2].tolist()
+    ends = program.first_child[first : last + 1]
+    src = np.repeat(np.arange(last - first), np.diff(ends))
+    dst = program.children[ends[0] : ends[-1]] - first
+    in_ptr = np.empty(last - first + 1, dtype=np.int64)
+    edge = np.empty(dst.size, dtype=np.int64)
+    group_rows(dst, in_ptr, edge)
+    order = np.empty(last - first, dtype=np.int64)
+    topological_order(in_ptr, src[edge], order)
+    by_start = order[np.argsort(simulation.start[first:last][order], kind="stable")]
+    return np.asarray(program.row[first:last][by_start])
+
+
+def _lives_of_accesses(found: TensorsOfTrace, lives: Lives) -> Ints:
+    """Return the life that each access is of, by its operation and storage."""
+    rows = found.stated.nodes.height
+    key = found.uses.storage * rows + found.uses.row
+    order = np.argsort(key)
+    wanted = found.accesses.storage * rows + found.accesses.row
+    return lives.of_use[order[np.searchsorted(key[order], wanted)]]
+
+
+def _table(
+    number: int, found: TensorsOfTrace, lives: Lives, kept: Ints, life: Ints, turn: Ints,
+    cache: RowCache | None,
+) -> tuple[TensorsOfTrace, pl.DataFrame]:  # fmt: skip
+    """Return the table of the lives that are used; accesses come in the order of operations.
+
+    Also the tensors whose accesses are as their roles say.
+    """
+    accesses, size = found.accesses, kept.size
+    is_word = np.zeros(found.found.num_storages, dtype=np.bool_)
+    is_word[found.found.storage[found.found.is_word]] = True
+    storage = np.zeros(size, dtype=np.int64)
+    storage[life] = accesses.storage
+    before = ~lives.is_made[kept]
+    used = UsedLives(before, is_word[storage], life)
+    role = inferred_roles(found.stated, accesses, used)
+    source = np.ones(size, dtype=np.int64)
+    stated = found.stated.operand_columns
+    if stated is not None and stated.roles:
+        of_storage = np.full(found.found.num_storages, -1, dtype=np.int64)
+        of_storage[found.found.storage] = stated.role
+        known = of_storage[storage] >= 0
+        codes = np.array([TENSOR_ROLES.index(name) for name in stated.roles], dtype=np.int64)
+        role[known], source[known] = codes[of_storage[storage][known]], 0
+    accesses = update_accesses(found.stated, accesses, role[life])
+    bytes_ = lives.bytes[kept]
+    if cache is not None:
+        accesses = _beside_cache(accesses, life, role, bytes_, cache)
+    length = accesses.end - accesses.begin
+    order = np.lexsort((turn[:, 0], life))
+    first = np.searchsorted(life[order], np.arange(size))
+    last = np.append(first[1:], order.size) - 1
+    visits = visits_of(accesses, life, (turn[:, 0], turn[:, 1]), before, bytes_, distance=DISTANCE)
+    moved = np.zeros((2, size), dtype=np.int64)
+    np.add.at(moved[0], visits.life, visits.loaded)
+    np.add.at(moved[1], visits.life, visits.stored)
+    return found._replace(accesses=accesses), TENSOR_LIVES.build(size, {
+        "trace": number, "storage": storage, "bytes": bytes_,
+        "role": pl.Series(TENSOR_ROLES).gather(role), "is_before": before,
+        "source": pl.Series(ROLE_SOURCES).gather(source),
+        "begin": lives.begin[kept], "end": lives.end[kept],
+        "first_use": accesses.first[order[first]], "last_use": accesses.last[order[last]],
+        "uses": np.bincount(life, minlength=size),
+        "read": _sums(life, length * accesses.reads, size),
+        "written": _sums(life, length * accesses.writes, size),
+        "reuse": _reuse(accesses, life[order], turn[order, 0], before),
+        "loaded": moved[0], "stored": moved[1],
+    })  # fmt: skip
+
+
+def _beside_cache(
+    accesses: Accesses, life: Ints, role: Ints, size: Ints, cache: RowCache
+) -> Accesses:
+    """Return accesses of what a cache of rows does not serve.
+
+    Rows have their part of the optimizer's state beside them in the cache.
+    """
+    looked_up = np.flatnonzero(accesses.width > 0)
+    length = accesses.end - accesses.begin
+    width, read = np.zeros((2, size.size), dtype=np.int64)
+    width[life[looked_up]] = accesses.width[looked_up]
+    np.maximum.at(read, life[looked_up], length[looked_up])
+    tables = np.flatnonzero((width > 0) & np.isin(role, [_TABLES, _STATE]))
+    if not tables.size:
+        return accesses
+    missed = np.ones(size.size)
+    missed[tables] -= hit_shares(cache, size[tables], width[tables], read[tables])
+    left = np.ceil(length * missed[life]).astype(np.int64)
+    is_table = np.isin(life, tables) & (accesses.width > 0)
+    return accesses._replace(begin=np.where(is_table, accesses.end - left, accesses.begin))
+
+
+def _sums(group: Ints, amount: Ints, size: int) -> Ints:
+    found = np.zeros(size, dtype=np.int64)
+    np.add.at(found, group, amount)
+    return found
+
+
+def _reuse(accesses: Accesses, life: Ints, turn: Ints, before: np.ndarray) -> Ints:
+    """Return the bytes that operations access between two uses of each life, on average.
+
+    ``life`` and ``turn`` are of accesses in order of life and operation; those of ``accesses`` come
+    in the order of operations.
+    """
+    turns = np.sort(turn)
+    moved = (accesses.end - accesses.begin) * (accesses.reads + accesses.writes.astype(np.int64))
+    passed = np.zeros(int(turn.max()) + 2, dtype=np.int64)
+    np.add.at(passed, turns + 1, moved)
+    passed = np.cumsum(passed)
+    first = np.searchsorted(life, np.arange(before.size))
+    last = np.append(first[1:], life.size) - 1
+    is_gap = (life[1:] == life[:-1]) & (turn[1:] > turn[:-1])
+    gap = np.where(is_gap, passed[turn[1:]] - passed[turn[:-1] + 1], 0)
+    total = _sums(life[1:], gap, before.size)
+    count = _sums(life[1:], is_gap.astype(np.int64), before.size)
+    # what stays is used again in the next step
+    around = passed[-1] - passed[turn[last] + 1] + passed[turn[first]]
+    total, count = total + np.where(before, around, 0), count + before
+    found: Ints = total // np.maximum(count, 1)
+    return found

@@ -1,0 +1,1 @@
+"""The tensors of a recorded job in the tiers of a system."""

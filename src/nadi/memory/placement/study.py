@@ -1,0 +1,274 @@
+"""What tiers of memory change for the step of a job: a placement, what others cost, and a sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import polars as pl
+
+from nadi.errors import Parameter, UsageError, checked
+from nadi.memory.placement.placed_steps import (
+    MovedRole,
+    PlacedStep,
+    PlainStep,
+    TierBreakEven,
+    break_even,
+    moved_alone,
+    plain_step,
+    with_latency,
+    with_room,
+    with_sharing,
+)
+from nadi.memory.placement.placement_estimates import PlacementEstimates, estimates_beside
+from nadi.memory.placement.placement_files import read_job_or_plan, read_placement
+from nadi.memory.placement.sweep import TierGrid, sweep_tiers
+from nadi.memory.placement_choice import ByRoom, ByRules, Placer, parse_rules, rooms_of
+from nadi.memory.placement_solver import BySolver
+from nadi.memory.staged_moves import Staging
+from nadi.memory.table_lookups import RowCache
+from nadi.models.llm.generated_jobs import llm_job
+from nadi.recordings.jobs import given_job
+from nadi.systems.library import read_system_file
+from nadi.systems.memory_tiers import MemoryTier, at_bandwidth, second_tier
+from nadi.systems.system import System
+from nadi.trace.arrays import Ints
+from nadi.trace.trace import Job, Trace
+from nadi.units import format_bytes
+
+__all__ = ["PlacementQuestion", "PlacementStudy", "study_placement"]
+
+_FILES = (".csv", ".json")
+_SOLVER = "solver"
+_SURE = 5e-4  # a gap that is none
+_GBPS = 64.0  # of a tier that nobody described
+
+
+class PlacementQuestion(NamedTuple):
+    """What is studied of a job.
+
+    Attributes
+    ----------
+    place
+        Rules, a file of them, or ``solver``; empty for what moves least, as the first tier has no
+        room.
+    bandwidths
+        Of the first lower tier that rules name, in bytes per ns, for all of its ranks and whatever
+        is before it: the first of them is what is simulated in full. Empty for what the system has.
+    capacities, memories
+        Bytes of the lower tier, and of the first one; empty for what the system has, or any.
+    sharings
+        How many neighboring ranks have the lower tier together; empty for what the system has.
+    latencies
+        Of the lower tier without load, in ns; empty for what the system has.
+    tier
+        Instead of those of the system; None for these, or one of 64 bytes per ns.
+    buffers, distance
+        Bytes of buffers in the first tier, and operations before a use that a load may begin; 0 for
+        what usually is.
+    in_place
+        Whether computations access tensors where they live, rather than copies in buffers.
+    cache
+        Of rows of embedding tables, in the first tier; None for none.
+    """
+
+    place: str = ""
+    bandwidths: tuple[float, ...] = ()
+    capacities: tuple[int, ...] = ()
+    memories: tuple[int, ...] = ()
+    sharings: tuple[int, ...] = ()
+    latencies: tuple[float, ...] = ()
+    tier: MemoryTier | None = None
+    buffers: int = 0
+    distance: int = 0
+    in_place: bool = False
+    cache: RowCache | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementStudy:
+    """What tiers change for a step.
+
+    Attributes
+    ----------
+    plain
+        Without tiers, as if all fitted into the first one.
+    chosen
+        With the placement that was asked for.
+    how
+        How it was chosen.
+    alone
+        Each role moved alone; the first one moves nothing.
+    pays
+        From which bandwidth the placement costs next to nothing; None if it moves nothing.
+    points
+        As :func:`nadi.memory.placement.sweep.sweep_tiers` gives them.
+    cache
+        That was asked for.
+    estimates
+        What :func:`nadi.estimates.estimate` says beside, of a generated job; None of others.
+    """
+
+    plain: PlainStep
+    chosen: PlacedStep
+    how: str
+    alone: tuple[MovedRole, ...]
+    pays: TierBreakEven | None
+    points: pl.DataFrame
+    estimates: PlacementEstimates | None
+    cache: RowCache | None = None
+
+
+@checked
+def study_placement(
+    job: Job | Sequence[Trace] | str | Path, system: System | str | Path,
+    asked: PlacementQuestion | None = None, *, progress: Callable[[str], None] = lambda _: None,
+) -> PlacementStudy:  # fmt: skip
+    """Simulate a job whose tensors live in several tiers, and what else could be done.
+
+    Parameters
+    ----------
+    job
+        Traces, paths that :func:`nadi.recordings.read_job` accepts, or the file of a plan: the
+        fields of
+        :class:`nadi.models.ParallelPlan`, and ``model``.
+    system
+        With or without lower tiers, or a name or a file of one.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If the job cannot be read, or its traces have no operands.
+    UsageError
+        If the job does not fit the system, or a placement names what there is not.
+    """
+    question = asked or PlacementQuestion()
+    job, plan = _read(job, progress)
+    ranks = len(job.traces) if isinstance(job, Job) else len(job)
+    if not isinstance(system, System):
+        system = read_system_file(str(system)).fit(ranks)
+    machine = _with_tiers(system, question)
+    progress("simulating without tiers")
+    plain = plain_step(job, machine, question.cache)
+    if question.cache is not None:
+        _check_cache(plain, question.cache, machine)
+        left = tuple(one - question.cache.capacity for one in question.memories)
+        machine = with_room(machine, machine.memory_capacity - question.cache.capacity)
+        question = question._replace(memories=left)
+    wanted = question.buffers, question.distance
+    staging = plain.staging(machine, *wanted, in_place=question.in_place)
+    progress("simulating with tiers")
+    choices = _choices(plain, question.place, machine, staging)
+    steps = {how: plain.placed(tier, machine, staging) for how, (_, tier) in choices.items()}
+    how = min(steps, key=lambda one: (bool(steps[one].excess), steps[one].ns))
+    chosen = steps[how]
+    progress("moving each role alone")
+    alone = moved_alone(plain, machine, staging)
+    progress("varying the bandwidth")
+    equal = [one for one in steps.values() if bool(one.excess) == bool(chosen.excess)]
+    pays = break_even(plain, equal, machine, staging) if chosen.is_placed else None
+    rates = question.bandwidths or (machine.tiers[0].read_bandwidth,)
+    grid = TierGrid(
+        rates, question.memories or (0,), question.capacities or (0,), question.sharings or (0,),
+        question.latencies or (None,),
+    )  # fmt: skip
+    placers = [placer for placer, _ in choices.values()]
+    points = sweep_tiers(plain, placers, machine, grid, wanted, in_place=question.in_place)
+    beside = estimates_beside(plain, alone, plan, machine, staging) if plan else None
+    return PlacementStudy(plain, chosen, how, alone, pays, points, beside, question.cache)
+
+
+def _read(
+    job: Job | Sequence[Trace] | str | Path, progress: Callable[[str], None]
+) -> tuple[Job | Sequence[Trace], Mapping[str, Any]]:
+    """Return a job, and the fields of its plan if it was generated by one."""
+    if not isinstance(job, (str, Path)):
+        return given_job(job), {}
+    progress(f"reading {job}")
+    found = read_job_or_plan(str(job), progress)
+    if not isinstance(found, dict):
+        return given_job(found), {}
+    plan = dict(found)
+    return given_job(llm_job(found.pop("model"), **found)), plan
+
+
+def _with_tiers(system: System, question: PlacementQuestion) -> System:
+    """Return the system with the tier that is simulated in full."""
+    if question.tier is not None or not system.tiers:
+        tier = question.tier or second_tier(_GBPS)
+        system = msgspec.structs.replace(system, tiers=(tier,), memory_paths=())
+    system = _used_first(system, question.place)
+    if question.bandwidths:
+        first, *others = system.tiers
+        there = at_bandwidth(first, question.bandwidths[0])
+        system = msgspec.structs.replace(system, tiers=(there, *others))
+    if question.latencies:
+        system = with_latency(system, question.latencies[0])
+    if not math.isfinite(system.tiers[0].read_bandwidth) or not system.tiers[0].read_bandwidth:
+        raise UsageError(
+            f"tier {system.tiers[0].name!r}", "it has no bandwidth",
+            ["give one: ", Parameter("bandwidth", "64")],
+        )  # fmt: skip
+    memory, capacity, sharing = (
+        listed[0] if listed else 0
+        for listed in (question.memories, question.capacities, question.sharings)
+    )
+    for ranks in question.sharings:  # what cannot be is told at once
+        with_sharing(system, ranks)
+    return with_sharing(with_room(system, memory, capacity), sharing)
+
+
+def _check_cache(plain: PlainStep, cache: RowCache, system: System) -> None:
+    """Raise UsageError if a cache holds rows of nothing, or leaves no room beside it."""
+    where = Parameter("table_cache")
+    if not any(one.looked_up for one in plain.tensors.traces):
+        raise UsageError(where, "no operator of the job looks up rows of a table", "leave it out")
+    if 0 < system.memory_capacity <= cache.capacity:
+        raise UsageError(
+            where, f"the first tier has {format_bytes(system.memory_capacity)}",
+            "give less, so that other tensors have room beside the cache",
+        )  # fmt: skip
+
+
+def _used_first(system: System, place: str) -> System:
+    """Return the system whose first lower tier is the first one that rules name: it is varied."""
+    placers = _placers(place).values() if place != _SOLVER else ()
+    rules = [rule for one in placers if isinstance(one, ByRules) for rule in one.rules]
+    known = {tier.name: tier for tier in system.tiers}
+    used = next((known[rule.tier] for rule in rules if rule.tier in known), system.tiers[0])
+    others = (tier for tier in system.tiers if tier is not used)
+    return msgspec.structs.replace(system, tiers=(used, *others))
+
+
+def _choices(
+    plain: PlainStep, place: str, system: System, staging: Staging
+) -> dict[str, tuple[Placer, tuple[Ints, ...]]]:
+    """Return what chooses the placement, and what it chooses, by how it does."""
+    if place != _SOLVER:
+        return {
+            how: (placer, plain.chosen(placer, system, staging))
+            for how, placer in _placers(place).items()
+        }
+    solver = BySolver(distance=staging.distance, buffers=staging.buffers)
+    solved = solver.solve(plain.tensors, rooms_of(system, staging.buffers))
+    gap = max(one.gap for one in solved)
+    how = "the least of its model" if gap < _SURE else f"at most {100 * gap:.1f} % above the least"
+    return {f"by solver, {how}": (solver, tuple(one.tier for one in solved))}
+
+
+def _placers(place: str) -> dict[str, Placer]:
+    """Return what chooses the placement, by how it does."""
+    if not place:
+        return {
+            "what moves most for its bytes and its life stays": ByRoom(),
+            "what moves most for its bytes stays": ByRoom(by_time=False),
+        }
+    if Path(place).suffix in _FILES:
+        return {f"by {place}": ByRules.of_names(read_placement(place), place)}
+    return {place: ByRules(parse_rules(place))}

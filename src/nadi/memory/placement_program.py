@@ -1,0 +1,252 @@
+"""The mixed-integer linear program of a placement, from a case and the tiers.
+
+Columns are, for groups of equal tensors and for each lower tier, how many of a group live there;
+the bytes of each lower tier at the moments that may be too many; the lengths of windows; and the
+bytes that the first tier lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.memory.linear_programs import LinearProgram
+from nadi.memory.placement_case import PlacementCase, all_lives, live_at, move_ns
+from nadi.memory.placement_choice import TierRoom
+from nadi.trace.arrays import Floats, Ints
+
+__all__ = ["MOVES", "PlacementProgram", "placement_program"]
+
+MOVES = 1e-3
+"""Part of the time of moves that counts, so that nothing moves without need."""
+_WINDOWS = 1e3  # of the sum of all windows, that a cost of 1 is
+
+
+class PlacementProgram(NamedTuple):
+    """A program, and what its columns are.
+
+    Attributes
+    ----------
+    program
+        Its last column is what the first tier lacks; it costs nothing, and may only be 0.
+    group
+        int64, shape (tensors,): groups of equal tensors.
+    tiers
+        Lower tiers; the columns of group ``g`` begin at ``g * tiers``.
+    sizes
+        float64, shape (columns,): bytes of each group's tensors, in units; 0 for other columns.
+    unit_bytes, unit_ns
+        What 1 is in columns of bytes, and in the cost.
+    constant_ns
+        Length of the windows for which nothing moves.
+    """
+
+    program: LinearProgram
+    group: Ints
+    tiers: int
+    sizes: Floats
+    unit_bytes: float
+    unit_ns: float
+    constant_ns: float
+
+    def tier(self, values: Floats) -> Ints:
+        """Return the tier of each tensor for values of the columns; int64, shape (tensors,)."""
+        groups = int(self.group.max(initial=-1)) + 1
+        there = np.round(values[: groups * self.tiers]).astype(np.int64).reshape(groups, self.tiers)
+        order = np.argsort(self.group, kind="stable")
+        rank = np.arange(self.group.size) - np.searchsorted(self.group[order], self.group[order])
+        ends = np.cumsum(there, axis=1)[self.group[order]]
+        lower = (rank[:, None] >= ends).sum(axis=1)
+        found = np.zeros(self.group.size, dtype=np.int64)
+        found[order] = np.where(lower < self.tiers, lower + 1, 0)
+        return found
+
+    def lacking(self, most: float) -> LinearProgram:
+        """Return the program with a first tier that is larger by so much."""
+        high = self.program.high.copy()
+        high[-1] = most
+        return self.program._replace(high=high)
+
+
+class _Entries:
+    """Entries of a matrix, row by row in any order."""
+
+    def __init__(self) -> None:
+        self.rows: list[Ints] = []
+        self.columns: list[Ints] = []
+        self.values: list[Floats] = []
+
+    def add(self, rows: Ints | int, columns: Ints | int, values: Floats | Ints | float) -> None:
+        """Add entries; numbers stand for as many as the others have."""
+        parts = np.broadcast_arrays(rows, columns, np.asarray(values, np.float64))
+        self.rows.append(parts[0].ravel())
+        self.columns.append(parts[1].ravel())
+        self.values.append(parts[2].ravel())
+
+    def by_rows(self, num_rows: int) -> tuple[Ints, Ints, Floats]:
+        """Return where rows begin, and columns and sums of values of each place that has one."""
+        frame = (
+            pl.LazyFrame({
+                "row": np.concatenate(self.rows), "column": np.concatenate(self.columns),
+                "value": np.concatenate(self.values),
+            })
+            .group_by("row", "column").agg(pl.col("value").sum()).sort("row", "column").collect()
+        )  # fmt: skip
+        rows = frame["row"].to_numpy()
+        begins = np.searchsorted(rows, np.arange(num_rows + 1)).astype(np.int64)
+        return begins, frame["column"].to_numpy(), frame["value"].to_numpy()
+
+
+class _Layout(NamedTuple):
+    """How many there are of what, and so where columns and rows begin."""
+
+    groups: int
+    tiers: int
+    points: int
+    windows: int
+
+    @property
+    def bytes(self) -> int:
+        """The first column of bytes; they are ordered by tier and point."""
+        return self.groups * self.tiers
+
+    @property
+    def lengths(self) -> int:
+        """The first column of windows."""
+        return self.bytes + self.tiers * self.points
+
+    @property
+    def lacks(self) -> int:
+        """The last column."""
+        return self.lengths + self.windows
+
+    @property
+    def needs(self) -> int:
+        """The first row of what has to leave the first tier; before them are the bytes of tiers."""
+        return self.tiers * self.points
+
+    @property
+    def counts(self) -> int:
+        """The first row of groups."""
+        return self.needs + self.points
+
+    @property
+    def lanes(self) -> int:
+        """The first row of what each tier loads and stores for windows."""
+        return self.counts + self.groups
+
+    @property
+    def rows(self) -> int:
+        """All rows."""
+        return self.lanes + 2 * self.tiers * self.windows
+
+
+class _Groups(NamedTuple):
+    """Groups of equal tensors: each tensor's, the first tensor and the number of each."""
+
+    of: Ints
+    first: Ints
+    number: Floats
+
+
+def placement_program(case: PlacementCase, rooms: Sequence[TierRoom]) -> PlacementProgram:
+    """Make the program of a case. O((tensors + moves) log (tensors + moves))."""
+    points, need = _points(case, rooms)
+    enter, leave = np.searchsorted(points, case.begin), np.searchsorted(points, case.end)
+    windows, of_window = np.unique(case.window, return_inverse=True)
+    groups = _groups(case, enter, leave)
+    at = _Layout(groups.first.size, len(rooms) - 1, points.size, windows.size)
+    unit_bytes = float(max(need.max(initial=0), case.size.max(initial=1), 1))
+    unit_ns = max(float(case.work.sum()), 1.0) / _WINDOWS
+    entries, costs = _Entries(), np.zeros(at.lacks + 1)
+    size = case.size[groups.first] / unit_bytes
+    _add_bytes(entries, at, enter[groups.first], leave[groups.first], size)
+    some = np.flatnonzero(np.isin(case.mover, groups.first))
+    for tier, room in enumerate(rooms[1:]):
+        time = move_ns(case, room, some) / unit_ns
+        column = groups.of[case.mover[some]] * at.tiers + tier
+        lane = at.lanes + (2 * tier + case.is_store[some]) * at.windows + of_window[some]
+        entries.add(lane, column, -time)
+        np.add.at(costs, column, MOVES * time)
+        for row in (at.lanes + 2 * tier * at.windows, at.lanes + (2 * tier + 1) * at.windows):
+            here = np.arange(at.windows)
+            entries.add(row + here, at.lengths + here, 1.0)
+    costs[at.lengths : at.lacks] = 1.0
+    work = case.work[windows] / unit_ns
+    capacity = np.repeat([room.capacity / unit_bytes for room in rooms[1:]], at.points)
+    program = LinearProgram(
+        costs, np.concatenate([np.zeros(at.lengths), work, [0.0]]),
+        np.concatenate([
+            np.repeat(groups.number, at.tiers), capacity, np.full(at.windows, np.inf), [0.0],
+        ]),
+        np.concatenate([
+            np.zeros(at.needs), need / unit_bytes, np.zeros(at.rows - at.counts),
+        ]),
+        np.concatenate([
+            np.zeros(at.needs), np.full(at.points, np.inf), groups.number,
+            np.full(at.rows - at.lanes, np.inf),
+        ]),
+        *entries.by_rows(at.rows), np.arange(at.lacks + 1) < at.bytes,
+    )  # fmt: skip
+    others = float(case.work.sum() - case.work[windows].sum())
+    sizes = np.append(np.repeat(size, at.tiers), np.zeros(at.lacks + 1 - at.bytes))
+    return PlacementProgram(program, groups.of, at.tiers, sizes, unit_bytes, unit_ns, others)
+
+
+def _add_bytes(entries: _Entries, at: _Layout, enter: Ints, leave: Ints, size: Floats) -> None:
+    """Add what each lower tier has at each point: as before, with who enters, without who left."""
+    here = np.arange(at.points)
+    lives = np.flatnonzero(enter < leave)
+    left = lives[leave[lives] < at.points]
+    for tier in range(at.tiers):
+        row, column = tier * at.points, np.arange(at.groups) * at.tiers + tier
+        entries.add(row + enter[lives], column[lives], -size[lives])
+        entries.add(row + leave[left], column[left], size[left])
+        entries.add(row + here, at.bytes + row + here, 1.0)
+        entries.add(row + here[1:], at.bytes + row + here[:-1], -1.0)
+        entries.add(at.needs + here, at.bytes + row + here, 1.0)
+        entries.add(at.counts + np.arange(at.groups), column, 1.0)
+    entries.add(at.needs + here, at.lacks, 1.0)
+
+
+def _points(case: PlacementCase, rooms: Sequence[TierRoom]) -> tuple[Ints, Ints]:
+    """Return the moments at which a tier may be too small, and the bytes beyond the first one.
+
+    What lives at a moment lives at the next one, too, unless something ends.
+    """
+    size, begin, end = all_lives(case)
+    moments = np.unique(begin)
+    ended = np.searchsorted(np.sort(end), moments, side="right")
+    moments = moments[np.append(np.diff(ended) > 0, True)] if moments.size else moments
+    need = live_at(moments, size, begin, end).astype(np.float64) - rooms[0].capacity
+    movable = live_at(moments, case.size, case.begin, case.end)
+    chosen = (need > 0) | (movable > min(room.capacity for room in rooms[1:]))
+    return moments[chosen], np.maximum(need[chosen], 0.0)
+
+
+def _groups(case: PlacementCase, enter: Ints, leave: Ints) -> _Groups:
+    """Group tensors of one size that move alike and live at the same points."""
+    moves = (
+        pl.LazyFrame({
+            "tensor": case.mover, "window": case.window, "store": case.is_store,
+            "bytes": case.moved,
+        })
+        .group_by("tensor", "window", "store").agg(pl.col("bytes").sort())
+        .sort("tensor", "window", "store")
+        .group_by("tensor").agg(pl.struct("window", "store", "bytes").hash().alias("moves"))
+    )  # fmt: skip
+    gone = np.where(enter < leave, leave, enter)
+    alike = (
+        pl.LazyFrame({"tensor": np.arange(case.size.size), "size": case.size,
+                      "enter": np.where(enter < leave, enter, 0),
+                      "leave": np.where(enter < leave, gone, 0)})
+        .join(moves, on="tensor", how="left").sort("tensor")
+        .select(pl.struct("size", "enter", "leave", "moves").rank("dense").alias("group"))
+        .collect()
+    )  # fmt: skip
+    of = alike["group"].to_numpy().astype(np.int64) - 1
+    _, first, count = np.unique(of, return_index=True, return_counts=True)
+    return _Groups(of, first.astype(np.int64), count.astype(np.float64))

@@ -1,0 +1,1 @@
+"""A plan with a second tier, without a trace."""

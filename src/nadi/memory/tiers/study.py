@@ -1,0 +1,265 @@
+"""What a second memory tier changes: the fastest execution by its bandwidth and capacity.
+
+All executions of a space are evaluated once for each bandwidth, without a limit of capacity; then
+each capacity takes the fastest of those that fit. So a larger capacity is never slower.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.errors import Parameter, UsageError
+from nadi.estimates.calculon.machine_description import columns_of_tier
+from nadi.estimates.evaluation import Evaluated, evaluate_tiers
+from nadi.estimates.execution import Execution, Executions, execution_at, moved_tensors
+from nadi.estimates.search_layouts import SearchSpace
+from nadi.systems.memory_tiers import MemoryTier, second_tier
+from nadi.trace.arrays import Bools, Floats
+
+__all__ = ["BreakEven", "StudiedExecution", "TierStudy", "study_second_tier"]
+
+_AT_ONCE = 1 << 17
+_STEPS = 8  # of the curve, in each doubling of the bandwidth
+_PAYS, _ENOUGH = 1.01, 0.95  # of the rate without the tier; of the gain at any bandwidth
+_BELOW, _ABOVE = 32.0, 2.0  # how far the curve goes beyond the bandwidths of the study
+
+
+class StudiedExecution(NamedTuple):
+    """The fastest execution of a point."""
+
+    rate: float  # sequences a second
+    seconds: float
+    tier1_bytes: float
+    tier2_bytes: float
+    execution: Execution
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """What lives in the second tier."""
+        return moved_tensors(self.execution)
+
+
+_NONE: StudiedExecution | None = None
+
+
+class BreakEven(NamedTuple):
+    """Bandwidths in 10^9 bytes a second, on a curve with 8 points in each doubling.
+
+    Attributes
+    ----------
+    pays_from
+        The smallest with a rate 1 % above that without the tier, or where something is possible at
+        all; None if there is none.
+    enough_from
+        The smallest with 95 % of the gain at any bandwidth; None if the tier never pays.
+    bandwidths, rates
+        The curve: float64, shape (points,); sequences a second, at the largest capacity.
+    limit
+        The rate at any bandwidth.
+    """
+
+    pays_from: float | None
+    enough_from: float | None
+    bandwidths: Floats
+    rates: Floats
+    limit: float
+
+
+class TierStudy(NamedTuple):
+    """The fastest executions of a space.
+
+    Attributes
+    ----------
+    bandwidths, capacities
+        Of a tier, in 10^9 bytes a second and in 2^30 bytes.
+    num_executions
+        How many were tried at each point.
+    without
+        Without a second tier; None if nothing is possible.
+    best
+        By capacity, then bandwidth; None where nothing is possible. Of equally fast executions
+        those that offload nothing come first.
+    break_even
+        At the largest capacity.
+    tier
+        What it is otherwise.
+    price_per_hour, currency
+        Of a processor; 0 if unknown.
+    """
+
+    bandwidths: tuple[float, ...]
+    capacities: tuple[float, ...]
+    num_executions: int
+    without: StudiedExecution | None
+    best: tuple[tuple[StudiedExecution | None, ...], ...]
+    break_even: BreakEven
+    tier: MemoryTier
+    price_per_hour: float = 0.0
+    currency: str = ""
+
+    @property
+    def price_that_pays(self) -> float | None:
+        """A processor's share of the fastest, largest tier, in prices of a processor.
+
+        At this price a token costs as much as without the tier; None if either is not possible.
+        """
+        most = self.best[-1][-1]
+        if most is None or self.without is None:
+            return None
+        return most.rate / self.without.rate - 1
+
+
+def study_second_tier(
+    space: SearchSpace, bandwidths: Sequence[float], capacities: Sequence[float],
+    tier: MemoryTier | None = None,
+) -> TierStudy:  # fmt: skip
+    """Find the fastest executions with a second tier, and from which bandwidth it pays.
+
+    O(executions x bandwidths).
+
+    Parameters
+    ----------
+    space
+        Executions on a machine with a second tier, of whatever size.
+    bandwidths, capacities
+        Of a tier, in 10^9 bytes a second above 0, and in 2^30 bytes.
+    tier
+        What the tier is otherwise; None for full duplex memory behind CXL.
+
+    Raises
+    ------
+    UsageError
+        If there is no bandwidth or no capacity.
+    """
+    if not bandwidths or not capacities or min(bandwidths) <= 0 or min(capacities) < 0:
+        raise UsageError(
+            [Parameter("bandwidths"), ", ", Parameter("capacities")],
+            "at least one of each is needed, of bandwidths above 0", "such as 128 and 1024",
+        )  # fmt: skip
+    listed = tuple(sorted(set(map(float, bandwidths))))
+    sizes = tuple(sorted(set(map(float, capacities))))
+    tried = _Tried(space, tier or second_tier(1.0), (listed[0] / _BELOW, *listed, math.inf), sizes)
+    points = [[_NONE] * len(tried.bandwidths) for _ in sizes]
+    without = _NONE
+    fastest: list[tuple[Executions, Floats]] = []  # rates at any bandwidth and the largest capacity
+    for part in tried.parts():
+        found = tried.evaluated(part, tried.bandwidths)
+        stays = ~_moves(part)
+        without = _faster(without, tried.best(part, found[0], 0.0, stays))
+        for k, one in enumerate(found):
+            for i, size in enumerate(sizes):
+                points[i][k] = _faster(points[i][k], tried.best(part, one, size, ~stays))
+        fastest.append((part, np.where(stays, 0.0, tried.rates(part, found[-1], sizes[-1]))))
+    slowest, *_, limit = (_faster(without, one) for one in points[-1])
+    least = (without.rate if without else 0.0, slowest.rate if slowest else 0.0)
+    chosen = [(part, rate > least[1] * (1 + 1e-12)) for part, rate in fastest]
+    candidates = [part.part(rows) for part, rows in chosen if rows.any()]
+    curve = _break_even(tried, candidates, least, limit.rate if limit else 0.0)
+    kept = tuple(tuple(_faster(without, one) for one in row[1:-1]) for row in points)
+    return TierStudy(
+        listed,
+        sizes,
+        space.size,
+        without,
+        kept,
+        curve,
+        tried.tier,
+        space.machine.price_per_hour,
+        space.machine.currency,
+    )
+
+
+def _faster(
+    one: StudiedExecution | None, other: StudiedExecution | None
+) -> StudiedExecution | None:
+    if one is None or other is None:
+        return one or other
+    return other if other.rate > one.rate * (1 + 1e-12) else one
+
+
+def _moves(part: Executions) -> Bools:
+    moved = part.weight_offload + part.activations_offload + part.optimizer_offload
+    return np.broadcast_to(moved > 0, part.num_executions)
+
+
+class _Tried(NamedTuple):
+    """What a study evaluates."""
+
+    space: SearchSpace
+    tier: MemoryTier
+    bandwidths: tuple[float, ...]
+    sizes: tuple[float, ...]
+
+    def parts(self) -> Iterator[Executions]:
+        """Give all executions, some at a time, of which each has at least one whole column."""
+        for begin in range(0, self.space.size, _AT_ONCE):
+            for part in self.space.executions(begin, min(begin + _AT_ONCE, self.space.size)):
+                whole = np.broadcast_to(part.tensor_par, part.num_executions)
+                yield part._replace(tensor_par=whole)
+
+    def evaluated(self, part: Executions, bandwidths: Sequence[float]) -> list[Evaluated]:
+        """Evaluate executions with a tier of each bandwidth and any size."""
+        tiers = [columns_of_tier(self.space.machine, self.tier, one) for one in bandwidths]
+        return evaluate_tiers(self.space.model, self.space.machine, tiers, part, self.space.rules)
+
+    def rates(self, part: Executions, found: Evaluated, size: float) -> Floats:
+        """Give the rates with tiers of a capacity in 2^30 bytes; 0 if not possible."""
+        share = size * 2**30 / np.minimum(part.num_procs, self.tier.shared_by)
+        fits = (found.reason == 0) & (found.tier2_bytes <= share)
+        rates: Floats = np.where(fits, part.batch_size / found.seconds, 0.0)
+        return rates
+
+    def best(
+        self, part: Executions, found: Evaluated, size: float, allowed: Bools
+    ) -> StudiedExecution | None:
+        """Give the fastest of those that are allowed and fit; None if there is none."""
+        rate = np.where(allowed, self.rates(part, found, size), 0.0)
+        row = int(rate.argmax())
+        return _at(part, found, rate, row) if rate[row] > 0 else None
+
+
+def _break_even(
+    tried: _Tried, candidates: Sequence[Executions], least: tuple[float, float], most: float
+) -> BreakEven:
+    """Find from which bandwidths the tier pays, and from which more of it does not.
+
+    Parameters
+    ----------
+    candidates
+        The executions that may be the fastest at some bandwidth: no other is faster at any
+        bandwidth than the fastest is at the smallest one.
+    least, most
+        The rates without the tier and at the smallest bandwidth; at any bandwidth.
+    """
+    ends = math.log2(tried.bandwidths[0]), math.log2(tried.bandwidths[-2] * _ABOVE)
+    steps = np.arange(round(ends[0] * _STEPS), round(ends[1] * _STEPS) + 1)
+    bandwidths = 2.0 ** (steps / _STEPS)
+    rates = np.full(bandwidths.size, least[1])
+    if candidates:
+        few = _joined(candidates)
+        for k, found in enumerate(tried.evaluated(few, bandwidths.tolist())):
+            rates[k] = max(rates[k], float(tried.rates(few, found, tried.sizes[-1]).max()))
+    pays = bandwidths[rates > least[0] * _PAYS]
+    if not pays.size:
+        return BreakEven(None, None, bandwidths, rates, most)
+    wanted = max(least[0] * _PAYS, least[0] + _ENOUGH * (most - least[0]))
+    enough = bandwidths[rates >= wanted]
+    return BreakEven(
+        float(pays[0]), float(enough[0]) if enough.size else None, bandwidths, rates, most
+    )
+
+
+def _joined(parts: Sequence[Executions]) -> Executions:
+    whole = [[np.broadcast_to(column, part.num_executions) for column in part] for part in parts]
+    return Executions(*(np.concatenate(columns) for columns in zip(*whole, strict=True)))
+
+
+def _at(part: Executions, found: Evaluated, rate: Floats, row: int) -> StudiedExecution:
+    return StudiedExecution(
+        float(rate[row]), float(found.seconds[row]), float(found.tier1_bytes[row]),
+        float(found.tier2_bytes[row]), execution_at(part, row),
+    )  # fmt: skip

@@ -1,9 +1,0 @@
-"""What ``nadi.model`` gives; each name is loaded when it is first used."""
-
-from . import schema as schema
-from .attributes import Attributes as Attributes
-from .message_programs import Action as Action, MessageProgram as MessageProgram
-from .provenance import Provenance as Provenance, Source as Source
-from .schedule import Schedule as Schedule
-from .trace import Job as Job, Trace as Trace
-from .validate import validate_job as validate_job, validate_trace as validate_trace

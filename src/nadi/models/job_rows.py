@@ -1,0 +1,136 @@
+"""The nodes of a generated trace, as rows: computations, collectives and messages, and their waits.
+
+A piece of a step is a list of rows, which is made once and repeated where the order of the step has
+it. Waits of a row are rows before it in the same piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from nadi.models.row_operands import NO_OPERANDS, Operand, Operands
+from nadi.trace.work import Work
+
+__all__ = ["BEFORE", "COMPUTE", "STREAM_OF", "Link", "Row", "RowList"]
+
+BEFORE = -1  # waits for the last computation before this piece
+COMPUTE = 0
+_ROLES = "tp cp ep dp edp pp embedding mirror send receive tables kv"
+STREAM_OF = {role: 1 + number for number, role in enumerate(_ROLES.split())}
+"""Streams of a rank's device: one for computation, and one for the communication of each role."""
+
+
+class Row(NamedTuple):
+    """A node, repeated for each micro-batch.
+
+    Attributes
+    ----------
+    name, phase, layer
+        What it is called, whether it is of the forward, the backward or another phase, and the
+        layer of the model; -1 for none.
+    work
+        Of a computation; None for communication.
+    comm_type, comm_bytes, role
+        Of communication: its type, the bytes that each member contributes, and the group.
+    stream
+        Of the device.
+    peer, tag
+        Of a message, the position of the other stage in the group; and which of the messages of a
+        micro-batch it is.
+    waits
+        Rows of the same piece before it; ``BEFORE`` is the computation before the piece.
+    operands
+        The tensors that it reads and gives.
+    """
+
+    name: str
+    phase: str
+    layer: int
+    work: Work | None
+    comm_type: str = "none"
+    comm_bytes: int = -1
+    role: str = ""
+    stream: int = COMPUTE
+    peer: int = -1
+    tag: int = -1
+    waits: tuple[int, ...] = ()
+    operands: Operands = NO_OPERANDS
+
+
+class Link(NamedTuple):
+    """Where a message goes or comes from: a position in the pipeline's group, and its number."""
+
+    peer: int
+    tag: int
+
+
+class RowList:
+    """Collects the rows of one piece; what computes waits for what it was given."""
+
+    def __init__(self, phase: str) -> None:
+        self.phase = phase
+        self.rows: list[Row] = []
+        self._pending: list[int] = []  # exchanges that the next computation waits for
+        self._last = BEFORE  # the computation that gave what is exchanged next
+        self.computed = BEFORE  # the last computation of any kind
+
+    def compute(
+        self, name: str, layer: int, work: Work, operands: Operands = NO_OPERANDS, *,
+        is_passed_on: bool = True,
+    ) -> int:  # fmt: skip
+        """Add a computation, after the exchanges before it.
+
+        What is not passed on, the gradient of weights, is not what later exchanges wait for.
+        """
+        number = len(self.rows)
+        waits = tuple(self._pending)
+        self.rows.append(Row(name, self.phase, layer, work, waits=waits, operands=operands))
+        self._pending = []
+        self.computed = number
+        if is_passed_on:
+            self._last = number
+        return number
+
+    def collective(
+        self, name: str, layer: int, role: str, comm_type: str, size: int,
+        operands: Operands = NO_OPERANDS, *, after: int | None = None, is_awaited: bool = True,
+    ) -> int:  # fmt: skip
+        """Add a collective after the last computation, or another row."""
+        waits = [self._last if after is None else after]
+        if is_awaited:
+            waits += self._pending  # a chain of exchanges of one tensor
+            self._pending = []
+        row = Row(
+            name, self.phase, layer, None, comm_type, size, role, STREAM_OF[role],
+            waits=tuple(dict.fromkeys(waits)), operands=operands,
+        )  # fmt: skip
+        self.rows.append(row)
+        if is_awaited:
+            self._pending.append(len(self.rows) - 1)
+        return len(self.rows) - 1
+
+    def receive(self, name: str, link: Link, size: int, received: Operand | None = None) -> None:
+        """Add a receive that the next computation waits for."""
+        operands = Operands((), () if received is None else (received,))
+        row = Row(
+            name, self.phase, -1, None, "recv", size, "pp", STREAM_OF["receive"], *link,
+            operands=operands,
+        )  # fmt: skip
+        self.rows.append(row)
+        self._pending.append(len(self.rows) - 1)
+
+    def send(self, name: str, link: Link, size: int, sent: Operand | None = None) -> None:
+        """Add a send of what was made last, after all computations, as pipelines do it."""
+        waits = tuple(dict.fromkeys([self.computed, *self._pending]))
+        self._pending = []
+        operands = Operands(() if sent is None else (sent,))
+        row = Row(
+            name, self.phase, -1, None, "send", size, "pp", STREAM_OF["send"], *link, waits,
+            operands,
+        )  # fmt: skip
+        self.rows.append(row)
+
+    def await_all(self, rows: Iterable[int]) -> None:
+        """Let the next computation wait for rows."""
+        self._pending += rows

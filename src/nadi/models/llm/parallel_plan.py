@@ -1,0 +1,311 @@
+"""How a language model is spread over ranks and run: parallel axes, schedule, precision.
+
+Ranks are numbered along the axes tensor, context, data, pipeline parallel, the first one fastest,
+as Megatron-LM does. The experts of a mixture are spread over the first three of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, NoReturn
+
+import msgspec
+import numpy as np
+
+from nadi.errors import Parameter, UsageError
+from nadi.models.llm.language_model import LanguageModel
+from nadi.models.llm.pipeline_schedules import PipelineSchedule, check_pipeline, chunks_per_stage
+from nadi.trace.arrays import Ints
+from nadi.trace.dtypes import ITEMSIZE
+from nadi.trace.groups import groups_along
+from nadi.trace.work import part_computed
+
+__all__ = ["ParallelPlan"]
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
+_CountOrUsual = Annotated[int, msgspec.Meta(ge=0, le=1 << 24)]
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
+_LARGEST_WORLD = 1 << 24
+_SPLIT_BACKWARD = ("zero-bubble", "zero-bubble-h2", "dualpipe")
+
+
+class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a model is spread over ranks, and what a step of it is.
+
+    Attributes
+    ----------
+    tp, cp, dp, pp
+        Ranks along the tensor, context, data and pipeline parallel axis.
+    ep, expert_tp
+        Ranks that share the experts of a layer, and ranks that share one expert: 1, or ``tp``.
+    zero
+        What data parallel ranks shard (ZeRO, arXiv 1910.02054): 1 the state of the optimizer,
+        2 also gradients, 3 also weights, gathered anew for each forward and backward.
+    sequence_parallel
+        Whether norms and residuals are sharded along the sequence by tensor parallel ranks
+        (arXiv 2205.05198); by default where ``tp`` is over 1.
+    micro_batch, global_batch
+        Sequences of a micro-batch of one rank, and of a step of all; by default one micro-batch
+        for each stage of the pipeline.
+    sequence
+        Tokens of a sequence; by default the model's.
+    schedule, chunks
+        Of the pipeline (:mod:`~nadi.models.llm.pipeline_schedules`), and chunks of a stage.
+    recompute
+        What is computed anew for the backward: ``selective`` the core of attention, ``full`` each
+        layer from its input.
+    attention
+        ``flash`` keeps no scores and recomputes them (arXiv 2205.14135); ``unfused`` is a product,
+        a softmax and a product.
+    dtype, gradient_dtype
+        Of weights and activations, and of weight gradients. With an 8-bit float linear layers take
+        it and all else is bfloat16.
+    inference
+        ``prefill`` processes a prompt of ``sequence`` tokens, ``decode`` one token after
+        ``sequence`` others; empty for training.
+    prefix
+        Of inference, the first tokens of each sequence that are the same in all of a rank: their
+        keys and values are there once, and prefill does not compute them again.
+    """
+
+    tp: _Count = 1
+    cp: _Count = 1
+    dp: _Count = 1
+    pp: _Count = 1
+    ep: _Count = 1
+    expert_tp: _CountOrUsual = 0
+    zero: Literal[0, 1, 2, 3] = 1
+    sequence_parallel: bool | None = None
+    micro_batch: _Count = 1
+    global_batch: _CountOrUsual = 0
+    sequence: _Tokens = 0
+    schedule: PipelineSchedule = "1f1b"
+    chunks: _Count = 1
+    recompute: Literal["none", "selective", "full"] = "none"
+    attention: Literal["flash", "unfused"] = "flash"
+    dtype: str = "bfloat16"
+    gradient_dtype: str = "float32"
+    inference: Literal["", "prefill", "decode"] = ""
+    prefix: _Tokens = 0
+
+    def of(self, model: LanguageModel) -> ParallelPlan:
+        """Return the plan with every default put in, checked against a model.
+
+        Raises
+        ------
+        UsageError
+            If they do not fit together; the message names values that would.
+        """
+        expert_tp = self.expert_tp or (1 if self.ep > 1 or self.tp == 1 else self.tp)
+        sharded = self.tp > 1 if self.sequence_parallel is None else self.sequence_parallel
+        plan = msgspec.structs.replace(
+            self,
+            expert_tp=expert_tp,
+            sequence_parallel=sharded and self.inference != "decode",
+            sequence=self.sequence or model.sequence,
+            global_batch=self.global_batch or self.dp * self.pp * self.micro_batch,
+        )
+        plan._check(model)
+        return plan
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def micro_batches(self) -> int:
+        """Number of micro-batches of a step."""
+        return self.global_batch // (self.dp * self.micro_batch)
+
+    @property
+    def stage_chunks(self) -> int:
+        """Chunks of layers that each stage holds."""
+        return chunks_per_stage(self.schedule, self.chunks)
+
+    @property
+    def positions(self) -> int:
+        """Number of chunks that the model's layers are cut into, along the pipeline."""
+        return self.pp if self.schedule == "dualpipe" else self.pp * self.stage_chunks
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch on one rank, of all tensor parallel ranks together."""
+        return self.micro_batch * (1 if self.inference == "decode" else self.suffix // self.cp)
+
+    @property
+    def suffix(self) -> int:
+        """Tokens of a sequence after the prefix that sequences share."""
+        return self.sequence - self.prefix
+
+    @property
+    def computed_scores(self) -> float:
+        """The part of the scores of attention that a causal mask leaves.
+
+        Context parallel ranks take parts of a sequence from both ends, so that each has the mean.
+        """
+        return 1.0 if self.inference == "decode" else part_computed(self.suffix, self.sequence)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element of an activation that is communicated, and of a weight."""
+        return max(ITEMSIZE[self.dtype], 2)
+
+    @property
+    def gradient_itemsize(self) -> int:
+        """Bytes of an element of a weight gradient."""
+        return ITEMSIZE[self.gradient_dtype]
+
+    def layers_at(self, model: LanguageModel, position: int) -> range:
+        """Return the layers of a chunk; the last chunks have one less where they differ."""
+        cuts = np.array_split(np.arange(model.layers), self.positions)
+        found = cuts[position]
+        return range(int(found[0]), int(found[-1]) + 1) if found.size else range(0)
+
+    def key_copies(self, model: LanguageModel) -> int:
+        """Return how many tensor parallel ranks hold the same heads of keys and values."""
+        return 1 if model.mla is not None else max(self.tp // model.kv_heads, 1)
+
+    def groups(self, model: LanguageModel) -> Mapping[str, Ints]:
+        """Return the process groups of more than one rank by role; int64, (groups, members).
+
+        ``tp``, ``cp``, ``pp`` and ``ep`` are those of the axes; ``dp`` reduces gradients, along the
+        context and data parallel axes; ``edp`` those of experts; ``embedding`` has the first
+        and last stage, ``mirror`` the two stages of DualPipe with the same layers, ``kv`` the
+        tensor parallel ranks with the same heads of keys and values.
+        """
+        axes = {"tp": self.tp, "cp": self.cp, "dp": self.dp, "pp": self.pp}
+        inner = self.tp * self.cp * self.dp
+        of_experts = {
+            "expert_tp": self.expert_tp, "ep": self.ep,
+            "edp": inner // (self.expert_tp * self.ep), "pp": self.pp,
+        }  # fmt: skip
+        found = {
+            "tp": groups_along(axes, ["tp"]),
+            "cp": groups_along(axes, ["cp"]),
+            "dp": groups_along(axes, ["cp", "dp"]),
+            "pp": groups_along(axes, ["pp"]),
+            "ep": groups_along(of_experts, ["ep"]),
+            "edp": groups_along(of_experts, ["edp"]),
+        }
+        if self.pp > 1:
+            found["embedding"] = found["pp"][:, [0, -1]]
+        if self.schedule == "dualpipe":
+            half = self.pp // 2
+            pairs = np.stack([found["pp"][:, :half], found["pp"][:, : half - 1 : -1]], axis=2)
+            found["mirror"] = pairs.reshape(-1, 2)
+        copies = self.key_copies(model)
+        of_copies = {"kv": copies, **axes, "tp": self.tp // copies}
+        found["kv"] = groups_along(of_copies, ["kv"])
+        return {role: ranks for role, ranks in found.items() if ranks.shape[1] > 1}
+
+    def _check(self, model: LanguageModel) -> None:
+        if self.world_size > _LARGEST_WORLD:
+            _refuse("tp", f"{self.world_size} ranks", f"at most {_LARGEST_WORLD} are supported")
+        for name in ("dtype", "gradient_dtype"):
+            if getattr(self, name) not in ITEMSIZE:
+                _refuse(name, f"unknown type {getattr(self, name)!r}", "give torch's name of it")
+        self._check_widths(model)
+        self._check_batch(model)
+        self._check_experts(model)
+        if self.inference:
+            if self.recompute != "none" or self.schedule not in ("gpipe", "1f1b"):
+                what = "inference has no backward: no recompute, and no schedule of backwards"
+                _refuse("inference", what, "leave both out")
+        elif self.zero == 3 and self.pp > 1 and self.schedule in _SPLIT_BACKWARD:
+            _refuse("zero", f"3 with schedule {self.schedule}", "use zero 2 or less, or 1f1b")
+        check_pipeline(
+            self.schedule, self.pp, self.micro_batches,
+            self.chunks if self.schedule == "interleaved" else 1,
+        )  # fmt: skip
+        if self.schedule != "interleaved" and self.chunks > 1:
+            _refuse("chunks", f"{self.chunks} with schedule {self.schedule}", "use interleaved")
+        if model.layers < self.positions:
+            _refuse(
+                "pp", f"{self.positions} chunks of a model with {model.layers} layers",
+                f"at most {model.layers // self.stage_chunks or 1} stages have a layer each",
+            )  # fmt: skip
+
+    def _check_widths(self, model: LanguageModel) -> None:
+        """Raise UsageError if tensor parallel ranks cannot share a width equally."""
+        widths = {"heads": model.heads, "vocab": -(-model.vocab // self.tp) * self.tp}
+        if "dense" in model.layer_kinds:
+            widths["ffn"] = model.ffn
+        if model.moe is not None and self.expert_tp > 1:
+            widths["expert_ffn"] = model.moe.expert_ffn
+        for name, width in widths.items():
+            if width % self.tp:
+                what = f"{self.tp} does not divide the model's {name}, {width}"
+                _refuse("tp", what, f"one of {_divisors(width)}")
+        if self.tp % model.kv_heads and model.kv_heads % self.tp:
+            of_heads = [n for n in range(1, model.heads + 1) if model.heads % n == 0]
+            keys = model.kv_heads
+            fits = [str(n) for n in of_heads if n % keys == 0 or keys % n == 0]
+            what = f"{self.tp} and the {model.kv_heads} heads of keys: neither divides the other"
+            _refuse("tp", what, f"one of {', '.join(fits[:12])}")
+
+    def _check_batch(self, model: LanguageModel) -> None:
+        if not self.sequence:
+            _refuse("sequence", "the model states no sequence length", "give one")
+        if self.prefix:
+            self._check_prefix(model)
+        of_ranks = self.cp * (self.tp if self.sequence_parallel else 1)
+        if self.inference != "decode" and self.suffix % of_ranks:
+            below = self.suffix - self.suffix % of_ranks
+            what = f"{self.suffix} tokens cannot be shared equally by {of_ranks} ranks"
+            _refuse("sequence", what, f"{self.prefix + (below or of_ranks)} would fit")
+        if self.inference == "decode" and self.cp > 1:
+            _refuse("cp", "context parallel decoding is not generated", "use cp=1")
+        of_step = self.dp * self.micro_batch
+        if self.global_batch % of_step:
+            below = self.global_batch - self.global_batch % of_step
+            fits = f"{below} or {below + of_step}" if below else str(of_step)
+            what = (
+                f"{self.global_batch} sequences are no multiple of dp * micro_batch, "
+                f"{self.dp} * {self.micro_batch}"
+            )
+            _refuse("global_batch", what, f"{fits} would fit")
+
+    def _check_prefix(self, model: LanguageModel) -> None:
+        """Raise UsageError if sequences cannot share a prefix."""
+        if not self.inference:
+            _refuse("prefix", "training computes all of each sequence",
+                    "leave it out, or use inference prefill or decode")  # fmt: skip
+        if self.prefix >= self.sequence:
+            what = f"{self.prefix} tokens, and a sequence has {self.sequence}"
+            _refuse("prefix", what, f"at most {self.sequence - 1}")
+        if self.cp > 1:
+            _refuse("cp", "a prefix shared by context parallel ranks is not generated", "use cp=1")
+        if self.inference == "prefill" and model.mla is not None:
+            what = "keys and values of a compressed prefix are not generated"
+            _refuse("prefix", what, "leave it out for models with latent attention")
+
+    def _check_experts(self, model: LanguageModel) -> None:
+        inner = self.tp * self.cp * self.dp
+        if model.moe is None:
+            if self.ep > 1:
+                _refuse("ep", f"{self.ep}, but the model has no experts", "leave it out")
+            return
+        if model.moe.experts % self.ep:
+            what = f"{self.ep} does not divide the {model.moe.experts} experts"
+            _refuse("ep", what, f"one of {_divisors(model.moe.experts)}")
+        if self.expert_tp not in (1, self.tp):
+            _refuse("expert_tp", f"{self.expert_tp} is neither 1 nor tp, {self.tp}", "give one")
+        if inner % (self.ep * self.expert_tp):
+            what = f"{self.ep} * {self.expert_tp} does not divide tp * cp * dp, {inner}"
+            _refuse("ep", what, f"one of {_divisors(inner // self.expert_tp)}")
+        if self.expert_tp == 1 and self.tp > 1 and not self.sequence_parallel:
+            if self.inference == "decode":
+                _refuse("expert_tp", "1 in decoding, where tp ranks hold the same token",
+                        f"use expert_tp={self.tp}")  # fmt: skip
+            what = "1, but tensor parallel ranks hold the same tokens"
+            _refuse("expert_tp", what, f"use sequence_parallel, or expert_tp={self.tp}")
+
+
+def _divisors(number: int) -> str:
+    found = [str(n) for n in range(1, number + 1) if number % n == 0]
+    return ", ".join(found[:12]) + (", ..." if len(found) > 12 else "")
+
+
+def _refuse(name: str, what: str, remedy: str) -> NoReturn:
+    raise UsageError([Parameter(name)], what, remedy)

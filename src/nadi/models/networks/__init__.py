@@ -1,0 +1,1 @@
+"""Networks that a file describes layer by layer."""

@@ -1,0 +1,1 @@
+"""What runs in the recorded process before the program does."""

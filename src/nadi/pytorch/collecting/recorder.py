@@ -1,0 +1,179 @@
+"""Record the host trace and the device trace of one rank, while a program runs."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nadi.errors import InputError, Parameter, UsageError
+from nadi.pytorch.collecting.hook.recorded_steps import StepRecorder
+
+__all__ = ["Recording", "record"]
+
+
+class Recording:
+    """A recording that is under way.
+
+    Attributes
+    ----------
+    rank
+        Global rank of this process.
+    host, device
+        The files that are written when the recording ends.
+    num_steps
+        How many steps have ended.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.rank = rank
+        self.host = folder / f"host_{rank}.json"
+        self.device = folder / f"device_{rank}.json.gz"
+        self.num_steps = 0
+        self._warmup = 0
+        self._num_wanted = 0  # steps after which all is recorded
+        self._recorder: Any = None
+        self._unrecorded: list[int] = []  # ns of steps without a recorder
+        self._since = 0  # the end of the last step, if nothing recorded since
+
+    def __repr__(self) -> str:
+        return f"<Recording rank={self.rank} steps={self.num_steps}>"
+
+    def step(self) -> None:
+        """Mark the end of a training step, or of a request."""
+        self.num_steps += 1
+        if self.num_steps >= self._warmup and not self._recorder.has_ended:
+            self._recorder.step()
+            self._since = 0
+        elif self._since:
+            self._unrecorded.append(time.perf_counter_ns() - self._since)
+        self._start_in_time()
+
+    def _write(self) -> None:
+        """Write what is recorded; warns of what is not."""
+        files = [str(self.host), str(self.device)]
+        self.host.unlink(missing_ok=True)
+        try:
+            written = self._recorder.write(*files, self._unrecorded)
+        except OSError as error:
+            what = f"cannot be written: {error.strerror or error}"
+            raise InputError(str(self.device), what, "choose another path") from None
+        if not written:
+            warnings.warn(
+                f"nothing was recorded: step() was called {self.num_steps} times, and the first "
+                f"{self._warmup} steps are warm-up; call step() of the recording at the end of "
+                f"each step, {self._num_wanted} times or more",
+                stacklevel=4,
+            )
+        elif not self.host.exists():
+            warnings.warn(
+                f"no host trace was recorded (shapes, tensors, process groups): step() was called "
+                f"{self.num_steps} times, and the execution trace observer runs after the first "
+                f"{self._warmup + len(self._recorder.timed)} steps; call it {self._num_wanted} "
+                "times or more",
+                stacklevel=4,
+            )
+
+    def _start_in_time(self) -> None:
+        """Start the recorder with the last step of the warm-up."""
+        if self.num_steps == self._warmup - 1:
+            self._recorder.start()
+        elif self.num_steps < self._warmup or self._recorder.has_ended:
+            self._since = time.perf_counter_ns()
+
+
+@contextlib.contextmanager
+def record(
+    folder: Path | str, *, steps: int = 3, warmup: int = 2, shapes: bool = False,
+    stacks: bool = False, memory: bool = False, overwrite: bool = False, rank: int = -1,
+) -> Iterator[Recording]:  # fmt: skip
+    """Record the Kineto trace of some steps, and the execution trace of as many after these.
+
+    Each rank writes ``device_RANK.json.gz`` and ``host_RANK.json``; :func:`nadi.run` takes the
+    folder. The rank is that of ``torch.distributed``, or else of the variable ``RANK``, or 0.
+    The files appear when the block ends. If it ends with an exception, none is written.
+
+    Times are of steps without the execution trace observer, which makes operators take several
+    times as long. If the block ends before it has run, there is no host trace, and a warning.
+
+    Parameters
+    ----------
+    folder
+        Where the files go; it is made if it does not exist.
+    steps, warmup
+        Steps to record with times, and steps before them, at least 1: the profiler starts with
+        the last of these. After ``warmup + 2 * steps`` steps all is recorded.
+    shapes, stacks, memory
+        Whether the device trace has shapes of operands, stacks, allocations; each costs time.
+    overwrite
+        Whether files of an earlier recording are replaced.
+    rank
+        That of the files; -1 for the rule above.
+
+    Yields
+    ------
+    Recording
+        Its ``step()`` ends a step.
+
+    Raises
+    ------
+    UsageError
+        If torch is missing or too old, a number is too small, or a file exists.
+    InputError
+        If the folder cannot be written to.
+    """
+    for name, value in (("steps", steps), ("warmup", warmup)):
+        if value < 1:
+            raise UsageError(Parameter(name, value), "is too small", "give 1 or more")
+    torch = _torch()
+    recording = Recording(Path(folder), rank if rank >= 0 else _rank(torch))
+    for file in (recording.host, recording.device):
+        if file.exists() and not overwrite:
+            raise UsageError(str(file), "exists", ["pass ", Parameter("overwrite", True)])
+    options = {"steps": steps, "sync": True, "shapes": shapes, "stacks": stacks, "memory": memory}
+    recorder = StepRecorder(torch, str(unfinished := _unfinished(Path(folder))), options)
+    recording._warmup, recording._num_wanted = warmup, warmup + 2 * steps
+    recording._recorder = recorder
+    recording._start_in_time()
+    try:
+        yield recording
+        recorder.stop()
+        recording._write()
+    finally:
+        recorder.stop()
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _torch() -> Any:
+    try:
+        torch: Any = importlib.import_module("torch")
+        importlib.import_module("torch.profiler")
+    except ImportError:
+        remedy = "install PyTorch 2.2 or newer, with which the program runs that is recorded"
+        raise UsageError("", "recording needs the package torch", remedy) from None
+    return torch
+
+
+def _rank(torch: Any) -> int:
+    distributed = getattr(torch, "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    given = os.environ.get("RANK", "0")  # as torchrun sets it
+    return int(given) if given.isdecimal() else 0
+
+
+def _unfinished(folder: Path) -> Path:
+    """Make a folder for files that are not whole yet, where they can be renamed from."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=".nadi-recording-", dir=folder))
+    except OSError as error:
+        remedy = "choose a folder in which files can be made"
+        raise InputError(str(folder), error.strerror or str(error), remedy) from None

@@ -1,0 +1,1 @@
+"""Record a job of many ranks in one process without a device."""

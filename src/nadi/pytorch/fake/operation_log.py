@@ -1,0 +1,280 @@
+"""What one rank does, row by row: operations, what they wait for, and live memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import isfinite, prod
+from typing import Any, NamedTuple
+
+import msgspec
+
+from nadi.trace.work import Operands, covered_bytes
+
+__all__ = ["Operand", "Operation", "OperationLog", "operand_texts", "operands_of", "tensors_in"]
+
+_DEVICE = "cuda:0"
+_SCALAR_TYPES = {bool: "Bool", int: "Int", float: "Double", str: "String", type(None): "None"}
+
+
+class Operand(NamedTuple):
+    """A tensor that an operator reads or writes.
+
+    Attributes
+    ----------
+    tensor, storage
+        Numbers of the tensor, and of its memory, which views share.
+    offset
+        Of its first element in the storage, in elements.
+    shape, strides
+        Of each dimension.
+    dtype
+        Type of its elements, as an execution trace names it.
+    itemsize
+        Size of an element, in bytes.
+    """
+
+    tensor: int
+    storage: int
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    itemsize: int
+
+    @property
+    def elements(self) -> int:
+        """Number of its elements."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory that it covers."""
+        return covered_bytes(self.shape, self.strides, self.itemsize)
+
+
+class Operation(NamedTuple):
+    """One row: the columns of ``schema.NODES``, but for the group, which is a name.
+
+    Attributes
+    ----------
+    stream
+        -1 for what starts nothing on the device.
+    """
+
+    name: str
+    kind: str
+    category: str
+    parent: int = -1
+    sequence: int = -1
+    stream: int = -1
+    flops: int = -1
+    bytes: int = -1
+    comm_type: str = "none"
+    comm_bytes: int = -1
+    group: str = ""
+    src: int = -1
+    dst: int = -1
+    tag: int = -1
+    is_async: int = -1
+
+
+class _Storage:
+    """Who wrote and read a storage last."""
+
+    __slots__ = ("readers", "writer")
+
+    def __init__(self) -> None:
+        self.writer = -1
+        self.readers: dict[int, int] = {}  # the last of each stream since then
+
+
+class OperationLog:
+    """Collects the operations of a rank while its program runs.
+
+    Attributes
+    ----------
+    operations
+        One per row.
+    waits
+        For each row, rows and kinds of what it waits for.
+    operands
+        Texts of inputs and outputs, by row.
+    attributes
+        Further values, by row.
+    live, peak, peak_row
+        Bytes of live tensors now, at most, and the row in which that was reached.
+    """
+
+    def __init__(self) -> None:
+        self.live = 0
+        self._bytes: dict[int, int] = {}  # of each live storage
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rows; what is in memory stays."""
+        self.operations: list[Operation] = []
+        self.waits: list[tuple[tuple[int, str], ...]] = []
+        self.operands: dict[int, dict[str, str]] = {}
+        self.attributes: dict[int, dict[str, tuple[str, Any]]] = {}
+        self.allocated: list[tuple[int, int, int]] = []  # row, storage, bytes
+        self.freed: list[tuple[int, int]] = []  # row, storage
+        self.peak, self.peak_row, self.first_live = self.live, -1, self.live
+        self._storages: dict[int, _Storage] = {}
+        self._last: dict[int, int] = {}  # row of each stream
+        self._waiting: dict[int, set[int]] = {}  # rows that the next one of a stream waits for
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def annotate(self, name: str, category: str, parent: int) -> int:
+        """Begin a range around operations; return its row."""
+        self.operations.append(Operation(name, "METADATA", category, parent))
+        self.waits.append(())
+        return len(self.operations) - 1
+
+    def add(
+        self, operation: Operation, inputs: Sequence[Any], outputs: Sequence[Any],
+        reads: Iterable[Operand], writes: Iterable[Operand],
+    ) -> int:  # fmt: skip
+        """Append an operation; return its row.
+
+        Parameters
+        ----------
+        inputs, outputs
+            Tensors, scalars, and lists of these, as the trace will show them.
+        reads, writes
+            The tensors whose memory it uses.
+        """
+        row = len(self.operations)
+        self.operations.append(operation)
+        self.operands[row] = operand_texts("inputs", inputs) | operand_texts("outputs", outputs)
+        if operation.stream < 0:
+            self.waits.append(())
+            return row
+        found: dict[int, str] = {}
+        for storage in dict.fromkeys(one.storage for one in reads):
+            self._read(storage, row, operation.stream, found)
+        for storage in dict.fromkeys(one.storage for one in writes):
+            self._write(storage, row, operation.stream, found)
+        for before in sorted(self._waiting.pop(operation.stream, ())):
+            found.setdefault(before, "ctrl")
+        if operation.stream in self._last:
+            found.setdefault(self._last[operation.stream], "ctrl")
+        self._last[operation.stream] = row
+        self.waits.append(tuple(sorted(found.items())))
+        return row
+
+    def last_of(self, stream: int) -> int:
+        """Return the last row of a stream, or -1."""
+        return self._last.get(stream, -1)
+
+    def writer_of(self, storage: int) -> int:
+        """Return the row that wrote a storage last, or -1."""
+        known = self._storages.get(storage)
+        return -1 if known is None else known.writer
+
+    def wait(self, stream: int, row: int) -> None:
+        """Let the next operation of a stream wait for a row, as for a recorded event."""
+        if row >= 0:
+            self._waiting.setdefault(stream, set()).add(row)
+
+    def allocate(self, storage: int, size: int) -> None:
+        """Count the memory of a new storage, or a new size of one."""
+        before = self._bytes.get(storage, 0)
+        if size == before:
+            return
+        self._bytes[storage] = size
+        self.live += size - before
+        if self.live > self.peak:
+            self.peak, self.peak_row = self.live, len(self.operations)
+        if size:
+            self.allocated.append((len(self.operations), storage, size))
+        else:
+            self.freed.append((len(self.operations) - 1, storage))
+
+    def free(self, storage: int) -> None:
+        """Count the memory of a storage as free."""
+        size = self._bytes.pop(storage, 0)
+        self.live -= size
+        if size:
+            self.freed.append((len(self.operations) - 1, storage))
+
+    def _read(self, storage: int, row: int, stream: int, found: dict[int, str]) -> None:
+        known = self._storages.get(storage)
+        if known is None:
+            known = self._storages[storage] = _Storage()
+        if known.writer >= 0:
+            found[known.writer] = "data"
+        known.readers[stream] = row
+
+    def _write(self, storage: int, row: int, stream: int, found: dict[int, str]) -> None:
+        known = self._storages.get(storage)
+        if known is None:
+            known = self._storages[storage] = _Storage()
+        if known.writer >= 0:
+            found[known.writer] = "data"
+        for other, reader in known.readers.items():
+            if other != stream:  # on its own stream it comes after them anyway
+                found[reader] = "data"
+        known.writer = row
+        known.readers.clear()
+
+
+def tensors_in(value: Any) -> list[Operand]:
+    """Return the tensors of nested lists, in order."""
+    if isinstance(value, Operand):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return []
+
+
+def operands_of(given: Sequence[Any], written: Sequence[Operand]) -> Operands:
+    """Return the operands of a call, as its work depends on them.
+
+    Parameters
+    ----------
+    given
+        Tensors, scalars, and lists of these, by place.
+    written
+        The tensors that it makes or changes.
+    """
+    by_place = [tensors_in(value) for value in given]
+    known: set[Operand] = set()
+    sizes = []
+    for tensors in by_place:  # what is given twice is read once
+        sizes.append(sum(one.bytes for one in dict.fromkeys(tensors) if one not in known))
+        known.update(tensors)
+    return Operands(
+        [value.shape if isinstance(value, Operand) else () for value in given], sizes,
+        [tensors[0].itemsize if tensors else 0 for tensors in by_place],
+        ["" if tensors else str(value) for value, tensors in zip(given, by_place, strict=True)],
+        [one.shape for one in written], sum(one.bytes for one in written),
+    )  # fmt: skip
+
+
+def operand_texts(side: str, values: Sequence[Any]) -> dict[str, str]:
+    """Return the texts of operands as an execution trace has them: JSON, by name of attribute."""
+    columns = [_described(value) for value in values]
+    kinds = zip(("values", "shapes", "types", "strides"), zip(*columns, strict=True), strict=False)
+    return {f"{side}.{kind}": msgspec.json.encode(column).decode() for kind, column in kinds}
+
+
+def _described(value: Any) -> tuple[Any, Any, str, Any]:
+    """Return value, shape, type and strides of an operand."""
+    if isinstance(value, Operand):
+        held = [value.tensor, value.storage, value.offset, value.elements, value.itemsize, _DEVICE]
+        return held, value.shape, f"Tensor({value.dtype})", value.strides
+    if isinstance(value, (list, tuple)):
+        items = [_described(item) for item in value]
+        types = ",".join(item[2] for item in items)
+        return (
+            [item[0] for item in items], [item[1] for item in items], f"GenericList[{types}]",
+            [item[3] for item in items],
+        )  # fmt: skip
+    if type(value) in _SCALAR_TYPES:
+        shown = "<None>" if value is None else value
+        if isinstance(value, float) and not isfinite(value):
+            shown = repr(value)  # JSON has no such number
+        return shown, [], _SCALAR_TYPES[type(value)], []
+    return f"<{type(value).__name__}>", [], "Object", []

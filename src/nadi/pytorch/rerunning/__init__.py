@@ -1,0 +1,1 @@
+"""Run the operators of a trace again."""

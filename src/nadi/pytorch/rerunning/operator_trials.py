@@ -1,0 +1,386 @@
+"""Which recorded calls this PyTorch can make: all are tried once.
+
+An operator that cannot be called, or that calls other operators than it did, is replaced by those
+that it called, as recorded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import time
+from collections.abc import Collection, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nadi.errors import UsageError
+from nadi.files.trace_files import read
+from nadi.progress import tell
+from nadi.pytorch.rerunning.argument_rules import find_operator, refused_arguments
+from nadi.pytorch.rerunning.free_memory import free_bytes
+from nadi.pytorch.rerunning.operand_rules import CHECKED_OPERATORS, refused_operands
+from nadi.pytorch.rerunning.recorded_calls import (
+    COMMUNICATION,
+    RecordedCall,
+    RecordedCalls,
+    TensorArgument,
+    tensors_in,
+)
+from nadi.pytorch.rerunning.replay_places import Place, places_in
+from nadi.pytorch.rerunning.replay_plan import PlannedCall, ReplayPlan, plan_replay
+from nadi.pytorch.rerunning.replay_source import replay_source, torch_name
+from nadi.pytorch.rerunning.replayed_communication import can_communicate
+from nadi.pytorch.rerunning.tensor_contents import INDEX_TYPES
+from nadi.units import format_bytes
+
+__all__ = ["Replayable", "Skipped", "external_tensors", "find_replayable", "load_source"]
+
+_ROUNDS = 8  # an operator in an operator in an operator ...
+_HIDDEN = "a later call takes indices that are made inside"
+_BESIDE = 8  # operators that a call may be away from where it is looked for
+
+
+class Skipped(NamedTuple):
+    """Calls that are not replayed."""
+
+    name: str
+    reason: str
+
+
+class Replayable(NamedTuple):
+    """What is replayed of a trace.
+
+    Attributes
+    ----------
+    plan
+        The calls and their tensors.
+    skipped
+        Each call without a replay.
+    replaced
+        Names of operators instead of which the operators in them are called, and why.
+    trial_ns
+        How long it took to call all once.
+    """
+
+    plan: ReplayPlan
+    skipped: tuple[Skipped, ...]
+    replaced: tuple[Skipped, ...]
+    trial_ns: int
+
+
+def find_replayable(
+    recorded: RecordedCalls, rows: Sequence[int], *, device: str, communicates: bool,
+    allowed: Collection[str] = (),
+) -> Replayable:  # fmt: skip
+    """Find the calls that can be replayed, in their order.
+
+    Parameters
+    ----------
+    recorded
+        The calls of a trace.
+    rows
+        Those that are wanted: operators that are in no other one.
+    device
+        Where tensors are: ``cpu`` or ``cuda``.
+    communicates
+        Whether collectives and messages are replayed; else they are skipped.
+    allowed
+        Names of operators that are called beside those that are known to be safe.
+
+    Raises
+    ------
+    UsageError
+        If there is no room for the tensors that are there before.
+    """
+    search = _Search(recorded, list(rows))
+    room, trial_ns = free_bytes(device), 0
+    for number in count():
+        refused = search.with_hidden_indices()
+        refused |= search.refused(room, communicates=communicates, allowed=allowed)
+        if search.replace(refused):
+            continue
+        plan = search.plan()
+        if search.replace(refused_operands(plan)):
+            continue
+        if plan.external_bytes > room:
+            raise UsageError(
+                "", "tensors that are there before the replay need "
+                f"{format_bytes(plan.external_bytes)}, and {format_bytes(room)} are free",
+                "replay a part (nadi extract)",
+            )  # fmt: skip
+        begin = time.perf_counter_ns()
+        failed = _failures(plan, device)
+        trial_ns = time.perf_counter_ns() - begin
+        if search.replace(failed):
+            continue
+        if number >= _ROUNDS:
+            break
+        different = _other_operators(plan, recorded, device)
+        if not search.replace(different, only_outer=True):
+            break
+    return Replayable(plan, tuple(search.skipped), tuple(search.replaced), trial_ns)
+
+
+class _Search:
+    def __init__(self, recorded: RecordedCalls, rows: list[int]) -> None:
+        self.rows = rows
+        self.skipped: list[Skipped] = []
+        self.replaced: list[Skipped] = []
+        self._recorded = recorded
+        self._calls: dict[int, RecordedCall] = {}
+
+    def plan(self) -> ReplayPlan:
+        return plan_replay([self._call(row) for row in self.rows])
+
+    def refused(self, room: int, *, communicates: bool, allowed: Collection[str]) -> dict[int, str]:
+        """Return the rows that cannot be called, or must not be, without a trial."""
+        found = {}
+        for row in self.rows:
+            call = self._call(row)
+            reason = _refusal(call, room, communicates=communicates)
+            if not reason and not call.name.startswith(COMMUNICATION):
+                reason = refused_arguments(call, allowed)
+            if reason:
+                found[row] = reason
+        return found
+
+    def with_hidden_indices(self) -> dict[int, str]:
+        """Return the calls inside which indices are made that a later call takes.
+
+        The backward of a pooling takes those of its forward. Called by itself, the operator around
+        the forward does not give them, and what lies in their memory points anywhere.
+        """
+        found: dict[int, str] = {}
+        hidden: dict[TensorArgument, int] = {}  # the call inside which each was made
+        for row in self.rows:
+            call = self._call(row)
+            taken = tensors_in(call.inputs)
+            found |= dict.fromkeys((hidden[one] for one in taken if one in hidden), _HIDDEN)
+            for inner in self._recorded.outermost(row):
+                self._note_indices(inner, row, hidden)
+            for one in tensors_in(call.outputs):
+                hidden.pop(one, None)
+        return found
+
+    def _note_indices(self, row: int, call: int, hidden: dict[TensorArgument, int]) -> None:
+        for one in tensors_in(self._call(row).outputs):
+            hidden.pop(one, None)
+            if one.dtype in INDEX_TYPES:
+                hidden[one] = call
+        for inner in self._recorded.outermost(row):
+            self._note_indices(inner, call, hidden)
+
+    def replace(self, reasons: Mapping[int, str], *, only_outer: bool = False) -> bool:
+        """Put the operators in an operator in its place; one without any is skipped.
+
+        One that works for longer than the operators in it is skipped, too: they do not stand for
+        it, but others may need what they give.
+        """
+        rows, changed = [], False
+        for row in self.rows:
+            if row not in reasons:
+                rows.append(row)
+                continue
+            inner = list(self._recorded.outermost(row))
+            name = self._recorded.names[row]
+            if inner and not name.startswith(COMMUNICATION):
+                rows += inner
+                stands = only_outer or self._is_mostly_in(row, inner)
+                left_out = self.replaced if stands else self.skipped
+                left_out.append(Skipped(name, reasons[row]))
+                changed = True
+            elif only_outer:
+                rows.append(row)
+            else:
+                self.skipped.append(Skipped(name, reasons[row]))
+                changed = True
+        self.rows = rows
+        return changed
+
+    def _is_mostly_in(self, row: int, inner: Sequence[int]) -> bool:
+        """Tell whether operators in an operator take half of its time, as far as it is recorded."""
+        begin, end = self._recorded.span(row)
+        spans = map(self._recorded.span, inner)
+        return end - begin <= 2 * sum(until - since for since, until in spans)
+
+    def _call(self, row: int) -> RecordedCall:
+        if row not in self._calls:
+            self._calls[row] = self._recorded.call(row)
+        return self._calls[row]
+
+
+def _refusal(call: RecordedCall, room: int, *, communicates: bool) -> str:
+    """Return why there is no room for a call, or why it is no communication that can be made."""
+    largest = max((one.end for one in tensors_in((call.inputs, call.outputs))), default=0)
+    if largest > room:
+        return f"a tensor of it needs {format_bytes(largest)}, and {format_bytes(room)} are free"
+    if not call.name.startswith(COMMUNICATION):
+        return ""
+    if not communicates:
+        return "communication is not replayed"
+    known = can_communicate(call.name.removeprefix(COMMUNICATION))
+    return "" if known else "this communication cannot be replayed"
+
+
+def load_source(text: str, **names: Any) -> dict[str, Any]:
+    """Run the source of a replay, and return the functions in it."""
+    found: dict[str, Any] = {"__name__": "replay", **names}
+    # replay_source wrote it: names of operators are words in it, and values are literals
+    exec(compile(text, "replay", "exec"), found)  # noqa: S102
+    return found
+
+
+def _failures(plan: ReplayPlan, device: str) -> dict[int, str]:
+    """Call everything once, and return the rows that failed with the reason.
+
+    Tells a listener of :mod:`nadi.progress` how many calls are done.
+    """
+    torch: Any = importlib.import_module("torch")
+    made = load_source(replay_source(plan._replace(calls=()), device=device).text)
+    view, found = made["view"], {}
+    with torch.no_grad():
+        tensors = external_tensors(made)
+        for number, planned in enumerate(plan.calls):
+            tell(number, len(plan.calls))
+            try:
+                for place, base in planned.views:
+                    tensors[place.number] = view(tensors[base.number], *_layout(place.recorded))
+                if not planned.call.name.startswith(COMMUNICATION):
+                    _call(planned, tensors, device)
+            except Exception as error:  # of any kind: operators of other packages are among them
+                found[planned.call.row] = _first_line(error)
+                _fill(planned, tensors, made)
+            if any(_is_other(tensors[place.number], place) for place in places_in(planned.inputs)):
+                found[planned.call.row] = "it changes the shape of what it is given"
+                _fill(planned, tensors, made)
+    return found
+
+
+def external_tensors(made: Mapping[str, Any]) -> list[Any]:
+    """Make the tensors that are there before a replay; UsageError if there is no room for them."""
+    try:
+        tensors: list[Any] = made["externals"]()
+    except (RuntimeError, MemoryError) as error:  # a limit of the process that no file tells
+        what = f"tensors that are there before the replay cannot be made: {_first_line(error)}"
+        raise UsageError("", what, "replay a part (nadi extract)") from None
+    return tensors
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _call(planned: PlannedCall, tensors: list[Any], device: str) -> None:
+    signature = planned.call.signature
+    assert signature is not None
+    operator = find_operator(signature)
+    if planned.call.name in CHECKED_OPERATORS:
+        _check_spans(planned, tensors)
+    values = [_value(one, tensors, device) for one in planned.inputs]
+    by_name = dict(zip(signature.parameters, values, strict=False))
+    positional = values[: signature.by_position]
+    named = {name: by_name[name] for name in signature.parameters[len(positional) : len(values)]}
+    given = operator(*positional, **named)
+    outputs = planned.outputs
+    results = [given] if len(outputs) == 1 else given
+    for place, result in _pairs(outputs, results):
+        if result is None:
+            raise ValueError("gives no tensor where it gave one")
+        tensors[place.number] = result
+        _check_result(result, place.recorded)
+
+
+def _check_result(result: Any, recorded: TensorArgument) -> None:
+    """Check that a call gives what it gave; without autocast, for one, types are others."""
+    if tuple(result.shape) != recorded.shape:
+        raise ValueError(
+            f"gives shape {list(result.shape)} instead of {list(recorded.shape)}: it depends on "
+            "values"
+        )
+    if result.layout != importlib.import_module("torch").strided:
+        raise ValueError("gives a tensor that is not dense")
+    if result.dtype != _layout(recorded)[0]:
+        given = str(result.dtype).removeprefix("torch.")
+        raise ValueError(f"gives {given} instead of {torch_name(recorded.dtype)}")
+
+
+def _check_spans(planned: PlannedCall, tensors: list[Any]) -> None:
+    """Check that kernels which take memory as contiguous stay within that of each tensor."""
+    signature = planned.call.signature
+    names = signature.parameters if signature else ()
+    for name, value in zip(names, planned.inputs, strict=False):
+        if name.startswith("grad"):
+            continue  # often one number for all elements, which kernels copy first
+        for place in places_in([value]):
+            one = tensors[place.number]
+            if (one.storage_offset() + one.numel()) * one.itemsize > one.untyped_storage().nbytes():
+                raise ValueError(f"its {name} has elements that share memory")
+
+
+def _is_other(tensor: Any, place: Place) -> bool:
+    """Return whether a tensor has not the shape that it had."""
+    return tuple(tensor.shape) != place.recorded.shape
+
+
+def _pairs(outputs: Any, results: Any) -> Sequence[tuple[Place, Any]]:
+    """Return each place of outputs with its result."""
+    if isinstance(outputs, Place):
+        return [(outputs, results)]
+    if isinstance(outputs, list | tuple):
+        both = zip(outputs, results, strict=False)
+        return [pair for output, result in both for pair in _pairs(output, result)]
+    return []
+
+
+def _value(one: Any, tensors: list[Any], device: str) -> Any:
+    if isinstance(one, Place):
+        return tensors[one.number]
+    if isinstance(one, list):
+        return [_value(inner, tensors, device) for inner in one]
+    if isinstance(one, str) and one.split(":")[0] in ("cpu", "cuda", "meta"):
+        return device
+    return one
+
+
+def _fill(planned: PlannedCall, tensors: list[Any], made: Mapping[str, Any]) -> None:
+    """Make the outputs of a call that failed, so that others can be tried."""
+    places = [place for place, _ in planned.views]
+    places += [one for one in places_in(planned.inputs) if _is_other(tensors[one.number], one)]
+    places += [place for place, _ in _pairs(planned.outputs, planned.outputs)]
+    for place in places:
+        one = place.recorded
+        tensors[place.number] = made["new_tensor"](one.end, *_layout(one), 0)
+
+
+def _layout(one: TensorArgument) -> tuple[Any, int, list[int], list[int]]:
+    """Return type, offset, shape and strides as torch takes them."""
+    torch: Any = importlib.import_module("torch")
+    dtype = getattr(torch, torch_name(one.dtype))
+    return dtype, one.offset, list(one.shape), list(one.strides)
+
+
+def _other_operators(plan: ReplayPlan, recorded: RecordedCalls, device: str) -> dict[int, str]:
+    """Return the calls in which other operators are called than was recorded."""
+    torch: Any = importlib.import_module("torch")
+    silent = {"communicate": lambda *_: None, "wait": lambda _: None}
+    made = load_source(replay_source(plan, device=device).text, **silent)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        path = Path(folder) / "host.json"
+        tensors = external_tensors(made)
+        observer = torch.profiler.ExecutionTraceObserver().register_callback(str(path))
+        with torch.profiler.profile(execution_trace_observer=observer):
+            made["run"](tensors)
+        observed = RecordedCalls(read(path))
+    called = observed.outermost()
+    found, at = {}, 0
+    for planned in plan.calls:
+        if planned.call.name.startswith(COMMUNICATION):
+            continue
+        near = called[at : at + planned.num_view_operators + _BESIDE]
+        place = next((k for k, r in enumerate(near) if observed.names[r] == planned.call.name), -1)
+        at += place + 1
+        below = observed.below(near[place]) if place >= 0 else []
+        if below != recorded.below(planned.call.row):
+            found[planned.call.row] = "it calls other operators than it did"
+    return found

@@ -1,0 +1,26 @@
+"""Tensors of a replay as arguments of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from nadi.pytorch.rerunning.recorded_calls import TensorArgument
+
+__all__ = ["Place", "places_in"]
+
+
+class Place(NamedTuple):
+    """A tensor of the replay as an argument: its number, and what was recorded of it."""
+
+    number: int
+    recorded: TensorArgument
+
+
+def places_in(arguments: Any) -> Iterable[Place]:
+    """Yield the places of arguments, also those in lists."""
+    if isinstance(arguments, Place):
+        yield arguments
+    elif isinstance(arguments, list) or type(arguments) is tuple:
+        for one in arguments:
+            yield from places_in(one)

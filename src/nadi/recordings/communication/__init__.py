@@ -1,0 +1,1 @@
+"""Who communicates with whom, and how much."""

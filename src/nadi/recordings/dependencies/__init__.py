@@ -1,0 +1,1 @@
+"""What an operation waits for."""

@@ -1,0 +1,114 @@
+"""The operations of each thread as a sequence of starts and ends, and how they are nested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nadi.kernels.groups import group_rows
+from nadi.recordings.dependencies.operator_nesting_kernels import (
+    Nested,
+    ThreadOrders,
+    turn_ties,
+    walk_threads,
+)
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.runtime_calls import pattern
+from nadi.trace.schema import THREAD_WORK
+from nadi.trace.trace import Trace
+
+__all__ = ["Nesting", "nest"]
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """How operations are nested on the threads of one rank.
+
+    Attributes
+    ----------
+    rows
+        int64, shape (ops,): the nodes that run on threads, ascending; operations below are
+        positions in it. Threads that only poll events, such as NCCL's watchdog, are left out.
+    thread_ptr
+        int64, shape (threads + 1,): thread t has the boundaries
+        ``2 * thread_ptr[t] : 2 * thread_ptr[t + 1]``.
+    boundary
+        int64, shape (2 * ops,): ``2 * op`` is the start of op, ``2 * op + 1`` its end.
+    owner
+        int64, shape (2 * ops,): the innermost operation open before each boundary, or -1.
+    parent
+        int64, shape (ops,): the innermost operation open when op starts, or -1.
+    exclusive
+        int64 ns, shape (ops,): time in which op is the innermost.
+    num_overlaps
+        Operations that end after the operation that they started in.
+    """
+
+    rows: Ints
+    thread_ptr: Ints
+    boundary: Ints
+    owner: Ints
+    parent: Ints
+    exclusive: Ints
+    num_overlaps: int
+
+    @property
+    def parent_row(self) -> Ints:
+        """The node that encloses each operation, or -1; int64, shape (ops,)."""
+        return np.where(self.parent >= 0, self.rows[self.parent], -1)
+
+
+def nest(trace: Trace, left_out: Bools | None = None) -> Nesting:
+    """Nest the operations of each thread by their times. O(ops log ops).
+
+    Nodes of ``left_out`` (bool, shape (nodes,)) are left out with the threads that only poll. Among
+    operations with the same interval, an annotation encloses an operator and an operator
+    encloses a runtime call; otherwise the one recorded first encloses the other.
+    """
+    numbers, num_threads = _number_threads(trace.column("thread"))
+    is_work = trace.category_mask(*THREAD_WORK) & (trace.column("start") >= 0)
+    is_work &= ~_only_polls(trace, numbers)
+    if left_out is not None:
+        is_work &= ~left_out
+    rows = np.flatnonzero(is_work)
+    start = trace.column("start")[rows]
+    end = start + trace.column("duration")[rows]
+    thread = numbers[rows]
+    del numbers, is_work
+    # rows are already in order: start, longest first, category
+    thread_ptr, by_start, by_end = _in_order(thread, num_threads, end)
+    turn_ties(by_end, thread, start, end)
+    del thread
+    boundary, owner = np.empty((2, 2 * rows.size), dtype=np.int64)
+    parent = np.empty(rows.size, dtype=np.int64)
+    nested = Nested(boundary, owner, parent, exclusive=np.zeros(rows.size, dtype=np.int64))
+    num_overlaps = walk_threads(ThreadOrders(thread_ptr, by_start, by_end, start, end), nested)
+    return Nesting(rows, thread_ptr, *nested, num_overlaps)
+
+
+def _number_threads(thread: Ints) -> tuple[Ints, int]:
+    """Return the number of each node's thread, from 0 in ascending order, and their count."""
+    # most nodes have the thread of the node before, so only the changes are sorted
+    starts = np.append(True, thread[1:] != thread[:-1])[: thread.size]
+    threads = np.unique(thread[starts])
+    return np.searchsorted(threads, thread), threads.size
+
+
+def _in_order(thread: Ints, num_threads: int, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """Sort operations by thread, stably, and also by thread and end."""
+    thread_ptr, by_start = np.empty(num_threads + 1, dtype=np.int64), np.empty_like(thread)
+    group_rows(thread, thread_ptr, by_start)
+    by_end = np.argsort(end, kind="stable")
+    of_thread = np.empty_like(thread)
+    group_rows(thread[by_end], thread_ptr, of_thread)
+    return np.unique(thread_ptr), by_start, by_end[of_thread]  # no thread without operations
+
+
+def _only_polls(trace: Trace, thread: Ints) -> Bools:
+    """Return which nodes belong to threads that only poll events; bool, shape (nodes,)."""
+    polls = trace.name_mask(pattern("event query", "capture mode"))
+    asked = np.bincount(thread[polls], minlength=1)
+    only = (asked > 0) & (asked == np.bincount(thread, minlength=asked.size)[: asked.size])
+    found: Bools = np.append(only, False)[np.minimum(thread, only.size)]
+    return found

@@ -1,0 +1,1 @@
+"""Ranks that do the same are kept once."""

@@ -1,0 +1,180 @@
+"""Repeats in a sequence of operations, one inside the other, and how numbers grow in them.
+
+Rows are equal by a number of each (its sign). Rows of equal signs have equally many values, such as
+their id or the row that they wait for. Rows repeat if their signs do, and if each value grows by
+the same step from one turn to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.recordings.folded.distinct_values import with_entries
+from nadi.trace.arrays import Bools, Ints
+
+__all__ = ["Loop", "SignedRows", "find_repeats"]
+
+_LEAST = 4
+"""Rows that a repeat has to save."""
+_DEEPEST = 6
+_GRAMS = (1, 4, 16, 64, 256)
+"""Rows compared at once when periods are guessed: longer ones tell outer repeats from inner."""
+_GUESSES = 4
+"""Periods tried for each of them, the most frequent first."""
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+class SignedRows(NamedTuple):
+    """A sequence of rows.
+
+    Attributes
+    ----------
+    sign
+        int64, shape (rows,).
+    first, value
+        int64, shapes (rows + 1,) and (values,): the values of each row.
+    """
+
+    sign: Ints
+    first: Ints
+    value: Ints
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return self.sign.size
+
+
+class Loop(NamedTuple):
+    """Rows that repeat.
+
+    Attributes
+    ----------
+    first, size
+        The rows of the first turn.
+    turns
+        How often they come, 2 or more.
+    inner
+        Repeats within the first turn, in order.
+    """
+
+    first: int
+    size: int
+    turns: int
+    inner: tuple[Loop, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """One past the last row of the last turn."""
+        return self.first + self.size * self.turns
+
+
+def find_repeats(rows: SignedRows) -> tuple[Loop, ...]:
+    """Find repeats that do not overlap, those that save most rows first.
+
+    Periods are guessed from how far away rows like these come next, and then checked. So no
+    repeat is wrong, but some may be missed. O(rows log rows) for each level and repeat.
+    """
+    return tuple(_within(rows, 0, rows.size, 0))
+
+
+def _within(rows: SignedRows, begin: int, end: int, depth: int) -> Iterator[Loop]:
+    """Yield the repeats of the rows from ``begin`` to ``end``, in order."""
+    best = _best(rows, begin, end)
+    if best is None or depth == _DEEPEST:
+        return
+    yield from _within(rows, begin, best.first, depth)
+    inside = _of_first_turn(rows, best)
+    inner = tuple(_moved(loop, best.first) for loop in _within(inside, 0, inside.size, depth + 1))
+    yield best._replace(inner=inner)
+    yield from _within(rows, best.end, end, depth)
+
+
+def _moved(loop: Loop, by: int) -> Loop:
+    return loop._replace(first=loop.first + by, inner=tuple(_moved(one, by) for one in loop.inner))
+
+
+def _of_first_turn(rows: SignedRows, loop: Loop) -> SignedRows:
+    """Return the rows of a turn, of which equal ones also grow equally from turn to turn."""
+    first, size = loop.first, loop.size
+    begin, end = rows.first[first], rows.first[first + size]
+    own = rows.first[first : first + size + 1] - begin
+    step = rows.value[end : rows.first[first + 2 * size]] - rows.value[begin:end]
+    sign = with_entries(rows.sign[first : first + size], own, step)
+    return SignedRows(sign, own, rows.value[begin:end])
+
+
+def _best(rows: SignedRows, begin: int, end: int) -> Loop | None:
+    """Return the repeat that saves most rows, of equal ones that with the shortest turn."""
+    sign = rows.sign[begin:end]
+    best: Loop | None = None
+    for period in _periods(sign):
+        for found in _with_period(rows, begin, sign, period):
+            saved = found.size * (found.turns - 1)
+            if saved < _LEAST:
+                continue
+            if best is None or (saved, -period) > (best.size * (best.turns - 1), -best.size):
+                best = found
+    return best
+
+
+def _periods(sign: Ints) -> list[int]:
+    """Guess periods: distances at which the same rows come again."""
+    found: set[int] = set()
+    size = 1
+    gram = sign.astype(np.uint64)
+    with np.errstate(over="ignore"):
+        for wanted in _GRAMS:
+            while size < wanted and gram.size > size:
+                gram = gram[:-size] * _FACTOR + (gram[size:] ^ (gram[size:] >> np.uint64(29)))
+                size *= 2
+            if size < wanted or gram.size < 2:
+                break
+            order = np.argsort(gram, kind="stable")
+            same = gram[order[1:]] == gram[order[:-1]]
+            distance = np.bincount((order[1:] - order[:-1])[same])
+            likely = np.argsort(-distance, kind="stable")[:_GUESSES]
+            found.update(int(one) for one in likely if distance[one] and one > 0)
+    return sorted(found)
+
+
+def _with_period(rows: SignedRows, begin: int, sign: Ints, period: int) -> Iterator[Loop]:
+    """Yield the repeats with a period; ``sign`` is that of the rows from ``begin``."""
+    if period >= sign.size:
+        return
+    for start, length in _runs(sign[period:] == sign[:-period], period):
+        first = begin + start
+        # rows whose values grow by the same step again
+        even = _grows_evenly(rows, first, length, period)
+        longest = Loop(first, period, 2)
+        for at, steady in _runs(even, 1):
+            turns = (steady + 2 * period) // period
+            if turns > longest.turns:
+                longest = Loop(first + at, period, turns)
+        yield longest
+
+
+def _runs(chosen: Bools, least: int) -> Iterator[tuple[int, int]]:
+    """Yield where chosen rows follow one another, and how many, if at least so many."""
+    edges = np.flatnonzero(np.diff(chosen.astype(np.int8), prepend=0, append=0))
+    for start, end in edges.reshape(-1, 2).tolist():
+        if end - start >= least:
+            yield start, end - start
+
+
+def _grows_evenly(rows: SignedRows, first: int, length: int, period: int) -> Bools:
+    """Return of which rows all values grow equally twice; bool, shape (length - period,).
+
+    The signs of the ``length`` rows from ``first`` come again ``period`` rows later.
+    """
+    begin, end = rows.first[first], rows.first[first + length]
+    later, last = rows.first[first + period], rows.first[first + length + period]
+    step = rows.value[later:last] - rows.value[begin:end]
+    shift = int(later - begin)
+    odd = np.append(0, np.cumsum(step[shift:] != step[: step.size - shift]))
+    own = rows.first[first : first + length - period + 1] - begin
+    uneven: Ints = odd[own[1:]] - odd[own[:-1]]
+    return np.asarray(uneven == 0)

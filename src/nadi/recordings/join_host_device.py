@@ -1,0 +1,333 @@
+"""Join a host and a device trace to one trace: times from one, ids and parents from the other."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import PairError, Parameter, check_kind, checked
+from nadi.recordings.communication.gloo_transfers import transfers_beside_threads
+from nadi.recordings.communication.issue_order import group_order
+from nadi.recordings.communication.rank_communication import communication
+from nadi.recordings.dependencies.all_dependencies import find_deps
+from nadi.recordings.dependencies.operator_nesting import nest
+from nadi.recordings.dependencies.tensor_dependencies import find_tensor_deps
+from nadi.recordings.dependencies.waiting_threads import waiting_threads
+from nadi.recordings.device_clock import align_device
+from nadi.recordings.matching.matching import (
+    Match,
+    match_by_host_ids,
+    match_later_steps,
+    match_operations,
+    report_match,
+    with_host_ids,
+)
+from nadi.recordings.step_marks import mend_marks
+from nadi.trace.ancestors import nearest
+from nadi.trace.arrays import Ints
+from nadi.trace.attributes import JoinedAttributes, Part
+from nadi.trace.issues import IssueLog
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, LABELS, NODES
+from nadi.trace.trace import Trace
+from nadi.version import __version__
+
+__all__ = ["link_device", "link_pair"]
+
+
+@checked
+def link_pair(
+    host: Trace, device: Trace, *, force: bool = False, tensors: bool = True, args: bool = True
+) -> Trace:
+    """Link the host and the device trace of one rank.
+
+    Parameters
+    ----------
+    host
+        A PyTorch execution trace as read.
+    device
+        A Kineto trace as read.
+    force
+        Whether to link the two even if few of their operations match.
+    tensors
+        Whether to find dependencies by tensors too; this reads all operands.
+    args
+        Whether operations that the host trace describes keep the raw args of the device trace too.
+        Without them the device trace's file is not kept in memory.
+
+    Returns
+    -------
+    Trace
+        All operations of both, once each, with parents, exclusive times and dependencies. Host
+        operations that the device trace lacks come first, without times; the others follow in
+        order of start. O(nodes log nodes).
+
+    Raises
+    ------
+    PairError
+        Under the conditions of :func:`nadi.recordings.matching.matching.match_operations`.
+    """
+    _check_pair(host, device)
+    log = IssueLog()
+    device, launcher, match = _matched(host, device, log, force=force)
+    report_match(host, device, match, log)
+    trace, host_row, row_of_host, row_of_event = _joined(host, device, match, log)
+    with ThreadPoolExecutor(1) as executor:  # kernels and numpy release the GIL
+        by_tensors = executor.submit(_tensor_deps, host, row_of_host, trace) if tensors else None
+        num_untimed = trace.nodes.height - launcher.size
+        callers = np.full(trace.nodes.height, -1, dtype=np.int64)
+        callers[num_untimed:] = np.where(launcher >= 0, launcher + num_untimed, -1)
+        linked = _with_dependencies(trace, host, host_row, device, callers, later := IssueLog())
+    deps = linked.deps
+    if by_tensors is not None:
+        found, of_tensors = by_tensors.result()
+        deps = pl.concat([deps, found])
+        log.add_all(of_tensors)
+    log.add_all(later)
+    given = linked.given_attributes
+    if not args:
+        parts = _without_args(host, row_of_host, device, row_of_event, log)
+        given = JoinedAttributes(lambda: parts)
+    issues = pl.concat([host.issues, device.issues, log.table()])
+    return replace(linked, deps=deps, issues=issues, given_attributes=given)
+
+
+def _matched(
+    host: Trace, device: Trace, log: IssueLog, *, force: bool
+) -> tuple[Trace, Ints, Match]:
+    """Return the device trace with its mistakes mended, its launch calls, and its match."""
+    by_steps = match_later_steps(host, device, force=force)
+    if by_steps is not None:
+        device = with_host_ids(host, device, by_steps)
+    device, launcher = align_device(device, log)
+    device = mend_marks(transfers_beside_threads(device, launcher, log), log)
+    if by_steps is not None:
+        return device, launcher, match_by_host_ids(host, device, by_steps)
+    return device, launcher, match_operations(host, device, force=force)
+
+
+def _check_pair(host: Trace, device: Trace) -> None:
+    for name, trace in (("host", host), ("device", device)):
+        check_kind(name, trace, Trace, "read it with nadi.read")
+    if device.nodes.height and not (device.column("start") >= 0).any():
+        raise PairError(
+            Parameter("device"), "no operation has a time", "pass the Kineto trace of the rank"
+        )
+
+
+class _Joined(NamedTuple):
+    """The operations of both traces as one trace without dependencies, and their positions in it.
+
+    ``host_row`` is the host node of each operation, or -1. ``row_of_host`` is the operation of
+    each host node, or -1; ``row_of_event`` is the operation of each device node. All are int64.
+    """
+
+    trace: Trace
+    host_row: Ints
+    row_of_host: Ints
+    row_of_event: Ints
+
+
+def _joined(host: Trace, device: Trace, match: Match, log: IssueLog) -> _Joined:
+    timed = _linked_nodes(host, device, match, log)
+    untimed = _unmatched_host_nodes(host, match, log)
+    nodes = pl.concat([untimed, timed.drop("host_row")])
+    host_row = np.concatenate([_unmatched_rows(host, match), timed["host_row"].to_numpy()])
+    row_of_host = _row_of_host(host, host_row)
+    row_of_event = untimed.height + np.arange(device.nodes.height)
+    trace = Trace(
+        nodes=nodes,
+        deps=DEPS.empty(),
+        groups=pl.concat([device.groups, host.groups]).unique(
+            "name", keep="first", maintain_order=True
+        ),
+        issues=log.table(),
+        provenance=Provenance(__version__, host.provenance.sources + device.provenance.sources),
+        rank=device.rank,
+        world_size=device.world_size,
+        process=device.process,
+        step_lengths=device.step_lengths,
+        given_attributes=JoinedAttributes(
+            lambda: (Part(host.attributes, row_of_host), Part(device.attributes, row_of_event))
+        ),
+    )
+    return _Joined(trace, host_row, row_of_host, row_of_event)
+
+
+def _tensor_deps(host: Trace, row_of_host: Ints, trace: Trace) -> tuple[pl.DataFrame, IssueLog]:
+    log = IssueLog()
+    return find_tensor_deps(host, row_of_host, trace.column("start"), log), log
+
+
+@checked
+def link_device(device: Trace) -> Trace:
+    """Link a Kineto trace without a host trace.
+
+    Parameters
+    ----------
+    device
+        A Kineto trace as read.
+
+    Returns
+    -------
+    Trace
+        As :func:`link_pair` returns it, but without what only a host trace records: operands,
+        parents, and operations that the profiler did not record. O(nodes log nodes).
+    """
+    log = IssueLog()
+    log.add(
+        "link.no-host", "info", 1,
+        "no host trace: the linked trace has no operands and no recorded parents",
+        "a host trace (ExecutionTraceObserver) adds data dependencies: nadi reorder, waits of "
+        "kernels that are moved to another stream, and tensors in exported traces",
+    )  # fmt: skip
+    device, launcher = align_device(device, log)
+    device = mend_marks(transfers_beside_threads(device, launcher, log), log)
+    nowhere = np.full(device.nodes.height, -1, dtype=np.int64)
+    return _with_dependencies(device, _NO_HOST, nowhere, device, launcher, log)
+
+
+_NO_HOST = Trace(
+    nodes=NODES.empty(),
+    deps=DEPS.empty(),
+    groups=GROUPS.empty(),
+    issues=ISSUES.empty(),
+    provenance=Provenance(__version__, ()),
+)
+
+
+def _without_args(
+    host: Trace, row_of_host: Ints, device: Trace, row_of_event: Ints, log: IssueLog
+) -> tuple[Part, Part]:
+    """Drop the raw args of operations that the host trace describes.
+
+    The remaining attributes of the device trace are copied, so that its file can be released.
+    """
+    of_host, of_device = host.attributes, device.attributes
+    schemas, args = of_host.rows_named("op_schema"), of_device.rows_named("args")
+    args = args[of_device.node[args] >= 0]
+    described = np.zeros(row_of_host.size + row_of_event.size, dtype=np.bool_)
+    described[row_of_host[of_host.node[schemas[of_host.node[schemas] >= 0]]]] = True
+    twice = args[described[row_of_event[of_device.node[args]]]]
+    log.add(
+        "link.args", "info", twice.size,
+        "operations have attributes in the host trace: their raw args from the device trace are "
+        "dropped",
+    )  # fmt: skip
+    kept = np.ones(len(of_device), dtype=np.bool_)
+    kept[twice] = False
+    return Part(of_host, row_of_host), Part(of_device.filtered(kept).with_own_bytes(), row_of_event)
+
+
+def _row_of_host(host: Trace, host_row: Ints) -> Ints:
+    """Return the linked row of each host node, or -1; int64, shape (host nodes,)."""
+    row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
+    known = np.flatnonzero(host_row >= 0)
+    row_of_host[host_row[known]] = known
+    return row_of_host
+
+
+def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
+    """Give the device trace's nodes the ids of their host nodes; the others get ids after those."""
+    is_host = match.host_row >= 0
+    first_free = int(host.column("id").max(initial=-1)) + 1
+    ids = first_free + np.cumsum(~is_host) - 1
+    ids[is_host] = host.column("id")[match.host_row[is_host]]
+    expected = device.category_mask("operator", "annotation")
+    log.add(
+        "link.device-only", "info", int((expected & ~is_host).sum()),
+        "host operations of the device trace match no operation of the host trace",
+    )  # fmt: skip
+    return device.nodes.with_columns(id=ids, host_row=match.host_row)
+
+
+def _unmatched_rows(host: Trace, match: Match) -> Ints:
+    unmatched = np.ones(host.nodes.height, dtype=np.bool_)
+    unmatched[match.host_row[match.host_row >= 0]] = False
+    return np.flatnonzero(unmatched)
+
+
+def _unmatched_host_nodes(host: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
+    nodes = host.nodes[_unmatched_rows(host, match)]
+    log.add(
+        "link.host-only", "info", nodes.filter(pl.col("kind") != "METADATA").height,
+        "operations of the host trace match no operation of the device trace",
+        "they are kept without a start and duration",
+    )  # fmt: skip
+    return nodes.with_columns(
+        comm_type=pl.lit("none", dtype=NODES.dtypes["comm_type"]), comm_bytes=pl.lit(-1, pl.Int64)
+    )
+
+
+def _with_dependencies(
+    trace: Trace, host: Trace, host_row: Ints, device: Trace, launcher: Ints, log: IssueLog
+) -> Trace:
+    """Add to the operations of a rank what is found from their times; ``launcher`` is of them."""
+    nesting = nest(trace)
+    log.add(
+        "link.overlap", "info", nesting.num_overlaps,
+        "operations end after the operation of their thread that they started in",
+    )  # fmt: skip
+    waits = waiting_threads(trace)
+    log.add(
+        "link.waiting-threads", "info", int(np.unique(trace.column("thread")[waits]).size),
+        "threads only wait: they have Python frames, and no operator or launch",
+        "they are not part of windows and critical paths",
+    )  # fmt: skip
+    deps = find_deps(trace, device, nesting, launcher, log)
+    parent = np.full(trace.nodes.height, -1, dtype=np.int64)
+    parent[nesting.rows] = nesting.parent_row
+    on_device = trace.category_mask(*DEVICE_WORK)
+    launched = on_device & (launcher >= 0)
+    work = np.flatnonzero(launched)
+    around = _launching_operations(trace, parent, launcher[work])
+    parent[work] = np.where(around < work, around, -1)
+    parent = _recorded_parents(trace, host, host_row, parent)
+    exclusive = trace.column("exclusive").copy()
+    exclusive[nesting.rows] = nesting.exclusive
+    exclusive[on_device] = trace.column("duration")[on_device]
+    comm = communication(trace, host, host_row, parent, launcher, log)
+    nodes = trace.nodes.with_columns(parent=parent, exclusive=exclusive, **comm.columns)
+    return Trace(
+        nodes=nodes,
+        deps=pl.concat([deps, group_order(nodes, comm.groups)]),
+        groups=comm.groups,
+        issues=pl.concat([host.issues, device.issues, log.table()]),
+        provenance=trace.provenance,
+        rank=trace.rank,
+        world_size=trace.world_size,
+        process=trace.process,
+        step_lengths=trace.step_lengths,
+        given_attributes=trace.given_attributes,
+    )
+
+
+def _launching_operations(trace: Trace, parent: Ints, calls: Ints) -> Ints:
+    """Return the innermost operator around each call, or the innermost annotation without one."""
+    is_label = trace.category_mask(*LABELS)
+    innermost = parent[calls]
+    found = nearest(innermost, parent, ~is_label)
+    return np.where(found >= 0, found, innermost)
+
+
+def _recorded_parents(trace: Trace, host: Trace, host_row: Ints, nested: Ints) -> Ints:
+    """Prefer the parents in the host trace to those found by nesting, if they were running.
+
+    The observer takes what began last for the parent. If a range has ended that began before
+    another that has not, as step marks in hooks do, it is wrong about all that follows.
+    """
+    row_of_host = _row_of_host(host, host_row)
+    known = np.flatnonzero(host_row >= 0)
+    parent = nested.copy()
+    recorded = host.column("parent")[host_row[known]]
+    recorded_row = np.where(recorded >= 0, row_of_host[recorded], -1)
+    start, end = trace.column("start"), trace.column("start") + trace.column("duration")
+    runs = (start[recorded_row] <= start[known]) & (start[known] <= end[recorded_row])
+    untimed = (start[known] < 0) | (start[recorded_row] < 0)
+    usable = (recorded_row >= 0) & (recorded_row < known) & (runs | untimed)
+    parent[known[usable]] = recorded_row[usable]
+    return parent

@@ -1,0 +1,1 @@
+"""Which recorded operation is which."""

@@ -1,0 +1,242 @@
+"""Match each operation of the device trace with its operation in the host trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import PairError, Parameter
+from nadi.recordings.dependencies.launch_correlation import find_rows
+from nadi.recordings.matching.name_alignment import align_names
+from nadi.recordings.matching.step_alignment import align_later_steps
+from nadi.trace.arrays import Ints, text_codes
+from nadi.trace.issues import IssueLog
+from nadi.trace.trace import Trace
+from nadi.units import format_count, format_percent
+
+__all__ = [
+    "MIN_EQUAL_NAMES", "Match", "match_by_host_ids", "match_later_steps", "match_operations",
+    "report_match", "with_host_ids",
+]  # fmt: skip
+
+_Names = tuple[Ints, Ints]
+
+MIN_EQUAL_NAMES = 0.95
+_IDS = (("rf_id", "record function id"), ("external_id", "External id"))
+_REMEDY = "give the host and the device trace of the same run"
+_BY_NAMES = "order of names on each thread"
+_BY_STEPS = "order of names in each step"
+
+
+@dataclass(frozen=True)
+class Match:
+    """How the operations of a pair correspond.
+
+    Attributes
+    ----------
+    host_row
+        int64, shape (device nodes,): the host node that is the same operation, or -1.
+    key
+        How they were matched: by an id that both files have, or by the order of names.
+    num_equal
+        Operations found in both files under one key and one name.
+    num_expected
+        Operations with a key in the file that has fewer of them; if matched by names, at least the
+        number of operations between the first and the last match.
+    """
+
+    host_row: Ints
+    key: str
+    num_equal: int
+    num_expected: int
+
+    @property
+    def rate(self) -> float:
+        """Share of the expected operations that were found in both files; 0 to 1."""
+        return self.num_equal / self.num_expected if self.num_expected else 0.0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether enough operations match for the files to be of one run."""
+        return self.rate >= MIN_EQUAL_NAMES
+
+    def __str__(self) -> str:
+        equal, expected = format_count(self.num_equal), format_count(self.num_expected)
+        percent = format_percent(self.num_equal, self.num_expected)
+        return f"{equal} of {expected} operations ({percent})"
+
+
+def match_operations(host: Trace, device: Trace, *, force: bool = False) -> Match:
+    """Match by an id, or by the order of names if the device trace has no matching id.
+
+    Ids are the record function id and the External id, the one with the better rate. If the device
+    trace has record function ids and they refer to other operations in the host trace, the two are
+    not of one run. They are refused even if their names match: names cannot distinguish two runs
+    of one program.
+
+    Parameters
+    ----------
+    force
+        Whether to accept the best match whatever its rate.
+
+    Raises
+    ------
+    PairError
+        Unless forced, if fewer than 95 % of the operations have the same name, or if record
+        function ids contradict the names.
+    """
+    names = _name_codes(host, device)
+    by_id = {key: _match_by_id(host, device, column, key, names) for column, key in _IDS}
+    matches = [match for match in by_id.values() if match is not None]
+    best = max(matches, key=lambda match: match.rate, default=None)
+    if best is not None and best.is_enough:
+        return best
+    matches.append(_match_by_names(host, device, names))
+    best = max(matches, key=lambda match: match.rate)
+    contradicting = by_id[_IDS[0][1]]
+    if force or (best.is_enough and contradicting is None) or device.is_part:
+        return best
+    raise _refusal(host, device, best, contradicting)
+
+
+def match_later_steps(host: Trace, device: Trace, *, force: bool = False) -> Match | None:
+    """Match by names, step by step, if the recorder says that the host trace is of later steps.
+
+    Both traces are of one process, so they belong together whatever the rate.
+
+    Returns
+    -------
+    Match or None
+        None if the recorder does not say so.
+
+    Raises
+    ------
+    PairError
+        Unless forced, if they are of two processes.
+    """
+    if device.step_lengths is None or not device.step_lengths.host_is_later:
+        return None
+    if not force and min(host.process, device.process) >= 0 and host.process != device.process:
+        where = f"{host.provenance.sources[0].path} with {device.provenance.sources[0].path}"
+        raise PairError(
+            where, f"the traces are of processes {host.process} and {device.process}",
+            [f"{_REMEDY}, or link anyway: ", Parameter("force", True)],
+        )  # fmt: skip
+    names = _name_codes(host, device, but_numbers=True)
+    host_rows = np.flatnonzero(host.category_mask("operator", "annotation"))
+    device_rows = np.flatnonzero(device.category_mask("operator", "annotation"))
+    host_row = align_later_steps(host, device, host_rows, device_rows, names)
+    return Match(host_row, _BY_STEPS, int((host_row >= 0).sum()), device_rows.size)
+
+
+def with_host_ids(host: Trace, device: Trace, match: Match) -> Trace:
+    """Give operations of a device trace the record function ids of their host nodes, if any.
+
+    Without an observer PyTorch gives operations no such ids, by which work on threads of gloo finds
+    the call that asked for it.
+    """
+    ids = np.where(match.host_row >= 0, host.column("rf_id")[match.host_row], -1)
+    return replace(device, nodes=device.nodes.with_columns(rf_id=ids))
+
+
+def match_by_host_ids(host: Trace, device: Trace, match: Match) -> Match:
+    """Return a match for a device trace in another order, that was made ``with_host_ids``."""
+    rows = np.flatnonzero(host.column("rf_id") > 0)
+    host_row = find_rows(host.column("rf_id")[rows], rows, device.column("rf_id"))
+    return replace(match, host_row=host_row)
+
+
+def report_match(host: Trace, device: Trace, match: Match, log: IssueLog) -> None:
+    """Report how the operations were matched, and doubts about the match."""
+    every = match.num_equal == match.num_expected
+    log.add(
+        "link.matched", "info", max(match.num_equal, 1),
+        f"host and device matched by {match.key}: {'all operations' if every else match}",
+    )  # fmt: skip
+    is_later = match.key == _BY_STEPS
+    log.add(
+        "link.later-steps", "info", int(is_later),
+        "the host trace is of later steps, in which the execution trace observer ran; times are of "
+        "steps without it",
+    )  # fmt: skip
+    log.add(
+        "link.forced", "warning", int(not match.is_enough and not device.is_part and not is_later),
+        f"by {match.key}, only {match} have the same name in both files",
+        "linked because force was given; results that combine both files are unreliable",
+    )  # fmt: skip
+    log.add(
+        "link.process", "warning", int(host.process != device.process and host.process >= 0),
+        f"the host trace is of process {host.process}, the device trace of {device.process}",
+        "give the host and the device trace of the same run",
+    )  # fmt: skip
+
+
+def _refusal(host: Trace, device: Trace, best: Match, by_id: Match | None) -> PairError:
+    where = f"{host.provenance.sources[0].path} with {device.provenance.sources[0].path}"
+    if best.num_expected == 0:
+        return PairError(
+            where, "one of them has no operators, so nothing can be matched",
+            "record both in one run, with the profiler and ExecutionTraceObserver on together",
+        )  # fmt: skip
+    shown = by_id or best
+    what = f"by {shown.key}, only {shown} have the same name in both files"
+    if best.is_enough and best is not shown:
+        return PairError(
+            where, f"{what}, although by {best.key} {best} match: the files are of two runs",
+            [f"{_REMEDY}, or link by names: ", Parameter("force", True)],
+        )  # fmt: skip
+    return PairError(
+        where, f"{what}; linking needs at least {MIN_EQUAL_NAMES:.0%}",
+        [f"{_REMEDY}, or link anyway: ", Parameter("force", True)],
+    )  # fmt: skip
+
+
+def _name_codes(host: Trace, device: Trace, *, but_numbers: bool = False) -> _Names:
+    """Enumerate the names, equal names alike; int64, shape (host nodes,) and (device nodes,).
+
+    Names of annotations, such as ``ProfilerStep#3``, may be taken alike if they differ in numbers.
+    """
+    both = pl.concat([host.nodes["name"], device.nodes["name"]])
+    if but_numbers:
+        is_mark = np.concatenate([one.category_mask("annotation") for one in (host, device)])
+        texts = both.cast(pl.String)
+        both = texts.str.replace_all(r"\d+", "0").zip_with(pl.Series(is_mark), texts)
+    codes = text_codes(both)
+    return codes[: host.nodes.height], codes[host.nodes.height :]
+
+
+def _match_by_id(host: Trace, device: Trace, column: str, key: str, names: _Names) -> Match | None:
+    """Match by the host's record function id; None if a file has no ids."""
+    host_ids = host.column("rf_id")
+    device_ids = np.where(device.category_mask("operator", "annotation"), device.column(column), -1)
+    with_id = np.flatnonzero(host_ids > 0)
+    if with_id.size == 0 or not (device_ids > 0).any():
+        return None
+    by_id = with_id[np.argsort(host_ids[with_id], kind="stable")]
+    at = np.minimum(np.searchsorted(host_ids[by_id], device_ids), by_id.size - 1)
+    found = (host_ids[by_id[at]] == device_ids) & (device_ids > 0)
+    host_row = np.where(found, by_id[at], -1)
+
+    rows = np.flatnonzero(found)
+    # several device events may have the same id; each host operation is matched once
+    first = np.full(host.nodes.height, -1, dtype=np.int64)
+    first[host_row[rows[::-1]]] = rows[::-1]
+    repeated = first[host_row[rows]] != rows
+    host_row[rows[repeated]] = -1
+    rows = rows[~repeated]
+
+    equal = names[0][host_row[rows]] == names[1][rows]
+    host_row[rows[~equal]] = -1
+    in_order = np.sort(device_ids[device_ids > 0])
+    num_device = 1 + int(np.count_nonzero(np.diff(in_order)))
+    return Match(host_row, key, int(equal.sum()), min(with_id.size, num_device))
+
+
+def _match_by_names(host: Trace, device: Trace, names: _Names) -> Match:
+    host_rows = np.flatnonzero(host.category_mask("operator", "annotation"))
+    device_rows = np.flatnonzero(device.category_mask("operator", "annotation"))
+    host_row, num_spanned = align_names(host, device, host_rows, device_rows, names)
+    num_expected = max(num_spanned, min(host_rows.size, device_rows.size))
+    return Match(host_row, _BY_NAMES, int((host_row >= 0).sum()), num_expected)

@@ -1,0 +1,197 @@
+"""Match the operations of different ranks that form one collective."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nadi.recordings.ranks.all_ranks import Across
+from nadi.recordings.ranks.collective_matching_kernels import MOST_DIFFERENCES, common_subsequence
+from nadi.trace.arrays import Ints
+
+__all__ = ["SAME_BYTES", "collectives_of", "match_collectives"]
+
+_LANE = ("group", "is_cpu")  # host and device collectives of a group do not wait for each other
+SAME_BYTES = ("all_reduce", "reduce", "broadcast", "reduce_scatter", "all_gather", "barrier")
+
+
+def collectives_of(across: Across) -> pl.DataFrame:
+    """Return the collectives of groups whose ranks all have a trace.
+
+    Returns
+    -------
+    polars.DataFrame
+        Rows of ``across.work`` with ``place``: the number of collectives of the group that the
+        rank issued before. Coalesced sends and receives are left out, as not all ranks of the
+        group need to take part in them.
+    """
+    groups = across.groups.with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
+    fused = (pl.col("comm_type") == "other") & pl.col("name").cast(pl.String).str.contains(
+        "SendRecv"
+    )
+    return (
+        across.work.filter((pl.col("kind") == "COMM_COLL") & ~fused)
+        .join(
+            groups.filter(pl.col("is_here") & (pl.col("size") > 1)).select("group", "size"),
+            on="group", how="inner", maintain_order="left",
+        )
+        .with_columns(place=pl.int_range(pl.len(), dtype=pl.Int64).over(*_LANE, "rank"))
+    )  # fmt: skip
+
+
+def match_collectives(across: Across) -> pl.DataFrame:
+    """Match the k-th collective of a group on one rank with the k-th on every other.
+
+    If all collectives of a group have a ``comms_id``, those with the same one are matched instead.
+
+    Ranks disagree if one recording began later or lacks operations. Collectives are then counted
+    from the end, or matched by the longest common subsequence. Of these ways, the one is chosen in
+    which most collectives have one size on all ranks; then the one that leaves the fewest
+    unmatched; then the one in which the fewest end before others begin. Operations with an unknown
+    group are matched by common subsequences too, the largest groups first.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``part``, a row of ``across.work``; ``group``; ``lane`` and ``place``, the same for all
+        parts of a collective. O(communications log communications) if ranks agree.
+    """
+    named = collectives_of(across)
+    stated, named = _by_comms_id(named)
+    agreeing = _agrees(named)
+    settled = named.join(agreeing.filter("agrees"), on=_LANE, how="semi", maintain_order="left")
+    others = named.join(agreeing.filter(~pl.col("agrees")), on=_LANE, how="semi")
+    found = [stated, settled, *map(_realigned, others.partition_by(*_LANE, maintain_order=True))]
+    lane = 2 * pl.col("group") + pl.col("is_cpu").cast(pl.Int64)
+    matched = pl.concat([part.select("part", "group", "place", lane=lane) for part in found])
+    return pl.concat([matched, *_match_unnamed(across)])
+
+
+def _by_comms_id(named: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Match the collectives of groups that all have an id; returns these, and the others.
+
+    Collectives of a rank with the same id, such as coalesced ones, are matched in their order.
+    """
+    has_ids = (pl.col("comms_id") >= 0).all().over(*_LANE)
+    number = pl.int_range(pl.len(), dtype=pl.Int64).over(*_LANE, "rank", "comms_id")
+    place = pl.struct("comms_id", number.alias("number")).rank("dense").cast(pl.Int64)
+    stated = named.filter(has_ids).with_columns(place=place)
+    return _whole(stated), named.filter(~has_ids)
+
+
+def _whole(lane: pl.DataFrame) -> pl.DataFrame:
+    """Return the parts of collectives that all ranks take part in, with one type."""
+    told = pl.col("comm_type").filter(pl.col("comm_type") != "other")
+    is_whole = (pl.len().over(*_LANE, "place") == pl.col("size")) & (
+        told.n_unique().over(*_LANE, "place") <= 1
+    )
+    return lane.filter(is_whole)
+
+
+def _equal(lane: pl.DataFrame) -> pl.DataFrame:
+    """Return the parts of whole collectives that have one size on all ranks, where it must be."""
+    size = pl.when(pl.col("comm_type").is_in(SAME_BYTES) & (pl.col("comm_bytes") >= 0))
+    num_sizes = size.then("comm_bytes").drop_nulls().n_unique().over(*_LANE, "place")
+    return _whole(lane).filter(num_sizes <= 1)
+
+
+def _agrees(named: pl.DataFrame) -> pl.DataFrame:
+    """Return for each lane whether every collective in it is whole and has one size."""
+    equal = _equal(named).select("part", is_equal=True)
+    marked = named.join(equal, on="part", how="left", maintain_order="left")
+    return marked.group_by(*_LANE, maintain_order=True).agg(
+        agrees=pl.col("is_equal").is_not_null().all()
+    )
+
+
+def _realigned(lane: pl.DataFrame) -> pl.DataFrame:
+    """Renumber the collectives of a group whose ranks disagree; returns the whole ones."""
+    from_end = pl.col("place") - pl.len().cast(pl.Int64).over("rank")
+    ways = [_whole(lane), _whole(lane.with_columns(place=from_end - from_end.min()))]
+    shortest = int(lane.group_by("rank").len()["len"].min() or 0)  # type: ignore[arg-type]
+    if max(_equal(way).height for way in ways) < shortest * int(lane["size"][0]):
+        ways.append(_in_common(lane))
+    return min(ways, key=lambda way: (-_equal(way).height, -way.height, _num_contradictions(way)))
+
+
+def _num_contradictions(lane: pl.DataFrame) -> int:
+    """Count the parts that end before another rank begins the same collective."""
+    begins_last = pl.col("start").max().over("place")
+    return lane.filter(pl.col("end") < begins_last).height
+
+
+def _in_common(lane: pl.DataFrame) -> pl.DataFrame:
+    """Keep the collectives that all ranks of a group have in common, in order."""
+    members = lane["rank"].unique().sort().to_list()
+    if len(members) < int(lane["size"][0]):
+        return lane.clear()
+    rows = {rank: part for (rank,), part in lane.partition_by("rank", as_dict=True).items()}
+    kinds = _kinds(lane)
+    own = {rank: kinds[part["part"].to_numpy()] for rank, part in rows.items()}
+    chosen = _common(own, members)
+    parts = [
+        rows[rank][places].with_columns(place=np.arange(places.size))
+        for rank, places in chosen.items()
+    ]
+    return pl.concat(parts).select(lane.columns)
+
+
+def _kinds(work: pl.DataFrame) -> Ints:
+    """Enumerate collectives by what is equal on all ranks: type and, usually, bytes; by part."""
+    size = pl.when(pl.col("comm_type").is_in(SAME_BYTES)).then("comm_bytes").otherwise(-1)
+    number = work.select(pl.struct("comm_type", size).rank("dense").cast(pl.Int64)).to_series()
+    kinds = np.full(int(work["part"].max() or 0) + 1, -1, dtype=np.int64)  # type: ignore[arg-type]
+    kinds[work["part"].to_numpy()] = number.to_numpy()
+    return kinds
+
+
+def _common(kinds: dict[int, Ints], members: list[int]) -> dict[int, Ints]:
+    """Find a common subsequence of several sequences: its places in each of them, by rank."""
+    furthest = np.empty((MOST_DIFFERENCES + 1, 2 * MOST_DIFFERENCES + 3), dtype=np.int64)
+    first = members[0]
+    common = np.arange(kinds[first].size)
+    for rank in members[1:]:
+        partner = np.empty(common.size, dtype=np.int64)
+        common_subsequence(kinds[first][common], kinds[rank], furthest, partner)
+        common = common[partner >= 0]
+    places = {first: common}
+    for rank in members[1:]:
+        partner = np.empty(common.size, dtype=np.int64)
+        common_subsequence(kinds[first][common], kinds[rank], furthest, partner)
+        places[rank] = partner
+    # the second search may choose another subsequence than the first, and drop items
+    complete = np.all([places[rank] >= 0 for rank in members], axis=0)
+    return {rank: places[rank][complete] for rank in members}
+
+
+def _match_unnamed(across: Across) -> list[pl.DataFrame]:
+    """Match operations with an unknown group, the largest groups first."""
+    left = across.work.filter((pl.col("group") < 0) & (pl.col("kind") == "COMM_COLL"))
+    if left.height == 0:
+        return []
+    groups = across.groups.with_row_index("group").filter("is_here")
+    candidates = [(row["group"], row["ranks"]) for row in groups.iter_rows(named=True)]
+    if across.groups.height == 0 and across.is_whole:
+        candidates = [(-1, across.work["rank"].unique().sort().to_list())]
+    candidates = [(group, ranks) for group, ranks in candidates if len(ranks) > 1]
+    kinds = _kinds(left)
+    rest = {
+        rank: part["part"].to_numpy()
+        for (rank,), part in left.partition_by("rank", as_dict=True).items()
+    }
+    found = []
+    for number, (group, ranks) in enumerate(sorted(candidates, key=lambda c: -len(c[1]))):
+        if not set(ranks) <= set(rest):
+            continue
+        places = _common({rank: kinds[rest[rank]] for rank in ranks}, ranks)
+        for rank, at in places.items():
+            columns = {"part": rest[rank][at], "place": np.arange(at.size)}
+            lane = 2 * across.groups.height + number  # after the lanes of named groups
+            found.append(
+                pl.DataFrame(columns).select(
+                    "part", pl.lit(group, pl.Int64).alias("group"), "place",
+                    pl.lit(lane, pl.Int64).alias("lane"),
+                )
+            )  # fmt: skip
+            rest[rank] = np.delete(rest[rank], at)
+    return found

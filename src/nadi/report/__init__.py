@@ -1,5 +1,0 @@
-"""Results as JSON, CSV, text and timelines."""
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

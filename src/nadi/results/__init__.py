@@ -1,0 +1,5 @@
+"""Results as text, tables, charts and pages."""
+
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -1,0 +1,11 @@
+"""What ``nadi.results`` gives; each name is loaded when it is first used."""
+
+from .charts.chart_figure import Figure as Figure
+from .charts.chart_files import write_charts as write_charts
+from .charts.charts import (
+    BarChart as BarChart,
+    ChartAxis as ChartAxis,
+    HeatMap as HeatMap,
+    LineChart as LineChart,
+    LineSeries as LineSeries,
+)

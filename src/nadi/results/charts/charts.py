@@ -1,0 +1,129 @@
+"""Charts as values: what is drawn, and nothing of how."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nadi.trace.arrays import Floats, Ints
+
+__all__ = [
+    "BarChart", "Chart", "ChartAxis", "FlameChart", "HeatMap", "LineChart", "LineSeries",
+]  # fmt: skip
+
+
+class ChartAxis(NamedTuple):
+    """An axis of a line chart.
+
+    Attributes
+    ----------
+    label
+        With its unit.
+    is_log
+        Whether equal ratios are equally long; all values must be above 0.
+    """
+
+    label: str
+    is_log: bool = False
+
+
+class LineSeries(NamedTuple):
+    """A line of a chart, or points.
+
+    Attributes
+    ----------
+    x, y
+        float64, shape (points,); where ``y`` is NaN, the line has a gap.
+    is_points
+        Whether there is no line between them.
+    labels
+        What each point is called; empty if they have no names.
+    """
+
+    name: str
+    x: Floats
+    y: Floats
+    is_points: bool = False
+    labels: tuple[str, ...] = ()
+
+
+class LineChart(NamedTuple):
+    """Lines over one axis; the note is a line of text below the title."""
+
+    title: str
+    x: ChartAxis
+    y: ChartAxis
+    series: tuple[LineSeries, ...]
+    note: str = ""
+
+
+class BarChart(NamedTuple):
+    """A bar per row, made of parts one after the other.
+
+    Attributes
+    ----------
+    label
+        Of the values, with their unit.
+    rows
+        What each bar is called, from the top.
+    parts
+        What parts of bars are called; a single one without a name has no legend.
+    values
+        float64, shape (rows, parts), 0 or more.
+    """
+
+    title: str
+    label: str
+    rows: tuple[str, ...]
+    parts: tuple[str, ...]
+    values: Floats
+    note: str = ""
+
+
+class HeatMap(NamedTuple):
+    """A value for each column and row.
+
+    Attributes
+    ----------
+    columns, rows
+        Their labels, from the left and from the bottom.
+    values
+        float64, shape (rows, columns); NaN where there is none.
+    label
+        Of the values, with their unit.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    values: Floats
+    label: str
+    note: str = ""
+
+
+class FlameChart(NamedTuple):
+    """Frames over the frames that they are called from, as wide as their value.
+
+    Attributes
+    ----------
+    label
+        Of the values, with their unit.
+    names
+        One per frame.
+    parent
+        int64, shape (frames,): the frame below, which comes first, or -1.
+    values
+        float64, shape (frames,): those of frames over one another add up to at most its own.
+    """
+
+    title: str
+    label: str
+    names: tuple[str, ...]
+    parent: Ints
+    values: Floats
+    note: str = ""
+
+
+Chart = LineChart | HeatMap | BarChart | FlameChart
+"""Any of them."""

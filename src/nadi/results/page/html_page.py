@@ -1,0 +1,130 @@
+"""The whole page: one HTML file with its styles, scripts and data, which asks no host for anything.
+
+A content security policy allows nothing but these scripts, named by their hashes, so that no text
+of a recording can run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nadi.errors import UsageError
+from nadi.files.addresses import check_target, locate
+from nadi.files.files import check_writable, write_beside
+from nadi.results.page.figures import Figures
+from nadi.results.page.page_sections import RenderedSection, rendered_sections
+from nadi.units import printable
+
+__all__ = ["PageTimeline", "check_page", "html_page", "write_page"]
+
+_SCRIPTS = (
+    "timeline_data.js", "timeline_view.js", "timeline_controls.js", "flame_graph.js", "page.js",
+)  # fmt: skip
+
+
+class PageTimeline(NamedTuple):
+    """The timeline of a page: its section, and the events that its script unpacks."""
+
+    section: RenderedSection
+    packed: str
+
+
+def write_page(
+    path: Path,
+    results: dict[str, Any],
+    timeline: PageTimeline | None = None,
+    *,
+    title: str,
+) -> None:
+    """Write results and schedules as a page; see :func:`html_page`.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    content = html_page(results, timeline, title=title)
+    with write_beside(path) as file:
+        for piece in content:
+            file.write(piece.encode(errors="replace"))
+
+
+def html_page(
+    results: dict[str, Any],
+    timeline: PageTimeline | None = None,
+    *,
+    title: str,
+) -> Iterator[str]:
+    """Make a page of results, piece by piece.
+
+    Parameters
+    ----------
+    results
+        As in ``summary.json``, or what another command prints with ``--json``.
+    timeline
+        Schedules drawn, by :func:`nadi.graph.timeline.timeline_section.page_timeline`.
+    title
+        What is shown.
+    """
+    sections = rendered_sections(Figures(results))
+    packed = ""
+    if timeline is not None:
+        packed = timeline.packed
+        sections = sorted([*sections, timeline.section], key=lambda section: section.order)
+    script = _assets(_SCRIPTS)
+    yield _head(title, script)
+    links = "".join(f'<a href="#{one.name}">{one.title}</a>' for one in sections)
+    yield (
+        f"<header><h1>{escape(printable(title, 80))}</h1><nav aria-label=sections>{links}</nav>"
+        "<button class=button id=scheme>dark</button></header>\n<main>\n"
+    )
+    for section in sections:
+        yield section.html + "\n"
+    yield "</main>\n<div id=tip hidden role=tooltip></div>\n"
+    if packed:
+        yield f'<script type="text/plain" id="timeline-data">{packed}</script>\n'
+    yield f"<script>{script}</script>\n</body>\n</html>\n"
+
+
+def _head(title: str, script: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>{escape(printable(title, 80))}</title>\n<style>\n{_assets(['page.css'])}</style>\n"
+        "</head>\n<body>\n"
+    )
+
+
+def _assets(names: Sequence[str]) -> str:
+    folder = resources.files("nadi.results.page") / "assets"
+    texts = ((folder / name).read_text(encoding="utf-8") for name in names)
+    return "\n".join(texts).replace('"use strict";\n', "")
+
+
+def check_page(path: Path, sources: list[Path], *, overwrite: bool) -> None:
+    """Check that a page can be written before it is computed; writes nothing.
+
+    Raises
+    ------
+    UsageError
+        If the suffix is not that of HTML, or the file is one of ``sources``.
+    InputError
+        If it exists already and ``overwrite`` is not given, or cannot be written.
+    """
+    if path.suffix not in (".html", ".htm"):
+        raise UsageError(str(path), "a report is HTML", "give a name that ends in .html")
+    check_target(locate(path), [locate(source) for source in sources], overwrite=overwrite)
+    check_writable(path)

@@ -1,0 +1,87 @@
+"""Schedules that programs wrote: logs of issued nodes, and the tables of ``nadi simulate``."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import FormatError, InputError
+from nadi.files.csv_tables import as_written
+from nadi.files.files import read_file
+from nadi.files.issue_lines import decode_issue_lines, looks_like_issue_lines
+from nadi.trace.arrays import Ints
+from nadi.trace.issues import IssueLog
+
+__all__ = ["read_schedule"]
+
+_COLUMNS = ("rank", "id", "name", "start", "end", "resource")
+_HEAD = 4096
+
+
+def read_schedule(path: Path, cycles_per_second: float, log: IssueLog) -> pl.DataFrame:
+    """Read when each operation of a job ran.
+
+    Parameters
+    ----------
+    path
+        A log of issued and completed nodes, or a table that ``nadi simulate -o FILE.csv`` wrote;
+        compressed ones too.
+    cycles_per_second
+        What times in a log count.
+    log
+        Collects what is left out.
+
+    Returns
+    -------
+    polars.DataFrame
+        rank, id, name, start, end (int64 ns, rounded), resource.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+    FormatError
+        If it is neither, or has a line that is wrong.
+    """
+    content = bytes(read_file(path).content)
+    if looks_like_issue_lines(content[:_HEAD]):
+        found = decode_issue_lines(str(path), content, log)
+        ns = [_ns(found[side].to_numpy(), cycles_per_second) for side in ("begin", "end")]
+        return found.select(
+            "id", "name", rank="npu", resource="lane", start=pl.Series(ns[0]),
+            end=pl.Series(ns[1]),
+        ).select(_COLUMNS)  # fmt: skip
+    head = content[:_HEAD].split(b"\n", 1)[0].decode(errors="replace").strip().split(",")
+    if set(_COLUMNS) <= set(head):
+        return _table(path, content)
+    raise FormatError(
+        str(path), "is no schedule",
+        "give a log with lines such as issue,npu_id=0,curr_cycle=5,node_id=1,node_name=x, or a "
+        ".csv of nadi simulate; nadi convert draws traces",
+    )  # fmt: skip
+
+
+def _ns(cycles: Ints, per_second: float) -> Ints:
+    times: Ints = np.rint(cycles * (1e9 / per_second)).astype(np.int64)
+    return times
+
+
+def _table(path: Path, content: bytes) -> pl.DataFrame:
+    try:
+        found = pl.read_csv(
+            io.BytesIO(content), columns=list(_COLUMNS),
+            schema_overrides=dict.fromkeys(("rank", "id", "start", "end"), pl.Int64)
+            | dict.fromkeys(("name", "resource"), pl.String),
+        )  # fmt: skip
+    except (pl.exceptions.PolarsError, ValueError) as error:
+        said = str(error).split("\n", 1)[0]
+        raise InputError(str(path), f"is no table: {said}", "write it again") from None
+    wrong = found.filter((pl.col("end") < pl.col("start")) | pl.col("start").is_null())
+    if wrong.height or found.null_count().select("rank", "end").sum_horizontal().item():
+        raise FormatError(str(path), "has a row without a time, or that ends before it begins",
+                          "write it again with nadi simulate -o FILE.csv")  # fmt: skip
+    texts = as_written(pl.col("name", "resource")).fill_null("")
+    return found.with_columns(texts).select(_COLUMNS)

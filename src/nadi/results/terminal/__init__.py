@@ -1,0 +1,1 @@
+"""Options, progress and workers that commands share."""

@@ -1,0 +1,129 @@
+"""What is being done, on standard error: bars in a terminal, else lines of what takes long."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["show_progress"]
+
+
+@contextmanager
+def show_progress(
+    *, announce: bool, use: str = "", counts: str = ""
+) -> Iterator[Callable[[str], None]]:
+    """Give a function that begins a stage, which is shown until the next one, or the end.
+
+    Parameters
+    ----------
+    announce
+        Whether to say at once if kernels must first be compiled, also outside of a terminal.
+    use
+        The command, by its name in the list of known kernels: those that it needs, and that
+        were never compiled, are compiled by a second process as well.
+    counts
+        What stages count, if not bytes.
+    """
+    if sys.stderr.isatty():
+        with _bars(counts) as (begin, show_compiled), _compiling(use, show_compiled):
+            yield begin
+        return
+
+    from nadi.results.terminal.progress_lines import progress_lines
+
+    with progress_lines(counts) as lines:
+
+        def say(done: int, total: int) -> None:
+            text = _compilation(done, total)
+            if announce and done == 0:
+                sys.stderr.write(f"nadi: {text}\n")
+            else:
+                lines.show_compiled(text)
+
+        with _compiling(use, say):
+            yield lines.begin
+
+
+@contextmanager
+def _bars(counts: str) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+    """Show a bar for the stage, and one while kernels are compiled; gives what moves each."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        SpinnerColumn,
+        Task,
+        TaskID,
+        TextColumn,
+    )
+    from rich.text import Text
+
+    from nadi.progress import listening
+
+    class Bytes(DownloadColumn):
+        """How much is read or written, of stages that do so."""
+
+        def render(self, task: Task) -> Text:
+            if task.fields.get("counts_kernels") or not (task.total or task.completed):
+                return Text("")  # a stage that reads and writes nothing
+            if counts:
+                whole = f" of {task.total:,.0f}" if task.total else ""
+                return Text(f"{task.completed:,.0f}{whole} {counts}")
+            return super().render(task)
+
+    console = Console(stderr=True)
+    turning = SpinnerColumn("dots" if console.encoding.startswith("utf") else "line")
+    columns = (turning, TextColumn("{task.description}"), BarColumn(), Bytes())
+    with Progress(*columns, console=console, transient=True) as bars:
+        stage = [bars.add_task("starting", total=None)]
+        compiled: list[TaskID] = []
+
+        def show(done: int, total: int) -> None:
+            # a size that a file states is too small beyond 4 GiB
+            bars.update(stage[0], completed=done, total=max(done, total) if total else None)
+
+        def begin(text: str) -> None:
+            # a bar that is reset keeps the total of the stage before
+            bars.remove_task(stage[0])
+            stage[0] = bars.add_task(text, total=None)
+
+        def show_compiled(done: int, total: int) -> None:
+            if not compiled:
+                compiled.append(bars.add_task("", counts_kernels=True))
+            text = _compilation(done, total)
+            bars.update(compiled[0], completed=done, total=total, description=text)
+
+        with listening(show):
+            yield begin, show_compiled
+
+
+def _compilation(done: int, total: int) -> str:
+    from nadi.kernels.kernel_cache import cache_folder
+
+    how_often = "once" if cache_folder() else "every time, as no folder can keep them"
+    return f"compiling kernels, {how_often}: {done} of {total}"
+
+
+@contextmanager
+def _compiling(use: str, show: Callable[[int, int], None]) -> Iterator[None]:
+    """Call ``show`` with how many kernels are compiled of how many, while any are."""
+    from nadi.kernels.compile_ahead import compiling_ahead, missing_kernels
+    from nadi.kernels.jit import watching
+
+    missing = missing_kernels(use)
+    done: list[str] = []
+
+    def is_done(name: str) -> None:
+        done.append(name)
+        show(len(done), max(len(missing), len(done)))
+
+    def watch(name: str, is_over: bool) -> None:
+        if is_over:
+            is_done(name)
+        else:
+            show(len(done), max(len(missing), len(done) + 1))
+
+    with watching(watch), compiling_ahead(missing, is_done):
+        yield

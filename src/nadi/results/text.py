@@ -1,0 +1,105 @@
+"""Shared layout of the text output: tables, shortened names, issues, and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from nadi.trace.schema import Table as Declared
+from nadi.units import format_count, printable
+
+__all__ = [
+    "TOP",
+    "make_table",
+    "name_cell",
+    "print_issues",
+    "print_table",
+    "print_written",
+    "rank_ranges",
+    "to_json",
+    "with_units",
+]
+
+TOP = 10  # rows of a table of operations
+_NAME_WIDTH = 60
+_UNITS = {"ns": "_ns", "GB/s": "_gb_per_s", "bytes": "_bytes"}
+_WIDEST = 100_000  # of a table in a file or a pipe
+
+
+def make_table(title: str, **columns: str) -> Table:
+    """Create a table without lines; each column is justified ``left`` or ``right``.
+
+    In a narrow terminal texts, on the left, go on in the next line; none is cut.
+    """
+    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
+    for name, justify in columns.items():
+        if justify == "right":
+            table.add_column(name, justify="right")
+        else:
+            table.add_column(name, overflow="fold")
+    return table
+
+
+def name_cell(name: str, otherwise: str = "") -> Text:
+    """Format a name for a table: on one line, shortened, without markup."""
+    return Text(printable(name, _NAME_WIDTH) or otherwise)
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Print a table; in a file or a pipe, cells are not cut."""
+    width = console.width
+    if console.soft_wrap:
+        wanted = Measurement.get(console, console.options.update(max_width=_WIDEST), table)
+        console.width = max(width, wanted.maximum)
+    console.print(table)
+    console.width = width
+
+
+def print_issues(issues: Iterable[dict[str, Any]], console: Console) -> None:
+    """Print a line per issue."""
+    for issue in issues:
+        remedy = f"; {issue['remedy']}" if issue["remedy"] else ""
+        count = format_count(issue["count"])
+        text = f"{issue['severity']}: {issue['detail']} [{count}x]{remedy}"
+        console.print(Text(printable(text)))
+
+
+def print_written(path: Path | str, left_out: pl.DataFrame, console: Console) -> None:
+    """Print the written file and the data that its format cannot hold (``schema.ISSUES``)."""
+    console.print(f"wrote {path}", markup=False)
+    print_issues(left_out.iter_rows(named=True), console)
+
+
+def to_json(data: Any) -> bytes:
+    """Write indented JSON that ends with a newline."""
+    return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
+
+
+def with_units(frame: pl.DataFrame, table: Declared) -> pl.DataFrame:
+    """Add units to the column names of a declared table, and replace unknown values by null."""
+    names = {
+        column.name: column.name + _UNITS[column.unit]
+        for column in table.columns
+        if column.unit and not column.name.startswith("bytes") and column.name in frame.columns
+    }
+    floats = pl.selectors.float()
+    return frame.with_columns(pl.when(floats >= 0).then(floats)).rename(names)
+
+
+def rank_ranges(ranks: Iterable[int]) -> str:
+    """Format ranks as ranges: ``0-3, 6``."""
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1][1:] = [rank]
+        else:
+            parts.append([rank])
+    return ", ".join("-".join(map(str, part)) for part in parts)

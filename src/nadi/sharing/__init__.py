@@ -1,0 +1,5 @@
+"""Traces for others: converted, linked, in parts, obfuscated, synthetic."""
+
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

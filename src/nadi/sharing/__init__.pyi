@@ -1,0 +1,57 @@
+"""What ``nadi.sharing`` gives; each name is loaded when it is first used."""
+
+from .attacks.attacked_jobs import ATTACKED_MODELS as ATTACKED_MODELS, attack as attack
+from .attacks.attacks import ATTACKS as ATTACKS
+from .conversion.convert import Conversion as Conversion, convert as convert
+from .conversion.link_files import (
+    LinkedFile as LinkedFile,
+    Linking as Linking,
+    link_files as link_files,
+)
+from .obfuscation.allowed_words import WORDS as WORDS
+from .obfuscation.certified_box import BOX as BOX, network_of as network_of
+from .obfuscation.fidelity import Fidelity as Fidelity
+from .obfuscation.guarantees import (
+    GUARANTEES as GUARANTEES,
+    IN_BOX as IN_BOX,
+    LEVELS as LEVELS,
+    NOT_GUARANTEED as NOT_GUARANTEED,
+    Guarantee as Guarantee,
+)
+from .obfuscation.laplace_noise import (
+    discrete_laplace as discrete_laplace,
+    discrete_laplace_probability as discrete_laplace_probability,
+)
+from .obfuscation.obfuscate import (
+    obfuscate as obfuscate,
+    reveal as reveal,
+    write_obfuscated as write_obfuscated,
+)
+from .obfuscation.obfuscated_job import ObfuscatedJob as ObfuscatedJob, PrivacyLoss as PrivacyLoss
+from .obfuscation.secret_key import SecretKey as SecretKey
+from .parts.cut_graphs import Cut as Cut, Half as Half, cut_graph as cut_graph
+from .parts.extract import Extraction as Extraction, extract as extract
+from .similarity.job_measures import (
+    JobMeasures as JobMeasures,
+    distances_of as distances_of,
+    measures_of as measures_of,
+)
+from .similarity.shuffled_columns import independent_sample as independent_sample
+from .similarity.similarity import (
+    Likeness as Likeness,
+    Similarity as Similarity,
+    compare as compare,
+)
+from .synthesis.column_traces import job_of_columns as job_of_columns
+from .synthesis.job_columns import (
+    JobColumns as JobColumns,
+    RankColumns as RankColumns,
+    columns_of_job as columns_of_job,
+)
+from .synthesis.learned_jobs import learn as learn, synthesize as synthesize
+from .synthesis.learned_model import Template as Template, TraceModel as TraceModel
+from .synthesis.synthetic_jobs import JobWishes as JobWishes, synthetic_job as synthetic_job
+from .synthesis.trace_model_files import (
+    read_trace_model as read_trace_model,
+    write_trace_model as write_trace_model,
+)

@@ -1,0 +1,1 @@
+"""What an attacker learns from an obfuscated job."""

@@ -1,0 +1,377 @@
+"""Link raw traces and write one file per rank; ranks run in parallel."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import (
+    Executor,
+    ThreadPoolExecutor,
+    as_completed,
+)
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from nadi.errors import InputError, UsageError
+from nadi.files.addresses import check_target, locate
+from nadi.files.csv_tables import file_of_table
+from nadi.files.registry import format_for_writing
+from nadi.files.trace_files import read, write
+from nadi.files.whole_folders import whole_folder
+from nadi.progress import tell
+from nadi.recordings.discover import TraceFiles, find_files, pair_recordings, peek, recording_of
+from nadi.recordings.join_host_device import link_device, link_pair
+from nadi.recordings.join_ranks import as_in_job, link_job
+from nadi.results.terminal.workers import worker_processes
+from nadi.trace.provenance import Provenance, Source
+from nadi.trace.schema import COMMUNICATION_KINDS, DEPS
+from nadi.trace.trace import Job, Trace
+
+__all__ = ["LinkedFile", "Linking", "link_files"]
+
+_WITHOUT_ARGS = ("chakra", "chakra-json")  # formats with no place for raw args of the host's work
+_WORTH_THREADS = 2  # ranks at a time
+_IN_FOLDERS = "chakra"  # what ranks are written as unless another format is named
+
+
+@dataclass(frozen=True)
+class LinkedFile:
+    """One linked rank and its output file.
+
+    Attributes
+    ----------
+    rank
+        Global rank.
+    sources
+        The files read: host and device, or the latter alone.
+    target
+        The file written.
+    format
+        Name of its format.
+    nodes, deps
+        Number of operations and of dependencies.
+    issues
+        ``schema.ISSUES``: issues found while reading and linking, and data that the format
+        cannot hold.
+    """
+
+    rank: int
+    sources: tuple[str, ...]
+    target: str
+    format: str
+    nodes: int
+    deps: int
+    issues: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Linking:
+    """All linked ranks.
+
+    Attributes
+    ----------
+    files
+        One per rank, in ascending order.
+    num_collectives
+        Collectives matched across ranks.
+    issues
+        ``schema.ISSUES``: issues between ranks.
+    """
+
+    files: tuple[LinkedFile, ...]
+    num_collectives: int
+    issues: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Options that are the same for every rank."""
+
+    schema: str
+    force: bool
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What only the whole job shows about a rank: its process groups and its clock."""
+
+    group: tuple[int, ...]
+    shift: int
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The work for one rank: everything that a worker process needs."""
+
+    sources: tuple[str, ...]  # host and device, or the latter alone
+    rank: int  # -1 where it is left to the trace
+    target: str
+    format: str
+    options: _Options
+    found: _Found | None = None
+
+
+def link_files(
+    *paths: Path | str,
+    output: Path | str,
+    to: str = "",
+    schema: str = "",
+    force: bool = False,
+    overwrite: bool = False,
+    executor: Executor | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Linking:
+    """Link the traces of a job, and write each rank.
+
+    Ranks are linked in parallel and independently. Collectives across ranks, and signs that
+    the files are not from one job, are found at the end from their communication alone.
+
+    Parameters
+    ----------
+    paths
+        Folders with a pair or a device trace per rank, or the files themselves.
+    output
+        A file for one rank, if its suffix or ``to`` names a format; else a folder, for
+        ``rank0.et`` and so on.
+    to, schema
+        As in :func:`nadi.convert`.
+    force
+        Whether to link a host and a device trace even if few of their operations match.
+    overwrite
+        Whether to replace existing files.
+    executor
+        Any Executor of the standard library's kind, such as that of a Dask cluster or of MPI,
+        whose workers see the same files; by default a process for each core, or threads of this
+        process where there are two cores or two ranks at most. Processes start the main module
+        anew: a script must keep its work under ``if __name__ == "__main__"``.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read or written, exists already, or files are not from one job.
+        Then no file is written.
+    UsageError
+        If the format is unknown or cannot be written.
+    """
+    found = find_files([locate(path) for path in paths])
+    tasks = _tasks(found, paths, locate(output), to, _Options(schema, force))
+    for task in tasks:
+        _check_target(task, overwrite=overwrite)
+    done, job = _linked_ranks(tasks, locate(output), executor, progress, overwrite=overwrite)
+    return Linking(
+        files=tuple(file for file, _ in done),
+        num_collectives=job.num_collectives,
+        issues=pl.concat([job.issues, found.issues]),
+    )
+
+
+def _linked_ranks(
+    tasks: list[_Task],
+    place: Path,
+    executor: Executor | None,
+    progress: Callable[[str], None],
+    *,
+    overwrite: bool,
+) -> tuple[list[tuple[LinkedFile, Trace]], Job]:
+    """Link and write all ranks, whose files appear in the folder together; a file is its own."""
+    is_file = tasks[0].target == str(place)
+    target_of = {locate(task.target).name: task.target for task in tasks}
+    with (
+        nullcontext(place.parent) if is_file else whole_folder(place, overwrite=overwrite)
+    ) as inside:
+        tasks = [replace(task, target=str(inside / locate(task.target).name)) for task in tasks]
+        done = _run(tasks, executor, progress)
+        job = link_job([communication for _, communication in done])
+        if again := _tasks_again(tasks, done, job):
+            rewritten = {pair[0].rank: pair for pair in _run(again, executor, progress)}
+            done = [rewritten.get(pair[0].rank, pair) for pair in done]
+    named = [(replace(file, target=target_of[locate(file.target).name]), t) for file, t in done]
+    return named, job
+
+
+def _check_target(task: _Task, *, overwrite: bool) -> None:
+    """Raise InputError if the file of a rank cannot be written."""
+    target = locate(task.target)
+    # a CSV is several files, of which the nodes' is always one
+    written = file_of_table(target, "nodes") if task.format == "csv" else target
+    check_target(written, [locate(source) for source in task.sources], overwrite=overwrite)
+
+
+def _tasks(
+    found: TraceFiles, paths: Sequence[Path | str], output: Path, to: str, options: _Options
+) -> list[_Task]:
+    """Return the task of each rank."""
+    hosts, devices = found.hosts, found.devices
+    is_single = len(devices) == 1 and len(hosts) < 2
+    if is_single and not output.is_dir() and _is_file_name(paths, output, to):
+        chosen = format_for_writing(output, to)
+        sources = tuple(str(file) for file in (*hosts, *devices))
+        return [_Task(sources, -1, str(output), chosen.name, options)]
+    if output.is_file():
+        raise InputError(
+            str(output), "is a file, but several ranks are written into a folder", "name another"
+        )
+    chosen = format_for_writing(output, to or _IN_FOLDERS)
+    # a host trace alone has no choice of process groups, so one pass is enough
+    recordings = [peek(file) for file in ([] if is_single else hosts)]
+    tasks = []
+    for host, device, rank in pair_recordings(recordings, [peek(file) for file in devices]):
+        host_file = hosts if is_single else hosts[host : host + 1]
+        target = output / f"rank{rank}{chosen.suffixes[0]}"
+        sources = tuple(str(file) for file in (*host_file, devices[device]))
+        tasks.append(_Task(sources, rank, str(target), chosen.name, options))
+    return tasks
+
+
+def _tasks_again(tasks: list[_Task], done: list[tuple[LinkedFile, Trace]], job: Job) -> list[_Task]:
+    """Return the tasks to repeat because the job showed more about a rank than its own files."""
+    shifts = dict(job.clocks.select("rank", "shift").iter_rows())
+    in_job = {trace.rank: trace.nodes["group"].to_list() for trace in job.traces}
+    task_of = {task.target: task for task in tasks}
+    again = []
+    for file, part in done:
+        group, shift = in_job[file.rank], shifts.get(file.rank, 0)
+        if shift or group != part.nodes["group"].to_list():
+            found = _Found(tuple(group), shift)
+            again.append(replace(task_of[file.target], found=found))
+    return again
+
+
+def _is_file_name(paths: Sequence[Path | str], output: Path, to: str) -> bool:
+    """Return whether the output of a single rank is a file."""
+    try:
+        format_for_writing(output)
+    except UsageError:
+        return bool(to) and not any(locate(path).is_dir() for path in paths)
+    return True
+
+
+def _run(
+    tasks: list[_Task], executor: Executor | None, progress: Callable[[str], None]
+) -> list[tuple[LinkedFile, Trace]]:
+    """Run the tasks; a single task runs in this process if no executor is given."""
+    if executor is None and len(tasks) == 1:
+        return [_link_rank(tasks[0], progress)]
+    once_more = " once more" if tasks[0].found else ""
+    progress(f"linking {len(tasks)} ranks{once_more}")
+    sizes = [_size(task) for task in tasks]
+    done = []
+    with _pool(executor, len(tasks)) as pool:
+        pending = {pool.submit(_link_rank, task): size for task, size in
+                   zip(tasks, sizes, strict=True)}  # fmt: skip
+        try:
+            for future in as_completed(pending):
+                done.append(future.result())
+                tell(sum(size for one, size in pending.items() if one.done()), sum(sizes))
+        finally:
+            for future in pending:
+                future.cancel()
+    return sorted(done, key=lambda pair: pair[0].rank)
+
+
+@contextmanager
+def _pool(executor: Executor | None, num_ranks: int) -> Iterator[Executor]:
+    """Return the executor, or a pool that is closed after use.
+
+    Two ranks at a time are linked in threads: most of the work is that of compiled code, which
+    lets others run meanwhile, and a process takes half a second to start. More threads would
+    wait for one another.
+    """
+    if executor is not None:
+        yield executor
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = min(num_ranks, cores or 1)
+    if workers <= _WORTH_THREADS:
+        with ThreadPoolExecutor(workers) as threads:
+            yield threads
+        return
+    with worker_processes(workers) as pool:
+        yield pool
+
+
+def _size(task: _Task) -> int:
+    return sum(locate(path).stat().st_size for path in task.sources)
+
+
+def _link_rank(
+    task: _Task, progress: Callable[[str], None] = lambda _: None
+) -> tuple[LinkedFile, Trace]:
+    """Read, link and write one rank; return its description and a trace of its communication."""
+    trace = _linked(task, progress)
+    if task.found is not None:
+        trace = as_in_job(trace, task.found.group, task.found.shift)
+    target = locate(task.target)
+    progress(f"writing {target.name}")
+    left_out = write(trace, target, to=task.format, schema=task.options.schema)
+    file = LinkedFile(
+        rank=trace.rank,
+        sources=task.sources,
+        target=task.target,
+        format=task.format,
+        nodes=trace.nodes.height,
+        deps=trace.deps.height,
+        issues=pl.concat([trace.issues, left_out]),
+    )
+    return file, _communication(trace)
+
+
+def _linked(task: _Task, progress: Callable[[str], None]) -> Trace:
+    """Read and link; the traces that were read are released on return."""
+    *hosts, device = _read_sources(task, progress)
+    ((_, _, rank),) = pair_recordings(
+        [recording_of(host) for host in hosts], [recording_of(device)], force=task.options.force
+    )
+    device = replace(device, rank=rank if task.rank < 0 else task.rank)
+    progress("linking")
+    if not hosts:
+        return link_device(device)
+    # raw args that will not be written need not be held
+    args = task.format not in _WITHOUT_ARGS
+    return link_pair(hosts[0], device, force=task.options.force, args=args)
+
+
+def _read_sources(task: _Task, progress: Callable[[str], None]) -> list[Trace]:
+    """Read the sources, the device trace beside the host trace, which takes longer."""
+    *hosts, device = task.sources
+    if not hosts:
+        progress(f"reading {Path(device).name}")
+        return [read(device)]
+    (host,) = hosts
+    with ThreadPoolExecutor(1) as executor:
+        beside = executor.submit(read, device)
+        progress(f"reading {Path(host).name}")
+        trace = read(host)
+        _give_back_memory()
+        _ = trace.attributes  # which need less than the file, and that is let go of
+        return [trace, beside.result()]
+
+
+def _give_back_memory() -> None:
+    """Return free memory to the operating system; glibc would keep a tenth of the peak."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
+
+
+def _communication(trace: Trace) -> Trace:
+    """Return a trace of the communication alone, which is what ranks have in common."""
+    nodes = trace.nodes.filter(pl.col("kind").is_in(COMMUNICATION_KINDS))
+    # a source holds on to the file's bytes until its hash is asked for
+    sources = tuple(Source(one.path, one.format, one.size, "") for one in trace.provenance.sources)
+    return Trace(
+        nodes=nodes.with_columns(parent=pl.lit(-1, pl.Int64)),
+        deps=DEPS.empty(),
+        groups=trace.groups,
+        issues=trace.issues.clear(),
+        provenance=Provenance(trace.provenance.nadi_version, sources),
+        rank=trace.rank,
+        world_size=trace.world_size,
+        process=trace.process,
+    )

@@ -1,0 +1,1 @@
+"""Jobs whose names, sizes and structure are hidden."""

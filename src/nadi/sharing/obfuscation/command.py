@@ -1,0 +1,104 @@
+"""``nadi obfuscate``: a job that can be shared."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nadi.errors import Parameter, UsageError
+from nadi.results.terminal.options import AsJson, Overwrite, SystemName, output_console
+
+__all__ = ["HELP", "command"]
+
+HELP = """Make a job that can be shared: only what simulators need.
+
+What stays is on a list, from which the traces are built anew; everything else is
+missing. Names become pseudonyms, which only the owner of the key can map back. Each
+level removes what the ones before it do:
+
+  names      names, modules, paths, hosts, processes, operands, free text
+  shapes     exact sizes and shapes
+  structure  single operations, layers and micro-batches: computation between
+             communications is one block, and communications are merged
+  private    exact times and sizes, by differential privacy
+
+FOLDER gets a trace per rank and obfuscation.json, which says what is preserved, how far,
+what is not, and against whom. docs/obfuscate.md says what the guarantee is not.
+
+[bold]Examples[/]
+
+  openssl rand -hex 32 > my.key
+  nadi obfuscate TRACES -o SHARED --key my.key
+  nadi obfuscate TRACES -o SHARED --key my.key --level structure
+  nadi obfuscate TRACES --key my.key --reveal SHARED
+"""
+
+
+def command(
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="A folder of recordings, of .et or .nadi files, "
+                            "the prefix of their names, or a folded job.", show_default=False),
+    ],
+    key: Annotated[
+        str, typer.Option("--key", metavar="FILE", show_default=False,
+                          help="The owner's key: at least 16 random bytes."),
+    ],
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
+                          help="Write the job and its report to this folder."),
+    ] = "",
+    level: Annotated[
+        str, typer.Option("--level", metavar="LEVEL",
+                          help="names, shapes, structure or private."),
+    ] = "names",
+    system: SystemName = "",
+    epsilon: Annotated[
+        float, typer.Option("--epsilon", metavar="E", help="Privacy loss at level private."),
+    ] = 1.0,
+    reveal: Annotated[
+        str, typer.Option("--reveal", metavar="FOLDER", show_default=False,
+                          help="Print the name behind each pseudonym in this folder, instead."),
+    ] = "",
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Obfuscate a job and print what is preserved, or map pseudonyms back."""
+    from nadi.results.terminal.progress import show_progress
+    from nadi.results.text import to_json
+    from nadi.sharing.obfuscation.result import describe_obfuscation, print_obfuscation
+
+    if bool(output) == bool(reveal):
+        raise UsageError(
+            [Parameter("output"), " and ", Parameter("reveal")], "exactly one of them is needed",
+            "name the folder to write, or one that was written",
+        )  # fmt: skip
+    if reveal:
+        _reveal(job, key, reveal, as_json=as_json)
+        return
+    with show_progress(announce=False, use="obfuscate") as progress:
+        progress("starting")
+        from nadi.sharing.obfuscation.obfuscate import obfuscate, write_obfuscated
+        from nadi.systems.library import read_system_file
+
+        described = read_system_file(system) if system else None
+        done = obfuscate(job, key, level, system=described, epsilon=epsilon, progress=progress)
+        progress(f"writing {output}")
+        files = write_obfuscated(done, output, overwrite=overwrite)
+    if as_json:
+        sys.stdout.write(to_json(describe_obfuscation(done)).decode())
+        return
+    print_obfuscation(done, files, output_console())
+
+
+def _reveal(job: str, key: str, folder: str, *, as_json: bool) -> None:
+    from nadi.results.text import to_json
+    from nadi.sharing.obfuscation.obfuscate import reveal
+    from nadi.sharing.obfuscation.result import print_names
+
+    names = reveal(job, key, folder)
+    if as_json:
+        sys.stdout.write(to_json(names).decode())
+    else:
+        print_names(names, output_console())

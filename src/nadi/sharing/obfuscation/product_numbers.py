@@ -1,0 +1,119 @@
+"""What FLOPs and bytes of a product say of its sides, for who moves sides and for who attacks that.
+
+A side of a product moves at level ``shapes`` by up to a fifth, to a multiple of 8. Whoever knows
+the code can ask which true sides would explain a released number, so that a number must follow
+from moved sides alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nadi.trace.arrays import Ints
+
+__all__ = [
+    "LEAST_MOVED",
+    "MOST_MOVED",
+    "TILE",
+    "Forms",
+    "bytes_forms",
+    "flops_forms",
+    "rank_of_side",
+]
+
+LEAST_MOVED = 64
+"""Sides below it stay: heads of a group, or a batch of 1."""
+TILE = 8
+"""Moved sides are multiples of it."""
+MOST_MOVED = 0.2
+"""By which share of itself a side moves at most, before it is rounded."""
+Forms = Callable[[Sequence[Any]], list[Any]]
+"""Of the four sides of a product: all numbers that operations state of such a product."""
+_PER_MULTIPLICATION = (1, 2, 4, 5, 10)  # FLOPs: half masked, whole, two products, and backward
+_ITEMS = (1, 2, 4, 8)  # bytes
+_STATISTIC = 4  # bytes that attention keeps of each row
+_POWERS = (0.0, 2 / 3, 1.0)  # of the moved product in a number that was scaled with it
+_LIKELY = 128  # hidden sizes are multiples of it
+
+
+def flops_forms(shape: Sequence[Any]) -> list[Any]:
+    """Return the FLOPs of a product, of attention, and of its backward, causal or not."""
+    return [math.prod(shape) * halves for halves in _PER_MULTIPLICATION]
+
+
+def bytes_forms(shape: Sequence[Any]) -> list[Any]:
+    """Return the bytes of a product, and of attention, for items of every size."""
+    batch, rows, columns, inner = shape
+    given, made = rows * inner + inner * columns, rows * columns
+    found = [batch * (of * given + to * made) for of in _ITEMS for to in _ITEMS]
+    for item in _ITEMS:
+        moved = batch * item * 2 * (rows + columns) * inner
+        found += [
+            moved * passes + _STATISTIC * batch * rows * stated
+            for passes in (1, 2)
+            for stated in (0, 1)
+        ]
+    return found
+
+
+def rank_of_side(
+    side: int, moved: int, products: Sequence[tuple[Sequence[int], int, int]]
+) -> float:
+    """Return how high a solver ranks the true size behind a moved side, among all it could be.
+
+    A candidate is better the more released numbers it explains, together with any candidate of
+    one other side; of equal ones, the nearer to the moved side.
+
+    Parameters
+    ----------
+    side, moved
+        The true side, and the released one.
+    products
+        Of each different product: its released sides, FLOPs and bytes.
+
+    Returns
+    -------
+    float
+        1 for the first, 0 for the last or one that the solver does not think of. Who knows
+        nothing has 0.5 in the mean. O(products * candidates^2).
+    """
+    candidates = _candidates(moved, _LIKELY)
+    explained = np.zeros(candidates.size)
+    for shape, *numbers in products:
+        others = {one for one in shape if one >= LEAST_MOVED and one != moved}
+        if moved in shape and len(others) <= 1:
+            for forms, number in zip((flops_forms, bytes_forms), numbers, strict=True):
+                explained += _explains(forms, shape, number, moved, candidates)
+    order = np.lexsort((np.abs(np.log(candidates / moved)), -explained))
+    place = np.flatnonzero(candidates[order] == side)
+    return 1 - float(place[0]) / max(candidates.size - 1, 1) if place.size else 0.0
+
+
+def _candidates(moved: int, multiple: int) -> Ints:
+    low = math.floor((moved - TILE / 2) / (1 + MOST_MOVED) / multiple)
+    high = math.ceil((moved + TILE / 2) / (1 - MOST_MOVED) / multiple)
+    return np.arange(max(low, 1), high + 1, dtype=np.int64) * multiple
+
+
+def _explains(
+    forms: Forms, shape: Sequence[int], number: int, moved: int, candidates: Ints
+) -> Ints:
+    """Say of each candidate whether some true sides with it give the released number."""
+    if number <= 0:
+        return np.zeros(candidates.size, dtype=np.int64)
+    other = next((one for one in shape if one >= LEAST_MOVED and one != moved), 0)
+    seconds = _candidates(other, TILE)[None, :] if other else np.ones((1, 1), dtype=np.int64)
+    sides = [
+        candidates[:, None] if one == moved else seconds if one == other else np.int64(one)
+        for one in shape
+    ]
+    ratio = math.prod(float(one) for one in shape) / math.prod(side.astype(float) for side in sides)
+    fits = np.zeros(np.broadcast_shapes(candidates[:, None].shape, seconds.shape), dtype=np.bool_)
+    for form in forms(sides):
+        for power in _POWERS:
+            fits |= np.abs(form * ratio**power - number) <= 1
+    return np.asarray(fits.any(axis=1), dtype=np.int64)

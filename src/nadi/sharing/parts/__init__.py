@@ -1,0 +1,1 @@
+"""A part of a job that runs by itself."""

@@ -1,0 +1,87 @@
+"""``nadi extract``: a part of a job as traces of its own."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nadi.results.terminal.options import AsJson, ForceLink, Overwrite, output_console
+from nadi.results.terminal.progress import show_progress
+
+__all__ = ["HELP", "command"]
+
+HELP = """Extract a step, a layer, a time range or ranks of a job.
+
+An operation is in the part if it meets every condition that is given: a module, a
+step, a time range, ranks, or operations with all that is nested in them. Recordings
+stay recordings, a host and a device trace for each rank, with the times of the
+whole; linked traces (.nadi, .et) stay in their format.
+
+Beside them, waits.csv states what the part's operations wait for outside, and until
+when; tensors.csv states the tensors that the part gets from outside, and those that
+it leaves there. The traces state both too.
+
+[bold]Examples[/]
+
+  nadi extract TRACES --step 5 -o STEP
+  nadi extract TRACES --module 'layers.3' -o LAYER
+  nadi extract TRACES --ranks 1-2 --window 50ms:180ms -o WINDOW
+  nadi extract TRACES --step 5 --under 'aten::linear$' -o LINEAR
+"""
+
+
+def command(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TRACES",
+            help="A folder with a host and a device trace for each rank, the files themselves, or "
+            "a folder of linked traces with times.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="FOLDER", help="A folder.", show_default=False),
+    ],
+    module: Annotated[
+        str, typer.Option("--module", metavar="REGEX", show_default=False,
+                          help="Modules: their calls, forward, backward and optimizer."),
+    ] = "",
+    step: Annotated[
+        str, typer.Option("--step", metavar="N", show_default=False,
+                          help="A step: what hosts issue in it, and its device work."),
+    ] = "",
+    window: Annotated[
+        str, typer.Option("--window", metavar="FROM:TO", show_default=False,
+                          help="What lies wholly between two times since the first event, such "
+                          "as 120ms:180ms."),
+    ] = "",
+    ranks: Annotated[
+        str, typer.Option("--ranks", metavar="RANKS", show_default=False,
+                          help="Ranks such as 0-3,6; process groups shrink to them."),
+    ] = "",
+    under: Annotated[
+        str, typer.Option("--under", metavar="REGEX", show_default=False,
+                          help="Operations by name, what is nested in them, and its device work."),
+    ] = "",
+    force: ForceLink = False,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Extract, and print what the part is and what crosses its border."""
+    with show_progress(announce=False, use="extract") as progress:
+        progress("starting")
+        from nadi.results.text import to_json
+        from nadi.sharing.parts.extract import extract
+        from nadi.sharing.parts.result import describe_extraction, print_extraction
+
+        part = extract(
+            *paths, output=output, module=module, step=step, window=window, ranks=ranks,
+            under=under, force=force, overwrite=overwrite, progress=progress,
+        )  # fmt: skip
+    if as_json:
+        sys.stdout.write(to_json(describe_extraction(part)).decode())
+        return
+    print_extraction(part, output_console())

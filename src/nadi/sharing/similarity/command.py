@@ -1,0 +1,57 @@
+"""``nadi compare``: how alike two jobs are."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nadi.results.terminal.options import AsJson, output_console
+
+__all__ = ["HELP", "command"]
+
+HELP = """Compare two jobs: how alike are operations, graphs and times?
+
+A job is a Chakra .et file per rank, a recording, or a folded job, as for nadi simulate.
+Each measure is a distance from 0 (equal) to 1 (nothing in common), beside that of a job
+whose operations are drawn from A column by column, each independently of the others. A
+measure is near if it is at most half as far, or with --same at most half of the way from
+another recording of the same program to that job. Both jobs run on each system, too.
+
+[bold]Examples[/]
+
+  nadi compare RECORDED SYNTHETIC
+  nadi compare RECORDED SYNTHETIC --same RECORDED_AGAIN
+  nadi compare A B --system dgx-h100 --system mine.toml
+"""
+
+
+def command(
+    a: Annotated[str, typer.Argument(metavar="A", help="A job.", show_default=False)],
+    b: Annotated[str, typer.Argument(metavar="B", help="The job to compare.", show_default=False)],
+    system: Annotated[
+        list[str] | None,
+        typer.Option("--system", metavar="NAME|FILE", show_default=False,
+                     help="A system on which to simulate both; repeatable. By default all that "
+                     "ship with Nadi and fit both."),
+    ] = None,
+    same: Annotated[
+        str, typer.Option("--same", metavar="JOB", show_default=False,
+                          help="Another recording of the program of A, as a reference point."),
+    ] = "",
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Compare, and print a row per measure and the step times."""
+    from nadi.results.terminal.progress import show_progress
+
+    with show_progress(announce=False, use="compare") as progress:
+        from nadi.results.text import to_json
+        from nadi.sharing.similarity.compare_report import describe_comparison, print_comparison
+        from nadi.sharing.similarity.similarity import compare
+
+        found = compare(a, b, systems=system or (), same=same or None, progress=progress)
+    if as_json:
+        sys.stdout.write(to_json(describe_comparison(found)).decode())
+        return
+    print_comparison(found, output_console())

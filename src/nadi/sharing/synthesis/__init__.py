@@ -1,0 +1,1 @@
+"""Models of jobs, and jobs drawn from them."""

@@ -1,0 +1,68 @@
+"""``nadi learn``: a model of jobs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nadi.results.terminal.options import AsJson, Overwrite, output_console
+
+__all__ = ["HELP", "command"]
+
+HELP = """Learn a model of jobs, for nadi synthesize.
+
+A job is a Chakra .et file per rank, a recording, or a folded job, as for nadi simulate.
+The model knows which operations follow which, in steps and layers; on which threads,
+streams and process groups; their sizes and durations. Of several jobs it learns what they
+share; of two widths, what lies between. What follows what is learned as counts of
+contexts (ngram), or by a small transformer, which needs torch and some minutes.
+
+[bold]Examples[/]
+
+  nadi learn TRACES -o model.nadimodel
+  nadi learn JOB_A JOB_B JOB_C -o model.nadimodel
+  nadi learn TRACES -o model.nadimodel --model transformer
+  nadi synthesize model.nadimodel -o JOB --steps 10
+"""
+
+
+def command(
+    jobs: Annotated[
+        list[str], typer.Argument(metavar="JOB...", help="Jobs to learn from.",
+                                  show_default=False),
+    ],
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="MODEL", show_default=False,
+                          help="Write the model to this file."),
+    ],
+    kind: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="ngram or transformer."),
+    ] = "ngram",
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Learn, write the model, and print what it knows."""
+    from nadi.results.terminal.progress import show_progress
+
+    with show_progress(announce=False, use="learn") as progress:
+        from pathlib import Path
+
+        from nadi.files.addresses import check_target, locate
+        from nadi.results.text import to_json
+        from nadi.sharing.synthesis.learned_jobs import learn
+        from nadi.sharing.synthesis.result import describe_model, print_model
+        from nadi.sharing.synthesis.trace_model_files import write_trace_model
+
+        check_target(locate(output), [Path(job) for job in jobs], overwrite=overwrite)
+        model = learn(jobs, model=kind, progress=progress)
+        progress(f"writing {output}")
+        size = write_trace_model(model, output, overwrite=overwrite)
+    described = describe_model(model, size)
+    if as_json:
+        sys.stdout.write(to_json(described).decode())
+        return
+    console = output_console()
+    print_model(described, console)
+    console.print(f"wrote {output}", markup=False)

@@ -1,0 +1,79 @@
+"""Learn a model from jobs, and make jobs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from nadi.errors import checked
+from nadi.recordings.jobs import given_job
+from nadi.sharing.synthesis.learned_model import TraceModel
+from nadi.sharing.synthesis.learning import learn as learned
+from nadi.sharing.synthesis.synthetic_jobs import JobWishes, synthetic_job
+from nadi.sharing.synthesis.trace_model_files import read_trace_model
+from nadi.trace.trace import Job, Trace
+
+__all__ = ["learn", "synthesize"]
+
+
+@checked
+def learn(
+    jobs: Sequence[Job | Path | str] | Job | Path | str,
+    *,
+    model: str = "ngram",
+    progress: Callable[[str], None] = lambda _: None,
+) -> TraceModel:
+    """Learn a model of jobs: what their operations are, how they follow, what they take.
+
+    Parameters
+    ----------
+    jobs
+        Jobs, or their paths, as :func:`nadi.simulate` takes them: one, or several.
+    model
+        How what follows is learned: by ``ngram``, counts of contexts, or by ``transformer``, a
+        small one, which needs the package torch and some minutes.
+    progress
+        Called with a line of text before each job, and while a transformer is trained.
+
+    Raises
+    ------
+    InputError
+        If a job cannot be read, or has no operations.
+    UsageError
+        If the model is unknown, or torch is needed and not installed.
+    NadiError
+        If a recording cannot be converted to what simulators take.
+    """
+    several: Sequence[Job | Path | str] = [jobs] if isinstance(jobs, (str, Path, Job)) else jobs
+
+    def read() -> Iterator[Job | Sequence[Trace]]:
+        for one in several:
+            named = isinstance(one, (str, Path))
+            progress(f"learning from {one}" if named else "learning")
+            yield given_job(one)
+
+    return learned(read(), model, progress)
+
+
+@checked
+def synthesize(model: TraceModel | Path | str, **wishes: Any) -> Job:
+    """Make a job from a learned model.
+
+    Parameters
+    ----------
+    model
+        As :func:`nadi.sharing.learn` returns it, or its file.
+    wishes
+        ``ranks``, ``layers``, ``steps``, ``hidden``, ``seed`` and ``temperature``, as of
+        :class:`nadi.sharing.JobWishes`.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or is no model.
+    UsageError
+        If ranks, layers or width cannot be as wished.
+    """
+    found = read_trace_model(model) if isinstance(model, (str, Path)) else model
+    return synthetic_job(found, JobWishes(**wishes))

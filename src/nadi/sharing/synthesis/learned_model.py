@@ -1,0 +1,156 @@
+"""A model of jobs: what was learned of them, as values and arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nadi.sharing.synthesis.back_off import Counts
+from nadi.sharing.synthesis.grammar import Repeat
+from nadi.sharing.synthesis.storage_lives import MemoryUse
+from nadi.sharing.synthesis.tokens import Token
+from nadi.sharing.synthesis.transformer import Transformer
+from nadi.trace.arrays import Floats, Hashes, Ints
+
+__all__ = ["END", "FIRST_START", "Quantities", "Role", "Template", "TraceModel"]
+
+END = 1 << 40
+"""The symbol after the last of a step or a body."""
+FIRST_START = END + 1
+"""The symbol before the first: this number for the first rule, then the other rules, then steps."""
+
+
+class Quantities(NamedTuple):
+    """Sizes and durations by token, and by size and width of the jobs in which they were seen.
+
+    Attributes
+    ----------
+    token, ranks, hidden
+        int64, shape (entries,), ascending: the number of ranks; the width is the commonest last
+        size of tensors, 0 if no tensors are stated.
+    flops, bytes, comm_bytes
+        int64, shape (entries, variants): sizes that occur, ascending together; mostly all equal.
+        -1 if they are not stated.
+    shape
+        int64, shape (entries, variants, 4): of a product or an attention.
+    duration
+        float64 ns, shape (entries, quantiles): means of durations, the shortest first;
+        -1 if none are stated.
+    context, effect
+        uint64 and float64, shape (contexts,): hashes of operations and those before them,
+        ascending, and the normal score that each adds.
+    memory
+        Correlation of the rank of a duration among those of its token with that of the
+        operation before it, what contexts and steps explain taken off.
+    """
+
+    token: Ints
+    ranks: Ints
+    hidden: Ints
+    flops: Ints
+    bytes: Ints
+    comm_bytes: Ints
+    shape: Ints
+    duration: Floats
+    context: Hashes
+    effect: Floats
+    memory: float
+
+
+class Role(NamedTuple):
+    """Ranks of a job with the same communication.
+
+    Attributes
+    ----------
+    layers
+        Layers of each of these ranks; 0 if none were found.
+    first_step, later_step
+        The symbols before the first step, and before others.
+    """
+
+    layers: int
+    first_step: int
+    later_step: int
+
+
+class Template(NamedTuple):
+    """A job that was learned, without its operations.
+
+    Attributes
+    ----------
+    num_steps, num_layers, hidden
+        Of the job; 0 for unknown.
+    role
+        For each rank, its position in ``roles``.
+    roles
+        What differs between ranks.
+    groups
+        For each rank, its process groups in the order of their first use.
+    pace
+        float64, shape (ranks, steps): how slow each step was, as the mean normal score of its
+        durations; 0 for a step like all others.
+    load
+        float64, shape (ranks, steps): the sum of durations of each step, over what its tokens take
+        on average.
+    course
+        float64, shape (ranks, steps, parts): how much more than the whole step each part of it is
+        over what its tokens take on average; parts have equally many operations.
+    memory
+        Its storages.
+    noise_share
+        How much of the variance of the scores contexts and pace leave.
+    """
+
+    num_steps: int
+    num_layers: int
+    hidden: int
+    role: tuple[int, ...]
+    roles: tuple[Role, ...]
+    groups: tuple[tuple[tuple[int, ...], ...], ...]
+    pace: Floats
+    load: Floats
+    course: Floats
+    memory: MemoryUse
+    noise_share: float
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks of the job."""
+        return len(self.role)
+
+
+@dataclass(frozen=True, eq=False)
+class TraceModel:
+    """A generative model of jobs.
+
+    Attributes
+    ----------
+    tokens
+        Every operation that occurs, without sizes and times.
+    rules
+        Repeats; their bodies are learned as sequences, too.
+    counts
+        What comes after what, for each length of context; empty with a transformer.
+    longest
+        The most symbols that a sequence has.
+    largest
+        The most operations that a step has.
+    quantities
+        Sizes and durations.
+    templates
+        The jobs that were learned: their ranks, process groups and steps.
+    transformer
+        What comes after what, instead of counts.
+    """
+
+    tokens: tuple[Token, ...]
+    rules: tuple[Repeat, ...]
+    counts: tuple[Counts, ...]
+    longest: int
+    largest: int
+    quantities: Quantities
+    templates: tuple[Template, ...]
+    transformer: Transformer | None = None
+
+    def __repr__(self) -> str:
+        return f"<TraceModel jobs={len(self.templates)} tokens={len(self.tokens)}>"

@@ -1,0 +1,175 @@
+"""A learned model as bytes, and back: MessagePack, compressed, with a line that says what it is."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from nadi.errors import FormatError
+from nadi.sharing.synthesis.back_off import ORDERS, Counts
+from nadi.sharing.synthesis.grammar import Repeat
+from nadi.sharing.synthesis.learned_model import (
+    END,
+    FIRST_START,
+    Quantities,
+    Role,
+    Template,
+    TraceModel,
+)
+from nadi.sharing.synthesis.quantities import EDGES, NUM_VARIANTS
+from nadi.sharing.synthesis.storage_lives import MemoryUse
+from nadi.sharing.synthesis.tokens import Token
+from nadi.sharing.synthesis.transformer import Layer, Transformer, check_transformer
+
+__all__ = ["decode_model", "encode_model"]
+
+_HEAD = b"nadi trace model 4\n"
+_REMEDY = "give a file that nadi learn of this version wrote"
+_TYPES = ("<i8", "<u8", "<f8", "<f4")
+_LARGEST = 1 << 32
+_BY_ENTRY = Quantities._fields.index("context")
+
+
+def encode_model(model: TraceModel) -> bytes:
+    """Return a model as bytes; equal models give equal bytes."""
+    content = {
+        "tokens": model.tokens, "rules": model.rules, "counts": model.counts,
+        "longest": model.longest, "largest": model.largest, "quantities": model.quantities,
+        "templates": model.templates, "transformer": model.transformer,
+    }  # fmt: skip
+    return _HEAD + zlib.compress(msgspec.msgpack.encode(content, enc_hook=_plain), 6)
+
+
+def decode_model(content: bytes, name: str) -> TraceModel:
+    """Return the model of bytes that :func:`encode_model` made.
+
+    Parameters
+    ----------
+    name
+        Of the file, for messages.
+
+    Raises
+    ------
+    FormatError
+        If they are something else, or damaged.
+    """
+    if not content.startswith(_HEAD):
+        raise FormatError(name, "it is no model of traces, or of another version", _REMEDY)
+    try:
+        found = msgspec.msgpack.decode(zlib.decompress(content[len(_HEAD) :]), strict=False)
+        model = _model(found)
+        _check(model)
+    except (zlib.error, msgspec.DecodeError, TypeError, ValueError, KeyError, IndexError) as error:
+        raise FormatError(name, f"the model is damaged: {error}", _REMEDY) from None
+    return model
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        kind = value.dtype.newbyteorder("<")
+        return [_TYPES.index(kind.str), list(value.shape), value.astype(kind).tobytes()]
+    if isinstance(value, np.integer):
+        return int(value)
+    raise NotImplementedError(type(value).__name__)
+
+
+def _array(value: Any) -> np.ndarray:
+    kind, shape, content = value
+    return np.frombuffer(content, dtype=_TYPES[kind]).reshape(shape).astype(_TYPES[kind][1:])
+
+
+def _model(found: Any) -> TraceModel:
+    tokens = tuple(map(_token, found["tokens"]))
+    rules = tuple(Repeat(tuple(body), turns, holds) for body, turns, holds in found["rules"])
+    *listed, memory = found["quantities"]
+    arrays: dict[str, Any] = dict(zip(Quantities._fields, map(_array, listed), strict=False))
+    return TraceModel(
+        tokens, rules, tuple(Counts(*map(_array, one)) for one in found["counts"]),
+        int(found["longest"]), int(found["largest"]), Quantities(**arrays, memory=float(memory)),
+        tuple(map(_template, found["templates"])), _transformer(found["transformer"]),
+    )  # fmt: skip
+
+
+def _token(found: Any) -> Token:
+    one = Token(*found)
+    waits = tuple((int(lane), int(between)) for lane, between in one.waits)
+    return one._replace(group=tuple(one.group), waits=waits)
+
+
+def _template(found: Any) -> Template:
+    one = Template(*found)
+    return one._replace(
+        role=tuple(one.role),
+        roles=tuple(Role(*role) for role in one.roles),
+        groups=tuple(tuple(tuple(ranks) for ranks in own) for own in one.groups),
+        pace=_array(one.pace),
+        load=_array(one.load),
+        course=_array(one.course),
+        memory=_memory(one.memory),
+    )
+
+
+def _memory(found: Any) -> MemoryUse:
+    made, lasting, device = found
+    by_role = tuple(
+        {
+            key: tuple(tuple(tuple(one) for one in sizes) for sizes in every)
+            for key, every in of_role.items()
+        }
+        for of_role in made
+    )
+    return MemoryUse(by_role, tuple(lasting), device)
+
+
+def _transformer(found: Any) -> Transformer | None:
+    if found is None:
+        return None
+    *listed, layers = found
+    arrays: dict[str, Any] = dict(zip(Transformer._fields, map(_array, listed), strict=False))
+    return Transformer(**arrays, layers=tuple(Layer(*map(_array, one)) for one in layers))
+
+
+def _check(model: TraceModel) -> None:
+    """Raise ValueError if parts do not belong together."""
+    known = model.quantities
+    size = known.token.size
+    shapes = [getattr(known, name).shape[0] for name in Quantities._fields[:_BY_ENTRY]]
+    if shapes != [size] * _BY_ENTRY or known.duration.shape[1] != EDGES.size - 1:
+        raise ValueError("quantities")
+    if known.flops.shape[1] != NUM_VARIANTS or known.shape.shape[1:] != (NUM_VARIANTS, 4):
+        raise ValueError("sizes")
+    every = np.arange(len(model.tokens))
+    if not np.array_equal(np.unique(known.token), every):
+        raise ValueError("tokens")
+    if len(model.counts) != (0 if model.transformer else len(ORDERS)):
+        raise ValueError("counts")
+    for one in model.counts:
+        if one.first.size != one.context.size + 1 or one.first[-1] != one.symbol.size:
+            raise ValueError("counts")
+        symbols = one.symbol[np.abs(one.symbol) < _LARGEST]
+        if symbols.size and (symbols.max() >= every.size or symbols.min() < -len(model.rules)):
+            raise ValueError("symbols")
+    for template in model.templates:
+        ranks, roles = len(template.role), len(template.roles)
+        steps, course = (ranks, template.num_steps), template.course.shape
+        fits = template.pace.shape == template.load.shape == course[:-1] == steps and course[-1] > 0
+        if not fits or not ranks or len(template.groups) != ranks or max(template.role) >= roles:
+            raise ValueError("templates")
+    if not model.templates:
+        raise ValueError("no job")
+    if model.transformer is not None:
+        _check_symbols(model, model.transformer)
+
+
+def _check_symbols(model: TraceModel, transformer: Transformer) -> None:
+    """Raise ValueError unless a transformer knows what can be asked for."""
+    check_transformer(transformer)
+    symbols, starts = transformer.symbol, transformer.start
+    inside = (symbols >= -len(model.rules)) & (symbols < len(model.tokens)) | (symbols == END)
+    asked = {FIRST_START - 1 - one for one in symbols[symbols < 0].tolist()}
+    asked |= {one for template in model.templates for role in template.roles for one in role[1:]}
+    if not inside.all() or not asked <= set(starts.tolist()):
+        raise ValueError("symbols")

@@ -1,0 +1,382 @@
+"""Make a job from a model: ranks, programs, communication that fits, sizes and durations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.errors import Parameter, UsageError, checked
+from nadi.models.row_operands import spread
+from nadi.sharing.synthesis.agreed_meetings import Meeting, matched_meetings, without_deadlock
+from nadi.sharing.synthesis.column_traces import job_of_columns
+from nadi.sharing.synthesis.drawn_programs import ProgramDraws
+from nadi.sharing.synthesis.drawn_quantities import (
+    JobSize,
+    Noise,
+    TokenQuantities,
+    check_width,
+    context_scores,
+    draw_durations,
+    drawn_steps,
+    quantities_at,
+    sizes_of_job,
+)
+from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns
+from nadi.sharing.synthesis.learned_model import Template, TraceModel
+from nadi.sharing.synthesis.memory_growth import made_at
+from nadi.sharing.synthesis.quantities import EDGES, contexts_of_steps
+from nadi.sharing.synthesis.rank_layout import RankLayout, layout_of
+from nadi.sharing.synthesis.step_course import on_course, step_parts_of
+from nadi.sharing.synthesis.storage_lives import Growth, Lives, Made, draw_lives
+from nadi.sharing.synthesis.tokens import Token, alike_tokens
+from nadi.trace.arrays import Hashes, Ints
+from nadi.trace.schema import NODE_KINDS
+from nadi.trace.trace import Job
+
+__all__ = ["JobWishes", "synthetic_columns", "synthetic_job"]
+
+_COMP, _SEND, _RECV, _COLL = (
+    NODE_KINDS.index(name) for name in ("COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
+)
+
+_LARGEST = 1 << 22  # ranks x layers x steps: some 10^9 operations
+_PROGRAMS = 4
+"""Different programs of ranks with the same communication."""
+
+
+class JobWishes(NamedTuple):
+    """What a job shall be like; 0 for as learned.
+
+    Attributes
+    ----------
+    ranks, layers, steps, hidden
+        How many ranks, layers of the model and steps it has, and its width.
+    seed
+        Equal seeds give equal jobs.
+    temperature
+        1 for operations as often after others as learned, less for the usual, more for the rare.
+    """
+
+    ranks: int = 0
+    layers: int = 0
+    steps: int = 0
+    hidden: int = 0
+    seed: int = 0
+    temperature: float = 1.0
+
+
+class _TokenTable(NamedTuple):
+    """Columns of the vocabulary, and what tokens wait for; as of ``RankColumns``."""
+
+    label: Ints
+    kind: Ints
+    comm_type: Ints
+    op_class: Ints
+    dtype: Ints
+    is_cpu: Ints
+    thread: Ints
+    stream: Ints
+    peer: Ints
+    lane: Ints
+    first_wait: Ints
+    wait_lane: Ints
+    wait_between: Ints
+
+
+class _Maker(NamedTuple):
+    """What all ranks of a job are made of."""
+
+    tokens: Sequence[Token]
+    table: _TokenTable
+    layout: RankLayout
+    known: TokenQuantities
+    groups: dict[tuple[int, ...], int]
+
+
+@checked
+def synthetic_job(model: TraceModel, wishes: JobWishes | None = None) -> Job:
+    """Draw a job from a model.
+
+    One of the learned jobs says which ranks there are and what groups they form. Ranks with the
+    same communication get the same program, drawn anew for each step; each has its own durations.
+    Communication has all of its members, and no operation waits for itself, so that simulations
+    end. O(operations log operations).
+
+    Raises
+    ------
+    UsageError
+        If ranks, layers or width cannot be as wished; the message says why.
+    """
+    return job_of_columns(synthetic_columns(model, wishes or JobWishes()))
+
+
+def synthetic_columns(model: TraceModel, wishes: JobWishes) -> JobColumns:
+    """Draw a job from a model, as columns; see :func:`synthetic_job`."""
+    _check(wishes)
+    random = np.random.default_rng(wishes.seed)
+    template = _template(model, wishes, random)
+    _check_size(wishes, template)
+    layout = layout_of(template, wishes.ranks)
+    table, labels = _table(model.tokens)
+    width = wishes.hidden or template.hidden
+    size = JobSize(layout.num_ranks, template.num_ranks, width)
+    known = sizes_of_job(quantities_at(model.quantities, len(model.tokens), size), random)
+    programs = _programs(model, template, wishes, random)
+    maker = _Maker(model.tokens, table, layout, known, {})
+    learned = [layout.learned_rank(rank) for rank in range(layout.num_ranks)]
+    num_steps = wishes.steps or template.num_steps
+    like_rank, like_step = drawn_steps(template, learned, num_steps, random)
+    paces, loads, courses = (
+        one[like_rank[:, None], like_step]
+        for one in (template.pace, template.load, template.course)
+    )
+    steps = [programs[like] for like in learned]
+    tokens = [np.concatenate(own) for own in steps]
+    if wishes.hidden:
+        check_width(model.quantities, np.concatenate(tokens), wishes.hidden, template.hidden)
+    alike = alike_tokens(model.tokens)
+    contexts = {
+        like: contexts_of_steps([alike[one] for one in programs[like]], template.num_steps)
+        for like in set(learned)
+    }
+    expected = np.concatenate([
+        np.repeat(paces[rank], [one.size for one in own])
+        + context_scores(model.quantities, contexts[learned[rank]])
+        for rank, own in enumerate(steps)
+    ])  # fmt: skip
+    noise = Noise(expected, template.noise_share, model.quantities.memory)
+    token = np.concatenate(tokens)
+    means = (known.duration * np.diff(EDGES)).sum(axis=1)
+    usual = np.where(table.kind == _COMP, np.maximum(means, 0), 0.0)[token]
+    sizes = np.array([one.size for own in steps for one in own])
+    parts = step_parts_of(sizes, loads.ravel(), courses.reshape(sizes.size, -1), usual)
+    durations = on_course(draw_durations(token, noise, known, random), token, usual, parts)
+    of_rank = np.split(durations, np.cumsum([one.size for one in tokens])[:-1])
+    made = made_at(model.templates, template, (width, layout.num_ranks, wishes.layers))
+    ranks = []
+    for rank in range(layout.num_ranks):
+        lives = _lives(template, made, learned[rank], contexts[learned[rank]], wishes)
+        ranks.append(_rank(maker, rank, tokens[rank], of_rank[rank], lives))
+    groups = tuple(maker.groups)
+    lanes = [np.where(one.stream >= 0, 2 * one.stream, 2 * one.thread + 1) for one in ranks]
+    lanes = [np.where((one.stream < 0) & (one.thread < 0), -1, lane)
+             for one, lane in zip(ranks, lanes, strict=True)]  # fmt: skip
+    meetings = without_deadlock(ranks, lanes, matched_meetings(ranks, groups))
+    return JobColumns(
+        tuple(_agreed(ranks, meetings)), tuple(labels), groups, template.memory.device
+    )
+
+
+def _check(wishes: JobWishes) -> None:
+    for name in ("ranks", "layers", "steps", "hidden", "seed"):
+        value = getattr(wishes, name)
+        if value < 0:
+            raise UsageError(Parameter(name, value), "it is negative", "give 0 or more")
+    if not 0 <= wishes.temperature <= 1000:
+        raise UsageError(
+            Parameter("temperature", wishes.temperature), "it is not between 0 and 1000",
+            "give 1 for what was learned",
+        )  # fmt: skip
+
+
+def _check_size(wishes: JobWishes, template: Template) -> None:
+    counts = {
+        "ranks": wishes.ranks or len(template.pace),
+        "layers": wishes.layers or max(template.num_layers, 1),
+        "steps": wishes.steps or template.num_steps,
+    }
+    if math.prod(counts.values()) > _LARGEST:
+        name = max(counts, key=lambda one: counts[one])
+        product = " x ".join(f"{count:,} {what}" for what, count in counts.items())
+        raise UsageError(
+            Parameter(name, counts[name]), f"{product} are more than {_LARGEST:,}", "give fewer"
+        )
+
+
+def _template(model: TraceModel, wishes: JobWishes, random: np.random.Generator) -> Template:
+    """Choose one of the learned jobs: of the nearest width, depth and size, if these are wished."""
+    templates = list(model.templates)
+    for name, wanted in (
+        ("hidden", wishes.hidden), ("num_layers", wishes.layers), ("num_ranks", wishes.ranks),
+    ):  # fmt: skip
+        if wanted:
+            away = [abs(np.log(max(getattr(one, name), 1) / wanted)) for one in templates]
+            templates = [one for one, far in zip(templates, away, strict=True) if far == min(away)]
+    return templates[int(random.integers(len(templates)))]
+
+
+def _programs(
+    model: TraceModel, template: Template, wishes: JobWishes, random: np.random.Generator
+) -> list[list[Ints]]:
+    """Draw the steps of each learned rank; of many in a role, a few in turn."""
+    draws = ProgramDraws(model, wishes.temperature)
+    found: list[list[Ints]] = [[] for _ in template.role]
+    for number, role in enumerate(template.roles):
+        layers = role.layers
+        if wishes.layers and wishes.layers != template.num_layers:
+            if not template.num_layers or not role.layers:
+                raise UsageError(
+                    Parameter("layers", wishes.layers),
+                    "no layers were found in the learned jobs: nothing repeats in them",
+                    "leave it out",
+                )  # fmt: skip
+            layers, rest = divmod(role.layers * wishes.layers, template.num_layers)
+            if rest:
+                at_once = template.num_layers // np.gcd(role.layers, template.num_layers)
+                raise UsageError(
+                    Parameter("layers", wishes.layers),
+                    f"they are shared out on ranks, {at_once} at a time",
+                    f"give a multiple of {at_once}",
+                )
+        own = [rank for rank, one in enumerate(template.role) if one == number]
+        drawn = [
+            draws.steps(role, wishes.steps or template.num_steps, layers, random)
+            for _ in own[:_PROGRAMS]
+        ]  # fmt: skip
+        for place, rank in enumerate(own):
+            found[rank] = drawn[place % _PROGRAMS]
+    return found
+
+
+def _table(tokens: Sequence[Token]) -> tuple[_TokenTable, list[str]]:
+    labels = {one.label: number for number, one in reversed(list(enumerate(tokens)))}
+    place = {label: number for number, label in enumerate(labels)}
+    columns = {
+        name: np.array([int(getattr(one, name)) for one in tokens], dtype=np.int64)
+        for name in ("kind", "comm_type", "op_class", "dtype", "is_cpu", "thread", "stream", "peer",
+                     "lane")
+    }  # fmt: skip
+    waits = [wait for one in tokens for wait in one.waits]
+    flat = np.array(waits, dtype=np.int64).reshape(-1, 2)
+    first = np.cumsum([0, *(len(one.waits) for one in tokens)], dtype=np.int64)
+    label = np.array([place[one.label] for one in tokens], dtype=np.int64)
+    return _TokenTable(
+        label=label, **columns, first_wait=first, wait_lane=flat[:, 0], wait_between=flat[:, 1]
+    ), list(place)
+
+
+def _rank(maker: _Maker, rank: int, token: Ints, duration: Ints, lives: Lives) -> RankColumns:
+    table, known = maker.table, maker.known
+    group, kind = _groups(maker, rank, token)
+    peer = _peers(maker, rank, token)
+    alone = ((kind == _SEND) | (kind == _RECV)) & (peer < 0)
+    kind = np.where(alone, _COMP, kind)
+    src, dst = _waits(table, token)
+    minus = np.full(token.size, -1, dtype=np.int64)
+    return RankColumns(
+        label=table.label[token],
+        kind=kind,
+        comm_type=table.comm_type[token],
+        is_cpu=table.is_cpu[token].astype(np.bool_),
+        thread=table.thread[token],
+        stream=table.stream[token],
+        duration=duration,
+        flops=known.flops[token],
+        bytes=known.bytes[token],
+        comm_bytes=known.comm_bytes[token],
+        group=group,
+        peer=peer,
+        tag=minus,
+        op_class=table.op_class[token],
+        dtype=table.dtype[token],
+        shape=known.shape[token],
+        step=minus,
+        layer=minus,
+        src=src,
+        dst=dst,
+        lives=lives,
+    )
+
+
+def _lives(
+    template: Template, made: Sequence[Mapping[int, tuple[Made, ...]]], learned: int,
+    contexts: Sequence[Hashes], wishes: JobWishes,
+) -> Lives:  # fmt: skip
+    """Return the storages of a rank that is like a learned one."""
+    if not template.memory.device:
+        return Lives.none()
+    deeper = wishes.layers / template.num_layers if wishes.layers else 1.0
+    layer = sum(one.size for one in contexts) / len(contexts) / max(template.num_layers * deeper, 1)
+    role, lasting = template.role[learned], template.memory.lasting
+    like = lasting[template.role.index(role)]
+    share = lasting[learned] / like if like else 1.0
+    return draw_lives(made[role], contexts, Growth(share, deeper, layer))
+
+
+def _groups(maker: _Maker, rank: int, token: Ints) -> tuple[Ints, Ints]:
+    """Return the group of each collective, and kinds in which those of one member are work."""
+    own = maker.layout.groups_of(rank)
+    everybody = maker.layout.num_ranks
+    table = maker.table
+    of_token = np.full(len(maker.tokens), -1, dtype=np.int64)
+    kind = table.kind.copy()
+    for number in np.unique(token[table.kind[token] == _COLL]).tolist():
+        one = maker.tokens[number]
+        members = own.get((one.group, one.nth_group), ())
+        learned = len(one.group) or maker.layout.template.num_ranks
+        if len(members) < min(learned, 2):
+            kind[number] = _COMP
+        elif len(members) < everybody:
+            of_token[number] = maker.groups.setdefault(members, len(maker.groups))
+    return of_token[token], kind[token]
+
+
+def _peers(maker: _Maker, rank: int, token: Ints) -> Ints:
+    """Return the other rank of each message; -1 for none."""
+    layout, table = maker.layout, maker.table
+    learned = layout.learned_rank(rank)
+    of_token = np.full(len(maker.tokens), -1, dtype=np.int64)
+    is_message = (table.kind == _SEND) | (table.kind == _RECV)
+    for number in np.unique(token[is_message[token]]).tolist():
+        other = learned + int(table.peer[number])
+        if 0 <= other < layout.template.num_ranks:
+            of_token[number] = layout.new_rank(other, rank)
+    return of_token[token]
+
+
+def _waits(table: _TokenTable, token: Ints) -> tuple[Ints, Ints]:
+    """Return what each operation waits for: so many before it on a thread or stream."""
+    entry, begin = spread(table.first_wait, token)
+    dst = np.repeat(np.arange(token.size), np.diff(begin))
+    src = np.full(dst.size, -1, dtype=np.int64)
+    lane = table.lane[token]
+    of = table.wait_lane[entry]
+    for one in np.unique(of).tolist():
+        rows = np.flatnonzero(lane == one)
+        mine = np.flatnonzero(of == one)
+        place = np.searchsorted(rows, dst[mine]) - 1 - table.wait_between[entry[mine]]
+        there = place >= 0
+        src[mine[there]] = rows[place[there]]
+    known = src >= 0
+    pairs = np.unique(dst[known] * token.size + src[known])
+    return pairs % token.size, pairs // token.size
+
+
+def _agreed(ranks: Sequence[RankColumns], meetings: Sequence[Meeting]) -> list[RankColumns]:
+    """Let all who meet do the same, and let what has no counterpart be work that takes no time."""
+    found = [
+        one._replace(
+            kind=np.full(one.size, _COMP, dtype=np.int64), comm_type=np.zeros_like(one.comm_type),
+            comm_bytes=np.full(one.size, -1, dtype=np.int64), peer=np.full(one.size, -1),
+            group=np.full(one.size, -1, dtype=np.int64), tag=np.full(one.size, -1),
+            duration=np.where((one.kind != _COMP) & (one.duration > 0), 0, one.duration),
+        )
+        for one in ranks
+    ]  # fmt: skip
+    for meeting in meetings:
+        lead, first = meeting.rows[0]
+        is_message = ranks[lead].kind[first] == _SEND
+        for rank, row in meeting.rows:
+            own, new = ranks[rank], found[rank]
+            like = own if is_message else ranks[lead]
+            at = row if is_message else first
+            new.kind[row], new.comm_type[row] = like.kind[at], like.comm_type[at]
+            new.comm_bytes[row] = ranks[lead].comm_bytes[first]
+            new.peer[row], new.group[row] = own.peer[row], own.group[row]
+            new.duration[row] = own.duration[row]
+            if is_message:
+                new.tag[row] = meeting.number
+    return found

@@ -1,0 +1,1 @@
+"""What a simulation says of ranks, collectives, links and tiers."""

@@ -1,0 +1,1 @@
+"""One collective by itself."""

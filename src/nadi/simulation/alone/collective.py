@@ -1,0 +1,198 @@
+"""The times of collectives alone, of many sizes: measured, by NCCL's model, or simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from nadi.errors import Parameter, UsageError
+from nadi.simulation.chosen_rules import rules_of
+from nadi.simulation.collectives.bandwidth_bounds import least_time
+from nadi.simulation.collectives.collective_algorithms import timed_recipe
+from nadi.simulation.communication_times import collective_time
+from nadi.systems.collective_times import as_known, known_times, nccl_of, node_of_rank
+from nadi.systems.nccl.measured import MeasuredCollective
+from nadi.systems.nccl.nccl_estimates import NcclEstimate, nccl_estimates
+from nadi.systems.nccl.nccl_log import NcclLog
+from nadi.systems.nccl.nccl_settings import with_logged_graphs
+from nadi.systems.nccl.nccl_tests_sizes import nccl_tests_factors
+from nadi.systems.system import COLLECTIVES, System
+from nadi.trace.arrays import Ints
+
+__all__ = ["CollectiveEstimate", "estimate_collectives", "least_collective_time", "with_tables"]
+
+
+class CollectiveEstimate(msgspec.Struct, frozen=True):
+    """A collective alone on a system, from when its last member enters it.
+
+    Attributes
+    ----------
+    collective, size, ranks, nodes
+        What it is: its type, bytes as nccl-tests counts them, and who takes part.
+    time_ns
+        How long it takes.
+    source
+        ``measured``, ``NCCL`` or ``RCCL`` and a version, or ``simulated``; of a measured one also
+        the regime.
+    algorithm, protocol, channels
+        What NCCL chooses; what the system states if it is simulated, with 0 channels.
+    modeled_ns
+        What NCCL's own model says; -1 if it has none.
+    bandwidth, bus_bandwidth
+        GB/s (10^9 bytes): size / time, and times the factor of nccl-tests; -1 without one.
+    bound_ns
+        The least time of these bytes on the busiest link; -1 if it is not known.
+    """
+
+    collective: str
+    size: int
+    ranks: int
+    nodes: int
+    time_ns: int
+    source: str
+    algorithm: str
+    protocol: str
+    channels: int
+    modeled_ns: int
+    bandwidth: float
+    bus_bandwidth: float
+    bound_ns: int
+
+
+def with_tables(
+    system: System, measured: tuple[MeasuredCollective, ...] = (), log: NcclLog | None = None
+) -> System:
+    """Return a system whose collectives take measured times, or have the graphs of a log.
+
+    Raises
+    ------
+    UsageError
+        If there is a log, and the system has no section nccl.
+    """
+    if log is not None:
+        if system.nccl is None:
+            raise UsageError(
+                Parameter("nccl_log"), f"system {system.name} has no section nccl to correct",
+                "choose one that has (nadi systems NAME), or add it",
+            )  # fmt: skip
+        system = msgspec.structs.replace(system, nccl=with_logged_graphs(system.nccl, log))
+    return msgspec.structs.replace(system, measured=measured) if measured else system
+
+
+def estimate_collectives(
+    system: System, collective: str, sizes: Sequence[int]
+) -> list[CollectiveEstimate]:
+    """Estimate a collective of all ranks of a system, for several sizes.
+
+    A measured table comes first, of other ranks scaled to these, then NCCL's model, corrected as
+    the system's file says; what neither has is simulated.
+
+    Parameters
+    ----------
+    collective
+        One of ``system.COLLECTIVES``.
+    sizes
+        Bytes as nccl-tests counts them: of an all-gather those that are gathered.
+
+    Raises
+    ------
+    UsageError
+        If it is no collective, or the system has one rank.
+    """
+    if collective not in COLLECTIVES:
+        raise UsageError(
+            f"{collective!r}", "is not a collective",
+            f"one of {', '.join(COLLECTIVES)}",
+        )  # fmt: skip
+    members = np.arange(system.network.num_ranks, dtype=np.int64)
+    if members.size < 2:
+        raise UsageError(Parameter("ranks", 1), "a collective needs two", "give more")
+    counted = np.array(sizes, dtype=np.int64)
+    nodes = int(np.unique(node_of_rank(system, members)).size)
+    chosen = _chosen(system, collective, counted, members)
+    whole, factor = nccl_tests_factors(collective, members.size)
+    known = known_times(system, collective, counted, members)
+    if known is None:
+        given = np.maximum(counted // whole, 1).tolist()
+        times = [collective_time(system, collective, size) for size in given]
+        sources = ["simulated"] * counted.size
+    else:
+        times, sources = known.ns.tolist(), known.source
+    return [
+        CollectiveEstimate(
+            collective=collective,
+            size=size,
+            ranks=members.size,
+            nodes=nodes,
+            time_ns=time,
+            source=source,
+            algorithm=choice.algorithm if choice else _stated(system, collective),
+            protocol=choice.protocol if choice else "",
+            channels=choice.channels if choice else 0,
+            modeled_ns=round(choice.modeled * 1000) if choice else -1,
+            bandwidth=size / max(time, 1),
+            bus_bandwidth=size / max(time, 1) * factor if factor else -1.0,
+            bound_ns=round(_least_time(system, collective, size / whole, members, choice)),
+        )
+        for size, choice, time, source in zip(counted.tolist(), chosen, times, sources, strict=True)
+    ]
+
+
+def _chosen(
+    system: System, collective: str, sizes: Ints, members: Ints
+) -> Sequence[NcclEstimate | None]:
+    """Return what NCCL chooses for each size, as nccl-tests counts it; None without a model."""
+    collective, sizes = as_known(collective, sizes)
+    settings = nccl_of(system, collective, members)
+    if settings is None:
+        return [None] * sizes.size
+    return nccl_estimates(settings, collective, sizes, members)
+
+
+def _stated(system: System, collective: str) -> str:
+    """Return the algorithms that a system states, where they are simulated."""
+    return ", ".join(dict.fromkeys(system.collectives.algorithms(collective)))
+
+
+def _least_time(
+    system: System, collective: str, given: float, members: Ints, choice: NcclEstimate | None
+) -> float:
+    if choice is not None:
+        recipe = timed_recipe(system.network, collective, members, choice.algorithm)
+    else:
+        everyone = members.size == system.network.num_ranks
+        recipe = rules_of(system).recipe_of(system, collective, None if everyone else members)
+    return least_time(system, recipe, given, members)
+
+
+def least_collective_time(
+    system: System, collective: str, given: int, ranks: Sequence[int] = ()
+) -> float:
+    """Return the least time in which the links of a system carry a collective's bytes, ns.
+
+    As :func:`estimate_collectives` has it, for any group.
+
+    Parameters
+    ----------
+    given
+        Bytes that each member gives; of a broadcast, the root.
+    ranks
+        Its members; by default all ranks.
+
+    Returns
+    -------
+    float
+        -1 where it is not known: of types, sizes and ranks that the system does not have.
+    """
+    members = np.array(ranks or range(system.network.num_ranks), dtype=np.int64)
+    known = members.min() >= 0 and members.max() < system.network.num_ranks and members.size > 1
+    if collective not in COLLECTIVES or collective == "barrier" or given < 0 or not known:
+        return -1.0
+    counted = max(given * nccl_tests_factors(collective, members.size)[0], 1)
+    (choice,) = _chosen(system, collective, np.array([counted], dtype=np.int64), members)
+    try:
+        return _least_time(system, collective, given, members, choice)
+    except UsageError:  # no algorithm for it
+        return -1.0

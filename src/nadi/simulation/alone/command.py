@@ -1,0 +1,125 @@
+"""``nadi collective``: one collective alone on a described system."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nadi.errors import UsageError
+from nadi.results.terminal.options import AsJson, Measured, Overwrite, SystemName, output_console
+
+__all__ = ["HELP", "command"]
+
+HELP = """Predict the time of one collective, and what NCCL chooses.
+
+Prints the time, algorithm, protocol, channels and bus bandwidth, and the least time
+that its bytes take. A size is counted as nccl-tests does: of an all-gather the bytes
+that are gathered. Several sizes are a list, or a range whose sizes double.
+
+[bold]Examples[/]
+
+  nadi collective all_reduce 256MB --system dgx-h100 --ranks 64
+  nadi collective all_gather 1KiB..8GiB --system hgx-h200 --ranks 16 -o times.csv
+  nadi collective all_reduce 1MiB,1GiB --system dgx-h100 --ranks 16 --measured nccl-tests.txt
+"""
+_MOST_SIZES = 1000
+
+
+_Collective = Annotated[
+    str, typer.Argument(metavar="COLLECTIVE", show_default=False,
+                        help="all_reduce, all_gather, reduce_scatter, broadcast, reduce, "
+                        "all_to_all, gather, scatter or barrier."),
+]  # fmt: skip
+_Size = Annotated[
+    str, typer.Argument(metavar="SIZE", help="Such as 256MB, 1KiB,1MiB or 1KiB..8GiB.",
+                        show_default=False),
+]  # fmt: skip
+_Ranks = Annotated[
+    int | None, typer.Option("--ranks", metavar="N", min=2, show_default=False,
+                             help="How many take part; by default those of a node."),
+]  # fmt: skip
+_NcclLog = Annotated[
+    Path | None, typer.Option("--nccl-log", metavar="LOG", show_default=False,
+                              help="Take NCCL's version and graphs from a log of "
+                              "NCCL_DEBUG=INFO with the subsystems INIT and GRAPH."),
+]  # fmt: skip
+_Output = Annotated[
+    str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
+                      help="Write a row per size (.csv, .json)."),
+]  # fmt: skip
+
+
+def command(
+    collective: _Collective,
+    size: _Size,
+    system: SystemName,
+    ranks: _Ranks = None,
+    measured: Measured = None,
+    nccl_log: _NcclLog = None,
+    output: _Output = "",
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate, and print or write."""
+    from nadi.results.text import to_json
+    from nadi.simulation.alone.collective import estimate_collectives, with_tables
+    from nadi.simulation.alone.result import (
+        check_collective_output,
+        describe_collectives,
+        print_collectives,
+        write_collectives,
+    )
+    from nadi.systems.collective_tables import read_measured_collectives, read_nccl_log
+    from nadi.systems.library import load_system
+
+    sizes = _sizes(size)
+    if output:
+        given = [Path(one) for one in (system, *(measured or []), nccl_log) if one]
+        check_collective_output(output, given, overwrite=overwrite)
+    machine = with_tables(
+        load_system(system, ranks),
+        read_measured_collectives(measured or []),
+        read_nccl_log(nccl_log) if nccl_log else None,
+    )
+    found = estimate_collectives(machine, collective, sizes)
+    if output:
+        write_collectives(found, machine.name, output)
+    if as_json:
+        sys.stdout.write(to_json(describe_collectives(found, machine.name)).decode())
+        return
+    console = output_console()
+    print_collectives(found, machine.name, console)
+    if output:
+        console.print(f"wrote {output}", markup=False)
+
+
+def _sizes(text: str) -> list[int]:
+    """Read one size, a list, or a range whose sizes double."""
+    sizes = []
+    for part in text.split(","):
+        first, dots, last = part.partition("..")
+        low = _bytes(first)
+        high = _bytes(last) if dots else low
+        if high < low:
+            raise UsageError(part, "the range ends before it begins", "such as 1KiB..8GiB")
+        while low <= high:
+            sizes.append(low)
+            low *= 2
+    if len(sizes) > _MOST_SIZES:
+        raise UsageError(f"{len(sizes)} sizes", f"at most {_MOST_SIZES} are estimated")
+    return sizes
+
+
+def _bytes(text: str) -> int:
+    from nadi.units import parse_bytes
+
+    try:
+        size = parse_bytes(text)
+    except ValueError as error:
+        raise UsageError("SIZE", str(error)) from None
+    if size < 1:
+        raise UsageError("SIZE", f"{text!r} is not a byte or more", "such as 8B or 256MB")
+    return size

@@ -1,0 +1,1 @@
+"""Nodes of a trace in the order in which they can run."""

@@ -1,0 +1,232 @@
+"""Read the nodes of an .et in pieces, with only one piece of the file in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from nadi.errors import FormatError
+from nadi.files.chakra.attribute_message_kernels import CUT, PROBLEMS
+from nadi.files.chakra.et_decode import attributes_of
+from nadi.files.chakra.et_decode_kernels import find_messages
+from nadi.files.chakra.et_nodes import DecodedNodes, NodeReader, WantedAttributes
+from nadi.simulation.feeder.node_table import NO_METADATA, NUMBERS, TEXTS, NodeTable, Texts, ranges
+from nadi.trace.arrays import Bytes, Ints
+from nadi.trace.attributes import Attributes
+from nadi.trace.protobuf_values import SCALAR_TYPES
+from nadi.trace.schema import ATTRIBUTE_TYPES
+
+__all__ = ["NodeStream"]
+
+_FEW = 1 << 10  # nodes
+_LARGEST_MESSAGE = 1 << 31  # the limit of protobuf
+_WANTED = WantedAttributes(numbers=NUMBERS, texts=TEXTS)
+_NUMBER_TYPES = [
+    code for code, name in enumerate(ATTRIBUTE_TYPES)
+    if name in SCALAR_TYPES and name not in ("string", "bytes")
+]  # fmt: skip
+_REMEDY = "correct the program that wrote it"
+
+
+class NodeStream:
+    """Reads the nodes of an .et in their order.
+
+    Parameters
+    ----------
+    name
+        The file's name in errors.
+    pieces
+        The bytes of the metadata and the nodes, from :mod:`nadi.files.chakra.et_pieces`.
+    with_control
+        Whether nodes wait for their control dependencies too.
+    """
+
+    def __init__(
+        self, name: str, pieces: Iterator[bytes | memoryview | Bytes], *, with_control: bool
+    ) -> None:
+        self.name = name
+        self._pieces = pieces
+        self._with_control = with_control
+        self._rest: Bytes = np.zeros(0, dtype=np.uint8)
+        self._base = 0  # bytes of the file before the rest
+        self._is_begun = False
+        self._bytes_per_node = 32  # as long as no node has been read: room not used costs nothing
+        self._last = "the metadata"
+
+    def read(self) -> NodeTable | None:
+        """Return the nodes of the next piece, or None at the end.
+
+        Raises
+        ------
+        FormatError
+            If messages are damaged or truncated, or a node depends on itself or twice on another.
+        InputError
+            If reading the file fails.
+        """
+        while (content := self._next_content()) is not None:
+            at = 1 if self._is_begun else 0
+            reader = NodeReader(content, at, content.size, _WANTED, self._bytes_per_node)
+            reader.read(content.size)
+            if reader.problem and (reader.problem != CUT or self._is_too_long(content, reader.at)):
+                raise self._broken(reader.problem, self._base + reader.at - at, reader)
+            first, end = at, reader.at
+            self._rest = content[end:] if reader.problem else self._rest[:0]
+            self._base += end - at
+            if not self._is_begun and end > 0:
+                self._is_begun = True
+                first = _end_of_message(content)
+            if num_nodes := reader.count("nodes"):
+                # a little less than before, so that the first buffers of the next piece suffice
+                self._bytes_per_node = max((end - first) * 15 // (16 * num_nodes), 1)
+                return self._table(content, first, end, reader)
+            # the message is longer than the piece: buffers for few nodes suffice
+            self._bytes_per_node = max(self._bytes_per_node, content.size // _FEW)
+        if self._rest.size:
+            raise self._broken(CUT, self._base, None)
+        if not self._is_begun:
+            raise FormatError(self.name, "the file is empty", "write or copy it again")
+        return None
+
+    def _next_content(self) -> Bytes | None:
+        """Return the rest of the last piece joined with the next pieces, at least twice as long."""
+        pieces = [self._rest]
+        if self._is_begun:
+            pieces.insert(0, NO_METADATA)
+        size = 0
+        while size <= self._rest.size and (piece := next(self._pieces, None)) is not None:
+            pieces.append(np.frombuffer(piece, dtype=np.uint8))
+            size += len(piece)
+        if not size:
+            return None
+        pieces = [piece for piece in pieces if piece.size]
+        if len(pieces) == 1 and pieces[0].flags.writeable:  # as kernels want it
+            return pieces[0]
+        return np.concatenate(pieces)
+
+    @staticmethod
+    def _is_too_long(content: Bytes, at: int) -> bool:
+        """Return whether the length of a message exceeds the limit of protobuf."""
+        length = shift = 0
+        for byte in content[at : at + 10].tolist():
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return bool(length >= _LARGEST_MESSAGE)
+        return shift >= 70
+
+    def _broken(self, problem: int, at: int, reader: NodeReader | None) -> FormatError:
+        last = self._last
+        if reader is not None and (count := reader.count("nodes")):
+            last = f"node {reader.row('numbers', 0)[count - 1]}"
+            last += f" ({reader.texts([reader.row('codes', 1)[count - 1]])[0]})"
+        return FormatError(
+            self.name, f"byte {at:,}, after {last}: {PROBLEMS[problem]}",
+            "the file is damaged or cut off: write or copy it again",
+        )  # fmt: skip
+
+    def _table(self, content: Bytes, first: int, end: int, reader: NodeReader) -> NodeTable:
+        decoded = DecodedNodes([reader], _WANTED)
+        ids = decoded.column("id")
+        begin, length = np.empty_like(ids), np.empty_like(ids)
+        find_messages(content, first, begin, length)
+        table = NodeTable(
+            ids=ids,
+            kind=decoded.kind().astype(np.int64),
+            runtime=decoded.column("duration"),
+            numbers=decoded.numbers(),
+            texts={
+                "name": Texts(*decoded.names()),
+                **{name: Texts(*decoded.text(name)) for name in TEXTS},
+            },
+            wait_end=np.zeros(ids.size, dtype=np.int64),
+            waits=np.zeros(0, dtype=np.int64),
+            buffer=np.zeros(ids.size, dtype=np.int64),
+            begin=begin,
+            length=length,
+            buffers=(content,),
+        )
+        if reader.count("misfit"):
+            self._add_misfits(table, content[first:end], reader.count("attributes"))
+        self._last = table.described(ids.size - 1)
+        return self._with_waits(table, decoded)
+
+    def _add_misfits(self, table: NodeTable, messages: Bytes, at_most: int) -> None:
+        """Fill in numbers that are negative, or not written as whole numbers."""
+        content = np.concatenate([NO_METADATA, messages])
+        # the empty metadata message adds one attribute, the version
+        attributes = attributes_of(content, len(table), at_most + 1)
+        for name in NUMBERS:
+            rows = attributes.rows_named(name)
+            for row in rows[np.isin(attributes.type[rows], _NUMBER_TYPES)].tolist():
+                node = int(attributes.node[row])
+                column = table.numbers.setdefault(name, np.full(len(table), -1, dtype=np.int64))
+                column[node] = self._whole(attributes, row, table, node)
+
+    def _whole(self, attributes: Attributes, row: int, table: NodeTable, node: int) -> int:
+        value = attributes.python_value(row)
+        try:
+            whole = int(value)
+        except (ValueError, OverflowError):
+            whole = 1 << 63
+        if not -(1 << 63) <= whole < 1 << 63:
+            name = attributes.names[attributes.name[row]]
+            raise FormatError(
+                self.name, f"{table.described(node)} has {name} {value}, which is too large",
+                _REMEDY,
+            )  # fmt: skip
+        return whole
+
+    def _with_waits(self, table: NodeTable, decoded: DecodedNodes) -> NodeTable:
+        """Add the dependencies of each node: data and, if requested, control."""
+        count, waits = decoded.dependencies("data")
+        wait_end = np.cumsum(count)
+        self._check_waits(table, count, wait_end, waits)
+        if self._with_control:
+            rows = np.arange(len(table))
+            node = np.repeat(rows, count)
+            of_control, ids = decoded.dependencies("ctrl")
+            children = np.repeat(rows, of_control)
+            self._check_twice(table, np.cumsum(of_control), ids)
+            is_other = ids != table.ids[children]  # the root node names itself
+            node = np.concatenate([node, children[is_other]])
+            waits = np.concatenate([waits, ids[is_other]])
+            order = np.lexsort((waits, node))
+            node, waits = node[order], waits[order]
+            is_new = np.append(True, (node[1:] != node[:-1]) | (waits[1:] != waits[:-1]))
+            node, waits = node[is_new[: node.size]], waits[is_new[: node.size]]
+            wait_end = np.cumsum(np.bincount(node, minlength=len(table)))
+        return replace(table, wait_end=wait_end, waits=waits)
+
+    def _check_waits(self, table: NodeTable, count: Ints, wait_end: Ints, waits: Ints) -> None:
+        self._check_twice(table, wait_end, waits)
+        if (own := np.flatnonzero(waits == np.repeat(table.ids, count))).size:
+            node = int(np.searchsorted(wait_end, own[0], side="right"))
+            raise FormatError(self.name, f"{table.described(node)} depends on itself", _REMEDY)
+
+    def _check_twice(self, table: NodeTable, wait_end: Ints, waits: Ints) -> None:
+        # dependencies of a node are consecutive; ascending ids have no duplicates
+        is_first = np.zeros(waits.size + 1, dtype=np.bool_)
+        is_first[wait_end] = True
+        falls = np.flatnonzero((waits[1:] <= waits[:-1]) & ~is_first[1:-1])
+        if not falls.size:
+            return
+        doubtful = np.unique(np.searchsorted(wait_end, falls, side="right"))
+        first = np.append(0, wait_end)[doubtful]
+        count = wait_end[doubtful] - first
+        entries, node = ranges(first, count), np.repeat(doubtful, count)
+        order = np.lexsort((waits[entries], node))
+        entries, node = entries[order], node[order]
+        is_same = (node[1:] == node[:-1]) & (waits[entries[1:]] == waits[entries[:-1]])
+        if (twice := np.flatnonzero(is_same)).size:
+            told = table.described(int(node[twice[0]]))
+            number = waits[entries[twice[0]]]
+            raise FormatError(self.name, f"{told} depends on node {number} twice", _REMEDY)
+
+
+def _end_of_message(content: Bytes) -> int:
+    """Return the end of the first message."""
+    begin, length = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    find_messages(content, 0, begin, length)
+    return int(begin[0] + length[0])

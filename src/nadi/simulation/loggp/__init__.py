@@ -1,0 +1,1 @@
+"""The LogGP model of messages."""

@@ -1,0 +1,1 @@
+"""From a job and a system to the arrays of the engine."""

@@ -1,0 +1,1 @@
+"""What a simulation takes from a job."""

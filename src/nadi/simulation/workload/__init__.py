@@ -1,0 +1,1 @@
+"""Files of jobs as ASTRA-sim reads them."""

@@ -1,0 +1,254 @@
+"""Convert communication to what ASTRA-sim supports: its types, and equal sizes on all members."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.graph.event_graph import EventGraph
+from nadi.trace.ancestors import nearest
+from nadi.trace.arrays import Ints
+from nadi.trace.issues import IssueLog
+from nadi.trace.schema import COMMUNICATION_KINDS
+
+__all__ = ["Communication", "Groups", "Transfer", "communication_ops", "find_communication"]
+
+# by number: the recorded name, and the members as positions among the ranks of the job
+Groups = dict[int, tuple[str, tuple[int, ...]]]
+# Types that ASTRA-sim rejects, and types that take as long on a ring: gather collects as many
+# bytes at one rank as all_gather does at each; scatter and reduce are the reverse.
+_PLAYED_AS = {
+    "reduce": "reduce_scatter",
+    "gather": "all_gather",
+    "scatter": "reduce_scatter",
+    "barrier": "all_reduce",
+}
+_NOT_PLAYED = ("none", "other", "send", "recv")
+_BARRIER_BYTES = 4
+_SMALLEST_GATHER = 64  # bytes: ASTRA-sim never ends one that is smaller than its number of splits
+_PLAYED_ALONE = "broadcast"  # ASTRA-sim gives it its measured duration, and waits for no other rank
+_FIRST_GROUP = 1  # 0 means all ranks, whatever comm_group.json says
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One collective, or one send with its receive.
+
+    Attributes
+    ----------
+    ops
+        The operation of each member in the event graph, in order of rank; for a send with its
+        receive the sender's first.
+    ranks
+        Their ranks, as positions among the ranks of the job.
+    comm_type
+        The type to write; ``send`` for a send with its receive.
+    recorded_type
+        The recorded type.
+    size
+        Bytes, the same for all members.
+    group
+        Its number in ``comm_group.json``; -1 for a send with its receive.
+    tag
+        For a send with its receive, a tag that no other message between the two has; else -1.
+    entered
+        ns since the job's origin: when the straggler entered, as measured.
+    """
+
+    ops: tuple[int, ...]
+    ranks: tuple[int, ...]
+    comm_type: str
+    recorded_type: str
+    size: int
+    group: int
+    tag: int
+    entered: int
+
+
+@dataclass(frozen=True)
+class Communication:
+    """The collectives and messages of a job.
+
+    Attributes
+    ----------
+    transfers
+        In the order in which their stragglers entered them.
+    groups
+        The groups of ``comm_group.json``, with their recorded names.
+    num_alone
+        Operations whose other members have no trace: each is a transfer of its own.
+    """
+
+    transfers: tuple[Transfer, ...]
+    groups: Groups
+    num_alone: int
+
+
+def communication_ops(graph: EventGraph) -> Ints:
+    """Return the communication operations, none nested in another; ascending."""
+    is_comm = graph.gather("kind").is_in(COMMUNICATION_KINDS).to_numpy()
+    ops = np.flatnonzero(is_comm)
+    return ops[nearest(graph.op_parent[ops], graph.op_parent, is_comm) < 0]
+
+
+def find_communication(
+    graph: EventGraph, comm_ops: Ints, log: IssueLog, played: Collection[str] = ()
+) -> Communication:
+    """Describe all communication of a job. O(matches).
+
+    An operation whose counterparts are missing or of another type takes its measured duration.
+
+    Parameters
+    ----------
+    comm_ops
+        int64: from :func:`communication_ops`.
+    played
+        Types that the simulator supports as recorded, with any size; by default those of
+        ASTRA-sim. A broadcast that is not among them becomes an all_gather of parts.
+    log
+        Records what is written differently than recorded.
+    """
+    position = {rank: number for number, rank in enumerate(graph.job.ranks)}
+    op_of_row = [_comm_ops_of_rows(graph, trace, comm_ops) for trace in range(len(position))]
+    finder = _Finder(graph, played)
+    for members in graph.job.matches.partition_by("collective", maintain_order=True):
+        ranks = [position[rank] for rank in members["rank"].to_list()]
+        rows = members["node"].to_list()
+        found = [
+            _Member(rank, row, op_of_row[rank][row])
+            for rank, row in sorted(zip(ranks, rows, strict=True))
+            if row in op_of_row[rank]
+        ]
+        if len(found) == len(rows):
+            finder.add(found)
+            for member in found:
+                del op_of_row[member.rank][member.row]
+    for rank, left in enumerate(op_of_row):
+        for row, op in left.items():
+            finder.add_alone(_Member(rank, row, op))
+    return finder.found(log)
+
+
+def _comm_ops_of_rows(graph: EventGraph, trace: int, comm_ops: Ints) -> dict[int, int]:
+    ops = comm_ops[graph.op_trace[comm_ops] == trace]
+    return dict(zip(graph.op_row[ops].tolist(), ops.tolist(), strict=True))
+
+
+class _Member(NamedTuple):
+    rank: int  # position among the ranks of the job
+    row: int
+    op: int
+
+
+class _Finder:
+    """Collects transfers, and counts what to report about them."""
+
+    def __init__(self, graph: EventGraph, played: Collection[str]) -> None:
+        self._graph = graph
+        self._played = played
+        self._traces = graph.job.traces
+        self._types = [trace.nodes["comm_type"].cast(str) for trace in self._traces]
+        self._transfers: list[Transfer] = []
+        self._groups: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._tags: Counter[tuple[int, ...]] = Counter()
+        self._replaced: Counter[str] = Counter()
+        self._unequal = self._unknown = self._small = 0
+        self._num_alone = 0
+
+    def add(self, members: list[_Member]) -> None:
+        """Add a collective, or a send with its receive."""
+        types = [self._types[member.rank][member.row] for member in members]
+        if sorted(types) == ["recv", "send"]:
+            members = members if types[0] == "send" else members[::-1]
+            ranks = tuple(member.rank for member in members)
+            self._add(members, ("send", "send"), self._size(members, 1), -1, self._tags[ranks])
+            self._tags[ranks] += 1
+        elif len(set(types)) == 1 and types[0] not in _NOT_PLAYED:
+            self._add_collective(members, types[0])
+        else:
+            for member in members:
+                self.add_alone(member)
+
+    def add_alone(self, member: _Member) -> None:
+        """Add an operation without counterparts on other ranks."""
+        self._num_alone += 1
+        recorded = self._types[member.rank][member.row]
+        size = int(self._traces[member.rank].column("comm_bytes")[member.row])
+        self._add([member], (_PLAYED_ALONE, recorded), max(size, 1), self._number([member]), -1)
+
+    def _add_collective(self, members: list[_Member], recorded: str) -> None:
+        comm_type = recorded if recorded in self._played else self._stand_in(recorded)
+        if comm_type != recorded:
+            self._replaced[recorded] += len(members)
+        if recorded == "barrier":
+            size = _BARRIER_BYTES
+        else:
+            gathers = comm_type == "all_gather" and not self._played
+            size = self._size(members, _SMALLEST_GATHER if gathers else 1)
+        if recorded == "broadcast" and comm_type != recorded:
+            size = -(-size // len(members))
+        self._add(members, (comm_type, recorded), size, self._number(members), -1)
+
+    def _stand_in(self, recorded: str) -> str:
+        if recorded == "broadcast" and self._played:
+            return "all_gather"
+        return _PLAYED_AS.get(recorded, recorded)
+
+    def _number(self, members: list[_Member]) -> int:
+        """Return the number of the members' group; a new number for a new group."""
+        first = members[0]
+        row = int(self._traces[first.rank].column("group")[first.row])
+        name = self._traces[first.rank].groups["name"][row] if row >= 0 else ""
+        ranks = tuple(member.rank for member in members)
+        return self._groups.setdefault((name, ranks), _FIRST_GROUP + len(self._groups))
+
+    def _add(
+        self, members: list[_Member], types: tuple[str, str], size: int, group: int, tag: int
+    ) -> None:
+        ops = tuple(member.op for member in members)
+        ranks = tuple(member.rank for member in members)
+        entered = int(self._graph.time[2 * np.array(ops)].max())
+        self._transfers.append(Transfer(ops, ranks, *types, size, group, tag, entered))
+
+    def _size(self, members: list[_Member], smallest: int) -> int:
+        sizes = {int(self._traces[m.rank].column("comm_bytes")[m.row]) for m in members}
+        size = max(sizes)
+        if size <= 0:
+            self._unknown += len(members)
+        elif len(sizes) > 1:
+            self._unequal += len(members)
+        if 0 < size < smallest:
+            self._small += len(members)
+        return max(size, smallest)
+
+    def found(self, log: IssueLog) -> Communication:
+        """Return all added transfers, and report what was changed."""
+        log.add(
+            "export.comm-type", "info", self._replaced.total(),
+            "communication operations have a type that ASTRA-sim does not support; each is "
+            "written as one that takes as long: "
+            + ", ".join(f"{name} as {self._stand_in(name)}" for name in sorted(self._replaced)),
+        )  # fmt: skip
+        log.add(
+            "export.comm-size-unequal", "info", self._unequal,
+            "members of collectives have different sizes: the largest is written for all, as a "
+            "simulator does not match members of different sizes",
+        )  # fmt: skip
+        log.add(
+            "export.comm-size-small", "info", self._small,
+            f"all_gather operations are smaller than {_SMALLEST_GATHER} bytes, and ASTRA-sim may "
+            f"never end them: written with {_SMALLEST_GATHER} bytes",
+        )  # fmt: skip
+        log.add(
+            "export.comm-size-unknown", "warning", self._unknown,
+            "communication operations have an unknown size on all members: only their latency is "
+            "simulated",
+            "record with shapes (record_shapes=True)",
+        )  # fmt: skip
+        transfers = tuple(sorted(self._transfers, key=lambda transfer: transfer.entered))
+        groups = {number: group for group, number in self._groups.items()}
+        return Communication(transfers, groups, self._num_alone)

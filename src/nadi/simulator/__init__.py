@@ -1,5 +1,0 @@
-"""The simulator: predicts when every node of a job runs on a system."""
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -1,1 +1,0 @@
-"""Collective algorithms: phases, steps and messages, and lower bounds of their time."""

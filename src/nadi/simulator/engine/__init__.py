@@ -1,1 +1,0 @@
-"""The compiled event engine of the simulator: nodes, messages and collectives over time."""

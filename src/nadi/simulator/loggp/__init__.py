@@ -1,1 +1,0 @@
-"""LogGP: what messages cost processors and network interfaces, without a network's links."""

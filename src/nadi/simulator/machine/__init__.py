@@ -1,1 +1,0 @@
-"""Systems as values, and the files that describe them."""

@@ -1,1 +1,0 @@
-"""The work of the ranks of a job: from files and recordings to arrays."""

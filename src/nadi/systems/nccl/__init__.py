@@ -1,0 +1,1 @@
+"""How long NCCL and RCCL take."""

@@ -1,0 +1,274 @@
+"""Latency and bandwidth of each collective, algorithm and protocol, as NCCL computes them.
+
+NCCL fills this table when a communicator is made (``src/graph/tuning.cc``).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nadi.systems.nccl.nccl_communicator import (
+    ALGORITHMS,
+    COLLECTIVES,
+    PATH_TYPES,
+    PROTOCOLS,
+    ChannelGraph,
+    NcclCommunicator,
+)
+from nadi.systems.nccl.nccl_versions import NcclRules
+
+__all__ = ["NcclCost", "nccl_costs", "ring_steps"]
+
+_GATHERS = ("all_gather", "reduce_scatter")
+_COLLNET = ("CollNetDirect", "CollNetChain")
+_MOST_COLLNET = 8  # GPUs of a node: NCCL_MAX_DIRECT_ARITY and this one
+_SIMPLE_ONLY = ("NVLS", "NVLSTree", "PAT")
+
+
+class NcclCost(NamedTuple):
+    """Of one collective, algorithm and protocol."""
+
+    latency: float  # us
+    bandwidth: float  # GB/s of the bytes of the collective; 0 if NCCL does not use it
+
+
+class _Case(NamedTuple):
+    """One entry of the table, and what it is computed from."""
+
+    collective: str
+    algorithm: str
+    protocol: str
+    graph: ChannelGraph
+    steps: int
+
+
+def nccl_costs(
+    communicator: NcclCommunicator, rules: NcclRules
+) -> dict[tuple[str, str, str], NcclCost]:  # fmt: skip
+    """Compute NCCL's table: costs by (collective, algorithm, protocol), in NCCL's order.
+
+    What NCCL has no kernel for is left out; what it has but does not use has bandwidth 0.
+    """
+    table = {}
+    for collective in COLLECTIVES:
+        for algorithm in ALGORITHMS:
+            graph = communicator.graphs.get(algorithm)
+            if graph is None or not _exists(collective, algorithm, communicator, rules):
+                continue
+            for protocol in PROTOCOLS:
+                if protocol != "Simple" and algorithm in _SIMPLE_ONLY:
+                    continue
+                steps = ring_steps(collective, communicator.ranks)
+                case = _Case(collective, algorithm, protocol, graph, steps)
+                used = _is_used(case, communicator)
+                table[collective, algorithm, protocol] = NcclCost(
+                    _latency(case, communicator, rules),
+                    _bandwidth(case, communicator, rules) if used else 0.0,
+                )
+    return table
+
+
+def ring_steps(collective: str, ranks: int) -> int:
+    """Count the steps of a ring."""
+    if collective == "all_reduce":
+        return 2 * (ranks - 1)
+    return ranks - 1 if collective in _GATHERS else ranks
+
+
+def _exists(
+    collective: str, algorithm: str, communicator: NcclCommunicator, rules: NcclRules
+) -> bool:  # fmt: skip
+    """Tell whether NCCL has the collective in this algorithm."""
+    if algorithm == "Ring":
+        return True
+    if algorithm in ("NVLS", "NVLSTree") and communicator.graphs[algorithm].channels < 2:
+        return False
+    if algorithm == "PAT":
+        alone = communicator.ranks == communicator.nodes and communicator.capability >= 60
+        return bool(rules.pat) and collective in _GATHERS and alone
+    if collective == "all_reduce":
+        return True
+    if algorithm == "NVLS":
+        return collective in _GATHERS and rules.nvls_gathers
+    return algorithm == "CollNetDirect" and collective in _GATHERS and rules.collnet_gathers
+
+
+def _is_used(case: _Case, communicator: NcclCommunicator) -> bool:
+    """Tell whether NCCL uses an entry of its own choice.
+
+    Of CollNet only the all-reduce: its gathers depend on what the plugin has.
+    """
+    if case.algorithm in _COLLNET or (case.algorithm == "NVLS" and communicator.nodes > 1):
+        reduces = communicator.collnet and case.collective == "all_reduce"
+        few = communicator.ranks_per_node <= _MOST_COLLNET or case.algorithm == "NVLS"
+        switched = communicator.nvswitch or case.algorithm != "CollNetDirect"
+        return reduces and few and switched and case.protocol == "Simple"
+    if case.algorithm == "NVLSTree" and communicator.nodes == 1:
+        return False
+    if case.protocol != "LL128":
+        return True
+    reach = "PXN" if communicator.capability >= 90 else "PXB"
+    highest = communicator.highest_capability or communicator.capability
+    return (
+        _distance(case.graph.type_inter) <= _distance(reach)
+        and _distance(case.graph.type_intra) <= _distance("NVB")
+        and (highest == communicator.capability or communicator.capability >= 90)
+        and communicator.capability >= 70
+    )
+
+
+def _distance(path_type: str) -> int:
+    return PATH_TYPES.index(path_type)
+
+
+def _bandwidth(case: _Case, communicator: NcclCommunicator, rules: NcclRules) -> float:
+    """Compute the bandwidth of the whole collective, GB/s."""
+    algorithm, protocol, graph = case.algorithm, case.protocol, case.graph
+    row, column = communicator.architecture, communicator.scale
+    if algorithm in ("NVLS", "NVLSTree"):
+        total = graph.channels * _nvls_channel(case, communicator, rules)
+    else:
+        near = communicator.nodes <= 2 or algorithm in _COLLNET
+        total = graph.channels * (graph.bandwidth_intra if near else graph.bandwidth_inter)
+    most_ll = rules.ll_most[_row_of_ll(communicator)][column]
+    if algorithm == "Ring" and protocol == "LL":
+        total = min(most_ll, total * _ring_ll(case, communicator, rules))
+    elif algorithm == "Ring" and protocol == "LL128":
+        alone = communicator.ranks_per_node < 2
+        share = rules.ring_ll128_alone if alone else 0.92
+        total = min(total * share, graph.channels * rules.ring_ll128_most[row][column])
+    elif algorithm == "Tree":
+        total = min(0.92 * total, graph.channels * rules.tree_most[row][column])
+        if protocol == "LL":
+            total = min(total / 3.8, most_ll)
+        elif protocol == "LL128":
+            share = 7 / 9 if communicator.nodes == 1 else 120 / 128
+            total = min(total * share, graph.channels * rules.tree_ll128_most[row][column])
+        if graph.pattern == 3:
+            total *= 0.85
+    elif algorithm == "PAT":
+        total *= rules.pat
+    elif algorithm == "CollNetDirect":
+        gpus = communicator.ranks_per_node / graph.channels  # for each adapter
+        total /= gpus - (gpus - 1) / 2
+        if communicator.capability >= 90:
+            total *= 0.85
+    return total * _of_all_bytes(case, communicator, rules)
+
+
+def _of_all_bytes(case: _Case, communicator: NcclCommunicator, rules: NcclRules) -> float:
+    """Give the ratio of the bandwidth of the collective to that of its channels."""
+    if case.algorithm == "Ring":
+        return communicator.ranks / case.steps
+    if case.algorithm in ("NVLS", "NVLSTree"):
+        if rules.nvls == "intra":
+            if case.algorithm == "NVLS":
+                return 5 / 6
+            return 0.7 * communicator.nodes / (2 * (communicator.nodes - 1))
+        if case.collective in _GATHERS and rules.nvls_gathers_by_ranks:
+            return 1.0
+        if rules.nvls == "least":
+            return 5 / 6
+        return communicator.ranks / case.steps
+    return 1.0 if case.collective in _GATHERS and rules.pat else 0.5
+
+
+def _row_of_ll(communicator: NcclCommunicator) -> int:
+    """Give the row of the limit of LL: over several nodes it is the CPU that matters."""
+    if communicator.nodes == 1:
+        return communicator.architecture
+    return 1 if communicator.cpu_vendor in ("amd", "mixed") else 0
+
+
+def _ring_ll(case: _Case, communicator: NcclCommunicator, rules: NcclRules) -> float:
+    if rules.ring_ll == "half":
+        return 0.5
+    several = communicator.nodes > 1 or case.collective in ("all_reduce", "reduce")
+    return 1 / 4 if several else 1 / 3
+
+
+def _nvls_channel(case: _Case, communicator: NcclCommunicator, rules: NcclRules) -> float:
+    """Give what one channel of NVLS or NVLSTree carries, GB/s."""
+    graph, is_tree = case.graph, case.algorithm == "NVLSTree"
+    two = communicator.nodes <= 2
+    if rules.nvls == "intra":
+        return graph.bandwidth_intra if two else graph.bandwidth_inter
+    shared = (communicator.ranks_per_node - 1) / communicator.ranks_per_node
+    if rules.nvls == "least":
+        if is_tree:
+            between = graph.bandwidth_inter if two else graph.bandwidth_inter / 2
+            return min(graph.bandwidth_intra, between)
+        if case.collective in _GATHERS and rules.nvls_gathers_by_ranks:
+            return min(graph.bandwidth_intra * shared, 0.9 * graph.bandwidth_inter)
+        return min(graph.bandwidth_intra, graph.bandwidth_inter)
+    efficiency = rules.nvls_efficiency[communicator.architecture]
+    within = graph.bandwidth_intra * efficiency * (graph.channels - 1) / graph.channels
+    within *= 2 if case.collective == "all_reduce" else shared
+    between = graph.bandwidth_inter * (2 if is_tree and two else 1)
+    least = min(within, between)
+    if is_tree:
+        least = min(least, rules.nvls_tree_most[communicator.architecture][communicator.scale])
+    return least
+
+
+def _latency(case: _Case, communicator: NcclCommunicator, rules: NcclRules) -> float:
+    """Compute the latency of the whole collective, us."""
+    collective, algorithm, protocol, graph, steps = case
+    which = PROTOCOLS.index(protocol)
+    several = communicator.nodes > 1
+    others = communicator.ranks // communicator.nodes - 1
+    doublings = communicator.nodes.bit_length() - 1
+    within = _step(rules, graph, algorithm, communicator)[which]
+    alone = communicator.ranks_per_node == 1 and rules.alone_uses_tree_row
+    between = rules.network["Tree" if alone else algorithm][which]
+    between += graph.latency_inter * (2 if protocol == "Simple" else 1)  # Simple flushes
+    latency = rules.base[algorithm][which]
+    if algorithm == "Ring":
+        if collective in ("broadcast", "reduce"):
+            return latency + _ring_from_root(case, communicator, rules)
+        if several:
+            is_amd = (communicator.cpu, communicator.cpu_vendor) == ("x86", "amd")
+            overhead = 2.0 if is_amd else 1.0
+            within = max(within, overhead * (3 if protocol == "Simple" else 1))
+        crossings = communicator.nodes - 1 if several else 0
+        if collective == "all_reduce":
+            in_all = rules.all_reduce_between == "nodes"
+            crossings = 2 * (communicator.nodes if in_all and several else crossings)
+        return latency + (steps - crossings) * within + crossings * between
+    if algorithm == "Tree":
+        return latency + 2 * (others * within + doublings * between)
+    if algorithm == "CollNetDirect":
+        return latency + 2 * (min(1, others) * within + others * rules.collnet_step) + between
+    if algorithm == "CollNetChain":
+        return latency + 2 * others * within + between
+    if algorithm == "NVLS":
+        return latency + within + (between if several else 0.0)
+    if algorithm == "NVLSTree":
+        rounds = communicator.nodes - 1 if rules.nvls_tree_is_linear else doublings
+        return latency + within + 2 * rounds * between
+    return latency + doublings * between / 3.5 + 2.8 * communicator.ranks  # PAT
+
+
+def _ring_from_root(case: _Case, communicator: NcclCommunicator, rules: NcclRules) -> float:
+    """Give the latency of a broadcast or reduce along a ring, after its start."""
+    which = PROTOCOLS.index(case.protocol)
+    # chunks wait for each other: NCCL counts a tree's step of protocol Simple
+    by_tree = case.protocol == "Simple" and not case.graph.same_channels
+    algorithm = "Tree" if by_tree else "Ring"
+    if communicator.nodes > 1:
+        step = rules.network[algorithm][which]
+    else:
+        step = _step(rules, case.graph, algorithm, communicator)[which]
+    return step if case.graph.same_channels else case.steps * step
+
+
+def _step(
+    rules: NcclRules, graph: ChannelGraph, algorithm: str, communicator: NcclCommunicator
+) -> tuple[float, float, float]:
+    """Give the latencies of a step within a node."""
+    if graph.type_intra == "NVL":
+        return rules.nvlink[algorithm]
+    if communicator.cpu == "power" and algorithm == "Tree":
+        low, middle, _ = rules.pci["Tree"]
+        return (low, middle, rules.pci["Ring"][2])
+    return rules.pci[algorithm]

@@ -1,0 +1,160 @@
+"""The price of operations on a device: a time, and an interval that holds 90 % of measurements."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.systems.device import Device, Errors
+from nadi.systems.prices.kernel_curves import attention_ns, gemm_ns, memory_ns, roofline_ns
+from nadi.trace.arrays import Bools, Bytes, Floats, Ints
+from nadi.trace.distinct_rows import number_rows
+from nadi.trace.dtypes import DTYPES
+from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES, Operations
+
+__all__ = ["SOURCES", "PriceList", "price"]
+
+SOURCES = ("none", "exact", "interpolated", "curve", "roofline")
+"""What a price comes from: nothing, a recorded operation of the same shape, recorded operations
+of other shapes, a curve of published measurements, or a plain roofline."""
+
+_NONE, _CURVE, _ROOFLINE = (SOURCES.index(name) for name in ("none", "curve", "roofline"))
+_GEMM, _CONV, _ATTENTION = (OP_CLASSES.index(name) for name in ("gemm", "conv", "attention"))
+_LONGEST = 2.0**62
+# bytes of an element of each type; of an unknown one as of a half
+_ITEM_SIZES = np.array([2, *(dtype.itemsize for dtype in DTYPES)], dtype=np.int64)
+
+
+class PriceList(NamedTuple):
+    """A price per operation.
+
+    Attributes
+    ----------
+    duration, low, high
+        int64 ns, shape (operations,): the price, and the interval that it is in; -1 without one.
+    source
+        uint8, shape (operations,): position in :data:`SOURCES`.
+    """
+
+    duration: Ints
+    low: Ints
+    high: Ints
+    source: Bytes
+
+    def at(self, rows: Ints) -> PriceList:
+        """Return some rows, as copies."""
+        return PriceList(
+            self.duration[rows], self.low[rows], self.high[rows], self.source[rows]
+        )  # fmt: skip
+
+
+class _Known(NamedTuple):
+    """Distinct operations, with what follows from their types."""
+
+    flops: Floats
+    size: Floats
+    shape: Floats
+    peak: Floats
+    has_flops: Bools
+    has_size: Bools
+    has_shape: Bools
+
+
+def price(operations: Operations, device: Device) -> PriceList:
+    """Return the price of operations on a device, from its curves.
+
+    A matrix multiplication, convolution or attention with a shape takes its curve, and an
+    operation bound by memory that of its class, if it states bytes. Others take the device's
+    roofline; without operations and bytes they have no price.
+
+    Parameters
+    ----------
+    operations
+        Columns; equal rows are priced once.
+
+    Returns
+    -------
+    PriceList
+        O(operations), and O(distinct operations * tiles).
+    """
+    columns = [*operations[:4], *operations.shape.T]
+    number, first = number_rows(columns)
+    found = _priced(operations.at(first), device)
+    return found.at(number)
+
+
+def _priced(operations: Operations, device: Device) -> PriceList:
+    known = _known(operations, device)
+    size = known.size.size
+    time, low, high = np.full((3, size), -1.0)
+    source = np.full(size, _NONE, dtype=np.uint8)
+
+    def put(rows: Ints, found: Floats, errors: Errors, code: int) -> None:
+        least, most = _factors(found, errors)
+        time[rows], low[rows], high[rows], source[rows] = found, found * least, found * most, code
+
+    left = known.has_flops | known.has_size | known.has_shape
+    matrix = left & _is_product(operations) & known.has_shape
+    if device.gemm and (rows := np.flatnonzero(matrix)).size:
+        own = device.gemm, device, known.shape[rows], known.size[rows], known.peak[rows]
+        put(rows, gemm_ns(*own), device.gemm.errors, _CURVE)
+        left &= ~matrix
+    fused = left & (operations.op_class == _ATTENTION) & known.has_shape
+    if device.attention and (rows := np.flatnonzero(fused)).size:
+        attention = device.attention
+        of_rows = known.flops[rows], known.size[rows], known.peak[rows]
+        put(rows, attention_ns(attention, device, known.shape[rows], *of_rows),
+            attention.errors, _CURVE)  # fmt: skip
+        left &= ~fused
+    bound = left & known.has_size & (operations.op_class > 0)
+    # a convolution without a shape, such as a depthwise one, fills no tiles
+    bound &= (operations.op_class != _GEMM) & (operations.op_class != _ATTENTION)
+    for code in np.unique(operations.op_class[bound]).tolist() if device.memory else ():
+        curve = device.memory.get(OP_CLASSES[code], device.memory.get(""))
+        if curve:
+            rows = np.flatnonzero(bound & (operations.op_class == code))
+            of_rows = known.flops[rows], known.size[rows], known.peak[rows]
+            put(rows, memory_ns(curve, device, *of_rows), curve.errors, _CURVE)
+            left[rows] = False
+    rows = np.flatnonzero(left)
+    of_rows = known.flops[rows], known.size[rows], known.peak[rows]
+    code = _ROOFLINE if device.is_plain else _CURVE
+    put(rows, roofline_ns(device.roofline, device, *of_rows), device.roofline.errors, code)
+    return PriceList(_whole(time), _whole(low), _whole(high), source)
+
+
+def _is_product(operations: Operations) -> Bools:
+    """Return which are matrix products, or convolutions, which are computed as ones."""
+    found: Bools = (operations.op_class == _GEMM) | (operations.op_class == _CONV)
+    return found
+
+
+def _whole(time: Floats) -> Ints:
+    return np.minimum(np.rint(time), _LONGEST).astype(np.int64)
+
+
+def _known(operations: Operations, device: Device) -> _Known:
+    """Return what is known, with operations and bytes that follow from shapes."""
+    shape = np.maximum(operations.shape, 0).astype(np.float64)
+    has_shape = (operations.shape > 0).all(axis=1)
+    has_shape &= _is_product(operations) | (operations.op_class == _ATTENTION)
+    batch, m, n, k = shape.T
+    is_gemm = _is_product(operations)
+    item = _ITEM_SIZES[operations.dtype]
+    count = np.where(is_gemm, batch * (m * k + k * n + m * n), 2 * batch * (m + n) * k)
+    work = np.where(is_gemm, 2.0, 4.0) * batch * m * n * k
+    flops = np.where(operations.flops >= 0, operations.flops, np.where(has_shape, work, 0.0))
+    size = np.where(operations.bytes >= 0, operations.bytes, np.where(has_shape, count * item, 0.0))
+    rates = np.array([device.peak.get(name, device.peak[""]) for name in DTYPE_NAMES])
+    return _Known(
+        flops, size, shape, rates[operations.dtype],
+        (operations.flops >= 0) | has_shape, (operations.bytes >= 0) | has_shape, has_shape,
+    )  # fmt: skip
+
+
+def _factors(time: Floats, errors: Errors) -> tuple[Floats, Floats]:
+    """Return the factors of predicted times between which measurements lie."""
+    ends, low, high = np.array(errors).T
+    band = np.minimum(np.searchsorted(ends, time), ends.size - 1)
+    return low[band], high[band]

@@ -1,0 +1,197 @@
+"""What the nodes of a trace state about their work: columns, attributes, and operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nadi.trace.ancestors import nearest
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.attributes import Attributes
+from nadi.trace.distinct_rows import number_rows
+from nadi.trace.operations import Operations, dtype_code, no_operations, op_class_code
+from nadi.trace.trace import Trace
+from nadi.trace.work import OPERATORS, VIEWS, Operands, covered_bytes, work_of
+
+__all__ = ["distinct_values", "launching_operators", "operations_of", "operators_of"]
+
+_WORD = 8
+_SIZES = 4  # of a shape
+_LARGEST = 1 << 40
+_SIGNATURE = ("is_output", "position", "shape", "strides", "itemsize", "value", "again")
+
+
+def operations_of(trace: Trace) -> Operations:
+    """Return what nodes state in the columns ``flops`` and ``bytes`` and in attributes.
+
+    The attributes are ``op_class``, ``dtype`` (PyTorch's name) and ``gemm_shape`` (four sizes);
+    values that are not understood count as not stated. A row per node; O(nodes + attributes).
+    """
+    size = trace.nodes.height
+    found = no_operations(size)
+    flops, moved = trace.column("flops"), trace.column("bytes")
+    found = found._replace(flops=np.maximum(flops, -1), bytes=np.maximum(moved, -1))
+    attributes = trace.attributes_without_operands
+    if not any(name in attributes.names for name in ("op_class", "dtype", "gemm_shape")):
+        return found
+    for name, column, code in (
+        ("op_class", found.op_class, op_class_code),
+        ("dtype", found.dtype, dtype_code),
+    ):
+        node, number, values = distinct_values(attributes, name)
+        codes = [code(value) if isinstance(value, str) else 0 for value in values]
+        column[node] = np.array(codes, dtype=np.int64)[number] if codes else 0
+    node, number, values = distinct_values(attributes, "gemm_shape")
+    shapes = np.array([_sizes(value) for value in values], dtype=np.int64).reshape(-1, _SIZES)
+    found.shape[node] = shapes[number]
+    return found
+
+
+def _sizes(value: Any) -> list[int]:
+    """Return four sizes, or that they are unknown."""
+    is_shape = isinstance(value, list) and len(value) == _SIZES
+    if is_shape and all(isinstance(one, int) and 0 < one < _LARGEST for one in value):
+        return list(value)
+    return [-1] * _SIZES
+
+
+def distinct_values(attributes: Attributes, name: str) -> tuple[Ints, Ints, list[Any]]:
+    """Return the nodes that have an attribute, and each of its different values once.
+
+    Returns
+    -------
+    node, number
+        int64, shape (such nodes,): row of ``nodes``, and position of its value.
+    values
+        As Python values. O(attributes), and O(different values) to decode them.
+    """
+    rows = attributes.rows_named(name)
+    rows = rows[attributes.node[rows] >= 0]
+    if not rows.size:
+        return rows, rows, []
+    columns = [attributes.type[rows].astype(np.int64), attributes.length[rows].astype(np.int64)]
+    begin = attributes.value[rows]
+    is_span = attributes.is_span[rows]
+    columns.append(np.where(is_span, 0, begin))
+    longest = int(columns[1].max()) if is_span.any() else 0
+    text = attributes.bytes()
+    for at in range(0, longest, _WORD):
+        word = np.zeros(rows.size, dtype=np.int64)
+        for byte in range(at, min(at + _WORD, longest)):
+            inside = is_span & (columns[1] > byte)
+            place = np.where(inside, begin + byte, 0)
+            word = (word << 8) | np.where(inside, text[place], 0)
+        columns.append(word)
+    number, first = number_rows(columns)
+    values = [attributes.python_value(int(row)) for row in rows[first]]
+    return attributes.node[rows].astype(np.int64), number, values
+
+
+# operators of PyTorch, by their operands
+
+
+def operators_of(trace: Trace) -> tuple[Bools, Operations]:
+    """Return which nodes are operators of PyTorch that stand for kernels, and their work.
+
+    These are the outermost operators whose class is known (:data:`nadi.trace.work.OPERATORS`),
+    and beside them those without an operator inside that do more than to return a view.
+    Operations, bytes and shapes follow from the operands.
+
+    Returns
+    -------
+    stands
+        bool, shape (nodes,).
+    operations
+        A row per node. O(nodes + operands), and O(different operands) for shapes.
+    """
+    nodes = trace.nodes
+    names = nodes["name"].cast(pl.String)
+    is_operator = trace.category_mask("operator") & trace.name_mask(r"^\w+::")
+    is_operator &= ~trace.name_mask("^autograd::")
+    parent = trace.column("parent")
+    is_known = is_operator & names.is_in(list(OPERATORS)).to_numpy()
+    is_inside = nearest(parent, parent, is_known) >= 0
+    is_leaf = is_operator.copy()
+    is_leaf[parent[is_operator & (parent >= 0)]] = False
+    stands = (is_known | is_leaf) & ~is_inside & ~names.is_in(list(VIEWS)).to_numpy()
+    found = no_operations(nodes.height)
+    uses = trace.operands.filter(pl.col("position") >= 0)
+    if not uses.height:
+        return np.zeros(nodes.height, dtype=np.bool_), found
+    chosen = uses.filter(pl.Series(stands[uses["node"].to_numpy()]))
+    signature = _signatures(trace, chosen)
+    stands &= np.isin(np.arange(nodes.height), signature["node"].to_numpy())
+    _fill(found, names, signature)
+    return stands, found
+
+
+def _signatures(trace: Trace, chosen: pl.DataFrame) -> pl.DataFrame:
+    """Return the operands of each node: a row per node with tensors."""
+    tensors = trace.tensors.select("shape", "strides", "itemsize", "dtype").with_row_index("tensor")
+    is_tensor = pl.col("tensor") >= 0
+    joined = chosen.with_columns(
+        again=is_tensor & ~pl.struct("node", "tensor", "is_output").is_first_distinct(),
+        tensor=pl.when(is_tensor).then("tensor").cast(pl.UInt32),
+    ).join(tensors, on="tensor", how="left", maintain_order="left")
+    return joined.group_by("node", maintain_order=True).agg(
+        *_SIGNATURE, dtype_first=pl.col("dtype").drop_nulls().first()
+    ).filter(pl.col("dtype_first").is_not_null())  # fmt: skip
+
+
+def _operands(columns: Iterable[Sequence[Any]]) -> Operands:
+    """Return the operands of a node, of which each place may hold a list."""
+    places: list[list[Any]] = []  # shape, bytes, itemsize, value
+    outputs: list[Sequence[int]] = []
+    written, before = 0, -1
+    for is_output, place, shape, strides, itemsize, value, again in zip(*columns, strict=True):
+        size = covered_bytes(shape, strides, itemsize) if itemsize is not None else 0
+        if is_output:
+            outputs += [shape] if itemsize is not None else []
+            written += size
+        elif place == before:  # of a list
+            places[-1][1] += 0 if again else size
+            places[-1][3] += f",{value}"
+            places[-1][0] = ()
+        else:
+            places.append([shape or (), 0 if again else size, itemsize or 0, value])
+            before = place
+    shapes, sizes, itemsizes, values = zip(*places, strict=True) if places else ((),) * 4
+    return Operands(shapes, sizes, itemsizes, values, outputs, written)
+
+
+def _fill(found: Operations, names: pl.Series, signature: pl.DataFrame) -> None:
+    """Fill in the work of nodes with tensors, each different signature once."""
+    known: dict[Any, tuple[int, int, int, tuple[int, ...]]] = {}
+    node = signature["node"].to_numpy()
+    types = signature["dtype_first"].cast(pl.String).to_list()
+    code = {name: dtype_code(name) for name in set(types)}
+    found.dtype[node] = [code[name] for name in types]
+    named = names.gather(node.astype(np.uint32)).to_list()
+    for row, name, columns in zip(
+        node.tolist(), named, signature.select(_SIGNATURE).iter_rows(), strict=True
+    ):
+        key = name, str(columns)
+        if key not in known:
+            work = work_of(name, _operands(columns))
+            shape = work.shape or (-1,) * _SIZES
+            known[key] = op_class_code(work.op_class), work.flops, work.bytes, shape
+        found.op_class[row], found.flops[row], found.bytes[row], found.shape[row] = known[key]
+
+
+def launching_operators(trace: Trace, kernels: Ints, stands: Bools) -> Ints:
+    """Return the operator that launched each kernel; -1 if none did.
+
+    Parameters
+    ----------
+    kernels
+        int64: rows of device work.
+    stands
+        bool, shape (nodes,): the operators that count.
+    """
+    launch = trace.deps.filter(pl.col("kind") == "launch")
+    call = np.full(trace.nodes.height, -1, dtype=np.int64)
+    call[launch["dst"].to_numpy()] = launch["src"].to_numpy()
+    return nearest(call[kernels], trace.column("parent"), stands)

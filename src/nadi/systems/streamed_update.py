@@ -1,0 +1,52 @@
+"""The update of weights whose optimizer state lives in a lower tier: its one schedule.
+
+Estimates and simulations follow it. The update is elementwise, so it works on one part after the
+other: while a part is updated, the next one is loaded, and the one before is stored. None is
+updated before all gradients are final, as they are clipped by their norm.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+
+from nadi.trace.arrays import Floats, Ints
+
+__all__ = ["UPDATE_SCHEDULE", "streamed_seconds", "update_parts"]
+
+UPDATE_SCHEDULE = (
+    "the optimizer's state is updated once all gradients are final (they are clipped by their "
+    "norm), part by part: the next part is loaded and the last one stored meanwhile; loads "
+    "and stores of a step end with it"
+)
+_PARTS = 64
+_LEAST = 4 << 20  # bytes of a part
+_Sizes = TypeVar("_Sizes", Floats, Ints)
+
+
+def update_parts(size: _Sizes) -> _Sizes:
+    """Return in how many parts states of so many bytes are updated."""
+    return np.clip(size // _LEAST, 1, _PARTS)
+
+
+def streamed_seconds(
+    size: Floats, load: Floats, work: Floats, store: Floats, *, duplex: bool = True
+) -> Floats:
+    """Give the seconds of an update with all of its moves.
+
+    The first part has to be loaded before, and the last one is stored after all others.
+
+    Parameters
+    ----------
+    size
+        Bytes of the states.
+    load, work, store
+        Seconds of loading all, of the update alone, and of storing all.
+    duplex
+        Whether loads and stores move at once.
+    """
+    longest = np.maximum(load, store) if duplex else load + store
+    share = 1.0 / update_parts(np.asarray(size, dtype=np.float64))
+    found: Floats = share * (load + work + store) + (1.0 - share) * np.maximum(longest, work)
+    return found

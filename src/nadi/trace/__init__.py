@@ -1,0 +1,5 @@
+"""What happened: traces, jobs, tables, groups, categories."""
+
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

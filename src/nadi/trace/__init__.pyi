@@ -1,0 +1,13 @@
+"""What ``nadi.trace`` gives; each name is loaded when it is first used."""
+
+from . import schema as schema
+from .attributes import Attributes as Attributes
+from .operations import (
+    Operations as Operations,
+    dtype_code as dtype_code,
+    op_class_code as op_class_code,
+)
+from .provenance import Provenance as Provenance, Source as Source
+from .schedule import Schedule as Schedule
+from .trace import Job as Job, Trace as Trace
+from .validate import validate_job as validate_job, validate_trace as validate_trace

@@ -1,0 +1,307 @@
+"""Trace, one rank, and Job, several: plain values made of tables, immutable once built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.trace.arrays import Bools, Ints, counted_texts
+from nadi.trace.attributes import Attributes, LazyAttributes, Part
+from nadi.trace.device_events import device_frame
+from nadi.trace.groups import RankGroups
+from nadi.trace.notebook_html import notebook_html
+from nadi.trace.operand_columns import AttributesWithOperands, OperandColumns
+from nadi.trace.operands import OperandTables, operand_tables
+from nadi.trace.provenance import Provenance
+from nadi.trace.schema import CATEGORIES, CLOCKS, DEPS, GROUPS, ISSUES, MATCHES, NODES, PART
+from nadi.trace.step_lengths import StepLengths
+from nadi.units import format_count
+
+__all__ = ["Job", "Trace"]
+
+_TOLD = 16  # ranks that a job names
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One rank: its operations and their dependencies.
+
+    Attributes
+    ----------
+    nodes, deps, groups, issues
+        Tables as declared in :mod:`nadi.trace.schema`.
+    rank, world_size
+        Global rank and number of ranks of the job; -1 if the files do not state them.
+    process
+        Process id on its host; -1 if the file does not state it.
+    provenance
+        The files from which it was made.
+    given_attributes
+        Values in the files that have no column; read them as ``attributes``.
+    step_lengths
+        Of the steps that were recorded and of others, if the recorder wrote them.
+    """
+
+    nodes: pl.DataFrame
+    deps: pl.DataFrame
+    groups: pl.DataFrame
+    issues: pl.DataFrame
+    provenance: Provenance
+    rank: int = -1
+    world_size: int = -1
+    process: int = -1
+    given_attributes: Attributes | LazyAttributes = field(default_factory=Attributes.empty)
+    step_lengths: StepLengths | None = None
+
+    def __post_init__(self) -> None:
+        tables = ((NODES, self.nodes), (DEPS, self.deps), (GROUPS, self.groups))
+        for table, frame in (*tables, (ISSUES, self.issues)):
+            table.check(frame)
+
+    @classmethod
+    def of_checked(cls, **values: Any) -> Trace:
+        """Make a trace from parts of checked tables; every attribute is required.
+
+        Checking the tables of a small trace takes longer than reading it.
+        """
+        trace = cls.__new__(cls)
+        vars(trace).update(values)
+        return trace
+
+    def __repr__(self) -> str:
+        return f"<Trace rank={self.rank} nodes={self.nodes.height} deps={self.deps.height}>"
+
+    def _repr_html_(self) -> str:
+        counts = counted_texts(self.nodes["category"]).items()
+        facts = {
+            "rank": f"{self.rank} of {self.world_size}" if self.rank >= 0 else "not stated",
+            "operations": format_count(self.nodes.height),
+            "dependencies": format_count(self.deps.height),
+            "issues": format_count(self.issues.height),
+            "files": ", ".join(source.path for source in self.provenance.sources),
+        }
+        return notebook_html("trace", facts, [(kind, n, format_count(n)) for kind, n in counts])
+
+    @property
+    def attributes(self) -> Attributes:
+        """Values in the files that have no column."""
+        given = self.given_attributes
+        return given.value if isinstance(given, LazyAttributes) else given
+
+    @property
+    def attribute_parts(self) -> tuple[Part, ...]:
+        """The parts of the attributes before they are joined, for a single pass over them."""
+        given = self.given_attributes
+        return given.parts if isinstance(given, LazyAttributes) else (Part(given),)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it was cut out of another trace, whose corrections of clocks it has."""
+        return any(PART in part.attributes.names for part in self.attribute_parts)
+
+    @cached_property
+    def attrs(self) -> pl.DataFrame:
+        """The attributes as a table (``schema.ATTRS``), for inspection. O(attributes), slow."""
+        return self.attributes.table()
+
+    @cached_property
+    def operands(self) -> pl.DataFrame:
+        """Inputs and outputs of the nodes (``schema.OPERANDS``); read on first access."""
+        return self._operand_tables.operands
+
+    @cached_property
+    def tensors(self) -> pl.DataFrame:
+        """The tensors among the operands (``schema.TENSORS``); read on first access."""
+        return self._operand_tables.tensors
+
+    @cached_property
+    def _operand_tables(self) -> OperandTables:
+        made = self.operand_columns
+        return operand_tables(self.attributes) if made is None else made.tables()
+
+    @property
+    def operand_columns(self) -> OperandColumns | None:
+        """The operands of a trace that was made with columns of them; None if attributes do."""
+        given = self.given_attributes
+        return given.operands if isinstance(given, AttributesWithOperands) else None
+
+    @property
+    def attributes_without_operands(self) -> Attributes:
+        """The attributes, but for operands that are columns: no texts are made of these."""
+        given = self.given_attributes
+        if isinstance(given, AttributesWithOperands):
+            return given.without_operands
+        return self.attributes
+
+    def device_frame(self) -> pl.DataFrame:
+        """Return each event of the device file with its operation in the host trace.
+
+        ``schema.DEVICE_EVENTS``: the id, name and signature of the operation, and the shapes
+        and types of its inputs and outputs. O(nodes).
+        """
+        return device_frame(self.nodes, self.attributes)
+
+    def column(self, name: str) -> Ints:
+        """Return an integer column of ``nodes`` as int64, shape (nodes,)."""
+        return self.nodes[name].to_numpy()
+
+    def category_mask(self, *categories: str) -> Bools:
+        """Return a mask of the nodes in any of ``categories``; bool, shape (nodes,)."""
+        # by their numbers in the column: polars takes five times as long for a small trace
+        wanted = np.zeros(len(CATEGORIES), dtype=np.bool_)
+        wanted[[CATEGORIES.index(category) for category in categories]] = True
+        mask: Bools = wanted[self._category]
+        return mask
+
+    @cached_property
+    def _category(self) -> npt.NDArray[np.uint8]:
+        """The number of each node's category; no copy of a column in one piece."""
+        return self.nodes["category"].to_physical().to_numpy()
+
+    def name_mask(self, pattern: str) -> Bools:
+        """Return a mask of the nodes whose name contains a regular expression (Rust's syntax).
+
+        bool, shape (nodes,). Each distinct name is searched once.
+        """
+        names, texts = self._names
+        fitting = names.filter(texts.str.contains(pattern))
+        if fitting.is_empty():
+            return np.zeros(self.nodes.height, dtype=np.bool_)
+        return self.nodes["name"].is_in(fitting.implode()).to_numpy()
+
+    @cached_property
+    def _names(self) -> tuple[pl.Series, pl.Series]:
+        """The distinct names, as the column has them and as texts."""
+        names = self.nodes["name"].unique()
+        return names, names.cast(pl.String)
+
+    def assert_equals(self, other: Trace) -> None:
+        """Raise AssertionError with the first table, row and column that differ."""
+        for table in ("nodes", "deps", "groups", "issues", "attrs"):
+            _assert_frames_equal(table, getattr(self, table), getattr(other, table))
+        for attribute in ("rank", "world_size", "process"):
+            mine, theirs = getattr(self, attribute), getattr(other, attribute)
+            if mine != theirs:
+                raise AssertionError(f"{attribute}: {mine} != {theirs}")
+
+
+def _assert_frames_equal(table: str, mine: pl.DataFrame, theirs: pl.DataFrame) -> None:
+    if mine.height != theirs.height:
+        raise AssertionError(f"{table}: {mine.height} rows != {theirs.height} rows")
+    for name in mine.columns:
+        differs = mine[name].to_list(), theirs[name].to_list()
+        for row, (a, b) in enumerate(zip(*differs, strict=True)):
+            if a != b:
+                raise AssertionError(f"{table}, row {row}, column {name}: {a!r} != {b!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """The ranks of one job.
+
+    Attributes
+    ----------
+    traces
+        One per rank, in ascending order of rank. Ranks that do the same can share one, whose
+        rank is -1: if all ranks are present, their ranks are their positions.
+    matches
+        The operations of different ranks that are one communication (``schema.MATCHES``).
+    issues
+        Problems between ranks; those of one rank are in its trace.
+    clocks
+        The clock skew between ranks (``schema.CLOCKS``); the times in the traces already
+        contain the shifts.
+    rank_groups
+        Of traces that are shared by ranks in different process groups, which ranks form them;
+        None if each trace states its groups itself.
+    """
+
+    traces: tuple[Trace, ...]
+    matches: pl.DataFrame
+    issues: pl.DataFrame
+    clocks: pl.DataFrame = field(default_factory=CLOCKS.empty)
+    rank_groups: RankGroups | None = None
+
+    def __post_init__(self) -> None:
+        MATCHES.check(self.matches)
+        CLOCKS.check(self.clocks)
+        ISSUES.check(self.issues)
+
+    def __repr__(self) -> str:
+        told = str(self.ranks) if len(self.traces) <= _TOLD else str(len(self.traces))
+        return f"<Job ranks={told} nodes={self.num_nodes}>"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "ranks": f"{format_count(len(self.traces))} of {format_count(self.world_size)}",
+            "operations": format_count(self.num_nodes),
+            "collectives matched": format_count(self.num_collectives),
+            "transfers matched": format_count(self.num_transfers),
+        }
+        heights = [trace.nodes.height for trace in self.traces]
+        bars = [
+            (f"rank {rank}", height, f"{format_count(height)} operations")
+            for rank, height in zip(self.ranks, heights, strict=True)
+        ]
+        return notebook_html("job", facts, bars)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The global ranks whose traces are present."""
+        size = len(self.traces)
+        return tuple(
+            place if trace.rank < 0 and trace.world_size == size else trace.rank
+            for place, trace in enumerate(self.traces)
+        )
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks of the job, whether or not their traces are present."""
+        return max([len(self.traces), *(trace.world_size for trace in self.traces)])
+
+    def own_trace(self, place: int, *, numbered: bool = False) -> Trace:
+        """Return the trace at a place in ``traces``, with groups and ranks of its own.
+
+        The trace itself, if ``rank_groups`` is None; else as
+        :meth:`nadi.trace.groups.RankGroups.own_tables` makes it. O(nodes).
+        """
+        trace = self.traces[place]
+        if self.rank_groups is None:
+            return trace
+        nodes, groups = self.rank_groups.own_tables(
+            trace.nodes, trace.groups, place, numbered=numbered
+        )
+        return replace(trace, nodes=nodes, groups=groups, rank=place, world_size=len(self.traces))
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes over all ranks."""
+        return sum(trace.nodes.height for trace in self.traces)
+
+    @cached_property
+    def num_transfers(self) -> int:
+        """Number of sends that were matched with their receives."""
+        sends = [
+            trace.nodes["kind"].gather(
+                self.matches.filter(pl.col("rank") == trace.rank)["node"].cast(pl.UInt32)
+            )
+            == "COMM_SEND"
+            for trace in self.traces
+        ]
+        return sum(int(of_rank.sum()) for of_rank in sends)
+
+    @property
+    def num_collectives(self) -> int:
+        """Number of collectives that were matched across ranks."""
+        return self.matches["collective"].n_unique() - self.num_transfers
+
+    @cached_property
+    def origin(self) -> int:
+        """Start of the first timed operation of any rank, in ns since the epoch."""
+        starts = [start[start >= 0] for start in (t.column("start") for t in self.traces)]
+        return min((int(start.min()) for start in starts if start.size), default=0)

@@ -1,5 +1,0 @@
-"""Convert a recorded job to nodes that a simulator can run."""
-
-from lazy_loader import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
