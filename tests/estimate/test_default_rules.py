@@ -23,15 +23,15 @@ from nadi.estimates import (
     search,
     search_space,
 )
-from nadi.estimates.estimate_files import read_machine, read_model
 from nadi.estimates.rings import RankGroup, collective_seconds, message_seconds
 from nadi.estimates.single.checks import check_estimate
+from nadi.estimates.stated_files import read_machine, read_model
 from nadi.memory import ByRules, parse_rules, plain_step
 from nadi.models import llm_statistics
 from nadi.simulation import collective_time
 from nadi.simulation.communication_times import message_time
 from nadi.systems import second_tier, shipped_systems
-from nadi.systems.loaded_latency import LoadedLatency, latency_ns, peak_rate, reached_rate
+from nadi.systems.memory_tiers import LoadedLatency, latency_ns, peak_rate, reached_rate
 from tests.amounts import examples
 from tests.estimate.described import execution, executions, machine, machines, model, with_faster
 

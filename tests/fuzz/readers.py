@@ -13,13 +13,11 @@ from typing import Any, NamedTuple
 
 import nadi
 from nadi.files.settings_text import parse_settings
-from nadi.files.switch_text import decode_switch_text
-from nadi.files.switches import decode_perfetto_switches
-from nadi.memory.offloading.offload_machine_file import parse_offload_machine
+from nadi.files.switches import decode_perfetto_switches, decode_switch_text
+from nadi.memory.offloading.flexgen_costs import parse_offload_machine
 from nadi.models.llm.language_model import language_model_from
 from nadi.models.networks.network_file import network_from
-from nadi.systems.nccl.measured import parse_nccl_tests
-from nadi.systems.nccl.nccl_log import parse_nccl_log
+from nadi.systems.nccl.measured import parse_nccl_log, parse_nccl_tests
 from nadi.systems.system_file import system_from
 from tests.fuzz.commands import COMMANDS, damaged
 

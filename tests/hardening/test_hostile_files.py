@@ -9,7 +9,7 @@ import pytest
 from nadi.cli import main
 from nadi.errors import FormatError
 from nadi.files.settings_text import parse_settings
-from nadi.files.switch_text import decode_switch_text
+from nadi.files.switches import decode_switch_text
 from tests.conftest import NOT_HERE, SHARED
 from tests.fuzz.commands import run_line
 

@@ -18,7 +18,7 @@ from .test_jit import RESULT, compiled_once, probe  # noqa: F401  a fixture of a
 
 ARRAY = ["array", "<i8", 1, "C", ""]
 KNOWN = {
-    "kernels": [["nadi.kernels.groups", "group_rows", [ARRAY, ARRAY, ARRAY]]],
+    "kernels": [["nadi.kernels.sequences", "group_rows", [ARRAY, ARRAY, ARRAY]]],
     "uses": {"demo": [0]},
 }
 CPU = "x86-64-v3" if platform.machine() in ("x86_64", "AMD64") else "generic"

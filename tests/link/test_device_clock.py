@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.recordings.dependencies.launch_correlation import launcher_rows
+from nadi.recordings.dependencies.device_calls import launcher_rows
 from nadi.recordings.device_clock import DeviceClock, bound_device_clocks
 from tests.conftest import PairWriter
 

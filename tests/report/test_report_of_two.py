@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.bottlenecks.differences.diff_report import describe_diff
+from nadi.bottlenecks.differences.result import describe_diff
 from nadi.bottlenecks.steps.run_report import summarize
-from nadi.bottlenecks.waiting.waits_report import describe_waits
+from nadi.bottlenecks.waiting.result import describe_waits
 from nadi.cli import main
-from nadi.recordings.separate_recordings import are_two_recordings
+from nadi.recordings.job_of_files import are_two_recordings
 from tests.analyze.test_compared_runs import recording
 from tests.conftest import PairWriter
 from tests.report.page_numbers import read_page

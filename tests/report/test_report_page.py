@@ -17,10 +17,8 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.cli import main
-from nadi.graph.timeline.page_timeline import timeline_events
+from nadi.graph.timeline.page_timeline import detail_levels, packed, timeline_events
 from nadi.graph.timeline.schedule_timeline import TimelinePart
-from nadi.graph.timeline.timeline_blob import packed
-from nadi.graph.timeline.timeline_levels import detail_levels
 from nadi.results.page import page_sections
 from nadi.units import format_bytes, format_count, format_ns, format_percent, format_range
 from tests.amounts import examples

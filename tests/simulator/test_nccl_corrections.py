@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.systems.nccl.measured import MeasuredCollective
-from nadi.systems.nccl.measured_times import measured_times, scaled_table
+from nadi.systems.nccl.measured import MeasuredCollective, measured_times, scaled_table
 from nadi.systems.nccl.nccl_corrections import Corrections
 from nadi.systems.nccl.nccl_estimates import nccl_estimates
 from nadi.systems.nccl.nccl_settings import NcclSettings

@@ -5,15 +5,15 @@ from .differences.compared_runs import (
     ComparedRuns as ComparedRuns,
     RunSide as RunSide,
     compare_runs as compare_runs,
+    diff as diff,
 )
 from .differences.predictions import (
     ComparedPrediction as ComparedPrediction,
+    SavedPrediction as SavedPrediction,
     compare_prediction as compare_prediction,
+    read_prediction as read_prediction,
 )
-from .differences.recorded_diffs import diff as diff
-from .differences.report_inputs import read_prediction as read_prediction
 from .differences.run_speeds import Speed as Speed
-from .differences.saved_predictions import SavedPrediction as SavedPrediction
 from .pages.result_pages import (
     write_answers_page as write_answers_page,
     write_run_page as write_run_page,
@@ -39,7 +39,7 @@ from .waiting.bottlenecks import (
     WithoutWaits as WithoutWaits,
     find_waits as find_waits,
 )
-from .waiting.thread_switches import switch_timelines as switch_timelines
+from .waiting.switches import switch_timelines as switch_timelines
 from .waiting.timelines import (
     Actor as Actor,
     SegmentKind as SegmentKind,

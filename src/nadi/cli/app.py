@@ -18,13 +18,13 @@ from nadi.cli import info_command as info, validate_command as validate
 from nadi.estimates.searches import command as search
 from nadi.estimates.single import command as estimate
 from nadi.graph import draw_command as graph
-from nadi.graph.timeline import timeline_command as timeline
+from nadi.graph.timeline import command as timeline
 from nadi.jobs.folded import command as fold, unfold_command as unfold
 from nadi.jobs.generated import generate_command as generate
 from nadi.jobs.scaled import command as scale
 from nadi.memory.offloading import command as offload
 from nadi.memory.tiers import command as cxl
-from nadi.pytorch.collecting import collect_command as collect
+from nadi.pytorch.collecting import command as collect
 from nadi.pytorch.fake import command as record_fake
 from nadi.pytorch.rerunning import command as replay
 from nadi.results.terminal.typer_internals import QuickCommand, QuickGroup
@@ -35,7 +35,7 @@ from nadi.sharing.parts import command as extract
 from nadi.sharing.similarity import command as compare
 from nadi.sharing.synthesis import command as synthesize, learn_command as learn
 from nadi.simulation.alone import command as collective
-from nadi.simulation.loggp import loggp_command as loggp
+from nadi.simulation.loggp import command as loggp
 from nadi.simulation.runs import command as simulate
 from nadi.systems import command as systems
 from nadi.version import __version__

@@ -15,7 +15,7 @@ import numpy as np
 from nadi.errors import UsageError
 from nadi.estimates.part_structures import amounts_of_works
 from nadi.models.job_rows import BEFORE, COMPUTE, STREAM_OF, Row
-from nadi.models.networks.network_description import NeuralNetwork
+from nadi.models.networks.network_file import NeuralNetwork
 from nadi.models.networks.network_jobs import steps_of_kinds
 from nadi.models.networks.network_plan import NetworkPlan
 from nadi.models.networks.network_rows import step_rows

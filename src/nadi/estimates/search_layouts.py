@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.estimates.calculon.estimate_rules import DEFAULT, EstimateRules
 from nadi.estimates.calculon.machine_description import MachineDescription
+from nadi.estimates.calculon.rules import DEFAULT, EstimateRules
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import CODES, Executions
 from nadi.estimates.plan_execution import PLAN_NAMES

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nadi.errors import NadiError, Parameter, UsageError
-from nadi.estimates.calculon.estimate_rules import DEFAULT, EstimateRules
+from nadi.estimates.calculon.rules import DEFAULT, EstimateRules
 from nadi.estimates.described_systems import model_of_language_model
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import CODES

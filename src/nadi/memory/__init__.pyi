@@ -41,11 +41,9 @@ from .placement.placed_steps import (
     with_bandwidth as with_bandwidth,
     with_room as with_room,
 )
-from .placement.placement_estimates import (
+from .placement.study import (
     EstimatedRole as EstimatedRole,
     PlacementEstimates as PlacementEstimates,
-)
-from .placement.study import (
     PlacementQuestion as PlacementQuestion,
     PlacementStudy as PlacementStudy,
     study_placement as study_placement,
@@ -65,19 +63,18 @@ from .staged_moves import Moves as Moves, Staging as Staging
 from .tier_accounts import (
     LiveBytes as LiveBytes,
     TierAccounts as TierAccounts,
+    TieredJob as TieredJob,
     TierUse as TierUse,
     accounts_of as accounts_of,
     live_bytes as live_bytes,
-)
-from .tiered_jobs import TieredJob as TieredJob, tiered_job as tiered_job
-from .tiers.second_tier_studies import (
-    StudiedJob as StudiedJob,
-    TierQuestion as TierQuestion,
-    study_second_tiers as study_second_tiers,
+    tiered_job as tiered_job,
 )
 from .tiers.study import (
     BreakEven as BreakEven,
     StudiedExecution as StudiedExecution,
+    StudiedJob as StudiedJob,
+    TierQuestion as TierQuestion,
     TierStudy as TierStudy,
     study_second_tier as study_second_tier,
+    study_second_tiers as study_second_tiers,
 )

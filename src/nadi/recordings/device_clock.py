@@ -13,12 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.recordings.dependencies.device_streams import stream_work
-from nadi.recordings.dependencies.launch_correlation import find_rows, launcher_rows
+from nadi.recordings.dependencies.device_calls import find_rows, launcher_rows, stream_work
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import JoinedAttributes, Part
+from nadi.trace.categories import COPY_TO_PAGEABLE, pattern
 from nadi.trace.issues import IssueLog
-from nadi.trace.runtime_calls import COPY_TO_PAGEABLE, pattern
 from nadi.trace.schema import DEVICE_WORK, ON_DEVICE
 from nadi.trace.trace import Trace
 from nadi.units import format_ns
@@ -115,7 +114,7 @@ def bound_device_clocks(device: Trace, launcher: Ints) -> list[DeviceClock]:
         A Kineto trace as read, or a linked trace.
     launcher
         int64, shape (nodes,), from
-        :func:`nadi.recordings.dependencies.launch_correlation.launcher_rows`.
+        :func:`nadi.recordings.dependencies.device_calls.launcher_rows`.
 
     Returns
     -------

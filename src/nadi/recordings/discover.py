@@ -11,8 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from nadi.errors import InputError, PairError, Parameter, UsageError
-from nadi.files.addresses import locate
-from nadi.files.files import read_head
+from nadi.files.files import locate, read_head
 from nadi.files.registry import READABLE_SUFFIXES
 from nadi.files.trace_files import read, sniff
 from nadi.files.whole_folders import refuse_partial
@@ -22,8 +21,8 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
 __all__ = [
-    "RANK_IN_NAME", "Recording", "TraceFiles", "find_files", "glance",
-    "list_files", "pair_recordings", "peek", "recording_of", "with_ranks",
+    "RANK_IN_NAME", "Recording", "TraceFiles", "find_files", "glance", "list_files",
+    "pair_recordings", "peek", "recording_of", "with_ranks",
 ]  # fmt: skip
 
 _Key = Callable[["Recording"], int | str | None]

@@ -1,24 +1,267 @@
-"""Find, read, pair and link the files of a recording."""
+"""Find, read, pair and link the files of a recording.
+
+Ranks that a script merged into one Kineto trace, read as the ranks that they were.
+
+Whether two paths are two recordings, or parts of one.
+
+Several device traces of each rank, one per step or cycle of the profiler: which are read.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+import numpy as np
 import polars as pl
 
+from nadi.files.files import RawFile, locate, read_file
+from nadi.files.kineto.kineto_events import CATEGORY, OTHER_CATEGORY
+from nadi.files.kineto.kineto_trace import MERGED, decode
 from nadi.files.trace_files import read
-from nadi.recordings.discover import find_files, pair_recordings, recording_of
+from nadi.recordings.discover import (
+    RANK_IN_NAME,
+    find_files,
+    list_files,
+    pair_recordings,
+    peek,
+    recording_of,
+    with_ranks,
+)
 from nadi.recordings.join_host_device import link_device, link_pair
 from nadi.recordings.join_ranks import link_job
-from nadi.recordings.merged_ranks import split_ranks
 from nadi.recordings.recording_cost import recording_cost
-from nadi.recordings.step_files import one_per_rank
+from nadi.trace.issues import IssueLog
+from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["ReadRank", "load_devices", "load_job", "load_recordings", "read_all", "why_empty"]
+__all__ = [
+    "ReadRank", "are_two_recordings", "load_devices", "load_job", "load_recordings", "one_per_rank",
+    "read_all", "split_ranks", "why_empty",
+]  # fmt: skip
+
+
+_TOLD_OF_FILES = 3  # files
+
+
+def one_per_rank(devices: Sequence[Trace]) -> tuple[list[Trace], pl.DataFrame]:
+    """Keep one trace of each rank, if each has several that were recorded one after the other.
+
+    Traces of a rank follow each other if their file names differ in one number, as
+    ``rank0_step12.json`` and ``rank0_step13.json`` do, and their times do not overlap. Of the
+    lowest rank the last is kept, and of the others the one that begins nearest to it.
+
+    Returns
+    -------
+    traces, issues
+        All traces and no issue if some rank has several traces that do not follow each other.
+    """
+    by_rank: dict[int, list[Trace]] = defaultdict(list)
+    for trace, ranked in zip(devices, with_ranks(list(map(recording_of, devices))), strict=True):
+        by_rank[ranked.rank].append(trace)
+    log = IssueLog()
+    if len(by_rank) == len(devices) or not all(map(_follow_each_other, by_rank.values())):
+        return list(devices), log.table()
+    reference = max(map(_begin, by_rank[min(by_rank)]))
+    kept = [min(same, key=lambda one: abs(_begin(one) - reference)) for same in by_rank.values()]
+    left_out = [trace for trace in devices if not any(trace is one for one in kept)]
+    log.add(
+        "job.step-files", "warning", len(left_out),
+        f"each rank has several device traces, one after the other: {_names(kept)} "
+        f"{'is' if len(kept) == 1 else 'are'} read",
+        f"pass the files of another step to analyse it, such as {_names(left_out[:1])}",
+    )  # fmt: skip
+    return kept, log.table()
+
+
+def _follow_each_other(traces: list[Trace]) -> bool:
+    """Return whether names of traces differ in one number, and their times do not overlap."""
+    if len(traces) == 1:
+        return True
+    if any(trace.nodes.height == 0 for trace in traces):
+        return False
+    names = [Path(recording_of(trace).path).name for trace in traces]
+    if len({re.sub(r"\d+", "0", name) for name in names}) > 1:
+        return False
+    numbers = list(zip(*(re.findall(r"\d+", name) for name in names), strict=True))
+    differing = [set(column) for column in numbers if len(set(column)) > 1]
+    if len(differing) != 1 or len(differing[0]) < len(names):
+        return False
+    spans = sorted((_begin(trace), _end(trace)) for trace in traces)
+    return all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+
+
+def _begin(trace: Trace) -> int:
+    return int(trace.column("start").min())
+
+
+def _end(trace: Trace) -> int:
+    return int((trace.column("start") + trace.column("duration")).max())
+
+
+def _names(traces: Sequence[Trace]) -> str:
+    names = [Path(recording_of(trace).path).name for trace in traces]
+    more = f" and {len(names) - _TOLD_OF_FILES} more" if len(names) > _TOLD_OF_FILES else ""
+    return ", ".join(names[:_TOLD_OF_FILES]) + more
+
+
+_OWN = CATEGORY | OTHER_CATEGORY
+_CLEAR = 2 / 3  # of the launches
+_DIGITS = "0123456789"
+_MOST_RANKS = 1 << 31
+_Members: TypeAlias = "dict[str, msgspec.Raw]"
+_members_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_list_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def split_ranks(path: Path, trace: Trace) -> list[Trace]:
+    """Return the ranks of a trace whose operators are of several processes; else the trace alone.
+
+    Scripts that merge ranks add a rank to the arguments of events, or make process ids different:
+    by a text around them, such as ``[TP01] 83``, or by numbers. Device work belongs to the process
+    of the same text, or to the one whose calls launched two thirds of it. Ranks are the stated
+    ones, else the order of the texts or process ids.
+
+    Returns
+    -------
+    list of Trace
+        In order of rank. The trace alone if some device work belongs to no process.
+    """
+    if not (trace.issues["code"] == MERGED).any():
+        return [trace]
+    raw = read_file(path)
+    header, events = _members(raw)
+    rank_of = _rank_of_processes(events)
+    parts: dict[int, list[msgspec.Raw]] = defaultdict(list)
+    for event in events:
+        rank = event.rank
+        rank = rank_of.get(event.process, -1) if rank is None else rank
+        if rank < 0 and _OWN.get(event.category) in DEVICE_WORK:
+            return [trace]
+        parts[rank].append(event.written)
+    parts.pop(-1, None)
+    if len(parts) < 2:
+        return [trace]
+    return [
+        _decoded(raw, header, parts[rank], rank, len(parts)) for rank in sorted(parts)
+    ]  # fmt: skip
+
+
+class _Event(NamedTuple):
+    """What of an event tells its rank; -1, NaN and None where it states none."""
+
+    category: str
+    process: int | str | None
+    time: float
+    correlation: int
+    rank: int | None
+    written: msgspec.Raw
+
+
+def _members(raw: RawFile) -> tuple[_Members, list[_Event]]:
+    """Return a file's other members, and its events; values stay as they are written."""
+    content = raw.content.tobytes()
+    if content.lstrip()[:1] == b"[":
+        header, listed = {}, _list_decoder.decode(content)
+    else:
+        header = _members_decoder.decode(content)
+        listed = _list_decoder.decode(header.pop("traceEvents"))
+    return header, [_event(one) for one in listed if bytes(one).lstrip()[:1] == b"{"]
+
+
+def _event(written: msgspec.Raw) -> _Event:
+    members = _members_decoder.decode(written)
+    args = members.get("args", msgspec.Raw(b"{}"))
+    stated = _members_decoder.decode(args) if bytes(args).lstrip()[:1] == b"{" else {}
+    category, process, time = (_value(members, key) for key in ("cat", "pid", "ts"))
+    rank, correlation = _value(stated, "rank"), _value(stated, "correlation")
+    return _Event(
+        category if isinstance(category, str) else "",
+        process if type(process) in (int, str) else None,
+        time if type(time) in (int, float) else math.nan,
+        correlation if type(correlation) is int and correlation > 0 else -1,
+        rank if type(rank) is int and 0 <= rank < _MOST_RANKS else None,
+        written,
+    )
+
+
+def _value(members: _Members, key: str) -> Any:
+    """Return a number or a text; None for all else, and for what no number holds."""
+    try:
+        return msgspec.json.decode(members[key], type=int | float | str | None)
+    except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _decoded(
+    raw: RawFile, header: _Members, events: list[msgspec.Raw], rank: int, size: int
+) -> Trace:
+    content = msgspec.json.encode({**header, "traceEvents": events})
+    given = np.frombuffer(content, dtype=np.uint8).copy()
+    trace = decode(replace(raw, content=given))
+    return replace(trace, rank=rank, world_size=max(trace.world_size, size))
+
+
+def _rank_of_processes(events: Sequence[_Event]) -> dict[int | str | None, int]:
+    """Return the rank of each process id, of hosts and of devices.
+
+    Empty if a host's event states none.
+    """
+    hosts = {event.process for event in events if _OWN.get(event.category) == "operator"}
+    if None in hosts:
+        return {}
+    texts = {host: _text_around(host) for host in hosts}
+    if None not in texts.values() and len(set(texts.values())) == len(hosts):
+        order = {text: rank for rank, text in enumerate(sorted(map(str, texts.values())))}
+        pids = {event.process for event in events}
+        return {pid: order[text] for pid in pids if (text := _text_around(pid)) in order}
+    ordered = sorted(hosts, key=lambda pid: (isinstance(pid, str), pid))
+    rank_of = {pid: rank for rank, pid in enumerate(ordered)}
+    for pid, counts in _launches(events, hosts).items():
+        most, times = counts.most_common(1)[0]
+        if times > _CLEAR * counts.total():
+            rank_of[pid] = rank_of[most]
+    return rank_of
+
+
+def _launches(
+    events: Sequence[_Event], hosts: set[int | str | None]
+) -> dict[int | str | None, Counter[int | str | None]]:
+    """Count which host launched the work of each device.
+
+    Correlation ids are of a process, and may be equal in several: the launch is the last before.
+    """
+    callers: dict[int, list[tuple[float, int | str | None]]] = defaultdict(list)
+    work = []
+    for event in events:
+        if event.correlation < 0:
+            continue
+        if event.process in hosts:
+            callers[event.correlation].append((event.time, event.process))
+        elif _OWN.get(event.category) in DEVICE_WORK:
+            work.append(event)
+    launched: dict[int | str | None, Counter[int | str | None]] = defaultdict(Counter)
+    for one in work:
+        before = [call for call in callers[one.correlation] if call[0] <= one.time]
+        if before:
+            launched[one.process][max(before, key=lambda call: call[0])[1]] += 1
+    return launched
+
+
+def _text_around(pid: int | str | None) -> str | None:
+    """Return a process id without its last number, if it is a text with more than that."""
+    if not isinstance(pid, str):
+        return None
+    end = max(map(pid.rfind, _DIGITS)) + 1
+    return (pid[:end].rstrip(_DIGITS) + pid[end:]).strip() or None
+
 
 _Progress = Callable[[str], None]
 _TOLD = 8  # reasons
@@ -140,3 +383,31 @@ def read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:
         progress(f"reading {file.name}")
         traces.append(read(file))
     return traces
+
+
+def are_two_recordings(first: Path | str, second: Path | str) -> bool:
+    """Return whether each path is a recording by itself, with a device trace of the same rank.
+
+    Ranks are those that the traces state. Where one states none, two files are one recording if
+    their names differ in numbers only, such as ``device_0.json`` and ``device_1.json``, and two
+    folders if their names have a rank, such as ``rank_0`` and ``rank_1``. A host and a device
+    trace are one recording.
+
+    Raises
+    ------
+    InputError
+        If a path does not exist, or has no trace.
+    """
+    places = locate(first), locate(second)
+    devices = [list_files([place]).devices for place in places]
+    if not all(devices):
+        return False
+    sides = [[peek(file) for file in files] for files in devices]
+    if all(one.rank >= 0 for side in sides for one in side):
+        ranks = [{one.rank for one in side} for side in sides]
+        return bool(ranks[0] & ranks[1])
+    if all(place.is_dir() for place in places):
+        return not all(RANK_IN_NAME.search(place.name) for place in places)
+    names = {place.name for place in places}
+    alike = {re.sub(r"\d+", "0", name) for name in names}
+    return len(names) == 1 or len(alike) == 2

@@ -10,13 +10,12 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import PairError, Parameter, check_kind, checked
-from nadi.recordings.communication.gloo_transfers import transfers_beside_threads
-from nadi.recordings.communication.issue_order import group_order
+from nadi.recordings.communication.process_groups import group_order, transfers_beside_threads
 from nadi.recordings.communication.rank_communication import communication
 from nadi.recordings.dependencies.all_dependencies import find_deps
 from nadi.recordings.dependencies.operator_nesting import nest
 from nadi.recordings.dependencies.tensor_dependencies import find_tensor_deps
-from nadi.recordings.dependencies.waiting_threads import waiting_threads
+from nadi.recordings.dependencies.thread_handovers import waiting_threads
 from nadi.recordings.device_clock import align_device
 from nadi.recordings.matching.matching import (
     Match,
@@ -31,9 +30,8 @@ from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import JoinedAttributes, Part
 from nadi.trace.issues import IssueLog
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, LABELS, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
 __all__ = ["link_device", "link_pair"]

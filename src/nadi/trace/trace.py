@@ -1,28 +1,70 @@
-"""Trace, one rank, and Job, several: plain values made of tables, immutable once built."""
+"""Trace, one rank, and Job, several: plain values made of tables, immutable once built.
+
+The origin of a trace: files with their hashes, and the version of Nadi that read them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.trace.arrays import Bools, Ints, counted_texts
+from nadi.trace.arrays import Bools, Bytes, Ints, counted_texts
 from nadi.trace.attributes import Attributes, LazyAttributes, Part
 from nadi.trace.device_events import device_frame
 from nadi.trace.groups import RankGroups
 from nadi.trace.notebook_html import notebook_html
 from nadi.trace.operand_columns import AttributesWithOperands, OperandColumns
 from nadi.trace.operands import OperandTables, operand_tables
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import CATEGORIES, CLOCKS, DEPS, GROUPS, ISSUES, MATCHES, NODES, PART
 from nadi.trace.step_lengths import StepLengths
 from nadi.units import format_count
 
-__all__ = ["Job", "Trace"]
+__all__ = ["Job", "Provenance", "Source", "Trace"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input file: its path, format with version, size and BLAKE2b-128 hash as stored."""
+
+    path: str
+    format: str
+    size: int
+    hash: str
+
+    @classmethod
+    def of(cls, path: str, format_name: str, stored: Bytes) -> Source:
+        """Describe a file by its bytes, uint8; the hash is computed on first access.
+
+        Hashing takes as long as reading, and is rarely needed.
+        """
+        source = cls.__new__(cls)
+        vars(source).update(path=path, format=format_name, size=stored.size, _stored=stored)
+        return source
+
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+
+        def __getattr__(self, name: str) -> str:
+            stored = vars(self).get("_stored")
+            if name != "hash" or stored is None:
+                raise AttributeError(name, name=name, obj=self)
+            digest = hashlib.blake2b(stored.data, digest_size=16).hexdigest()
+            vars(self).update(hash=digest, _stored=None)
+            return digest
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The files from which a trace was made, and the version of Nadi that made it."""
+
+    nadi_version: str
+    sources: tuple[Source, ...]
+
 
 _TOLD = 16  # ranks that a job names
 

@@ -11,12 +11,19 @@ from typing import Any
 from nadi.errors import Parameter, UsageError, check_kind
 from nadi.units import parse_ns, parse_rate
 from nadi.whatif.balance_change import Balance
-from nadi.whatif.changes import Change
-from nadi.whatif.dependency_changes import CUTTABLE, AddDependency, CutDependencies
+from nadi.whatif.changes import (
+    CUTTABLE,
+    AddDependency,
+    Change,
+    CutDependencies,
+    NoGaps,
+    NoOverhead,
+    OnNetwork,
+    Remove,
+    Scale,
+    SetTime,
+)
 from nadi.whatif.launch_changes import Fuse, Graphed
-from nadi.whatif.network_change import OnNetwork
-from nadi.whatif.removal_change import Remove
-from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead, Scale, SetTime
 from nadi.whatif.selection import CONDITIONS, KINDS, WAIT, Selection, compile_expression
 from nadi.whatif.stream_change import MoveToStream
 from nadi.whatif.wait_changes import ScaleWait

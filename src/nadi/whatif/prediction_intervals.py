@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.inferred_edges import unconfirmed_edges
+from nadi.graph.overheads import unconfirmed_edges
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import Window, step_times
 from nadi.trace.arrays import Ints

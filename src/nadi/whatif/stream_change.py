@@ -9,12 +9,12 @@ import polars as pl
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
-from nadi.graph.recorded_launches import recorded_launchers
+from nadi.graph.overheads import recorded_launchers
 from nadi.recordings.dependencies.tensor_dependencies import tensor_deps
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import TENSOR_DEPS
-from nadi.whatif.edge_edits import is_on_device, join
+from nadi.whatif.changes import is_on_device, join
 from nadi.whatif.selection import Selection, select
 
 __all__ = ["MoveToStream"]

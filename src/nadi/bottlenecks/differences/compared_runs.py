@@ -1,10 +1,15 @@
-"""Two recordings of a program side by side: what changed, and what lengthens the step."""
+"""Two recordings of a program side by side: what changed, and what lengthens the step.
+
+Two recordings compared, from files.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,16 +18,20 @@ from nadi.analyses.recorded.call_stacks import flame_graph
 from nadi.analyses.recorded.events import events_of
 from nadi.bottlenecks.differences.program_forms import common_names, program_forms, vendors_of
 from nadi.bottlenecks.differences.run_speeds import Speed, speed_of
-from nadi.graph.critical_paths import CriticalPath
+from nadi.bottlenecks.steps.run import Run
+from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.load_graph import load_graph
 from nadi.graph.module_times import time_by_module
 from nadi.graph.module_tree import PHASES
 from nadi.graph.operand_shapes import shapes_in, with_other_shapes
-from nadi.graph.windows import MARK, Window, step_times
+from nadi.graph.replay import replay_graph
+from nadi.graph.windows import MARK, Window, choose_window, find_steps, step_times
 from nadi.trace.arrays import Bools
 from nadi.trace.schema import DEVICE_WORK
 
-__all__ = ["ComparedRuns", "RunSide", "compare_runs", "compare_sums"]
+__all__ = ["ComparedRuns", "RunSide", "compare_runs", "compare_sums", "diff", "diff_runs"]
+
 
 _SAME = 0.02  # of a mean duration or a count: below, nothing changed
 _STEP = re.compile(rf"^{MARK}#\d+$")
@@ -371,3 +380,62 @@ def _steps_of_ranks(side: RunSide) -> pl.DataFrame:
     ]
     schema = dict.fromkeys(("rank", "step", "number", "ns"), pl.Int64)
     return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+_Places = Path | str | Sequence[Path | str]
+
+
+def diff(
+    before: _Places,
+    after: _Places,
+    *,
+    step: str | int = "all",
+    force: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> ComparedRuns:
+    """Compare two recordings of a program: what got slower, and what of it lengthens the step.
+
+    Parameters
+    ----------
+    before, after
+        A folder or file of each, or several, as for :func:`nadi.run`.
+    step
+        Number of a step of both, or ``all``: then times are means over the steps of each.
+    force
+        As for :func:`nadi.load_job`.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If files cannot be read.
+    UsageError
+        If a recording has no such step.
+    """
+    return compare_runs(*(_side(places, str(step), force, progress) for places in (before, after)))
+
+
+def diff_runs(before: Run, after: Run) -> ComparedRuns:
+    """Compare two recordings that are analysed already, each in the window of its analysis."""
+    return compare_runs(*(
+        RunSide(run.graph, run.window, run.path, _num_steps(run.steps, run.window))
+        for run in (before, after)
+    ))  # fmt: skip
+
+
+def _side(
+    places: _Places, step: str, force: bool, progress: Callable[[str], None]
+) -> RunSide:  # fmt: skip
+    paths: Any = places if isinstance(places, list | tuple) else [places]
+    graph = load_graph(paths, progress, force=force)
+    steps = find_steps(graph)
+    window = choose_window(graph, steps, step)
+    path = walk_critical_path(replay_graph(graph), window)
+    return RunSide(graph, window, path, _num_steps(steps, window))
+
+
+def _num_steps(steps: Sequence[Window], window: Window) -> int:
+    """Return the number of steps in a window; 1 if it is one step, or has none that are marked."""
+    is_marked = bool(steps) and steps[0].mark == MARK and window.number < 0
+    return len(steps) if is_marked else 1

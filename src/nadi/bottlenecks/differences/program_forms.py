@@ -9,7 +9,7 @@ from nadi.graph.event_graph import EventGraph
 from nadi.graph.operation_groups import group_operations
 from nadi.kernels.sequences import union_length
 from nadi.trace.arrays import Bools
-from nadi.trace.kernel_classes import kernel_class
+from nadi.trace.categories import kernel_class
 from nadi.trace.schema import DEVICE_WORK
 
 __all__ = ["FORMS_OF_PROGRAMS", "common_names", "program_forms", "vendors_of"]

@@ -7,16 +7,15 @@ from typing import Any
 
 import polars as pl
 
+from nadi.analyses.recorded.call_stacks import describe_flame, module_frames
 from nadi.analyses.recorded.events import RankEvents, events_of
-from nadi.analyses.recorded.flame_report import describe_flame, module_frames
-from nadi.analyses.recorded.memory_timeline_report import describe_memory
+from nadi.analyses.recorded.memory_timeline import describe_memory
 from nadi.analyses.recorded.rates import operator_rates
 from nadi.bottlenecks.steps.run import Run
 from nadi.bottlenecks.waiting.bottlenecks import find_waits
-from nadi.bottlenecks.waiting.waits_report import describe_waits
+from nadi.bottlenecks.waiting.result import describe_waits
 from nadi.errors import InputError
-from nadi.systems.roofline_report import describe_roofs
-from nadi.systems.roofs import recorded_roofs
+from nadi.systems.roofs import describe_roofs, recorded_roofs
 
 __all__ = ["more_results"]
 
@@ -30,7 +29,7 @@ def more_results(run: Run) -> dict[str, Any]:
         ``waits`` as ``nadi waits --json`` prints it, ``rates`` as ``nadi analyze rates``,
         ``memory`` with ``peaks`` as ``nadi analyze memory``; ``roofs`` of the device that the
         recording names; ``flame`` with ``calls`` and ``modules``
-        (:mod:`nadi.analyses.recorded.flame_report`). What was not recorded is left out, or is
+        (:mod:`nadi.analyses.recorded.call_stacks`). What was not recorded is left out, or is
         empty.
     """
     ranks = [events_of(trace) for trace in run.job.traces]

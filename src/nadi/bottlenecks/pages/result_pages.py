@@ -10,34 +10,33 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nadi.bottlenecks.differences.compared_prediction_report import describe_compared_prediction
-from nadi.bottlenecks.differences.diff_report import describe_diff
-from nadi.bottlenecks.differences.predictions import compare_prediction
-from nadi.bottlenecks.differences.recorded_diffs import diff_runs
-from nadi.bottlenecks.differences.report_inputs import OWN_PAGE, ReportInputs
-from nadi.bottlenecks.differences.saved_predictions import SavedPrediction
+from nadi.bottlenecks.differences.compared_runs import diff_runs
+from nadi.bottlenecks.differences.prediction_result import describe_compared_prediction
+from nadi.bottlenecks.differences.predictions import (
+    OWN_PAGE,
+    ReportInputs,
+    SavedPrediction,
+    compare_prediction,
+)
+from nadi.bottlenecks.differences.result import describe_diff
 from nadi.bottlenecks.pages.more_results import more_results
+from nadi.bottlenecks.steps.answers import describe_answers
 from nadi.bottlenecks.steps.run import Answers, Run
 from nadi.bottlenecks.steps.run_report import summarize
-from nadi.bottlenecks.steps.what_if_report import describe_answers
 from nadi.errors import FormatError, checked
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.replay import replay_graph
 from nadi.graph.timeline.schedule_timeline import TimelinePart
 from nadi.graph.timeline.timeline_section import page_timeline
 from nadi.results.page.html_page import write_page
-from nadi.simulation.runs.saved_timeline import saved_part
 from nadi.simulation.runs.simulation_report import describe_simulation, simulation_json
+from nadi.simulation.runs.timeline import saved_part
 from nadi.whatif.what_if_results import WhatIf
 
 __all__ = [
-    "Beside",
-    "saved_results",
-    "write_answers_page",
-    "write_diff_page",
-    "write_run_page",
+    "Beside", "saved_results", "write_answers_page", "write_diff_page", "write_run_page",
     "write_saved_page",
-]
+]  # fmt: skip
 
 
 _MEASURED = "measured"

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from nadi.bottlenecks.steps.run import Run
 from nadi.errors import Parameter, UsageError
+from nadi.graph.arrivals import find_stragglers
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.explained_time import explain_time
 from nadi.graph.load_graph import load_graph
-from nadi.graph.rank_activity import communication_by_rank
 from nadi.graph.replay import replay_graph
-from nadi.graph.stragglers import find_stragglers
-from nadi.graph.unexplained import unexplained_path
+from nadi.graph.time_parts import communication_by_rank
+from nadi.graph.unexplained import explain_time, unexplained_path
 from nadi.graph.windows import Window, choose_window, find_steps
 
 if TYPE_CHECKING:

@@ -7,13 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nadi.bottlenecks.steps.verdict import Verdict, judge
+from nadi.graph.arrivals import Stragglers
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.explained_time import Explained
-from nadi.graph.rank_activity import RankCommunication
 from nadi.graph.replay import Replay
-from nadi.graph.stragglers import Stragglers
-from nadi.graph.unexplained import UnexplainedPath
+from nadi.graph.time_parts import RankCommunication
+from nadi.graph.unexplained import Explained, UnexplainedPath
 from nadi.graph.windows import MARK, Window
 from nadi.trace.notebook_html import notebook_html, times_of
 from nadi.trace.trace import Job
@@ -114,9 +113,9 @@ class Run:
 
     def plot(self) -> Figure:
         """Draw what each rank does, the critical path by kind, and the changes that gain most."""
-        from nadi.graph.rank_activity import rank_activity
+        from nadi.graph.time_parts import rank_activity
         from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
-        from nadi.results.charts.time_charts import time_bars
+        from nadi.results.charts.charts import time_bars
 
         activity = rank_activity(self.graph, self.window)
         parts = ("computing", "transferring", "waiting", "copying", "idle")

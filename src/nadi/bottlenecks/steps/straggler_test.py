@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.errors import checked
+from nadi.graph.arrivals import Stragglers
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.stragglers import Stragglers
 from nadi.graph.windows import Window
 
 __all__ = ["RepeatedLateness", "lateness_over_repeats"]

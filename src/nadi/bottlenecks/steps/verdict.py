@@ -11,15 +11,15 @@ from nadi.bottlenecks.steps.leading_ranges import leading_range
 from nadi.bottlenecks.steps.overlapping_work import Meanwhile, device_work, work_meanwhile
 from nadi.bottlenecks.steps.straggler_test import RepeatedLateness, lateness_over_repeats
 from nadi.errors import checked
+from nadi.graph.arrivals import Stragglers
 from nadi.graph.critical_paths import CriticalPath, operations_of
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.rank_activity import RankCommunication
 from nadi.graph.rank_excess import EXPLAINS, Excess, find_excess
-from nadi.graph.stragglers import Stragglers
+from nadi.graph.time_parts import RankCommunication
 from nadi.graph.unexplained import UnexplainedPath
 from nadi.graph.windows import Window
 from nadi.kernels.sequences import union_length
-from nadi.trace.kernel_classes import kernel_class
+from nadi.trace.categories import kernel_class
 from nadi.trace.schema import DEVICE_WORK
 
 __all__ = ["BOUND_BY", "WORTH_BALANCING", "LateRank", "Leading", "Verdict", "judge"]

@@ -15,7 +15,7 @@ from nadi.bottlenecks.waiting.switches import with_switches
 from nadi.bottlenecks.waiting.timelines import SegmentKind, Segments, make_timelines
 from nadi.bottlenecks.waiting.wait_for_graph import SMALLEST_SHARE, WaitGraph, wait_graph
 from nadi.errors import checked
-from nadi.files.switch_events import SwitchEvents
+from nadi.files.switches import SwitchEvents
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import MARK, WHOLE, Window

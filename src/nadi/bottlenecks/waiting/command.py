@@ -72,8 +72,8 @@ def command(
     """Print who waits for whom."""
     with show_progress(announce=False, use="waits") as progress:
         progress("starting")
+        from nadi.bottlenecks.waiting.result import describe_waits, print_waits, wait_charts
         from nadi.bottlenecks.waiting.waiting_jobs import waits
-        from nadi.bottlenecks.waiting.waits_report import describe_waits, print_waits, wait_charts
         from nadi.files.files import check_new_file
         from nadi.results.charts.chart_files import CHART_FILES, write_charts
         from nadi.results.text import to_json

@@ -30,7 +30,7 @@ from nadi.models.llm.options import (
 from nadi.results.terminal.options import AsJson, Overwrite, SweepFile, SweepOver, output_console
 
 if TYPE_CHECKING:
-    from nadi.estimates.calculon.estimate_rules import EstimateRules
+    from nadi.estimates.calculon.rules import EstimateRules
     from nadi.estimates.single.estimate import DescribedStep
 
 __all__ = ["HELP", "Compat", "MachineName", "ModelName", "command"]
@@ -111,9 +111,9 @@ def command(
     }  # fmt: skip
     _check_alone(execution, fields)
     check_output(output, bool(sweep), overwrite=overwrite)
-    from nadi.estimates.calculon.estimate_rules import DEFAULT, rules_named
+    from nadi.estimates.calculon.rules import DEFAULT, rules_named
     from nadi.estimates.single.estimate import describe_step, describe_sweep
-    from nadi.models.networks.network_library import is_network
+    from nadi.models.networks.network_plan import is_network
 
     rules = rules_named(compat)
     tensors = [one.strip() for one in offload.split(",") if one.strip()]
@@ -146,8 +146,8 @@ def _estimate(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Estimate and print; with the names of model and system, also what a check finds."""
-    from nadi.estimates.single.estimate_check_report import describe_check, print_check
-    from nadi.estimates.single.estimate_report import describe_estimate, print_estimate
+    from nadi.estimates.single.checks import describe_check, print_check
+    from nadi.estimates.single.result import describe_estimate, print_estimate
     from nadi.estimates.single_estimate import estimate
     from nadi.results.text import to_json
 
@@ -175,11 +175,11 @@ def _estimate_network(
     model: str, system: str, fields: dict[str, Any], others: dict[str, Any], *, as_json: bool
 ) -> None:
     """Estimate a network on data parallel ranks; it has no other degrees, and no sequences."""
-    from nadi.estimates.single.estimate_report import (
+    from nadi.estimates.single.network_estimates import network_estimate
+    from nadi.estimates.single.result import (
         describe_network_estimate,
         print_network_estimate,
     )
-    from nadi.estimates.single.network_estimates import network_estimate
     from nadi.results.text import to_json
 
     known = ("dp", "global_batch", "zero", "dtype", "inference")

@@ -14,22 +14,13 @@ import numpy as np
 from nadi.errors import FormatError
 from nadi.files.files import BYTE_ORDER_MARK, RawFile, read_pieces
 from nadi.files.json_file import json_error, skip_blanks, text_of
-from nadi.files.kineto.kineto_event_kernels import EVENT
+from nadi.files.kineto.kineto_event_kernels import EVENT, event_spans
 from nadi.files.kineto.kineto_events import EventReader, Events, Limits
-from nadi.files.kineto.kineto_span_kernels import event_spans
 from nadi.kernels.json_tokens import TRUNCATED, failure_of, read_key, skip
 from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK, ON_DEVICE
 
-__all__ = [
-    "Survey",
-    "TimeRange",
-    "base_time",
-    "event_pieces",
-    "is_among",
-    "read_range",
-    "survey",
-]
+__all__ = ["Survey", "TimeRange", "base_time", "event_pieces", "is_among", "read_range", "survey"]
 
 PIECE = 1 << 25
 """Bytes of content that are in memory at a time."""

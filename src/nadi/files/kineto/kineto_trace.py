@@ -42,24 +42,15 @@ from nadi.trace.attributes import CODES, Attributes, LazyAttributes
 from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.groups import Group, group_columns
 from nadi.trace.issues import IssueLog
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES, ON_DEVICE
 from nadi.trace.step_lengths import StepLengths
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
 __all__ = [
-    "MERGED",
-    "Nodes",
-    "attributes_of",
-    "decode",
-    "describe_nodes",
-    "identity_rows",
-    "looks_like",
-    "named_threads",
-    "nodes_in_order",
-    "unused_ids",
-]
+    "MERGED", "Nodes", "attributes_of", "decode", "describe_nodes", "identity_rows", "looks_like",
+    "named_threads", "nodes_in_order", "unused_ids",
+]  # fmt: skip
 
 MERGED = "kineto.merged-ranks"
 """The code of the issue that several processes have operators in a file."""

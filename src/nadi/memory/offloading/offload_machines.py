@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nadi.files.shipped_files import Shelf
-from nadi.memory.offloading.flexgen_costs import OffloadMachine
-from nadi.memory.offloading.offload_machine_file import parse_offload_machine
+from nadi.memory.offloading.flexgen_costs import OffloadMachine, parse_offload_machine
 
 __all__ = ["load_offload_machine", "offload_machine_text"]
 

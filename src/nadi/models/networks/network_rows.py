@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from nadi.models.adam_update import adam_work
-from nadi.models.job_rows import BEFORE, Row, RowList
-from nadi.models.layout_rules import Layout, exchange
-from nadi.models.networks.gradient_buckets import Bucket, buckets_of
+from nadi.models.job_rows import BEFORE, Layout, Row, RowList, adam_work, exchange
 from nadi.models.networks.layer_kinds import EmbeddingBag, Loss, Norm, Slice
 from nadi.models.networks.layer_work import LayerWork, StepSize, work_of
-from nadi.models.networks.network_description import NeuralNetwork
-from nadi.models.networks.network_plan import NetworkPlan
+from nadi.models.networks.network_file import NeuralNetwork
+from nadi.models.networks.network_plan import Bucket, NetworkPlan, buckets_of
 from nadi.models.networks.network_tensors import NetworkTensors
 from nadi.models.networks.table_shares import TableShare
 from nadi.trace.work import Work

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nadi.models.adam_update import ADAM_STATE
+from nadi.models.job_rows import ADAM_STATE
 from nadi.models.networks.layer_kinds import KINDS, Loss
-from nadi.models.networks.network_description import NeuralNetwork
+from nadi.models.networks.network_file import NeuralNetwork
 from nadi.models.networks.network_jobs import job_of_network, shares_of_ranks
 from nadi.models.networks.network_plan import NetworkPlan
 from nadi.models.networks.network_rows import Step, step_of
 from nadi.models.networks.table_shares import TableShare
-from nadi.models.trace_sums import communication_by_role, flops_by_phase
+from nadi.models.row_traces import communication_by_role, flops_by_phase
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Job
 from nadi.trace.work import Work

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from nadi.models.adam_update import ADAM_STATE
-from nadi.models.networks.gradient_buckets import Bucket
+from nadi.models.job_rows import ADAM_STATE
 from nadi.models.networks.layer_work import LayerWork
-from nadi.models.networks.network_description import NeuralNetwork
-from nadi.models.networks.network_plan import NetworkPlan
+from nadi.models.networks.network_file import NeuralNetwork
+from nadi.models.networks.network_plan import Bucket, NetworkPlan
 from nadi.models.networks.table_shares import TableShare
 from nadi.models.row_operands import NO_OPERANDS, Operand, Operands
 

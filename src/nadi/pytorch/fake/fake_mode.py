@@ -8,12 +8,16 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from nadi.pytorch.fake.communication_calls import ALWAYS, CALLS, RESULT, Call, comm_bytes
 from nadi.pytorch.fake.fake_groups import GroupLog
 from nadi.pytorch.fake.operation_log import (
+    ALWAYS,
+    CALLS,
+    RESULT,
+    Call,
     Operand,
     Operation,
     OperationLog,
+    comm_bytes,
     operands_of,
     tensors_in,
 )

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import PairError, Parameter
-from nadi.recordings.dependencies.launch_correlation import find_rows
+from nadi.recordings.dependencies.device_calls import find_rows
 from nadi.recordings.matching.name_alignment import align_names
 from nadi.recordings.matching.step_alignment import align_later_steps
 from nadi.trace.arrays import Ints, text_codes

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.systems.nccl.nccl_tests_sizes import nccl_tests_factors
+from nadi.systems.nccl.measured import nccl_tests_factors
 from nadi.trace.arrays import Floats
 from nadi.trace.groups import RankGroups
 from nadi.trace.trace import Job, Trace

@@ -8,13 +8,17 @@ from pathlib import Path
 
 from nadi.errors import NadiError, UsageError
 from nadi.recordings.jobs import given_job
-from nadi.sharing.similarity.distances import relative_difference
-from nadi.sharing.similarity.job_measures import JobMeasures, distances_of, measures_of
+from nadi.sharing.similarity.job_measures import (
+    JobMeasures,
+    distances_of,
+    measures_of,
+    relative_difference,
+)
 from nadi.sharing.similarity.shuffled_columns import independent_sample
 from nadi.sharing.synthesis.column_traces import job_of_columns
 from nadi.sharing.synthesis.job_columns import columns_of_job
 from nadi.simulation.accounts.simulation_as_recording import simulated_graph
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from nadi.simulation.simulation import Simulation
 from nadi.systems.library import load_system, shipped_systems
 from nadi.systems.system import System

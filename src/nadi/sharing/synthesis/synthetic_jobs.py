@@ -1,18 +1,21 @@
-"""Make a job from a model: ranks, programs, communication that fits, sizes and durations."""
+"""Make a job from a model: ranks, programs, communication that fits, sizes and durations.
+
+Draw programs from a model: the operations of ranks in their order, without sizes and times.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from nadi.errors import Parameter, UsageError, checked
 from nadi.models.row_operands import spread
 from nadi.sharing.synthesis.agreed_meetings import Meeting, matched_meetings, without_deadlock
+from nadi.sharing.synthesis.back_off import BackOff
 from nadi.sharing.synthesis.column_traces import job_of_columns
-from nadi.sharing.synthesis.drawn_programs import ProgramDraws
 from nadi.sharing.synthesis.drawn_quantities import (
     JobSize,
     Noise,
@@ -24,19 +27,110 @@ from nadi.sharing.synthesis.drawn_quantities import (
     quantities_at,
     sizes_of_job,
 )
+from nadi.sharing.synthesis.grammar import scaled_turns
 from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns
-from nadi.sharing.synthesis.learned_model import Template, TraceModel
+from nadi.sharing.synthesis.learned_model import END, FIRST_START, Role, Template, TraceModel
 from nadi.sharing.synthesis.memory_growth import made_at
 from nadi.sharing.synthesis.quantities import EDGES, contexts_of_steps
 from nadi.sharing.synthesis.rank_layout import RankLayout, layout_of
 from nadi.sharing.synthesis.step_course import on_course, step_parts_of
 from nadi.sharing.synthesis.storage_lives import Growth, Lives, Made, draw_lives
 from nadi.sharing.synthesis.tokens import Token, alike_tokens
+from nadi.sharing.synthesis.transformer import TransformerDraws
 from nadi.trace.arrays import Hashes, Ints
 from nadi.trace.schema import NODE_KINDS
 from nadi.trace.trace import Job
 
-__all__ = ["JobWishes", "synthetic_columns", "synthetic_job"]
+__all__ = ["JobWishes", "ProgramDraws", "synthetic_columns", "synthetic_job"]
+
+
+_MOST = 2
+"""Times the longest sequence and the largest step that were learned, after which one ends."""
+
+
+class _Sequences(Protocol):
+    """A model of sequences: what :class:`BackOff` and :class:`TransformerDraws` have in common."""
+
+    def begin(self, start: int) -> Any:
+        """Return a sequence with its start only, which has ``append``."""
+
+    def next(self, history: Any, random: np.random.Generator, /) -> list[int]:
+        """Return a symbol that comes next, and others that may replace it."""
+
+
+class ProgramDraws:
+    """Draws the steps of ranks.
+
+    Parameters
+    ----------
+    temperature
+        As of :class:`nadi.sharing.synthesis.back_off.BackOff`.
+    """
+
+    def __init__(self, model: TraceModel, temperature: float) -> None:
+        self._model = model
+        self._left = 0  # operations that a step may still get
+        self._sequences: _Sequences = (
+            BackOff(model.counts, temperature) if model.transformer is None
+            else TransformerDraws(model.transformer, temperature)
+        )  # fmt: skip
+
+    def steps(
+        self, role: Role, num_steps: int, layers: int, random: np.random.Generator
+    ) -> list[Ints]:
+        """Return the tokens of each step of a role; int64, shape (operations,) each.
+
+        Parameters
+        ----------
+        layers
+            How many each rank has; as many as learned if it is those of the role.
+        """
+        found = []
+        deeper = max(layers / role.layers, 1.0) if role.layers else 1.0
+        for number in range(num_steps):
+            self._left = round(_MOST * self._model.largest * deeper)
+            start = role.later_step if number else role.first_step
+            found.append(self._drawn(start, len(self._model.rules), role, layers, random))
+        return found
+
+    def _drawn(
+        self, start: int, below: int, role: Role, layers: int, random: np.random.Generator
+    ) -> Ints:
+        """Draw a sequence whose rules have numbers below one, and write out its repeats."""
+        symbols = self._symbols(start, below, random)
+        pieces: list[Ints] = []
+        at = 0
+        for place, one in enumerate(symbols):
+            if one >= 0:
+                continue
+            pieces.append(np.array(symbols[at:place], dtype=np.int64))
+            rule = self._model.rules[-1 - one]
+            body = self._drawn(FIRST_START - 1 - one, -1 - one, role, layers, random)
+            turns = rule.turns
+            if role.layers and not rule.holds_layers and layers != role.layers:
+                turns = scaled_turns(turns, role.layers, layers)
+            turns = min(turns, 1 + max(self._left, 0) // max(body.size, 1))
+            self._left -= (turns - 1) * body.size
+            pieces.append(np.tile(body, turns))
+            at = place + 1
+        pieces.append(np.array(symbols[at:], dtype=np.int64))
+        return np.concatenate(pieces)
+
+    def _symbols(self, start: int, below: int, random: np.random.Generator) -> Sequence[int]:
+        history = self._sequences.begin(start)
+        found: list[int] = []
+        while len(found) <= _MOST * self._model.longest and self._left > 0:
+            options = self._sequences.next(history, random)
+            if found and options[0] == END:
+                break
+            drawn = next((one for one in options if one != END and -1 - one < below), END)
+            if drawn == END:
+                break
+            found.append(drawn)
+            history.append(drawn)
+            self._left -= drawn >= 0
+        return found
+
 
 _COMP, _SEND, _RECV, _COLL = (
     NODE_KINDS.index(name) for name in ("COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")

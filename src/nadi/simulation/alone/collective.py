@@ -8,16 +8,14 @@ import msgspec
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.simulation.chosen_rules import rules_of
 from nadi.simulation.collectives.bandwidth_bounds import least_time
 from nadi.simulation.collectives.collective_algorithms import timed_recipe
 from nadi.simulation.communication_times import collective_time
+from nadi.simulation.rules import rules_of
 from nadi.systems.collective_times import as_known, known_times, nccl_of, node_of_rank
-from nadi.systems.nccl.measured import MeasuredCollective
+from nadi.systems.nccl.measured import MeasuredCollective, NcclLog, nccl_tests_factors
 from nadi.systems.nccl.nccl_estimates import NcclEstimate, nccl_estimates
-from nadi.systems.nccl.nccl_log import NcclLog
 from nadi.systems.nccl.nccl_settings import with_logged_graphs
-from nadi.systems.nccl.nccl_tests_sizes import nccl_tests_factors
 from nadi.systems.system import COLLECTIVES, System
 from nadi.trace.arrays import Ints
 

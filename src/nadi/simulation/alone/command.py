@@ -72,8 +72,7 @@ def command(
         print_collectives,
         write_collectives,
     )
-    from nadi.systems.collective_tables import read_measured_collectives, read_nccl_log
-    from nadi.systems.library import load_system
+    from nadi.systems.library import load_system, read_measured_collectives, read_nccl_log
 
     sizes = _sizes(size)
     if output:
