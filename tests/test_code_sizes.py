@@ -51,9 +51,9 @@ def num_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len(named) + (given.vararg is not None) + (given.kwarg is not None)
 
 
-def test_modules_are_under_600_lines() -> None:
+def test_modules_are_under_900_lines() -> None:
     lines = {module.name: len(module.read_text().splitlines()) for module in MODULES}
-    assert {name: size for name, size in lines.items() if size >= 600} == {}
+    assert {name: size for name, size in lines.items() if size >= 900} == {}
 
 
 def test_functions_are_under_60_lines() -> None:

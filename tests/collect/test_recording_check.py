@@ -36,7 +36,9 @@ def test_absent_files(
     names: list[str], said: str, demo_folder: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("nadi.pytorch.collecting.checked_recordings.analyze_all", lambda *_, **__: {})
+    monkeypatch.setattr(
+        "nadi.pytorch.collecting.checked_recordings.analyze_all", lambda *_, **__: {}
+    )
     folder = without(demo_folder, tmp_path / "part", *names)
     assert main(["collect", "--check", str(folder)]) == 1
     printed = capsys.readouterr().out

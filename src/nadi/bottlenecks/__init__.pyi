@@ -4,6 +4,7 @@ from .changes.what_if import ask as ask, reorder_job as reorder_job
 from .differences.compared_runs import (
     ComparedRuns as ComparedRuns,
     RunSide as RunSide,
+    Speed as Speed,
     compare_runs as compare_runs,
     diff as diff,
 )
@@ -13,25 +14,21 @@ from .differences.predictions import (
     compare_prediction as compare_prediction,
     read_prediction as read_prediction,
 )
-from .differences.run_speeds import Speed as Speed
 from .pages.result_pages import (
     write_answers_page as write_answers_page,
     write_run_page as write_run_page,
 )
 from .paths.critical_path import critical_path as critical_path
-from .steps.predictions import on_system as on_system
-from .steps.recorded_jobs import run as run
+from .steps.recorded_jobs import on_system as on_system, run as run
 from .steps.run import Answers as Answers, Prediction as Prediction, Run as Run
 from .steps.run_report import summarize as summarize, write_results as write_results
-from .steps.straggler_test import (
-    RepeatedLateness as RepeatedLateness,
-    lateness_over_repeats as lateness_over_repeats,
-)
 from .steps.verdict import (
     LateRank as LateRank,
     Leading as Leading,
+    RepeatedLateness as RepeatedLateness,
     Verdict as Verdict,
     judge as judge,
+    lateness_over_repeats as lateness_over_repeats,
 )
 from .waiting.bottlenecks import (
     Bottleneck as Bottleneck,

@@ -18,14 +18,12 @@ from .offloading.flexgen_policy import (
     place_block as place_block,
 )
 from .offloading.flexgen_programs import needed_bytes as needed_bytes
-from .offloading.offload_machines import (
-    load_offload_machine as load_offload_machine,
-    offload_machine_text as offload_machine_text,
-)
 from .offloading.offloaded_inference import (
     OffloadAnswer as OffloadAnswer,
     OffloadQuestion as OffloadQuestion,
+    load_offload_machine as load_offload_machine,
     offload_inference as offload_inference,
+    offload_machine_text as offload_machine_text,
 )
 from .placed_tensors import (
     JobTensors as JobTensors,

@@ -37,11 +37,11 @@ from .similarity.job_measures import (
     distances_of as distances_of,
     measures_of as measures_of,
 )
-from .similarity.shuffled_columns import independent_sample as independent_sample
 from .similarity.similarity import (
     Likeness as Likeness,
     Similarity as Similarity,
     compare as compare,
+    independent_sample as independent_sample,
 )
 from .synthesis.column_traces import job_of_columns as job_of_columns
 from .synthesis.job_columns import (

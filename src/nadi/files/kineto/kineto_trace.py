@@ -1,4 +1,7 @@
-"""Read Kineto traces: the work on host threads and devices that PyTorch's profiler recorded."""
+"""Read Kineto traces: the work on host threads and devices that PyTorch's profiler recorded.
+
+Labels that torch 1.8 to 1.11 recorded as operators: they had no category of their own.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,6 @@ from nadi.files.json_file import (
 from nadi.files.kineto.ascend import Marks, categories_by_name, launches, read_marks
 from nadi.files.kineto.kineto_event_kernels import ARGS, CAT, EVENT, NOT_A_NUMBER, PID, TID
 from nadi.files.kineto.kineto_events import Events, Limits, scan
-from nadi.files.kineto.profiler_labels import labels_of_old
 from nadi.kernels.json_tokens import BAD_CHARACTER
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import CODES, Attributes, LazyAttributes
@@ -48,9 +50,37 @@ from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
 __all__ = [
-    "MERGED", "Nodes", "attributes_of", "decode", "describe_nodes", "identity_rows", "looks_like",
-    "named_threads", "nodes_in_order", "unused_ids",
+    "MERGED", "Nodes", "attributes_of", "decode", "describe_nodes", "identity_rows",
+    "labels_of_old", "looks_like", "named_threads", "nodes_in_order", "unused_ids",
 ]  # fmt: skip
+
+
+_OLD = '"Operator"'
+_OPERATOR, _ANNOTATION = map(CATEGORIES.index, ("operator", "annotation"))
+_LABEL = re.compile(
+    r"ProfilerStep#\d+|Optimizer\.(step|zero_grad)#.*|enumerate\(DataLoader\)#.*|(gloo|nccl):.*"
+)
+
+
+def labels_of_old(raw: RawFile, events: Events, names: Texts, category: Ints) -> Ints:
+    """Return the categories of nodes; what later versions record as an annotation is one.
+
+    These are the marks of steps, optimizers and data loaders, and the ranges of communication.
+    int64, shape (nodes,). O(nodes whose category is kept as text).
+    """
+    row, code, at, length = events.found.kept.T
+    stated = (code == CAT) & (row >= 0)
+    row = row[stated]
+    if not row.size:
+        return category
+    words = find_texts(raw, at[stated], length[stated], json_text)
+    old = row[words.numbers(lambda word: word == _OLD) == 1]
+    named = Texts(names.codes[old], names.unique)
+    is_label = named.numbers(lambda name: _LABEL.fullmatch(name) is not None) == 1
+    found = category.copy()
+    found[old[is_label & (category[old] == _OPERATOR)]] = _ANNOTATION
+    return found
+
 
 MERGED = "kineto.merged-ranks"
 """The code of the issue that several processes have operators in a file."""
