@@ -14,7 +14,7 @@ from nadi.bottlenecks.differences.prediction_result import describe_compared_pre
 from nadi.bottlenecks.differences.predictions import compare_prediction, read_report_inputs
 from nadi.bottlenecks.steps.run_report import summarize
 from nadi.bottlenecks.waiting.bottlenecks import find_waits
-from nadi.bottlenecks.waiting.result import describe_waits
+from nadi.bottlenecks.waiting.result import WAITS
 from nadi.cli import main
 from tests.analyze.test_compared_runs import recording
 from tests.report.page_numbers import read_page
@@ -54,7 +54,7 @@ def test_differences_to_a_simulation_come_first(
     assert main(["report", str(demo_folder), str(file), "-o", str(page)]) == 0
     html = page.read_text()
     compared = compare_prediction(demo_run, nadi.bottlenecks.read_prediction(str(file)))
-    waits = describe_waits(find_waits(demo_run.graph, demo_run.window))
+    waits = WAITS.data(find_waits(demo_run.graph, demo_run.window))
     results = json.loads(json.dumps(summarize(demo_run)))
     results["prediction"] = json.loads(json.dumps(describe_compared_prediction(compared)))
     results["simulation"] = json.loads((simulated / "simulated.json").read_text())

@@ -265,8 +265,8 @@ def test_a_section_is_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
     for section in page_sections.all_sections():
-        assert isinstance(section.TITLE, str)
-        assert isinstance(section.ORDER, int)
+        assert isinstance(section.title, str)
+        assert isinstance(section.order, int)
     lines = ["TITLE = 'Ranks again'", "ORDER = 45", "def render(figures):",
              "    return figures.count('ranks')"]  # fmt: skip
     (tmp_path / "again_section.py").write_text("\n".join(lines))

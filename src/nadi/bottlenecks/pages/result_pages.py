@@ -31,7 +31,7 @@ from nadi.bottlenecks.steps.answers import describe_answers
 from nadi.bottlenecks.steps.run import Answers, Run
 from nadi.bottlenecks.steps.run_report import summarize
 from nadi.bottlenecks.waiting.bottlenecks import find_waits
-from nadi.bottlenecks.waiting.result import describe_waits
+from nadi.bottlenecks.waiting.result import WAITS
 from nadi.errors import FormatError, InputError, checked
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.replay import replay_graph
@@ -68,7 +68,7 @@ def more_results(run: Run) -> dict[str, Any]:
     if run.modules is not None:
         flame["modules"] = module_frames(run.modules)
     found: dict[str, Any] = {
-        "waits": describe_waits(find_waits(run.graph, run.window)),
+        "waits": WAITS.data(find_waits(run.graph, run.window)),
         "rates": _rates(ranks),
         "memory": describe_memory(ranks),
         "flame": flame,

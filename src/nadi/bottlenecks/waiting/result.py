@@ -1,66 +1,142 @@
-"""The report of ``nadi waits``: bottlenecks with their gains, and the wait-for graph."""
+"""What ``nadi waits`` says: bottlenecks with their gains, and the wait-for graph."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.text import Text
 
 from nadi.analyses.registry import time_unit
 from nadi.bottlenecks.steps.answers import describe_interval
 from nadi.bottlenecks.waiting.bottlenecks import Waits
-from nadi.bottlenecks.waiting.timelines import SegmentKind, Timelines
+from nadi.bottlenecks.waiting.timelines import SegmentKind
 from nadi.results.charts.charts import BarChart, Chart
-from nadi.results.text import TOP, make_table, name_cell, print_table
-from nadi.units import format_ns, format_percent, format_range, printable
+from nadi.results.declared import FLAG, NAME, NS, Column, Lines, Result, Rows, share_of
+from nadi.results.text import TOP
+from nadi.units import format_ns, format_percent, format_range
 from nadi.whatif.prediction_intervals import LEVEL
 
-__all__ = ["describe_waits", "print_waits", "wait_charts"]
+__all__ = ["WAITS", "wait_charts"]
+
+_OF_WINDOW = share_of("measured_ns")
+_NO_REPLAY = (
+    "a recording of switches cannot be replayed: no gains (give a recording of PyTorch, "
+    "and this file with --switches)"
+)
 
 
-def describe_waits(found: Waits) -> dict[str, Any]:
-    """Compute the JSON output; times are int ns."""
-    timelines = found.graph.timelines
-    names = [actor.name for actor in timelines.actors]
+def _balanced(found: Waits) -> dict[str, Any] | None:
+    """Return what balanced ranks would gain, with its interval; None where nothing is known."""
+    if found.balanced is None:
+        return None
+    interval = describe_interval(found.balanced.interval)
     return {
-        "window": found.window.name if found.window else "whole recording",
-        "measured_ns": found.measured_ns,
-        "bottlenecks": [
-            {"name": one.name, "kind": one.kind, "in_knot": one.in_knot, "gain_ns": one.gain_ns,
-             "waited_ns": one.waited_ns, "weight_ns": one.weight_ns, "waiters": one.waiters,
-             "operations": [{"name": name, "time_ns": time} for name, time in one.operations]}
-            for one in found.bottlenecks
-        ],
-        "knots": [[names[actor] for actor in knot] for knot in found.graph.knots],
-        "waits": found.graph.frame().to_dicts(),
-        "balanced_ranks": (
-            None if found.balanced is None
-            else {"step_ns": found.balanced.step_ns, "gain_ns": found.balanced.gain_ns,
-                  "interval": describe_interval(found.balanced.interval)}
-        ),
-        "actors": _actors(timelines),
-        "can_replay": found.window is not None,
+        "step_ns": found.balanced.step_ns, "gain_ns": found.balanced.gain_ns, "interval": interval,
     }  # fmt: skip
 
 
-def _actors(timelines: Timelines) -> list[dict[str, Any]]:
+def _actors(found: Waits) -> Iterator[dict[str, Any]]:
     """Sum up what each actor does; those that only others wait for are left out."""
+    timelines = found.graph.timelines
     segments = timelines.segments
     sums = np.zeros((len(timelines.actors), len(SegmentKind)), dtype=np.int64)
     np.add.at(sums, (segments.actor, segments.kind), segments.end - segments.start)
-    return [
-        {"name": actor.name, "kind": actor.kind, "run_ns": run, "runnable_ns": ready,
-         "wait_ns": wait}
-        for actor, (run, ready, wait) in zip(timelines.actors, sums.tolist(), strict=True)
-        if run + ready + wait
-    ]  # fmt: skip
+    for actor, (run, ready, wait) in zip(timelines.actors, sums.tolist(), strict=True):
+        if run + ready + wait:
+            yield {
+                "name": actor.name, "kind": actor.kind, "run_ns": run, "runnable_ns": ready,
+                "wait_ns": wait,
+            }  # fmt: skip
+
+
+def _balance(data: dict[str, Any]) -> Iterator[str]:
+    """Say what balanced ranks would gain, where the window was replayed."""
+    balanced = data["balanced_ranks"]
+    if balanced:
+        interval = balanced["interval"]
+        share = format_percent(balanced["gain_ns"], data["measured_ns"])
+        between = format_range(interval["gain_low_ns"], interval["gain_high_ns"])
+        yield (
+            f"balanced ranks would gain {format_ns(balanced['gain_ns'])} ({share}; "
+            f"{100 * LEVEL:.0f} % interval: {between})"
+        )
+
+
+def _knots(data: dict[str, Any]) -> Iterator[str]:
+    """Say whom others wait for who wait for no other."""
+    knots = "; ".join(" and ".join(knot) for knot in data["knots"][:TOP])
+    yield (
+        f"ends of chains of waits (others wait for them, and they for no other): {knots}"
+        if knots
+        else "no chains of waits: nobody waits for 1 % of the window"
+    )
+
+
+WAITS = Result(
+    kind="waits", title="Who waits for whom", order=52,
+    facts=(
+        Column("window", get=lambda one: one.window.name if one.window else "whole recording"),
+        Column("measured_ns", unit=NS, about="length of the window"),
+        Column("knots", get=lambda found: [
+            [found.graph.timelines.actors[actor].name for actor in knot]
+            for knot in found.graph.knots
+        ]),
+        Column("balanced_ranks", get=_balanced),
+        Column("can_replay", unit=FLAG, get=lambda found: found.window is not None),
+    ),
+    headline=lambda data: f"{data['window']}: measured {format_ns(data['measured_ns'])}",
+    parts=(
+        Rows(
+            "bottlenecks",
+            "bottlenecks: upper bounds of the gain, if what others wait for took no time",
+            lambda found: found.bottlenecks,
+            (
+                Column("name", "bottleneck", NAME, "a thread, a stream, a lock, or unexplained"),
+                Column("kind"),
+                Column("gain_ns", "gain", NS, "how much sooner the window ends without the waits"),
+                Column("gain_ns", "share", _OF_WINDOW, "of the window",
+                       shown=lambda row: row["gain_ns"]),
+                Column("waited_ns", "waited for", NS, "how long others wait for it themselves"),
+                Column("weight_ns", unit=NS, about="the same, with waits that are passed on"),
+                Column("in_knot", "end of chain", FLAG, "it waits for no other"),
+                Column("waiters", about="who waits longest for it, at most three"),
+                Column("waiters", "by", NAME, "who waits longest for it",
+                       shown=lambda row: row["waiters"][0] if row["waiters"] else ""),
+                Column("operations", get=lambda one: [
+                    {"name": name, "time_ns": time} for name, time in one.operations
+                ]),
+                Column("operations", "meanwhile", NAME, "what it does in the meantime",
+                       shown=lambda row: row["operations"][0]["name"] if row["operations"] else ""),
+            ),
+            unless=lambda data: "" if data["can_replay"] else _NO_REPLAY,
+        ),
+        Lines(_balance),
+        Lines(_knots),
+        Rows(
+            "waits",
+            "who waits for whom: directly, and with what others wait for meanwhile (cascaded)",
+            lambda found: found.graph.frame().iter_rows(named=True),
+            (
+                Column("waiter", "waiter"),
+                Column("waits_for", "waits for"),
+                Column("direct_ns", "direct", NS, "how long the one waits for the other itself"),
+                Column("weight_ns", "cascaded", NS, "with what others wait for meanwhile"),
+                Column("weight_ns", "of the window", _OF_WINDOW,
+                       shown=lambda row: row["weight_ns"]),
+                Column("share", about="of the window"),
+            ),
+        ),
+        Rows("actors", "", _actors, tuple(
+            Column(key) for key in ("name", "kind", "run_ns", "runnable_ns", "wait_ns")
+        )),
+    ),
+)  # fmt: skip
 
 
 def wait_charts(found: Waits) -> list[Chart]:
     """Return the charts: what each bottleneck costs, and what threads and streams do."""
-    data = describe_waits(found)
+    data = WAITS.data(found)
     charts: list[Chart] = []
     if gains := data["bottlenecks"][:TOP]:
         factor, unit = time_unit(max(one["gain_ns"] for one in gains))
@@ -77,67 +153,3 @@ def wait_charts(found: Waits) -> list[Chart]:
         ("work", "ready to work", "waiting"), np.array(spent).reshape(-1, 3),
     ))  # fmt: skip
     return charts
-
-
-def print_waits(found: Waits, console: Console) -> None:
-    """Print the page of text."""
-    data = describe_waits(found)
-    measured = data["measured_ns"]
-    console.print(Text(f"{data['window']}: measured {format_ns(measured)}"))
-    if data["can_replay"]:
-        _print_bottlenecks(data, console)
-    else:
-        console.print(
-            "a recording of switches cannot be replayed: no gains (give a recording of PyTorch, "
-            "and this file with --switches)"
-        )
-    knots = [" and ".join(knot) for knot in data["knots"]]
-    if knots:
-        console.print(Text(printable(f"ends of chains of waits (others wait for them, and they for "
-                                     f"no other): {'; '.join(knots[:TOP])}")))  # fmt: skip
-    else:
-        console.print("no chains of waits: nobody waits for 1 % of the window")
-    _print_waits(data, console)
-
-
-def _print_bottlenecks(data: dict[str, Any], console: Console) -> None:
-    table = make_table(
-        "bottlenecks: upper bounds of the gain, if what others wait for took no time",
-        **{"bottleneck": "left", "gain": "right", "share": "right", "waited for": "right",
-           "end of chain": "left", "by": "left", "meanwhile": "left"},
-    )  # fmt: skip
-    for one in data["bottlenecks"][:TOP]:
-        operations = one["operations"]
-        table.add_row(
-            name_cell(one["name"]), format_ns(one["gain_ns"]),
-            format_percent(one["gain_ns"], data["measured_ns"]), format_ns(one["waited_ns"]),
-            "yes" if one["in_knot"] else "", name_cell(one["waiters"][0] if one["waiters"] else ""),
-            name_cell(operations[0]["name"] if operations else ""),
-        )  # fmt: skip
-    print_table(table, console)
-    if len(data["bottlenecks"]) > TOP:
-        console.print(f"... and {len(data['bottlenecks']) - TOP} more (--json)")
-    if data["balanced_ranks"]:
-        gain, interval = data["balanced_ranks"]["gain_ns"], data["balanced_ranks"]["interval"]
-        share = format_percent(gain, data["measured_ns"])
-        between = format_range(interval["gain_low_ns"], interval["gain_high_ns"])
-        console.print(
-            f"balanced ranks would gain {format_ns(gain)} ({share}; "
-            f"{100 * LEVEL:.0f} % interval: {between})"
-        )
-
-
-def _print_waits(data: dict[str, Any], console: Console) -> None:
-    table = make_table(
-        "who waits for whom: directly, and with what others wait for meanwhile (cascaded)",
-        **{"waiter": "left", "waits for": "left", "direct": "right", "cascaded": "right",
-           "of the window": "right"},
-    )  # fmt: skip
-    for one in data["waits"][:TOP]:
-        table.add_row(
-            name_cell(one["waiter"]), name_cell(one["waits_for"]), format_ns(one["direct_ns"]),
-            format_ns(one["weight_ns"]), format_percent(one["weight_ns"], data["measured_ns"]),
-        )  # fmt: skip
-    print_table(table, console)
-    if len(data["waits"]) > TOP:
-        console.print(f"... and {len(data['waits']) - TOP} more (--json)")
