@@ -107,7 +107,7 @@ def test_an_unreadable_description_is_none(wheel, text):
 
 
 def test_code_of_other_sources_is_not_called(wheel):
-    with (wheel.about.parents[1] / "kernels" / "groups.py").open("a") as source:
+    with (wheel.about.parents[1] / "kernels" / "sequences.py").open("a") as source:
         source.write("# edited\n")
     assert wheel()["compiled"]
 

@@ -163,7 +163,7 @@ def test_without_any_folder_kernels_work_and_nothing_is_kept(tmp_path, unusable,
 
 @pytest.mark.parametrize(
     ("edited", "is_compiled"),
-    [("groups", True), ("numba_internals", True), ("jit", False), ("paths", False)],
+    [("sequences", True), ("numba_internals", True), ("jit", False), ("paths", False)],
 )
 def test_what_is_edited_is_compiled_and_what_imports_it(
     tmp_path, copied_kernels, edited, is_compiled

@@ -17,6 +17,7 @@ from .accounts.simulation_results import (
     SimulationResults as SimulationResults,
     results_of as results_of,
 )
+from .accounts.steady_step import steady_step as steady_step
 from .accounts.tier_traffic import (
     tier_traffic as tier_traffic,
     tier_use as tier_use,
