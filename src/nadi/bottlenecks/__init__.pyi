@@ -14,6 +14,12 @@ from .differences.predictions import (
     compare_prediction as compare_prediction,
     read_prediction as read_prediction,
 )
+from .hangs.hangs import (
+    BlockedGroup as BlockedGroup,
+    Hang as Hang,
+    RankPlace as RankPlace,
+    find_hang as find_hang,
+)
 from .pages.result_pages import (
     write_answers_page as write_answers_page,
     write_run_page as write_run_page,

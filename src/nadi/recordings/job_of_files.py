@@ -19,18 +19,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
-import numpy as np
 import polars as pl
 
 from nadi.files.files import RawFile, locate, read_file
 from nadi.files.kineto.kineto_events import CATEGORY, OTHER_CATEGORY
 from nadi.files.kineto.kineto_trace import MERGED, decode
-from nadi.files.trace_files import read
+from nadi.files.trace_files import read, sniff
 from nadi.recordings.discover import (
     RANK_IN_NAME,
+    TraceFiles,
     find_files,
     list_files,
     pair_recordings,
@@ -38,6 +38,7 @@ from nadi.recordings.discover import (
     recording_of,
     with_ranks,
 )
+from nadi.recordings.graph_replays.joining import join_traces
 from nadi.recordings.join_host_device import link_device, link_pair
 from nadi.recordings.join_ranks import link_job
 from nadi.trace.issues import IssueLog
@@ -45,8 +46,8 @@ from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job, Trace
 
 __all__ = [
-    "ReadRank", "are_two_recordings", "load_devices", "load_job", "load_recordings", "one_per_rank",
-    "read_all", "recording_cost", "split_ranks", "why_empty",
+    "ReadRank", "Reading", "are_two_recordings", "load_devices", "load_job", "load_recordings",
+    "one_per_rank", "read_all", "recording_cost", "split_ranks", "why_empty",
 ]  # fmt: skip
 
 
@@ -213,7 +214,8 @@ def split_ranks(path: Path, trace: Trace) -> list[Trace]:
     """
     if not (trace.issues["code"] == MERGED).any():
         return [trace]
-    raw = read_file(path)
+    found = sniff(path)
+    raw = read_file(path) if found is None else found.events_of(read_file(path))
     header, events = _members(raw)
     rank_of = _rank_of_processes(events)
     parts: dict[int, list[msgspec.Raw]] = defaultdict(list)
@@ -226,9 +228,12 @@ def split_ranks(path: Path, trace: Trace) -> list[Trace]:
     parts.pop(-1, None)
     if len(parts) < 2:
         return [trace]
-    return [
-        _decoded(raw, header, parts[rank], rank, len(parts)) for rank in sorted(parts)
-    ]  # fmt: skip
+    ranks = [_decoded(raw, header, parts[rank], rank, len(parts)) for rank in sorted(parts)]
+    ranks = [replace(one, provenance=trace.provenance) for one in ranks]
+    if found is not None and found.events:  # what another tool's file lacks, its reader knows alone
+        known = trace.issues.filter(trace.issues["code"] != MERGED)
+        ranks[0] = replace(ranks[0], issues=known)
+    return ranks
 
 
 class _Event(NamedTuple):
@@ -281,8 +286,7 @@ def _decoded(
     raw: RawFile, header: _Members, events: list[msgspec.Raw], rank: int, size: int
 ) -> Trace:
     content = msgspec.json.encode({**header, "traceEvents": events})
-    given = np.frombuffer(content, dtype=np.uint8).copy()
-    trace = decode(replace(raw, content=given))
+    trace = decode(raw.with_content(content))
     return replace(trace, rank=rank, world_size=max(trace.world_size, size))
 
 
@@ -351,10 +355,18 @@ class ReadRank(NamedTuple):
     device: Trace
 
 
+class Reading(TypedDict, total=False):
+    """How files of recordings become a job; as in :func:`load_job`."""
+
+    force: bool
+    capture: Path | str
+
+
 def load_job(
     *paths: Path | str,
     force: bool = False,
     tensors: bool = False,
+    capture: Path | str = "",
     progress: _Progress = lambda _: None,
 ) -> Job:
     """Read, pair and link the traces of a job.
@@ -371,6 +383,10 @@ def load_job(
     tensors
         Whether to find dependencies through tensors too. Few analyses need them, and they take
         a third of the time; ``nadi.recordings.tensor_deps`` finds them in a trace later.
+    capture
+        A file or folder with recordings of the capture of CUDA or HIP graphs, or of the same
+        kernels without graphs: they say which operators launched the kernels that graphs replay.
+        Files whose names have ``capture`` are found beside the traces.
     progress
         Called with a line of text before each longer stage.
 
@@ -379,13 +395,16 @@ def load_job(
     InputError
         If a file cannot be read, or the files do not belong together.
     """
-    return load_recordings(*paths, force=force, tensors=tensors, progress=progress)[0]
+    return load_recordings(
+        *paths, force=force, tensors=tensors, capture=capture, progress=progress
+    )[0]
 
 
 def load_recordings(
     *paths: Path | str,
     force: bool = False,
     tensors: bool = False,
+    capture: Path | str = "",
     progress: _Progress = lambda _: None,
 ) -> tuple[Job, list[ReadRank]]:
     """Read, pair and link the traces of a job; also returns each rank's traces as read.
@@ -394,7 +413,7 @@ def load_recordings(
     """
     files = find_files(list(paths))
     hosts = read_all(files.hosts, progress)
-    devices, left_out = one_per_rank(_read_devices(files.devices, progress))
+    devices, left_out = _read_devices(files, capture, progress)
     progress("linking hosts and devices")
     linked, as_read, observed = [], [], []
     for host, device, rank in pair_recordings(
@@ -417,13 +436,17 @@ def load_recordings(
     return job, sorted(as_read, key=lambda one: one.device.rank)
 
 
-def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> list[Trace]:
+def load_devices(
+    *paths: Path | str, capture: Path | str = "", progress: _Progress = lambda _: None
+) -> list[Trace]:
     """Read the device traces of a job, in order of rank, without linking.
 
     Parameters
     ----------
     paths
         Folders or files, as in :func:`load_job`; host traces are ignored.
+    capture
+        As in :func:`load_job`.
     progress
         Called with a line of text before each file.
 
@@ -432,7 +455,7 @@ def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> li
     InputError
         If a file cannot be read, there is no device trace, or two have the same rank.
     """
-    devices, _ = one_per_rank(_read_devices(find_files(list(paths)).devices, progress))
+    devices, _ = _read_devices(find_files(list(paths)), capture, progress)
     ranked = pair_recordings([], [recording_of(trace) for trace in devices])
     return [replace(devices[device], rank=rank) for _, device, rank in ranked]
 
@@ -446,11 +469,20 @@ def why_empty(trace: Trace) -> str:
     return ": ".join(filter(None, ["no operations", ", ".join(reasons[:_TOLD])]))
 
 
-def _read_devices(files: Sequence[Path], progress: _Progress) -> list[Trace]:
-    """Read device traces; one into which ranks were merged becomes as many."""
-    traces = read_all(files, progress)
-    return [rank for file, trace in zip(files, traces, strict=True)
-            for rank in split_ranks(file, trace)]  # fmt: skip
+def _read_devices(
+    files: TraceFiles, capture: Path | str, progress: _Progress
+) -> tuple[list[Trace], pl.DataFrame]:
+    """Read one device trace of each rank, with the operators of graphs; and what was left out.
+
+    A file into which ranks were merged becomes as many.
+    """
+    read_traces = read_all(files.devices, progress)
+    traces = [rank for file, trace in zip(files.devices, read_traces, strict=True)
+              for rank in split_ranks(file, trace)]  # fmt: skip
+    devices, left_out = one_per_rank(traces)
+    given = list_files([capture]).traces if capture else []
+    captures = given or files.captures
+    return join_traces(devices, captures, eager=bool(given), progress=progress), left_out
 
 
 def read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

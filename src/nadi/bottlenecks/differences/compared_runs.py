@@ -496,7 +496,7 @@ def _compared_steps(before: RunSide, after: RunSide) -> pl.DataFrame:
 
 def _marked_steps(side: RunSide) -> list[Window]:
     steps = side.window.steps or ((side.window,) if side.window.number >= 0 else ())
-    return [step for step in steps if step.mark == MARK]
+    return [step for step in steps if step.is_marked]
 
 
 def _steps_of_ranks(side: RunSide) -> pl.DataFrame:
@@ -566,5 +566,5 @@ def _side(
 
 def _num_steps(steps: Sequence[Window], window: Window) -> int:
     """Return the number of steps in a window; 1 if it is one step, or has none that are marked."""
-    is_marked = bool(steps) and steps[0].mark == MARK and window.number < 0
+    is_marked = bool(steps) and steps[0].is_marked and window.number < 0
     return len(steps) if is_marked else 1

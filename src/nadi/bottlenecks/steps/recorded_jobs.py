@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from nadi.bottlenecks.steps.run import Prediction, Run
 from nadi.errors import Parameter, UsageError, checked
@@ -30,6 +30,7 @@ from nadi.whatif.what_if_results import WhatIf, what_if
 
 if TYPE_CHECKING:
     from nadi.graph.module_times import ModuleTimes
+    from nadi.recordings.job_of_files import Reading
 
 __all__ = ["Asked", "on_system", "run"]
 
@@ -96,9 +97,9 @@ def run(
     window: str = "",
     what_if: str | Sequence[str | Change] = (),
     system: Path | str = "",
-    force: bool = False,
     by: str = "",
     progress: _Progress = lambda _: None,
+    **reading: Unpack[Reading],
 ) -> Run:
     """Find what bounds a step, and predict the step time after changes.
 
@@ -115,12 +116,12 @@ def run(
         values, which :func:`nadi.what_if` takes.
     system
         A system as :func:`nadi.load_system` takes it, to predict the step there.
-    force
-        As in :func:`load_job`.
     by
         ``module`` for the time of each module too.
     progress
         Called with a line of text before each longer stage.
+    reading
+        ``force`` and ``capture``, as in :func:`load_job`.
 
     Raises
     ------
@@ -133,7 +134,7 @@ def run(
     if by not in ("", "module"):
         raise UsageError(Parameter("by", by), "is not known", "give module")
     asked = _parsed(what_if, system)
-    graph = load_graph(paths, progress, force=force)
+    graph = load_graph(paths, progress, **reading)
     steps = find_steps(graph)
     chosen = choose_window(graph, steps, str(step), window)
     found = _analysed(graph, steps, chosen, asked, progress)

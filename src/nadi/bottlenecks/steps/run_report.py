@@ -21,6 +21,7 @@ from nadi.bottlenecks.steps.result import (
     verdict_in_words,
 )
 from nadi.bottlenecks.steps.run import Run
+from nadi.bottlenecks.steps.serving_report import describe_serving, print_serving
 from nadi.errors import checked
 from nadi.files.csv_tables import csv_bytes
 from nadi.files.files import check_target, check_writable, write_pieces
@@ -46,6 +47,7 @@ from nadi.whatif.what_if_results import WhatIf
 
 __all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
 
+_LACKS = (".not-held", ".not-traced", ".no-operators")  # what another tool's file has not
 _ALWAYS_SHOWN = ("link.matched", "link.no-host")  # every result depends on how traces were matched
 _NAME_IN_LINE = 40
 
@@ -81,6 +83,7 @@ def _summary(run: Run, activity: dict[str, Any]) -> dict[str, Any]:
             {"mark": run.steps[0].mark, "alike": run.steps[0].alike} if run.steps else None
         ),
         "steps": _steps(run),
+        "serving": describe_serving(run),
         "measured_ns": run.measured_ns,
         "replayed_ns": run.replayed_ns,
         **_critical_path(run.path),
@@ -232,7 +235,10 @@ def print_summary(run: Run, console: Console) -> None:
         print_modules(run.modules, run.path.length, console)
     if data["on_system"]:
         print_prediction(data["on_system"], console)
-    shown = (i for i in data["issues"] if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN)
+    shown = (
+        i for i in data["issues"]
+        if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN or i["code"].endswith(_LACKS)
+    )  # fmt: skip
     print_issues(shown, console)
 
 
@@ -276,7 +282,10 @@ def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
         shown = ", ".join(f"{s['step']}: {format_ns(s['measured_ns'])}" for s in steps[:8])
         more = f", and {len(steps) - 8} more" if len(steps) > 8 else ""
         console.print(f"steps: {shown}{more}")
-        _print_found_steps(run, console)
+        if data["serving"]:
+            print_serving(data["serving"], console)
+        else:
+            _print_found_steps(run, console)
     else:
         console.print(
             "steps: none (no ProfilerStep annotations, and nothing repeats)"
