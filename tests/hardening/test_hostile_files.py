@@ -41,6 +41,15 @@ def test_hostile_files_end_in_one_line(line: str) -> None:
     run_line(line.split())
 
 
+def test_toml_with_keys_of_many_parts() -> None:
+    for text in (b"[" + b"a." * 200_000 + b"a]", b"a" + b" . a" * 300 + b" = 1"):
+        with pytest.raises(FormatError, match="nested too deeply"):
+            parse_settings(text, ".toml", "deep.toml", "system")
+    numbers = b"x = [" + b"0.1,0.25, " * 300 + b"]"
+    assert len(parse_settings(numbers, ".toml", "numbers.toml", "system")["x"]) == 600
+
+
+
 @pytest.mark.parametrize(
     "text",
     [b"[" * 50_000, b"- " * 5_000, b"{a: " * 5_000, b"? " * 5_000,
