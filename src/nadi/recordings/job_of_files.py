@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import polars as pl
 
 from nadi.files.trace_files import read
-from nadi.recordings.discover import find_files, pair_recordings, recording_of
+from nadi.recordings.discover import (
+    TraceFiles,
+    find_files,
+    list_files,
+    pair_recordings,
+    recording_of,
+)
+from nadi.recordings.graph_replays.joining import join_traces
 from nadi.recordings.join_host_device import link_device, link_pair
 from nadi.recordings.join_ranks import link_job
 from nadi.recordings.merged_ranks import split_ranks
@@ -18,7 +25,15 @@ from nadi.recordings.recording_cost import recording_cost
 from nadi.recordings.step_files import one_per_rank
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["ReadRank", "load_devices", "load_job", "load_recordings", "read_all", "why_empty"]
+__all__ = [
+    "ReadRank",
+    "Reading",
+    "load_devices",
+    "load_job",
+    "load_recordings",
+    "read_all",
+    "why_empty",
+]
 
 _Progress = Callable[[str], None]
 _TOLD = 8  # reasons
@@ -31,10 +46,18 @@ class ReadRank(NamedTuple):
     device: Trace
 
 
+class Reading(TypedDict, total=False):
+    """How files of recordings become a job; as in :func:`load_job`."""
+
+    force: bool
+    capture: Path | str
+
+
 def load_job(
     *paths: Path | str,
     force: bool = False,
     tensors: bool = False,
+    capture: Path | str = "",
     progress: _Progress = lambda _: None,
 ) -> Job:
     """Read, pair and link the traces of a job.
@@ -51,6 +74,10 @@ def load_job(
     tensors
         Whether to find dependencies through tensors too. Few analyses need them, and they take
         a third of the time; ``nadi.recordings.tensor_deps`` finds them in a trace later.
+    capture
+        A file or folder with recordings of the capture of CUDA or HIP graphs, or of the same
+        kernels without graphs: they say which operators launched the kernels that graphs replay.
+        Files whose names have ``capture`` are found beside the traces.
     progress
         Called with a line of text before each longer stage.
 
@@ -59,13 +86,16 @@ def load_job(
     InputError
         If a file cannot be read, or the files do not belong together.
     """
-    return load_recordings(*paths, force=force, tensors=tensors, progress=progress)[0]
+    return load_recordings(
+        *paths, force=force, tensors=tensors, capture=capture, progress=progress
+    )[0]
 
 
 def load_recordings(
     *paths: Path | str,
     force: bool = False,
     tensors: bool = False,
+    capture: Path | str = "",
     progress: _Progress = lambda _: None,
 ) -> tuple[Job, list[ReadRank]]:
     """Read, pair and link the traces of a job; also returns each rank's traces as read.
@@ -74,7 +104,7 @@ def load_recordings(
     """
     files = find_files(list(paths))
     hosts = read_all(files.hosts, progress)
-    devices, left_out = one_per_rank(_read_devices(files.devices, progress))
+    devices, left_out = _read_devices(files, capture, progress)
     progress("linking hosts and devices")
     linked, as_read, observed = [], [], []
     for host, device, rank in pair_recordings(
@@ -97,13 +127,17 @@ def load_recordings(
     return job, sorted(as_read, key=lambda one: one.device.rank)
 
 
-def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> list[Trace]:
+def load_devices(
+    *paths: Path | str, capture: Path | str = "", progress: _Progress = lambda _: None
+) -> list[Trace]:
     """Read the device traces of a job, in order of rank, without linking.
 
     Parameters
     ----------
     paths
         Folders or files, as in :func:`load_job`; host traces are ignored.
+    capture
+        As in :func:`load_job`.
     progress
         Called with a line of text before each file.
 
@@ -112,7 +146,7 @@ def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> li
     InputError
         If a file cannot be read, there is no device trace, or two have the same rank.
     """
-    devices, _ = one_per_rank(_read_devices(find_files(list(paths)).devices, progress))
+    devices, _ = _read_devices(find_files(list(paths)), capture, progress)
     ranked = pair_recordings([], [recording_of(trace) for trace in devices])
     return [replace(devices[device], rank=rank) for _, device, rank in ranked]
 
@@ -126,11 +160,20 @@ def why_empty(trace: Trace) -> str:
     return ": ".join(filter(None, ["no operations", ", ".join(reasons[:_TOLD])]))
 
 
-def _read_devices(files: Sequence[Path], progress: _Progress) -> list[Trace]:
-    """Read device traces; one into which ranks were merged becomes as many."""
-    traces = read_all(files, progress)
-    return [rank for file, trace in zip(files, traces, strict=True)
-            for rank in split_ranks(file, trace)]  # fmt: skip
+def _read_devices(
+    files: TraceFiles, capture: Path | str, progress: _Progress
+) -> tuple[list[Trace], pl.DataFrame]:
+    """Read one device trace of each rank, with the operators of graphs; and what was left out.
+
+    A file into which ranks were merged becomes as many.
+    """
+    read_traces = read_all(files.devices, progress)
+    traces = [rank for file, trace in zip(files.devices, read_traces, strict=True)
+              for rank in split_ranks(file, trace)]  # fmt: skip
+    devices, left_out = one_per_rank(traces)
+    given = list_files([capture]).traces if capture else []
+    captures = given or files.captures
+    return join_traces(devices, captures, eager=bool(given), progress=progress), left_out
 
 
 def read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

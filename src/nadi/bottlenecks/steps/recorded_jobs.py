@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from nadi.bottlenecks.steps.run import Run
 from nadi.errors import Parameter, UsageError
@@ -22,6 +22,7 @@ from nadi.graph.windows import Window, choose_window, find_steps
 if TYPE_CHECKING:
     from nadi.bottlenecks.steps.predictions import Asked
     from nadi.graph.module_times import ModuleTimes
+    from nadi.recordings.job_of_files import Reading
     from nadi.whatif.changes import Change
 
 __all__ = ["run"]
@@ -35,9 +36,9 @@ def run(
     window: str = "",
     what_if: str | Sequence[str | Change] = (),
     system: Path | str = "",
-    force: bool = False,
     by: str = "",
     progress: _Progress = lambda _: None,
+    **reading: Unpack[Reading],
 ) -> Run:
     """Find what bounds a step, and predict the step time after changes.
 
@@ -54,12 +55,12 @@ def run(
         values, which :func:`nadi.what_if` takes.
     system
         A system as :func:`nadi.load_system` takes it, to predict the step there.
-    force
-        As in :func:`load_job`.
     by
         ``module`` for the time of each module too.
     progress
         Called with a line of text before each longer stage.
+    reading
+        ``force`` and ``capture``, as in :func:`load_job`.
 
     Raises
     ------
@@ -72,7 +73,7 @@ def run(
     if by not in ("", "module"):
         raise UsageError(Parameter("by", by), "is not known", "give module")
     asked = _parsed(what_if, system)
-    graph = load_graph(paths, progress, force=force)
+    graph = load_graph(paths, progress, **reading)
     steps = find_steps(graph)
     chosen = choose_window(graph, steps, str(step), window)
     found = _analysed(graph, steps, chosen, asked, progress)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsJson",
+    "Capture",
     "ChakraSchema",
     "ForceLink",
     "Format",
@@ -38,6 +39,16 @@ TimeRange = Annotated[
         "--window", metavar="FROM:TO",
         help="Analyse a time range instead of steps: two times since the first event, such as "
         "120ms:180ms.",
+        show_default=False,
+    ),
+]  # fmt: skip
+Capture = Annotated[
+    str,
+    typer.Option(
+        "--capture", metavar="FILE|FOLDER",
+        help="Recordings of the capture of CUDA or HIP graphs, or of the same kernels without "
+        "graphs: they say which operators and modules launched the kernels that graphs replay. "
+        "Those beside the traces, with capture in their name, are found without this option.",
         show_default=False,
     ),
 ]  # fmt: skip
