@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from nadi.errors import Parameter, UsageError, checked
 from nadi.forks import refuse_in_fork
 from nadi.graph.earlier_work import end_of_earlier_work
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.repeated_steps import repeated_steps
+from nadi.recordings.serving_steps import ServingStep, serving_step
 from nadi.recordings.time_range import time_range
+from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import format_ns
@@ -23,6 +26,8 @@ __all__ = ["MARK", "WHOLE", "Window", "choose_window", "find_steps", "operations
 
 MARK = "ProfilerStep"
 """The annotation with which ``torch.profiler`` marks steps."""
+SERVING = "serving step"
+"""What marks a step that is an annotation of a serving engine."""
 WHOLE = "whole trace"
 """The name of the window of a trace without marked steps."""
 
@@ -44,13 +49,15 @@ class Window:
     first, last
         int64: vertices, never empty.
     mark
-        What repeats with each step, if it is one: ``ProfilerStep``, or the name of an annotation,
-        a call or a module.
+        What repeats with each step, if it is one: ``ProfilerStep``, ``serving step``, or the name
+        of an annotation, a call or a module.
     alike
         How sure it is that this is a step: 1 if the profiler marked it, else the share of
         operations that the steps have in common.
     steps
         The steps in it, if it was made of several.
+    serving
+        What a serving engine does in it, if it is a step of one.
     after_earlier_work
         Whether what comes before it is left out, as devices were still busy with work that began
         before the recording.
@@ -64,6 +71,12 @@ class Window:
     alike: float = 1.0
     steps: tuple[Window, ...] = ()
     after_earlier_work: bool = False
+    serving: ServingStep | None = None
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the profiler or a serving engine marked it, if it is a step."""
+        return self.mark in (MARK, SERVING)
 
     def start(self, time: Ints) -> int:
         """Return the start in ns, in a replay with these vertex times."""
@@ -86,7 +99,8 @@ def find_steps(graph: EventGraph) -> list[Window]:
     starts between its two markers, and the device work launched there. It ends with the last of
     this work on any rank. Steps may therefore overlap on devices.
 
-    Without such marks, steps are what repeats with the same operations
+    Without such marks, steps are those that a serving engine annotates, numbered from 0; their
+    ``serving`` says what they do. Else steps are what repeats with the same operations
     (:func:`nadi.graph.repeated_steps.repeated_steps`), numbered from 0; their ``mark`` is what was
     found to repeat.
     """
@@ -96,6 +110,10 @@ def find_steps(graph: EventGraph) -> list[Window]:
         for op, name in _candidates(graph)
         if (found := _STEP.match(name)) is not None
     ]
+    mark, served = MARK, _serving(graph) if not marks else []
+    if served:
+        mark, marks = SERVING, [(number, op) for number, op, _ in served]
+    what = {number: step for number, _, step in served}
     if not marks:
         return _repeated(graph)
     anchors = _Anchors(graph)
@@ -105,8 +123,31 @@ def find_steps(graph: EventGraph) -> list[Window]:
         ops = np.array([op for n, op in marks if n == number], dtype=np.int64)
         inside = np.concatenate([anchors.between(op) for op in ops.tolist()])
         last = 2 * _distinct(np.concatenate([ops, inside[ends[inside]]])) + 1
-        steps.append(Window(f"step {number}", number, 2 * ops, last))
+        name, kind = f"step {number}", what.get(number)
+        steps.append(Window(name, number, 2 * ops, last, mark, serving=kind))
     return steps
+
+
+def _serving(graph: EventGraph) -> list[tuple[int, int, ServingStep]]:
+    """Return the annotations of serving steps, the outermost ones, with their numbers.
+
+    The k-th of each rank is step k, as ranks of an engine run the same steps.
+    """
+    names = graph.op_names
+    told = {name: step for name in names.unique().to_list() if (step := serving_step(name))}
+    if not told:
+        return []
+    is_mark = names.is_in(pl.Series(list(told), dtype=pl.String).implode()).to_numpy()
+    is_mark &= (graph.gather("category") == "annotation").to_numpy()
+    ops = np.flatnonzero(is_mark)
+    around = graph.op_parent[ops]
+    ops = ops[nearest(around, graph.op_parent, is_mark) < 0]
+    ops = ops[np.lexsort((graph.time[2 * ops], graph.op_trace[ops]))]
+    rank = graph.op_trace[ops]
+    number = np.arange(ops.size) - np.searchsorted(rank, rank)
+    texts = names.gather(ops).to_list()
+    return [(n, op, told[text]) for n, op, text in zip(number.tolist(), ops.tolist(), texts,
+                                                      strict=True)]  # fmt: skip
 
 
 def step_times(graph: EventGraph, steps: Sequence[Window], time: Ints, rank: int = -1) -> Ints:
@@ -185,7 +226,7 @@ def choose_window(
 
 def _all(graph: EventGraph, steps: list[Window]) -> Window:
     """Return the window of all marked steps, or of the whole trace if none are marked."""
-    if steps and steps[0].mark == MARK:
+    if steps and steps[0].is_marked:
         if len(steps) == 1:
             return steps[0]
         name = f"steps {steps[0].number} to {steps[-1].number}"
@@ -225,7 +266,7 @@ def operations_of_step(graph: EventGraph, steps: list[Window], step: Window) -> 
     """
     chosen = np.zeros(graph.num_ops, dtype=np.bool_)
     marks = step.first // 2
-    if step.mark == MARK:
+    if step.is_marked:
         anchors = _Anchors(graph)
         chosen[np.concatenate([marks, *(anchors.between(op) for op in marks.tolist())])] = True
         return chosen

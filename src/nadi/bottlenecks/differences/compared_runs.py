@@ -358,7 +358,7 @@ def _compared_steps(before: RunSide, after: RunSide) -> pl.DataFrame:
 
 def _marked_steps(side: RunSide) -> list[Window]:
     steps = side.window.steps or ((side.window,) if side.window.number >= 0 else ())
-    return [step for step in steps if step.mark == MARK]
+    return [step for step in steps if step.is_marked]
 
 
 def _steps_of_ranks(side: RunSide) -> pl.DataFrame:

@@ -11,7 +11,7 @@ from nadi.bottlenecks.steps.run import Run
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.load_graph import load_graph
 from nadi.graph.replay import replay_graph
-from nadi.graph.windows import MARK, Window, choose_window, find_steps
+from nadi.graph.windows import Window, choose_window, find_steps
 
 __all__ = ["diff", "diff_runs"]
 
@@ -70,5 +70,5 @@ def _side(
 
 def _num_steps(steps: Sequence[Window], window: Window) -> int:
     """Return the number of steps in a window; 1 if it is one step, or has none that are marked."""
-    is_marked = bool(steps) and steps[0].mark == MARK and window.number < 0
+    is_marked = bool(steps) and steps[0].is_marked and window.number < 0
     return len(steps) if is_marked else 1

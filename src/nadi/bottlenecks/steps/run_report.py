@@ -13,6 +13,7 @@ from rich.text import Text
 from nadi.bottlenecks.steps.path_changes import path_by_kind, path_changes
 from nadi.bottlenecks.steps.prediction_report import describe_prediction, print_prediction
 from nadi.bottlenecks.steps.run import Run
+from nadi.bottlenecks.steps.serving_report import describe_serving, print_serving
 from nadi.bottlenecks.steps.verdict_report import (
     describe_best_changes,
     describe_verdict,
@@ -81,6 +82,7 @@ def _summary(run: Run, activity: dict[str, Any]) -> dict[str, Any]:
             {"mark": run.steps[0].mark, "alike": run.steps[0].alike} if run.steps else None
         ),
         "steps": _steps(run),
+        "serving": describe_serving(run),
         "measured_ns": run.measured_ns,
         "replayed_ns": run.replayed_ns,
         **_critical_path(run.path),
@@ -276,7 +278,10 @@ def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
         shown = ", ".join(f"{s['step']}: {format_ns(s['measured_ns'])}" for s in steps[:8])
         more = f", and {len(steps) - 8} more" if len(steps) > 8 else ""
         console.print(f"steps: {shown}{more}")
-        _print_found_steps(run, console)
+        if data["serving"]:
+            print_serving(data["serving"], console)
+        else:
+            _print_found_steps(run, console)
     else:
         console.print(
             "steps: none (no ProfilerStep annotations, and nothing repeats)"
