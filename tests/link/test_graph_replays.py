@@ -12,6 +12,7 @@ import pytest
 
 import nadi
 from nadi import analyses as analyze
+from nadi.cli import main
 from nadi.recordings import load_devices
 from nadi.trace.trace import Trace
 from nadi.trace.validate import validate_trace
@@ -237,3 +238,14 @@ def test_modules_are_selected_and_timed(tmp_path: Path) -> None:
 def test_the_recording_of_the_capture_may_be_the_recording_itself(tmp_path: Path) -> None:
     later = [one | {"ts": one["ts"] + 5000} for one in replay([names(MODEL)])]
     assert found(joined(tmp_path, capture([MODEL]) + later)) == MODEL
+
+
+def test_the_option_of_run_takes_a_file_and_a_folder(tmp_path: Path) -> None:
+    file = write(tmp_path / "here" / "step.json", replay([names(MODEL)]))
+    elsewhere = write(tmp_path / "there" / "graphs.json", capture([MODEL]))
+    for place in (elsewhere, elsewhere.parent):
+        folder = tmp_path / place.name / "results"
+        assert main(["run", str(file), "--capture", str(place), "-o", str(folder)]) == 0
+        summary = json.loads((folder / "summary.json").read_text())
+        counts = {one["code"]: one["count"] for one in summary["issues"]}
+        assert counts["graphs.joined"] == 4
