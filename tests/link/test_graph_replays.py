@@ -174,6 +174,14 @@ def test_the_size_of_a_capture_without_a_label_is_what_inputs_begin_with(tmp_pat
     assert analyze.operator_rates(trace)["shape"].to_list() == ["64 x 32 x 16"]
 
 
+def test_a_size_that_nothing_tells_is_said_to_be_a_guess(tmp_path: Path) -> None:
+    sizes = [capture([MODEL], size=one) for one in (64, 16)]
+    trace = joined(tmp_path, replay([names(MODEL)] * 2), *sizes)
+    assert issues(trace) == {"graphs.joined": 8, "graphs.size": 8}
+    shapes = analyze.operator_rates(trace)["shape"].to_list()
+    assert shapes == ["64 x 32 x 16"]  # the same one for both
+
+
 def test_pieces_of_equal_kernels_follow_each_other(tmp_path: Path) -> None:
     layers = [[work._replace(module=f"Layer_{number}") for work in LAYER] for number in range(3)]
     trace = joined(tmp_path, replay([names(LAYER)] * 6), capture(layers))

@@ -257,6 +257,12 @@ def _issues(
         "operations were replayed from graphs: their operators are those that launched the same "
         "kernels in an earlier recording",
     )  # fmt: skip
+    log.add(
+        "graphs.size", "warning", sum(one.replay.work.size for one in paired if one.is_guess),
+        "operations were replayed from graphs that captures of several batch sizes match: nothing "
+        "tells which, so shapes may be those of another size",
+        "give the recording of the capture of this batch size alone",
+    )  # fmt: skip
     if not num_graphs:
         log.add(
             "graphs.no-capture", "info", sum(replay.work.size for replay, _ in alone),

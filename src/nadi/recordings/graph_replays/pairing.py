@@ -66,12 +66,15 @@ class Paired(NamedTuple):
         int64, shape (work,): the call of ``graph.capture`` of each piece of the replay's work.
     how
         ``name``, or ``position`` where the capture does not state the names of all kernels.
+    is_guess
+        Whether captures of several sizes fit, and nothing tells the size of the step.
     """
 
     replay: Replay
     graph: CapturedGraph
     calls: Ints
     how: str
+    is_guess: bool
 
 
 def replays_of(trace: Trace) -> list[Replay]:
@@ -158,7 +161,9 @@ def pair(
             found, key=lambda one: _order(one.graph, one.number - before, replay.tokens, last)
         )
         before = best.number
-        paired.append(Paired(replay, best.graph, best.calls, best.how))
+        sizes = {one.graph.size for one in found}
+        is_guess = len(sizes) > 1 and not max(sizes) >= replay.tokens >= 0
+        paired.append(Paired(replay, best.graph, best.calls, best.how, is_guess))
     return paired, alone
 
 
