@@ -64,8 +64,8 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
         "limits": [limit._asdict() for limit in estimate.limits],
         "tier1_bytes": estimate.tier1,
         "tier2_bytes": estimate.tier2,
-        "tier1_capacity": estimate.machine.mem1.capacity,
-        "tier2_capacity": estimate.machine.mem2.capacity,
+        "tier1_capacity": estimate.capacities[0],
+        "tier2_capacity": estimate.capacities[1],
         "tokens_per_second": estimate.tokens_per_second,
         "seconds_per_output_token": estimate.seconds if estimate.execution.decoding else None,
         "price_per_hour": estimate.price_per_hour or None,
@@ -186,17 +186,17 @@ def _assumed(estimate: Estimate) -> list[str]:
 
 
 def _memory_table(estimate: Estimate) -> Table:
-    machine = estimate.machine
-    used = [(machine.mem1, estimate.tier1)]
-    if machine.mem2.capacity or any(estimate.tier2.values()):
-        used.append((machine.mem2, estimate.tier2))
+    capacities = estimate.capacities
+    used = [(capacities[0], estimate.tier1)]
+    if capacities[1] or any(estimate.tier2.values()):
+        used.append((capacities[1], estimate.tier2))
     columns = {f"tier {k + 1}": "right" for k in range(len(used))}
     table = make_table("Memory of a rank", tensors="left", **columns)
     for name, title in TENSOR_NAMES.items():
         if any(sizes[name] for _, sizes in used):
             table.add_row(title, *(format_bytes(int(sizes[name])) for _, sizes in used))
     table.add_row("all", *(format_bytes(int(sum(sizes.values()))) for _, sizes in used))
-    table.add_row("capacity", *(format_bytes(int(tier.capacity)) for tier, _ in used))
+    table.add_row("capacity", *(format_bytes(int(capacity)) for capacity, _ in used))
     return table
 
 
