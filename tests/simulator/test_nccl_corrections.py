@@ -43,6 +43,23 @@ def test_a_small_ring_takes_as_long_as_its_steps(size: int) -> None:
     assert found.time == pytest.approx(slow)
 
 
+@pytest.mark.parametrize(("collective", "steps"), [("all_gather", 1), ("all_reduce", 2)])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_a_ring_has_a_step_that_only_sends_and_one_that_only_receives(
+    collective: str, steps: int, ranks: int
+) -> None:
+    """Its busbw grows with its ranks: that of two A100 is 150 GB/s of gathers, of eight 205."""
+    node = corrected(settings_of("dgx-a100", 8), "node", ramp=0.0, launch=0.0, efficiency=1.0)
+    sizes, steps = np.array([1 << 32, 1 << 33]), steps * (ranks - 1)
+    node = msgspec.structs.replace(node, algorithms=("Ring",), protocols=("Simple",))
+    first, second = nccl_estimates(node, collective, sizes, np.arange(ranks))
+    taken = second.time - first.time
+    assert taken == pytest.approx((second.modeled - first.modeled) * (1 + 0.42 / steps))
+    ramped = corrected(node, "node", ramp=100.0, ring_ramp=50.0, ramp_size=1.0)
+    longer = nccl_estimates(ramped, collective, sizes[:1], np.arange(ranks))[0].time - first.time
+    assert longer == pytest.approx(50 * (0.4 + 0.6 * steps / 14))
+
+
 def test_a_small_tree_fills_its_steps_first() -> None:
     size = 1 << 13
     pair = corrected(settings_of("dgx-a100", 16), "nodes", efficiency=1.0)

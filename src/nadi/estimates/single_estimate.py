@@ -82,6 +82,12 @@ class Estimate:
         return self.rate * (1 if self.execution.decoding else self.model.seq_size)
 
     @property
+    def capacities(self) -> tuple[float, float]:
+        """Bytes of each memory tier that a processor can use: its share of what it shares."""
+        procs = np.array(self.execution.num_procs)
+        return self.machine.mem1.capacity, float(self.machine.mem2.share(procs))
+
+    @property
     def price_per_hour(self) -> float:
         """Of all processors, and of the second tier if something lives there; 0 if unknown."""
         return hourly_price(self.machine, self.execution)

@@ -409,11 +409,12 @@ def _why(tables: Tables, machine: Machine, node: int) -> str:
     members = tables.group_members[peer]
     missing = members[~np.isin(tables.representatives.of[members], nodes[begun, NODE.rank])]
     name = "all ranks" if program.group[node] < 0 else program.group_names[program.group[node]]
+    what = f"{what}, {_collective(program, node)}, waits"
     if not missing.size:
-        return f"{what} waits inside its collective in group {name}"
+        return f"{what} inside its collective in group {name}"
     whom = ", ".join(map(str, missing[:_TOLD].tolist()))
     more = f" and {missing.size - _TOLD} more" if missing.size > _TOLD else ""
-    return f"{what} waits in group {name} for rank {whom}{more}"
+    return f"{what} in group {name} for rank {whom}{more}"
 
 
 def _sent_instead(tables: Tables, machine: Machine, node: int) -> str:

@@ -25,7 +25,6 @@ from nadi.models.llm.options import (
     Seq,
     Sp,
     Tp,
-    Zero,
 )
 from nadi.results.terminal.options import AsJson, Overwrite, SweepFile, SweepOver, output_console
 
@@ -48,7 +47,7 @@ or by Calculon's execution file.
   nadi estimate llama3-70b dgx-h100 --tp 8 --pp 4 --dp 16 --global-batch 512
   nadi estimate llama3-8b dgx-h100 --tp 8 --global-batch 8 --check
   nadi estimate llama3-70b dgx-h100 --tp 8 --inference decode --seq 8192
-  nadi estimate dlrm-dcnv2 dgx-h100 --dp 8 --global-batch 65536 --zero 0
+  nadi estimate dlrm-dcnv2 dgx-h100 --dp 8 --global-batch 65536
   nadi estimate model.json machine.json execution.json --compat calculon
   nadi estimate llama3-70b dgx-h100 --tp 8 --dp 4 --offload optimizer \\
       --sweep memory.tier2.bandwidth=32,64,128,256GB/s \\
@@ -85,8 +84,14 @@ _Check = Annotated[
                        "published step time where one is known."),
 ]  # fmt: skip
 
+_Zero = Annotated[
+    int | None, typer.Option("--zero", metavar="0..3", show_default="1, of a network 0",
+                             help="Sharded by data parallel ranks: 1 optimizer, 2 also gradients, "
+                             "3 also weights."),
+]  # fmt: skip
+
 _USUAL = {
-    "tp": 1, "pp": 1, "dp": 1, "ep": 1, "zero": 1, "sequence_parallel": None, "micro_batch": 1,
+    "tp": 1, "pp": 1, "dp": 1, "ep": 1, "zero": None, "sequence_parallel": None, "micro_batch": 1,
     "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1, "recompute": "none",
     "attention": "flash", "dtype": "bfloat16", "inference": "",
 }  # fmt: skip
@@ -94,7 +99,7 @@ _USUAL = {
 
 def command(
     model: ModelName, system: MachineName, execution: _Execution = "",
-    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, ep: Ep = 1, zero: Zero = 1, sp: Sp = None,
+    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, ep: Ep = 1, zero: _Zero = None, sp: Sp = None,
     micro_batch: MicroBatch = 1, global_batch: GlobalBatch = 0, seq: Seq = 0,
     schedule: Schedule = "1f1b", chunks: Chunks = 1, recompute: Recompute = "none",
     attention: Attention = "flash", dtype: Dtype = "bfloat16", inference: Inference = "",
@@ -121,12 +126,13 @@ def command(
         raise UsageError("--check", "generated jobs have Nadi's rules", "leave out --compat")
     if sweep and check:
         raise UsageError("--check", "a sweep is of many steps", "leave out one of the two")
-    asked = model, system, execution or fields
     if is_network(model):
         others = {"--overlap": overlap != "none", "--offload": offload, "--compat": compat,
                   "--sweep": sweep, "--check": check, "EXECUTION": execution}  # fmt: skip
         _estimate_network(model, system, fields, others, as_json=as_json)
         return
+    fields["zero"] = 1 if zero is None else zero
+    asked = model, system, execution or fields
     if sweep:
         from nadi.estimates.sweep_axes import parse_axes
         from nadi.estimates.sweeps import sweep_estimates
@@ -202,7 +208,7 @@ def _estimate_network(
         )
     found = network_estimate(
         model, system, ranks=ranks, batch=samples // ranks, dtype=fields["dtype"],
-        zero=0 if fields["inference"] else fields["zero"], inference=bool(fields["inference"]),
+        zero=fields["zero"] or 0, inference=bool(fields["inference"]),
     )  # fmt: skip
     if as_json:
         sys.stdout.write(to_json(describe_network_estimate(found)).decode())

@@ -64,8 +64,8 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
         "limits": [limit._asdict() for limit in estimate.limits],
         "tier1_bytes": estimate.tier1,
         "tier2_bytes": estimate.tier2,
-        "tier1_capacity": estimate.machine.mem1.capacity,
-        "tier2_capacity": estimate.machine.mem2.capacity,
+        "tier1_capacity": estimate.capacities[0],
+        "tier2_capacity": estimate.capacities[1],
         "tokens_per_second": estimate.tokens_per_second,
         "seconds_per_output_token": estimate.seconds if estimate.execution.decoding else None,
         "price_per_hour": estimate.price_per_hour or None,
@@ -83,7 +83,9 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
 def describe_network_estimate(estimate: NetworkEstimate) -> dict[str, Any]:
     """Compute the JSON output of an estimate of a network."""
     return {
-        "seconds": estimate.seconds, "rate": estimate.rate, "times": estimate.times,
+        "seconds": estimate.seconds, "rate": estimate.rate, "lacks": estimate.lacks or None,
+        "times": estimate.times, "memory_bytes": estimate.memory,
+        "memory_capacity": estimate.system.memory_capacity or None,
         "plan": msgspec.to_builtins(estimate.plan),
     }  # fmt: skip
 
@@ -155,17 +157,27 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
 
 
 def print_network_estimate(estimate: NetworkEstimate, console: Console) -> None:
-    """Print the step's time and where it goes, most first."""
+    """Print the step's time and where it goes, most first, and where the bytes are."""
     console.print(Text.assemble(
         (_seconds(estimate.seconds), "bold"),
         f" a step of {format_counted(estimate.plan.samples, 'sample')}, "
         f"{format_number(estimate.rate)} samples/s",
     ))  # fmt: skip
+    if estimate.lacks:
+        console.print(Text(f"not possible: {estimate.lacks}", "bold red"))
     console.print()
     table = make_table("Time", part="left", time="right", share="right")
     for name, part in sorted(estimate.times.items(), key=lambda one: -one[1]):
         table.add_row(name, _seconds(part), format_percent(part, estimate.seconds))
     print_table(table, console)
+    console.print()
+    table = make_table("Memory of the rank with most", tensors="left", bytes="right")
+    rows = estimate.memory | {"all": sum(estimate.memory.values())}
+    for name, size in (rows | {"capacity": estimate.system.memory_capacity}).items():
+        if size:
+            table.add_row(name, format_bytes(size))
+    print_table(table, console)
+    console.print()
     name, remedy = max(_LIFTED.items(), key=lambda one: estimate.times.get(one[0], 0.0))
     console.print(Text(f"bound by {name}; what would lift it: {remedy}"))
 
@@ -186,17 +198,17 @@ def _assumed(estimate: Estimate) -> list[str]:
 
 
 def _memory_table(estimate: Estimate) -> Table:
-    machine = estimate.machine
-    used = [(machine.mem1, estimate.tier1)]
-    if machine.mem2.capacity or any(estimate.tier2.values()):
-        used.append((machine.mem2, estimate.tier2))
+    capacities = estimate.capacities
+    used = [(capacities[0], estimate.tier1)]
+    if capacities[1] or any(estimate.tier2.values()):
+        used.append((capacities[1], estimate.tier2))
     columns = {f"tier {k + 1}": "right" for k in range(len(used))}
     table = make_table("Memory of a rank", tensors="left", **columns)
     for name, title in TENSOR_NAMES.items():
         if any(sizes[name] for _, sizes in used):
             table.add_row(title, *(format_bytes(int(sizes[name])) for _, sizes in used))
     table.add_row("all", *(format_bytes(int(sum(sizes.values()))) for _, sizes in used))
-    table.add_row("capacity", *(format_bytes(int(tier.capacity)) for tier, _ in used))
+    table.add_row("capacity", *(format_bytes(int(capacity)) for capacity, _ in used))
     return table
 
 
