@@ -19,6 +19,8 @@ The last line says how many checks are exact; the exit status is 1 unless all ar
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import sqlite3
 import sys
@@ -34,6 +36,7 @@ import nadi
 DEFAULTS = (
     "field/nsys/nsys-ai_mfu_2gpu_before.sqlite",
     "field/nsys/nsys-ai_mfu_2gpu_after.sqlite",
+    "field/devices/rocprof__908_results.json.gz",
 )
 DEVICE_WORK = ("kernel", "memcpy", "memset")
 Check = tuple[str, Any, Any]
@@ -92,6 +95,27 @@ def nsight_events(path: Path) -> Iterator[Event]:
                             (row["globalPid"] >> 24, row["correlationId"]))  # fmt: skip
 
 
+def rocprof_events(path: Path) -> Iterator[Event]:
+    """Read a file of rocprofv3 with json."""
+    for tool in json.loads(content_of(path))["rocprofiler-sdk-tool"]:
+        names = {one["kernel_id"]: one["formatted_kernel_name"] for one in tool["kernel_symbols"]}
+        kinds = tool["strings"]["buffer_records"]
+        for table, records in tool["buffer_records"].items():
+            for one in records:
+                name = kinds[one["kind"]]["operations"][one["operation"]]
+                category = {"hip_api": "runtime", "memory_copy": "memcpy"}.get(table, "annotation")
+                if table == "kernel_dispatch":
+                    category, name = "kernel", names[one["dispatch_info"]["kernel_id"]]
+                yield Event(category, name, one["start_timestamp"],
+                            one["end_timestamp"] - one["start_timestamp"],
+                            one["correlation_id"]["internal"])  # fmt: skip
+
+
+def content_of(path: Path) -> bytes:
+    stored = path.read_bytes()
+    return gzip.decompress(stored) if stored[:2] == b"\x1f\x8b" else stored
+
+
 def event_checks(path: Path, events: list[Event]) -> Iterator[Check]:
     """Compare the events of a file with the nodes that Nadi reads."""
     trace = nadi.read(path)
@@ -123,9 +147,10 @@ def _launched(events: list[Event]) -> Counter[tuple[str, str]]:
 
 def checks_of(path: Path) -> Iterator[Check]:
     """Tell what kind of file it is, and compare it."""
-    head = path.open("rb").read(64)
+    head = content_of(path)[:64]
     readers: list[tuple[bool, Callable[[Path], Iterator[Event]]]] = [
         (head.startswith(b"SQLite format 3\0"), nsight_events),
+        (b'"rocprofiler-sdk-tool"' in head, rocprof_events),
     ]
     for fits, reader in readers:
         if fits:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-__all__ = ["NSIGHT_START", "nsight_export", "nsight_tables"]
+__all__ = ["NSIGHT_START", "nsight_export", "nsight_tables", "rocprof_object"]
 
 NSIGHT_START = 1_700_000_000_000_000_000
 _THREAD = (1 << 48) | (200 << 24) | 201  # of process 200
@@ -75,3 +75,36 @@ def nsight_export(tables: Mapping[str, _Rows] | None = None, *more: str) -> byte
             database.execute(statement)
         database.commit()
         return bytes(database.serialize())
+
+
+def rocprof_object() -> dict[str, Any]:
+    """Give a file of rocprofv3 with a kernel, a copy and their calls."""
+    kinds = [{"kind": "NONE", "operations": []},
+             {"kind": "HIP_RUNTIME_API", "operations": ["hipLaunchKernel", "hipMemcpyAsync"]},
+             {"kind": "MEMORY_COPY", "operations": ["NONE", "HOST_TO_DEVICE"]},
+             {"kind": "KERNEL_DISPATCH", "operations": ["NONE", "ENQUEUE", "END"]}]  # fmt: skip
+
+    def record(kind: int, operation: int, start: int, end: int, **more: Any) -> dict[str, Any]:
+        return {"size": 1, "kind": kind, "operation": operation, "thread_id": 9,
+                "correlation_id": {"internal": more.pop("of"), "external": 0},
+                "start_timestamp": start, "end_timestamp": end, **more}  # fmt: skip
+
+    dispatch = {
+        "agent_id": {"handle": 70}, "queue_id": {"handle": 3}, "kernel_id": 8,
+        "workgroup_size": {"x": 64, "y": 1, "z": 1}, "grid_size": {"x": 130, "y": 2, "z": 1},
+    }  # fmt: skip
+    return {"rocprofiler-sdk-tool": [{
+        "metadata": {"pid": 900}, "strings": {"buffer_records": kinds},
+        "agents": [{"id": {"handle": 60}, "type": 1, "logical_node_type_id": 0},
+                   {"id": {"handle": 70}, "type": 2, "logical_node_type_id": 5}],
+        "kernel_symbols": [{"kernel_id": 8, "formatted_kernel_name": "gemm<\"é\">"}],
+        "buffer_records": {
+            "hip_api": [record(1, 0, 1_000, 2_001, of=11), record(1, 1, 3_000, 4_000, of=12)],
+            "kernel_dispatch": [record(3, 2, 10_000, 30_007, of=11, dispatch_info=dispatch,
+                                       stream_id={"handle": 2})],
+            "memory_copy": [record(2, 1, 40_000, 41_000, of=12, bytes=4096,
+                                   dst_agent_id={"handle": 70}, src_agent_id={"handle": 60},
+                                   stream_id={"handle": 2})],
+            "scratch_memory": [record(0, 0, 1, 2, of=0)],
+        },
+    }]}  # fmt: skip

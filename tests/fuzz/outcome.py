@@ -220,6 +220,19 @@ def _check_nsight(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
     assert trace.nodes.height <= rows
 
 
+def _check_rocprof(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
+    """Compare with as many records as Python's json reads."""
+    try:
+        whole = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        assert trace is None, f"Python refuses it: {error}"
+        return
+    if trace is not None:
+        tools = whole["rocprofiler-sdk-tool"]
+        records = [r for tool in tools for some in tool["buffer_records"].values() for r in some]
+        assert trace.nodes.height <= len(records)
+
+
 _ORACLES = {
     "pytorch": _check_host,
     "kineto": _check_device,
@@ -228,4 +241,5 @@ _ORACLES = {
     "astra-text": _check_text,
     "nadi": _check_own,
     "nsight": _check_nsight,
+    "rocprof": _check_rocprof,
 }

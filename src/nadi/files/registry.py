@@ -126,6 +126,8 @@ FORMATS = (
            keys=(frozenset(("schema", "nodes")),)),
     Format("nsight", "SQLite export of Nsight Systems", (".sqlite",), "nsight.decode",
            looks_like="nsight.looks_like", events="nsight.to_events"),
+    Format("rocprof", "JSON of rocprofv3", (".json",), "rocprof.decode",
+           keys=(frozenset(("rocprofiler-sdk-tool",)),), events="rocprof.to_events"),
     Format("astra-text", "ASTRA-sim text workload", (".txt",), "astra_sim_text.decode",
            looks_like="astra_sim_text.looks_like"),
     Format("perfetto", "Perfetto trace", (".pftrace", ".perfetto-trace"), "",
