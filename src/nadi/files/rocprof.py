@@ -127,7 +127,7 @@ def to_events(raw: RawFile) -> tuple[bytes, IssueLog]:
     """
     log = IssueLog()
     try:
-        tools = _decoder.decode(raw.content.tobytes()).tools
+        tools = _decoder.decode(raw.content.tobytes().decode()).tools  # all of it is UTF-8
         events = [event for tool in tools for event in _events(tool, log)]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         what = str(error)[:300]
