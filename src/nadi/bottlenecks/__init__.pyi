@@ -14,6 +14,12 @@ from .differences.recorded_diffs import diff as diff
 from .differences.report_inputs import read_prediction as read_prediction
 from .differences.run_speeds import Speed as Speed
 from .differences.saved_predictions import SavedPrediction as SavedPrediction
+from .hangs.hangs import (
+    BlockedGroup as BlockedGroup,
+    Hang as Hang,
+    RankPlace as RankPlace,
+    find_hang as find_hang,
+)
 from .pages.result_pages import (
     write_answers_page as write_answers_page,
     write_run_page as write_run_page,

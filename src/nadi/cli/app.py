@@ -9,6 +9,7 @@ import typer
 from nadi.analyses import command as analyze
 from nadi.bottlenecks.changes import command as what_if
 from nadi.bottlenecks.differences import command as diff
+from nadi.bottlenecks.hangs import command as hang
 from nadi.bottlenecks.pages import report_command as report, view_command as view
 from nadi.bottlenecks.paths import command as critical_path
 from nadi.bottlenecks.reordering import command as reorder
@@ -49,7 +50,8 @@ __all__ = ["make_app"]
 _COMMANDS: dict[str, dict[str, ModuleType]] = {
     "Find what bounds a step": {
         "demo": demo, "run": run, "critical-path": critical_path, "waits": waits,
-        "analyze": analyze, "diff": diff, "report": report, "view": view, "graph": graph,
+        "hang": hang, "analyze": analyze, "diff": diff, "report": report, "view": view,
+        "graph": graph,
     },
     "Predict what a change gains": {"what-if": what_if, "reorder": reorder},
     "Simulate a job on another machine": {

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -108,6 +108,10 @@ class RawFile:
     name: str
     content: Bytes
     stored: Bytes
+
+    def with_content(self, content: bytes) -> RawFile:
+        """Return the file as if it held other bytes, which were made of its own."""
+        return replace(self, content=np.frombuffer(content, dtype=np.uint8).copy())
 
     def source(self, format_name: str) -> Source:
         """Return the file's entry in the provenance of a trace."""

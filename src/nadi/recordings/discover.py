@@ -194,8 +194,9 @@ def _sort_by_format(files: Iterable[Path], found: TraceFiles, *, required: bool)
     for file in files:
         kind = sniff(file)
         if kind is not None:
-            lists = {"kineto": found.devices, "pytorch": found.hosts}
-            lists.get(kind.name, found.others).append(file)
+            lists = {"pytorch": found.hosts}
+            others = found.devices if kind.is_device_trace else found.others
+            lists.get(kind.name, others).append(file)
         elif required:
             read(file)  # raises the error that says what is wrong
         elif not file.name.endswith(_TEXT):

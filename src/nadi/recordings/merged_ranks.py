@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
-import numpy as np
 
 from nadi.files.files import RawFile, read_file
 from nadi.files.kineto.kineto_events import CATEGORY, OTHER_CATEGORY
 from nadi.files.kineto.kineto_trace import MERGED, decode
+from nadi.files.trace_files import sniff
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
 
@@ -44,7 +44,8 @@ def split_ranks(path: Path, trace: Trace) -> list[Trace]:
     """
     if not (trace.issues["code"] == MERGED).any():
         return [trace]
-    raw = read_file(path)
+    found = sniff(path)
+    raw = read_file(path) if found is None else found.events_of(read_file(path))
     header, events = _members(raw)
     rank_of = _rank_of_processes(events)
     parts: dict[int, list[msgspec.Raw]] = defaultdict(list)
@@ -57,9 +58,12 @@ def split_ranks(path: Path, trace: Trace) -> list[Trace]:
     parts.pop(-1, None)
     if len(parts) < 2:
         return [trace]
-    return [
-        _decoded(raw, header, parts[rank], rank, len(parts)) for rank in sorted(parts)
-    ]  # fmt: skip
+    ranks = [_decoded(raw, header, parts[rank], rank, len(parts)) for rank in sorted(parts)]
+    ranks = [replace(one, provenance=trace.provenance) for one in ranks]
+    if found is not None and found.events:  # what another tool's file lacks, its reader knows alone
+        known = trace.issues.filter(trace.issues["code"] != MERGED)
+        ranks[0] = replace(ranks[0], issues=known)
+    return ranks
 
 
 class _Event(NamedTuple):
@@ -112,8 +116,7 @@ def _decoded(
     raw: RawFile, header: _Members, events: list[msgspec.Raw], rank: int, size: int
 ) -> Trace:
     content = msgspec.json.encode({**header, "traceEvents": events})
-    given = np.frombuffer(content, dtype=np.uint8).copy()
-    trace = decode(replace(raw, content=given))
+    trace = decode(raw.with_content(content))
     return replace(trace, rank=rank, world_size=max(trace.world_size, size))
 
 

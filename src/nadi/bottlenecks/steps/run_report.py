@@ -47,6 +47,7 @@ from nadi.whatif.what_if_results import WhatIf
 
 __all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
 
+_LACKS = (".not-held", ".not-traced", ".no-operators")  # what another tool's file has not
 _ALWAYS_SHOWN = ("link.matched", "link.no-host")  # every result depends on how traces were matched
 _NAME_IN_LINE = 40
 
@@ -234,7 +235,10 @@ def print_summary(run: Run, console: Console) -> None:
         print_modules(run.modules, run.path.length, console)
     if data["on_system"]:
         print_prediction(data["on_system"], console)
-    shown = (i for i in data["issues"] if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN)
+    shown = (
+        i for i in data["issues"]
+        if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN or i["code"].endswith(_LACKS)
+    )  # fmt: skip
     print_issues(shown, console)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -53,6 +53,7 @@ __all__ = [
     "Nodes",
     "attributes_of",
     "decode",
+    "decode_events",
     "describe_nodes",
     "identity_rows",
     "looks_like",
@@ -147,8 +148,35 @@ def decode(raw: RawFile) -> Trace:
     FormatError
         If the JSON is broken, or has no list of events.
     """
+    return _decode(raw, IssueLog())
+
+
+def decode_events(raw: RawFile, content: bytes, title: str, log: IssueLog) -> Trace:
+    """Read another tool's file, as the events that its reader made of it.
+
+    Parameters
+    ----------
+    raw
+        The file.
+    content
+        The events as the JSON of a Kineto trace.
+    title
+        What the file is, for the provenance.
+    log
+        What the reader met; what is met here is added.
+
+    Returns
+    -------
+    Trace
+        As :func:`decode`.
+    """
+    trace = _decode(raw.with_content(content), log)
+    return replace(trace, provenance=Provenance(__version__, (raw.source(title),)))
+
+
+def _decode(raw: RawFile, log: IssueLog) -> Trace:
+    """Read a Kineto trace; what the log has already is not added again."""
     events, members = _scan(raw, Limits())
-    log = IssueLog()
     base, distributed, lengths = _header(raw, members, log)
     events, marks = _scan_again(raw, events, base, is_list=members is None)
     groups = _groups_table(distributed)
@@ -159,7 +187,7 @@ def decode(raw: RawFile) -> Trace:
     _add_issues(raw, events, log)
     num_processes = _num_processes(raw, nodes)
     log.add(
-        MERGED, "warning", num_processes if num_processes > 1 else 0,
+        MERGED, "warning", num_processes if num_processes > 1 and not log.has(MERGED) else 0,
         "processes have operators in the file, as if ranks were merged into it",
         "nadi run reads them as ranks; other commands read one trace: give a file for each rank",
     )  # fmt: skip
