@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -28,6 +29,7 @@ from nadi.files.addresses import check_target, is_local
 from nadi.forks import refuse_in_fork
 from nadi.trace.arrays import Bytes
 from nadi.trace.provenance import Source
+from nadi.units import format_bytes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,6 +38,7 @@ __all__ = [
     "BYTE_ORDER_MARK",
     "TEMPORARY",
     "RawFile",
+    "available_memory",
     "check_new_file",
     "check_regular",
     "check_suffix",
@@ -61,6 +64,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 HEAD_SIZE = 1 << 16
 _MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
 _LIKELY_RATIO = 30
+_MOST_AT_FIRST = 1 << 32  # bytes that are asked for before it is known how many there are
 _WORTH_SPLITTING = 1 << 24  # reading it with two threads
 _LINES_AT_ONCE = 100_000
 _PIECE = 1 << 20  # of content at a time: one that stays in the processor's cache
@@ -69,6 +73,9 @@ _LEVEL = 1  # of isal: three times as fast as the next, and a tenth larger
 _LARGEST_SETTINGS = 1 << 26  # bytes of a file that says how something is set up
 TEMPORARY = ".nadi-{}.part"  # hidden, and short: a name may be as long as a file system allows
 _LEFT_BEHIND = 60  # seconds since the last byte; then nobody writes it, on another machine either
+_SYSTEM = Path("/proc/meminfo")
+_GROUP = Path("/sys/fs/cgroup")  # of a container
+_AVAILABLE = re.compile(r"MemAvailable:\s+(\d+) kB")
 # what opening and reading may raise; what serves addresses wraps its own errors in these
 _FAILURES = (OSError, ImportError, ValueError, RuntimeError, NotImplementedError)
 
@@ -77,8 +84,7 @@ def read_head(path: Path, size: int = HEAD_SIZE) -> bytes:
     """Read the first ``size`` bytes of the content, decompressed if necessary."""
     refuse_in_fork()
     try:
-        check_regular(path)
-        with path.open("rb") as file:
+        with _opened(path) as file:
             head = file.read(size)
     except _FAILURES as error:
         raise _unreadable(path, error) from None
@@ -125,10 +131,11 @@ def read_file(path: Path) -> RawFile:
     Raises
     ------
     InputError
-        If it cannot be read, or its gzip data are broken or expand far more than a trace's.
+        If it cannot be read or is larger than the memory that is free, or its gzip data are broken
+        or expand far more than a trace's.
     """
     try:
-        check_regular(path)
+        _check_end(path)
         stored = _stored(path)
     except _FAILURES as error:
         raise _unreadable(path, error) from None
@@ -153,8 +160,8 @@ def read_pieces(path: Path, size: int) -> Iterator[Bytes]:
         If it cannot be read, or its gzip data are broken.
     """
     try:
-        check_regular(path)
-        file = path.open("rb")
+        _check_end(path)
+        file = _opened(path)
     except _FAILURES as error:
         raise _unreadable(path, error) from None
     with file:
@@ -190,8 +197,7 @@ def read_settings(path: Path, remedy: str = "check the path") -> bytes:
         If it cannot be read, is not a regular file, or is over 64 MiB.
     """
     try:
-        check_regular(path)
-        with path.open("rb") as file:
+        with _opened(path) as file:
             content = file.read(_LARGEST_SETTINGS + 1)
     except _FAILURES as error:
         raise _unreadable(path, error, remedy) from None
@@ -211,12 +217,37 @@ def check_regular(path: Path) -> None:
             raise InputError(str(path), "is not a regular file", "save its content to a file first")
 
 
+def _opened(path: Path) -> io.BufferedIOBase:
+    """Open a file to read it, as :func:`check_regular` allows."""
+    check_regular(path)
+    # reading what says that it is empty may wait for ever, as that of /proc/kmsg does
+    is_empty = is_local(path) and path.is_file() and not path.stat().st_size
+    return io.BytesIO() if is_empty else path.open("rb")
+
+
+def _check_end(path: Path) -> None:
+    """Raise FormatError for a large file that ends in zeros, as one that was never written whole.
+
+    No format of traces does. Such a file claims any size without taking room on the disk.
+    """
+    check_regular(path)
+    if is_local(path) and path.is_file() and path.stat().st_size > _WORTH_SPLITTING:
+        with path.open("rb") as file:
+            file.seek(-_PIECE, os.SEEK_END)
+            if not any(file.read(_PIECE)):
+                what = f"its last {format_bytes(_PIECE)} are zeros: it was not written to its end"
+                raise FormatError(str(path), what, "copy or record the file again")
+
+
 def _stored(path: Path) -> Bytes:
     if not is_local(path):
         return np.frombuffer(path.read_bytes(), dtype=np.uint8).copy()
     size = path.stat().st_size
     if size < _WORTH_SPLITTING:
-        return np.fromfile(path, dtype=np.uint8)
+        with _opened(path) as file:
+            return np.frombuffer(bytearray(file.read()), dtype=np.uint8)
+    if size > (room := available_memory()):  # else Linux ends the process that uses it
+        raise _too_large_for_memory(path, f"it has {format_bytes(size)}", room)
     with path.open("rb") as file:
         content = np.empty(size, dtype=np.uint8)
         middle = size // 2 // _PIECE * _PIECE
@@ -238,8 +269,9 @@ def _read_into(file: int, content: Bytes, at: int, stop: int) -> int:
 
 def _gunzip(path: Path, stored: bytes) -> Bytes:
     """Decompress into an array that grows by doubling, up to the largest content of a trace."""
-    largest = largest_content(len(stored))
-    content = np.empty(min(largest, _LIKELY_RATIO * len(stored)) + 1, dtype=np.uint8)
+    largest, room = largest_content(len(stored)), available_memory()
+    first = min(largest, room, _LIKELY_RATIO * len(stored), _MOST_AT_FIRST)
+    content = np.empty(first + 1, dtype=np.uint8)
     filled = 0
     expected = int.from_bytes(
         stored[-4:], "little"
@@ -251,6 +283,9 @@ def _gunzip(path: Path, stored: bytes) -> Bytes:
                 progress.tell(filled, expected)
                 if filled > largest:
                     raise _too_large(path)
+                if filled > room:
+                    what = f"its content has over {format_bytes(filled)}"
+                    raise _too_large_for_memory(path, what, room)
                 if filled == content.size:
                     content.resize(min(largest + 1, 2 * filled), refcheck=False)
     except (EOFError, OSError, isal_zlib.error) as error:  # type: ignore[misc]
@@ -269,6 +304,35 @@ def _too_large(path: Path) -> FormatError:
         f"its content is over {_MAX_RATIO} times its gzip size; for traces it is at most 100 times",
         "decompress the file first if its content is valid",
     )
+
+
+def _too_large_for_memory(path: Path, what: str, room: int) -> InputError:
+    return InputError(
+        str(path),
+        f"{what}, and {format_bytes(room)} of memory are free",
+        "use a machine that has more memory; nadi analyze reads recordings larger than memory",
+    )
+
+
+def available_memory() -> int:
+    """Return the bytes that are free or can be freed, at most those of the container.
+
+    Where the system does not say, the memory that is installed.
+    """
+    free = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    if (found := _AVAILABLE.search(_text(_SYSTEM))) is not None:
+        free.append(int(found[1]) * 1024)
+    limit, used = (_text(_GROUP / f"memory.{name}").strip() for name in ("max", "current"))
+    if limit.isdecimal() and used.isdecimal():
+        free.append(max(int(limit) - int(used), 0))
+    return min(free)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def _allocations(events: RankEvents) -> pl.DataFrame:
             continue
         if abs(one.ts) > _LATEST:
             continue
-        kind, number = one.args.get("Device Type", -1), one.args.get("Device Id", -1)
+        kind, number = (_number(one.args, f"Device {name}", -1) for name in ("Type", "Id"))
         device = f"{_KINDS.get(kind, f'type {kind}')}{f':{number}' if kind else ''}"
         found.append((
             device, round(one.ts * 1000) + base, _number(one.args, "Bytes"),
@@ -124,9 +124,9 @@ def _allocations(events: RankEvents) -> pl.DataFrame:
     return table
 
 
-def _number(args: dict[str, Any], name: str) -> int:
-    value = args.get(name, 0)
-    return value if isinstance(value, int) and abs(value) < 2**62 else 0
+def _number(args: dict[str, Any], name: str, otherwise: int = 0) -> int:
+    value = args.get(name, otherwise)
+    return value if isinstance(value, int) and abs(value) < 2**62 else otherwise
 
 
 def _operators(events: RankEvents, time: Ints, thread: Ints) -> Ints:

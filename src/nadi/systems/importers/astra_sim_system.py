@@ -50,7 +50,13 @@ def load_astra_sim_system(
     own = given["system"].get(_PER_NODE)
     if isinstance(own, str):  # beside the folder that ASTRA-sim is started in, as all it names
         given["system"] |= {_PER_NODE: _read_yaml(Path(own))}
-    return astra_sim_system(**given, options=options, name=Path(system).name)
+    names = {"network": network, "system": system, "memory": remote_memory, "groups": comm_group}
+    try:
+        return astra_sim_system(**given, options=options, name=Path(system).name)
+    except FormatError as error:  # which says which of the four it is, and where in it
+        kind, colon, inside = error.where.partition(":")
+        where = f"{names.get(kind) or kind}{colon}{inside}"
+        raise FormatError(where, error.what, error.remedy) from None
 
 
 def read_comm_groups(path: Path | str) -> dict[str, tuple[int, ...]]:
