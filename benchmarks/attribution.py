@@ -20,7 +20,7 @@ from pathlib import Path
 from _measure import SHARED
 
 import nadi
-from nadi.bottlenecks.steps.verdict_report import verdict_in_words
+from nadi.bottlenecks.steps.result import verdict_in_words
 
 _MOST = 0.1  # of the path, where a device is busy for over half of the time
 _BUSY = 0.5

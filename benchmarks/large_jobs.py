@@ -20,8 +20,8 @@ from _measure import peak_memory_mb
 
 import nadi
 from nadi.systems.system import Dimension, Network
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.trace.trace import Provenance
 
 _NODE, _KINDS = 8, 64
 _TYPES = ("all_gather", "reduce_scatter", "all_reduce")

@@ -21,8 +21,8 @@ from _measure import SHARED, peak_memory_mb
 import nadi
 from nadi.memory import BySolver
 from nadi.memory.placement.placed_steps import PlainStep, plain_step
-from nadi.memory.placement_case import case_of_tensors, most_bytes
 from nadi.memory.placement_choice import ByRoom, rooms_of
+from nadi.memory.placement_program import case_of_tensors, most_bytes
 from nadi.recordings import read_job
 from nadi.systems import second_tier
 

@@ -35,7 +35,7 @@ from nadi.systems import (
     price,
     rate_alone,
 )
-from nadi.systems.loaded_latency import peak_rate
+from nadi.systems.memory_tiers import peak_rate
 from nadi.trace import Operations, dtype_code, op_class_code
 
 FILE = "published/memory_tiers_cxl_offload.json.gz"

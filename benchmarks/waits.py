@@ -17,7 +17,7 @@ from event_graph import RECORDING, repeated
 
 import nadi
 from nadi.bottlenecks import find_waits, switch_timelines, wait_graph
-from nadi.files.switch_events import SwitchEvents
+from nadi.files.switches import SwitchEvents
 from nadi.graph.windows import choose_window, find_steps
 
 

@@ -18,7 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: polars would start a t
 import nadi
 from nadi.kernels import compile_ahead
 from nadi.recordings import job_of_files as recordings
-from nadi.results.terminal import progress_lines
+from nadi.results.terminal import progress as progress_lines
 from tests.amounts import examples
 from tests.report.headless_browser import NO_BROWSER
 

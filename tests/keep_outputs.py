@@ -24,7 +24,7 @@ from typing import Any
 
 import nadi
 from nadi.cli import main
-from nadi.results.terminal import progress_lines
+from nadi.results.terminal import progress as progress_lines
 
 __all__ = ["FOLDER", "NOT_KEPT", "lines", "outputs"]
 

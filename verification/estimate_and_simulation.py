@@ -87,8 +87,12 @@ def both(drawn: Drawn) -> Found | None:
         return None
     job = nadi.llm_job(drawn.model, **drawn.plan)
     system = nadi.load_system(drawn.system, len(job.traces))
-    simulated = nadi.simulate(job, system).makespan / 1e9
-    plan = drawn.plan
+    done, plan = nadi.simulate(job, system), drawn.plan
+    # steps of inference follow each other, so that the stages of a pipeline stay full
+    took = (
+        nadi.simulation.steady_step(done, feeds_back=False) if plan["inference"] else done.makespan
+    )
+    simulated = took / 1e9
     node = system.network.dimensions[0].size
     # replicas within a node, where tensor parallel ranks communicate; experts may do so beyond it
     inside = plan["dp"] > 1 and (1 < plan["tp"] < node or plan["ep"] > 1)

@@ -31,7 +31,7 @@ from hta_critical_path import DEFAULTS
 import nadi
 from nadi import analyses as analyze
 from nadi.analyses.recorded.memory_bandwidth import bandwidth_of
-from nadi.trace.runtime_calls import hta_calls
+from nadi.trace.categories import hta_calls
 
 Rows = list[tuple[Any, ...]]
 _US = 1000

@@ -19,9 +19,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.conftest import DEMO
@@ -40,7 +41,16 @@ _LINES = {name: line for name, line in WRITERS.items() if name != "search"}
 _NEED_TORCH = ("record-fake",)
 _BEGUN = b"begun"
 _RUN = f"import os; from nadi.cli import run; os.write(2, {_BEGUN}); run()"
+_PATIENCE = 60  # seconds beside those that the command itself takes
 _CODES = (0, 2, 130, -signal.SIGKILL)
+
+
+class _Command(NamedTuple):
+    name: str
+    words: list[str]
+    line: str
+    given: Path
+    seconds: float  # that it takes
 
 
 def _start(words: list[str], limit: int | None = None) -> subprocess.Popen[bytes]:
@@ -55,21 +65,48 @@ def _start(words: list[str], limit: int | None = None) -> subprocess.Popen[bytes
     )  # fmt: skip
 
 
-def _stop(name: str, words: list[str], seconds: float, how: str, chance: random.Random) -> str:
-    """Run a command until it is stopped; gives how it ended."""
+def _whole_run(words: list[str]) -> float:
+    """Run a command to its end; gives how many seconds it takes at the load of now."""
+    begin = time.monotonic()
+    process = _start(words)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+    return time.monotonic() - begin
+
+
+def _said(process: subprocess.Popen[bytes], one: _Command) -> bytes | None:
+    """Wait until a stopped command ends, and give what it said of errors; None if it hangs.
+
+    A machine may have become busy since the whole run was timed, which says nothing of the command.
+    So one that takes long is given three times what a whole run takes now.
+    """
+    with suppress(subprocess.TimeoutExpired):
+        return process.communicate(timeout=_PATIENCE + 10 * one.seconds)[1]
+    with suppress(subprocess.TimeoutExpired), tempfile.TemporaryDirectory() as folder:
+        now = _whole_run(words_of(one.line, Path(folder) / one.name, one.given, str(DEMO)))
+        return process.communicate(timeout=_PATIENCE + 3 * now)[1]
+    process.kill()
+    process.communicate()
+    return None
+
+
+def _stop(one: _Command, how: str, chance: random.Random) -> str:
+    """Run a command until it is stopped; gives what is wrong with how it ended."""
     size = int(10 ** chance.uniform(2, 6)) if how == "full" else None
-    process = _start(words, size)
+    process = _start(one.words, size)
     try:
         if how != "full":
-            process.wait(seconds * chance.random())
+            process.wait(one.seconds * chance.random())
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL if how == "killed" else signal.SIGINT)
-    _, said = process.communicate(timeout=300)
+    said = _said(process, one)
     code = process.returncode
+    if said is None:
+        return f"{one.name} {how}: does not end"
     # Python itself writes a traceback where it is interrupted before it has read Nadi's first line
     early = how == "interrupted" and not said.startswith(_BEGUN)
     if not early and (code not in _CODES or b"Traceback" in said):
-        return f"{name} {how}: exit code {code}, {said[-300:]!r}"
+        return f"{one.name} {how}: exit code {code}, {said[-300:]!r}"
     return ""
 
 
@@ -87,23 +124,19 @@ def _main(moments: int, seed: int) -> int:
                 print(f"{name:<16} skipped: torch is missing")
                 continue
             place.parent.mkdir()
-            begin = time.monotonic()
-            process = _start(words)
-            _, said = process.communicate()
-            assert process.returncode == 0, said
-            seconds = time.monotonic() - begin
+            command = _Command(name, words, line, given, _whole_run(words))
             whole = sizes_of(place)
             for number in range(moments):
                 shutil.rmtree(place.parent)
                 place.parent.mkdir()
                 how = ("killed", "interrupted", "full")[(first + number) % 3]
-                fault = _stop(name, words, seconds, how, chance)
+                fault = _stop(command, how, chance)
                 state = left(place, whole)
                 states[state if state in (NOTHING, WHOLE) else "other"] += 1
                 if fault or state not in (NOTHING, WHOLE):
                     faults.append(fault or f"{name} {how}: {state}")
             shutil.rmtree(place.parent)
-            print(f"{name:<16} {moments} moments of {seconds:.1f} s", flush=True)
+            print(f"{name:<16} {moments} moments of {command.seconds:.1f} s", flush=True)
     print(
         f"{states.total()} stopped writers: {dict(states)}, {len(faults)} neither whole nor nothing"
     )

@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 from _report import Checks, arguments, unpack
 
 import nadi
+from nadi.bottlenecks.steps.result import verdict_in_words
 from nadi.bottlenecks.steps.run import Run
-from nadi.bottlenecks.steps.verdict_report import verdict_in_words
 from nadi.units import as_list
 
 OWN = Path(__file__).with_suffix("")

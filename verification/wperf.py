@@ -17,7 +17,7 @@ import numpy as np
 from _report import Checks, arguments
 
 import nadi
-from nadi.files.switch_events import INTERRUPTS, SwitchEvents
+from nadi.files.switches import INTERRUPTS, SwitchEvents
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.reference.wait_cascade import plain_knots

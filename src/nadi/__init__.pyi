@@ -39,12 +39,11 @@ from .sharing.obfuscation.obfuscate import obfuscate as obfuscate
 from .sharing.parts.extract import extract as extract
 from .sharing.similarity.similarity import compare as compare
 from .simulation.feeder.feeder import ETFeeder as ETFeeder
-from .simulation.runs.simulate import simulate_together as simulate_together
-from .simulation.runs.simulated_jobs import simulate as simulate
+from .simulation.runs.simulate import simulate as simulate, simulate_together as simulate_together
 from .systems.library import load_system as load_system
 from .trace.schedule import Schedule as Schedule
 from .trace.trace import Job as Job, Trace as Trace
 from .version import __version__ as __version__
 from .whatif.drawn_answers import redraw as redraw
-from .whatif.reordering.applied_moves import reorder as reorder
+from .whatif.reordering.move_search import reorder as reorder
 from .whatif.what_if_results import what_if as what_if

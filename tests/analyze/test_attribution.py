@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.bottlenecks.steps.verdict_report import verdict_in_words
+from nadi.bottlenecks.steps.result import verdict_in_words
 from tests.conftest import NOT_HERE, SHARED
 
 WILD = SHARED / "wild"

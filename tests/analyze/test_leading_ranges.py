@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.bottlenecks.steps.verdict_report import verdict_in_words
+from nadi.bottlenecks.steps.result import verdict_in_words
 from tests.conftest import PairWriter
 
 Ranges = list[tuple[str, list[tuple[str, float]]]]

@@ -12,7 +12,7 @@ import pytest
 
 import nadi
 from nadi.graph.operation_totals import collective_totals, operation_totals
-from nadi.graph.rank_activity import rank_activity, stream_activity
+from nadi.graph.time_parts import rank_activity, stream_activity
 from tests.conftest import PairWriter
 
 PARTS = ("computing", "transferring", "waiting", "copying")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.bottlenecks.steps.straggler_test import RepeatedLateness, lateness_over_repeats
+from nadi.bottlenecks.steps.verdict import RepeatedLateness, lateness_over_repeats
 from tests.amounts import examples
 from tests.analyze.test_stragglers import job_of, stragglers
 

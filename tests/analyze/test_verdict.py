@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.bottlenecks.steps.straggler_test import RepeatedLateness
-from nadi.bottlenecks.steps.verdict import BOUND_BY, LateRank
+from nadi.bottlenecks.steps.verdict import BOUND_BY, LateRank, RepeatedLateness
 from nadi.graph.critical_paths import PATH_KINDS
 from nadi.graph.rank_excess import Excess, ExcessPart
 from tests.conftest import PairWriter

@@ -15,8 +15,8 @@ import pytest
 
 import nadi
 from nadi.results import BarChart, ChartAxis, Figure, LineChart, LineSeries
+from nadi.results.charts.charts import time_bars
 from nadi.results.charts.drawing import drawn
-from nadi.results.charts.time_charts import time_bars
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import nadi
 from nadi.cli import main
 from nadi.systems import SystemFile
 from nadi.systems.library import read_system_file, shipped_text
@@ -134,3 +135,24 @@ def test_systems_that_ship_state_where_corrections_come_from() -> None:
         described: SystemFile = read_system_file(name)
         assert described.nccl is not None
         assert described.nccl.source
+
+
+@pytest.mark.parametrize(("system", "ranks", "nodes"), [
+    ("dgx-h100", 8, 1), ("dgx-h100", 16, 2), ("pcie-workstation", 4, 1), ("tpu-v4", 64, 2),
+])  # fmt: skip
+def test_a_send_takes_what_it_takes_in_a_job(
+    system: str, ranks: int, nodes: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    size = 3 << 20
+    given = ["collective", "send", "3MiB", "--system", system, "--ranks", str(ranks), "--json"]
+    assert main(given) == 0
+    (row,) = json.loads(capfd.readouterr().out)["collectives"]
+    assert (row["ranks"], row["nodes"], row["source"]) == (2, nodes, "simulated")
+    with nadi.JobBuilder(ranks) as job:
+        job.together([0]).send(ranks - 1, size)
+        job.together([ranks - 1]).recv(0, size)
+        job.together(range(1, ranks - 1)).compute("idle", duration="1 ns")
+    done = nadi.simulate(job.job, nadi.load_system(system, ranks))
+    assert row["time_ns"] == done.makespan
+    assert 0 < row["bound_ns"] <= row["time_ns"]
+    assert row["bus_bandwidth_gb_per_s"] == pytest.approx(size / row["time_ns"])

@@ -13,9 +13,8 @@ import pytest
 import rich.progress
 
 from nadi.progress import tell
-from nadi.results.terminal import progress_lines
-from nadi.results.terminal.progress import show_progress
-from nadi.results.terminal.progress_lines import ProgressLines
+from nadi.results.terminal import progress as progress_lines
+from nadi.results.terminal.progress import ProgressLines, show_progress
 
 
 def test_each_stage_begins_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,10 +265,11 @@ def test_a_message_that_nobody_sends_ends_with_who_waits_for_whom(command: Comma
 
 
 def test_a_collective_without_a_member_says_whom_it_waits_for(command: Command) -> None:
-    command.write([collective(0, "all_gather", 100)], [compute(0, 1)])
+    command.write([collective(0, "all_gather", 100)], [send(0, 0, 8, "RECV")])
     code, _, err = command()
     assert code == 2
-    assert "rank 0 node 0 (n0) waits in group all ranks for rank 1" in err
+    told = "rank 0 node 0 (n0), all_gather of 100 bytes, waits in group all ranks for rank 1, "
+    assert told + "rank 1 node 0 (n0) waits to receive from rank 0 8 bytes with tag 7" in err
 
 
 def test_collectives_that_differ_do_not_meet(command: Command) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 from hypothesis import given, strategies as st
 
-from nadi.pytorch.fake.alike_ranks import find_classes, ranges_of
+from nadi.pytorch.fake.fake_job import find_classes, ranges_of
 
 
 def families(*sizes: int) -> dict[str, list[list[int]]]:

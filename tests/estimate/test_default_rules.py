@@ -23,15 +23,15 @@ from nadi.estimates import (
     search,
     search_space,
 )
-from nadi.estimates.estimate_files import read_machine, read_model
 from nadi.estimates.rings import RankGroup, collective_seconds, message_seconds
 from nadi.estimates.single.checks import check_estimate
+from nadi.estimates.stated_files import read_machine, read_model
 from nadi.memory import ByRules, parse_rules, plain_step
 from nadi.models import llm_statistics
 from nadi.simulation import collective_time
 from nadi.simulation.communication_times import message_time
 from nadi.systems import second_tier, shipped_systems
-from nadi.systems.loaded_latency import LoadedLatency, latency_ns, peak_rate, reached_rate
+from nadi.systems.memory_tiers import LoadedLatency, latency_ns, peak_rate, reached_rate
 from tests.amounts import examples
 from tests.estimate.described import execution, executions, machine, machines, model, with_faster
 
@@ -122,7 +122,7 @@ def test_an_estimate_is_what_a_simulated_job_takes(name: str, plan: dict[str, An
 def test_decoding_says_the_rate_of_full_stages_and_fits_its_cache() -> None:
     plan = {"tp": 8, "pp": 2, "inference": "decode", "micro_batch": 16, "global_batch": 32}
     found = estimate(*describe_step("llama3-405b", "dgx-h100", plan)[:3])
-    assert found.tokens_per_second == pytest.approx(713, abs=0.5)  # docs/generate-llm.md
+    assert found.tokens_per_second == pytest.approx(712, abs=0.5)  # docs/generate-llm.md
     assert found.limits[0].name == "reading weights, keys and values"
     memory = llm_statistics("llama3-405b", **plan).memory.row(0, named=True)
     assert found.tier1["keys_and_values"] == memory["kv_cache"]

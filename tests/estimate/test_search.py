@@ -53,6 +53,18 @@ def test_a_space_has_each_execution_once_and_parts_of_it_are_the_same() -> None:
     assert {one.tensor_par for one in found} == {1, 2, 4, 8, 16}
 
 
+def test_chunks_of_a_decoded_token_are_tried_only_if_asked_for() -> None:
+    decoding = {"training": [False], "decoding": [True], "datatype": ["bfloat16"]}
+
+    def tried(**given: Any) -> set[int]:
+        space = search_space_by_rules(*DESCRIBED, 16, 32, decoding | given)
+        return {one.pipeline_interleaving for one in all_of(space)}
+
+    assert tried() == {1}
+    assert tried(pipeline_interleaving=[1, 3]) == {1, 3}
+    assert len(tried(decoding=[False])) > 1
+
+
 def test_the_fastest_is_that_of_a_slow_search() -> None:
     space = search_space(*DESCRIBED, 16, 32, SMALL | {"tensor_par": [8], "pipeline_par": [1, 2]})
     told, system = read("model"), read("machine")

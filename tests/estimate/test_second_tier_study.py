@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.estimates import CALCULON, MachineDescription, SearchSpace, estimate, search, search_space
-from nadi.estimates.calculon.estimate_rules import DEFAULT
 from nadi.estimates.calculon.machine_description import columns_of_tier
+from nadi.estimates.calculon.rules import DEFAULT
 from nadi.memory import TierQuestion, TierStudy, study_second_tier, study_second_tiers
 from nadi.systems import second_tier
 from tests.amounts import examples

@@ -25,7 +25,7 @@ from nadi.estimates import (
     sweep_estimates,
     sweep_search,
 )
-from nadi.estimates.calculon.estimate_rules import DEFAULT
+from nadi.estimates.calculon.rules import DEFAULT
 from nadi.systems import shipped_text
 from tests.amounts import examples
 from tests.estimate.described import execution, executions, machine, machines, model, read

@@ -15,9 +15,8 @@ from nadi.recordings import FoldedTrace, fold_trace, unfold_trace
 from nadi.recordings.folded.folded_trace import NodeTimes
 from nadi.recordings.folded.numbered_names import names_of, numbered_names
 from nadi.trace.attributes import AttributeBuilder, LazyAttributes
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 
 NAMES = ("gemm", "layers.0.up", "layers.7.up", "x128_064", "a 12 b 3")
 

@@ -8,9 +8,8 @@ import polars as pl
 
 from nadi.trace.attributes import AttributeBuilder
 from nadi.trace.issues import IssueLog
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 
 # what XML 1.0, DOT or CSV write in other ways, and what the first cannot hold at all
 HARD_NAMES = [

@@ -10,8 +10,7 @@ from typing import Any, Literal
 import polars as pl
 import pytest
 
-from nadi.files.native.arrow import read_metadata
-from nadi.files.native.arrow_sizes import bytes_claimed
+from nadi.files.native.arrow import bytes_claimed, read_metadata
 
 FRAMES = {
     "integers": pl.DataFrame({

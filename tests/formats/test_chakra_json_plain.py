@@ -13,8 +13,8 @@ from hypothesis import given, strategies as st
 
 from nadi.errors import FormatError
 from nadi.files.chakra import chakra_json
+from nadi.files.chakra.chakra_json import plain_messages
 from nadi.files.chakra.json_messages import MessageWriter, RawMessage
-from nadi.files.chakra.plain_json import plain_messages
 from nadi.trace.trace import Trace
 from tests.formats.chakra_cases import raw_file, traces
 

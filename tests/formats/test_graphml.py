@@ -12,9 +12,8 @@ import nadi
 from nadi.files.drawing import graphml
 from nadi.trace.attributes import AttributeBuilder
 from nadi.trace.issues import IssueLog
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from tests.amounts import some
 from tests.formats.graphs import HARD_NAMES, REPLACED, counted, make_trace
 from tests.reference.chakra_messages import read_messages

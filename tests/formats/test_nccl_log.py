@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nadi.errors import FormatError
-from nadi.systems.nccl.nccl_log import parse_nccl_log
+from nadi.systems.nccl.measured import parse_nccl_log
 
 LOG = """h0:10:11 [0] NCCL INFO cudaDriverVersion 12040
 NCCL version 2.21.5+cuda12.4

@@ -14,8 +14,8 @@ from hypothesis import given, strategies as st
 import nadi
 from nadi.files.timeline import perfetto_packets, trace_timeline
 from nadi.trace.issues import IssueLog
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.trace.trace import Provenance
 from tests.reference.perfetto_import import Timeline, load
 from tests.reference.perfetto_messages import parse
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.files.switch_events import SWITCH, WAKEUP, SwitchEvents
-from nadi.files.switch_files import is_switches, read_switches
+from nadi.files.switches import SWITCH, WAKEUP, SwitchEvents, is_switches, read_switches
 from nadi.trace.protobuf_values import write_varint
 
 PERF = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, strategies as st
 
-from nadi.files.timeline.tracks import find_lanes, lane_suffix
+from nadi.files.timeline.timeline_values import find_lanes, lane_suffix
 from tests.reference import lanes as oracle
 
 slices = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(0, 5)), max_size=20)

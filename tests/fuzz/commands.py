@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import random
 import signal
 import tempfile
@@ -25,6 +26,7 @@ from nadi.cli import main
 from nadi.systems.library import shipped_text
 from tests.conftest import DEMO
 from tests.feed.traces import attribute, content as content_of, message
+from tests.formats.flight_records import Job
 from tests.fuzz.corpus import samples
 from tests.fuzz.mutations import changed_value, mutated
 
@@ -187,6 +189,20 @@ prev_state=R+ ==> next_comm=a next_pid=5 next_prio=120
 
 
 @cache
+def _dumps() -> Files:
+    job = Job({"0": range(3), "a": range(2)})
+    job.call("a")
+    job.call("0")
+    job.call("0", "send 0->1", ranks=[0], is_p2p=True, state="started")
+    job.call("0", "recv 1<-0", ranks=[1], is_p2p=True, state="started")
+    job.call("0", ranks=[0, 1], state="started")
+    dumps = job.dumps()
+    return {
+        "dumps/rank_0": pickle.dumps(dumps[0], 2), "dumps/rank_1": pickle.dumps(dumps[1], 4),
+        "dumps/rank_2.json": json.dumps(dumps[2]).encode(),
+    }  # fmt: skip
+
+
 def _switches() -> Files:
     from nadi.trace.protobuf_values import write_varint
 
@@ -518,6 +534,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "switches": Command(_switches, ("waits @s.txt", "waits @s.txt --json"), ("s.txt",)),
     "switch-packets": Command(_switches, ("waits @s.pftrace",), ("s.pftrace",)),
+    "hang": Command(_dumps, ("hang @dumps", "hang @dumps --json"), tuple(_dumps())),
     "job": Command(
         _job,
         (f"simulate @job {_ON}", f"simulate @job {_ON} --json", "info @job", "validate @job",

@@ -6,8 +6,10 @@ import gzip
 import io
 import json
 import re
+import sqlite3
 import zipfile
 import zlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +208,31 @@ def _check_chakra_json(content: bytes, trace: nadi.Trace | None, _: Path) -> Non
         assert trace.nodes.height == num_nodes
 
 
+def _check_nsight(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
+    """Compare the rows that have times, as SQLite itself reads them."""
+    if trace is None:
+        return
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.deserialize(content)
+        there = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
+        tables = [name for name in there if name.startswith(("CUPTI_ACTIVITY_KIND", "NVTX_EVENTS"))]
+        rows = sum(database.execute(f"SELECT count(*) FROM {one}").fetchone()[0] for one in tables)
+    assert trace.nodes.height <= rows
+
+
+def _check_rocprof(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
+    """Compare with as many records as Python's json reads."""
+    try:
+        whole = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        assert trace is None, f"Python refuses it: {error}"
+        return
+    if trace is not None:
+        tools = whole["rocprofiler-sdk-tool"]
+        records = [r for tool in tools for some in tool["buffer_records"].values() for r in some]
+        assert trace.nodes.height <= len(records)
+
+
 _ORACLES = {
     "pytorch": _check_host,
     "kineto": _check_device,
@@ -213,4 +240,6 @@ _ORACLES = {
     "chakra-json": _check_chakra_json,
     "astra-text": _check_text,
     "nadi": _check_own,
+    "nsight": _check_nsight,
+    "rocprof": _check_rocprof,
 }

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import nadi
+from nadi.files.flight_recorder import parse_dump
 from nadi.files.settings_text import parse_settings
-from nadi.files.switch_text import decode_switch_text
-from nadi.files.switches import decode_perfetto_switches
-from nadi.memory.offloading.offload_machine_file import parse_offload_machine
+from nadi.files.switches import decode_perfetto_switches, decode_switch_text
+from nadi.memory.offloading.flexgen_costs import parse_offload_machine
 from nadi.models.llm.language_model import language_model_from
 from nadi.models.networks.network_file import network_from
-from nadi.systems.nccl.measured import parse_nccl_tests
-from nadi.systems.nccl.nccl_log import parse_nccl_log
+from nadi.systems.nccl.measured import parse_nccl_log, parse_nccl_tests
 from nadi.systems.system_file import system_from
 from tests.fuzz.commands import COMMANDS, damaged
 
@@ -43,6 +42,7 @@ READERS: dict[str, Reader] = {
     "read-nccl-log": Reader("nccl-log", "nccl.log", lambda c: parse_nccl_log(c, "f")),
     "read-switches": Reader("switches", "s.txt", decode_switch_text),
     "read-packets": Reader("switch-packets", "s.pftrace", decode_perfetto_switches),
+    "read-dump": Reader("hang", "dumps/rank_1", lambda c: parse_dump(c, "f", 1)),
     "read-system": Reader("collective", "system.toml", partial(_settings, system_from, ".toml")),
     "read-model": Reader("estimate", "model.json", partial(_settings, language_model_from, ".json")),
     "read-network": Reader("generate", "network.toml", partial(_settings, network_from, ".toml")),

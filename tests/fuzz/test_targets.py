@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from nadi.errors import NadiError
 from tests.amounts import examples
+from tests.fuzz import long
 from tests.fuzz.commands import COMMANDS, run_line
 from tests.fuzz.further_commands import FURTHER_COMMANDS
 from tests.fuzz.guided import KEPT
@@ -27,7 +30,8 @@ _INPUTS = {
 # what was met in long runs and ended in something else than one line
 _MET = (
     "own-file:96", "own-file:942", "own-file:988", "own-file:100026938", "nadi-system:1308",
-    "own-file:330", "own-file:504", "own-file:763", "own-file:953",
+    "own-file:330", "own-file:504", "own-file:763", "own-file:953", "jobs:9531042",
+    "machines:9542533",
 )  # fmt: skip
 
 
@@ -35,6 +39,14 @@ _MET = (
 def test_what_was_met_before(seed: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run_one(seed, tmp_path)
     assert "panicked" not in capfd.readouterr().err
+
+
+def test_a_replay_without_room_is_refused() -> None:
+    """An operator fails, and what stands in for its output does not fit into 6 GiB either."""
+    pytest.importorskip("torch")
+    words = [sys.executable, long.__file__, "0", "replay:9530079"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -68,7 +80,7 @@ def test_commands_take_the_files_before_damage(name: str, tmp_path: Path) -> Non
 _PLAIN = {
     "N", "X", "E", "K|all", "N|all", "N|N:M", "N:M", "ROWS", "RANKS", "all|0,5", "EDGES", "ID|RANK:ID", "LIST",
     "NAME", "[NAME]", "NAMES", "REGEX", "TEXT", "TYPE", "WHAT", "KIND", "HOW", "TENSORS", "LEVEL",
-    "SIZE", "TIME", "TIME|RATE", "TOKENS", "SAMPLES", "MIB", "VALUES", "FREQUENCY", "VERSION", "FORMAT",
+    "SIZE", "SIZE:SKEW", "TIME", "TIME|RATE", "TOKENS", "SAMPLES", "MIB", "VALUES", "FREQUENCY", "VERSION", "FORMAT",
     "SIMULATOR", "OPERATOR", "COLLECTIVE", "CHANGE", "[CHANGE]...", "EXPR", "FROM:TO", "0..3", "module",
     "FIELD=VALUES", "FIELD=VALUE,...", "PARAMETER=VALUE", "cpu|cuda", "none|gloo|nccl", "nadi|hta",
     "-- PROGRAM...",

@@ -14,8 +14,14 @@ import pytest
 
 import nadi
 from nadi.cli import main
-from nadi.graph.drawing import MOST_ARROWS, MOST_NODES, condensed, find_operation, neighborhood
-from nadi.graph.part_drawings import encode_part
+from nadi.graph.drawing import (
+    MOST_ARROWS,
+    MOST_NODES,
+    condensed,
+    encode_part,
+    find_operation,
+    neighborhood,
+)
 from tests.conftest import PairWriter
 
 pytestmark = pytest.mark.usefixtures("demo_read_once")

@@ -10,7 +10,7 @@ import pytest
 
 import nadi
 from nadi.graph import EdgeKind
-from nadi.graph.edges.early_returns import returns_early
+from nadi.graph.edges.collective_edges import returns_early
 from tests.amounts import examples
 from tests.conftest import PairWriter
 

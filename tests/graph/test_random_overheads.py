@@ -17,9 +17,8 @@ from nadi.graph.overheads import (  # fmt: skip
     estimate_overheads,
 )
 from nadi.recordings.dependencies.synchronization import STAGED_COPY_BYTES
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from tests.amounts import ALL, examples
 
 TO_HOST, TO_DEVICE = "Memcpy DtoH (Device -> Pageable)", "Memcpy HtoD (Pageable -> Device)"

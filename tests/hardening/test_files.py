@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.files.native.arrow_sizes import bytes_claimed
+from nadi.files.native.arrow import bytes_claimed
 from nadi.systems import load_astra_sim_system
 from tests.feed.traces import content, message
 from tests.fuzz.corpus import samples

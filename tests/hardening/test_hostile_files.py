@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nadi.cli import main
-from nadi.errors import FormatError
+from nadi.errors import FormatError, InputError
+from nadi.files import files
+from nadi.files.kineto import kineto_pieces
 from nadi.files.settings_text import parse_settings
-from nadi.files.switch_text import decode_switch_text
+from nadi.files.switches import decode_switch_text
 from tests.conftest import NOT_HERE, SHARED
 from tests.fuzz.commands import run_line
 
@@ -33,6 +39,15 @@ def test_hostile_files_end_in_one_line(line: str) -> None:
     if not HOSTILE.is_dir():
         pytest.skip(NOT_HERE)
     run_line(line.split())
+
+
+def test_toml_with_keys_of_many_parts() -> None:
+    for text in (b"[" + b"a." * 200_000 + b"a]", b"a" + b" . a" * 300 + b" = 1"):
+        with pytest.raises(FormatError, match="nested too deeply"):
+            parse_settings(text, ".toml", "deep.toml", "system")
+    numbers = b"x = [" + b"0.1,0.25, " * 300 + b"]"
+    assert len(parse_settings(numbers, ".toml", "numbers.toml", "system")["x"]) == 600
+
 
 
 @pytest.mark.parametrize(
@@ -64,3 +79,108 @@ def test_a_key_of_a_device_ends(tmp_path: Path, capsys: pytest.CaptureFixture[st
     line = f"obfuscate {tmp_path} --key /dev/zero -o {tmp_path}/out"
     assert main(line.split()) == 2
     assert "nadi: " in capsys.readouterr().err
+
+
+_BEGIN = b'{"traceEvents":[{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":1},'
+_EVENTS = _BEGIN[:-1] + b"]}"
+# by name: how each begins, so that it is taken for a trace and read
+_SPARSE = {
+    "a.json": _BEGIN, "a.json.gz": gzip.compress(_EVENTS, mtime=0), "a.et": b"\x02\x0a\x00",
+    "b.json": b"", "b.json.gz": b"", "a.nadi": b"PK\x03\x04", "b.et": b"",
+}  # fmt: skip
+_READING = ("info @", "run @", "analyze all @ -o out", "convert @ out --to nadi", "link @ -o out",
+            "simulate @ --system dgx-h100", "obfuscate @ --key key -o out")  # fmt: skip
+posix_only = pytest.mark.skipif(sys.platform == "win32", reason="files of POSIX systems")
+
+
+def _refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that each command refuses a place in one line, soon."""
+    monkeypatch.chdir(place.parent)
+    (place.parent / "key").write_bytes(bytes(64))
+    for line in _READING:
+        assert run_line(line.replace("@", str(place)).split()) == 2, line
+    assert not (place.parent / "out").exists()
+
+
+@posix_only
+@pytest.mark.parametrize("name", _SPARSE)
+@pytest.mark.parametrize("inside", [False, True], ids=["file", "folder"])
+def test_a_file_that_claims_100_gb(
+    name: str, inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "job" / name
+    place.parent.mkdir()
+    with place.open("wb") as file:
+        file.write(_SPARSE[name])
+        file.truncate(100 << 30)
+    _refused(place.parent if inside else place, monkeypatch)
+
+
+def _looped(folder: Path) -> None:
+    (folder / "a.json").symlink_to("b.json")
+    (folder / "b.json").symlink_to("a.json")
+
+
+def _with_itself(folder: Path) -> None:
+    (folder / "a").symlink_to(".")
+    (folder / "b").symlink_to("..")
+
+
+def _endless(folder: Path) -> None:
+    os.mkfifo(folder / "rank0.json")
+    for number, target in enumerate(("/dev/zero", "/dev/stdin", "/proc/kmsg", "/proc/self/mem"), 1):
+        (folder / f"rank{number}.json").symlink_to(target)
+
+
+@posix_only
+@pytest.mark.parametrize("fill", [_looped, _with_itself, _endless])
+def test_folders_of_what_never_ends(
+    fill: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/proc/kmsg says that it is an empty file, and waits for ever when it is read."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    fill(folder)
+    _refused(folder, monkeypatch)
+    for path in sorted(folder.glob("*.json")):
+        _refused(path, monkeypatch)
+
+
+def test_a_file_is_not_read_that_is_larger_than_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(_EVENTS + b" " * (17 << 20))
+    packed = tmp_path / "b.json.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+    files.read_file(path)
+    files.read_file(packed)
+    monkeypatch.setattr(files, "available_memory", lambda: 16 << 20)
+    with pytest.raises(InputError, match=r"it has 17\.\d+ MiB, and 16\.\d+ MiB of memory are free"):
+        files.read_file(path)
+    with pytest.raises(InputError, match=r"its content has over .* of memory are free"):
+        files.read_file(packed)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (_BEGIN + bytes(9_000) + b"]}", r"invalid character \(byte 84\)"),
+        (_BEGIN + b'{"name":"' + b"a" * 9_000 + b'"}]}', "over 4.000 KiB"),
+        (_EVENTS + b" " * 9_000, "over 4.000 KiB"),
+        (_BEGIN + b" " * 9_000 + b'{"ph":"M"}]}', "over 4.000 KiB"),
+    ],
+    ids=["zeros", "a long event", "a long end", "blanks"],
+)
+def test_pieces_of_a_file_that_do_not_end(
+    text: bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it was put together in memory, again and again."""
+    monkeypatch.setattr(kineto_pieces, "PIECE", 1 << 10)
+    path = tmp_path / "a.json"
+    path.write_bytes(text)
+    if "over" in message:  # within the limit it is read
+        assert sum(piece.num_events for piece in kineto_pieces.event_pieces(path, [])) >= 1
+    monkeypatch.setattr(kineto_pieces, "_LONGEST", 1 << 12)
+    with pytest.raises(FormatError, match=message):
+        list(kineto_pieces.event_pieces(path, []))

@@ -18,7 +18,7 @@ from .test_jit import RESULT, compiled_once, probe  # noqa: F401  a fixture of a
 
 ARRAY = ["array", "<i8", 1, "C", ""]
 KNOWN = {
-    "kernels": [["nadi.kernels.groups", "group_rows", [ARRAY, ARRAY, ARRAY]]],
+    "kernels": [["nadi.kernels.sequences", "group_rows", [ARRAY, ARRAY, ARRAY]]],
     "uses": {"demo": [0]},
 }
 CPU = "x86-64-v3" if platform.machine() in ("x86_64", "AMD64") else "generic"
@@ -107,7 +107,7 @@ def test_an_unreadable_description_is_none(wheel, text):
 
 
 def test_code_of_other_sources_is_not_called(wheel):
-    with (wheel.about.parents[1] / "kernels" / "groups.py").open("a") as source:
+    with (wheel.about.parents[1] / "kernels" / "sequences.py").open("a") as source:
         source.write("# edited\n")
     assert wheel()["compiled"]
 

@@ -15,7 +15,7 @@ from nadi.kernels.signatures import as_lists, as_tuples
 from tests.amounts import ALL
 
 ARRAY = ("array", "<i8", 1, "C", "")
-ROWS = compile_ahead.Known("nadi.kernels.groups", "group_rows", (ARRAY,) * 3)
+ROWS = compile_ahead.Known("nadi.kernels.sequences", "group_rows", (ARRAY,) * 3)
 SKIP = compile_ahead.Known(
     "nadi.kernels.json_tokens", "skip", (("array", "|u1", 1, "C", ""), "int")
 )
@@ -24,7 +24,7 @@ PROBE = """
 import json, sys
 import numpy as np
 from nadi.kernels import kernel_cache, compile_ahead, jit
-from nadi.kernels.groups import group_rows
+from nadi.kernels.sequences import group_rows
 from nadi.kernels.signatures import as_tuples
 
 known = [compile_ahead.Known(*as_tuples(one)) for one in json.loads(sys.argv[1])]

@@ -27,7 +27,7 @@ import json, os, sys
 from pathlib import Path
 import numpy as np
 from nadi.kernels import kernel_cache, jit
-from nadi.kernels.groups import group_rows
+from nadi.kernels.sequences import group_rows
 
 def standing_in(function, signature, entry):
     kept = kernel_cache._read(Path(os.environ["STAND_IN"]), entry)
@@ -163,7 +163,7 @@ def test_without_any_folder_kernels_work_and_nothing_is_kept(tmp_path, unusable,
 
 @pytest.mark.parametrize(
     ("edited", "is_compiled"),
-    [("groups", True), ("numba_internals", True), ("jit", False), ("paths", False)],
+    [("sequences", True), ("numba_internals", True), ("jit", False), ("paths", False)],
 )
 def test_what_is_edited_is_compiled_and_what_imports_it(
     tmp_path, copied_kernels, edited, is_compiled
@@ -299,7 +299,7 @@ def test_a_wrong_argument_does_not_cost_the_compiled_code(tmp_path):
     code = """
 import numpy as np
 from numba.core.errors import NumbaError
-from nadi.kernels.groups import group_rows
+from nadi.kernels.sequences import group_rows
 for wrong in ("2", np.zeros((2, 2)), np.zeros(2)):
     try:
         group_rows(wrong, np.zeros(4, dtype=np.int64), np.empty(3, dtype=np.int64))
@@ -395,7 +395,7 @@ import os
 from threading import Thread
 import numpy as np
 from nadi.kernels import jit
-from nadi.kernels.groups import group_rows
+from nadi.kernels.sequences import group_rows
 
 def call():
     first, order = np.zeros(4, dtype=np.int64), np.empty(3, dtype=np.int64)
@@ -427,7 +427,7 @@ if sys.argv[1] == "unknown":
     kernel_cache.compilers = lambda: {"numba": "9.9.9", "llvmlite": "9.9.9"}
 from nadi.kernels import jit
 import numpy as np
-from nadi.kernels.groups import group_rows
+from nadi.kernels.sequences import group_rows
 
 in_ptr, edge = np.zeros(4, dtype=np.int64), np.empty(3, dtype=np.int64)
 group_rows(np.array([2, 0, 2]), in_ptr, edge)
@@ -444,7 +444,7 @@ RECORDING_AND_SIMULATION = (
     UNKNOWN_NUMBA
     + """
 import nadi
-from nadi.trace.provenance import Provenance
+from nadi.trace.trace import Provenance
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Trace
 from nadi.simulation.engine_driver import HostMachine

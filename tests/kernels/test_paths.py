@@ -6,7 +6,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
 from nadi.kernels import paths
-from nadi.kernels.groups import group_rows
+from nadi.kernels.sequences import group_rows
 from tests.amounts import examples
 from tests.reference import paths as oracle
 from tests.reference.paths import is_topological, latest_times, lies_on_cycle, way_back

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.recordings.dependencies.launch_correlation import launcher_rows
-from nadi.recordings.device_clock import DeviceClock, bound_device_clocks
+from nadi.recordings.dependencies.device_calls import launcher_rows
+from nadi.recordings.join_host_device import DeviceClock, bound_device_clocks
 from tests.conftest import PairWriter
 
 

@@ -10,9 +10,8 @@ from nadi.recordings.dependencies.operator_nesting_kernels import (
     ThreadOrders,
     walk_threads,
 )
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from tests.amounts import examples
 from tests.reference import nesting as oracle
 

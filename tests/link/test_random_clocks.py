@@ -8,8 +8,8 @@ from random import Random
 
 import numpy as np
 
-from nadi.recordings.dependencies.launch_correlation import launcher_rows
-from nadi.recordings.device_clock import DeviceClock, align_device, bound_device_clocks
+from nadi.recordings.dependencies.device_calls import launcher_rows
+from nadi.recordings.join_host_device import DeviceClock, align_device, bound_device_clocks
 from nadi.trace.issues import IssueLog
 from nadi.units import format_ns
 from tests.amounts import ALL, examples

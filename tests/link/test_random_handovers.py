@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import nadi
-from nadi.recordings.dependencies.launch_correlation import launcher_rows
+from nadi.recordings.dependencies.device_calls import launcher_rows
 from nadi.recordings.dependencies.operator_nesting import Nesting, nest
 from nadi.recordings.dependencies.thread_handovers import forward_to_backward, hand_overs
 from nadi.trace.schema import LABELS

@@ -9,9 +9,7 @@ from random import Random
 from typing import Any
 
 import nadi
-from nadi.recordings.dependencies.device_calls import device_calls
-from nadi.recordings.dependencies.device_streams import stream_work
-from nadi.recordings.dependencies.launch_correlation import launcher_rows
+from nadi.recordings.dependencies.device_calls import device_calls, launcher_rows, stream_work
 from nadi.recordings.dependencies.synchronization import STAGED_COPY_BYTES, synchronization
 from nadi.trace.issues import IssueLog
 from tests.amounts import ALL, examples

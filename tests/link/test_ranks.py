@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 import nadi
-from nadi.trace.provenance import Provenance, Source
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.trace.trace import Provenance, Source
 from tests.amounts import examples
 
 Operation = dict[str, Any]

@@ -16,12 +16,12 @@ from hypothesis import given, strategies as st
 
 import nadi
 from nadi.kernels.tensor_accesses import ALIAS, FRESH, READ, SCALAR, WRITE, Uses, find_own_accesses
-from nadi.recordings.dependencies.operator_effects import (
+from nadi.recordings.dependencies.tensor_dependencies import (
     Effects,
     effects_by_name,
     effects_of_schema,
+    run_edges,
 )
-from nadi.recordings.dependencies.tensor_dependencies import run_edges
 from nadi.trace.schema import TENSOR_DEPS
 from tests.reference import tensors as oracle
 from tests.reference.tensors import Access, Edge, Operation

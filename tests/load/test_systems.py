@@ -15,8 +15,7 @@ import nadi
 from nadi.cli import main
 from nadi.errors import FormatError, InputError, NadiError, UsageError
 from nadi.systems.library import read_system_file, shipped_systems, shipped_text
-from nadi.systems.loaded_latency import LoadedLatency
-from nadi.systems.memory_tiers import remote_tier
+from nadi.systems.memory_tiers import LoadedLatency, remote_tier
 from nadi.systems.system import Bus
 from nadi.systems.system_file import system_from
 from nadi.units import parse_bytes, parse_operations

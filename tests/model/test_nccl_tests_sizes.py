@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nadi.systems.nccl.nccl_tests_sizes import nccl_tests_factors
+from nadi.systems.nccl.measured import nccl_tests_factors
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.trace.provenance import Source
+from nadi.trace.trace import Source
 
 _TRACE = b'{"traceEvents": []}'
 

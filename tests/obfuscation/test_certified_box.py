@@ -8,7 +8,7 @@ import pytest
 
 import nadi
 from nadi.sharing.obfuscation.certified_box import BOX, largest_difference, network_of
-from nadi.sharing.obfuscation.guarantees import IN_BOX
+from nadi.sharing.obfuscation.fidelity import IN_BOX
 
 DRAWN = 24
 

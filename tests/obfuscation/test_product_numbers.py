@@ -7,9 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from nadi.sharing.obfuscation.moved_sizes import _computed, _shape
 from nadi.sharing.obfuscation.product_numbers import bytes_forms, flops_forms, rank_of_side
 from nadi.sharing.obfuscation.secret_key import SecretKey
+from nadi.sharing.obfuscation.structure import _computed, _shape
 
 HIDDEN, TOKENS, INNER = 4096, 8192, 14336
 SHAPES = [

@@ -16,8 +16,7 @@ from nadi.memory.placement.placed_steps import PlacedStep, PlainStep, plain_step
 from nadi.memory.placement.study import PlacementQuestion, study_placement
 from nadi.memory.placement_choice import ByRules, parse_rules
 from nadi.memory.staged_moves import Staging, staged_moves
-from nadi.memory.tier_accounts import live_bytes
-from nadi.memory.tiered_jobs import TieredJob
+from nadi.memory.tier_accounts import TieredJob, live_bytes
 from nadi.models.job_rows import RowList
 from nadi.models.row_operands import Operand, Operands
 from nadi.models.row_traces import StepOrder, trace_of_rows

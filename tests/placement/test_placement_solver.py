@@ -16,15 +16,16 @@ from nadi.cli import main
 from nadi.errors import UsageError
 from nadi.memory import BySolver
 from nadi.memory.placement.placed_steps import PlainStep, plain_step
-from nadi.memory.placement_case import (
+from nadi.memory.placement_choice import ByRoom, TierRoom, moves_ever, rooms_of
+from nadi.memory.placement_program import (
+    MOVES,
     PlacementCase,
     case_of_tensors,
     cost_of_placement,
     excess_bytes,
     most_bytes,
+    placement_program,
 )
-from nadi.memory.placement_choice import ByRoom, TierRoom, moves_ever, rooms_of
-from nadi.memory.placement_program import MOVES, placement_program
 from nadi.memory.placement_solver import solve_case
 from nadi.systems.memory_tiers import second_tier
 from tests.amounts import examples

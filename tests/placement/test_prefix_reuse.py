@@ -12,9 +12,9 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.errors import UsageError
+from nadi.memory.placed_tensors import holders_of_copies, replicas_of
 from nadi.memory.placement.placed_steps import PlacedStep, PlainStep, plain_step
 from nadi.memory.placement_choice import ByRoom, ByRules, parse_rules, rooms_of
-from nadi.memory.prefix_copies import holders_of_copies, replicas_of
 from nadi.models import LanguageModel
 from nadi.systems.memory_tiers import second_tier
 from nadi.systems.system import System

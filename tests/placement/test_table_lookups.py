@@ -13,7 +13,7 @@ import pytest
 
 import nadi
 from nadi.memory.placement.placed_steps import plain_step
-from nadi.memory.placement.placement_files import read_job_or_plan
+from nadi.memory.placement.study import read_job_or_plan
 from nadi.memory.table_lookups import RowCache, hit_shares
 from nadi.models import network_job
 from nadi.recordings.jobs import given_job

@@ -1,6 +1,6 @@
 """HTA's graph and path, event by event in plain Python: slow, and read beside the rules.
 
-Events are rows of ``nadi.analyses.hta.parsing.parse_events`` as dictionaries; times are ns.
+Events are rows of ``nadi.analyses.hta.recorded_fields.parse_events`` as dictionaries; times are ns.
 """
 
 from __future__ import annotations

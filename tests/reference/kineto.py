@@ -25,9 +25,8 @@ from nadi.files.communication_names import (
 from nadi.files.files import RawFile
 from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.issues import IssueLog
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import CATEGORIES, DEPS, DEVICE_WORK, GROUPS, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 from tests.reference.digits import nanoseconds
 

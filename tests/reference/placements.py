@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from nadi.memory.placement_case import PlacementCase
 from nadi.memory.placement_choice import TierRoom
+from nadi.memory.placement_program import PlacementCase
 
 
 def best_cost(case: PlacementCase, rooms: Sequence[TierRoom], moves: float) -> float | None:

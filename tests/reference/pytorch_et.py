@@ -14,9 +14,8 @@ from nadi.errors import FormatError
 from nadi.files.communication_names import comm_type_of_call, comm_type_of_host
 from nadi.files.files import RawFile
 from nadi.trace.issues import IssueLog
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
 __all__ = ["GROUP_INIT", "KNOWN_SCHEMAS", "decode"]

@@ -6,8 +6,8 @@ import polars as pl
 
 import nadi
 from nadi.pytorch import plan_replay, replay_source
+from nadi.pytorch.rerunning.order import CallStream, order_streams, recorded_streams
 from nadi.pytorch.rerunning.recorded_calls import RecordedCall, TensorArgument
-from nadi.pytorch.rerunning.stream_order import CallStream, order_streams, recorded_streams
 from tests.conftest import PairWriter
 
 _MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"

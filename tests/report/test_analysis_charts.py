@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.analyses.analysis_charts import analysis_chart
-from nadi.analyses.registry import ANALYSES, analysis_named
-from nadi.bottlenecks.waiting.waits_report import wait_charts
+from nadi.analyses.registry import ANALYSES, analysis_chart, analysis_named
+from nadi.bottlenecks.waiting.result import wait_charts
 from nadi.cli import main
 from nadi.results.charts.charts import BarChart, FlameChart, LineChart
 from nadi.results.charts.drawing import drawn

@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import nadi
+from nadi.analyses.recorded.call_stacks import describe_flame, module_frames
 from nadi.analyses.recorded.events import events_of
-from nadi.analyses.recorded.flame_report import describe_flame, module_frames
 from nadi.cli import main
 from tests.analyze.test_compared_runs import recording
 from tests.conftest import PairWriter

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import nadi
-from nadi.bottlenecks.steps.module_report import describe_modules, print_modules
+from nadi.bottlenecks.steps.result import describe_modules, print_modules
 from nadi.cli import main
 from nadi.graph.module_times import OUTSIDE, ModuleTimes
 

@@ -17,13 +17,13 @@ import pytest
 from rich.console import Console
 
 import nadi
-from nadi.bottlenecks.differences.diff_report import describe_diff, print_diff
-from nadi.bottlenecks.differences.recorded_diffs import diff_runs
+from nadi.bottlenecks.differences.compared_runs import diff_runs
+from nadi.bottlenecks.differences.result import describe_diff, print_diff
+from nadi.bottlenecks.steps.answers import describe_answers, print_answers
 from nadi.bottlenecks.steps.run import Answers
 from nadi.bottlenecks.steps.run_report import print_summary, summarize
-from nadi.bottlenecks.steps.what_if_report import describe_answers, print_answers
 from nadi.bottlenecks.waiting.bottlenecks import find_waits
-from nadi.bottlenecks.waiting.waits_report import describe_waits, print_waits
+from nadi.bottlenecks.waiting.result import WAITS
 from nadi.trace.schema import COMMUNICATION_KINDS, DEVICE_WORK
 from nadi.units import format_ns, format_percent, format_range
 from tests.amounts import some
@@ -66,7 +66,7 @@ def all_said(path: Path) -> Said:
     diff = diff_runs(run, run)
     return Said(
         run, summarize(run), lines_of(lambda console: print_summary(run, console)),
-        describe_waits(waits), lines_of(lambda console: print_waits(waits, console)),
+        WAITS.data(waits), lines_of(lambda console: WAITS.print(WAITS.data(waits), console)),
         describe_answers(answers), lines_of(lambda console: print_answers(answers, console)),
         describe_diff(diff), lines_of(lambda console: print_diff(diff, console)),
     )  # fmt: skip

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 import nadi
 from nadi.cli import main
-from nadi.files.timeline.tracks import find_lanes
+from nadi.files.timeline.timeline_values import find_lanes
 from nadi.graph.replay import Replay
 from tests.amounts import ALL, examples
 from tests.conftest import PairWriter

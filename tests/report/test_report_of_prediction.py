@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 import nadi
-from nadi.bottlenecks.differences.compared_prediction_report import describe_compared_prediction
-from nadi.bottlenecks.differences.predictions import compare_prediction
-from nadi.bottlenecks.differences.report_inputs import read_report_inputs
+from nadi.bottlenecks.differences.prediction_result import describe_compared_prediction
+from nadi.bottlenecks.differences.predictions import compare_prediction, read_report_inputs
 from nadi.bottlenecks.steps.run_report import summarize
 from nadi.bottlenecks.waiting.bottlenecks import find_waits
-from nadi.bottlenecks.waiting.waits_report import describe_waits
+from nadi.bottlenecks.waiting.result import WAITS
 from nadi.cli import main
 from tests.analyze.test_compared_runs import recording
 from tests.report.page_numbers import read_page
@@ -38,7 +37,7 @@ def simulated(demo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="module")
 def estimated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     from nadi.estimates.single.estimate import describe_step
-    from nadi.estimates.single.estimate_report import describe_estimate
+    from nadi.estimates.single.result import describe_estimate
     from nadi.estimates.single_estimate import estimate
 
     fields = {"tp": 8, "dp": 2, "pp": 2, "global_batch": 16}
@@ -55,7 +54,7 @@ def test_differences_to_a_simulation_come_first(
     assert main(["report", str(demo_folder), str(file), "-o", str(page)]) == 0
     html = page.read_text()
     compared = compare_prediction(demo_run, nadi.bottlenecks.read_prediction(str(file)))
-    waits = describe_waits(find_waits(demo_run.graph, demo_run.window))
+    waits = WAITS.data(find_waits(demo_run.graph, demo_run.window))
     results = json.loads(json.dumps(summarize(demo_run)))
     results["prediction"] = json.loads(json.dumps(describe_compared_prediction(compared)))
     results["simulation"] = json.loads((simulated / "simulated.json").read_text())

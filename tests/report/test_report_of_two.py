@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.bottlenecks.differences.diff_report import describe_diff
+from nadi.bottlenecks.differences.result import describe_diff
 from nadi.bottlenecks.steps.run_report import summarize
-from nadi.bottlenecks.waiting.waits_report import describe_waits
+from nadi.bottlenecks.waiting.result import WAITS
 from nadi.cli import main
-from nadi.recordings.separate_recordings import are_two_recordings
+from nadi.recordings.job_of_files import are_two_recordings
 from tests.analyze.test_compared_runs import recording
 from tests.conftest import PairWriter
 from tests.report.page_numbers import read_page
@@ -36,7 +36,7 @@ def test_differences_come_first_with_the_numbers_of_the_commands(
     found = describe_diff(nadi.bottlenecks.diff(*folders))
     # as JSON has them: keys are texts
     both = {**summaries[1], "diff": found, "before": summaries[0]}
-    both["waits"] = describe_waits(nadi.bottlenecks.waits(folders[1]))
+    both["waits"] = WAITS.data(nadi.bottlenecks.waits(folders[1]))
     results = json.loads(json.dumps(both))
     assert check_numbers(html, results) > 60
     shown = read_page(html)

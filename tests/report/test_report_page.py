@@ -17,10 +17,8 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.cli import main
-from nadi.graph.timeline.page_timeline import timeline_events
+from nadi.graph.timeline.page_timeline import detail_levels, packed, timeline_events
 from nadi.graph.timeline.schedule_timeline import TimelinePart
-from nadi.graph.timeline.timeline_blob import packed
-from nadi.graph.timeline.timeline_levels import detail_levels
 from nadi.results.page import page_sections
 from nadi.units import format_bytes, format_count, format_ns, format_percent, format_range
 from tests.amounts import examples
@@ -267,8 +265,8 @@ def test_a_section_is_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
     for section in page_sections.all_sections():
-        assert isinstance(section.TITLE, str)
-        assert isinstance(section.ORDER, int)
+        assert isinstance(section.title, str)
+        assert isinstance(section.order, int)
     lines = ["TITLE = 'Ranks again'", "ORDER = 45", "def render(figures):",
              "    return figures.count('ranks')"]  # fmt: skip
     (tmp_path / "again_section.py").write_text("\n".join(lines))

@@ -17,7 +17,7 @@ import nadi
 from nadi.cli import main
 from nadi.errors import FormatError, InputError, UsageError
 from nadi.simulation import Simulation, SimulationResults, results_of
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from nadi.simulation.runs.simulation_report import (
     describe_simulation,
     named_schedule,

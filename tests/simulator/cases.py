@@ -16,9 +16,8 @@ from nadi.simulation.lowering.task_tables import tables_of
 from nadi.simulation.work.program import program_of
 from nadi.systems import AstraSimOptions, System, astra_sim_system
 from nadi.trace.attributes import AttributeBuilder
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 
 Node = dict[str, Any]
 Jobs = dict[int, list[Node]]  # by rank

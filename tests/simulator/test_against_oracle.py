@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from nadi.errors import PairError, UsageError
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from tests.amounts import examples
 from tests.reference import astra_sim
 from tests.simulator.cases import (

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from nadi.simulation.lowering.shared_routes import shares_links
 from nadi.simulation.lowering.task_tables import tables_of
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from nadi.simulation.work.program import program_of
 from nadi.systems import System
 from nadi.systems.system import COLLECTIVES, Collectives, Compute, Dimension, Network

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.simulation.accounts.matched_communication import meetings_of, messages_of_nodes
+from nadi.simulation.accounts.collective_accounts import meetings_of, messages_of_nodes
 from nadi.simulation.engine.codes import Slot
 from nadi.systems.memory_tiers import remote_tier
 from nadi.systems.system import Dimension, Network

@@ -19,7 +19,7 @@ from nadi.simulation.accounts.collective_accounts import sum_by_group, sum_by_ty
 from nadi.simulation.collectives.bandwidth_bounds import least_time
 from nadi.simulation.collectives.collective_algorithms import recipe_of
 from nadi.simulation.collectives.phases import Recipe
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from nadi.systems import System
 from nadi.systems.system import Collectives, Dimension, Network
 from tests.amounts import examples

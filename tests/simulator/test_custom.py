@@ -9,7 +9,7 @@ import pytest
 
 import nadi
 from nadi.errors import UsageError
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from tests.reference import astra_sim
 from tests.simulator.cases import Node, collective, compute, system_of, trace_of
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from nadi.errors import InputError, PairError, UsageError
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from tests.amounts import examples
 from tests.reference import astra_sim
 from tests.simulator.cases import (
@@ -164,6 +164,6 @@ def test_a_missing_member_is_named() -> None:
     nodes = {0: [collective(0, "all_reduce", 8), collective(1, "all_reduce", 8)],
              1: [collective(0, "all_reduce", 8)]}  # fmt: skip
     with pytest.raises(
-        PairError, match=r"rank 0 node 1 \(n1\) waits in group all ranks for rank 1"
+        PairError, match=r"rank 0 node 1 \(n1\), all_.* bytes, waits in group all ranks for rank 1"
     ):
         run_devices(RING, nodes)

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 import nadi
 from nadi.errors import UsageError
 from nadi.kernels.jit import kernel
-from nadi.simulation.flows.flow_progress import moved, time_to_move
+from nadi.simulation.flows.flow_events import moved, time_to_move
 from nadi.simulation.flows.flow_state import COUNT, EDGE, NEVER, Reach, Routes, rate_units
 from nadi.simulation.flows.flow_times import Transfers, flow_times, run_flows
 from nadi.systems.system_file import system_from

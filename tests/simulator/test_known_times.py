@@ -10,9 +10,7 @@ from hypothesis import given, settings, strategies as st
 import nadi
 from nadi.simulation import collective_time
 from nadi.systems.collective_times import known_times
-from nadi.systems.nccl.measured import MeasuredCollective
-from nadi.systems.nccl.measured_times import measured_times
-from nadi.systems.nccl.nccl_tests_sizes import nccl_tests_factors
+from nadi.systems.nccl.measured import MeasuredCollective, measured_times, nccl_tests_factors
 from tests.amounts import examples
 from tests.simulator.cases import collective, compute, trace_of
 

@@ -18,7 +18,7 @@ from nadi.simulation.collectives.phases import Recipe
 from nadi.simulation.engine.machine_state import LINK
 from nadi.simulation.engine_driver import run_tables, simulation_of
 from nadi.simulation.lowering.task_tables import tables_of
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from nadi.simulation.work.program import program_of
 from nadi.systems import System
 from nadi.systems.system import COLLECTIVES, Collectives, Compute, Dimension, Network

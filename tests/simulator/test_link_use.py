@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from tests.amounts import examples
 from tests.simulator.cases import Node, collective, jobs, run_each, system_of, systems, trace_of
 from tests.simulator.test_shared_transfers import mixed_jobs, no_jobs, sends, traces_of

@@ -13,8 +13,7 @@ from nadi.errors import FormatError, InputError, PairError, UsageError
 from nadi.files import Action, MessageProgram, goal as goal_text
 from nadi.files.files import RawFile
 from nadi.simulation import LogGP, loggp_times, messages_of_job
-from nadi.simulation.loggp.collective_messages import member_messages
-from nadi.simulation.loggp.loggp_machine import time_per_byte
+from nadi.simulation.loggp.loggp import member_messages, time_per_byte
 from tests.amounts import examples
 from tests.reference.loggp import Costs, Operation, finish_times
 

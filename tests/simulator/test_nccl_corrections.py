@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.systems.nccl.measured import MeasuredCollective
-from nadi.systems.nccl.measured_times import measured_times, scaled_table
+from nadi.systems.nccl.measured import MeasuredCollective, measured_times, scaled_table
 from nadi.systems.nccl.nccl_corrections import Corrections
 from nadi.systems.nccl.nccl_estimates import nccl_estimates
 from nadi.systems.nccl.nccl_settings import NcclSettings
@@ -41,6 +40,23 @@ def test_a_small_ring_takes_as_long_as_its_steps(size: int) -> None:
     assert found.channels == channels
     slow = ring_time(size, "LL", 8, 1.9 + 6.6, 0.93 * 0.6, channels, 30.0)
     assert found.time == pytest.approx(slow)
+
+
+@pytest.mark.parametrize(("collective", "steps"), [("all_gather", 1), ("all_reduce", 2)])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_a_ring_has_a_step_that_only_sends_and_one_that_only_receives(
+    collective: str, steps: int, ranks: int
+) -> None:
+    """Its busbw grows with its ranks: that of two A100 is 150 GB/s of gathers, of eight 205."""
+    node = corrected(settings_of("dgx-a100", 8), "node", ramp=0.0, launch=0.0, efficiency=1.0)
+    sizes, steps = np.array([1 << 32, 1 << 33]), steps * (ranks - 1)
+    node = msgspec.structs.replace(node, algorithms=("Ring",), protocols=("Simple",))
+    first, second = nccl_estimates(node, collective, sizes, np.arange(ranks))
+    taken = second.time - first.time
+    assert taken == pytest.approx((second.modeled - first.modeled) * (1 + 0.42 / steps))
+    ramped = corrected(node, "node", ramp=100.0, ring_ramp=50.0, ramp_size=1.0)
+    longer = nccl_estimates(ramped, collective, sizes[:1], np.arange(ranks))[0].time - first.time
+    assert longer == pytest.approx(50 * (0.4 + 0.6 * steps / 14))
 
 
 def test_a_small_tree_fills_its_steps_first() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from nadi.errors import FormatError, UsageError
-from nadi.simulation.collectives.link_traffic import Traffic
+from nadi.simulation.collectives.link_sharing import Traffic
 from nadi.simulation.flows.network_graph import NetworkGraph, network_graph
 from nadi.systems.system import Dimension, Network, System
 from nadi.systems.system_file import system_from

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from nadi.errors import UsageError
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from nadi.systems import System
 from nadi.systems.system import Collectives, Dimension, Network
 from tests.amounts import examples

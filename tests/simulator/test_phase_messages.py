@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nadi.simulation.chosen_rules import rules_of
 from nadi.simulation.collectives.phase_messages import messages_of
 from nadi.simulation.engine.machine_state import LINK
 from nadi.simulation.engine_driver import run_tables
 from nadi.simulation.lowering.task_tables import tables_of
+from nadi.simulation.rules import rules_of
 from nadi.simulation.work.program import program_of
 from nadi.systems import System
 from nadi.systems.system import COLLECTIVES, Collectives, Dimension, Network

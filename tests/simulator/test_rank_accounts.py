@@ -16,11 +16,11 @@ import nadi
 from nadi.errors import PairError, UsageError
 from nadi.simulation import Simulation
 from nadi.simulation.accounts.times import PARTITION
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from nadi.systems.memory_tiers import remote_tier
 from nadi.systems.system import Compute, Dimension, Network, System
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import RANK_TIMES
+from nadi.trace.trace import Provenance
 from tests.amounts import examples
 from tests.reference.accounts import account, live_bytes
 from tests.simulator.cases import (

@@ -17,9 +17,8 @@ from nadi.simulation.accounts.simulation_as_recording import simulated_graph, si
 from nadi.simulation.simulation import Simulation
 from nadi.systems.system import Collectives, Dimension, Network, System
 from nadi.trace.groups import RankGroups, groups_along
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
-from nadi.trace.trace import Job, Trace
+from nadi.trace.trace import Job, Provenance, Trace
 from tests.amounts import examples
 
 SETTINGS = settings(

@@ -13,7 +13,7 @@ import nadi
 from nadi.cli import main
 from nadi.errors import InputError, PairError
 from nadi.recordings.jobs import read_job
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from nadi.systems import System
 from nadi.systems.system import Compute, Dimension, Network
 from nadi.trace.trace import Job

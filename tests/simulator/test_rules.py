@@ -9,15 +9,13 @@ import pytest
 
 import nadi.simulation
 from nadi.errors import UsageError
-from nadi.simulation.chosen_rules import rules_of
-from nadi.simulation.default_rules import DefaultRules
-from nadi.simulation.rules import AstraSimRules
+from nadi.simulation.rules import AstraSimRules, DefaultRules, rules_of
 from nadi.systems import Collectives, Dimension, Network, System
 
 SOURCE = Path(nadi.__file__).parent
 # those that read the setting from a file, or choose by it
 ASKING = {
-    "simulation/chosen_rules.py", "systems/system_file.py", "systems/importers/astra_sim.py",
+    "simulation/rules.py", "systems/system_file.py", "systems/importers/astra_sim.py",
     "systems/prices/priced_traces.py",
 }  # fmt: skip
 

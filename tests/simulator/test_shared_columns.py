@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 import nadi
 from nadi.errors import InputError, PairError, UsageError
 from nadi.simulation.work.ordered_lanes import in_lanes
-from nadi.simulation.work.program import program_of
-from nadi.simulation.work.shared_columns import SharedColumn
+from nadi.simulation.work.program import SharedColumn, program_of
 from tests.amounts import examples
 from tests.simulator.cases import compute, devices_of, jobs, num_ranks_of, systems, trace_of
 

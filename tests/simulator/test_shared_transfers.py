@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import nadi
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from nadi.systems import System
 from nadi.systems.system import COLLECTIVES, Collectives, Dimension, Network
 from nadi.trace.trace import Trace

@@ -9,9 +9,8 @@ import nadi
 from nadi.simulation.accounts.steady_step import steady_step
 from nadi.simulation.simulation import Simulation
 from nadi.systems.system import Dimension, Network, System
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
-from nadi.trace.trace import Job, Trace
+from nadi.trace.trace import Job, Provenance, Trace
 from tests.amounts import examples
 
 TRAFFIC = 64  # bytes of a message

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.sharing.obfuscation.allowed_words import learned_label
+from nadi.sharing.obfuscation.private_job import learned_label
 from nadi.sharing.synthesis.job_columns import columns_of_job
 from nadi.sharing.synthesis.learning import learn
 from nadi.sharing.synthesis.model_bytes import encode_model

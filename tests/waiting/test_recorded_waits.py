@@ -13,7 +13,7 @@ import nadi
 from nadi.bottlenecks import SegmentKind, find_waits
 from nadi.bottlenecks.waiting.recorded_timelines import recorded_segments
 from nadi.cli import main
-from nadi.files.switch_events import SWITCH, WAKEUP, SwitchEvents
+from nadi.files.switches import SWITCH, WAKEUP, SwitchEvents
 from nadi.graph.windows import choose_window, find_steps
 
 

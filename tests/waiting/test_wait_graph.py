@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.bottlenecks import Actor, SegmentKind, Segments, Timelines, make_timelines
-from nadi.files.switch_events import SWITCH, WAKEUP, SwitchEvents
+from nadi.files.switches import SWITCH, WAKEUP, SwitchEvents
 from tests.amounts import examples
 from tests.reference.wait_cascade import Segment, cascaded_waits, plain_knots
 

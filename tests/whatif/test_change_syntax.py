@@ -24,7 +24,7 @@ from nadi.whatif import (
     parse_values,
 )
 from nadi.whatif.change_syntax import FORMS
-from nadi.whatif.dependency_changes import CUTTABLE
+from nadi.whatif.changes import CUTTABLE
 from nadi.whatif.selection import KINDS, compile_expression
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.graph.edges.early_returns import returns_early
+from nadi.graph.edges.collective_edges import returns_early
 from nadi.graph.event_graph import EventGraph
 from tests.conftest import PairWriter
 from tests.whatif.programs import (

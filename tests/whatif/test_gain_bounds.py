@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.whatif.reordering.gain_bounds import Promise
 from nadi.whatif.reordering.movable_units import find_units
+from nadi.whatif.reordering.move_search import Promise
 from nadi.whatif.reordering.moves import Block
 from nadi.whatif.reordering.operation_layout import Layout
 from tests.conftest import PairWriter

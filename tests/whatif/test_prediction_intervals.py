@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, example, given, settings, strategies
 
 import nadi
 from nadi.errors import UsageError
-from nadi.graph.inferred_edges import unconfirmed_edges
+from nadi.graph.overheads import unconfirmed_edges
 from nadi.graph.windows import Window, find_steps
 from nadi.whatif.prediction_intervals import _OF_MODEL, _OF_STEPS, LEVEL, Interval, interval_of
 from nadi.whatif.what_if_results import WhatIf

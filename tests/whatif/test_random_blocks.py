@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from nadi.whatif.reordering.insertion_points import blocks_of
 from nadi.whatif.reordering.movable_units import BLOCKERS
+from nadi.whatif.reordering.move_search import blocks_of
 from nadi.whatif.reordering.moves import Block, held_by, why_not
 from tests.amounts import ALL, examples
 

@@ -17,7 +17,7 @@ from nadi.simulation.on_system import OnSystem, prices_on
 from nadi.systems import Dimension, Network, System
 from nadi.systems.system import COLLECTIVES
 from nadi.trace.schema import COMM_TYPES, GROUPS
-from nadi.whatif.network_change import OnNetwork
+from nadi.whatif.changes import OnNetwork
 from tests.amounts import ALL, examples
 from tests.whatif.test_random_changes import random_graph, two_ranks
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.whatif.reordering.insertion_points import same_on_ranks
 from nadi.whatif.reordering.movable_units import find_units
+from nadi.whatif.reordering.move_search import same_on_ranks
 from nadi.whatif.reordering.operation_layout import Layout
 from tests.conftest import PairWriter
 

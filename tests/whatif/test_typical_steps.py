@@ -10,7 +10,7 @@ import nadi
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import choose_window, find_steps
-from nadi.whatif.typical_steps import with_typical_steps, without_recording_costs
+from nadi.whatif.prediction_intervals import with_typical_steps, without_recording_costs
 from tests.amounts import examples
 from tests.conftest import PairWriter
 

@@ -9,8 +9,7 @@ import pytest
 
 import nadi
 from nadi.simulation.workload.activities import Activities
-from nadi.simulation.workload.communication_order import Order, find_order
-from nadi.simulation.workload.simulator_communication import Transfer
+from nadi.simulation.workload.simulator_communication import Order, Transfer, find_order
 from tests.reference.feeder import COLL, FeederError, FeederNode, replay
 
 

@@ -27,9 +27,10 @@ from .recorded.from_graph import (
 )
 from .recorded.idle_times import idle_times as idle_times
 from .recorded.kernels import kernel_types as kernel_types, top_kernels as top_kernels
-from .recorded.launch_statistics import launch_summary as launch_summary, launches as launches
 from .recorded.launches import (
     kernel_sequences as kernel_sequences,
+    launch_summary as launch_summary,
+    launches as launches,
     operator_delays as operator_delays,
 )
 from .recorded.memory_bandwidth import (

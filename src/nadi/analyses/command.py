@@ -80,7 +80,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Run an analysis, or all."""
-    from nadi.analyses.analysis_report import print_analyses, print_analysis
+    from nadi.analyses.registry import print_analyses, print_analysis
     from nadi.results.text import to_json
 
     console = output_console()
@@ -123,8 +123,7 @@ def command(
 
 def _write(files: dict[str, Path], tables: dict[str, Any]) -> None:
     """Write the table of an analysis; of all, the page is there when all tables are."""
-    from nadi.analyses.analysis_report import write_analysis, write_analysis_page
-    from nadi.analyses.registry import analysis_named
+    from nadi.analyses.registry import analysis_named, write_analysis, write_analysis_page
     from nadi.files.whole_folders import whole_files
 
     if _CHARTS not in files:
@@ -161,7 +160,7 @@ def _files(
     name: str, chosen: list[Analysis], output: Path | None, *, overwrite: bool
 ) -> dict[str, Path]:
     """Return the file of each analysis, and check that it can be written."""
-    from nadi.analyses.analysis_report import ANALYSIS_FILES
+    from nadi.analyses.registry import ANALYSIS_FILES
     from nadi.files.files import check_new_file
 
     if output is None:

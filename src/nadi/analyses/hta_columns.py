@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nadi.analyses.hta.parsing import parse_events
+from nadi.analyses.hta.recorded_fields import parse_events
 from nadi.analyses.recorded.events import RankEvents
 from nadi.analyses.recorded.kernel_types import kernel_type_codes
 from nadi.errors import checked
@@ -28,7 +28,7 @@ def hta_events(
     Parameters
     ----------
     traces, at, include_last_step
-        As in :func:`nadi.analyses.hta.parsing.parse_events`.
+        As in :func:`nadi.analyses.hta.recorded_fields.parse_events`.
 
     Raises
     ------

@@ -9,6 +9,7 @@ import typer
 from nadi.analyses import command as analyze
 from nadi.bottlenecks.changes import command as what_if
 from nadi.bottlenecks.differences import command as diff
+from nadi.bottlenecks.hangs import command as hang
 from nadi.bottlenecks.pages import report_command as report, view_command as view
 from nadi.bottlenecks.paths import command as critical_path
 from nadi.bottlenecks.reordering import command as reorder
@@ -18,13 +19,13 @@ from nadi.cli import info_command as info, validate_command as validate
 from nadi.estimates.searches import command as search
 from nadi.estimates.single import command as estimate
 from nadi.graph import draw_command as graph
-from nadi.graph.timeline import timeline_command as timeline
+from nadi.graph.timeline import command as timeline
 from nadi.jobs.folded import command as fold, unfold_command as unfold
 from nadi.jobs.generated import generate_command as generate
 from nadi.jobs.scaled import command as scale
 from nadi.memory.offloading import command as offload
 from nadi.memory.tiers import command as cxl
-from nadi.pytorch.collecting import collect_command as collect
+from nadi.pytorch.collecting import command as collect
 from nadi.pytorch.fake import command as record_fake
 from nadi.pytorch.rerunning import command as replay
 from nadi.results.terminal.typer_internals import QuickCommand, QuickGroup
@@ -35,7 +36,7 @@ from nadi.sharing.parts import command as extract
 from nadi.sharing.similarity import command as compare
 from nadi.sharing.synthesis import command as synthesize, learn_command as learn
 from nadi.simulation.alone import command as collective
-from nadi.simulation.loggp import loggp_command as loggp
+from nadi.simulation.loggp import command as loggp
 from nadi.simulation.runs import command as simulate
 from nadi.systems import command as systems
 from nadi.version import __version__
@@ -49,7 +50,8 @@ __all__ = ["make_app"]
 _COMMANDS: dict[str, dict[str, ModuleType]] = {
     "Find what bounds a step": {
         "demo": demo, "run": run, "critical-path": critical_path, "waits": waits,
-        "analyze": analyze, "diff": diff, "report": report, "view": view, "graph": graph,
+        "hang": hang, "analyze": analyze, "diff": diff, "report": report, "view": view,
+        "graph": graph,
     },
     "Predict what a change gains": {"what-if": what_if, "reorder": reorder},
     "Simulate a job on another machine": {

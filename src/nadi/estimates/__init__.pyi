@@ -1,21 +1,15 @@
 """What ``nadi.estimates`` gives; each name is loaded when it is first used."""
 
-from .calculon.estimate_rules import (
+from .calculon.machine_description import MachineDescription as MachineDescription
+from .calculon.rules import (
     CALCULON as CALCULON,
     DEFAULT as DEFAULT,
     EstimateRules as EstimateRules,
     rules_named as rules_named,
 )
-from .calculon.machine_description import MachineDescription as MachineDescription
 from .described_systems import (
     machine_of_system as machine_of_system,
     model_of_language_model as model_of_language_model,
-)
-from .estimate_files import (
-    read_execution as read_execution,
-    read_machine as read_machine,
-    read_model as read_model,
-    read_plan_fields as read_plan_fields,
 )
 from .estimated_model import ModelDescription as ModelDescription
 from .evaluation import Evaluated as Evaluated, evaluate as evaluate
@@ -37,6 +31,13 @@ from .single.estimate import (
 )
 from .single.network_estimates import network_estimate as network_estimate
 from .single_estimate import Estimate as Estimate, estimate as estimate
-from .stated_files import Described as Described, StatedFiles as StatedFiles
+from .stated_files import (
+    Described as Described,
+    StatedFiles as StatedFiles,
+    read_execution as read_execution,
+    read_machine as read_machine,
+    read_model as read_model,
+    read_plan_fields as read_plan_fields,
+)
 from .sweep_axes import SweepAxis as SweepAxis, parse_axes as parse_axes
 from .sweeps import Sweep as Sweep, described_at as described_at, sweep_estimates as sweep_estimates

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from nadi.estimates.calculon.block_costs import block_costs, optimizer_costs
-from nadi.estimates.calculon.estimate_rules import EstimateRules
 from nadi.estimates.calculon.machine_description import MachineDescription, MemoryColumns
+from nadi.estimates.calculon.rules import EstimateRules
 from nadi.estimates.calculon.step_costs import StepCosts, step_costs
 from nadi.estimates.described_columns import rows_of
 from nadi.estimates.estimated_model import ModelDescription

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.estimates.calculon.estimate_rules import EstimateRules
 from nadi.estimates.calculon.machine_description import MachineDescription
-from nadi.estimates.calculon.memory_tiers_use import MemoryUse
+from nadi.estimates.calculon.memory import MemoryUse
+from nadi.estimates.calculon.rules import EstimateRules
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import DATATYPES, Execution, Executions
 from nadi.trace.arrays import Bools, Ints

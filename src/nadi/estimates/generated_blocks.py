@@ -2,6 +2,11 @@
 
 Ways share programs, which differ in sizes alone, and many share their sizes, too. So sizes are
 worked out and priced once, and all ways of a program go through its streams at once.
+
+Seconds of operations on a rank's streams, for many sizes of the same program at once.
+
+Each stream works in order, and an operation waits for those that it names. What computation waits
+for is exposed.
 """
 
 from __future__ import annotations
@@ -29,12 +34,80 @@ from nadi.estimates.layer_programs import (
 from nadi.estimates.part_structures import Amounts, Program
 from nadi.estimates.rings import RankGroup
 from nadi.estimates.row_prices import ProgramWays, RowPrices, row_prices
-from nadi.estimates.stream_times import StreamTimes, stream_times
-from nadi.models.job_rows import COMPUTE
+from nadi.models.job_rows import COMPUTE, Row
 from nadi.models.llm.language_model import LanguageModel
 from nadi.trace.arrays import Bools, Floats, Ints
 
-__all__ = ["EndCosts", "GeneratedCosts", "generated_costs"]
+__all__ = ["EndCosts", "GeneratedCosts", "StreamTimes", "generated_costs", "stream_times"]
+
+
+class StreamTimes(NamedTuple):
+    """Seconds of a program, float64 of shape (ways,).
+
+    Attributes
+    ----------
+    computed
+        Of computation, by phase.
+    exposed
+        By which communication extends it, by phase and role.
+    moved
+        Of communication, exposed or not, by phase and role.
+    lead
+        By role, until when the first communication that computation waits for has to begin.
+    """
+
+    computed: dict[str, Floats]
+    exposed: dict[tuple[str, str], Floats]
+    moved: dict[tuple[str, str], Floats]
+    lead: dict[str, Floats]
+
+
+def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
+    """Work out when operations end.
+
+    Parameters
+    ----------
+    rows
+        The program.
+    seconds
+        Of each operation alone, shape (rows, ways).
+    """
+    num = seconds.shape[1]
+    none = np.zeros(num)
+    free: dict[int, Floats] = {}
+    ends: list[Floats] = []
+    found = StreamTimes({}, {}, {}, {})
+    for row, took in zip(rows, seconds, strict=True):
+        start = free.get(row.stream, none)
+        waits = [wait for wait in row.waits if wait >= 0]
+        ready = start
+        for wait in waits:
+            ready = np.maximum(ready, ends[wait])
+        end = ready + took
+        ends.append(end)
+        free[row.stream] = end
+        if row.stream == COMPUTE:
+            found.computed[row.phase] = found.computed.get(row.phase, none) + took
+            moves = [wait for wait in waits if rows[wait].role]
+            if moves:
+                key = row.phase, rows[moves[-1]].role
+                # it could begin so much later and nothing would wait longer
+                begins = np.maximum(start, ends[moves[-1]]) - seconds[moves[-1]]
+                found.lead.setdefault(key[1], begins)
+                found.exposed[key] = found.exposed.get(key, none) + (ready - start)
+        else:
+            key = row.phase, row.role
+            found.moved[key] = found.moved.get(key, none) + took
+    # what follows the last computation, before the next program computes
+    last = free.get(COMPUTE, none)
+    for row, end in zip(rows, ends, strict=True):
+        if row.stream != COMPUTE and row.waits:
+            key = row.phase, row.role
+            late = np.maximum(end - last, 0.0)
+            found.exposed[key] = found.exposed.get(key, none) + late
+            last = last + late
+    return found
+
 
 _FIELDS = (*Variant._fields, "tensor_par_overlap", "tensor_par_net", "data_par_net")
 _TP, _EP = "tp", "ep"

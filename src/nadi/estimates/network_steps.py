@@ -15,14 +15,16 @@ import numpy as np
 from nadi.errors import UsageError
 from nadi.estimates.part_structures import amounts_of_works
 from nadi.models.job_rows import BEFORE, COMPUTE, STREAM_OF, Row
-from nadi.models.networks.network_description import NeuralNetwork
+from nadi.models.networks.network_file import NeuralNetwork
 from nadi.models.networks.network_jobs import steps_of_kinds
 from nadi.models.networks.network_plan import NetworkPlan
 from nadi.models.networks.network_rows import step_rows
+from nadi.models.networks.network_statistics import memory_of_step
 from nadi.simulation.communication_times import collective_time
 from nadi.systems.prices.price_list import price
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats
+from nadi.units import format_bytes
 
 __all__ = ["NetworkEstimate", "estimate_network"]
 
@@ -39,12 +41,23 @@ class NetworkEstimate(NamedTuple):
         What was estimated.
     times
         Seconds by part of the step, on a rank of the kind that computes longest; they add up to it.
+    memory
+        Bytes of each kind of tensor, on a rank of the kind that has most.
     """
 
     network: NeuralNetwork
     plan: NetworkPlan
     system: System
     times: dict[str, float]
+    memory: dict[str, int]
+
+    @property
+    def lacks(self) -> str:
+        """What the device lacks for it, as text; empty if it lacks nothing."""
+        needed, capacity = sum(self.memory.values()), self.system.memory_capacity
+        if not 0 < capacity < needed:
+            return ""
+        return f"a rank needs {format_bytes(needed)}, and a device has {format_bytes(capacity)}"
 
     @property
     def seconds(self) -> float:
@@ -74,7 +87,10 @@ def estimate_network(network: NeuralNetwork, plan: NetworkPlan, system: System) 
     pieces = [step_rows(step) for step in steps]
     kinds = [[row for piece in one for row in piece] for one in pieces]
     seconds = np.stack([_seconds(system, plan, rows) for rows in kinds], axis=1)
-    return NetworkEstimate(network, plan, system, _times(_Walk(pieces[0], seconds, system)))
+    memory = max(map(memory_of_step, steps), key=lambda one: one["total"])
+    del memory["total"]
+    times = _times(_Walk(pieces[0], seconds, system))
+    return NetworkEstimate(network, plan, system, times, memory)
 
 
 def _seconds(system: System, plan: NetworkPlan, rows: Sequence[Row]) -> Floats:
@@ -95,6 +111,9 @@ def _seconds(system: System, plan: NetworkPlan, rows: Sequence[Row]) -> Floats:
 
 class _Walk:
     """Rows on the streams of a rank of each kind.
+
+    Of the rows that wait for no other, computations go first, in the order of the program; then
+    the collective that all kinds come to first, as collectives have the links one by one.
 
     Attributes
     ----------

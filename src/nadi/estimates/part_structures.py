@@ -31,14 +31,9 @@ from nadi.trace.operations import Operations, dtype_code, op_class_code
 from nadi.trace.work import Work
 
 __all__ = [
-    "GATHERED_AGAIN",
-    "Amounts",
-    "PartStructure",
-    "Program",
-    "amounts_of",
-    "amounts_of_works",
+    "GATHERED_AGAIN", "Amounts", "PartStructure", "Program", "amounts_of", "amounts_of_works",
     "structure_of",
-]
+]  # fmt: skip
 
 _WORKS = ("forward", "input_gradient", "weight_gradient")
 GATHERED_AGAIN = ".input.all_gather"  # a gather for the gradients of weights

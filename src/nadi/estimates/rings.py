@@ -13,7 +13,7 @@ import numpy as np
 from nadi.estimates.calculon.machine_description import MachineDescription, NestedNetwork
 from nadi.estimates.calculon.network_times import network_time
 from nadi.systems.collective_times import known_times
-from nadi.systems.nccl.nccl_tests_sizes import nccl_tests_factors
+from nadi.systems.nccl.measured import nccl_tests_factors
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.distinct_rows import number_rows

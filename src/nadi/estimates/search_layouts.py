@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.estimates.calculon.estimate_rules import DEFAULT, EstimateRules
 from nadi.estimates.calculon.machine_description import MachineDescription
+from nadi.estimates.calculon.rules import DEFAULT, EstimateRules
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import CODES, Executions
 from nadi.estimates.plan_execution import PLAN_NAMES
@@ -213,6 +213,8 @@ def _layouts(
 ) -> list[tuple[int, ...]]:  # fmt: skip
     """Give all layouts, in the order of ``LAYOUT``."""
     found: list[tuple[int, ...]] = []
+    # a decoded token fills all stages: chunks would only add transfers
+    is_decoding = all(chosen["decoding"]) and "pipeline_interleaving" not in chosen
     for degree in _allowed(_divisors(processors), chosen, "tensor_par"):
         if any(size % degree for size in (model.attn_heads, model.hidden, model.feedforward)):
             continue
@@ -224,7 +226,7 @@ def _layouts(
             if not _allowed([replicas], chosen, "data_par"):
                 continue
             blocks = -(-model.num_blocks // stages)
-            chunks = [1] if stages == 1 else _divisors(blocks)
+            chunks = [1] if stages == 1 or is_decoding else _divisors(blocks)
             found += [
                 (degree, stages, replicas, microbatch, chunk, rounded)
                 for microbatch in _allowed(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.estimates.calculon.estimate_rules import EstimateRules
+from nadi.estimates.calculon.rules import EstimateRules
 from nadi.estimates.evaluation import Evaluated, evaluate
 from nadi.estimates.execution import CODES, Execution, Executions, execution_at
 from nadi.estimates.feasibility import REASONS
@@ -16,14 +16,8 @@ from nadi.estimates.search_layouts import SearchSpace
 from nadi.trace.arrays import Floats, Ints
 
 __all__ = [
-    "RankedExecution",
-    "SearchResult",
-    "SearchTask",
-    "frame_of",
-    "merged",
-    "search_part",
-    "tally",
-]
+    "RankedExecution", "SearchResult", "SearchTask", "frame_of", "merged", "search_part", "tally",
+]  # fmt: skip
 
 _BOOLEANS = (
     "fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap",

@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.errors import UsageError
-from nadi.estimates.calculon.estimate_rules import DEFAULT, EstimateRules
 from nadi.estimates.calculon.machine_description import MachineDescription
-from nadi.estimates.calculon.memory_tiers_use import TensorBytes
+from nadi.estimates.calculon.memory import TensorBytes
+from nadi.estimates.calculon.rules import DEFAULT, EstimateRules
 from nadi.estimates.calculon.step_costs import StepCosts, StepTimes
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.evaluation import evaluate_parts
 from nadi.estimates.execution import Execution, columns_of, moved_tensors
 from nadi.estimates.feasibility import REASONS, capacity_reasons, reason_text, shape_reasons
-from nadi.estimates.step_statistics import statistics_of
+from nadi.estimates.generated_step import statistics_of
 from nadi.trace.arrays import Floats
 
 __all__ = ["Estimate", "estimate", "hourly_price"]
@@ -80,6 +80,12 @@ class Estimate:
     def tokens_per_second(self) -> float:
         """Tokens a second of all processors."""
         return self.rate * (1 if self.execution.decoding else self.model.seq_size)
+
+    @property
+    def capacities(self) -> tuple[float, float]:
+        """Bytes of each memory tier that a processor can use: its share of what it shares."""
+        procs = np.array(self.execution.num_procs)
+        return self.machine.mem1.capacity, float(self.machine.mem2.share(procs))
 
     @property
     def price_per_hour(self) -> float:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.estimates.calculon.estimate_rules import DEFAULT, EstimateRules
+from nadi.estimates.calculon.rules import DEFAULT, EstimateRules
 from nadi.estimates.evaluation import Evaluated, evaluate
 from nadi.estimates.execution import CODES, Executions, columns_of
 from nadi.estimates.feasibility import REASONS

@@ -36,9 +36,8 @@ from nadi.errors import FormatError
 from nadi.files.files import RawFile
 from nadi.trace.attributes import AttributeBuilder, Attributes
 from nadi.trace.issues import IssueLog
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
 __all__ = ["PARALLELISMS", "decode", "looks_like"]

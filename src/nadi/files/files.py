@@ -1,10 +1,14 @@
-"""Read files, plain or gzip, and write files atomically."""
+"""Read files, plain or gzip, and write files atomically.
+
+Locate files on this machine, or at an address such as s3://bucket/trace.et.
+"""
 
 from __future__ import annotations
 
 import gc
 import io
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -14,53 +18,108 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 import numpy as np
 from isal import igzip, isal_zlib
 
 from nadi import progress
-from nadi.errors import FormatError, InputError, UsageError
-from nadi.files.addresses import check_target, is_local
+from nadi.errors import FormatError, InputError, Parameter, UsageError
 from nadi.forks import refuse_in_fork
 from nadi.trace.arrays import Bytes
-from nadi.trace.provenance import Source
+from nadi.trace.trace import Source
+from nadi.units import format_bytes
 
 if TYPE_CHECKING:
     import polars as pl
 
 __all__ = [
-    "BYTE_ORDER_MARK",
-    "TEMPORARY",
-    "RawFile",
-    "check_new_file",
-    "check_regular",
-    "check_suffix",
-    "check_writable",
-    "garbage_collection_paused",
-    "largest_content",
-    "line_pieces",
-    "locked_folder",
-    "read_file",
-    "read_head",
-    "read_pieces",
-    "read_settings",
-    "remove_left_behind",
-    "remove_unfinished",
-    "unfinished",
-    "unwritable",
-    "write_beside",
-    "write_pieces",
-]
+    "BYTE_ORDER_MARK", "TEMPORARY", "RawFile", "available_memory", "check_new_file",
+    "check_regular", "check_suffix", "check_target", "check_writable", "garbage_collection_paused",
+    "is_local", "largest_content", "line_pieces", "locate", "locked_folder", "read_file",
+    "read_head", "read_pieces", "read_settings", "remove_left_behind", "remove_unfinished",
+    "unfinished", "unwritable", "write_beside", "write_pieces",
+]  # fmt: skip
+
+
+_EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http"}
+
+
+def locate(place: Path | str) -> Path:
+    """Return a path that can be opened and listed, for a local path or an address.
+
+    Raises
+    ------
+    InputError
+        If it is no text or empty, the protocol unknown, or the package that it needs not installed.
+    """
+    if place == "":  # which a Path would take for this folder: often a variable that is not set
+        raise InputError("''", "is no path", "name a file or a folder")
+    if not isinstance(place, str | os.PathLike) and not hasattr(place, "open"):
+        what = f"it is of type {type(place).__name__}, neither a text nor a Path"
+        raise InputError("path", what, "name a file or a folder")
+    if isinstance(place, Path) or "://" not in str(place):
+        path = Path(place)
+        try:
+            path.exists()
+        except OSError as error:  # a name that is too long, or a folder that hides what it has
+            raise InputError(str(path), f"cannot be read: {error.strerror}", "check it") from None
+        return path
+    protocol = str(place).partition("://")[0]
+    try:
+        if protocol in ("http", "https"):
+            from nadi.files.web_paths import WebPath
+
+            return cast("Path", WebPath(str(place)))
+        from upath import UPath
+
+        found = UPath(str(place))
+        _ = found.fs  # imports the package that serves the protocol
+    except ImportError as error:
+        extra = _EXTRAS.get(protocol)
+        remedy = f"pip install 'nadi[{extra}]'" if extra else str(error)
+        raise InputError(str(place), f"{protocol}:// needs an optional package", remedy) from None
+    except Exception as error:
+        raise InputError(str(place), f"cannot be opened: {error}", "check the address") from None
+    return cast("Path", found)
+
+
+def is_local(path: Path) -> bool:
+    """Return whether a path is on this machine's own file system."""
+    return isinstance(path, Path)
+
+
+def check_target(target: Path, sources: Sequence[Path], *, overwrite: bool) -> None:
+    """Check that an output file may be written, before it is computed from ``sources``.
+
+    Raises
+    ------
+    UsageError
+        If it is one of the input files.
+    InputError
+        If it exists already and ``overwrite`` is not given.
+    """
+    for source in sources:
+        if target == source or (is_local(target) and target.exists() and source.exists()
+                                and is_local(source) and target.samefile(source)):  # fmt: skip
+            raise UsageError(
+                str(target), "the output would replace an input file", "give another name"
+            )
+    if not overwrite and target.is_file():
+        raise InputError(
+            str(target), "exists already", ["give another name, or ", Parameter("overwrite", True)]
+        )
+
 
 _GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 HEAD_SIZE = 1 << 16
 _MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
 _LIKELY_RATIO = 30
+_MOST_AT_FIRST = 1 << 32  # bytes that are asked for before it is known how many there are
 _WORTH_SPLITTING = 1 << 24  # reading it with two threads
 _LINES_AT_ONCE = 100_000
 _PIECE = 1 << 20  # of content at a time: one that stays in the processor's cache
@@ -69,6 +128,9 @@ _LEVEL = 1  # of isal: three times as fast as the next, and a tenth larger
 _LARGEST_SETTINGS = 1 << 26  # bytes of a file that says how something is set up
 TEMPORARY = ".nadi-{}.part"  # hidden, and short: a name may be as long as a file system allows
 _LEFT_BEHIND = 60  # seconds since the last byte; then nobody writes it, on another machine either
+_SYSTEM = Path("/proc/meminfo")
+_GROUP = Path("/sys/fs/cgroup")  # of a container
+_AVAILABLE = re.compile(r"MemAvailable:\s+(\d+) kB")
 # what opening and reading may raise; what serves addresses wraps its own errors in these
 _FAILURES = (OSError, ImportError, ValueError, RuntimeError, NotImplementedError)
 
@@ -77,8 +139,7 @@ def read_head(path: Path, size: int = HEAD_SIZE) -> bytes:
     """Read the first ``size`` bytes of the content, decompressed if necessary."""
     refuse_in_fork()
     try:
-        check_regular(path)
-        with path.open("rb") as file:
+        with _opened(path) as file:
             head = file.read(size)
     except _FAILURES as error:
         raise _unreadable(path, error) from None
@@ -109,6 +170,10 @@ class RawFile:
     content: Bytes
     stored: Bytes
 
+    def with_content(self, content: bytes) -> RawFile:
+        """Return the file as if it held other bytes, which were made of its own."""
+        return replace(self, content=np.frombuffer(content, dtype=np.uint8).copy())
+
     def source(self, format_name: str) -> Source:
         """Return the file's entry in the provenance of a trace."""
         name = self.name.encode(errors="surrogateescape").decode(errors="replace")
@@ -121,10 +186,11 @@ def read_file(path: Path) -> RawFile:
     Raises
     ------
     InputError
-        If it cannot be read, or its gzip data are broken or expand far more than a trace's.
+        If it cannot be read or is larger than the memory that is free, or its gzip data are broken
+        or expand far more than a trace's.
     """
     try:
-        check_regular(path)
+        _check_end(path)
         stored = _stored(path)
     except _FAILURES as error:
         raise _unreadable(path, error) from None
@@ -149,8 +215,8 @@ def read_pieces(path: Path, size: int) -> Iterator[Bytes]:
         If it cannot be read, or its gzip data are broken.
     """
     try:
-        check_regular(path)
-        file = path.open("rb")
+        _check_end(path)
+        file = _opened(path)
     except _FAILURES as error:
         raise _unreadable(path, error) from None
     with file:
@@ -186,8 +252,7 @@ def read_settings(path: Path, remedy: str = "check the path") -> bytes:
         If it cannot be read, is not a regular file, or is over 64 MiB.
     """
     try:
-        check_regular(path)
-        with path.open("rb") as file:
+        with _opened(path) as file:
             content = file.read(_LARGEST_SETTINGS + 1)
     except _FAILURES as error:
         raise _unreadable(path, error, remedy) from None
@@ -207,12 +272,37 @@ def check_regular(path: Path) -> None:
             raise InputError(str(path), "is not a regular file", "save its content to a file first")
 
 
+def _opened(path: Path) -> io.BufferedIOBase:
+    """Open a file to read it, as :func:`check_regular` allows."""
+    check_regular(path)
+    # reading what says that it is empty may wait for ever, as that of /proc/kmsg does
+    is_empty = is_local(path) and path.is_file() and not path.stat().st_size
+    return io.BytesIO() if is_empty else path.open("rb")
+
+
+def _check_end(path: Path) -> None:
+    """Raise FormatError for a large file that ends in zeros, as one that was never written whole.
+
+    No format of traces does. Such a file claims any size without taking room on the disk.
+    """
+    check_regular(path)
+    if is_local(path) and path.is_file() and path.stat().st_size > _WORTH_SPLITTING:
+        with path.open("rb") as file:
+            file.seek(-_PIECE, os.SEEK_END)
+            if not any(file.read(_PIECE)):
+                what = f"its last {format_bytes(_PIECE)} are zeros: it was not written to its end"
+                raise FormatError(str(path), what, "copy or record the file again")
+
+
 def _stored(path: Path) -> Bytes:
     if not is_local(path):
         return np.frombuffer(path.read_bytes(), dtype=np.uint8).copy()
     size = path.stat().st_size
     if size < _WORTH_SPLITTING:
-        return np.fromfile(path, dtype=np.uint8)
+        with _opened(path) as file:
+            return np.frombuffer(bytearray(file.read()), dtype=np.uint8)
+    if size > (room := available_memory()):  # else Linux ends the process that uses it
+        raise _too_large_for_memory(path, f"it has {format_bytes(size)}", room)
     with path.open("rb") as file:
         content = np.empty(size, dtype=np.uint8)
         middle = size // 2 // _PIECE * _PIECE
@@ -234,8 +324,9 @@ def _read_into(file: int, content: Bytes, at: int, stop: int) -> int:
 
 def _gunzip(path: Path, stored: bytes) -> Bytes:
     """Decompress into an array that grows by doubling, up to the largest content of a trace."""
-    largest = largest_content(len(stored))
-    content = np.empty(min(largest, _LIKELY_RATIO * len(stored)) + 1, dtype=np.uint8)
+    largest, room = largest_content(len(stored)), available_memory()
+    first = min(largest, room, _LIKELY_RATIO * len(stored), _MOST_AT_FIRST)
+    content = np.empty(first + 1, dtype=np.uint8)
     filled = 0
     expected = int.from_bytes(
         stored[-4:], "little"
@@ -247,6 +338,9 @@ def _gunzip(path: Path, stored: bytes) -> Bytes:
                 progress.tell(filled, expected)
                 if filled > largest:
                     raise _too_large(path)
+                if filled > room:
+                    what = f"its content has over {format_bytes(filled)}"
+                    raise _too_large_for_memory(path, what, room)
                 if filled == content.size:
                     content.resize(min(largest + 1, 2 * filled), refcheck=False)
     except (EOFError, OSError, isal_zlib.error) as error:  # type: ignore[misc]
@@ -265,6 +359,35 @@ def _too_large(path: Path) -> FormatError:
         f"its content is over {_MAX_RATIO} times its gzip size; for traces it is at most 100 times",
         "decompress the file first if its content is valid",
     )
+
+
+def _too_large_for_memory(path: Path, what: str, room: int) -> InputError:
+    return InputError(
+        str(path),
+        f"{what}, and {format_bytes(room)} of memory are free",
+        "use a machine that has more memory; nadi analyze reads recordings larger than memory",
+    )
+
+
+def available_memory() -> int:
+    """Return the bytes that are free or can be freed, at most those of the container.
+
+    Where the system does not say, the memory that is installed.
+    """
+    free = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    if (found := _AVAILABLE.search(_text(_SYSTEM))) is not None:
+        free.append(int(found[1]) * 1024)
+    limit, used = (_text(_GROUP / f"memory.{name}").strip() for name in ("max", "current"))
+    if limit.isdecimal() and used.isdecimal():
+        free.append(max(int(limit) - int(used), 0))
+    return min(free)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
 
 
 @contextmanager

@@ -15,21 +15,112 @@ operation only to start. What is left out is 0. Lines may end with a comment aft
 LogGOPSim wants ranks in order, and a label before it is used; here any order will do. Its way of
 writing is described in T. Hoefler et al., LogGOPSim: Simulating Large-Scale Applications in the
 LogGOPS Model (LSAP 2010).
+
+GOAL files: read as programs of messages, and written.
+
+Programs of messages: what each rank sends, receives and computes, and in which order.
+
+They are what GOAL files hold (:mod:`nadi.files.goal`), and what LogGP models run
+(:mod:`nadi.simulation.loggp`): collectives are taken apart into their messages.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from nadi.errors import FormatError
-from nadi.files.files import RawFile
-from nadi.files.message_programs import ANY, Action, MessageProgram
+from nadi.files import goal as goal_text
+from nadi.files.files import RawFile, check_target, locate, read_file, write_pieces
+from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["decode", "encode"]
+__all__ = [
+    "ANY", "Action", "MessageProgram", "decode", "encode", "is_goal", "read_goal", "write_goal",
+]  # fmt: skip
+
+
+ANY = -1
+"""A receive with this source, or this tag, takes any."""
+
+
+class Action(IntEnum):
+    """What an operation does."""
+
+    SEND = 0
+    RECEIVE = 1
+    COMPUTE = 2
+
+
+@dataclass(frozen=True, eq=False)
+class MessageProgram:
+    """The operations of all ranks, in order of rank.
+
+    Attributes
+    ----------
+    first
+        int64, shape (ranks + 1,): where the operations of each rank begin.
+    action
+        int64, shape (operations,): of :class:`Action`.
+    size
+        int64: bytes of a message, or ns of a computation.
+    peer
+        int64: to whom an operation sends, or from whom it receives; :data:`ANY` for any sender.
+    tag
+        int64: a receive takes the first message of its sender with its tag, or with any.
+    cpu, interface
+        int64: the processor of the rank that the operation occupies, and the network interface
+        that its message takes, each counted from 0.
+    waiting, awaited
+        int64, shape (dependencies,): an operation, and one of the same rank that it waits for.
+    at_start
+        bool, shape (dependencies,): whether it waits only for that one to start.
+    """
+
+    first: Ints
+    action: Ints
+    size: Ints
+    peer: Ints
+    tag: Ints
+    cpu: Ints
+    interface: Ints
+    waiting: Ints
+    awaited: Ints
+    at_start: Bools
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks."""
+        return self.first.size - 1
+
+    @property
+    def num_operations(self) -> int:
+        """Number of operations over all ranks."""
+        return self.action.size
+
+    def rank_of(self, operation: int) -> int:
+        """Return the rank of an operation."""
+        return int(np.searchsorted(self.first, operation, "right")) - 1
+
+    def describe(self, operation: int) -> str:
+        """Describe an operation for messages: what it does, of which rank, with whom."""
+        rank = self.rank_of(operation)
+        number = operation - int(self.first[rank]) + 1
+        action = Action(int(self.action[operation]))
+        name = f"rank {rank} operation {number}"
+        if action == Action.COMPUTE:
+            return f"{name} (compute {self.size[operation]} ns)"
+        peer, tag = int(self.peer[operation]), int(self.tag[operation])
+        way = "to" if action == Action.SEND else "from"
+        other = "any rank" if peer == ANY else f"rank {peer}"
+        verb = "send" if action == Action.SEND else "receive"
+        return f"{name} ({verb} {self.size[operation]} bytes {way} {other}, tag {tag})"
+
 
 # ASCII only: classes of Unicode take several times as long
 _OPERATION = (
@@ -241,3 +332,32 @@ def _line(number: int, row: list[int]) -> str:
     what = f"send {size}b to" if action == Action.SEND else f"recv {size}b from"
     where = (f" cpu {cpu}" if cpu else "") + (f" nic {interface}" if interface else "")
     return f"l{number}: {what} {peer} tag {tag}{where}"
+
+
+def is_goal(path: Path | str) -> bool:
+    """Return whether a file's name is that of a GOAL file: ``.goal``, or ``.goal.gz``."""
+    return str(path).removesuffix(".gz").endswith(".goal")
+
+
+def read_goal(path: Path | str) -> MessageProgram:
+    """Read a program of messages from a GOAL file, which may be compressed.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or is not GOAL; the message has the line.
+    """
+    return goal_text.decode(read_file(locate(path)))
+
+
+def write_goal(program: MessageProgram, path: Path | str, *, overwrite: bool = False) -> None:
+    """Write a program of messages as a GOAL file, compressed if the name ends in .gz.
+
+    Raises
+    ------
+    InputError
+        If the file exists already, or cannot be written.
+    """
+    target = locate(path)
+    check_target(target, [], overwrite=overwrite)
+    write_pieces(target, goal_text.encode(program))

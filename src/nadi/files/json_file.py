@@ -22,21 +22,9 @@ from nadi.trace.arrays import Bytes, Ints, Ints32
 from nadi.units import lowered
 
 __all__ = [
-    "Span",
-    "Texts",
-    "decode_span",
-    "doubled",
-    "find_texts",
-    "json_error",
-    "json_text",
-    "read_list",
-    "read_members",
-    "skip_blanks",
-    "text_of",
-    "type_error",
-    "value_end",
-    "walk_members",
-]
+    "Span", "Texts", "decode_span", "doubled", "find_texts", "json_error", "json_text", "read_list",
+    "read_members", "skip_blanks", "text_of", "type_error", "value_end", "walk_members",
+]  # fmt: skip
 
 _Value = TypeVar("_Value")
 _DAMAGED = "the file is cut off or damaged: record the trace again"

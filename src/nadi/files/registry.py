@@ -29,9 +29,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nadi.errors import Parameter, UsageError
+
+if TYPE_CHECKING:
+    from nadi.files.files import RawFile
 
 __all__ = ["FORMATS", "READABLE_SUFFIXES", "Format", "format_for_writing", "format_named"]
 
@@ -52,6 +55,9 @@ class Format:
         Module and function in :mod:`nadi.files`; empty if it cannot be read, or written.
     keys
         For JSON: it is this format if the object has all keys of one of these sets.
+    events
+        For a file of another tool that is read as a device trace: a function that gives its events
+        as the JSON of a Kineto trace, and the issues.
     looks_like
         A function that recognizes it from the first bytes of a file, if keys do not suffice. For
         formats whose first suffix ends in .json it is called only for JSON, for others never.
@@ -64,6 +70,12 @@ class Format:
     encoder: str = ""
     keys: tuple[frozenset[str], ...] = ()
     looks_like: str = ""
+    events: str = ""
+
+    @property
+    def is_device_trace(self) -> bool:
+        """Whether its files have the work of devices, and belong to the host trace of a rank."""
+        return self.name == "kineto" or bool(self.events)
 
     def fits(self, head: bytes, keys: frozenset[str] | None) -> bool:
         """Return whether a file may be of this format.
@@ -80,6 +92,10 @@ class Format:
     def decode(self, *arguments: Any) -> Any:
         """Call the decoder; its module is imported on first use."""
         return _function(self.decoder)(*arguments)
+
+    def events_of(self, raw: RawFile) -> RawFile:
+        """Return a file as a Kineto trace's JSON, which of a Kineto trace is the file."""
+        return raw if not self.events else raw.with_content(_function(self.events)(raw)[0])
 
     def encode(self, *arguments: Any, **options: Any) -> Any:
         """Call the encoder; its module is imported on first use."""
@@ -108,6 +124,10 @@ FORMATS = (
            looks_like="kineto.kineto_trace.looks_like"),
     Format("pytorch", "PyTorch execution trace", (".json",), "pytorch.execution_trace.decode",
            keys=(frozenset(("schema", "nodes")),)),
+    Format("nsight", "SQLite export of Nsight Systems", (".sqlite",), "nsight.decode",
+           looks_like="nsight.looks_like", events="nsight.to_events"),
+    Format("rocprof", "JSON of rocprofv3", (".json",), "rocprof.decode",
+           keys=(frozenset(("rocprofiler-sdk-tool",)),), events="rocprof.to_events"),
     Format("astra-text", "ASTRA-sim text workload", (".txt",), "astra_sim_text.decode",
            looks_like="astra_sim_text.looks_like"),
     Format("perfetto", "Perfetto trace", (".pftrace", ".perfetto-trace"), "",

@@ -22,11 +22,14 @@ _STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
 _AT = re.compile(r"(.*?) - at `(.*)`", re.DOTALL)
 _MOST_WRITTEN = 1 << 22  # bytes of TOML and YAML, whose readers are slow
 _MOST_VALUES = 1 << 20  # of YAML, with those that aliases repeat
-_DEEPEST = 100  # values within values in YAML
+_DEEPEST = 100  # values within values in YAML, and parts of a key in TOML
+_DEEP_KEY = re.compile(rb"(?:[^\s.=,]+[ \t]*\.[ \t]*){%d}" % _DEEPEST)
 
 
 def _read_toml(content: bytes) -> Any:
     _check_written(content)
+    if _DEEP_KEY.search(content):  # whose tables tomllib makes in square time
+        raise RecursionError
     return tomllib.loads(content.decode())
 
 

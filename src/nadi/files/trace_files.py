@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nadi.errors import FormatError, InputError, Parameter, UsageError, check_kind, checked
 from nadi.files import files as container
-from nadi.files.addresses import locate
+from nadi.files.files import locate
 from nadi.files.registry import FORMATS, Format, format_for_writing, format_named
 from nadi.trace.issues import IssueLog
 

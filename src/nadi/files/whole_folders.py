@@ -17,10 +17,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nadi.errors import InputError
-from nadi.files.addresses import check_target, is_local
 from nadi.files.files import (
     TEMPORARY,
+    check_target,
     check_writable,
+    is_local,
     locked_folder,
     read_settings,
     remove_left_behind,

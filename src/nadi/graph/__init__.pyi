@@ -1,7 +1,8 @@
 """What ``nadi.graph`` gives; each name is loaded when it is first used."""
 
+from .arrivals import Stragglers as Stragglers, find_stragglers as find_stragglers
 from .critical_paths import CriticalPath as CriticalPath
-from .drawing import DrawnPart as DrawnPart
+from .drawing import DrawnPart as DrawnPart, draw_graph as draw_graph
 from .edges.job_graph import build_graph as build_graph
 from .event_graph import (
     CycleError as CycleError,
@@ -9,8 +10,6 @@ from .event_graph import (
     Edges as Edges,
     EventGraph as EventGraph,
 )
-from .explained_time import Explained as Explained, explain_time as explain_time
-from .graph_drawings import draw_graph as draw_graph
 from .idle_threads import ThreadWaits as ThreadWaits, thread_waits as thread_waits
 from .module_times import ModuleTimes as ModuleTimes, time_by_module as time_by_module
 from .near_critical import (
@@ -20,18 +19,22 @@ from .near_critical import (
 )
 from .networkx_graphs import from_networkx as from_networkx, to_networkx as to_networkx
 from .overheads import Overheads as Overheads, estimate_overheads as estimate_overheads
-from .rank_activity import (
+from .rank_excess import Excess as Excess, ExcessPart as ExcessPart, find_excess as find_excess
+from .replay import Replay as Replay, replay_graph as replay_graph
+from .time_parts import (
     RankCommunication as RankCommunication,
     communication_by_rank as communication_by_rank,
 )
-from .rank_excess import Excess as Excess, ExcessPart as ExcessPart, find_excess as find_excess
-from .replay import Replay as Replay, replay_graph as replay_graph
-from .stragglers import Stragglers as Stragglers, find_stragglers as find_stragglers
-from .timeline.command import draw_schedule as draw_schedule
+from .timeline.schedule_files import draw_schedule as draw_schedule
 from .timeline.schedule_timeline import (
     TimelinePart as TimelinePart,
     write_timeline as write_timeline,
     write_timelines as write_timelines,
 )
-from .unexplained import UnexplainedPath as UnexplainedPath, unexplained_path as unexplained_path
+from .unexplained import (
+    Explained as Explained,
+    UnexplainedPath as UnexplainedPath,
+    explain_time as explain_time,
+    unexplained_path as unexplained_path,
+)
 from .windows import Window as Window, choose_window as choose_window, find_steps as find_steps

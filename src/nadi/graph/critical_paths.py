@@ -18,7 +18,7 @@ from nadi.graph.windows import Window
 from nadi.kernels.paths import EdgeTimes, Stretches, stretches_of_path, trace_back
 from nadi.trace.arrays import Ints
 from nadi.trace.notebook_html import notebook_html, times_of
-from nadi.trace.tables.other_tables import to_arrow, to_pandas
+from nadi.trace.tables.trace_tables import to_arrow, to_pandas
 from nadi.units import format_ns
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class CriticalPath:
             Number of operations.
         """
         from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
-        from nadi.results.charts.time_charts import time_bars
+        from nadi.results.charts.charts import time_bars
 
         kinds = self.by_kind()
         title = f"Critical path: {format_ns(self.length)}"

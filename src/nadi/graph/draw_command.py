@@ -53,7 +53,7 @@ def command(
     """Draw."""
     with show_progress(announce=False, use="run") as progress:
         progress("starting")
-        from nadi.graph.graph_drawings import draw_graph
+        from nadi.graph.drawing import draw_graph
 
         part = draw_graph(paths, output, operation=operation, around=around, hops=hops,
                           overwrite=overwrite, progress=progress)  # fmt: skip

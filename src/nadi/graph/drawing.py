@@ -1,21 +1,36 @@
-"""Parts of the event graph that are small enough to be drawn, and the whole of it by module."""
+"""Parts of the event graph that are small enough to be drawn, and the whole of it by module.
+
+Nodes and edges of a part of a graph as DOT, GraphML, SVG or PDF.
+
+The event graph of a recording as a drawing, from files.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError
+from nadi.files.drawing.drawings import DOT_ESCAPES, FORBIDDEN, draw_dot
+from nadi.files.files import check_target, check_writable, locate, write_beside
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.load_graph import load_graph
 from nadi.graph.module_tree import PHASES, ModuleTree, find_modules
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import format_count, format_ns, printable
 
-__all__ = ["MOST_ARROWS", "MOST_NODES", "DrawnPart", "condensed", "find_operation", "neighborhood"]
+__all__ = [
+    "MOST_ARROWS", "MOST_NODES", "SUFFIXES", "DrawnPart", "condensed", "draw_graph", "encode_part",
+    "find_operation", "neighborhood",
+]  # fmt: skip
+
 
 MOST_NODES = 100
 MOST_ARROWS = 400
@@ -240,3 +255,154 @@ def _with_id(graph: EventGraph, around: str) -> int:
         raise UsageError(Parameter("around"), f"no operation has the id {around}",
                          "the timeline of nadi report shows ids")  # fmt: skip
     return int(found[0])
+
+
+SUFFIXES = (".svg", ".dot", ".graphml", ".pdf")
+_LONGEST = 80  # letters of a line of a label
+# from kind to color: the host, the device, between ranks, between threads
+_COLORS = {
+    "host_op": "#808080", "host_gap": "#808080", "launch": "#2a6fbb", "stream": "#2a6fbb",
+    "kernel": "#2a6fbb", "communication": "#2f8f4e", "arrival": "#2f8f4e", "sync": "#b3372b",
+    "thread": "#b3372b",
+}  # fmt: skip
+_KEYS = (("label", "node", "string"), ("rank", "node", "long"), ("operations", "node", "long"),
+         ("kind", "edge", "string"), ("count", "edge", "long"))  # fmt: skip
+
+
+def encode_part(nodes: pl.DataFrame, edges: pl.DataFrame, suffix: str, title: str) -> bytes:
+    """Write nodes and edges.
+
+    Parameters
+    ----------
+    nodes
+        ``id``, ``label``, ``rank``, ``operations``, ``is_chosen``.
+    edges
+        ``source``, ``target``, ``kind``, ``count``.
+    suffix
+        One of ``SUFFIXES``.
+    title
+        A line below the drawing.
+
+    Raises
+    ------
+    InputError
+        If Graphviz is needed, and missing or fails.
+    """
+    if suffix == ".graphml":
+        return _graphml(nodes, edges).encode()
+    text = _dot(nodes, edges, title)
+    return text.encode() if suffix == ".dot" else draw_dot(text, suffix[1:])
+
+
+def _dot(nodes: pl.DataFrame, edges: pl.DataFrame, title: str) -> str:
+    lines = ["digraph {", "\tnode [shape=box]", f'\tlabel="{_quoted(title, 0)}"']
+    for row in nodes.iter_rows(named=True):
+        style = ' style=filled fillcolor="#ffe08a"' if row["is_chosen"] else ""
+        lines.append(f'\t{row["id"]} [label="{_quoted(row["label"])}"{style}]')
+    for row in edges.iter_rows(named=True):
+        times = f" x {row['count']}" if row["count"] > 1 else ""
+        color = _COLORS.get(row["kind"], "#000000")
+        lines.append(
+            f'\t{row["source"]} -> {row["target"]} [class={row["kind"]} color="{color}" '
+            f'label="{row["kind"].replace("_", " ")}{times}"]'
+        )
+    return "\n".join([*lines, "}\n"])
+
+
+def _quoted(text: str, longest: int = _LONGEST) -> str:
+    lines = (printable(line, longest) for line in _clean(text).split("\n"))
+    return "\n".join(lines).translate(DOT_ESCAPES)
+
+
+def _graphml(nodes: pl.DataFrame, edges: pl.DataFrame) -> str:
+    lines = ["<?xml version='1.0' encoding='utf-8'?>",
+             '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">']  # fmt: skip
+    lines += [f'  <key id="{name}" for="{of}" attr.name="{name}" attr.type="{kind}" />'
+              for name, of, kind in _KEYS]  # fmt: skip
+    lines.append('  <graph edgedefault="directed">')
+    for row in nodes.iter_rows(named=True):
+        lines += [f'    <node id="{row["id"]}">', *_data(row, "node"), "    </node>"]
+    for row in edges.iter_rows(named=True):
+        ends = f'source="{row["source"]}" target="{row["target"]}"'
+        lines += [f"    <edge {ends}>", *_data(row, "edge"), "    </edge>"]
+    return "\n".join([*lines, "  </graph>", "</graphml>\n"])
+
+
+def _data(row: dict[str, object], of: str) -> list[str]:
+    return [f'      <data key="{name}">{escape(_clean(str(row[name])))}</data>'
+            for name, place, _ in _KEYS if place == of]  # fmt: skip
+
+
+def _clean(text: str) -> str:
+    return FORBIDDEN.sub("\ufffd", text.replace("\r", " "))
+
+
+def draw_graph(
+    paths: Sequence[Path | str],
+    target: Path | str,
+    *,
+    operation: str = "",
+    around: str = "",
+    hops: int = 2,
+    overwrite: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> DrawnPart:
+    """Draw what depends on an operation and what it depends on, or the whole job by module.
+
+    Parameters
+    ----------
+    paths
+        Folders or files, as in :func:`nadi.load_job`.
+    target
+        A ``.svg``, ``.dot``, ``.graphml`` or ``.pdf`` file.
+    operation
+        A regular expression; the part is drawn around the first operation whose name has it.
+    around
+        Instead, the id of an operation, or ``RANK:ID``.
+    hops
+        How many edges from that operation.
+    overwrite
+        Whether to replace an existing file.
+    progress
+        Called with a line of text before each longer stage.
+
+    Returns
+    -------
+    DrawnPart
+        What is drawn; its ``note`` says what is condensed or left out.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read or written, or Graphviz is needed and missing.
+    UsageError
+        If there is no such operation, or the target's suffix is another one.
+    """
+    place = locate(target)
+    _check(place, operation, around)
+    check_target(place, [locate(path) for path in paths], overwrite=overwrite)
+    check_writable(place)
+    graph = load_graph(paths, progress)
+    progress("choosing what is drawn")
+    if operation or around:
+        op, which = find_operation(graph, operation, around)
+        part = neighborhood(graph, op, hops, which)
+    else:
+        part = condensed(graph)
+    content = encode_part(part.nodes, part.edges, place.suffix, part.note)
+    with write_beside(place) as file:
+        file.write(content)
+    return part
+
+
+def _check(place: Path, operation: str, around: str) -> None:
+    """Refuse what cannot be drawn before files are read."""
+    if place.suffix not in SUFFIXES:
+        raise UsageError(str(place), "is no drawing of a graph",
+                         f"give a name that ends in {', '.join(SUFFIXES)}")  # fmt: skip
+    if operation and around:
+        raise UsageError(
+            [Parameter("around"), ", ", Parameter("operation")],
+            "both are given",
+            "give one of them",
+        )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Unpack
 
 from nadi.errors import InputError
 from nadi.graph.edges.job_graph import build_graph
 from nadi.graph.event_graph import EventGraph
-from nadi.recordings.job_of_files import load_job, why_empty
+from nadi.recordings.job_of_files import Reading, load_job, why_empty
 
 __all__ = ["load_graph"]
 
@@ -19,17 +20,17 @@ def load_graph(
     paths: Sequence[Path | str],
     progress: _Progress,
     *,
-    force: bool = False,
     tensors: bool = False,
+    **reading: Unpack[Reading],
 ) -> EventGraph:
-    """Load a job and build its event graph.
+    """Load a job and build its event graph; ``reading`` as in :func:`load_job`.
 
     Raises
     ------
     InputError
         If a file cannot be read, files are not from one job, or no operation has a timestamp.
     """
-    job = load_job(*paths, force=force, tensors=tensors, progress=progress)
+    job = load_job(*paths, tensors=tensors, progress=progress, **reading)
     progress("building the event graph")
     graph = build_graph(job)
     if graph.num_ops == 0:

@@ -14,7 +14,7 @@ from nadi.graph.module_tree import PHASES, ModuleTree, find_modules
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import Window
 from nadi.recordings.dependencies.operator_nesting import nest
-from nadi.recordings.dependencies.waiting_threads import waiting_threads
+from nadi.recordings.dependencies.thread_handovers import waiting_threads
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 

@@ -12,7 +12,7 @@ import numpy as np
 from nadi.graph.autograd_pairs import BackwardNodes, backward_nodes, node_before
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.optimizer_parts import OptimizerParts, optimizer_parts
-from nadi.graph.recorded_launches import recorded_launchers
+from nadi.graph.overheads import recorded_launchers
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Bytes, Ints
 

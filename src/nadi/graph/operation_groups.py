@@ -11,7 +11,7 @@ from nadi.graph.autograd_pairs import backward_nodes
 from nadi.graph.communicating_operations import communicating
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import find_modules
-from nadi.graph.recorded_launches import recorded_launchers
+from nadi.graph.overheads import recorded_launchers
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import polars as pl
 
+from nadi.graph.arrivals import find_participants, group_ranks
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.participants import find_participants, group_ranks
 from nadi.graph.windows import Window
-from nadi.systems.nccl.nccl_tests_sizes import nccl_tests_factors
+from nadi.systems.nccl.measured import nccl_tests_factors
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.kernel_classes import kernel_class
+from nadi.trace.categories import kernel_class
 from nadi.trace.schema import DEVICE_WORK
 
 __all__ = ["LeastTime", "collective_totals", "operation_totals"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.runtime_calls import pattern
+from nadi.trace.categories import pattern
 
 __all__ = ["long_gaps", "unknown_waits"]
 

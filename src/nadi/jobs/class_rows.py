@@ -12,7 +12,7 @@ import polars as pl
 from nadi.models.row_traces import shape_attributes
 from nadi.recordings.folded.folded_job import FoldedJob
 from nadi.recordings.folded.folded_trace import NodeTimes, with_own_times
-from nadi.recordings.folded.stated_operands import operands_apart
+from nadi.recordings.folded.repeats import operands_apart
 from nadi.systems.device import Device
 from nadi.systems.prices.price_list import price
 from nadi.systems.prices.traced_operations import operations_of

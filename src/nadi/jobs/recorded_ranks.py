@@ -3,26 +3,42 @@
 A part is the forward of a micro-batch, its backward, or the end of a step. Which part an operation
 is in follows from its time: autograd's nodes begin and end the backward, and an operator of the
 forward that they name begins the next forward. What a device does is in the part of its launch.
+
+How many bytes of tensors a recorded rank has at once, and one of several that share its work.
+
+A storage lives from the operator that gives it to the last one that reads it; what is read and was
+not given in the step (weights, states of the optimizer) lives all the time. What operators use
+within themselves, and what an allocator keeps, is not counted.
+
+A job of one rank, whose process groups have one member each.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
+from nadi.files.communication_names import comm_type_of_host, comm_type_of_kernel
 from nadi.graph.autograd_pairs import backward_nodes
 from nadi.graph.event_graph import EventGraph
 from nadi.simulation.workload.simulator_nodes import PlayedRank
 from nadi.systems.prices.traced_operations import launching_operators, operators_of
 from nadi.trace.ancestors import nearest
-from nadi.trace.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Floats, Ints
+from nadi.trace.groups import RankGroups
 from nadi.trace.operations import Operations
+from nadi.trace.schema import GROUPS
 from nadi.trace.trace import Trace
 
-__all__ = ["Direction", "Operators", "Parts", "RecordedRank", "TensorUse", "recorded_rank"]
+__all__ = [
+    "Direction", "Lives", "Operators", "Parts", "RecordedRank", "Sharing", "TensorUse",
+    "find_lives", "peak_bytes", "recorded_rank", "with_own_roles",
+]  # fmt: skip
+
 
 _STEP = r"^ProfilerStep#"
 _OPTIMIZER = r"^Optimizer\.step#"
@@ -293,3 +309,121 @@ def _uses(trace: Trace, row: Ints) -> tuple[tuple[tuple[TensorUse, ...], ...], .
             continue
         found[is_output][place[node]].append(tensors[tensor]._replace(item=item))
     return tuple(tuple(tuple(one) for one in side) for side in found)
+
+
+class Sharing(NamedTuple):
+    """What a rank has of tensors.
+
+    Attributes
+    ----------
+    given
+        float64, shape (operators,): of what each operator gives.
+    lasting
+        Of storages that were not given in the step; others are whole.
+    """
+
+    given: Floats
+    lasting: dict[int, float]
+
+
+class Lives(NamedTuple):
+    """The lives of storages in one step; arrays of shape (lives,).
+
+    Attributes
+    ----------
+    first, last
+        int64: positions of the operators between which each lives, the last one included.
+    bytes
+        int64.
+    giver
+        int64: the operator that gives it; -1 for one that lasts.
+    storage
+        int64.
+    """
+
+    first: Ints
+    last: Ints
+    bytes: Ints
+    giver: Ints
+    storage: Ints
+
+
+def find_lives(operators: Operators, parts: Parts) -> Lives:
+    """Return the lives of storages in the last step that has an end. O(operands)."""
+    ended = parts.step[parts.direction == Direction.END]
+    step = int(ended[-1]) if ended.size else int(parts.step[-1])
+    rows: list[tuple[int, int, int, int, int]] = []
+    live: dict[int, tuple[int, int, int, int]] = {}  # first, last, bytes, giver
+    own = np.flatnonzero(parts.step[operators.part] == step)
+    end = int(own[-1]) if own.size else 0
+    for number in own.tolist():
+        read = {use.storage for use in operators.inputs[number]}
+        for use in operators.inputs[number]:
+            size = use.elements * use.itemsize
+            if use.storage not in live:
+                live[use.storage] = int(own[0]), number, size, -1
+            else:
+                first, last, before, giver = live[use.storage]
+                live[use.storage] = first, max(last, number), max(before, size), giver
+        for use in operators.outputs[number]:
+            if use.storage in read:
+                continue
+            if use.storage in live:
+                rows.append((*live[use.storage], use.storage))
+            live[use.storage] = number, number, use.elements * use.itemsize, number
+    for storage, (first, last, size, giver) in live.items():
+        rows.append((first, end if giver < 0 else last, size, giver, storage))
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
+    return Lives(*(np.ascontiguousarray(column) for column in columns))
+
+
+def peak_bytes(lives: Lives, sharing: Sharing | None = None, chosen: Bools | None = None) -> int:
+    """Return the most bytes that live at once.
+
+    Parameters
+    ----------
+    sharing
+        What the rank has of tensors; all without it.
+    chosen
+        bool, shape (lives,): those that it has.
+    """
+    size = lives.bytes.astype(np.float64)
+    if sharing is not None:
+        lasting = [sharing.lasting.get(one, 1.0) for one in lives.storage.tolist()]
+        size = size * np.where(lives.giver >= 0, sharing.given[lives.giver], lasting)
+    if chosen is not None:
+        size = np.where(chosen, size, 0.0)
+    change = np.zeros(int(lives.last.max(initial=-1)) + 2)
+    np.add.at(change, lives.first, size)
+    np.add.at(change, lives.last + 1, -size)
+    return round(float(np.cumsum(change).max(initial=0.0)))
+
+
+_ALONE = "broadcast"  # what collectives of a recording become that no other rank takes part in
+
+
+def with_own_roles(trace: Trace) -> tuple[Trace, RankGroups]:
+    """Return the trace of the only rank, in which each of its groups is a role.
+
+    Collectives of a recording get the types that their names say.
+    """
+    nodes = trace.nodes
+    names = [
+        about or name or f"group-{number}"
+        for number, (name, about) in enumerate(
+            trace.groups.select("name", "description").iter_rows()
+        )
+    ]
+    names = [name if names.count(name) == 1 else f"{name}-{k}" for k, name in enumerate(names)]
+    types = nodes["comm_type"].cast(pl.String).to_list()
+    text = nodes["name"].cast(pl.String).to_list()
+    for row in np.flatnonzero((nodes["comm_type"] == _ALONE).to_numpy()).tolist():
+        said = {comm_type_of_host(text[row]), comm_type_of_kernel(text[row])} - {"none", "other"}
+        types[row] = next(iter(said), types[row])
+    groups = GROUPS.build(len(names), {
+        "name": names, "ranks": [[] for _ in names], "backend": trace.groups["backend"],
+    })  # fmt: skip
+    nodes = nodes.with_columns(pl.Series("comm_type", types, dtype=nodes.schema["comm_type"]))
+    one = np.zeros((1, 1), dtype=np.int64)
+    roles = RankGroups(dict.fromkeys(names, one), 1)
+    return replace(trace, nodes=nodes, groups=groups, rank=-1, process=-1), roles

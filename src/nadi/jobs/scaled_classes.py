@@ -1,4 +1,7 @@
-"""A job scaled up: its stages, its shares of operations and its replicas, one after the other."""
+"""A job scaled up: its stages, its shares of operations and its replicas, one after the other.
+
+Prices of operations as times with an interval, so that a simulation states one.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,28 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError
-from nadi.jobs.class_rows import Origin, RankClass, classes_of
+from nadi.jobs.class_rows import Origin, RankClass, classes_of, columns_of
 from nadi.jobs.gradient_sums import SUMS, is_one_replica, with_gradient_sums
 from nadi.jobs.rank_blocks import RoleNames, named_roles
-from nadi.jobs.recorded_ranks import RecordedRank
+from nadi.jobs.recorded_ranks import RecordedRank, with_own_roles
 from nadi.jobs.replicated_classes import Classes, replicas_of, with_replicas
 from nadi.jobs.scaled_recordings import Asked, scale_recording
-from nadi.jobs.single_rank import with_own_roles
 from nadi.jobs.staged_classes import with_stages
 from nadi.jobs.tensor_shares import with_shares
 from nadi.recordings.folded.folded_job import FoldedJob, fold_classes
-from nadi.recordings.folded.repeats import RankClasses
-from nadi.recordings.folded.stated_operands import operands_apart
+from nadi.recordings.folded.folded_trace import NodeTimes, with_own_times
+from nadi.recordings.folded.repeats import RankClasses, operands_apart
 from nadi.systems.device import Device
+from nadi.systems.prices.price_list import price
+from nadi.systems.prices.traced_operations import operations_of
+from nadi.systems.system import System
 from nadi.trace.groups import RankGroups
+from nadi.trace.host_nodes import on_host
 from nadi.trace.operand_columns import AttributesWithOperands
+from nadi.trace.operations import Operations
 from nadi.trace.trace import Trace
 
-__all__ = ["ScaledJob", "Wanted", "scale_job"]
+__all__ = ["ScaledJob", "Wanted", "scale_job", "with_prices"]
 
 
 # attributes that say again what columns and groups say, as it was before
@@ -259,3 +266,33 @@ def _kinds(one: RankClass) -> pl.Series:
     kind = one.trace.nodes["kind"].cast(pl.String)
     names = {"COMM_COLL": "collective", "COMM_SEND": "message", "COMM_RECV": "message"}
     return kind.replace_strict(names, default="computation", return_dtype=pl.String)
+
+
+def with_prices(job: FoldedJob, system: System) -> FoldedJob:
+    """Return a job whose computations without a time have the prices of a system's device.
+
+    Least and largest times are the ends of the prices' intervals.
+    """
+    device = system.compute.device
+    if device is None or system.compat:
+        return job
+    listed = [_priced(one, device) for one in classes_of(job)]
+    traces = tuple(listed[k].trace for k in job.of.tolist())
+    times = {number: one.times for number, one in enumerate(listed)}
+    return fold_classes(RankClasses(traces, job.of, job.rank_groups), times, job.issues)
+
+
+def _priced(one: RankClass, device: Device) -> RankClass:
+    trace = one.trace
+    work = operations_of(trace)
+    is_wanted = (trace.nodes["kind"] == "COMP").to_numpy() & ~on_host(trace)
+    is_wanted &= (one.times.typical < 0) | ((one.times.typical == 0) & (work.flops > 0))
+    rows = np.flatnonzero(is_wanted)
+    found = price(Operations(*(column[rows] for column in work)), device)
+    rows, found = rows[found.duration >= 0], found.at(np.flatnonzero(found.duration >= 0))
+    columns = [column.copy() for column in columns_of(one.times)]
+    for column, prices in zip(columns, (found.duration, found.low, found.high), strict=True):
+        column[rows] = prices
+    times = NodeTimes(*columns)
+    nodes = with_own_times(trace.nodes, times.typical)
+    return one._replace(trace=replace(trace, nodes=nodes), times=times)

@@ -9,19 +9,23 @@ import numpy as np
 
 from nadi.errors import Parameter, UsageError
 from nadi.jobs.class_rows import RankClass
+from nadi.jobs.gradient_sums import DATA_PARALLEL, with_recorded_sums
 from nadi.jobs.rank_blocks import RoleNames, resized_axis
 from nadi.jobs.recorded_blocks import Blocks, find_blocks
-from nadi.jobs.recorded_memory import Sharing, find_lives, peak_bytes
-from nadi.jobs.recorded_ranks import Direction, RecordedRank
+from nadi.jobs.recorded_ranks import Direction, RecordedRank, Sharing, find_lives, peak_bytes
 from nadi.jobs.recorded_shares import (
     TENSOR_PARALLEL,
     SharedRank,
     with_shared_operators,
     working_rows,
 )
-from nadi.jobs.recorded_stage_memory import StageBlocks, stage_bytes
-from nadi.jobs.recorded_stages import PIPELINE, cut_evenly, recorded_stages
-from nadi.jobs.recorded_sums import DATA_PARALLEL, with_recorded_sums
+from nadi.jobs.recorded_stages import (
+    PIPELINE,
+    StageBlocks,
+    cut_evenly,
+    recorded_stages,
+    stage_bytes,
+)
 from nadi.jobs.replicated_classes import WITHIN, Classes, has_lone_messages, within_replica
 from nadi.jobs.shared_operators import SharedOperators, share_operators
 from nadi.systems.device import Device

@@ -15,8 +15,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.jobs.recorded_memory import Sharing
-from nadi.jobs.recorded_ranks import Direction, Operators, Parts, TensorUse
+from nadi.jobs.recorded_ranks import Direction, Operators, Parts, Sharing, TensorUse
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.operations import OP_CLASSES, Operations
 

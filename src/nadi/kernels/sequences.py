@@ -1,11 +1,20 @@
-"""Half-open intervals: the length of their union, and the positions in ranges."""
+"""Half-open intervals: the length of their union, and the positions in ranges.
+
+Group rows by a key, for the compressed arrays of graphs and attributes.
+
+Binary min-heaps of integers, each in an array from ``base`` on.
+
+Substring search in many spans of bytes.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["expand_ranges", "union_length"]
+from nadi.kernels.jit import inner, kernel
+
+__all__ = ["expand_ranges", "group_rows", "put_in", "spans_holding", "take_first", "union_length"]
 
 
 def union_length(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> int:
@@ -49,3 +58,90 @@ def expand_ranges(
     which = np.repeat(np.arange(first.size), count)
     at = np.arange(which.size) - np.repeat(np.cumsum(count) - count, count) + first[which]
     return which, at
+
+
+@kernel
+def group_rows(keys: np.ndarray, first: np.ndarray, order: np.ndarray) -> None:
+    """Sort rows by a small integer key, equal keys in the order given. O(rows + keys).
+
+    Parameters
+    ----------
+    keys
+        int64, shape (rows,): each from 0 to ``len(first) - 2``.
+    first
+        int64, shape (keys + 1,), filled: where each key's rows begin in ``order``.
+    order
+        int64, shape (rows,), filled: the rows, sorted.
+    """
+    first[:] = 0
+    for row in range(keys.size):
+        first[keys[row] + 1] += 1
+    for key in range(first.size - 1):
+        first[key + 1] += first[key]
+    at = first[:-1].copy()
+    for row in range(keys.size):
+        order[at[keys[row]]] = row
+        at[keys[row]] += 1
+
+
+@inner
+def put_in(heap: np.ndarray, base: int, size: int, item: int) -> None:
+    """Push an item onto a heap of ``size`` items."""
+    at = size
+    while at > 0:
+        parent = (at - 1) >> 1
+        if heap[base + parent] <= item:
+            break
+        heap[base + at] = heap[base + parent]
+        at = parent
+    heap[base + at] = item
+
+
+@inner
+def take_first(heap: np.ndarray, base: int, left: int) -> int:
+    """Remove the first item of a heap that keeps ``left`` items; the last one replaces it."""
+    first, item = heap[base], heap[base + left]
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= left:
+            break
+        if child + 1 < left and heap[base + child + 1] < heap[base + child]:
+            child += 1
+        if heap[base + child] >= item:
+            break
+        heap[base + at] = heap[base + child]
+        at = child
+    heap[base + at] = item
+    return first
+
+
+@kernel
+def spans_holding(
+    content: np.ndarray, at: np.ndarray, length: np.ndarray, text: np.ndarray, holds: np.ndarray
+) -> None:
+    """Return which spans contain a text.
+
+    Parameters
+    ----------
+    content
+        uint8: the bytes that the spans lie in.
+    at, length
+        int64, shape (spans,): where each begins and how long it is.
+    text
+        uint8, shape (1 or more,).
+    holds
+        bool, shape (spans,), filled. O(bytes of the spans), where few begin like the text.
+    """
+    size = text.size
+    first = text[0]
+    for s in range(at.size):
+        holds[s] = False
+        for k in range(at[s], at[s] + length[s] - size + 1):
+            if content[k] == first:
+                n = 1
+                while n < size and content[k + n] == text[n]:
+                    n += 1
+                if n == size:
+                    holds[s] = True
+                    break

@@ -18,14 +18,12 @@ from .offloading.flexgen_policy import (
     place_block as place_block,
 )
 from .offloading.flexgen_programs import needed_bytes as needed_bytes
-from .offloading.offload_machines import (
-    load_offload_machine as load_offload_machine,
-    offload_machine_text as offload_machine_text,
-)
 from .offloading.offloaded_inference import (
     OffloadAnswer as OffloadAnswer,
     OffloadQuestion as OffloadQuestion,
+    load_offload_machine as load_offload_machine,
     offload_inference as offload_inference,
+    offload_machine_text as offload_machine_text,
 )
 from .placed_tensors import (
     JobTensors as JobTensors,
@@ -41,11 +39,9 @@ from .placement.placed_steps import (
     with_bandwidth as with_bandwidth,
     with_room as with_room,
 )
-from .placement.placement_estimates import (
+from .placement.study import (
     EstimatedRole as EstimatedRole,
     PlacementEstimates as PlacementEstimates,
-)
-from .placement.study import (
     PlacementQuestion as PlacementQuestion,
     PlacementStudy as PlacementStudy,
     study_placement as study_placement,
@@ -65,19 +61,18 @@ from .staged_moves import Moves as Moves, Staging as Staging
 from .tier_accounts import (
     LiveBytes as LiveBytes,
     TierAccounts as TierAccounts,
+    TieredJob as TieredJob,
     TierUse as TierUse,
     accounts_of as accounts_of,
     live_bytes as live_bytes,
-)
-from .tiered_jobs import TieredJob as TieredJob, tiered_job as tiered_job
-from .tiers.second_tier_studies import (
-    StudiedJob as StudiedJob,
-    TierQuestion as TierQuestion,
-    study_second_tiers as study_second_tiers,
+    tiered_job as tiered_job,
 )
 from .tiers.study import (
     BreakEven as BreakEven,
     StudiedExecution as StudiedExecution,
+    StudiedJob as StudiedJob,
+    TierQuestion as TierQuestion,
     TierStudy as TierStudy,
     study_second_tier as study_second_tier,
+    study_second_tiers as study_second_tiers,
 )

@@ -2,31 +2,269 @@
 
 Work is done for each different trace, not for each rank: ranks that share one have the same
 tensors.
+
+Prefixes that replicas of a model share in a memory that they have together.
+
+Ranks that communicate, directly or through others, are one replica of a model. Those at the same
+place of other replicas hold the same keys and values of a prefix, of which a memory needs one copy.
+
+What tensors are for: weights, gradients, optimizer state, activations, KV cache, prefixes.
+
+Generated traces state it. Elsewhere it follows from the phases of a step in which operations read
+and write a tensor:
+
+- there before, used by the optimizer and by forward or backward: ``weights``;
+- there before, used by the optimizer alone, or made by it: ``optimizer``;
+- written in the backward, and read by the optimizer: ``gradients``; also what is there before and
+  written in the backward alone (buckets), and what a collective of the backward reduces to
+  gradients;
+- there before and only read: ``weights``, if the trace has no optimizer, and the elements are not
+  integers of 8 bytes; else ``other`` (inputs);
+- there before and written in a trace without a backward: ``kv``;
+- there before and only read, by operations that each write a ``kv``: ``prefix``;
+- there before and used by rows alone: ``tables``, or ``optimizer`` if no forward looks them up;
+- made from weights alone (gathered or cast): ``weights``;
+- made otherwise: ``activations``, with their gradients.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from nadi.errors import InputError, checked
-from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import topological_order
+from nadi.kernels.sequences import group_rows
 from nadi.memory.operation_accesses import Accesses, TensorsOfTrace, tensors_of_trace
-from nadi.memory.prefix_copies import holders_of_copies
 from nadi.memory.staging_visits import visits_of
 from nadi.memory.table_lookups import RowCache, hit_shares
-from nadi.memory.tensor_roles import UsedLives, inferred_roles, update_accesses
 from nadi.simulation.accounts.memory_accounts import Lives, lives_of, row_times
+from nadi.simulation.engine.codes import NodeKind
 from nadi.simulation.simulation import Simulation
-from nadi.trace.arrays import Ints
+from nadi.trace.ancestors import nearest
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.distinct_rows import number_rows
 from nadi.trace.schema import ROLE_SOURCES, TENSOR_LIVES, TENSOR_ROLES
 from nadi.trace.trace import Trace
 
-__all__ = ["DISTANCE", "JobTensors", "TraceTensors", "tensors_of_job"]
+__all__ = [
+    "DISTANCE", "JobTensors", "TraceTensors", "UsedLives", "holders_of_copies", "inferred_roles",
+    "phases_of", "replicas_of", "tensors_of_job", "update_accesses",
+]  # fmt: skip
+
+
+FORWARD, BACKWARD, OPTIMIZER = range(3)
+_PHASE = {"backward": BACKWARD, "optimizer": OPTIMIZER}  # what is recomputed is forward
+_WEIGHTS, _GRADIENTS, _STATE_OF_ROLES, _ACTIVATIONS, _KV, _OTHER, _PREFIX, _TABLES_OF_ROLES = range(
+    len(TENSOR_ROLES)
+)
+_STEP = r"(?i)^Optimizer\.step|^optimizer[._]step"
+_BACKWARD = r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd::"
+
+
+class UsedLives(NamedTuple):
+    """What is known of lives of storages before their roles; arrays of shape (lives,).
+
+    Attributes
+    ----------
+    is_before
+        bool: whether it was there before.
+    is_word
+        bool: whether its elements have 8 bytes.
+    of_access
+        int64, shape (accesses,): the life that each access is of.
+    """
+
+    is_before: Bools
+    is_word: Bools
+    of_access: Ints
+
+
+def phases_of(trace: Trace) -> Ints:
+    """Return the phase of a step that each row belongs to; int64, shape (nodes,).
+
+    0 forward, 1 backward, 2 optimizer: as the trace states it, or by what operations are nested in.
+    """
+    stated = trace.nodes["phase"]
+    if (stated != "").any():
+        names = stated.cast(pl.String)
+        found = names.replace_strict(_PHASE, default=FORWARD, return_dtype=pl.Int64)
+        return found.to_numpy().astype(np.int64)
+    every, parent = np.arange(trace.nodes.height), trace.column("parent")
+    phase = np.zeros(trace.nodes.height, dtype=np.int64)
+    phase[nearest(every, parent, trace.name_mask(_BACKWARD)) >= 0] = BACKWARD
+    phase[nearest(every, parent, trace.name_mask(_STEP)) >= 0] = OPTIMIZER
+    return phase
+
+
+def inferred_roles(trace: Trace, accesses: Accesses, lives: UsedLives) -> Ints:
+    """Return the role of each life as its uses show it: positions in ``schema.TENSOR_ROLES``.
+
+    Parameters
+    ----------
+    trace
+        That states operands.
+    accesses
+        Of it.
+
+    Returns
+    -------
+    int64, shape (lives,)
+        O(accesses).
+    """
+    phase = phases_of(trace)
+    of_access = phase[accesses.row]
+    size = lives.is_before.size
+    reads, writes = np.zeros((2, 3, size), dtype=np.bool_)
+    for flags, chosen in ((reads, accesses.reads), (writes, accesses.writes)):
+        flags[of_access[chosen], lives.of_access[chosen]] = True
+    uses = reads | writes
+    before = lives.is_before
+    model, optimizer = uses[FORWARD] | uses[BACKWARD], uses[OPTIMIZER]
+    written = writes.any(axis=0)
+    has_backward, has_optimizer = (phase == BACKWARD).any(), (phase == OPTIMIZER).any()
+    role = np.full(size, _ACTIVATIONS)
+    role[before] = _OTHER
+    if not has_backward:
+        role[before & written] = _KV
+    if not has_optimizer:
+        kept = before & ~written & ~lives.is_word
+        role[kept] = _WEIGHTS
+        role[kept & _only_with_caches(trace, accesses, lives, role)] = _PREFIX
+    role[before & ~optimizer & writes[BACKWARD]] = _GRADIENTS
+    role[optimizer & ~model] = _STATE_OF_ROLES
+    role[before & optimizer & model] = _WEIGHTS
+    by_rows = before & (np.bincount(lives.of_access, accesses.width == 0, minlength=size) == 0)
+    role[by_rows] = np.where(uses[FORWARD], _TABLES_OF_ROLES, _STATE_OF_ROLES)[by_rows]
+    # also where its buffer stays from step to step
+    gradients = writes[BACKWARD] & reads[OPTIMIZER] & ~reads[FORWARD]
+    role[gradients & ~by_rows] = _GRADIENTS
+    _add_copies(trace, accesses, lives, role)
+    return role
+
+
+def update_accesses(trace: Trace, accesses: Accesses, role: Ints) -> Accesses:
+    """Return accesses where updates from states with copies of weights do not read the weights.
+
+    They are operations that state fewer bytes than their tensors have, read and written.
+
+    Parameters
+    ----------
+    role
+        int64, shape (accesses,): of each one's tensor.
+    """
+    height = trace.nodes.height
+    changed = accesses.reads & accesses.writes
+    moved = (accesses.end - accesses.begin) * (accesses.reads + accesses.writes.astype(np.int64))
+    total = np.bincount(accesses.row, moved, minlength=height)
+    states = np.bincount(accesses.row, changed & (role == _STATE_OF_ROLES), minlength=height)
+    stated = trace.column("bytes")
+    is_update = (stated >= 0) & (stated < total) & (states > 0)
+    copied = changed & (role == _WEIGHTS) & is_update[accesses.row]
+    return accesses._replace(reads=accesses.reads & ~copied)
+
+
+def _only_with_caches(trace: Trace, accesses: Accesses, lives: UsedLives, role: Ints) -> Bools:
+    """Return which lives are used only by operations that write a KV cache."""
+    writes_cache = np.zeros(trace.nodes.height, dtype=np.bool_)
+    writes_cache[accesses.row[accesses.writes & (role[lives.of_access] == _KV)]] = True
+    found = np.ones(role.size, dtype=np.bool_)
+    found[lives.of_access[~writes_cache[accesses.row]]] = False
+    return found
+
+
+def _add_copies(trace: Trace, accesses: Accesses, lives: UsedLives, role: Ints) -> None:
+    """Find what is made from weights alone, and what a collective reduces to gradients."""
+    size = trace.nodes.height
+
+    def rows_with(chosen: Bools) -> Bools:
+        found = np.zeros(size, dtype=np.bool_)
+        found[accesses.row[chosen]] = True
+        return found
+
+    of_access = role[lives.of_access]
+    # what an operation gives, it may be given as well
+    given = accesses.reads & ~accesses.writes
+    from_weights = rows_with(given & (of_access == _WEIGHTS))
+    from_weights &= ~rows_with(given & (of_access != _WEIGHTS))
+    copied = accesses.writes & (of_access == _ACTIVATIONS)
+    # each use that writes it is a copy
+    is_copy = np.zeros(role.size, dtype=np.bool_)
+    is_copy[lives.of_access[copied & from_weights[accesses.row]]] = True
+    is_copy[lives.of_access[copied & ~from_weights[accesses.row]]] = False
+    reduces = (trace.nodes["kind"] == "COMM_COLL").to_numpy()
+    reduces &= rows_with(accesses.writes & (of_access == _GRADIENTS))
+    given_to = accesses.reads & (of_access == _ACTIVATIONS) & reduces[accesses.row]
+    role[lives.of_access[given_to]] = _GRADIENTS
+    role[is_copy] = _WEIGHTS
+
+
+def holders_of_copies(simulation: Simulation, prefix: Ints, shared_by: int) -> Ints:
+    """Return how many ranks of the same memory hold the prefix that each rank holds.
+
+    Parameters
+    ----------
+    prefix
+        int64, shape (ranks,): bytes of each rank's prefix.
+    shared_by
+        Neighboring ranks that have a memory together; 0 for all.
+
+    Returns
+    -------
+    int64, shape (ranks,)
+        At least 1. O(ranks of all groups).
+    """
+    replica = replicas_of(simulation)
+    rank = np.arange(replica.size)
+    sizes = np.bincount(replica)
+    order = np.argsort(replica, kind="stable")
+    first = np.cumsum(sizes) - sizes
+    place = np.empty_like(rank)
+    place[order] = rank - first[replica[order]]
+    memory = rank // shared_by if shared_by else np.zeros_like(rank)
+    which, _ = number_rows([memory, sizes[replica], place, prefix])
+    return np.asarray(np.bincount(which)[which])
+
+
+def replicas_of(simulation: Simulation) -> Ints:
+    """Return the replica that each rank is a part of, numbered from 0; int64, shape (ranks,)."""
+    of = list(range(simulation.like.size))
+
+    def root(rank: int) -> int:
+        while of[rank] != rank:
+            of[rank] = of[of[rank]]
+            rank = of[rank]
+        return rank
+
+    for ranks in _communicating(simulation):
+        for rank in ranks[1:]:
+            of[root(rank)] = root(ranks[0])
+    _, number = np.unique([root(rank) for rank in of], return_inverse=True)
+    return np.asarray(number.reshape(-1), dtype=np.int64)
+
+
+def _communicating(simulation: Simulation) -> Iterator[list[int]]:
+    """Yield ranks that communicate with each other."""
+    program, trail = simulation.program, simulation.trail
+    kind, group = trail.kind[: program.num_nodes], program.group
+    for code in (NodeKind.COLLECTIVE, NodeKind.SEND):
+        node = np.flatnonzero(kind == code)
+        members = trail.peer[node]
+        _, first = number_rows([group[node], members, trail.rank[node] * (code == NodeKind.SEND)])
+        for one in node[first].tolist() if node.size else ():
+            name = program.group_names[group[one]] if group[one] >= 0 else ""
+            if name in simulation.copies:
+                yield from simulation.copies[name].tolist()
+            elif code == NodeKind.COLLECTIVE:
+                yield trail.group_members[int(trail.peer[one])].tolist()
+            else:
+                yield [int(trail.rank[one]), int(trail.peer[one])]
+
 
 _TABLES, _STATE = TENSOR_ROLES.index("tables"), TENSOR_ROLES.index("optimizer")
 DISTANCE = 32

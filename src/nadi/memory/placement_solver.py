@@ -12,15 +12,17 @@ import numpy as np
 from nadi.errors import Parameter, UsageError
 from nadi.memory.linear_programs import LinearProgram, Optimum, solve_program
 from nadi.memory.placed_tensors import DISTANCE, JobTensors
-from nadi.memory.placement_case import (
+from nadi.memory.placement_choice import ByRoom, TierRoom
+from nadi.memory.placement_program import (
+    MOVES,
     PlacementCase,
+    PlacementProgram,
     case_of_tensors,
     cost_of_placement,
     excess_bytes,
     most_bytes,
+    placement_program,
 )
-from nadi.memory.placement_choice import ByRoom, TierRoom
-from nadi.memory.placement_program import MOVES, PlacementProgram, placement_program
 from nadi.trace.arrays import Floats, Ints
 
 __all__ = ["BySolver", "SolvedPlacement", "solve_case"]

@@ -15,12 +15,12 @@ from .networks.generated_networks import (
     network_job as network_job,
     network_statistics as network_statistics,
 )
-from .networks.network_description import NeuralNetwork as NeuralNetwork
-from .networks.network_library import (
+from .networks.network_file import NeuralNetwork as NeuralNetwork
+from .networks.network_plan import (
+    NetworkPlan as NetworkPlan,
     load_network as load_network,
     shipped_networks as shipped_networks,
 )
-from .networks.network_plan import NetworkPlan as NetworkPlan
 from .networks.network_statistics import NetworkStatistics as NetworkStatistics
 from .rank_builder import Lane as Lane, RankBuilder as RankBuilder
 from .rank_program import BuiltNode as BuiltNode, Group as Group

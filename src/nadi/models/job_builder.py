@@ -8,9 +8,8 @@ from types import TracebackType
 
 from nadi.models.communication_checks import check_communication
 from nadi.models.given_values import checked_name, whole
-from nadi.models.program_tables import trace_of
 from nadi.models.rank_builder import RankBuilder
-from nadi.models.rank_program import Group, Place, Program
+from nadi.models.rank_program import Group, Place, Program, trace_of
 from nadi.models.user_lines import refusal, user_line
 from nadi.trace.schema import ISSUES, MATCHES
 from nadi.trace.trace import Job, Trace

@@ -11,7 +11,7 @@ import msgspec
 
 from nadi.errors import InputError, UsageError, checked
 from nadi.files import files as container
-from nadi.files.addresses import check_target, locate
+from nadi.files.files import check_target, locate
 from nadi.files.trace_files import write
 from nadi.files.whole_folders import whole_folder
 from nadi.trace.trace import Job

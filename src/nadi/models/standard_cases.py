@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from nadi.errors import InputError, Parameter, UsageError
-from nadi.files.addresses import locate
+from nadi.files.files import locate
 from nadi.models.job_builder import JobBuilder
 from nadi.models.job_files import JobFiles, check_place, write_job
 from nadi.models.rank_program import BuiltNode

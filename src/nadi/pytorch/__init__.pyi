@@ -1,13 +1,13 @@
 """What ``nadi.pytorch`` gives; each name is loaded when it is first used."""
 
+from .collecting.checked_recordings import (
+    CheckedRecordings as CheckedRecordings,
+    check_recordings as check_recordings,
+)
 from .collecting.collected_runs import (
     Collected as Collected,
     CollectOptions as CollectOptions,
     collect as collect,
-)
-from .collecting.command import (
-    CheckedRecordings as CheckedRecordings,
-    check_recordings as check_recordings,
 )
 from .collecting.recorder import Recording as Recording, record as record
 from .fake.fake_groups import GroupFamily as GroupFamily
@@ -22,10 +22,11 @@ from .fake.fake_trace import RankSummary as RankSummary
 from .rerunning.operator_trials import Replayable as Replayable, Skipped as Skipped
 from .rerunning.rank_replays import RankReplay as RankReplay, replay_ranks as replay_ranks
 from .rerunning.recorded_calls import RecordedCall as RecordedCall, RecordedCalls as RecordedCalls
-from .rerunning.replay import ReplayedJob as ReplayedJob, replay as replay
-from .rerunning.replay_comparison import (
+from .rerunning.replay import (
     ReplayComparison as ReplayComparison,
+    ReplayedJob as ReplayedJob,
     compare_replay as compare_replay,
+    replay as replay,
 )
 from .rerunning.replay_plan import ReplayPlan as ReplayPlan, plan_replay as plan_replay
 from .rerunning.replay_run import (

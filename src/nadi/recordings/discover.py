@@ -11,8 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from nadi.errors import InputError, PairError, Parameter, UsageError
-from nadi.files.addresses import locate
-from nadi.files.files import read_head
+from nadi.files.files import is_local, locate, read_head
 from nadi.files.registry import READABLE_SUFFIXES
 from nadi.files.trace_files import read, sniff
 from nadi.files.whole_folders import refuse_partial
@@ -22,8 +21,8 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
 __all__ = [
-    "RANK_IN_NAME", "Recording", "TraceFiles", "find_files", "glance",
-    "list_files", "pair_recordings", "peek", "recording_of", "with_ranks",
+    "RANK_IN_NAME", "Recording", "TraceFiles", "find_files", "glance", "list_files",
+    "pair_recordings", "peek", "recording_of", "with_ranks",
 ]  # fmt: skip
 
 _Key = Callable[["Recording"], int | str | None]
@@ -32,6 +31,7 @@ _TOLD = 8  # folders
 _RECORDINGS = "a device trace per rank, and the host traces if there are any"
 RANK_IN_NAME = re.compile(r"(?i)rank[-_.]?(\d{1,9})(?!\d)")
 _STEP_IN_NAME = re.compile(r"(?i)(?:step|iter|iteration)s?[-_.]?\d+")
+_CAPTURE = re.compile(r"(?i)(?:^|[-_.])captures?(?:[-_.]|$)")
 _TEXT = (".txt", ".txt.gz")  # of which few are traces
 # as PyTorch writes the beginning of its files; 18 digits are an int64
 _HOST_PROCESS = re.compile(rb'\s*\{\s*"schema"\s*:\s*"[^"\\]*"\s*,\s*"pid"\s*:\s*(\d{1,18})\s*,')
@@ -52,6 +52,9 @@ class TraceFiles:
         PyTorch execution traces and Kineto traces, which form one rank together.
     others
         Traces that are a whole rank each: Chakra's, Nadi's own, text workloads.
+    captures
+        Kineto traces of the capture of graphs, by their names or those of their folders, as serving
+        engines write them; found beside the device traces, too.
     ignored
         Files of a folder whose names look like traces, but that are not traces.
     """
@@ -59,12 +62,13 @@ class TraceFiles:
     hosts: list[Path] = field(default_factory=list)
     devices: list[Path] = field(default_factory=list)
     others: list[Path] = field(default_factory=list)
+    captures: list[Path] = field(default_factory=list)
     ignored: list[Path] = field(default_factory=list)
 
     @property
     def traces(self) -> list[Path]:
         """All traces."""
-        return [*self.hosts, *self.devices, *self.others]
+        return [*self.hosts, *self.devices, *self.others, *self.captures]
 
     @property
     def issues(self) -> pl.DataFrame:
@@ -91,6 +95,8 @@ def find_files(paths: Sequence[Path | str]) -> TraceFiles:
     found = list_files(paths)
     if not found.devices:
         raise _no_device(paths, found)
+    for folder in dict.fromkeys(file.parent for file in found.devices):
+        found.captures += [file for file in _captures_in(folder) if file not in found.traces]
     return found
 
 
@@ -131,7 +137,24 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
         _sort_by_format([path], found, required=True)
     if not found.traces:
         raise _no_traces(places, wanted)
+    found.captures = [file for file in found.devices if _is_capture(file)]
+    if len(found.captures) == len(found.devices):  # a recording with such a name
+        found.captures = []
+    found.devices = [file for file in found.devices if file not in found.captures]
     return found
+
+
+def _is_capture(file: Path) -> bool:
+    return any(_CAPTURE.search(name) for name in (file.name, file.parent.name))
+
+
+def _captures_in(folder: Path) -> list[Path]:
+    """Return the files of captures in a folder, and in those of its folders with such a name."""
+    if not is_local(folder):
+        return []
+    named = [path for path in sorted(folder.iterdir()) if _CAPTURE.search(path.name)]
+    files = [file for path in named for file in (_files_inside(path) if path.is_dir() else [path])]
+    return [file for file in files if file.name.endswith(READABLE_SUFFIXES)]
 
 
 def _files_inside(folder: Path) -> list[Path]:
@@ -170,8 +193,9 @@ def _sort_by_format(files: Iterable[Path], found: TraceFiles, *, required: bool)
     for file in files:
         kind = sniff(file)
         if kind is not None:
-            lists = {"kineto": found.devices, "pytorch": found.hosts}
-            lists.get(kind.name, found.others).append(file)
+            lists = {"pytorch": found.hosts}
+            others = found.devices if kind.is_device_trace else found.others
+            lists.get(kind.name, others).append(file)
         elif required:
             read(file)  # raises the error that says what is wrong
         elif not file.name.endswith(_TEXT):

@@ -10,13 +10,12 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import PairError, checked
-from nadi.recordings.communication.issue_order import group_order
+from nadi.recordings.communication.process_groups import group_order
 from nadi.recordings.ranks.all_ranks import Across, communications_of
 from nadi.recordings.ranks.clock_skew import align_clocks
-from nadi.recordings.ranks.collective_matching import match_collectives
+from nadi.recordings.ranks.collective_matching import match_collectives, match_pairs
 from nadi.recordings.ranks.collective_mismatches import report_collectives, report_pairs
 from nadi.recordings.ranks.one_job import common_world_size, refuse_apart
-from nadi.recordings.ranks.point_to_point import match_pairs
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import CLOCKS, COMMUNICATION_KINDS, MATCHES

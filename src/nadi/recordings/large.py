@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nadi.errors import InputError
-from nadi.files.addresses import is_local
-from nadi.files.files import read_head
+from nadi.files.files import available_memory, is_local, read_head
 from nadi.files.kineto.kineto_columns import read_columns
 from nadi.files.kineto.kineto_trace import looks_like as is_bare_list
 from nadi.files.trace_files import read, sniff
 from nadi.recordings.discover import find_files
-from nadi.results.terminal.available_memory import available_memory
 from nadi.trace.trace import Trace
 
 __all__ = ["are_large", "check_room", "read_what_is_needed"]

@@ -17,16 +17,9 @@ from nadi.trace.schema import Table as Declared
 from nadi.units import format_count, printable
 
 __all__ = [
-    "TOP",
-    "make_table",
-    "name_cell",
-    "print_issues",
-    "print_table",
-    "print_written",
-    "rank_ranges",
-    "to_json",
-    "with_units",
-]
+    "TOP", "make_table", "name_cell", "print_issues", "print_table", "print_written", "rank_ranges",
+    "to_json", "with_units",
+]  # fmt: skip
 
 TOP = 10  # rows of a table of operations
 _NAME_WIDTH = 60

@@ -8,39 +8,40 @@ from .conversion.link_files import (
     Linking as Linking,
     link_files as link_files,
 )
-from .obfuscation.allowed_words import WORDS as WORDS
 from .obfuscation.certified_box import BOX as BOX, network_of as network_of
-from .obfuscation.fidelity import Fidelity as Fidelity
-from .obfuscation.guarantees import (
+from .obfuscation.fidelity import (
     GUARANTEES as GUARANTEES,
     IN_BOX as IN_BOX,
     LEVELS as LEVELS,
     NOT_GUARANTEED as NOT_GUARANTEED,
+    Fidelity as Fidelity,
     Guarantee as Guarantee,
-)
-from .obfuscation.laplace_noise import (
-    discrete_laplace as discrete_laplace,
-    discrete_laplace_probability as discrete_laplace_probability,
+    ObfuscatedJob as ObfuscatedJob,
+    PrivacyLoss as PrivacyLoss,
 )
 from .obfuscation.obfuscate import (
     obfuscate as obfuscate,
     reveal as reveal,
     write_obfuscated as write_obfuscated,
 )
-from .obfuscation.obfuscated_job import ObfuscatedJob as ObfuscatedJob, PrivacyLoss as PrivacyLoss
+from .obfuscation.private_job import (
+    WORDS as WORDS,
+    discrete_laplace as discrete_laplace,
+    discrete_laplace_probability as discrete_laplace_probability,
+)
 from .obfuscation.secret_key import SecretKey as SecretKey
-from .parts.cut_graphs import Cut as Cut, Half as Half, cut_graph as cut_graph
+from .parts.boundary import Cut as Cut, Half as Half, cut_graph as cut_graph
 from .parts.extract import Extraction as Extraction, extract as extract
 from .similarity.job_measures import (
     JobMeasures as JobMeasures,
     distances_of as distances_of,
     measures_of as measures_of,
 )
-from .similarity.shuffled_columns import independent_sample as independent_sample
 from .similarity.similarity import (
     Likeness as Likeness,
     Similarity as Similarity,
     compare as compare,
+    independent_sample as independent_sample,
 )
 from .synthesis.column_traces import job_of_columns as job_of_columns
 from .synthesis.job_columns import (
@@ -50,8 +51,8 @@ from .synthesis.job_columns import (
 )
 from .synthesis.learned_jobs import learn as learn, synthesize as synthesize
 from .synthesis.learned_model import Template as Template, TraceModel as TraceModel
-from .synthesis.synthetic_jobs import JobWishes as JobWishes, synthetic_job as synthetic_job
-from .synthesis.trace_model_files import (
+from .synthesis.model_bytes import (
     read_trace_model as read_trace_model,
     write_trace_model as write_trace_model,
 )
+from .synthesis.synthetic_jobs import JobWishes as JobWishes, synthetic_job as synthetic_job

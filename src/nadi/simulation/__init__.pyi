@@ -5,8 +5,6 @@ from .accounts.collective_accounts import (
     sum_by_group as sum_by_group,
     sum_by_type as sum_by_type,
 )
-from .accounts.contended_time import contended_times as contended_times
-from .accounts.job_accounts import job_times as job_times
 from .accounts.link_accounts import link_table as link_table
 from .accounts.link_use import link_use as link_use
 from .accounts.memory_accounts import live_memory as live_memory
@@ -19,6 +17,7 @@ from .accounts.simulation_results import (
     SimulationResults as SimulationResults,
     results_of as results_of,
 )
+from .accounts.steady_step import steady_step as steady_step
 from .accounts.tier_traffic import (
     tier_traffic as tier_traffic,
     tier_use as tier_use,
@@ -26,7 +25,9 @@ from .accounts.tier_traffic import (
 )
 from .accounts.times import (
     compute_times as compute_times,
+    contended_times as contended_times,
     exposed_times as exposed_times,
+    job_times as job_times,
     rank_times as rank_times,
 )
 from .alone.collective import (
@@ -37,15 +38,20 @@ from .alone.collective import (
 from .communication_times import collective_time as collective_time, message_time as message_time
 from .engine_driver import simulate_job as simulate_job
 from .feeder.feeder import ETFeeder as ETFeeder
-from .feeder.feeder_node import ETFeederNode as ETFeederNode, NodeType as NodeType
-from .feeder.node_batch import NodeBatch as NodeBatch
+from .feeder.feeder_node import (
+    ETFeederNode as ETFeederNode,
+    NodeBatch as NodeBatch,
+    NodeType as NodeType,
+)
 from .flows.flow_state import Routes as Routes, rate_units as rate_units
-from .flows.flow_times import Transfers as Transfers, flow_times as flow_times
+from .flows.flow_times import (
+    Transfers as Transfers,
+    flow_times as flow_times,
+    transfer_times as transfer_times,
+)
 from .flows.network_graph import NetworkGraph as NetworkGraph, network_graph as network_graph
-from .flows.transfer_times import transfer_times as transfer_times
 from .loggp.job_messages import messages_of_job as messages_of_job
-from .loggp.loggp import LogGPTimes as LogGPTimes, loggp_times as loggp_times
-from .loggp.loggp_machine import LogGP as LogGP
+from .loggp.loggp import LogGP as LogGP, LogGPTimes as LogGPTimes, loggp_times as loggp_times
 from .loggp.message_jobs import (
     read_messages as read_messages,
     simulate_messages as simulate_messages,
@@ -57,15 +63,17 @@ from .runs.changes import (
 )
 from .runs.page import write_simulation_page as write_simulation_page
 from .runs.saved import SavedSimulation as SavedSimulation, read_simulation as read_simulation
-from .runs.simulate import simulate_together as simulate_together
-from .runs.simulated_jobs import bound_answer as bound_answer, simulate as simulate
+from .runs.simulate import (
+    bound_answer as bound_answer,
+    simulate as simulate,
+    simulate_together as simulate_together,
+)
 from .runs.simulation_report import write_simulation as write_simulation
 from .runs.timeline import (
     write_issue_lines as write_issue_lines,
     write_simulated_timeline as write_simulated_timeline,
 )
-from .simulation import Simulation as Simulation
-from .time_bound import TimeBound as TimeBound
+from .simulation import Simulation as Simulation, TimeBound as TimeBound
 from .work.placed_jobs import PlacedJob as PlacedJob
 from .workload.astra_sim_files import (
     SimulatorFiles as SimulatorFiles,

@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from nadi.errors import Parameter, UsageError
-from nadi.simulation.chosen_rules import rules_of
 from nadi.simulation.engine_driver import simulate_job
+from nadi.simulation.rules import rules_of
 from nadi.systems.system import COLLECTIVES, System
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 
 __all__ = ["collective_time", "message_time", "stand_in"]
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from nadi.errors import InputError, PairError, UsageError, checked
 from nadi.forks import refuse_in_fork
-from nadi.simulation.chosen_rules import rules_of
 from nadi.simulation.engine.codes import NodeKind, Problem, QueuePolicy
 from nadi.simulation.engine.event_loop import run_machine
 from nadi.simulation.engine.event_queue import COUNTER
@@ -33,12 +32,16 @@ from nadi.simulation.engine_trail import trail_of
 from nadi.simulation.lowering.engine_arrays import machine_of, room_of
 from nadi.simulation.lowering.rank_classes import representatives_of
 from nadi.simulation.lowering.task_tables import Tables, tables_of, with_other_memory
+from nadi.simulation.rules import rules_of
 from nadi.simulation.simulation import Simulation
 from nadi.simulation.work.ordered_lanes import in_lanes, policy_of
 from nadi.simulation.work.program import Program, program_of
-from nadi.simulation.work.recorded_work import nodes_of_job
-from nadi.simulation.work.representatives import Representatives
-from nadi.simulation.work.tier_use import paths_slow_messages, ranks_are_apart
+from nadi.simulation.work.recorded_work import (
+    Representatives,
+    nodes_of_job,
+    paths_slow_messages,
+    ranks_are_apart,
+)
 from nadi.systems.collective_times import nothing_contends
 from nadi.systems.system import System
 from nadi.trace.schema import COMM_TYPES
@@ -409,11 +412,12 @@ def _why(tables: Tables, machine: Machine, node: int) -> str:
     members = tables.group_members[peer]
     missing = members[~np.isin(tables.representatives.of[members], nodes[begun, NODE.rank])]
     name = "all ranks" if program.group[node] < 0 else program.group_names[program.group[node]]
+    what = f"{what}, {_collective(program, node)}, waits"
     if not missing.size:
-        return f"{what} waits inside its collective in group {name}"
+        return f"{what} inside its collective in group {name}"
     whom = ", ".join(map(str, missing[:_TOLD].tolist()))
     more = f" and {missing.size - _TOLD} more" if missing.size > _TOLD else ""
-    return f"{what} waits in group {name} for rank {whom}{more}"
+    return f"{what} in group {name} for rank {whom}{more}"
 
 
 def _sent_instead(tables: Tables, machine: Machine, node: int) -> str:

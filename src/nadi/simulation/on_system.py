@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import UsageError, checked
-from nadi.graph.edges.early_returns import returns_early
+from nadi.graph.arrivals import group_ranks
+from nadi.graph.edges.collective_edges import returns_early
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.graph.participants import group_ranks
 from nadi.simulation.communication_times import collective_time, message_time, stand_in
 from nadi.systems.library import recorded_devices
 from nadi.systems.system import COLLECTIVES, System

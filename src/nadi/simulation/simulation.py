@@ -1,4 +1,7 @@
-"""The result of a simulation: when each node runs, and the accounts computed from it."""
+"""The result of a simulation: when each node runs, and the accounts computed from it.
+
+Between what times the answer of a folded job is that of the whole job.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import polars as pl
 
 from nadi.simulation.engine_trail import Trail
-from nadi.simulation.time_bound import TimeBound
 from nadi.simulation.work.placed_jobs import PlacedJob
 from nadi.simulation.work.program import Program
-from nadi.simulation.work.tier_use import STORE, engines_of, tiers_of_nodes
-from nadi.systems.prices.priced_work import PricedWork
+from nadi.simulation.work.recorded_work import STORE, engines_of, tiers_of_nodes
+from nadi.systems.prices.priced_traces import PricedWork
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog, summed_issues
@@ -29,7 +32,31 @@ if TYPE_CHECKING:
     from nadi.results.charts.chart_figure import Figure
     from nadi.simulation.workload.simulator_nodes import PlayedRank
 
-__all__ = ["Simulation"]
+__all__ = ["Simulation", "TimeBound"]
+
+
+class TimeBound(msgspec.Struct, frozen=True):
+    """An interval of times, in ns, both ends included.
+
+    Attributes
+    ----------
+    low_ns, high_ns
+        With the least and the largest of the times that alike ranks took, and less or more by
+        ``contended_ns``.
+    contended_ns
+        For how long communications of a rank overlap each other: so long one can wait for others
+        if times change their order.
+    """
+
+    low_ns: int
+    high_ns: int
+    contended_ns: int = 0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether both ends are one."""
+        return self.low_ns == self.high_ns
+
 
 _RESOURCES = ("cpu", "compute", "communication", "")  # by slot
 
@@ -106,7 +133,7 @@ class Simulation:
         What ranks spend their time on is drawn by ``results_of(simulation).plot()``.
         """
         from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
-        from nadi.results.charts.time_charts import time_bars
+        from nadi.results.charts.charts import time_bars
 
         on = self.system.name or "the system"
         ranks = [f"rank {rank}" for rank in range(self.cycles.size)]

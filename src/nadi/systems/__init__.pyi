@@ -1,11 +1,6 @@
 """What ``nadi.systems`` gives; each name is loaded when it is first used."""
 
-from .collective_tables import (
-    read_measured_collectives as read_measured_collectives,
-    read_nccl_log as read_nccl_log,
-)
 from .device import Device as Device, plain_device as plain_device
-from .device_library import load_device as load_device, shipped_devices as shipped_devices
 from .fabrics import (
     Dragonfly as Dragonfly,
     Fabric as Fabric,
@@ -18,20 +13,22 @@ from .fabrics import (
 from .importers.astra_sim import (
     AstraSimOptions as AstraSimOptions,
     astra_sim_system as astra_sim_system,
-)
-from .importers.astra_sim_system import (
     load_astra_sim_system as load_astra_sim_system,
     read_comm_groups as read_comm_groups,
 )
 from .library import (
+    load_device as load_device,
     load_system as load_system,
+    read_measured_collectives as read_measured_collectives,
+    read_nccl_log as read_nccl_log,
     read_system_file as read_system_file,
+    shipped_devices as shipped_devices,
     shipped_systems as shipped_systems,
     shipped_text as shipped_text,
 )
-from .loaded_latency import LoadedLatency as LoadedLatency
 from .memory_changes import MemoryChange as MemoryChange, parse_memory_change as parse_memory_change
 from .memory_tiers import (
+    LoadedLatency as LoadedLatency,
     MemoryPath as MemoryPath,
     MemoryTier as MemoryTier,
     access_ns as access_ns,
@@ -53,8 +50,11 @@ from .nccl.nccl_cost_table import NcclCost as NcclCost, nccl_costs as nccl_costs
 from .nccl.nccl_versions import NcclRules as NcclRules, nccl_rules as nccl_rules
 from .prices.learned_prices import LearnedPrices as LearnedPrices, learn_prices as learn_prices
 from .prices.price_list import SOURCES as SOURCES, PriceList as PriceList, price as price
-from .prices.priced_traces import price_job as price_job, price_trace as price_trace
-from .prices.priced_work import PricedWork as PricedWork
+from .prices.priced_traces import (
+    PricedWork as PricedWork,
+    price_job as price_job,
+    price_trace as price_trace,
+)
 from .system import (
     Bus as Bus,
     Collectives as Collectives,

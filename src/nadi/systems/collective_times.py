@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from nadi.systems.nccl.measured import MeasuredCollective
-from nadi.systems.nccl.measured_times import (
+from nadi.systems.nccl.measured import (
+    MeasuredCollective,
     Model,
     measured_times,
     nearest_table,

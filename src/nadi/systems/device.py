@@ -15,17 +15,9 @@ from nadi.errors import FormatError
 from nadi.units import lowered, parse_bytes, parse_operations, parse_rate
 
 __all__ = [
-    "PLAIN_ERRORS",
-    "AttentionCurve",
-    "Device",
-    "Errors",
-    "GemmCurve",
-    "MemoryCurve",
-    "RooflineCurve",
-    "parse_device_file",
-    "plain_device",
-    "scaled_device",
-]
+    "PLAIN_ERRORS", "AttentionCurve", "Device", "Errors", "GemmCurve", "MemoryCurve",
+    "RooflineCurve", "parse_device_file", "plain_device", "scaled_device",
+]  # fmt: skip
 
 _Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]

@@ -1,27 +1,66 @@
-"""Load systems by name, from those shipped with Nadi or from files."""
+"""Load systems by name, from those shipped with Nadi or from files.
+
+Read measured tables of collectives, and NCCL's logs.
+
+Load devices by name, from those shipped with Nadi or from files.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from nadi.errors import FormatError
+from nadi.errors import FormatError, UsageError
+from nadi.files.files import read_file, read_settings
 from nadi.files.settings_text import parse_settings
 from nadi.files.shipped_files import Shelf
-from nadi.systems.device_library import load_device
+from nadi.systems.device import Device, parse_device_file
+from nadi.systems.nccl.measured import MeasuredCollective, NcclLog, parse_nccl_log, parse_nccl_tests
 from nadi.systems.system import System
 from nadi.systems.system_file import SystemFile, system_from
 from nadi.trace.trace import Job
 
 __all__ = [
-    "load_system",
-    "read_system_file",
-    "read_system_keys",
-    "recorded_devices",
-    "shipped_systems",
-    "shipped_text",
+    "load_device", "load_system", "read_measured_collectives", "read_nccl_log", "read_system_file",
+    "read_system_keys", "recorded_devices", "shipped_devices", "shipped_systems", "shipped_text",
     "system_file_from",
-]
+]  # fmt: skip
+
+
+_SHELF_OF_LIBRARY = Shelf("devices", "device", "nadi.systems.shipped_devices() lists them")
+
+
+def shipped_devices() -> list[str]:
+    """Return the names of the devices shipped with Nadi, in alphabetical order."""
+    return _SHELF_OF_LIBRARY.names()
+
+
+def load_device(path_or_name: Path | str) -> Device:
+    """Load the kernel model of a device.
+
+    Parameters
+    ----------
+    path_or_name
+        A file in TOML, or the name of a device shipped with Nadi.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is invalid; the message states the path in it.
+    UsageError
+        If no device has this name; the message lists similar names.
+    """
+    if _SHELF_OF_LIBRARY.has_name(path_or_name):
+        return _shipped(str(path_or_name))
+    return parse_device_file(read_settings(Path(path_or_name), "check the path"), str(path_or_name))
+
+
+@cache
+def _shipped(name: str) -> Device:
+    return parse_device_file(_SHELF_OF_LIBRARY.text(name).encode(), name)
+
 
 _SHELF = Shelf("systems", "system", "nadi systems lists them")
 
@@ -123,3 +162,38 @@ def recorded_devices(job: Job) -> str:
             if isinstance(found, list) and found and isinstance(found[0], dict):
                 return str(found[0].get("name", ""))
     return ""
+
+
+def read_measured_collectives(paths: Sequence[Path | str]) -> tuple[MeasuredCollective, ...]:
+    """Read outputs of nccl-tests, one collective, number of ranks and number of nodes each.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or is no such output.
+    UsageError
+        If two are of the same collective, ranks and nodes.
+    """
+    tables: dict[tuple[str, int, int], MeasuredCollective] = {}
+    for path in paths:
+        table = parse_nccl_tests(bytes(read_file(Path(path)).content), str(path))
+        key = table.collective, table.ranks, table.nodes
+        if key in tables:
+            raise UsageError(
+                str(path),
+                f"{table.collective} of {table.ranks} ranks on {table.nodes} nodes is also in "
+                f"{tables[key].name}", "give one of the two",
+            )  # fmt: skip
+        tables[key] = table
+    return tuple(tables.values())
+
+
+def read_nccl_log(path: Path | str) -> NcclLog:
+    """Read a log that NCCL printed.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or describes no graph.
+    """
+    return parse_nccl_log(bytes(read_file(Path(path)).content), str(path))

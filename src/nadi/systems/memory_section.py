@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple, NoReturn, TypeVar
 import msgspec
 
 from nadi.errors import FormatError
-from nadi.systems.loaded_latency import LoadedLatency
-from nadi.systems.memory_tiers import OWN_TIERS, MemoryPath, MemoryTier, remote_tier
+from nadi.systems.memory_tiers import OWN_TIERS, LoadedLatency, MemoryPath, MemoryTier, remote_tier
 from nadi.units import lowered, parse_bytes, parse_ns, parse_rate
 
 __all__ = ["MemoryPart", "PathPart", "TierPart", "memory_paths", "memory_tiers", "remote_memory"]

@@ -52,6 +52,7 @@ class _Level(_Part, frozen=True):
     launch: str = "0 ns"
     ramp: str = "0 ns"
     ramp_size: str = "1 MB"
+    ring_ramp: str = "0 ns"
     efficiency: float = 1.0
     steps: dict[_Protocol, float] = {}
     hops: dict[_Protocol, float] = {}
@@ -128,6 +129,7 @@ def _level(given: _Level, where: str) -> NcclLevel:
         given.efficiency,
         {str(protocol): times for protocol, times in given.steps.items()},
         {str(protocol): times for protocol, times in given.hops.items()},
+        _read(f"{where}.ring_ramp", given.ring_ramp, parse_ns) / 1000,
     )
     return NcclLevel(graphs, corrections)
 

@@ -1,15 +1,18 @@
-"""What the device that a recording names could reach at most: its roofs."""
+"""What the device that a recording names could reach at most: its roofs.
+
+The roofs of a recording's device, for the rates of its operators: as data.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from nadi.systems.device import scaled_device
-from nadi.systems.device_library import load_device
-from nadi.systems.library import read_system_file, recorded_devices, shipped_systems
+from nadi.systems.library import load_device, read_system_file, recorded_devices, shipped_systems
 from nadi.trace.trace import Job
 
-__all__ = ["DeviceRoofs", "recorded_roofs"]
+__all__ = ["DeviceRoofs", "describe_roofs", "recorded_roofs"]
 
 
 class DeviceRoofs(NamedTuple):
@@ -46,3 +49,23 @@ def recorded_roofs(job: Job) -> DeviceRoofs | None:
             device = scaled_device(own, system.peak, system.memory_bandwidth)
             return DeviceRoofs(recorded, name, device.bandwidth, dict(device.peak))
     return None
+
+
+# PyTorch's names of types, and those of devices
+_TYPES = {
+    "BFloat16": "bfloat16", "Half": "float16", "float": "float32", "double": "float64",
+    "Float8_e4m3fn": "float8_e4m3fn", "Float8_e5m2": "float8_e5m2", "signed char": "int8",
+}  # fmt: skip
+
+
+def describe_roofs(roofs: DeviceRoofs, types: Iterable[str]) -> dict[str, Any]:
+    """Give the roofs for types of elements, as recorded, and where the two meet (ridge point)."""
+    rows = []
+    for one in sorted(set(types)):
+        peak = roofs.peak.get(_TYPES.get(one, ""), 0.0)
+        if peak:
+            rows.append({
+                "type": one, "peak_tflops": peak / 1e12, "tb_per_s": roofs.bytes_per_second / 1e12,
+                "ridge_flops_per_byte": peak / roofs.bytes_per_second,
+            })  # fmt: skip
+    return {"recorded": roofs.recorded, "system": roofs.system, "types": rows}

@@ -18,17 +18,9 @@ from nadi.systems.nccl.measured import MeasuredCollective
 from nadi.systems.nccl.nccl_settings import NcclSettings
 
 __all__ = [
-    "ASTRA_SIM_COLLECTIVES",
-    "COLLECTIVES",
-    "Algorithm",
-    "Bus",
-    "Collectives",
-    "Compute",
-    "Dimension",
-    "Network",
-    "System",
-    "parse_algorithm",
-]
+    "ASTRA_SIM_COLLECTIVES", "COLLECTIVES", "Algorithm", "Bus", "Collectives", "Compute",
+    "Dimension", "Network", "System", "parse_algorithm",
+]  # fmt: skip
 
 COLLECTIVES = (
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather",

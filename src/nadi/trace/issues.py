@@ -34,6 +34,10 @@ class IssueLog:
         if count:
             self._issues.append(Issue(code, severity, count, detail, remedy))
 
+    def has(self, code: str) -> bool:
+        """Return whether a problem of this code was recorded."""
+        return any(issue.code == code for issue in self._issues)
+
     def add_all(self, other: IssueLog) -> None:
         """Append the issues of another log."""
         self._issues += other._issues

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from nadi.trace.schema import SCHEDULE
-from nadi.trace.tables.other_tables import to_arrow, to_pandas
+from nadi.trace.tables.trace_tables import to_arrow, to_pandas
 
 if TYPE_CHECKING:
     import pandas as pd

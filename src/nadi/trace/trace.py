@@ -1,28 +1,159 @@
-"""Trace, one rank, and Job, several: plain values made of tables, immutable once built."""
+"""Trace, one rank, and Job, several: plain values made of tables, immutable once built.
+
+The origin of a trace: files with their hashes, and the version of Nadi that read them.
+
+The events of a device file, each with its operation in the host trace.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.trace.arrays import Bools, Ints, counted_texts
+from nadi.trace.ancestors import nearest
+from nadi.trace.arrays import Bools, Bytes, Ints, counted_texts
 from nadi.trace.attributes import Attributes, LazyAttributes, Part
-from nadi.trace.device_events import device_frame
 from nadi.trace.groups import RankGroups
 from nadi.trace.notebook_html import notebook_html
 from nadi.trace.operand_columns import AttributesWithOperands, OperandColumns
 from nadi.trace.operands import OperandTables, operand_tables
-from nadi.trace.provenance import Provenance
-from nadi.trace.schema import CATEGORIES, CLOCKS, DEPS, GROUPS, ISSUES, MATCHES, NODES, PART
+from nadi.trace.schema import (
+    CATEGORIES,
+    CLOCKS,
+    DEPS,
+    DEVICE_EVENTS,
+    DEVICE_WORK,
+    GROUPS,
+    ISSUES,
+    MATCHES,
+    NODES,
+    PART,
+)
 from nadi.trace.step_lengths import StepLengths
 from nadi.units import format_count
 
-__all__ = ["Job", "Trace"]
+__all__ = ["Job", "Provenance", "Source", "Trace", "device_frame"]
+
+
+# attributes of host nodes, and the columns that they fill
+_TEXTS = {
+    "op_schema": "op_schema",
+    "inputs.shapes": "input_shapes",
+    "inputs.types": "input_types",
+    "outputs.shapes": "output_shapes",
+    "outputs.types": "output_types",
+}
+_AS_THEY_ARE = (
+    "event", "name", "category", "start", "duration", "thread", "stream", "correlation",
+    "external_id",
+)  # fmt: skip
+
+
+def device_frame(nodes: pl.DataFrame, attributes: Attributes) -> pl.DataFrame:
+    """Correlate the events of a device file with the nodes of the host trace.
+
+    Parameters
+    ----------
+    nodes, attributes
+        Those of a trace linked from both files.
+
+    Returns
+    -------
+    DataFrame
+        ``schema.DEVICE_EVENTS``, in the order of the file. An operator or annotation has its
+        own host node; device work has the innermost operation around the call that launched
+        it; other events have none. O(events + bytes of the texts).
+    """
+    event = nodes["event"].to_numpy()
+    rows = np.flatnonzero(event >= 0)
+    rows = rows[np.argsort(event[rows], kind="stable")]
+    of = _operations(nodes, attributes)[rows]
+    known = of >= 0
+    host_rows, place = np.unique(of[known], return_inverse=True)
+    columns: dict[str, pl.Series | Ints] = {name: nodes[name][rows] for name in _AS_THEY_ARE}
+    columns["node"] = rows
+    columns["et_node"] = np.where(known, nodes["id"].to_numpy()[of], -1)
+    names = nodes["name"].cast(pl.String).gather(host_rows)
+    columns["et_node_name"] = _spread(names, place, known)
+    for name, column in _TEXTS.items():
+        columns[column] = _spread(_texts(attributes, name, host_rows), place, known)
+    return DEVICE_EVENTS.build(rows.size, columns)
+
+
+def _operations(nodes: pl.DataFrame, attributes: Attributes) -> Ints:
+    """Return the row of each node's operation in the host trace, or -1."""
+    is_host = np.zeros(nodes.height, dtype=np.bool_)
+    # the host trace says this of every node, and no other file says it
+    is_host[attributes.node[attributes.rows_named("op_schema")]] = True
+    found = np.where(is_host, np.arange(nodes.height), -1)
+    parent = nodes["parent"].to_numpy()
+    work = np.flatnonzero(nodes["category"].is_in(DEVICE_WORK).to_numpy())
+    found[work] = nearest(parent[work], parent, is_host)
+    return found
+
+
+def _texts(attributes: Attributes, name: str, nodes: Ints) -> pl.Series:
+    """Return an attribute of some nodes, in ascending order, as text; empty if absent."""
+    texts = np.full(nodes.size, "", dtype=np.object_)
+    rows = attributes.rows_named(name)
+    owner = attributes.node[rows].astype(np.int64)
+    at = np.minimum(np.searchsorted(nodes, owner), max(nodes.size - 1, 0))
+    wanted = nodes[at] == owner if nodes.size else np.zeros(rows.size, dtype=np.bool_)
+    for place, row in zip(at[wanted].tolist(), rows[wanted].tolist(), strict=True):
+        texts[place] = attributes.span(row).decode()
+    return pl.Series(texts.tolist(), dtype=pl.String)
+
+
+def _spread(texts: pl.Series, place: Ints, known: Bools) -> pl.Series:
+    """Return texts in the rows of known events, and empty texts in the others."""
+    at = np.full(known.size, texts.len(), dtype=np.int64)
+    at[known] = place
+    return pl.concat([texts, pl.Series([""], dtype=pl.String)]).gather(at)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input file: its path, format with version, size and BLAKE2b-128 hash as stored."""
+
+    path: str
+    format: str
+    size: int
+    hash: str
+
+    @classmethod
+    def of(cls, path: str, format_name: str, stored: Bytes) -> Source:
+        """Describe a file by its bytes, uint8; the hash is computed on first access.
+
+        Hashing takes as long as reading, and is rarely needed.
+        """
+        source = cls.__new__(cls)
+        vars(source).update(path=path, format=format_name, size=stored.size, _stored=stored)
+        return source
+
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+
+        def __getattr__(self, name: str) -> str:
+            stored = vars(self).get("_stored")
+            if name != "hash" or stored is None:
+                raise AttributeError(name, name=name, obj=self)
+            digest = hashlib.blake2b(stored.data, digest_size=16).hexdigest()
+            vars(self).update(hash=digest, _stored=None)
+            return digest
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The files from which a trace was made, and the version of Nadi that made it."""
+
+    nadi_version: str
+    sources: tuple[Source, ...]
+
 
 _TOLD = 16  # ranks that a job names
 

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import check_kind, checked
-from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import topological_order
+from nadi.kernels.sequences import group_rows
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import CATEGORIES, GIVEN_DEPS, TABLES

@@ -13,8 +13,8 @@ from math import prod
 from typing import NamedTuple
 
 __all__ = [
-    "OPERATORS", "VIEWS", "Operands", "Work", "attention", "covered_bytes", "gemm",
-    "part_computed", "work_of",
+    "OPERATORS", "VIEWS", "Operands", "Work", "attention", "covered_bytes", "gemm", "part_computed",
+    "work_of",
 ]  # fmt: skip
 
 Shape = Sequence[int]

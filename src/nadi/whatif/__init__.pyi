@@ -2,34 +2,37 @@
 
 from .balance_change import Balance as Balance
 from .change_syntax import (
+    MoveToStream as MoveToStream,
     parse_change as parse_change,
     parse_selection as parse_selection,
     parse_values as parse_values,
 )
-from .changes import Change as Change, apply_change as apply_change
-from .dependency_changes import AddDependency as AddDependency, CutDependencies as CutDependencies
+from .changes import (
+    AddDependency as AddDependency,
+    Change as Change,
+    CutDependencies as CutDependencies,
+    NoGaps as NoGaps,
+    NoOverhead as NoOverhead,
+    OnNetwork as OnNetwork,
+    Remove as Remove,
+    Scale as Scale,
+    SetTime as SetTime,
+    apply_change as apply_change,
+)
 from .drawn_answers import redraw as redraw
 from .launch_changes import Fuse as Fuse, Graphed as Graphed
-from .network_change import OnNetwork as OnNetwork
 from .parts import PartOf as PartOf, part_operations as part_operations
 from .prediction_intervals import Interval as Interval
 from .promising_changes import TriedChange as TriedChange, best_changes as best_changes
-from .removal_change import Remove as Remove
-from .reordering.applied_moves import Reordering as Reordering, reorder as reorder
 from .reordering.move_search import (
     Candidate as Candidate,
     Found as Found,
+    Reordering as Reordering,
     find_reorders as find_reorders,
+    reorder as reorder,
 )
 from .reordering.moves import Move as Move, MoveEarlier as MoveEarlier
-from .scale_and_overhead_changes import (
-    NoGaps as NoGaps,
-    NoOverhead as NoOverhead,
-    Scale as Scale,
-    SetTime as SetTime,
-)
 from .selection import Selection as Selection
-from .stream_change import MoveToStream as MoveToStream
 from .wait_changes import ScaleWait as ScaleWait
 from .what_if_results import (
     Limit as Limit,

@@ -11,7 +11,7 @@ from nadi.graph.communicating_operations import communicating
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.windows import find_steps
 from nadi.trace.arrays import Bools, Ints
-from nadi.whatif.scale_and_overhead_changes import is_work, later_edges
+from nadi.whatif.changes import is_work, later_edges
 from nadi.whatif.selection import Selection, covered, select
 
 __all__ = ["Balance", "ranks_wait"]

@@ -1,14 +1,231 @@
-"""The protocol of changes: a change returns a modified copy of an event graph."""
+"""The protocol of changes: a change returns a modified copy of an event graph.
+
+Changes that add or cut dependencies.
+
+Edge operations that several changes share.
+
+Communication on another network.
+
+Changes that remove operations.
+
+Changes of durations and overheads; dependencies stay the same.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+import numpy as np
+import polars as pl
 
 from nadi.errors import UsageError, checked
 from nadi.forks import refuse_in_fork
-from nadi.graph.event_graph import CycleError, EventGraph
+from nadi.graph.edges.collective_edges import returns_early
+from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
+from nadi.graph.overheads import recorded_launchers
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.schema import DEVICE_WORK
+from nadi.units import exact_ns, exact_rate, format_count, plain_number
+from nadi.whatif.selection import Selection, covered, launchers, outermost, select, selected_modules
 
-__all__ = ["Change", "apply_change"]
+__all__ = [
+    "CUTTABLE", "AddDependency", "Change", "CutDependencies", "NoGaps", "NoOverhead", "OnNetwork",
+    "Remove", "Scale", "SetTime", "apply_change", "calls_without_work", "into_ops", "is_on_device",
+    "is_work", "join", "later_edges", "of_ops", "without_calls",
+]  # fmt: skip
+
+
+_OVERHEADS = (EdgeKind.LAUNCH, EdgeKind.STREAM)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Multiply the time of operations by a factor.
+
+    A host operation includes everything that its thread does from its start to its end; a
+    collective means its transfer. Overheads and delays stay.
+    """
+
+    selection: Selection
+    factor: float
+
+    def __str__(self) -> str:
+        return f"scale {self.selection} {plain_number(self.factor)}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
+        scaled = covered(graph, select(graph, self.selection))
+        edges = np.flatnonzero(
+            (graph.edge_op >= 0)
+            & scaled[graph.edge_op]
+            & is_work(graph)
+            & later_edges(graph, since)
+        )
+        weight = graph.weight.copy()
+        if float(weight[edges].sum()) * self.factor >= _LONGEST_NS:
+            raise UsageError(str(self), "the step would exceed a century", "give a smaller factor")
+        weight[edges] = np.rint(weight[edges] * self.factor).astype(np.int64)
+        return graph.with_weights(weight)
+
+
+@dataclass(frozen=True)
+class SetTime:
+    """Set the time of each operation; a host operation includes its nested operations.
+
+    An operation nested in another selected one takes its share of that one's time.
+    """
+
+    selection: Selection
+    time_ns: int
+
+    def __str__(self) -> str:
+        return f"set {self.selection} {exact_ns(self.time_ns)}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
+        chosen = select(graph, self.selection)
+        if not 0 <= self.time_ns * int(chosen.sum()) < _LONGEST_NS:
+            raise UsageError(
+                str(self), "is negative, or the total exceeds a century", "give a shorter time"
+            )
+        top = outermost(graph, chosen)
+        edges = np.flatnonzero((graph.edge_op >= 0) & (top[graph.edge_op] >= 0) & is_work(graph))
+        # another thread, which continues before the end, does so as much sooner or later
+        early = returns_early(graph)[edges]
+        earlier, edges = edges[early], edges[~early]
+        of = top[graph.edge_op[edges]]
+        shares = _shares(graph.weight[edges], of, self.time_ns, graph.num_ops)
+        # an operation of length 0 has one edge that can take the time: the one into its end
+        own = np.bincount(of, weights=graph.weight[edges], minlength=graph.num_ops)
+        before = np.maximum(own[top[graph.edge_op[earlier]]], 1)
+        sooner = np.rint(graph.weight[earlier] / before * self.time_ns).astype(np.int64)
+        edges, shares = np.append(edges, earlier), np.append(shares, sooner)
+        of = top[graph.edge_op[edges]]
+        instant = (own[of] == 0) & (graph.destinations[edges] == 2 * of + 1)
+        shares[instant] = self.time_ns
+        later = later_edges(graph, since)[edges]
+        weight = graph.weight.copy()
+        weight[edges[later]] = shares[later]
+        return graph.with_weights(weight)
+
+
+@dataclass(frozen=True)
+class NoOverhead:
+    """Remove launch overhead: latency, gaps between kernels, and the time of the launching call."""
+
+    selection: Selection
+
+    def __str__(self) -> str:
+        return f"no-overhead {self.selection}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
+        chosen = select(graph, self.selection)
+        calls = np.zeros(graph.num_ops, dtype=np.bool_)
+        call = launchers(graph)[chosen]
+        if not (call >= 0).any():
+            raise UsageError(
+                str(self),
+                "none of these operations was launched by a runtime call",
+                "choose device work",
+            )
+        calls[call[call >= 0]] = True
+        into = graph.destinations // 2
+        overhead = np.isin(graph.edge_kind, _OVERHEADS) & (into < graph.num_ops)
+        overhead &= chosen[np.minimum(into, graph.num_ops - 1)]
+        calling = (
+            (graph.edge_op >= 0) & calls[graph.edge_op] & (graph.edge_kind == EdgeKind.HOST_OP)
+        )
+        weight = np.where((overhead | calling) & later_edges(graph, since), 0, graph.weight)
+        return graph.with_weights(weight)
+
+
+@dataclass(frozen=True)
+class NoGaps:
+    """Remove the time between operations of a thread: Python and unrecorded work."""
+
+    def __str__(self) -> str:
+        return "no-gaps"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
+        gap = (graph.edge_kind == EdgeKind.HOST_GAP) & later_edges(graph, since)
+        return graph.with_weights(np.where(gap, 0, graph.weight))
+
+
+def is_work(graph: EventGraph) -> Bools:
+    """Return which edges are time of an operation, not overhead between two."""
+    work = (
+        EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL, EdgeKind.COMMUNICATION,
+        EdgeKind.MEMORY,
+    )  # fmt: skip
+    return np.isin(graph.edge_kind, work)
+
+
+def later_edges(graph: EventGraph, since: int) -> Bools:
+    """Return which edges begin at or after a moment; bool, shape (edges,)."""
+    return graph.time[graph.in_src] >= since
+
+
+def _shares(weight: Ints, of: Ints, total: int, num_ops: int) -> Ints:
+    """Divide ``total`` ns among the edges of each operation in proportion to their weights."""
+    order = np.argsort(of, kind="stable")
+    of_sorted = of[order]
+    reached = np.cumsum(weight[order])
+    before = np.zeros(num_ops, dtype=np.int64)
+    first = np.flatnonzero(np.append(True, np.diff(of_sorted) != 0)[: of_sorted.size])
+    before[of_sorted[first]] = reached[first] - weight[order][first]
+    whole = np.zeros(num_ops, dtype=np.int64)
+    np.maximum.at(whole, of_sorted, reached - before[of_sorted])
+    part = (reached - before[of_sorted]) / np.maximum(whole[of_sorted], 1)
+    due = np.rint(part * total).astype(np.int64)
+    due[1:] -= np.where(np.diff(of_sorted) == 0, due[:-1], 0)
+    shares = np.empty_like(due)
+    shares[order] = due
+    return shares
+
+
+def is_on_device(graph: EventGraph) -> Bools:
+    """Return which operations run on a device; bool, shape (ops,)."""
+    return graph.gather("category").is_in(DEVICE_WORK).to_numpy()
+
+
+def of_ops(edges: Edges, chosen: Bools) -> Bools:
+    """Return which edges are time of chosen operations; bool, shape (edges,)."""
+    return np.append(chosen, False)[edges.op]
+
+
+def into_ops(edges: Edges, chosen: Bools) -> Bools:
+    """Return which edges enter a start or end of chosen operations; bool, shape (edges,)."""
+    into = np.minimum(edges.dst // 2, chosen.size)  # meetings of ranks come after all operations
+    return np.append(chosen, False)[into]
+
+
+def join(one: Edges, other: Edges) -> Edges:
+    """Concatenate edges, in order."""
+    return Edges(*(np.concatenate(pair) for pair in zip(one, other, strict=True)))
+
+
+def calls_without_work(graph: EventGraph, gone: Bools, since: int) -> Bools:
+    """Return which calls from ``since`` on launch nothing once operations are removed.
+
+    bool, shape (ops,).
+    """
+    call = launchers(graph)
+    launched, left = np.zeros((2, graph.num_ops), dtype=np.bool_)
+    launched[call[call >= 0]] = True
+    left[call[(call >= 0) & ~gone]] = True
+    found: Bools = launched & ~left & (graph.time[0 : 2 * graph.num_ops : 2] >= since)
+    return found
+
+
+def without_calls(edges: Edges, calls: Bools) -> Edges:
+    """Set the time of removed calls to 0, and remove their waits."""
+    waits = (edges.kind == EdgeKind.SYNC) & (edges.dst % 2 == 1) & into_ops(edges, calls)
+    weight = np.where(of_ops(edges, calls), 0, edges.weight)
+    return Edges(*(column[~waits] for column in edges._replace(weight=weight)))
+
 
 _BREAK_CYCLE = "select other operations, reverse the arrow, or cut a dependency first"
 
@@ -46,3 +263,261 @@ def apply_change(graph: EventGraph, change: Change, since: int = 0) -> EventGrap
     except UsageError as error:
         what = error.what if error.where == str(change) else f"{error.where} {error.what}"
         raise UsageError(f"change '{change}'", what, error.remedy) from None
+
+
+CUTTABLE = (EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.SYNC, EdgeKind.THREAD, EdgeKind.ARRIVAL)
+
+
+@dataclass(frozen=True)
+class AddDependency:
+    """Make operations wait for the end of others.
+
+    If both sides have equally many operations, they are paired in order of time; a single
+    operation on the left is waited for by all on the right.
+    """
+
+    source: Selection
+    target: Selection
+
+    def __str__(self) -> str:
+        return f"add {self.source} -> {self.target}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Return the changed graph; operations that start before ``since`` get no dependencies.
+
+        Raises
+        ------
+        UsageError
+            If both numbers differ.
+        CycleError
+            If operations would wait for each other.
+        """
+        sources, targets = (
+            np.flatnonzero(select(graph, selection)) for selection in (self.source, self.target)
+        )
+        start = graph.time[0 : 2 * graph.num_ops : 2]
+        sources = sources[np.argsort(start[sources], kind="stable")]
+        targets = targets[np.argsort(start[targets], kind="stable")]
+        if sources.size not in (1, targets.size):
+            raise UsageError(
+                str(self),
+                f"{format_count(sources.size)} operations on the left and "
+                f"{format_count(targets.size)} on the right do not pair up",
+                "select equally many on both sides, or a single one on the left",
+            )
+        sources = np.broadcast_to(sources, targets.shape)
+        later = start[targets] >= since
+        new = make_edges(
+            2 * sources[later] + 1, 2 * targets[later], 0, EdgeKind.ADDED, targets[later]
+        )
+        return graph.rewired(join(graph.edges, new), since)
+
+
+@dataclass(frozen=True)
+class CutDependencies:
+    """Remove the dependencies of a kind that delay the selected operations.
+
+    Operations without any remaining dependency start with the window, after their delay if
+    they have one. Without arrival edges, a rank does not wait for others in a collective: its
+    transfer takes as long as before, from its own start.
+    """
+
+    kind: EdgeKind
+    selection: Selection
+
+    def __str__(self) -> str:
+        return f"cut {self.kind.name.lower()} {self.selection}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes.
+
+        Raises
+        ------
+        UsageError
+            If no operation chosen has such a dependency.
+        """
+        chosen = select(graph, self.selection)
+        edges = graph.edges
+        entering = into_ops(edges, chosen)
+        from_meeting = of_ops(edges, chosen) & (edges.src >= 2 * graph.num_ops)
+        arrivals = self.kind == EdgeKind.ARRIVAL
+        held = from_meeting if arrivals else entering & (edges.kind == self.kind)
+        if not held.any():
+            kinds = [kind for kind in CUTTABLE if kind in edges.kind[entering]]
+            kinds += [EdgeKind.ARRIVAL] * bool(from_meeting.any())
+            there = ", ".join(kind.name.lower() for kind in kinds)
+            raise UsageError(
+                str(self), f"no {self.kind.name.lower()} dependency delays these operations",
+                f"theirs are: {there}" if there else "choose others",
+            )  # fmt: skip
+        held &= graph.time[edges.dst] >= since
+        if arrivals:
+            own_start = np.where(held, 2 * edges.op, edges.src)
+            return graph.rewired(edges._replace(src=own_start), since)
+        return graph.rewired(Edges(*(column[~held] for column in edges)), since)
+
+
+_LONGEST_NS = 2**62
+
+
+@dataclass(frozen=True)
+class OnNetwork:
+    """Recompute communication times: latency plus the bytes that a rank sends over a bandwidth.
+
+    Bytes that a rank sends in a ring of n ranks: all_reduce 2 (n - 1) / n of its data,
+    reduce_scatter, all_to_all, gather and scatter (n - 1) / n, all_gather n - 1 times its
+    shard, all others once.
+
+    Attributes
+    ----------
+    bandwidth
+        Bytes per second that a rank can send, at least 1.
+    latency_ns
+        Of every operation.
+    """
+
+    bandwidth: float
+    latency_ns: int = 0
+
+    def __str__(self) -> str:
+        latency = f" {exact_ns(self.latency_ns)}" if self.latency_ns else ""
+        return f"network {exact_rate(self.bandwidth)}{latency}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes.
+
+        Raises
+        ------
+        UsageError
+            If no communication has a known size.
+        """
+        if not self.bandwidth >= 1:
+            raise UsageError(str(self), "is below 1 B/s", "give a higher bandwidth")
+        sent = _bytes_to_send(graph)
+        transfers = _transfers(graph)
+        transfers = transfers[sent[graph.edge_op[transfers]] >= 0]
+        if not transfers.size:
+            raise UsageError(
+                str(self), "no communication in the trace has a known size",
+                "record with record_shapes=True, or use scale with a factor",
+            )  # fmt: skip
+        transfers = transfers[later_edges(graph, since)[transfers]]
+        time = self.latency_ns + np.rint(sent[graph.edge_op[transfers]] / self.bandwidth * 1e9)
+        if not time.sum() < _LONGEST_NS:
+            raise UsageError(str(self), "would exceed a century", "give a higher bandwidth")
+        weight = graph.weight.copy()
+        weight[transfers] = time.astype(np.int64)
+        return graph.with_weights(weight)
+
+
+def _transfers(graph: EventGraph) -> Ints:
+    """Find the edges that are the transfer of each communication.
+
+    That is the way from the meeting of the ranks. Where a rank does not wait for others, or
+    they are not here, it is the longest stretch of its own time; of equal ones the first.
+
+    Returns
+    -------
+    int64, ascending
+        One edge of each operation, and one to each thread that continues before its end.
+    """
+    early = returns_early(graph)
+    edges = np.flatnonzero((graph.edge_kind == EdgeKind.COMMUNICATION) & ~early)
+    op = graph.edge_op[edges]
+    met = graph.in_src[edges] >= 2 * graph.num_ops
+    order = np.lexsort((edges, -graph.weight[edges], ~met, op))
+    first = np.append(True, np.diff(op[order]) != 0)[: order.size]
+    return np.sort(np.append(edges[order[first]], np.flatnonzero(early)))
+
+
+def _bytes_to_send(graph: EventGraph) -> Ints:
+    """Return the bytes that each rank of a communication sends on a ring; -1 where unknown."""
+    sizes = [
+        pl.Series([len(ranks) for ranks in trace.groups["ranks"].to_list()], dtype=pl.Int64)
+        for trace in graph.job.traces
+    ]
+    group = graph.gather("group").to_numpy()
+    members = np.full(graph.num_ops, graph.job.world_size, dtype=np.int64)
+    for t, size in enumerate(sizes):
+        mine = np.flatnonzero((graph.op_trace == t) & (group >= 0))
+        members[mine] = size.to_numpy()[group[mine]]
+    members = np.maximum(members, 1)
+    comm_type = graph.gather("comm_type").cast(pl.String)
+    given = graph.gather("comm_bytes").to_numpy().astype(np.float64)
+    shared = (members - 1) / members
+    factor = np.select(
+        [
+            (comm_type == "all_reduce").to_numpy(),
+            comm_type.is_in(["reduce_scatter", "all_to_all", "gather", "scatter"]).to_numpy(),
+            (comm_type == "all_gather").to_numpy(),
+        ],
+        [2 * shared, shared, members - 1],
+        1.0,
+    )
+    # a single known rank that communicates has partners that are not recorded here
+    known = (comm_type != "none").to_numpy() & (given >= 0) & ((group >= 0) | (members > 1))
+    return np.where(known, np.rint(given * factor), -1).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Remove operations: they take no time, are not launched, and wait for nothing.
+
+    Removing a host operation also removes its nested operations and launched work; removing
+    the last work of a call also removes the call. Operations that waited for a removed one
+    wait for its predecessor on the thread or stream; ranks no longer wait for it in collectives.
+    Time of threads between operations stays, but not between two removed parts of modules.
+    """
+
+    selection: Selection
+
+    def __str__(self) -> str:
+        return f"remove {self.selection}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
+        gone = _with_launched(graph, select(graph, self.selection))
+        gone &= graph.time[0 : 2 * graph.num_ops : 2] >= since
+        calls = gone | calls_without_work(graph, gone, since)
+        edges = without_calls(_without_meetings(graph, gone), calls)
+        if selected_modules(graph, self.selection):
+            edges = _without_gaps(edges, gone)
+        into = into_ops(edges, gone)
+        turn_around = into & (edges.kind == EdgeKind.STREAM)
+        edges = edges._replace(weight=np.where(turn_around, 0, edges.weight))
+        edges = Edges(*(column[~(into & (edges.kind == EdgeKind.LAUNCH))] for column in edges))
+        delay = graph.delay.copy()
+        entered = np.append(np.diff(graph.in_ptr)[: 2 * graph.num_ops] > 0, False)
+        vertices = np.flatnonzero(np.repeat(gone, 2))
+        delay[vertices[entered[vertices]]] = 0
+        return replace(graph, delay=delay).rewired(edges, since)
+
+
+def _without_gaps(edges: Edges, gone: Bools) -> Edges:
+    """Set the time of threads between two removed operations to 0."""
+    first = np.minimum(edges.src // 2, gone.size)
+    between = into_ops(edges, gone) & np.append(gone, False)[first]
+    between &= edges.kind == EdgeKind.HOST_GAP
+    return edges._replace(weight=np.where(between, 0, edges.weight))
+
+
+def _with_launched(graph: EventGraph, chosen: Bools) -> Bools:
+    """Add nested operations and launched work to the chosen operations, repeatedly."""
+    call = recorded_launchers(graph)
+    while True:
+        wider = covered(graph, chosen)
+        wider = wider | ((call >= 0) & wider[call])
+        if (wider == chosen).all():
+            return chosen
+        chosen = wider
+
+
+def _without_meetings(graph: EventGraph, gone: Bools) -> Edges:
+    """Return the edges without the waits between ranks in removed operations."""
+    edges = graph.edges
+    hub = 2 * graph.num_ops
+    meets = of_ops(edges, gone) & ((edges.src >= hub) | (edges.dst >= hub))
+    op = np.unique(edges.op[meets & (edges.src >= hub)])
+    kept = Edges(*(column[~meets] for column in edges))
+    # what only waited for others has no other edge from its start to its end
+    return join(kept, make_edges(2 * op, 2 * op + 1, 0, EdgeKind.COMMUNICATION, op))

@@ -10,7 +10,7 @@ from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.trace.arrays import Bools, Ints
 from nadi.units import format_count
-from nadi.whatif.edge_edits import (
+from nadi.whatif.changes import (
     calls_without_work,
     into_ops,
     is_on_device,

@@ -11,7 +11,7 @@ import numpy as np
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import PHASES, ModuleTree, find_modules
 from nadi.graph.optimizer_parts import BY_GRADIENTS
-from nadi.graph.recorded_launches import recorded_launchers
+from nadi.graph.overheads import recorded_launchers
 from nadi.trace.arrays import Bools
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import format_count

@@ -10,10 +10,10 @@ import numpy as np
 
 from nadi.errors import Parameter, UsageError, checked
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.recorded_launches import recorded_launchers
+from nadi.graph.overheads import recorded_launchers
 from nadi.graph.windows import choose_window, find_steps, operations_of_step
 from nadi.recordings.dependencies.operator_nesting import nest
-from nadi.recordings.dependencies.waiting_threads import waiting_threads
+from nadi.recordings.dependencies.thread_handovers import waiting_threads
 from nadi.trace.arrays import Bools
 from nadi.trace.attributes import Attributes
 from nadi.trace.schema import DEPS, DEVICE_WORK

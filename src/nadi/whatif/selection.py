@@ -13,7 +13,7 @@ import polars as pl
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.graph.recorded_launches import recorded_launchers
+from nadi.graph.overheads import recorded_launchers
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
 from nadi.units import format_count

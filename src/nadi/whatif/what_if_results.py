@@ -17,11 +17,9 @@ from nadi.trace.schema import DEVICE_WORK
 from nadi.units import as_list, format_ns, format_percent, format_range
 from nadi.whatif.balance_change import Balance, ranks_wait
 from nadi.whatif.change_syntax import given_changes, parse_values
-from nadi.whatif.changes import Change, apply_change
+from nadi.whatif.changes import Change, NoGaps, NoOverhead, Remove, apply_change
 from nadi.whatif.module_selection import describe_parts
 from nadi.whatif.prediction_intervals import Interval, interval_of
-from nadi.whatif.removal_change import Remove
-from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead
 from nadi.whatif.selection import Selection, selected_modules
 
 if TYPE_CHECKING:
@@ -73,7 +71,7 @@ class WhatIf:
     def plot(self) -> Figure:
         """Draw the critical path as measured and after the changes, by kind."""
         from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
-        from nadi.results.charts.time_charts import time_bars
+        from nadi.results.charts.charts import time_bars
 
         measured = walk_critical_path(replay_graph(self.graph), self.window).by_kind()
         paths = measured, self.path.by_kind()

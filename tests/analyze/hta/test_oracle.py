@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 import nadi
-from nadi.analyses.hta.annotation_window import clip_events
-from nadi.analyses.hta.parsing import parse_events
+from nadi.analyses.hta.hta_path import clip_events
+from nadi.analyses.hta.recorded_fields import parse_events
 from tests.amounts import ALL
 from tests.analyze.hta.recording import Recording
 from tests.reference import hta as reference

@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.analyses.hta.edge_arrays import EdgeList, join_edges, make_moments, weighted_edges
+from nadi.analyses.hta.device_edges import EdgeList, join_edges, make_moments, weighted_edges
 from nadi.analyses.hta.hta_path import _longest, _short_name
-from nadi.analyses.hta.parsing import parse_events
+from nadi.analyses.hta.recorded_fields import parse_events
 from nadi.trace.schema import CLOCKS, ISSUES, MATCHES
 from tests.analyze.hta.recording import Recording, edges_of, on_path
 from tests.conftest import PairWriter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, strategies as st
 
-from nadi.kernels.text_search import spans_holding
+from nadi.kernels.sequences import spans_holding
 
 LETTERS = st.binary(max_size=30).map(lambda text: bytes(97 + byte % 2 for byte in text))
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nadi.analyses.hta.edge_arrays import EDGE_TYPES, EdgeList, Moments, weighted_edges
+from nadi.analyses.hta.device_edges import EDGE_TYPES, EdgeList, Moments, weighted_edges
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.runtime_calls import hta_calls
+from nadi.trace.categories import hta_calls
 
 __all__ = ["lock_edges", "stack_edges"]
 

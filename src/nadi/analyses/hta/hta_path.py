@@ -1,6 +1,12 @@
 """The critical path by HTA's rules, and HTA's summary of it.
 
 The rules are numbered E1 and R1 to R4 as in ``docs/critical-path.md``.
+
+The events that HTA's critical path covers: those of an annotation, or all.
+
+The rules are numbered W1 to W3 as in ``docs/critical-path.md``.
+
+The results of ``nadi critical-path --rules hta``: HTA's summary, and the path by operation.
 """
 
 from __future__ import annotations
@@ -9,22 +15,108 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
+from rich.console import Console
+from rich.text import Text
 
-from nadi.analyses.hta.annotation_window import Instance, clip_events
-from nadi.analyses.hta.device_edges import device_edges
-from nadi.analyses.hta.edge_arrays import EDGE_TYPES, EdgeList, Moments, join_edges, make_moments
+from nadi.analyses.hta.device_edges import (
+    EDGE_TYPES,
+    EdgeList,
+    Moments,
+    device_edges,
+    join_edges,
+    make_moments,
+)
 from nadi.analyses.hta.host_edges import lock_edges, stack_edges
 from nadi.analyses.hta.hta_path_kernels import longest_path
-from nadi.analyses.hta.parsing import parse_events
-from nadi.analyses.hta.recorded_fields import trace_name
+from nadi.analyses.hta.recorded_fields import parse_events, trace_name
 from nadi.errors import InputError, Parameter, UsageError, checked
+from nadi.results.text import TOP, make_table, name_cell, print_table
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.trace import Job, Trace
+from nadi.units import format_count, format_ns, format_percent, printable
 
-__all__ = ["EDGE_TYPE_TEXTS", "HtaCriticalPath", "hta_critical_path"]
+__all__ = [
+    "EDGE_TYPE_TEXTS", "HtaCriticalPath", "Instance", "clip_events", "describe_hta_path",
+    "hta_critical_path", "print_hta_path",
+]  # fmt: skip
+
+
+Instance = int | tuple[int, int]
+_SHOWN = 12  # annotations listed where one is not found
+_NUMBER = re.compile(r"\d+")
+
+
+def clip_events(events: pl.DataFrame, annotation: str, instance: Instance) -> pl.DataFrame:
+    """Return the events of the chosen instances of an annotation, in order of their index.
+
+    Parameters
+    ----------
+    events
+        As :func:`nadi.analyses.hta.recorded_fields.parse_events` gives them.
+    annotation
+        Text that the name contains; an empty text selects the whole trace.
+    instance
+        Number of the instance among the events with such a name, from 0; or the first and
+        the last of several, both included.
+
+    Raises
+    ------
+    UsageError
+        If the annotation or instance does not exist; the message lists existing ones.
+    """
+    begin, end = _window(events, annotation, instance)
+    stream = events["stream"].to_numpy()
+    start = events["start"].to_numpy()
+    in_window = (start >= begin) & (start <= end) & (events["duration"].to_numpy() > 0)
+    host = (stream == -1) & in_window
+    launched = np.isin(events["index"].to_numpy(), events["partner"].to_numpy()[host])
+    waits = (events["name"] == "Stream Wait Event").to_numpy()
+    return events.filter(host | ((stream != -1) & (launched | waits))).sort("index")
+
+
+def _window(events: pl.DataFrame, annotation: str, instance: Instance) -> tuple[int, int]:
+    """W1: from the first start to the last end of the chosen instances, in ns."""
+    first, last = instance if isinstance(instance, tuple) else (instance, instance)
+    chosen = events
+    if annotation:
+        found = events.filter(pl.col("name").str.contains(annotation, literal=True))
+        if found.is_empty():
+            raise UsageError(
+                Parameter("annotation", annotation), "no event name contains this text",
+                f"annotations in the trace: {_listed(events)}",
+            )  # fmt: skip
+        chosen = found.slice(first, max(last + 1 - first, 0)) if first >= 0 else found.clear()
+        if chosen.is_empty() or last >= found.height:
+            names = ", ".join(
+                f"{number} ({name})" for number, name in enumerate(found["name"].head(_SHOWN))
+            )
+            more = f" and {found.height - _SHOWN} more" if found.height > _SHOWN else ""
+            raise UsageError(
+                Parameter("instance"), f"{annotation!r} has no instance {_text(instance)}",
+                f"instances: {names}{more}",
+            )  # fmt: skip
+    start, duration = chosen["start"].to_numpy(), chosen["duration"].to_numpy()
+    return int(start.min()), int((start + duration).max())
+
+
+def _text(instance: Instance) -> str:
+    return f"{instance[0]}:{instance[1]}" if isinstance(instance, tuple) else str(instance)
+
+
+def _listed(events: pl.DataFrame) -> str:
+    """List annotations; names that differ only in a number appear once."""
+    names = events.filter(pl.col("category") == "annotation")["name"]
+    alike: dict[str, str] = {}
+    for name in names.unique(maintain_order=True):
+        alike.setdefault(_NUMBER.sub("0", name), name)
+    shown = list(alike.values())[:_SHOWN]
+    more = f" and {len(alike) - _SHOWN} more" if len(alike) > _SHOWN else ""
+    return (", ".join(map(repr, shown)) or "no annotations at all") + more
+
 
 _US = 1000
 _MEMORY = re.compile(r"(hip)?Memcpy|(hip)?Memset|dma")
@@ -315,3 +407,77 @@ def _longest(moments: Moments, edges: EdgeList) -> Ints:
     while before[path[-1]] != path[-1]:
         path.append(int(before[path[-1]]))
     return vertices[path[::-1]]
+
+
+_WAITING = "(between operations, weight 0)"
+
+
+def describe_hta_path(path: HtaCriticalPath, annotation: str, rank: int) -> dict[str, Any]:
+    """Compute the JSON output; times are int ns, shares are percent as in HTA."""
+    sums = _sums(path, "bound_by")
+    shares = dict(path.summary().iter_rows())
+    return {
+        "rank": rank,
+        "annotation": annotation,
+        "critical_path_ns": path.length,
+        "nodes": path.nodes.height,
+        "nodes_on_path": path.vertices.size,
+        "edges": path.edges.height,
+        "summary": [
+            {"bound_by": bound_by, "ns": time, "percent": shares[bound_by]}
+            for bound_by, time, _ in sums.iter_rows()
+        ],
+        "top": [
+            {"name": name, "bound_by": bound_by, "ns": time, "count": count}
+            for name, bound_by, time, count in _operations(path).head(TOP).iter_rows()
+        ],
+    }
+
+
+def print_hta_path(path: HtaCriticalPath, annotation: str, rank: int, console: Console) -> None:
+    """Print the page of text."""
+    data = describe_hta_path(path, annotation, rank)
+    where = f"annotation {printable(annotation)!r}" if annotation else "the whole trace"
+    console.print(
+        Text(
+            f"HTA's rules, rank {rank}, {where}: critical path of "
+            f"{format_ns(data['critical_path_ns'])}, through {format_count(data['nodes_on_path'])} "
+            f"of {format_count(data['nodes'])} event starts and ends"
+        )
+    )
+    total = sum(row["ns"] for row in data["summary"])
+    table = make_table(
+        "critical path by bottleneck", **{"bound by": "left"}, time="right", share="right"
+    )
+    for row in data["summary"]:
+        shown = row["bound_by"] or _WAITING
+        table.add_row(shown, format_ns(row["ns"]), format_percent(row["ns"], total))
+    table.add_row("total", format_ns(total), "", style="bold")
+    print_table(table, console)
+    table = make_table(
+        "top operations on the critical path",
+        operation="left", **{"bound by": "left"}, time="right", share="right", count="right",
+    )  # fmt: skip
+    for row in data["top"]:
+        table.add_row(
+            name_cell(row["name"], "(launch)"), row["bound_by"], format_ns(row["ns"]),
+            format_percent(row["ns"], total), format_count(row["count"]),
+        )  # fmt: skip
+    print_table(table, console)
+
+
+def _sums(path: HtaCriticalPath, *by: str) -> pl.DataFrame:
+    """Sum the breakdown by the given columns: time in ns, count."""
+    return (
+        path.breakdown()
+        .group_by(*by)
+        .agg(time=(pl.col("duration").sum() * _US).round().cast(pl.Int64), count=pl.len())
+        .sort(*by)
+    )
+
+
+def _operations(path: HtaCriticalPath) -> pl.DataFrame:
+    """Sum by operation, largest first; operations with weight 0 are omitted."""
+    sums = _sums(path, "s_name", "bound_by").filter(pl.col("bound_by") != "")
+    named = sums.with_columns(pl.col("s_name").fill_null(""))
+    return named.sort("time", "s_name", "bound_by", descending=[True, False, False])

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.analyses.hta.edge_arrays import EDGE_TYPES
+from nadi.analyses.hta.device_edges import EDGE_TYPES
 from nadi.analyses.hta.hta_path import EDGE_TYPE_TEXTS, HtaCriticalPath
 from nadi.analyses.hta.recorded_fields import base_time, object_at, rows_holding, rows_of_file
 from nadi.errors import Parameter, UsageError, checked

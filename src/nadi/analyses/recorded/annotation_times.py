@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nadi.analyses.recorded.events import RankEvents
+from nadi.analyses.recorded.events import RankEvents, per_rank, require
 from nadi.analyses.recorded.kernel_types import KERNEL_TYPES
 from nadi.analyses.recorded.kernels import times_by_name
-from nadi.analyses.recorded.per_rank import per_rank, require
 from nadi.trace.arrays import Ints
 
 __all__ = ["annotation_kernels", "annotation_times", "kernel_annotations"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nadi.errors import InputError, checked
-from nadi.systems.nccl.nccl_tests_sizes import nccl_tests_factors
+from nadi.systems.nccl.measured import nccl_tests_factors
 from nadi.trace.trace import Job
 
 __all__ = ["collective_list", "collective_skew"]

@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 
 from nadi.analyses.hta.recorded_fields import rows_holding, rows_of_file, trace_name
-from nadi.analyses.recorded.events import RankEvents
-from nadi.analyses.recorded.per_rank import per_rank
+from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
 
 __all__ = ["device_counters"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nadi.analyses.recorded.events import RankEvents
-from nadi.analyses.recorded.per_rank import per_rank
+from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.trace.arrays import Bools, Ints
 
 __all__ = ["IDLE_CAUSES", "idle_times"]

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from nadi.analyses.recorded.events import RankEvents
+from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.analyses.recorded.kernel_types import KERNEL_TYPES
-from nadi.analyses.recorded.per_rank import per_rank
 from nadi.trace.arrays import Ints, text_codes
-from nadi.trace.kernel_classes import kernel_class
+from nadi.trace.categories import kernel_class
 
 __all__ = ["kernel_types", "times_by_name", "top_kernels"]
 
@@ -79,7 +78,7 @@ def top_kernels(events: RankEvents, share: float = 1.0) -> pl.DataFrame:
     -------
     polars.DataFrame
         A row per name, largest sum first: ``name``, ``type`` (of ``KERNEL_TYPES``), ``class`` (of
-        :data:`nadi.trace.kernel_classes.KERNEL_CLASSES`), ``count``, ``sum_ns``, ``percent``
+        :data:`nadi.trace.categories.KERNEL_CLASSES`), ``count``, ``sum_ns``, ``percent``
         of the sum over all, ``mean_ns``, ``std_ns`` (null for one), ``min_ns``, ``max_ns``.
         O(work log names).
     """

@@ -6,8 +6,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.analyses.recorded.events import RankEvents
-from nadi.analyses.recorded.per_rank import per_rank
+from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.trace.arrays import Floats, Ints
 
 __all__ = ["bandwidth_of", "memory_bandwidth", "memory_bandwidth_series"]

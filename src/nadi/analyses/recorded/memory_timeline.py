@@ -1,7 +1,11 @@
-"""Memory of each device over time, as the profiler records allocations."""
+"""Memory of each device over time, as the profiler records allocations.
+
+Recorded memory of devices over time: as data, short enough to draw.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -9,12 +13,12 @@ import numpy as np
 import polars as pl
 
 from nadi.analyses.hta.recorded_fields import base_time, rows_holding, rows_of_file, trace_name
-from nadi.analyses.recorded.events import RankEvents
-from nadi.analyses.recorded.per_rank import per_rank
+from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
 from nadi.trace.arrays import Ints
 
-__all__ = ["memory_peaks", "memory_timeline", "peaks_of"]
+__all__ = ["describe_memory", "memory_peaks", "memory_timeline", "peaks_of"]
+
 
 _KINDS = {0: "cpu", 1: "cuda", 20: "privateuse"}
 _SCHEMA = {
@@ -104,7 +108,7 @@ def _allocations(events: RankEvents) -> pl.DataFrame:
             continue
         if abs(one.ts) > _LATEST:
             continue
-        kind, number = one.args.get("Device Type", -1), one.args.get("Device Id", -1)
+        kind, number = (_number(one.args, f"Device {name}", -1) for name in ("Type", "Id"))
         device = f"{_KINDS.get(kind, f'type {kind}')}{f':{number}' if kind else ''}"
         found.append((
             device, round(one.ts * 1000) + base, _number(one.args, "Bytes"),
@@ -124,9 +128,9 @@ def _allocations(events: RankEvents) -> pl.DataFrame:
     return table
 
 
-def _number(args: dict[str, Any], name: str) -> int:
-    value = args.get(name, 0)
-    return value if isinstance(value, int) and abs(value) < 2**62 else 0
+def _number(args: dict[str, Any], name: str, otherwise: int = 0) -> int:
+    value = args.get(name, otherwise)
+    return value if isinstance(value, int) and abs(value) < 2**62 else otherwise
 
 
 def _operators(events: RankEvents, time: Ints, thread: Ints) -> Ints:
@@ -146,3 +150,45 @@ def _operators(events: RankEvents, time: Ints, thread: Ints) -> Ints:
             row[passed] = events.around(events.parent[row[passed]], is_operator)
         found[mine] = row
     return found
+
+
+_POINTS = 500  # of a line
+
+
+def describe_memory(ranks: Iterable[RankEvents]) -> dict[str, Any] | None:
+    """Give the peaks and operators of each device, and its memory over time; None if not recorded.
+
+    ``peaks`` are the rows of ``nadi analyze memory``, ``series`` those of ``nadi analyze
+    memory-series``, of many the smallest and the largest of equal stretches.
+    """
+    peaks, series = [], []
+    for events in ranks:
+        try:
+            table = memory_timeline(events)
+        except InputError:  # no allocations were recorded
+            continue
+        found = peaks_of(table.drop("rank")).to_dicts()
+        peaks += [{"rank": events.rank, **row} for row in found]
+        for (device,), rows in table.group_by("device", maintain_order=True):
+            kept = _extremes(rows["allocated_bytes"].to_numpy())
+            columns = rows.select("time_ns", "allocated_bytes", "reserved_bytes")[kept]
+            series.append({
+                "rank": events.rank, "device": device,
+                **{name: columns[name].to_list() for name in columns.columns},
+            })  # fmt: skip
+    return {"peaks": peaks, "series": series} if series else None
+
+
+def _extremes(values: Ints) -> Ints:
+    """Return the positions of the first, the last, and the extremes of equal stretches."""
+    if values.size <= _POINTS:
+        return np.arange(values.size)
+    borders = np.linspace(0, values.size, _POINTS // 2 + 1).astype(np.int64)
+    stretch = np.repeat(np.arange(borders.size - 1), np.diff(borders))
+    table = pl.DataFrame({"stretch": stretch, "value": values}).with_row_index("at")
+    ends = table.group_by("stretch", maintain_order=True).agg(
+        low=pl.col("at").get(pl.col("value").arg_min()),
+        high=pl.col("at").get(pl.col("value").arg_max()),
+    )
+    kept = {0, values.size - 1, *ends["low"].to_list(), *ends["high"].to_list()}
+    return np.array(sorted(kept), dtype=np.int64)

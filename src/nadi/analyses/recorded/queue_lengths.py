@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.analyses.recorded.events import RankEvents
-from nadi.analyses.recorded.per_rank import per_rank
+from nadi.analyses.recorded.events import RankEvents, per_rank
 
 __all__ = ["full_queues", "queue_lengths", "queue_summary"]
 

@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 
 from nadi.analyses.hta.recorded_fields import trace_name
-from nadi.analyses.recorded.events import RankEvents
-from nadi.analyses.recorded.per_rank import per_rank
+from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
 from nadi.trace.arrays import Ints
 from nadi.trace.dtypes import ITEMSIZE

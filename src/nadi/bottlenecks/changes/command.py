@@ -108,7 +108,7 @@ def command(
     with show_progress(announce=False, use="what-if") as progress:
         progress("starting")
         from nadi.bottlenecks.changes.what_if import ask
-        from nadi.bottlenecks.steps.what_if_report import describe_answers, print_answers
+        from nadi.bottlenecks.steps.answers import describe_answers, print_answers
         from nadi.graph.timeline.schedule_timeline import check_timeline
         from nadi.results.text import print_written, to_json
         from nadi.whatif.drawn_answers import redraw as redraw_timeline

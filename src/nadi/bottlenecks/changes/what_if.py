@@ -11,7 +11,7 @@ from nadi.graph.load_graph import load_graph
 from nadi.graph.windows import choose_window, find_steps
 from nadi.units import as_list
 from nadi.whatif.change_syntax import parse_change, parse_values
-from nadi.whatif.reordering.applied_moves import Reordering, reorder
+from nadi.whatif.reordering.move_search import Reordering, reorder
 from nadi.whatif.what_if_results import ideal_limits, sweep, what_if
 
 __all__ = ["ask", "reorder_job"]

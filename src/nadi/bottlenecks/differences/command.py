@@ -15,7 +15,7 @@ from nadi.results.terminal.progress import show_progress
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nadi.bottlenecks.differences.saved_predictions import SavedPrediction
+    from nadi.bottlenecks.differences.predictions import SavedPrediction
 
 __all__ = ["HELP", "command"]
 
@@ -58,7 +58,7 @@ def command(
     """Compare and print."""
     with show_progress(announce=False, use="diff") as progress:
         progress("starting")
-        from nadi.bottlenecks.differences.report_inputs import read_report_inputs
+        from nadi.bottlenecks.differences.predictions import read_report_inputs
         from nadi.results.text import to_json
 
         predicted = read_report_inputs([after]).prediction
@@ -79,8 +79,8 @@ def _with_recording(
     before: str, after: str, step: str, force: bool, progress: Callable[[str], None]
 ) -> _Shown:
     """Compare two recordings; gives what makes the JSON output, and what prints."""
-    from nadi.bottlenecks.differences.diff_report import describe_diff, print_diff
-    from nadi.bottlenecks.differences.recorded_diffs import diff
+    from nadi.bottlenecks.differences.compared_runs import diff
+    from nadi.bottlenecks.differences.result import describe_diff, print_diff
 
     found = diff(before, after, step=step, force=force, progress=progress)
     return partial(describe_diff, found), partial(print_diff, found)
@@ -91,7 +91,7 @@ def _with_prediction(
     progress: Callable[[str], None],
 ) -> _Shown:  # fmt: skip
     """Compare a recording with a prediction; gives the same."""
-    from nadi.bottlenecks.differences.compared_prediction_report import (
+    from nadi.bottlenecks.differences.prediction_result import (
         describe_compared_prediction,
         print_compared_prediction,
     )

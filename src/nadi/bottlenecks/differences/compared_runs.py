@@ -1,28 +1,166 @@
-"""Two recordings of a program side by side: what changed, and what lengthens the step."""
+"""Two recordings of a program side by side: what changed, and what lengthens the step.
+
+Two recordings compared, from files.
+
+By which factor all that did not change takes longer in a second recording: the machine.
+
+How a program runs: compiled, in graphs, on devices of which vendor.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from nadi.analyses.recorded.call_stacks import flame_graph
 from nadi.analyses.recorded.events import events_of
-from nadi.bottlenecks.differences.program_forms import common_names, program_forms, vendors_of
-from nadi.bottlenecks.differences.run_speeds import Speed, speed_of
-from nadi.graph.critical_paths import CriticalPath
+from nadi.bottlenecks.steps.run import Run
+from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.load_graph import load_graph
 from nadi.graph.module_times import time_by_module
 from nadi.graph.module_tree import PHASES
 from nadi.graph.operand_shapes import shapes_in, with_other_shapes
-from nadi.graph.windows import MARK, Window, step_times
+from nadi.graph.operation_groups import group_operations
+from nadi.graph.replay import replay_graph
+from nadi.graph.windows import MARK, Window, choose_window, find_steps, step_times
+from nadi.kernels.sequences import union_length
 from nadi.trace.arrays import Bools
+from nadi.trace.categories import kernel_class
 from nadi.trace.schema import DEVICE_WORK
 
-__all__ = ["ComparedRuns", "RunSide", "compare_runs", "compare_sums"]
+__all__ = [
+    "FORMS_OF_PROGRAMS", "ComparedRuns", "RunSide", "Speed", "common_names", "compare_runs",
+    "compare_sums", "diff", "diff_runs", "program_forms", "speed_of", "vendors_of",
+]  # fmt: skip
+
+
+FORMS_OF_PROGRAMS = {
+    "compilation": r"\(dynamo_timed\)$|^_?compile(?:_inner|_fx)\b",
+    "compiled regions": r"^Torch-Compiled Region",
+    "launches of graphs": r"^(?:cuda|hip|cu)GraphLaunch",
+    "captures of graphs": r"^(?:cuda|hip|cu)StreamBeginCapture",
+}
+"""Of each way in which a program can run, an expression for the operations that show it."""
+
+_VENDORS = {"NVIDIA": r"^(?:cuda|cu)[A-Z]", "AMD": r"^hip[A-Z]"}
+_LAUNCHES = r"^(?:cuda|cu|hip)(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel\w*$"
+_PREFIX = r"^(?:cuda|cu|hip)([A-Z])"
+
+
+def program_forms(graph: EventGraph, inside: Bools, num_steps: int) -> pl.DataFrame:
+    """Count what shows how a program runs, by ``FORMS_OF_PROGRAMS``.
+
+    Parameters
+    ----------
+    inside
+        bool, shape (ops,): what is compared.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``form``, ``count`` and ``ns`` (of threads in it) per step; a row of each. O(operations).
+    """
+    rows = []
+    for form, expression in FORMS_OF_PROGRAMS.items():
+        ops = np.flatnonzero(inside & graph.named(expression))
+        total = 0
+        for trace in range(len(graph.job.traces)):
+            own = ops[graph.op_trace[ops] == trace]
+            total += union_length(graph.time[2 * own], graph.time[2 * own + 1])
+        rows.append((form, ops.size / num_steps, total / num_steps))
+    schema = {"form": pl.String, "count": pl.Float64, "ns": pl.Float64}
+    return pl.DataFrame(rows, schema, orient="row")
+
+
+def vendors_of(graph: EventGraph) -> set[str]:
+    """Return the vendors of whose runtimes a recording has calls."""
+    return {vendor for vendor, calls in _VENDORS.items() if graph.named(calls).any()}
+
+
+def common_names(graph: EventGraph) -> pl.Series:
+    """Return names under which the work of devices of different vendors can be compared.
+
+    A kernel is its class and the outermost operator that launched it; calls that launch are one
+    name, and other calls lose the vendor's prefix. Text, shape (ops,). O(ops * depth).
+    """
+    groups = group_operations(graph)
+    on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
+    work = np.flatnonzero(on_device)
+    names = graph.op_names.to_numpy().copy()
+    for op, own in zip(work.tolist(), names[work].tolist(), strict=True):
+        operator = groups.names[groups.operator[op]]
+        names[op] = f"{operator}: {kernel_class(own)}" if operator != own else kernel_class(own)
+    return (
+        pl.Series("name", names, dtype=pl.String)
+        .str.replace(_LAUNCHES, "launch of a kernel")
+        .str.replace(_PREFIX, "$1")
+    )
+
+
+_FEWEST = 8  # operations of different names
+_NEAR = 0.15  # of the factor
+_MOST_OF_IT = 0.6
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How many times as long unchanged operations take, by place; 1 where no factor is common.
+
+    Attributes
+    ----------
+    host
+        Of operators and Python on threads.
+    device
+        Of kernels, copies and memory sets.
+    """
+
+    host: float
+    device: float
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both are as fast as before."""
+        return self.host == self.device == 1
+
+
+def speed_of(sides: list[pl.DataFrame], keys: list[str], changed: set[str]) -> float:
+    """Return the factor by which most of the unchanged time got longer; 1 if there is none.
+
+    Unchanged is what runs as often on both sides, with operands of the same shapes. The factor is
+    the median of its ratios, weighted by time. It counts if there are at least eight names, if
+    these are half of all time, and if six tenths of their time lie within 15 % of the factor.
+
+    Parameters
+    ----------
+    sides
+        Tables of before and after, with the keys, ``count`` and ``ns``.
+    changed
+        Names with other shapes; of a path the last name counts.
+    """
+    own = [side.filter(pl.col(keys[0]) != MARK) for side in sides]  # in marks are waits, too
+    before, after = own
+    both = before.join(after, on=keys, suffix="_after").filter(
+        (pl.col("ns") > 0) & (pl.col("ns_after") > 0) & (pl.col("count") > 0)
+        & ((pl.col("count_after") / pl.col("count") - 1).abs() <= _SAME)
+        & ~pl.col(keys[0]).str.split(" > ").list.last().is_in(sorted(changed))
+    )  # fmt: skip
+    ratio, weight = (both["ns_after"] / both["ns"]).to_numpy(), both["ns"].to_numpy()
+    if both.height < _FEWEST or 2 * weight.sum() < before["ns"].sum():
+        return 1.0
+    order = np.argsort(ratio, kind="stable")
+    reached = np.cumsum(weight[order])
+    factor = float(ratio[order][np.searchsorted(reached, reached[-1] / 2)])
+    near = weight[np.abs(ratio / factor - 1) <= _NEAR].sum()
+    is_common = near >= _MOST_OF_IT * weight.sum() and abs(factor - 1) > _SAME
+    return factor if is_common else 1.0
+
 
 _SAME = 0.02  # of a mean duration or a count: below, nothing changed
 _STEP = re.compile(rf"^{MARK}#\d+$")
@@ -358,7 +496,7 @@ def _compared_steps(before: RunSide, after: RunSide) -> pl.DataFrame:
 
 def _marked_steps(side: RunSide) -> list[Window]:
     steps = side.window.steps or ((side.window,) if side.window.number >= 0 else ())
-    return [step for step in steps if step.mark == MARK]
+    return [step for step in steps if step.is_marked]
 
 
 def _steps_of_ranks(side: RunSide) -> pl.DataFrame:
@@ -371,3 +509,62 @@ def _steps_of_ranks(side: RunSide) -> pl.DataFrame:
     ]
     schema = dict.fromkeys(("rank", "step", "number", "ns"), pl.Int64)
     return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+_Places = Path | str | Sequence[Path | str]
+
+
+def diff(
+    before: _Places,
+    after: _Places,
+    *,
+    step: str | int = "all",
+    force: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> ComparedRuns:
+    """Compare two recordings of a program: what got slower, and what of it lengthens the step.
+
+    Parameters
+    ----------
+    before, after
+        A folder or file of each, or several, as for :func:`nadi.run`.
+    step
+        Number of a step of both, or ``all``: then times are means over the steps of each.
+    force
+        As for :func:`nadi.load_job`.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If files cannot be read.
+    UsageError
+        If a recording has no such step.
+    """
+    return compare_runs(*(_side(places, str(step), force, progress) for places in (before, after)))
+
+
+def diff_runs(before: Run, after: Run) -> ComparedRuns:
+    """Compare two recordings that are analysed already, each in the window of its analysis."""
+    return compare_runs(*(
+        RunSide(run.graph, run.window, run.path, _num_steps(run.steps, run.window))
+        for run in (before, after)
+    ))  # fmt: skip
+
+
+def _side(
+    places: _Places, step: str, force: bool, progress: Callable[[str], None]
+) -> RunSide:  # fmt: skip
+    paths: Any = places if isinstance(places, list | tuple) else [places]
+    graph = load_graph(paths, progress, force=force)
+    steps = find_steps(graph)
+    window = choose_window(graph, steps, step)
+    path = walk_critical_path(replay_graph(graph), window)
+    return RunSide(graph, window, path, _num_steps(steps, window))
+
+
+def _num_steps(steps: Sequence[Window], window: Window) -> int:
+    """Return the number of steps in a window; 1 if it is one step, or has none that are marked."""
+    is_marked = bool(steps) and steps[0].is_marked and window.number < 0
+    return len(steps) if is_marked else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nadi.bottlenecks.differences.compared_prediction_report import PART_WORDS
+from nadi.bottlenecks.differences.prediction_result import PART_WORDS
 from nadi.results.page.figures import Figures, Path, bar, table, text, tiles
 
 __all__ = ["ORDER", "TITLE", "render"]

@@ -1,21 +1,132 @@
-"""A recording beside a prediction that was saved: how far they are apart, and where."""
+"""A recording beside a prediction that was saved: how far they are apart, and where.
+
+What a report is made of: recordings, and results that other commands wrote.
+
+Predictions that a command wrote, to compare with a recording: simulations and estimates.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from nadi.bottlenecks.differences.compared_runs import compare_sums
-from nadi.bottlenecks.differences.saved_predictions import SavedPrediction
 from nadi.bottlenecks.steps.run import Run
-from nadi.errors import checked
-from nadi.graph.rank_activity import rank_activity
+from nadi.errors import FormatError, UsageError, checked
+from nadi.graph.time_parts import rank_activity
 from nadi.graph.windows import Window, choose_window
+from nadi.results.saved import RESULT_KINDS, SavedSummary, read_summary
+from nadi.simulation.runs.saved import SavedSimulation, is_saved_simulation, read_simulation
 from nadi.trace.schema import DEVICE_WORK
 
-__all__ = ["ComparedPrediction", "compare_prediction"]
+__all__ = [
+    "OWN_PAGE", "ComparedPrediction", "ReportInputs", "SavedPrediction", "compare_prediction",
+    "prediction_of", "read_prediction", "read_report_inputs", "read_saved_prediction",
+]  # fmt: skip
+
+
+_SIMULATED = {
+    "computing": ("computing",),
+    "transferring": ("transferring",),
+    "waiting": ("awaiting_members", "awaiting_sender", "awaiting_receiver"),
+    "copying": ("accessing", "awaiting_memory"),
+    "rest": ("hosting", "other", "idle"),
+}
+_ESTIMATED = {
+    "computing": ("forward", "backward", "ends", "optimizer", "computed_again"),
+    "transferring": ("tensor_parallel", "exchanged_again", "pipeline_parallel", "data_parallel"),
+    "waiting": ("bubble",),
+    "copying": ("forward_offload", "backward_offload"),
+    "rest": (),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class SavedPrediction:
+    """What a command predicted about a job.
+
+    Attributes
+    ----------
+    kind
+        ``simulation`` of a job, or ``estimate`` of a step.
+    system
+        The name of its system; empty if the results do not state it.
+    predicted_ns
+        Until the last rank finishes, or the estimated step.
+    parts
+        What a rank spends it on, ns, mean over ranks: ``computing``, ``transferring`` and
+        ``waiting`` (exposed), ``copying`` (memory beyond the device), ``rest`` (host and idle).
+        They add up to ``predicted_ns``.
+    ranks
+        When each rank finishes: ``rank``, ``finish`` (ns); empty for an estimate.
+    simulation
+        The tables and the schedule, if they were saved (``.nadi``); else None.
+    """
+
+    kind: str
+    system: str
+    predicted_ns: int
+    parts: dict[str, float]
+    ranks: pl.DataFrame
+    simulation: SavedSimulation | None = None
+
+
+def prediction_of(saved: SavedSummary) -> SavedPrediction | None:
+    """Return the prediction among results that were read; None if they are none.
+
+    Raises
+    ------
+    KeyError, TypeError
+        If values of the results are missing, or of another type.
+    """
+    data: dict[str, Any] = saved.data
+    if saved.kind == "estimate":
+        parts = {
+            part: 1e9 * sum(data["times"][name] for name in names)
+            for part, names in _ESTIMATED.items()
+        }
+        step = round(1e9 * data["seconds"])
+        parts["rest"] = step - sum(parts.values())
+        ranks = pl.DataFrame(schema={"rank": pl.Int64, "finish": pl.Int64})
+        return SavedPrediction("estimate", "", step, parts, ranks)
+    if saved.kind == "simulation":
+        rows = pl.DataFrame(data["per_rank"], infer_schema_length=None)
+        table = rows.rename({name: name.removesuffix("_ns") for name in rows.columns})
+        return _simulated(table, str(data.get("system") or ""), None)
+    return None
+
+
+def read_saved_prediction(path: Path | str) -> SavedPrediction | None:
+    """Read a simulation that ``nadi simulate -o FILE.nadi`` wrote; None if the file is none.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged.
+    """
+    if not is_saved_simulation(path):
+        return None
+    found = read_simulation(path)
+    return _simulated(found.rank_times, found.system.name, found)
+
+
+def _simulated(
+    ranks: pl.DataFrame, system: str, simulation: SavedSimulation | None
+) -> SavedPrediction:  # fmt: skip
+    finish = ranks.select("rank", "finish")
+    makespan = int(ranks["finish"].max() or 0)  # type: ignore[arg-type]
+    parts = {
+        part: float(ranks.select(pl.sum_horizontal(names)).to_series().mean() or 0.0)  # type: ignore[arg-type]
+        for part, names in _SIMULATED.items()
+    }
+    parts["rest"] = makespan - sum(time for part, time in parts.items() if part != "rest")
+    return SavedPrediction("simulation", system, makespan, parts, finish, simulation)
+
 
 _PARTS = ("computing", "transferring", "waiting", "copying", "rest")
 
@@ -27,7 +138,7 @@ class ComparedPrediction:
     Attributes
     ----------
     kind, system
-        As of :class:`nadi.bottlenecks.differences.saved_predictions.SavedPrediction`.
+        As of :class:`nadi.bottlenecks.differences.predictions.SavedPrediction`.
     window
         What was measured: a window of the recording, or ``a step``: the mean over steps.
     measured_ns, predicted_ns
@@ -151,3 +262,100 @@ def _operations(run: Run, window: Window, prediction: SavedPrediction) -> pl.Dat
 def _compared(sides: list[pl.DataFrame]) -> pl.DataFrame:
     """Put operations side by side; a prediction is of no machine that could be taken out."""
     return compare_sums(sides, ["name"], {"ns": 1.0}).drop("machine_ns")
+
+
+OWN_PAGE = ("run", "what_if")
+"""Kinds of results that are about a recording themselves, and stand beside none."""
+
+
+class ReportInputs(NamedTuple):
+    """Paths by what they are.
+
+    Attributes
+    ----------
+    traces
+        Everything that is no result of a command.
+    summaries
+        Results that were saved as JSON, at most one of a kind.
+    prediction
+        What a simulation or an estimate among the results predicts; None without one.
+    predicted_by
+        Its name; empty without one.
+    results
+        The paths of all results.
+    """
+
+    traces: list[str]
+    summaries: list[SavedSummary]
+    prediction: SavedPrediction | None
+    predicted_by: str
+    results: tuple[str, ...]
+
+
+def read_report_inputs(paths: Sequence[str]) -> ReportInputs:
+    """Read the results among paths; recordings are left for others to read.
+
+    Raises
+    ------
+    FormatError
+        If results lack values that belong to them.
+    UsageError
+        If several results are of one kind, several are predictions, or some are about a recording
+        while another is given.
+    """
+    traces: list[str] = []
+    found: dict[str, SavedSummary] = {}
+    predictions: dict[str, SavedPrediction] = {}
+    for path in paths:
+        saved = None if "://" in path else read_summary(path)
+        if saved is None:
+            simulation = read_saved_prediction(path) if path.endswith(".nadi") else None
+            if simulation is None:
+                traces.append(path)
+            else:
+                predictions[path] = simulation
+            continue
+        if saved.kind in found:
+            command = RESULT_KINDS[saved.kind][0]
+            raise UsageError(path, f"is a second result of {command}", "give one of a kind")
+        found[saved.kind] = saved
+        if (prediction := _prediction(saved, path)) is not None:
+            predictions[path] = prediction
+    if traces and any(kind in OWN_PAGE for kind in found):
+        raise UsageError(
+            traces[0], "is a recording, and results of another are given, too",
+            "give both recordings to compare them, or the results alone",
+        )  # fmt: skip
+    if len(predictions) > 1:
+        raise UsageError(list(predictions)[1], "is a second prediction", "give one of them")
+    path, prediction = next(iter(predictions.items()), ("", None))
+    results = tuple(one for one in paths if one not in traces)
+    return ReportInputs(traces, list(found.values()), prediction, Path(path).name, results)
+
+
+def read_prediction(path: str) -> SavedPrediction:
+    """Read a prediction that ``nadi simulate -o`` or ``nadi estimate --json`` wrote.
+
+    Raises
+    ------
+    FormatError
+        If the file is something else, or damaged.
+    InputError
+        If it cannot be read.
+    """
+    found = read_report_inputs([path]).prediction
+    if found is None:
+        raise FormatError(
+            path, "is no prediction", "give a .nadi or .json file of nadi simulate -o, or the JSON "
+            "of nadi estimate",
+        )  # fmt: skip
+    return found
+
+
+def _prediction(saved: SavedSummary, path: str) -> SavedPrediction | None:
+    try:
+        return prediction_of(saved)
+    except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError):
+        raise FormatError(
+            path, f"lacks values that {RESULT_KINDS[saved.kind][0]} writes", "write it again"
+        ) from None

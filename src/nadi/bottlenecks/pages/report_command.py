@@ -12,7 +12,7 @@ from nadi.results.terminal.options import ForceLink, Overwrite, Step, TimeRange,
 from nadi.results.terminal.progress import show_progress
 
 if TYPE_CHECKING:
-    from nadi.bottlenecks.differences.report_inputs import ReportInputs
+    from nadi.bottlenecks.differences.predictions import ReportInputs
 
 __all__ = ["HELP", "command"]
 
@@ -81,8 +81,8 @@ def command(
     """Write the page."""
     with show_progress(announce=False, use="run") as progress:
         progress("starting")
-        from nadi.bottlenecks.differences.report_inputs import read_report_inputs
-        from nadi.recordings.separate_recordings import are_two_recordings
+        from nadi.bottlenecks.differences.predictions import read_report_inputs
+        from nadi.recordings.job_of_files import are_two_recordings
         from nadi.results.page.html_page import check_page
 
         check_page(output, [Path(path) for path in paths], overwrite=overwrite)

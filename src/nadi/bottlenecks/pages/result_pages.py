@@ -1,4 +1,7 @@
-"""Pages of the results of commands: a run, answers to what-if questions, a simulation."""
+"""Pages of the results of commands: a run, answers to what-if questions, a simulation.
+
+What a page shows beside the content of ``summary.json``: other analyses of the recording.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +12,78 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
+import polars as pl
 
-from nadi.bottlenecks.differences.compared_prediction_report import describe_compared_prediction
-from nadi.bottlenecks.differences.diff_report import describe_diff
-from nadi.bottlenecks.differences.predictions import compare_prediction
-from nadi.bottlenecks.differences.recorded_diffs import diff_runs
-from nadi.bottlenecks.differences.report_inputs import OWN_PAGE, ReportInputs
-from nadi.bottlenecks.differences.saved_predictions import SavedPrediction
-from nadi.bottlenecks.pages.more_results import more_results
+from nadi.analyses.recorded.call_stacks import describe_flame, module_frames
+from nadi.analyses.recorded.events import RankEvents, events_of
+from nadi.analyses.recorded.memory_timeline import describe_memory
+from nadi.analyses.recorded.rates import operator_rates
+from nadi.bottlenecks.differences.compared_runs import diff_runs
+from nadi.bottlenecks.differences.prediction_result import describe_compared_prediction
+from nadi.bottlenecks.differences.predictions import (
+    OWN_PAGE,
+    ReportInputs,
+    SavedPrediction,
+    compare_prediction,
+)
+from nadi.bottlenecks.differences.result import describe_diff
+from nadi.bottlenecks.steps.answers import describe_answers
 from nadi.bottlenecks.steps.run import Answers, Run
 from nadi.bottlenecks.steps.run_report import summarize
-from nadi.bottlenecks.steps.what_if_report import describe_answers
-from nadi.errors import FormatError, checked
+from nadi.bottlenecks.waiting.bottlenecks import find_waits
+from nadi.bottlenecks.waiting.result import WAITS
+from nadi.errors import FormatError, InputError, checked
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.replay import replay_graph
 from nadi.graph.timeline.schedule_timeline import TimelinePart
 from nadi.graph.timeline.timeline_section import page_timeline
 from nadi.results.page.html_page import write_page
-from nadi.simulation.runs.saved_timeline import saved_part
 from nadi.simulation.runs.simulation_report import describe_simulation, simulation_json
+from nadi.simulation.runs.timeline import saved_part
+from nadi.systems.roofs import describe_roofs, recorded_roofs
 from nadi.whatif.what_if_results import WhatIf
 
 __all__ = [
-    "Beside",
-    "saved_results",
-    "write_answers_page",
-    "write_diff_page",
-    "write_run_page",
-    "write_saved_page",
-]
+    "Beside", "more_results", "saved_results", "write_answers_page", "write_diff_page",
+    "write_run_page", "write_saved_page",
+]  # fmt: skip
+
+
+def more_results(run: Run) -> dict[str, Any]:
+    """Compute what other commands would find in the same recording.
+
+    Returns
+    -------
+    dict
+        ``waits`` as ``nadi waits --json`` prints it, ``rates`` as ``nadi analyze rates``,
+        ``memory`` with ``peaks`` as ``nadi analyze memory``; ``roofs`` of the device that the
+        recording names; ``flame`` with ``calls`` and ``modules``
+        (:mod:`nadi.analyses.recorded.call_stacks`). What was not recorded is left out, or is
+        empty.
+    """
+    ranks = [events_of(trace) for trace in run.job.traces]
+    time, origin = run.graph.time, run.job.origin
+    between = run.window.start(time) + origin, run.window.end(time) + origin
+    flame = {"calls": describe_flame(ranks, between)}
+    if run.modules is not None:
+        flame["modules"] = module_frames(run.modules)
+    found: dict[str, Any] = {
+        "waits": WAITS.data(find_waits(run.graph, run.window)),
+        "rates": _rates(ranks),
+        "memory": describe_memory(ranks),
+        "flame": flame,
+    }
+    if found["rates"] and (roofs := recorded_roofs(run.job)) is not None:
+        found["roofs"] = describe_roofs(roofs, [row["type"] for row in found["rates"]])
+    return found
+
+
+def _rates(ranks: Sequence[RankEvents]) -> list[dict[str, Any]]:
+    """Measure FLOP/s of all ranks; nothing if one has no shapes, or no device work with one."""
+    try:
+        return pl.concat([operator_rates(events) for events in ranks]).to_dicts()
+    except InputError:
+        return []
 
 
 _MEASURED = "measured"
@@ -78,7 +124,7 @@ def write_run_page(
     ----------
     more
         Whether to add what ``summary.json`` does not have, as
-        :func:`nadi.bottlenecks.pages.more_results.more_results` computes it.
+        :func:`nadi.bottlenecks.pages.result_pages.more_results` computes it.
     beside
         Results of other commands, and a prediction to compare with.
 

@@ -32,9 +32,8 @@ def command(
     from threading import Thread
 
     from nadi.errors import UsageError
-    from nadi.files.addresses import locate
-    from nadi.files.files import read_file
-    from nadi.results.page.local_server import page_server
+    from nadi.files.files import locate, read_file
+    from nadi.results.page.page import page_server
 
     place = locate(page)
     if place.suffix not in (".html", ".htm"):

@@ -180,7 +180,7 @@ def _by_hta(
 ) -> None:
     with show_progress(announce=False, use="critical-path") as progress:
         progress("starting")
-        from nadi.analyses.hta.hta_report import describe_hta_path, print_hta_path
+        from nadi.analyses.hta.hta_path import describe_hta_path, print_hta_path
         from nadi.analyses.hta.overlay import hta_overlay
         from nadi.bottlenecks.paths.critical_path import critical_path
         from nadi.files.trace_files import write

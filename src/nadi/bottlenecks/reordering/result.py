@@ -9,8 +9,7 @@ from rich.text import Text
 
 from nadi.results.text import make_table, name_cell, print_table, rank_ranges
 from nadi.units import format_count, format_ns, format_percent, printable
-from nadi.whatif.reordering.applied_moves import Reordering
-from nadi.whatif.reordering.move_search import Candidate
+from nadi.whatif.reordering.move_search import Candidate, Reordering
 
 __all__ = ["describe_reordering", "print_reordering"]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from nadi.results.terminal.options import (
+    Capture,
     ForceLink,
     Overwrite,
     ReportFile,
@@ -40,6 +41,7 @@ ranks at collectives.
   nadi run TRACES --what-if 'scale nccl 0.5' --what-if 'scale aten::mm 0.8'
   nadi run TRACES --system dgx-h100
   nadi run TRACES --by module
+  nadi run decode.json.gz --capture capture_traces
   nadi run TRACES -o results
   nadi run TRACES --report report.html
   nadi run TRACES --json | jq .critical_path_by_kind
@@ -89,6 +91,7 @@ def command(
             show_default=False,
         ),
     ] = "",
+    capture: Capture = "",
     output: ResultsFolder = None,
     report: ReportFile = None,
     force: ForceLink = False,
@@ -98,7 +101,7 @@ def command(
     ] = False,
 ) -> None:  # fmt: skip
     """Run the main analysis."""
-    asked = Request(step, window, what_if or [], system, force, by)
+    asked = Request(step, window, what_if or [], system, force, by, capture)
     files = ResultFiles(output, report, overwrite)
     analyse(paths, asked, files, as_json=as_json)
 
@@ -112,6 +115,7 @@ class Request(NamedTuple):
     system: str = ""
     force: bool = False
     by: str = ""
+    capture: str = ""
 
 
 class ResultFiles(NamedTuple):

@@ -11,7 +11,7 @@ from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.runtime_calls import pattern
+from nadi.trace.categories import pattern
 from nadi.trace.schema import DEVICE_WORK
 
 __all__ = ["Meanwhile", "device_work", "work_meanwhile"]

@@ -7,14 +7,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nadi.bottlenecks.steps.verdict import Verdict, judge
+from nadi.graph.arrivals import Stragglers
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.explained_time import Explained
-from nadi.graph.rank_activity import RankCommunication
 from nadi.graph.replay import Replay
-from nadi.graph.stragglers import Stragglers
-from nadi.graph.unexplained import UnexplainedPath
-from nadi.graph.windows import MARK, Window
+from nadi.graph.time_parts import RankCommunication
+from nadi.graph.unexplained import Explained, UnexplainedPath
+from nadi.graph.windows import SERVING, Window
 from nadi.trace.notebook_html import notebook_html, times_of
 from nadi.trace.trace import Job
 from nadi.units import format_ns
@@ -114,9 +113,9 @@ class Run:
 
     def plot(self) -> Figure:
         """Draw what each rank does, the critical path by kind, and the changes that gain most."""
-        from nadi.graph.rank_activity import rank_activity
+        from nadi.graph.time_parts import rank_activity
         from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
-        from nadi.results.charts.time_charts import time_bars
+        from nadi.results.charts.charts import time_bars
 
         activity = rank_activity(self.graph, self.window)
         parts = ("computing", "transferring", "waiting", "copying", "idle")
@@ -151,7 +150,7 @@ class Run:
         """Number of steps in the window; 0 if it is no step, and none are marked."""
         if self.window.number >= 0:
             return 1
-        marked = bool(self.steps) and self.steps[0].mark == MARK
+        marked = bool(self.steps) and self.steps[0].is_marked
         return len(self.steps) if marked and self.window.name.startswith("step") else 0
 
     @cached_property
@@ -173,7 +172,7 @@ class Run:
         from nadi.whatif.promising_changes import best_changes
 
         late = self.verdict.late
-        mark = self.steps[0].mark if self.steps else ""
+        mark = self.steps[0].mark if self.steps and self.steps[0].mark != SERVING else ""
         excess = late.excess if late and late.is_straggler else None
         return best_changes(self.graph, self.window, self.path, late=excess, mark=mark)
 

@@ -10,24 +10,25 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from nadi.bottlenecks.steps.answers import describe_interval, print_if_one_step
 from nadi.bottlenecks.steps.path_changes import path_by_kind, path_changes
-from nadi.bottlenecks.steps.prediction_report import describe_prediction, print_prediction
-from nadi.bottlenecks.steps.run import Run
-from nadi.bottlenecks.steps.verdict_report import (
+from nadi.bottlenecks.steps.result import (
     describe_best_changes,
+    describe_prediction,
     describe_verdict,
+    print_prediction,
     print_verdict,
     verdict_in_words,
 )
-from nadi.bottlenecks.steps.what_if_report import describe_interval, print_if_one_step
+from nadi.bottlenecks.steps.run import Run
+from nadi.bottlenecks.steps.serving_report import describe_serving, print_serving
 from nadi.errors import checked
-from nadi.files.addresses import check_target
 from nadi.files.csv_tables import csv_bytes
-from nadi.files.files import check_writable, write_pieces
+from nadi.files.files import check_target, check_writable, write_pieces
 from nadi.files.whole_folders import whole_files
 from nadi.graph.critical_paths import CriticalPath
-from nadi.graph.explained_time import LATE_NS
 from nadi.graph.timeline.schedule_timeline import write_timeline
+from nadi.graph.unexplained import LATE_NS
 from nadi.graph.windows import MARK, WHOLE, step_times
 from nadi.results.saved import RESULT_FILES
 from nadi.results.text import TOP, make_table, name_cell, print_issues, print_table, to_json
@@ -46,6 +47,7 @@ from nadi.whatif.what_if_results import WhatIf
 
 __all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
 
+_LACKS = (".not-held", ".not-traced", ".no-operators")  # what another tool's file has not
 _ALWAYS_SHOWN = ("link.matched", "link.no-host")  # every result depends on how traces were matched
 _NAME_IN_LINE = 40
 
@@ -57,7 +59,7 @@ def summarize(run: Run) -> dict[str, Any]:
     ``exposed_comm_ns`` is the mean over ranks, rounded down; ``per_rank`` has each.
     """
     # what is printed has none of it, and a short run does without what it imports
-    from nadi.bottlenecks.steps.activity_report import describe_activity
+    from nadi.bottlenecks.steps.result import describe_activity
 
     return _summary(run, describe_activity(run))
 
@@ -81,6 +83,7 @@ def _summary(run: Run, activity: dict[str, Any]) -> dict[str, Any]:
             {"mark": run.steps[0].mark, "alike": run.steps[0].alike} if run.steps else None
         ),
         "steps": _steps(run),
+        "serving": describe_serving(run),
         "measured_ns": run.measured_ns,
         "replayed_ns": run.replayed_ns,
         **_critical_path(run.path),
@@ -132,7 +135,7 @@ def _what_if(run: Run, asked: WhatIf) -> dict[str, Any]:
 def _modules(run: Run) -> dict[str, Any] | None:
     if run.modules is None:
         return None
-    from nadi.bottlenecks.steps.module_report import describe_modules  # others do not import it
+    from nadi.bottlenecks.steps.result import describe_modules  # others do not import it
 
     return describe_modules(run.modules)
 
@@ -227,12 +230,15 @@ def print_summary(run: Run, console: Console) -> None:
     _print_communication(data, console)
     _print_stragglers(data, console)
     if run.modules:
-        from nadi.bottlenecks.steps.module_report import print_modules
+        from nadi.bottlenecks.steps.result import print_modules
 
         print_modules(run.modules, run.path.length, console)
     if data["on_system"]:
         print_prediction(data["on_system"], console)
-    shown = (i for i in data["issues"] if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN)
+    shown = (
+        i for i in data["issues"]
+        if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN or i["code"].endswith(_LACKS)
+    )  # fmt: skip
     print_issues(shown, console)
 
 
@@ -276,7 +282,10 @@ def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
         shown = ", ".join(f"{s['step']}: {format_ns(s['measured_ns'])}" for s in steps[:8])
         more = f", and {len(steps) - 8} more" if len(steps) > 8 else ""
         console.print(f"steps: {shown}{more}")
-        _print_found_steps(run, console)
+        if data["serving"]:
+            print_serving(data["serving"], console)
+        else:
+            _print_found_steps(run, console)
     else:
         console.print(
             "steps: none (no ProfilerStep annotations, and nothing repeats)"

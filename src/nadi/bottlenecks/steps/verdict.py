@@ -1,28 +1,200 @@
-"""The verdict on a window: what bounds it, in a few figures."""
+"""The verdict on a window: what bounds it, in a few figures.
+
+The range around operations, such as an annotation or a module, with most time of a path.
+
+Whether a rank is late more than chance makes one of ranks that are alike.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from nadi.bottlenecks.steps.leading_ranges import leading_range
 from nadi.bottlenecks.steps.overlapping_work import Meanwhile, device_work, work_meanwhile
-from nadi.bottlenecks.steps.straggler_test import RepeatedLateness, lateness_over_repeats
 from nadi.errors import checked
+from nadi.graph.arrivals import Stragglers
+from nadi.graph.communicating_operations import communicating
 from nadi.graph.critical_paths import CriticalPath, operations_of
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.rank_activity import RankCommunication
 from nadi.graph.rank_excess import EXPLAINS, Excess, find_excess
-from nadi.graph.stragglers import Stragglers
+from nadi.graph.time_parts import RankCommunication
 from nadi.graph.unexplained import UnexplainedPath
-from nadi.graph.windows import Window
+from nadi.graph.windows import MARK, Window
 from nadi.kernels.sequences import union_length
-from nadi.trace.kernel_classes import kernel_class
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.categories import kernel_class
 from nadi.trace.schema import DEVICE_WORK
 
-__all__ = ["BOUND_BY", "WORTH_BALANCING", "LateRank", "Leading", "Verdict", "judge"]
+__all__ = [
+    "BOUND_BY", "WORTH_BALANCING", "LateRank", "Leading", "RepeatedLateness", "Verdict", "judge",
+    "lateness_over_repeats", "leading_range",
+]  # fmt: skip
+
+
+_LEAST = 3  # repeats: with fewer, their variation is not known
+
+
+@dataclass(frozen=True)
+class RepeatedLateness:
+    """How a rank's lateness repeats.
+
+    Attributes
+    ----------
+    repeats
+        The number of steps, or, with fewer than three, of collectives and transfers in which
+        ranks wait for each other.
+    times
+        In how many of them the others wait longer for this rank than it does for them.
+    of_steps
+        Whether they are steps.
+    chance
+        The probability that some rank is late by as much if all ranks are alike; 1 with fewer than
+        three repeats, which say nothing.
+    """
+
+    repeats: int
+    times: int
+    of_steps: bool
+    chance: float
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether there are enough repeats to say something."""
+        return self.repeats >= _LEAST
+
+
+@checked
+def lateness_over_repeats(
+    graph: EventGraph, window: Window, stragglers: Stragglers, rank: int
+) -> RepeatedLateness:
+    """Test whether a rank is late in all repeats, by Student's t over them.
+
+    In each repeat the wait time that the rank causes is compared with the mean of what the other
+    ranks cause. If all are alike, the difference varies around 0. That the rank was chosen as the
+    latest counts: the probability is multiplied by the number of ranks.
+    """
+    found = stragglers.collectives
+    begins = np.array([step.start(graph.time) for step in window.steps], dtype=np.int64)
+    of_steps = begins.size >= _LEAST
+    unit = (
+        np.maximum(np.searchsorted(begins, found["time"].to_numpy(), side="right") - 1, 0)
+        if of_steps
+        else np.arange(found.height)
+    )
+    num_units = begins.size if of_steps else found.height
+    num_ranks = len(graph.job.ranks)
+    own = found["rank"].to_numpy() == rank
+    signed = np.where(own, 1.0, -1.0 / max(num_ranks - 1, 1)) * found["late"].to_numpy()
+    sums = np.bincount(unit, weights=signed, minlength=num_units)
+    chance = min(num_ranks * _above(sums), 1.0) if num_units >= _LEAST else 1.0
+    return RepeatedLateness(num_units, int((sums > 0).sum()), of_steps, chance)
+
+
+def _above(values: np.ndarray) -> float:
+    """Return the probability of a mean this far above 0 if the true mean is 0."""
+    deviation = float(np.std(values, ddof=1))
+    mean = float(np.mean(values))
+    if deviation == 0:
+        return 0.0 if mean > 0 else 1.0
+    return _student_above(mean / deviation * math.sqrt(values.size), values.size - 1)
+
+
+def _student_above(value: float, freedom: int) -> float:
+    """Return the probability that Student's t exceeds a value; Abramowitz and Stegun, 26.7.3-4."""
+    angle = math.atan(value / math.sqrt(freedom))
+    cosine, sine = math.cos(angle), math.sin(angle)
+    odd = freedom % 2 == 1
+    term = cosine if odd else 1.0
+    total = 0.0 if freedom == 1 else term
+    for k in range(3 if odd else 2, freedom - 1, 2):
+        term *= (k - 1) / k * cosine**2
+        total += term
+    within = 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return (1 - within) / 2
+
+
+_HOST = ("host op", "host gap", "launch")
+_ALL_OF_IT = 0.9  # of a path or a range: what holds so much says no more than the whole
+_MOST_OF_IT = 0.5  # of a range: its own time is what takes long there
+_MODULE = "nn.Module: "
+
+
+def leading_range(
+    graph: EventGraph, path: CriticalPath, most_ns: int
+) -> tuple[str, int, pl.DataFrame] | None:
+    """Find the range in which the host spends most time of a path.
+
+    Ranges are annotations and modules, but for the marks of steps and communication.
+
+    Parameters
+    ----------
+    most_ns
+        The time of the operation with most of it.
+
+    Returns
+    -------
+    name, ns and segments, or None
+        Of the range with most time, if that is more than of any operation, and no more than nine
+        tenths of the path, or of a range that is nine tenths of that one; the segments of
+        operations of the host in it. None too if half of its time is its own, as it is an operation
+        then. O(path * depth + ops).
+    """
+    segments = path.segments.filter(pl.col("kind").is_in(_HOST) & (pl.col("node") >= 0))
+    segments = segments.with_columns(ns=pl.col("end") - pl.col("start")).with_row_index("at")
+    op = _operations(graph, segments)
+    is_range = _ranges(graph)
+    pairs = _around(graph, op, is_range)
+    pairs = pairs.join(segments.select("at", "ns"), on="at")
+    sums = pairs.group_by("range").agg(pl.sum("ns"))
+    wide = sums.filter((pl.col("ns") > most_ns) & (pl.col("ns") <= _ALL_OF_IT * path.length))
+    if not wide.height:
+        return None
+    name, whole = wide.sort("ns", "range", descending=[True, False]).row(0)
+    inside = pairs.join(pairs.filter(range=name).select("at"), on="at")
+    inside = inside.group_by("range").agg(within=pl.sum("ns")).join(sums, on="range")
+    inside = inside.filter((pl.col("within") >= _ALL_OF_IT * whole) & (pl.col("ns") <= whole))
+    name, _, whole = inside.sort("ns", "range").row(0)
+    chosen = segments.filter(pl.col("at").is_in(pairs.filter(range=name)["at"].implode()))
+    own = int(chosen.filter(name=name)["ns"].sum())
+    chosen = chosen.filter(~pl.Series(is_range[op]).gather(chosen["at"]))
+    return (name, int(whole), chosen) if own < _MOST_OF_IT * whole and chosen.height else None
+
+
+def _ranges(graph: EventGraph) -> Bools:
+    names = graph.op_names
+    found = (graph.gather("category") == "annotation").to_numpy()
+    found |= names.str.starts_with(_MODULE).to_numpy()
+    is_range: Bools = found & ~names.str.starts_with(MARK).to_numpy() & ~communicating(graph)
+    return is_range
+
+
+def _around(graph: EventGraph, op: Ints, is_range: Bools) -> pl.DataFrame:
+    """Return the names of the ranges around each segment's operation, and its position: at."""
+    at = np.arange(op.size, dtype=np.uint32)
+    positions, around = [], []
+    while at.size:
+        inside = is_range[op]
+        positions.append(at[inside])
+        around.append(op[inside])
+        above = graph.op_parent[op]
+        at, op = at[above >= 0], above[above >= 0]
+    ops = np.concatenate([np.empty(0, dtype=np.int64), *around])
+    where = np.concatenate([np.empty(0, dtype=np.uint32), *positions])
+    return pl.DataFrame({"at": where, "range": graph.names(ops)}).unique()
+
+
+def _operations(graph: EventGraph, segments: pl.DataFrame) -> Ints:
+    """Return the operation of each segment; int64."""
+    op = np.empty(segments.height, dtype=np.int64)
+    rank, node = segments["rank"].to_numpy(), segments["node"].to_numpy()
+    for place, number in enumerate(graph.job.ranks):
+        mine = rank == number
+        op[mine] = graph.ops_of_rows(place)[node[mine]]
+    return op
+
 
 BOUND_BY = ("straggler", "communication", "device", "host", "unexplained")
 """What can bound a window."""

@@ -15,10 +15,10 @@ from nadi.bottlenecks.waiting.switches import with_switches
 from nadi.bottlenecks.waiting.timelines import SegmentKind, Segments, make_timelines
 from nadi.bottlenecks.waiting.wait_for_graph import SMALLEST_SHARE, WaitGraph, wait_graph
 from nadi.errors import checked
-from nadi.files.switch_events import SwitchEvents
+from nadi.files.switches import SwitchEvents
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay, replay_graph
-from nadi.graph.windows import MARK, WHOLE, Window
+from nadi.graph.windows import WHOLE, Window
 from nadi.trace.arrays import Ints
 from nadi.whatif.what_if_results import WhatIf, balanced_ranks, what_if
 
@@ -179,7 +179,7 @@ def _without_other_threads(graph: EventGraph, window: Window) -> Window:
     Another thread may work beside the steps for as long as they last; what steps need of it, they
     wait for.
     """
-    if window.mark != MARK or window.name == WHOLE:
+    if not window.is_marked or window.name == WHOLE:
         return window
     first, last = window.first // 2, window.last // 2
     thread = graph.numbers("thread")

@@ -72,8 +72,8 @@ def command(
     """Print who waits for whom."""
     with show_progress(announce=False, use="waits") as progress:
         progress("starting")
+        from nadi.bottlenecks.waiting.result import WAITS, wait_charts
         from nadi.bottlenecks.waiting.waiting_jobs import waits
-        from nadi.bottlenecks.waiting.waits_report import describe_waits, print_waits, wait_charts
         from nadi.files.files import check_new_file
         from nadi.results.charts.chart_files import CHART_FILES, write_charts
         from nadi.results.text import to_json
@@ -83,9 +83,10 @@ def command(
         found = waits(*paths, step=step, window=window, switches=switches, progress=progress)
         if output is not None:
             write_charts(output, wait_charts(found), "Who waits for whom")
+    data = WAITS.data(found)
     if as_json:
-        sys.stdout.write(to_json(describe_waits(found)).decode())
+        sys.stdout.write(to_json(data).decode())
         return
-    print_waits(found, output_console())
+    WAITS.print(data, output_console())
     if output is not None:
         output_console().print(f"wrote {output}", markup=False)

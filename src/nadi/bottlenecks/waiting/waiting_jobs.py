@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nadi.bottlenecks.waiting.bottlenecks import Waits, find_waits
-from nadi.bottlenecks.waiting.thread_switches import switch_timelines
+from nadi.bottlenecks.waiting.switches import switch_timelines
 from nadi.bottlenecks.waiting.wait_for_graph import wait_graph
 from nadi.errors import InputError, UsageError
-from nadi.files.switch_files import is_switches, read_switches
+from nadi.files.switches import is_switches, read_switches
 from nadi.graph.load_graph import load_graph
 from nadi.graph.windows import choose_window, find_steps
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.estimates.calculon.estimate_rules import EstimateRules
 from nadi.estimates.calculon.layer_sizes import (
     LayerSizes,
     dimensions_of,
@@ -21,14 +20,14 @@ from nadi.estimates.calculon.layer_sizes import (
     weights_of,
 )
 from nadi.estimates.calculon.machine_description import MachineDescription
-from nadi.estimates.calculon.rules import BLOCK, Kept, Kind
+from nadi.estimates.calculon.overlap import collectives_of
+from nadi.estimates.calculon.rules import BLOCK, EstimateRules, Kept, Kind
 from nadi.estimates.calculon.tensor_exchanges import (
     Exchange,
     LayerTimes,
     exchanges_of,
     scaled_exchanges,
 )
-from nadi.estimates.calculon.tensor_parallel_overlap import collectives_of
 from nadi.estimates.described_columns import columns_in, rows_of
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import ELEMENT_BYTES, Executions

@@ -15,8 +15,7 @@ from msgspec import Meta
 
 from nadi.estimates.execution import DATATYPES
 from nadi.systems.device import Device
-from nadi.systems.loaded_latency import LoadedLatency, reached_rate
-from nadi.systems.memory_tiers import MemoryTier, at_bandwidth
+from nadi.systems.memory_tiers import LoadedLatency, MemoryTier, at_bandwidth, reached_rate
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
 

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.estimates.calculon.estimate_rules import EstimateRules
 from nadi.estimates.calculon.layer_sizes import MERGED_KINDS
 from nadi.estimates.calculon.machine_description import MachineDescription
-from nadi.estimates.calculon.rules import BLOCK, Kind, Layer
-from nadi.estimates.calculon.tensor_parallel_overlap import Collectives, operation_of, overlapped
+from nadi.estimates.calculon.overlap import Collectives, operation_of, overlapped
+from nadi.estimates.calculon.rules import BLOCK, EstimateRules, Kind, Layer
 from nadi.estimates.execution import Executions
 from nadi.trace.arrays import Bools, Floats
 

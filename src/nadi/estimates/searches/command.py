@@ -82,12 +82,12 @@ def command(
         check_output(output, has_sweep=True, overwrite=overwrite)
     with show_progress(announce=False, counts="configurations") as progress:
         progress("starting")
-        from nadi.estimates.calculon.estimate_rules import rules_named
-        from nadi.estimates.estimate_files import read_machine, read_model
+        from nadi.estimates.calculon.rules import rules_named
         from nadi.estimates.search_layouts import search_space
         from nadi.estimates.searches.search import search
         from nadi.estimates.searches.swept_searches import sweep_search
         from nadi.estimates.single.estimate import describe_search
+        from nadi.estimates.stated_files import read_machine, read_model
 
         chosen, rules = dict(map(_parsed, given or [])), rules_named(compat)
         if sweep:
@@ -107,7 +107,7 @@ def command(
 
 
 def _show(found: SearchResult, space: SearchSpace, *, as_json: bool) -> None:
-    from nadi.estimates.single.estimate_report import describe_search, print_search
+    from nadi.estimates.single.result import describe_search, print_search
     from nadi.results.text import to_json
 
     if as_json:

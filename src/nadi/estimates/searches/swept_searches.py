@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 
 from nadi.errors import Parameter, UsageError
-from nadi.estimates.calculon.estimate_rules import DEFAULT, EstimateRules
+from nadi.estimates.calculon.rules import DEFAULT, EstimateRules
 from nadi.estimates.execution import Execution
 from nadi.estimates.search_layouts import search_space
 from nadi.estimates.search_results import SearchResult

@@ -1,27 +1,82 @@
-"""Three ways to the time of one step: estimated, simulated as a generated job, and published."""
+"""Three ways to the time of one step: estimated, simulated as a generated job, and published.
+
+Published step times that ship with Nadi, by model, system and plan.
+
+An estimate beside the simulated job and the published step time, as data and as text.
+"""
 
 from __future__ import annotations
 
+import tomllib
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import polars as pl
+from rich.console import Console
+from rich.text import Text
 
 from nadi.errors import UsageError
 from nadi.estimates.single.estimate import DescribedStep
-from nadi.estimates.single.measured_steps import MeasuredStep, measured_steps
 from nadi.estimates.single_estimate import Estimate
+from nadi.files.shipped_files import Shelf
 from nadi.models.job_rows import COMPUTE
 from nadi.models.llm.llm_jobs import job_of_model
 from nadi.models.llm.parallel_plan import ParallelPlan
+from nadi.results.text import make_table, print_table
 from nadi.simulation.accounts.steady_step import steady_step
-from nadi.simulation.runs.simulated_jobs import simulate
+from nadi.simulation.runs.simulate import simulate
 from nadi.simulation.simulation import Simulation
 from nadi.systems.library import load_system
+from nadi.units import format_change, format_ns, format_percent
 
-__all__ = ["EstimateCheck", "PartCheck", "check_estimate"]
+__all__ = [
+    "EstimateCheck", "MeasuredStep", "PartCheck", "check_estimate", "describe_check",
+    "measured_steps", "print_check",
+]  # fmt: skip
+
+
+_SHELF = Shelf("measured", "table of measured steps", "docs/estimate.md names them")
+
+
+class MeasuredStep(NamedTuple):
+    """A published step time.
+
+    Attributes
+    ----------
+    model, system
+        Names of those that ship with Nadi.
+    plan
+        Fields of :class:`nadi.models.ParallelPlan`.
+    seconds
+        Of a step.
+    source
+        Where it was published.
+    """
+
+    model: str
+    system: str
+    plan: dict[str, Any]
+    seconds: float
+    source: str
+
+
+@cache
+def measured_steps() -> tuple[MeasuredStep, ...]:
+    """Return all published step times that ship with Nadi."""
+    found = []
+    for name in _SHELF.names():
+        table = tomllib.loads(_SHELF.text(name))
+        found += [
+            MeasuredStep(
+                row["model"], table["system"], row["plan"], row["seconds"], table["source"]
+            )
+            for row in table["steps"]
+        ]
+    return tuple(found)
+
 
 _FAR = 0.005  # of the step: differences that are explained
 _ENDS = ("backward", "recompute", "forward")
@@ -201,3 +256,40 @@ def _rank_nodes(done: Simulation, number: int) -> pl.DataFrame:
         "phase": trace.nodes["phase"].cast(pl.String).gather(row),
         "role": [names[one] if one >= 0 else "" for one in group.tolist()],
     })  # fmt: skip
+
+
+def describe_check(check: EstimateCheck) -> dict[str, Any]:
+    """Compute the JSON output: seconds."""
+    measured = check.measured
+    return {
+        "estimated": check.estimated,
+        "simulated": check.simulated,
+        "measured": measured.seconds if measured else None,
+        "source": measured.source if measured else None,
+        "parts": [part._asdict() for part in check.parts],
+    }
+
+
+def print_check(check: EstimateCheck, console: Console) -> None:
+    """Print both ways part by part, why they part, and the published time."""
+    columns = {"part": "left", "estimate": "right", "simulation": "right", "of the step": "right"}
+    table = make_table("Estimate and simulated job", **columns)
+    rows = [(part.name, part.estimated, part.simulated) for part in check.parts]
+    for name, estimated, simulated in (*rows, ("step", check.estimated, check.simulated)):
+        difference = format_percent(estimated - simulated, check.simulated)
+        table.add_row(name, _seconds(estimated), _seconds(simulated), difference)
+    print_table(table, console)
+    for part in check.parts:
+        if part.reason:
+            console.print(Text(f"{part.name}: {part.reason}"))
+    measured = check.measured
+    if measured is None:
+        console.print(Text("no published step time is known for this model, system and plan"))
+        return
+    console.print(Text(f"measured: {_seconds(measured.seconds)} ({measured.source})"))
+    for name, value in (("estimate", check.estimated), ("simulation", check.simulated)):
+        console.print(Text(f"  {name} {format_change(value, measured.seconds)}"))
+
+
+def _seconds(seconds: float) -> str:
+    return format_ns(round(seconds * 1e9))

@@ -25,12 +25,11 @@ from nadi.models.llm.options import (
     Seq,
     Sp,
     Tp,
-    Zero,
 )
 from nadi.results.terminal.options import AsJson, Overwrite, SweepFile, SweepOver, output_console
 
 if TYPE_CHECKING:
-    from nadi.estimates.calculon.estimate_rules import EstimateRules
+    from nadi.estimates.calculon.rules import EstimateRules
     from nadi.estimates.single.estimate import DescribedStep
 
 __all__ = ["HELP", "Compat", "MachineName", "ModelName", "command"]
@@ -48,7 +47,7 @@ or by Calculon's execution file.
   nadi estimate llama3-70b dgx-h100 --tp 8 --pp 4 --dp 16 --global-batch 512
   nadi estimate llama3-8b dgx-h100 --tp 8 --global-batch 8 --check
   nadi estimate llama3-70b dgx-h100 --tp 8 --inference decode --seq 8192
-  nadi estimate dlrm-dcnv2 dgx-h100 --dp 8 --global-batch 65536 --zero 0
+  nadi estimate dlrm-dcnv2 dgx-h100 --dp 8 --global-batch 65536
   nadi estimate model.json machine.json execution.json --compat calculon
   nadi estimate llama3-70b dgx-h100 --tp 8 --dp 4 --offload optimizer \\
       --sweep memory.tier2.bandwidth=32,64,128,256GB/s \\
@@ -85,8 +84,14 @@ _Check = Annotated[
                        "published step time where one is known."),
 ]  # fmt: skip
 
+_Zero = Annotated[
+    int | None, typer.Option("--zero", metavar="0..3", show_default="1, of a network 0",
+                             help="Sharded by data parallel ranks: 1 optimizer, 2 also gradients, "
+                             "3 also weights."),
+]  # fmt: skip
+
 _USUAL = {
-    "tp": 1, "pp": 1, "dp": 1, "ep": 1, "zero": 1, "sequence_parallel": None, "micro_batch": 1,
+    "tp": 1, "pp": 1, "dp": 1, "ep": 1, "zero": None, "sequence_parallel": None, "micro_batch": 1,
     "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1, "recompute": "none",
     "attention": "flash", "dtype": "bfloat16", "inference": "",
 }  # fmt: skip
@@ -94,7 +99,7 @@ _USUAL = {
 
 def command(
     model: ModelName, system: MachineName, execution: _Execution = "",
-    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, ep: Ep = 1, zero: Zero = 1, sp: Sp = None,
+    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, ep: Ep = 1, zero: _Zero = None, sp: Sp = None,
     micro_batch: MicroBatch = 1, global_batch: GlobalBatch = 0, seq: Seq = 0,
     schedule: Schedule = "1f1b", chunks: Chunks = 1, recompute: Recompute = "none",
     attention: Attention = "flash", dtype: Dtype = "bfloat16", inference: Inference = "",
@@ -111,9 +116,9 @@ def command(
     }  # fmt: skip
     _check_alone(execution, fields)
     check_output(output, bool(sweep), overwrite=overwrite)
-    from nadi.estimates.calculon.estimate_rules import DEFAULT, rules_named
+    from nadi.estimates.calculon.rules import DEFAULT, rules_named
     from nadi.estimates.single.estimate import describe_step, describe_sweep
-    from nadi.models.networks.network_library import is_network
+    from nadi.models.networks.network_plan import is_network
 
     rules = rules_named(compat)
     tensors = [one.strip() for one in offload.split(",") if one.strip()]
@@ -121,12 +126,13 @@ def command(
         raise UsageError("--check", "generated jobs have Nadi's rules", "leave out --compat")
     if sweep and check:
         raise UsageError("--check", "a sweep is of many steps", "leave out one of the two")
-    asked = model, system, execution or fields
     if is_network(model):
         others = {"--overlap": overlap != "none", "--offload": offload, "--compat": compat,
                   "--sweep": sweep, "--check": check, "EXECUTION": execution}  # fmt: skip
         _estimate_network(model, system, fields, others, as_json=as_json)
         return
+    fields["zero"] = 1 if zero is None else zero
+    asked = model, system, execution or fields
     if sweep:
         from nadi.estimates.sweep_axes import parse_axes
         from nadi.estimates.sweeps import sweep_estimates
@@ -146,8 +152,8 @@ def _estimate(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Estimate and print; with the names of model and system, also what a check finds."""
-    from nadi.estimates.single.estimate_check_report import describe_check, print_check
-    from nadi.estimates.single.estimate_report import describe_estimate, print_estimate
+    from nadi.estimates.single.checks import describe_check, print_check
+    from nadi.estimates.single.result import describe_estimate, print_estimate
     from nadi.estimates.single_estimate import estimate
     from nadi.results.text import to_json
 
@@ -175,11 +181,11 @@ def _estimate_network(
     model: str, system: str, fields: dict[str, Any], others: dict[str, Any], *, as_json: bool
 ) -> None:
     """Estimate a network on data parallel ranks; it has no other degrees, and no sequences."""
-    from nadi.estimates.single.estimate_report import (
+    from nadi.estimates.single.network_estimates import network_estimate
+    from nadi.estimates.single.result import (
         describe_network_estimate,
         print_network_estimate,
     )
-    from nadi.estimates.single.network_estimates import network_estimate
     from nadi.results.text import to_json
 
     known = ("dp", "global_batch", "zero", "dtype", "inference")
@@ -202,7 +208,7 @@ def _estimate_network(
         )
     found = network_estimate(
         model, system, ranks=ranks, batch=samples // ranks, dtype=fields["dtype"],
-        zero=0 if fields["inference"] else fields["zero"], inference=bool(fields["inference"]),
+        zero=fields["zero"] or 0, inference=bool(fields["inference"]),
     )  # fmt: skip
     if as_json:
         sys.stdout.write(to_json(describe_network_estimate(found)).decode())

@@ -11,7 +11,13 @@ import msgspec
 from nadi.errors import UsageError
 from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.described_systems import model_of_language_model
-from nadi.estimates.estimate_files import (
+from nadi.estimates.estimated_model import ModelDescription
+from nadi.estimates.execution import Execution
+from nadi.estimates.plan_execution import execution_of_plan, tier_of_offload
+from nadi.estimates.search_layouts import CHOICES, LAYOUT
+from nadi.estimates.stated_files import (
+    Described,
+    StatedFiles,
     machine_from_keys,
     read_execution,
     read_language_keys,
@@ -21,15 +27,10 @@ from nadi.estimates.estimate_files import (
     read_plan_fields,
     system_and_plan,
 )
-from nadi.estimates.estimated_model import ModelDescription
-from nadi.estimates.execution import Execution
-from nadi.estimates.plan_execution import execution_of_plan, tier_of_offload
-from nadi.estimates.search_layouts import CHOICES, LAYOUT
-from nadi.estimates.stated_files import Described, StatedFiles
 from nadi.models.llm.generated_jobs import checked_plan
 from nadi.models.llm.language_model import LanguageModel, language_model_from
 from nadi.models.llm.parallel_plan import ParallelPlan
-from nadi.models.llm.plan_fields import plan_from
+from nadi.models.llm.stage_traces import plan_from
 from nadi.systems.system_file import SystemFile
 
 __all__ = ["DescribedStep", "describe_search", "describe_step", "describe_sweep"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nadi.estimates.single.estimate_words import PART_NAMES, TENSOR_NAMES
+from nadi.estimates.single.result import PART_NAMES, TENSOR_NAMES
 from nadi.results.page.figures import Figures, Path, bar, table, text, tiles
 
 __all__ = ["ORDER", "TITLE", "render"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from nadi.estimates.network_steps import NetworkEstimate, estimate_network
 from nadi.models.networks.generated_networks import planned_network
-from nadi.models.networks.network_description import NeuralNetwork
+from nadi.models.networks.network_file import NeuralNetwork
 from nadi.systems.library import load_system
 
 __all__ = ["network_estimate"]

@@ -27,7 +27,7 @@ def check_output(output: Path | None, has_sweep: bool, *, overwrite: bool) -> No
             Parameter("output", str(output)), "is the file of a sweep",
             ["name an axis with ", Parameter("sweep"), ", or leave it out"],
         )  # fmt: skip
-    from nadi.estimates.single.sweep_report import SWEEP_FILES
+    from nadi.estimates.single.result import SWEEP_FILES
     from nadi.files.files import check_new_file
 
     check_new_file(output, SWEEP_FILES, overwrite=overwrite)
@@ -38,7 +38,7 @@ def show_sweep(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Write the points if there is a file for them, and print them."""
-    from nadi.estimates.single.sweep_report import print_sweep, sweep_rows, write_sweep
+    from nadi.estimates.single.result import print_sweep, sweep_rows, write_sweep
 
     if output is not None:
         write_sweep(output, frame, axes, title)

@@ -26,16 +26,14 @@ from nadi.trace.attributes import CODES, AttributeBuilder, Attributes, LazyAttri
 from nadi.trace.groups import Group, group_columns
 from nadi.trace.issues import IssueLog
 from nadi.trace.protobuf_values import read_varint
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODE_KINDS, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from nadi.trace.validate import cycle_row
 from nadi.version import __version__
 
 __all__ = [
     "COLLECTIVES", "WANTED", "all_attributes", "attributes_of", "decode", "groups_of", "looks_like",
-    "node_table", "number_of", "repeated_rows", "stated_version", "trace_of",
-    "written_by_nadi",
+    "node_table", "number_of", "repeated_rows", "stated_version", "trace_of", "written_by_nadi",
 ]  # fmt: skip
 
 _END_OF_TIME = 2**63 - 1

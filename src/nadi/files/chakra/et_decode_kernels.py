@@ -32,17 +32,9 @@ from nadi.kernels.protobuf import int64, is_utf8, read_field, read_varint, skip_
 from nadi.kernels.strings import find_word, number_of_text, put_into_slots
 
 __all__ = [
-    "CODES",
-    "FIRST_TEXT",
-    "FIRST_WANTED",
-    "FULL",
-    "NUMBERS",
-    "STATE",
-    "NodeColumns",
-    "decode_nodes",
-    "find_messages",
-    "likely_message",
-]
+    "CODES", "FIRST_TEXT", "FIRST_WANTED", "FULL", "NUMBERS", "STATE", "NodeColumns",
+    "decode_nodes", "find_messages", "likely_message",
+]  # fmt: skip
 
 FULL = -1  # instead of a problem: there is no room for one more node
 

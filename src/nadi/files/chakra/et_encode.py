@@ -30,7 +30,7 @@ from nadi.files.chakra.et_encode_kernels import (
     encode_messages,
     measure_messages,
 )
-from nadi.kernels.groups import group_rows
+from nadi.kernels.sequences import group_rows
 from nadi.trace.arrays import Bytes, Ints, numbered_texts
 from nadi.trace.attributes import CODES, AttributeBuilder, Attributes, Part
 from nadi.trace.issues import IssueLog

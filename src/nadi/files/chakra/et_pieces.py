@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nadi.files.addresses import locate
 from nadi.files.chakra.et_encode import encode
-from nadi.files.files import read_pieces
+from nadi.files.files import locate, read_pieces
 from nadi.files.trace_files import read, sniff
 from nadi.trace.arrays import Bytes
 from nadi.trace.issues import IssueLog

@@ -35,9 +35,8 @@ from nadi.trace.arrays import Ints, Ints32
 from nadi.trace.attributes import LazyAttributes
 from nadi.trace.issues import IssueLog
 from nadi.trace.protobuf_values import read_varint
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from nadi.trace.validate import cycle_row
 from nadi.version import __version__
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from nadi.files.drawing.dependency_graph import GraphText, encode_graph
+from nadi.files.drawing.drawings import GraphText, encode_graph
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEP_KINDS
 from nadi.trace.trace import Trace

@@ -32,13 +32,12 @@ from nadi.files.kineto.kineto_trace import (
     nodes_in_order,
     unused_ids,
 )
-from nadi.kernels.text_search import spans_holding
+from nadi.kernels.sequences import spans_holding
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import Attributes, Part, combined
 from nadi.trace.issues import IssueLog
-from nadi.trace.provenance import Provenance, Source
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK, NODES, ON_DEVICE
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Source, Trace
 from nadi.version import __version__
 
 __all__ = ["NO_ARGUMENTS", "NO_HOST_EVENTS", "read_columns"]

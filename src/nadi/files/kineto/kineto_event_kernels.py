@@ -3,6 +3,8 @@
 What is read of one event goes to a small array of its own, ``work``, and from there to
 the columns once it is known to be a node: few arrays are handed from function to
 function, because each one costs time.
+
+Where the objects of a list begin and end.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import numpy as np
 
 from nadi.kernels.jit import borrowed, called, inner, kernel
 from nadi.kernels.json_tokens import (
+    MAX_DEPTH,
     NOT_AN_INTEGER,
     byte_at,
     next_item,
@@ -33,8 +36,9 @@ from nadi.kernels.strings import (
 __all__ = [
     "ARGS", "ARG_KEYS", "ARROW", "CAT", "COMM_COLUMNS", "END_OF_TIME", "EVENT", "EVENT_KEYS",
     "NOT_A_NUMBER", "NO_CATEGORY", "NUMBERS", "ODD", "OF_THE_PROFILER", "OTHER_NAME", "PID",
-    "REDUNDANT", "STATE", "TID", "EventScan", "Found", "scan_events",
+    "REDUNDANT", "STATE", "TID", "EventScan", "Found", "event_spans", "scan_events",
 ]  # fmt: skip
+
 
 EVENT_KEYS = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args")
 _PH, _CAT, _NAME, _PID, _TID, _TS, _DUR, _ARGS = range(8)
@@ -564,3 +568,41 @@ def scan_events(scan: EventScan, at: int, stop: int) -> int:
             _count_odd(work, state)
         state[_S_EVENT] += 1
         at = end
+
+
+_CLOSE_LIST_OF_SPAN = ord("]")
+
+
+@kernel
+def event_spans(text: np.ndarray, at: int, is_first: bool, spans: np.ndarray) -> int:
+    """Find the bytes of objects that were read before.
+
+    Parameters
+    ----------
+    text
+        uint8, shape (bytes,).
+    at
+        The byte after the opening bracket, or that of the comma before the first object.
+    is_first
+        Which of both it is.
+    spans
+        int64, shape (objects, 2), filled: begin and exclusive end of each.
+
+    Returns
+    -------
+    int
+        How many were found, or a failure. O(bytes).
+    """
+    stack = np.empty(MAX_DEPTH, dtype=np.uint8)
+    for number in range(spans.shape[0]):
+        begin = next_item(text, at, is_first and number == 0)
+        if begin < 0:
+            return int(begin)
+        if text[begin] == _CLOSE_LIST_OF_SPAN:
+            return number
+        at = skip_value(text, begin, stack)
+        if at < 0:
+            return int(at)
+        spans[number, 0] = begin
+        spans[number, 1] = at
+    return int(spans.shape[0])

@@ -14,27 +14,21 @@ import numpy as np
 from nadi.errors import FormatError
 from nadi.files.files import BYTE_ORDER_MARK, RawFile, read_pieces
 from nadi.files.json_file import json_error, skip_blanks, text_of
-from nadi.files.kineto.kineto_event_kernels import EVENT
+from nadi.files.kineto.kineto_event_kernels import EVENT, event_spans
 from nadi.files.kineto.kineto_events import EventReader, Events, Limits
-from nadi.files.kineto.kineto_span_kernels import event_spans
 from nadi.kernels.json_tokens import TRUNCATED, failure_of, read_key, skip
 from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK, ON_DEVICE
+from nadi.units import format_bytes
 
-__all__ = [
-    "Survey",
-    "TimeRange",
-    "base_time",
-    "event_pieces",
-    "is_among",
-    "read_range",
-    "survey",
-]
+__all__ = ["Survey", "TimeRange", "base_time", "event_pieces", "is_among", "read_range", "survey"]
 
 PIECE = 1 << 25
 """Bytes of content that are in memory at a time."""
 _BOUNDARY = re.compile(rb'\}\s*(?P<comma>,)\s*\{\s*"(?:ph|cat|name|pid|ts)"\s*:')
 _SEARCHED = 1 << 20
+_BETWEEN = 64  # bytes, at least those between two events
+_LONGEST = 1 << 29  # bytes of one event, or of what stands after the events
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\s*[,}]')
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 _DAMAGED = "the file is cut off or damaged: record the trace again"
@@ -268,28 +262,36 @@ def event_pieces(path: Path, outside: list[bytes]) -> Iterator[_Piece]:
     is_first, is_last = True, False
     limits = Limits(earliest=-base_time(outside))
     while True:
-        stop = text.size if is_last else _last_boundary(text, at) + 1
+        # where no event is seen to end, the first is read: it may be broken
+        stop = text.size if is_last else max(_last_boundary(text, at) + 1, at + _BETWEEN)
         raw = RawFile(str(path), text, text)
         reader = EventReader(raw, limits, at, max(stop - at, 0), is_first)
         begin = reader.count("event")
-        if not is_last and stop <= at:
-            pass  # no event ends here: more of the file is needed
-        elif reader.read(stop):
+        if reader.read(stop):
             found = reader.found()
             events = Events((found,), found, reader.counts(), reader.odd(), False)
             yield _Piece(text, events, at, is_first, reader.count("event") - begin)
             at, is_first = reader.at, False
             if at < text.size and text[at] == ord("]"):
                 outside.append(text[at:].tobytes())
-                outside += [piece.tobytes() for piece in source]
+                for piece in source:
+                    _refuse_longer(path, sum(map(len, outside)))
+                    outside.append(piece.tobytes())
                 return
         elif is_last or failure_of(reader.end)[0] != TRUNCATED:
             raise _broken(path, passed, *failure_of(reader.end))
+        _refuse_longer(path, text.size - at)
         more = next(source, None)
         is_last = more is None
         passed += at
         text = text[at:] if more is None else np.concatenate([text[at:], more])
         at = 0
+
+
+def _refuse_longer(path: Path, size: int) -> None:
+    if size > _LONGEST:
+        what = f"an event, or what stands after the events, has over {format_bytes(_LONGEST)}"
+        raise FormatError(str(path), what, _DAMAGED)
 
 
 def _begin_of_events(path: Path, text: Bytes) -> int:

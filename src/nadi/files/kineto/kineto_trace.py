@@ -1,11 +1,14 @@
-"""Read Kineto traces: the work on host threads and devices that PyTorch's profiler recorded."""
+"""Read Kineto traces: the work on host threads and devices that PyTorch's profiler recorded.
+
+Labels that torch 1.8 to 1.11 recorded as operators: they had no category of their own.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -35,31 +38,49 @@ from nadi.files.json_file import (
 from nadi.files.kineto.ascend import Marks, categories_by_name, launches, read_marks
 from nadi.files.kineto.kineto_event_kernels import ARGS, CAT, EVENT, NOT_A_NUMBER, PID, TID
 from nadi.files.kineto.kineto_events import Events, Limits, scan
-from nadi.files.kineto.profiler_labels import labels_of_old
 from nadi.kernels.json_tokens import BAD_CHARACTER
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import CODES, Attributes, LazyAttributes
 from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.groups import Group, group_columns
 from nadi.trace.issues import IssueLog
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES, ON_DEVICE
 from nadi.trace.step_lengths import StepLengths
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
 __all__ = [
-    "MERGED",
-    "Nodes",
-    "attributes_of",
-    "decode",
-    "describe_nodes",
-    "identity_rows",
-    "looks_like",
-    "named_threads",
-    "nodes_in_order",
-    "unused_ids",
-]
+    "MERGED", "Nodes", "attributes_of", "decode", "decode_events", "describe_nodes",
+    "identity_rows", "labels_of_old", "looks_like", "named_threads", "nodes_in_order", "unused_ids",
+]  # fmt: skip
+
+
+_OLD = '"Operator"'
+_OPERATOR, _ANNOTATION = map(CATEGORIES.index, ("operator", "annotation"))
+_LABEL = re.compile(
+    r"ProfilerStep#\d+|Optimizer\.(step|zero_grad)#.*|enumerate\(DataLoader\)#.*|(gloo|nccl):.*"
+)
+
+
+def labels_of_old(raw: RawFile, events: Events, names: Texts, category: Ints) -> Ints:
+    """Return the categories of nodes; what later versions record as an annotation is one.
+
+    These are the marks of steps, optimizers and data loaders, and the ranges of communication.
+    int64, shape (nodes,). O(nodes whose category is kept as text).
+    """
+    row, code, at, length = events.found.kept.T
+    stated = (code == CAT) & (row >= 0)
+    row = row[stated]
+    if not row.size:
+        return category
+    words = find_texts(raw, at[stated], length[stated], json_text)
+    old = row[words.numbers(lambda word: word == _OLD) == 1]
+    named = Texts(names.codes[old], names.unique)
+    is_label = named.numbers(lambda name: _LABEL.fullmatch(name) is not None) == 1
+    found = category.copy()
+    found[old[is_label & (category[old] == _OPERATOR)]] = _ANNOTATION
+    return found
+
 
 MERGED = "kineto.merged-ranks"
 """The code of the issue that several processes have operators in a file."""
@@ -147,8 +168,35 @@ def decode(raw: RawFile) -> Trace:
     FormatError
         If the JSON is broken, or has no list of events.
     """
+    return _decode(raw, IssueLog())
+
+
+def decode_events(raw: RawFile, content: bytes, title: str, log: IssueLog) -> Trace:
+    """Read another tool's file, as the events that its reader made of it.
+
+    Parameters
+    ----------
+    raw
+        The file.
+    content
+        The events as the JSON of a Kineto trace.
+    title
+        What the file is, for the provenance.
+    log
+        What the reader met; what is met here is added.
+
+    Returns
+    -------
+    Trace
+        As :func:`decode`.
+    """
+    trace = _decode(raw.with_content(content), log)
+    return replace(trace, provenance=Provenance(__version__, (raw.source(title),)))
+
+
+def _decode(raw: RawFile, log: IssueLog) -> Trace:
+    """Read a Kineto trace; what the log has already is not added again."""
     events, members = _scan(raw, Limits())
-    log = IssueLog()
     base, distributed, lengths = _header(raw, members, log)
     events, marks = _scan_again(raw, events, base, is_list=members is None)
     groups = _groups_table(distributed)
@@ -159,7 +207,7 @@ def decode(raw: RawFile) -> Trace:
     _add_issues(raw, events, log)
     num_processes = _num_processes(raw, nodes)
     log.add(
-        MERGED, "warning", num_processes if num_processes > 1 else 0,
+        MERGED, "warning", num_processes if num_processes > 1 and not log.has(MERGED) else 0,
         "processes have operators in the file, as if ranks were merged into it",
         "nadi run reads them as ranks; other commands read one trace: give a file for each rank",
     )  # fmt: skip

@@ -25,36 +25,20 @@ import polars as pl
 
 from nadi.errors import FormatError, InputError
 from nadi.files.files import check_regular, largest_content
-from nadi.files.native.arrow_sizes import bytes_claimed
+from nadi.files.native.arrow import bytes_claimed
 from nadi.files.settings_text import decode_json
 from nadi.trace.attribute_kernels import copy_spans, first_no_json
 from nadi.trace.attributes import CODES, SPAN_CODES, Attributes, LazyAttributes
 from nadi.trace.issues import IssueLog
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import ATTRIBUTE_TYPES, DEPS, GROUPS, ISSUES, NODES, Table
 from nadi.trace.step_lengths import StepLengths
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 
 __all__ = [
-    "DAMAGED",
-    "FOLD",
-    "SIMULATION",
-    "VERSION",
-    "add_member",
-    "add_table",
-    "attribute_tables",
-    "attributes_of_tables",
-    "encode",
-    "holds_fold",
-    "holds_simulation",
-    "looks_like",
-    "one_line",
-    "open_members",
-    "read",
-    "read_arrow",
-    "read_member",
-    "without_missing",
-]
+    "DAMAGED", "FOLD", "SIMULATION", "VERSION", "add_member", "add_table", "attribute_tables",
+    "attributes_of_tables", "encode", "holds_fold", "holds_simulation", "looks_like", "one_line",
+    "open_members", "read", "read_arrow", "read_member", "without_missing",
+]  # fmt: skip
 
 VERSION = 1
 

@@ -23,17 +23,15 @@ from nadi.files.communication_names import (
 from nadi.files.files import RawFile
 from nadi.files.json_file import Span, Texts, decode_span, walk_members
 from nadi.files.kineto.kineto_events import CATEGORY_WORDS
-from nadi.files.pytorch.host_nodes import Nodes, scan
+from nadi.files.pytorch.host_nodes import Nodes, scan, tensor_bytes
 from nadi.files.pytorch.record_param_comms import GROUP_INIT, with_param_comms
-from nadi.files.pytorch.recorded_inputs import tensor_bytes
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import AttributeBuilder, Attributes, LazyAttributes
 from nadi.trace.dtypes import MAX_BYTES
 from nadi.trace.groups import Group, group_columns
 from nadi.trace.issues import IssueLog
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODES, ON_DEVICE
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
 __all__ = ["KNOWN_SCHEMAS", "decode"]

@@ -9,20 +9,9 @@ import numpy as np
 from nadi.kernels.jit import borrowed, inner, kernel
 
 __all__ = [
-    "ARGS",
-    "BYTES_PER_EVENT",
-    "BYTES_PER_NUMBER",
-    "CATEGORY",
-    "NANOSECONDS",
-    "NUMBER",
-    "NUM_FIXED",
-    "OTHER",
-    "PID",
-    "TEXT",
-    "TID",
-    "Events",
-    "write_events",
-]
+    "ARGS", "BYTES_PER_EVENT", "BYTES_PER_NUMBER", "CATEGORY", "NANOSECONDS", "NUMBER", "NUM_FIXED",
+    "OTHER", "PID", "TEXT", "TID", "Events", "write_events",
+]  # fmt: skip
 
 # columns that every event has, in order; the others are its args
 CATEGORY, NAME, PID, TID, START, DURATION = range(6)

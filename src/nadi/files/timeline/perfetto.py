@@ -32,8 +32,7 @@ from nadi.files.timeline.perfetto_packets import (
     slice_packets,
     texts_packet,
 )
-from nadi.files.timeline.timeline_values import Timeline, number_texts
-from nadi.files.timeline.tracks import find_lanes, lane_suffix
+from nadi.files.timeline.timeline_values import Timeline, find_lanes, lane_suffix, number_texts
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 

@@ -21,28 +21,15 @@ from nadi.files.timeline.perfetto_kernels import (
     Slices,
     write_packets,
 )
-from nadi.kernels.groups import group_rows
+from nadi.kernels.sequences import group_rows
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.protobuf_values import write_varint
 
 __all__ = [
-    "EXPLICIT",
-    "NAME",
-    "ORDERING",
-    "PARENT",
-    "PLACE",
-    "PROCESS",
-    "THREAD",
-    "UUID",
-    "Ids",
-    "clock_snapshot",
-    "descriptor",
-    "field",
-    "find_flows",
-    "packet",
-    "slice_packets",
+    "EXPLICIT", "NAME", "ORDERING", "PARENT", "PLACE", "PROCESS", "THREAD", "UUID", "Ids",
+    "clock_snapshot", "descriptor", "field", "find_flows", "packet", "slice_packets",
     "texts_packet",
-]
+]  # fmt: skip
 
 
 # numbers of protobuf fields, by message

@@ -11,7 +11,7 @@ from nadi.graph.edges.thread_chain_kernels import Chain, ThreadOps, chain_thread
 from nadi.graph.event_graph import EdgeKind, Edges
 from nadi.recordings.dependencies.operator_nesting import Nesting, nest
 from nadi.recordings.dependencies.operator_nesting_kernels import Nested
-from nadi.recordings.dependencies.waiting_threads import waiting_threads
+from nadi.recordings.dependencies.thread_handovers import waiting_threads
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEVICE_WORK, LABELS
 from nadi.trace.trace import Trace

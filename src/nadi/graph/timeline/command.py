@@ -1,95 +1,60 @@
-"""A schedule in a file, drawn as a timeline for trace viewers."""
+"""``nadi timeline``: a schedule in a file as a timeline for trace viewers."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-import numpy as np
-import polars as pl
+import typer
 
-from nadi.errors import Parameter, UsageError
-from nadi.files.addresses import check_target, locate
-from nadi.files.files import check_writable
-from nadi.files.timeline.timeline_values import CRITICAL, Timeline, check_suffix, write_file
-from nadi.files.timeline.tracks import find_lanes, lane_suffix
-from nadi.results.schedules import read_schedule
-from nadi.trace.issues import IssueLog
-from nadi.units import parse_frequency
+from nadi.results.terminal.options import Overwrite, output_console
 
-__all__ = ["draw_schedule"]
+__all__ = ["HELP", "command"]
 
+HELP = """Draw a schedule for ui.perfetto.dev or chrome://tracing.
 
-def draw_schedule(
-    source: Path, target: Path, frequency: str = "1GHz", *, overwrite: bool = False
-) -> tuple[int, pl.DataFrame]:
-    """Write the schedule in a file as a timeline: a process per rank, a track per resource.
+A schedule is a log of issued and completed nodes, as Chakra's timeline visualizer
+takes it, or a table of nadi simulate -o FILE.csv. A log has lines such as
 
-    Parameters
-    ----------
-    source
-        As :func:`nadi.results.schedules.read_schedule` takes it.
-    target
-        ``.json`` or ``.pftrace``, also with ``.gz``.
-    frequency
-        Of the cycles that a log counts, such as ``1.5GHz``; MHz without a unit.
+  issue,npu_id=0,curr_cycle=5,node_id=1,node_name=COMP_NODE_matmul
+  callback,npu_id=0,curr_cycle=105,node_id=1,node_name=COMP_NODE_matmul
 
-    Returns
-    -------
-    int
-        The number of drawn operations.
-    polars.DataFrame
-        ``schema.ISSUES``: what is left out. O(operations log operations).
+and counts cycles of --frequency. Traces are drawn by nadi convert.
 
-    Raises
-    ------
-    UsageError
-        If the suffix is not one of a timeline, or the frequency is none.
-    InputError, FormatError
-        If the source cannot be read, or the target cannot be written.
-    """
-    try:
-        rate = parse_frequency(frequency)
-    except ValueError:
-        raise UsageError(
-            Parameter("frequency", frequency), "is not a frequency",
-            "give one such as 1.5GHz or 1500 (MHz)",
-        ) from None  # fmt: skip
-    place = locate(target)
-    check_suffix(place)
-    check_target(place, [locate(source)], overwrite=overwrite)
-    check_writable(target)
-    log = IssueLog()
-    found = read_schedule(source, rate, log)
-    write_file(place, _timeline(found, source.name), log)
-    return found.height, log.table()
+[bold]Examples[/]
+
+  nadi timeline run.log run.json
+  nadi timeline run.log run.pftrace --frequency 1.5GHz
+  nadi timeline schedule.csv schedule.json.gz
+"""
 
 
-def _timeline(found: pl.DataFrame, title: str) -> Timeline:
-    key = pl.struct("rank", "resource").rank("dense").cast(pl.Int64) - 1
-    lanes = find_lanes(
-        found.select(key).to_series().to_numpy(writable=True),
-        found["start"].to_numpy(writable=True), found["end"].to_numpy(writable=True),
-    )  # fmt: skip
-    suffixes = [lane_suffix(lane) for lane in range(int(lanes.lane.max(initial=0)) + 1)]
-    found = found.with_columns(
-        title=pl.col("resource") + pl.Series(suffixes, dtype=pl.String).gather(lanes.lane)
-    )
-    ranks = found.select("rank").unique().sort("rank").with_columns(row=pl.int_range(pl.len()))
-    tracks = (
-        found.select("rank", "title").unique().sort("rank", "title")
-        .with_columns(track=pl.int_range(pl.len()))
-        .join(ranks, on="rank", maintain_order="left")
-    )  # fmt: skip
-    first = 1 + int(ranks["rank"].max() or 0)  # type: ignore[arg-type]
-    drawn = found.join(tracks, on=("rank", "title"), maintain_order="left")
-    none = np.empty(0, dtype=np.int64)
-    return Timeline(
-        title,
-        ranks.select(number="rank", title=pl.format("rank {}", "rank")),
-        tracks.select(
-            "title", process="row", number=first + pl.int_range(pl.len()).over("rank")
-        ).select("process", "title", "number"),
-        drawn.select("track", pl.lit("operator").alias("category"), "name", "start", "end"),
-        {"node": drawn["id"], CRITICAL: pl.repeat(False, drawn.height, eager=True)},
-        none, none,
-    )  # fmt: skip
+def command(
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help="The schedule.", show_default=False)
+    ],
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT", help="The timeline: .json, .pftrace, or these with .gz.",
+            show_default=False,
+        ),
+    ],
+    frequency: Annotated[
+        str,
+        typer.Option(
+            "--frequency", metavar="FREQUENCY",
+            help="Of the cycles in a log, such as 1.5GHz or 1500 (MHz).",
+        ),
+    ] = "1GHz",
+    overwrite: Overwrite = False,
+) -> None:  # fmt: skip
+    """Draw the schedule."""
+    from nadi.graph.timeline.schedule_files import draw_schedule
+    from nadi.results.text import print_written
+    from nadi.units import format_counted
+
+    number, left_out = draw_schedule(source, target, frequency, overwrite=overwrite)
+    console = output_console()
+    console.print(format_counted(number, "operation"))
+    print_written(target, left_out, console)

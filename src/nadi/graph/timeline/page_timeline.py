@@ -1,19 +1,40 @@
-"""Schedules as rows of events, in the order in which the page's timeline draws them."""
+"""Schedules as rows of events, in the order in which the page's timeline draws them.
+
+What operations work on, as texts for the page's timeline: shapes, types, launch grids.
+
+A timeline as text for a page: columns as planes of bytes, compressed, in base64.
+
+The text is base64 of gzip of: the length of a header (4 bytes, little-endian), the header (JSON),
+and the planes. Plane k of a column has byte k of each of its numbers; planes of zeros alone are
+left out, and numbers that can be negative are zigzag-coded. ``timeline_data.js`` reads it.
+
+Levels of detail: short events that follow each other in a row, drawn as one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
+from isal import igzip
 
 from nadi.graph.critical_paths import PATH_KINDS, CriticalPath
 from nadi.graph.timeline.schedule_timeline import TimelinePart, path_runs
 from nadi.graph.timeline.timeline_row_kernels import place_in_rows
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.attributes import Attributes
+from nadi.trace.schema import DEVICE_WORK
+from nadi.trace.trace import Trace
 
-__all__ = ["DrawnRow", "DrawnTrack", "TimelineEvents", "timeline_events"]
+__all__ = [
+    "DetailLevel", "DrawnRow", "DrawnTrack", "TimelineEvents", "detail_levels", "operand_texts",
+    "packed", "timeline_events",
+]  # fmt: skip
+
 
 _PATH = "critical path"
 _MOST_ROWS = 256  # of a track
@@ -309,3 +330,195 @@ def _rows(track: Ints, lane: Ints) -> list[DrawnRow]:
         DrawnRow(int(track[at]), int(lane[at]), int(count))
         for at, count in zip(first, counts, strict=True)
     ]
+
+
+# attributes of host traces, which hold nothing else
+_WHOLE = {"inputs.shapes": "input shapes", "inputs.types": "input types"}
+# within "args" of device traces
+_NUMBERS, _TEXTS = r"(\[[-\[\]0-9,\s]*\])", r'(\[(?:"[^"\\]*"|[\[\],\s])*\])'
+_ONE = r'("[^"\\]*"|-?[0-9.]+)'
+_WITHIN = {
+    "input shapes": rf'"Input Dims"\s*:\s*{_NUMBERS}',
+    "input types": rf'"Input type"\s*:\s*{_TEXTS}',
+    "grid": rf'"grid"\s*:\s*{_NUMBERS}',
+    "block": rf'"block"\s*:\s*{_NUMBERS}',
+    "bytes": rf'"(?:bytes|Bytes)"\s*:\s*{_ONE}',
+    "collective": rf'"Collective name"\s*:\s*{_ONE}',
+    "elements": rf'"In msg nelems"\s*:\s*{_ONE}',
+    "element type": rf'"dtype"\s*:\s*{_ONE}',
+}
+_MOST_NODES = 600_000  # of all traces, above which no texts are made
+_LETTERS = 8  # for each event, on average: what distinct texts may take
+_ROOM = 100_000  # letters, in addition
+_LONGEST = 2000
+
+
+def operand_texts(parts: Sequence[TimelinePart], events: TimelineEvents) -> tuple[list[str], Ints]:
+    """Describe the operands of events.
+
+    Texts that few events have are left out if all would take more room than the events; so are all
+    texts of more than 600,000 operations.
+
+    Returns
+    -------
+    list of str
+        Distinct texts, a line per field; the first is empty.
+    numpy.ndarray
+        int64, shape (events,): the text of each event.
+    """
+    found = np.zeros(events.start.size, dtype=np.int64)
+    if sum(part.job.num_nodes for part in parts) > _MOST_NODES:
+        return [""], found
+    texts: dict[str, int] = {"": 0}
+    known: dict[int, tuple[list[str], Ints]] = {}
+    for number, part in enumerate(parts):
+        for place, trace in enumerate(part.job.traces):
+            if id(trace) not in known:
+                known[id(trace)] = _of_nodes(trace)
+            distinct, code = known[id(trace)]
+            number_of = np.array([texts.setdefault(text, len(texts)) for text in distinct])
+            event_of = events.event_of[number, place]
+            drawn = event_of >= 0
+            found[event_of[drawn]] = number_of[code[drawn]]
+    return _within_room(list(texts), found)
+
+
+def _within_room(texts: list[str], code: Ints) -> tuple[list[str], Ints]:
+    """Keep the texts of most events, as far as there is room."""
+    used = np.bincount(code, minlength=len(texts))
+    order = np.argsort(-used, kind="stable")
+    order = np.append(0, order[(order != 0) & (used[order] > 0)])
+    sizes = np.cumsum([len(texts[i]) for i in order])
+    kept = order[sizes <= _LETTERS * code.size + _ROOM]
+    new = np.zeros(len(texts), dtype=np.int64)
+    new[kept] = np.arange(kept.size)
+    return [texts[i] for i in kept], new[code]
+
+
+def _of_nodes(trace: Trace) -> tuple[list[str], Ints]:
+    """Return the distinct texts of a trace's operations, and the text of each node."""
+    texts, code = [""], np.zeros(trace.nodes.height, dtype=np.int64)
+    for title, node, values in _fields(trace):
+        known: dict[str, int] = {"": 0}
+        mine = np.zeros(code.size, dtype=np.int64)
+        mine[node] = [known.setdefault(value, len(known)) for value in values]
+        pairs, code = np.unique(code * len(known) + mine, return_inverse=True)
+        added = ["", *(f"{title}: {value[:_LONGEST]}\n" for value in list(known)[1:])]
+        texts = [texts[pair // len(known)] + added[pair % len(known)] for pair in pairs.tolist()]
+    return [text.removesuffix("\n") for text in texts], code
+
+
+def _fields(trace: Trace) -> Iterator[tuple[str, Ints, Sequence[str]]]:
+    """Yield the title of each field, and the nodes that have it with their values."""
+    attributes = trace.attributes
+    of_kind = trace.category_mask("operator", "runtime", "driver", *DEVICE_WORK)
+    given = set()
+    for name, title in _WHOLE.items():
+        node, spans = _spans(attributes, name, of_kind)
+        if spans:
+            given.add(title)
+            yield title, node, spans
+    if given:  # args of operators say the same again
+        of_kind = of_kind & ~trace.category_mask("operator")
+    node, spans = _spans(attributes, "args", of_kind)
+    content = pl.Series(spans, dtype=pl.String)
+    for title, pattern in _WITHIN.items():
+        if title in given:
+            continue
+        value = content.str.extract(pattern)
+        has = value.is_not_null()
+        if has.any():
+            yield title, node[has.to_numpy()], value.filter(has).to_list()
+
+
+def _spans(attributes: Attributes, name: str, of_kind: Bools) -> tuple[Ints, list[str]]:
+    """Return the nodes with an attribute that is more than an empty list, and its texts."""
+    rows = attributes.rows_named(name)
+    node = attributes.node[rows].astype(np.int64)
+    wanted = (node >= 0) & (attributes.length[rows] > len("[]"))
+    wanted &= of_kind[node]
+    rows, node = rows[wanted], node[wanted]
+    content, offset = attributes.bytes_around(rows)
+    begin = attributes.value[rows] - offset
+    spans = zip(begin.tolist(), (begin + attributes.length[rows]).tolist(), strict=True)
+    held = content.data
+    return node, [str(held[at:end], "utf-8", "replace") for at, end in spans]
+
+
+_LEVEL = 3
+
+
+def packed(header: dict[str, Any], columns: Mapping[str, Ints]) -> str:
+    """Pack a header and columns of integers, of at most 53 bits, into a text.
+
+    Columns whose numbers can be negative have a name that ends in ``±``.
+    """
+    listed: list[dict[str, Any]] = []
+    planes: list[bytes] = []
+    for name, values in columns.items():
+        coded = np.ascontiguousarray(_zigzag(values) if name.endswith("±") else values, "<i8")
+        of_bytes = coded.view(np.uint8).reshape(-1, 8)
+        largest = int(coded.max(initial=0))
+        kept = [k for k in range(8) if largest >> (8 * k) and of_bytes[:, k].any()]
+        planes += [of_bytes[:, k].tobytes() for k in kept]
+        listed.append({"name": name, "size": coded.size, "planes": kept})
+    head = msgspec.json.encode({**header, "columns": listed})
+    content = b"".join([len(head).to_bytes(4, "little"), head, *planes])
+    return base64.b64encode(igzip.compress(content, _LEVEL)).decode()
+
+
+def _zigzag(values: Ints) -> Ints:
+    """Make numbers of both signs small ones without: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    coded: Ints = (values << 1) ^ (values >> 63)
+    return coded
+
+
+_FACTOR = 4  # of the width from one level to the next
+_SHRINKS = 0.6  # a level has at most this part of the runs of the one before
+_FEW = 2000  # runs: below, no further level is needed
+
+
+class DetailLevel(NamedTuple):
+    """Events joined to runs.
+
+    Attributes
+    ----------
+    width
+        ns: events that are as long or longer stand alone; a run of shorter ones begins within this
+        time, so that it is less than twice as long.
+    counts
+        int64, shape (runs,): how many events, in their order, each run has; their sum is the
+        number of events. A run has events of one row.
+    """
+
+    width: int
+    counts: Ints
+
+
+def detail_levels(row: Ints, start: Ints, end: Ints) -> list[DetailLevel]:
+    """Join events for drawings in which a pixel is long; from fine to coarse.
+
+    Parameters
+    ----------
+    row
+        int64, shape (events,), ascending: the row of each event.
+    start, end
+        int64 ns, shape (events,), ascending within each row, where no event overlaps another.
+        O(events) for each level.
+    """
+    levels: list[DetailLevel] = []
+    if not start.size:
+        return levels
+    number, width = start.size, 256
+    span = int(end.max() - start.min())
+    while number > _FEW and width < span:
+        is_long = end - start >= width
+        cell = (start - start.min()) // width
+        begins = np.ones(start.size, dtype=np.bool_)
+        begins[1:] = (row[1:] != row[:-1]) | (cell[1:] != cell[:-1]) | is_long[1:] | is_long[:-1]
+        first = np.flatnonzero(begins)
+        if first.size <= _SHRINKS * number:
+            number = first.size
+            levels.append(DetailLevel(width, np.diff(np.append(first, start.size))))
+        width *= _FACTOR
+    return levels

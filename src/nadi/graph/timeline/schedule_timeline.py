@@ -10,16 +10,16 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError
-from nadi.files.addresses import check_target, is_local, locate
-from nadi.files.files import check_writable
+from nadi.files.files import check_target, check_writable, is_local, locate
 from nadi.files.timeline.timeline_values import (
     CRITICAL,
     PATH_CATEGORY,
     Timeline,
     check_suffix,
+    find_lanes,
+    lane_suffix,
     write_file,
 )
-from nadi.files.timeline.tracks import find_lanes, lane_suffix
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.replay import Replay
 from nadi.trace.arrays import Ints
@@ -28,13 +28,9 @@ from nadi.trace.schedule import Schedule
 from nadi.trace.trace import Job
 
 __all__ = [
-    "TimelinePart",
-    "check_timeline",
-    "draw_timeline",
-    "path_runs",
-    "write_timeline",
+    "TimelinePart", "check_timeline", "draw_timeline", "path_runs", "write_timeline",
     "write_timelines",
-]
+]  # fmt: skip
 
 
 _PATH_TITLE = "critical path"

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from nadi.graph.timeline.operand_texts import operand_texts
-from nadi.graph.timeline.page_timeline import TimelineEvents, timeline_events
+from nadi.graph.timeline.page_timeline import (
+    TimelineEvents,
+    detail_levels,
+    operand_texts,
+    packed,
+    timeline_events,
+)
 from nadi.graph.timeline.schedule_timeline import TimelinePart
-from nadi.graph.timeline.timeline_blob import packed
-from nadi.graph.timeline.timeline_levels import detail_levels
 from nadi.results.page.html_page import PageTimeline
 from nadi.results.page.page_sections import RenderedSection
 from nadi.trace.arrays import Ints
@@ -83,7 +86,7 @@ def packed_timeline(
     Returns
     -------
     str
-        As :func:`nadi.graph.timeline.timeline_blob.packed` makes it.
+        As :func:`nadi.graph.timeline.page_timeline.packed` makes it.
     int
         Number of events.
     """

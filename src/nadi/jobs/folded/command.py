@@ -67,7 +67,7 @@ def command(
     with show_progress(announce=False, use="fold") as progress:
         progress("starting")
         folded, described, scaled = _folded(job, wishes, progress)
-    from nadi.jobs.folded.fold_report import print_fold, print_scaled
+    from nadi.jobs.folded.result import print_fold, print_scaled
     from nadi.results.text import print_issues, to_json
 
     if as_json:
@@ -93,9 +93,9 @@ def _folded(
     job: str, wishes: _Wishes, progress: Callable[[str], None]
 ) -> tuple[FoldedJob, dict[str, Any], dict[str, Any] | None]:
     """Fold the job and write what is asked for; returns it, and its descriptions."""
+    from nadi.jobs.folded.fewer_ranks import scale_down, write_scaled
     from nadi.jobs.folded.fold import fold
-    from nadi.jobs.folded.fold_report import describe_fold, describe_scaled
-    from nadi.jobs.folded.scaled_down_jobs import scale_down, write_scaled
+    from nadi.jobs.folded.result import describe_fold, describe_scaled
     from nadi.recordings.folded.files import check_folded_output, write_folded
     from nadi.recordings.jobs import read_job
     from nadi.systems.library import read_system_file

@@ -11,8 +11,7 @@ import polars as pl
 
 from nadi.recordings.folded.folded_job import FoldedJob, fold_classes, times_of_classes, unfold_job
 from nadi.recordings.folded.folded_trace import NodeTimes
-from nadi.recordings.folded.plain_traces import plain_trace
-from nadi.recordings.folded.repeats import RankClasses, classes_of_ranks
+from nadi.recordings.folded.repeats import RankClasses, classes_of_ranks, plain_trace
 from nadi.recordings.jobs import given_job
 from nadi.simulation.engine_driver import simulate_job
 from nadi.simulation.simulation import Simulation

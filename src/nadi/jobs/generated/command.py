@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from nadi.models.llm.language_model import LanguageModel
     from nadi.models.llm.parallel_plan import ParallelPlan
 
-__all__ = [
-    "HELP", "llm",
-]  # fmt: skip
+__all__ = ["HELP", "llm"]
 
 HELP = """Generate a training or inference step of a language model on many ranks.
 
@@ -110,7 +108,7 @@ def _generate(
     model: LanguageModel, plan: ParallelPlan, wishes: Wishes, *, stats: bool, as_json: bool
 ) -> None:
     from nadi.jobs.generated.generated_job_output import make_job
-    from nadi.jobs.generated.generated_job_report import (
+    from nadi.jobs.generated.result import (
         describe_job,
         print_fit,
         print_job,

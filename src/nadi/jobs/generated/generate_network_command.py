@@ -64,12 +64,12 @@ def network(
 ) -> None:  # fmt: skip
     """Generate the job, print what it amounts to, and simulate or write it if asked."""
     if model == "list":
-        from nadi.models.networks.network_library import shipped_networks
+        from nadi.models.networks.network_plan import shipped_networks
 
         sys.stdout.write("\n".join(shipped_networks()) + "\n")
         return
     from nadi.jobs.generated.generated_job_output import Wishes, make_job
-    from nadi.jobs.generated.network_job_report import (
+    from nadi.jobs.generated.result import (
         describe_network_job,
         print_network_fit,
         print_network_job,

@@ -59,7 +59,7 @@ def make_job(make: Callable[[], Job], ranks: int, wishes: Wishes) -> tuple[Job, 
         job = make()
         done = None
         if machine is not None:
-            from nadi.simulation.runs.simulated_jobs import simulate
+            from nadi.simulation.runs.simulate import simulate
 
             progress("simulating")
             done = simulate(job, machine)

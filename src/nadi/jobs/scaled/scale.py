@@ -9,14 +9,13 @@ from typing import NamedTuple
 from nadi.errors import UsageError
 from nadi.graph.edges.job_graph import build_graph
 from nadi.jobs.folded.fold import fold
-from nadi.jobs.priced_bounds import with_prices
 from nadi.jobs.recorded_ranks import RecordedRank, recorded_rank
-from nadi.jobs.scaled_classes import ScaledJob, Wanted, scale_job
+from nadi.jobs.scaled_classes import ScaledJob, Wanted, scale_job, with_prices
 from nadi.recordings.folded.folded_job import FoldedJob
 from nadi.recordings.jobs import given_job
 from nadi.recordings.join_ranks import link_job
-from nadi.simulation.runs.simulated_jobs import simulate
-from nadi.simulation.time_bound import TimeBound
+from nadi.simulation.runs.simulate import simulate
+from nadi.simulation.simulation import TimeBound
 from nadi.simulation.work.recorded_work import nodes_of_job
 from nadi.systems.library import load_system, read_system_file
 from nadi.systems.system import System

@@ -1,4 +1,7 @@
-"""Offloaded inference from names and files: the fastest policy, and what others would give."""
+"""Offloaded inference from names and files: the fastest policy, and what others would give.
+
+Load machines for offloaded inference by name, from those shipped with Nadi or from files.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,55 @@ from typing import NamedTuple
 import msgspec
 
 from nadi.errors import UsageError
-from nadi.memory.offloading.flexgen_costs import Inference, OffloadMachine, inference_of_model
+from nadi.files.shipped_files import Shelf
+from nadi.memory.offloading.flexgen_costs import (
+    Inference,
+    OffloadMachine,
+    inference_of_model,
+    parse_offload_machine,
+)
 from nadi.memory.offloading.flexgen_policy import OffloadPolicy, best_policy, place_block
 from nadi.memory.offloading.flexgen_programs import FREE, SharesGiven, needed_bytes
-from nadi.memory.offloading.offload_machines import load_offload_machine
 from nadi.models.llm.library import load_language_model
 from nadi.units import format_bytes
 
-__all__ = ["OffloadAnswer", "OffloadQuestion", "offload_inference"]
+__all__ = [
+    "OffloadAnswer", "OffloadQuestion", "load_offload_machine", "offload_inference",
+    "offload_machine_text",
+]  # fmt: skip
+
+
+_SHELF = Shelf("offload", "machine", "nadi offload MODEL t4 uses the one that ships with Nadi")
+
+
+def offload_machine_text(name: str) -> str:
+    """Return the file of a machine shipped with Nadi, to copy and edit.
+
+    Raises
+    ------
+    UsageError
+        If no machine has this name; the message lists them.
+    """
+    return _SHELF.text(name)
+
+
+def load_offload_machine(path_or_name: Path | str) -> OffloadMachine:
+    """Load the description of a machine for offloaded inference.
+
+    Parameters
+    ----------
+    path_or_name
+        A file in TOML, YAML or JSON, or the name of a machine shipped with Nadi.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is invalid; the message states the path in it.
+    UsageError
+        If no machine has this name; the message lists them.
+    """
+    return parse_offload_machine(*_SHELF.described(path_or_name))
+
 
 _MEMORIES = ("GPU memory", "CPU memory", "disk")
 

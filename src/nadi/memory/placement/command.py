@@ -55,7 +55,7 @@ def study_trace(wishes: PlacedWishes) -> None:
     question = _question(wishes)
     with show_progress(announce=False, use="simulate") as progress:
         progress("starting")
-        from nadi.memory.placement.placement_report import (
+        from nadi.memory.placement.result import (
             check_placement_folder,
             describe_placement,
             print_placement,
@@ -80,7 +80,7 @@ def study_trace(wishes: PlacedWishes) -> None:
 
 def _question(wishes: PlacedWishes) -> PlacementQuestion:
     from nadi.memory.placement.study import PlacementQuestion
-    from nadi.results.terminal.amount_lists import amounts
+    from nadi.results.terminal.options import amounts
     from nadi.systems.memory_tiers import second_tier
     from nadi.units import parse_bytes, parse_rate
 
@@ -130,7 +130,7 @@ def _cache(text: str) -> RowCache | None:
 
 def _latencies(text: str) -> tuple[float, ...]:
     """Return latencies of the tier; none if nothing is said."""
-    from nadi.results.terminal.amount_lists import names_in
+    from nadi.results.terminal.options import names_in
     from nadi.units import parse_ns
 
     if text == _LATENCY:

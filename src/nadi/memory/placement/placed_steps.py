@@ -16,8 +16,7 @@ from nadi.memory.placed_tensors import DISTANCE, JobTensors, tensors_of_job
 from nadi.memory.placement_choice import ByRules, PlacementRule, Placer, TierRoom, rooms_of
 from nadi.memory.staged_moves import Staging
 from nadi.memory.table_lookups import RowCache
-from nadi.memory.tier_accounts import TierAccounts, accounts_of
-from nadi.memory.tiered_jobs import TieredJob, tiered_job
+from nadi.memory.tier_accounts import TierAccounts, TieredJob, accounts_of, tiered_job
 from nadi.recordings.jobs import read_ranks
 from nadi.simulation.engine_driver import simulate_job
 from nadi.simulation.simulation import Simulation
@@ -29,17 +28,8 @@ from nadi.trace.schema import TENSOR_ROLES
 from nadi.trace.trace import Job, Trace
 
 __all__ = [
-    "MovedRole",
-    "PlacedStep",
-    "PlainStep",
-    "TierBreakEven",
-    "break_even",
-    "moved_alone",
-    "plain_step",
-    "with_bandwidth",
-    "with_latency",
-    "with_room",
-    "with_sharing",
+    "MovedRole", "PlacedStep", "PlainStep", "TierBreakEven", "break_even", "moved_alone",
+    "plain_step", "with_bandwidth", "with_latency", "with_room", "with_sharing",
 ]  # fmt: skip
 
 _PAYS = 1.01  # of the step without tiers

@@ -1,7 +1,14 @@
-"""What tiers of memory change for the step of a job: a placement, what others cost, and a sweep."""
+"""What tiers of memory change for the step of a job: a placement, what others cost, and a sweep.
+
+Files of a placed job: where tensors live, and the plan of a generated job.
+
+Steps of generated jobs with some tensors in a lower tier, beside what an estimate says.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +18,14 @@ from typing import Any, NamedTuple
 import msgspec
 import polars as pl
 
-from nadi.errors import Parameter, UsageError, checked
+from nadi.errors import FormatError, Parameter, UsageError, checked
+from nadi.estimates.calculon.machine_description import MachineDescription
+from nadi.estimates.described_systems import machine_of_system, model_of_language_model
+from nadi.estimates.plan_execution import OFFLOADED, execution_of_plan
+from nadi.estimates.single_estimate import estimate
+from nadi.estimates.stated_files import read_plan_fields
+from nadi.files.files import read_settings
+from nadi.files.settings_text import decode_json
 from nadi.memory.placement.placed_steps import (
     MovedRole,
     PlacedStep,
@@ -24,23 +38,169 @@ from nadi.memory.placement.placed_steps import (
     with_room,
     with_sharing,
 )
-from nadi.memory.placement.placement_estimates import PlacementEstimates, estimates_beside
-from nadi.memory.placement.placement_files import read_job_or_plan, read_placement
 from nadi.memory.placement.sweep import TierGrid, sweep_tiers
 from nadi.memory.placement_choice import ByRoom, ByRules, Placer, parse_rules, rooms_of
 from nadi.memory.placement_solver import BySolver
 from nadi.memory.staged_moves import Staging
 from nadi.memory.table_lookups import RowCache
-from nadi.models.llm.generated_jobs import llm_job
-from nadi.recordings.jobs import given_job
+from nadi.models.llm.generated_jobs import checked_plan, llm_job
+from nadi.recordings.jobs import given_job, read_job
 from nadi.systems.library import read_system_file
 from nadi.systems.memory_tiers import MemoryTier, at_bandwidth, second_tier
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Job, Trace
-from nadi.units import format_bytes
+from nadi.units import format_bytes, lowered
 
-__all__ = ["PlacementQuestion", "PlacementStudy", "study_placement"]
+__all__ = [
+    "PLAN_SUFFIXES", "EstimatedRole", "PlacementEstimates", "PlacementQuestion", "PlacementStudy",
+    "estimates_beside", "read_job_or_plan", "read_placement", "study_placement",
+]  # fmt: skip
+
+
+_ANY = 1e6  # GiB: the simulation has room as well
+_NEAR = 0.03  # differences that are not explained
+_EDGES = "a simulation stores activations beside the backward, too, and keeps what it uses next"
+_UNKNOWN = "no rule is known that makes them differ this way"
+
+
+class EstimatedRole(NamedTuple):
+    """How long a step is with tensors of a role in a lower tier, over that without.
+
+    Attributes
+    ----------
+    role
+        Whose tensors live there.
+    simulated, estimated
+        Ratios of the same step.
+    reason
+        Why they differ; empty where they hardly do.
+    """
+
+    role: str
+    simulated: float
+    estimated: float
+    reason: str
+
+
+class PlacementEstimates(NamedTuple):
+    """What estimates say beside simulations.
+
+    Attributes
+    ----------
+    roles
+        One for each part that an estimate can offload.
+    missing
+        Why there are none; empty if there are.
+    """
+
+    roles: tuple[EstimatedRole, ...] = ()
+    missing: str = ""
+
+
+def estimates_beside(
+    plain: PlainStep, alone: Sequence[MovedRole], fields: Mapping[str, Any], system: System,
+    staging: Staging,
+) -> PlacementEstimates:  # fmt: skip
+    """Estimate the step of a generated job with each part offloaded that estimates can offload.
+
+    Parameters
+    ----------
+    alone
+        Each role moved alone: those that the job has.
+    fields
+        Of its plan, with ``model``.
+    system
+        With lower tiers.
+    """
+    if staging.in_place:
+        return PlacementEstimates(missing="an estimate has no access in place")
+    known = {one.role: one.ns for one in alone}
+    try:
+        machine = _with_second_tier(system)
+        how = {name: value for name, value in fields.items() if name != "model"}
+        model, plan = checked_plan(fields["model"], how)
+        described = model_of_language_model(model, plan.sequence or model.sequence)
+
+        def seconds(*offload: str) -> float:
+            execution = execution_of_plan(
+                plan, machine, has_experts=model.moe is not None, offload=offload
+            )
+            return estimate(described, machine, execution).seconds
+
+        without = seconds()
+        found = []
+        for part in (one for one in OFFLOADED if one in known):
+            ratios = (known[part] / max(plain.ns, 1), seconds(part) / without)
+            found.append(EstimatedRole(part, *ratios, _reason(part, *ratios)))
+    except UsageError as error:
+        return PlacementEstimates(missing=str(error))
+    return PlacementEstimates(tuple(found))
+
+
+def _reason(part: str, simulated: float, estimated: float) -> str:
+    """Say why ratios differ."""
+    if abs(simulated / estimated - 1) <= _NEAR:
+        return ""
+    return _EDGES if part == "activations" and simulated < estimated else _UNKNOWN
+
+
+def _with_second_tier(system: System) -> MachineDescription:
+    """Describe the system for an estimate, with the first of its lower tiers."""
+    machine = machine_of_system(msgspec.structs.replace(system, remote_memory=None))
+    tier = msgspec.structs.replace(machine.mem2, GiB=_ANY)
+    return msgspec.structs.replace(machine, mem2=tier)
+
+
+PLAN_SUFFIXES = (".toml", ".yaml", ".yml")
+_COLUMNS = ("tensor", "tier")
+
+
+def read_placement(path: Path | str) -> dict[str, str]:
+    """Read where tensors live: from a role or a tensor (``0:17``) to the name of a tier.
+
+    A CSV file has the columns ``tensor`` and ``tier``, and others are not read; a JSON file has an
+    object.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or has another form.
+    """
+    path = Path(path)
+    content = read_settings(path)
+    remedy = 'write {"optimizer": "cxl"}, or a CSV file with the columns tensor and tier'
+    if path.suffix == ".json":
+        return decode_json(content, dict[str, str], str(path), remedy)
+    try:
+        rows = list(csv.DictReader(io.StringIO(content.decode())))
+    except (ValueError, csv.Error) as error:
+        raise FormatError(str(path), lowered(str(error)), remedy) from None
+    if not rows or not set(_COLUMNS) <= set(rows[0]):
+        raise FormatError(
+            str(path), "it has no columns tensor and tier, or no rows",
+            "write a row such as optimizer,cxl below tensor,tier",
+        )  # fmt: skip
+    return {row["tensor"] or "": row["tier"] or "" for row in rows}
+
+
+def read_job_or_plan(
+    path: str, progress: Callable[[str], None] = lambda _: None
+) -> Job | list[Trace] | dict[str, Any]:
+    """Read a job to simulate, or the fields of a plan: a table with ``model`` and how it is run.
+
+    Raises
+    ------
+    InputError
+        As :func:`nadi.recordings.read_job`, or if a plan does not say of which model.
+    """
+    if Path(path).suffix not in PLAN_SUFFIXES:
+        return read_job(path, progress)
+    fields = read_plan_fields(path)
+    if not fields or not isinstance(fields.get("model"), str):
+        raise FormatError(path, "it states no model", 'such as model = "llama3-8b"')
+    return fields
+
 
 _FILES = (".csv", ".json")
 _SOLVER = "solver"

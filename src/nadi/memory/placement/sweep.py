@@ -28,7 +28,7 @@ from nadi.memory.placement.placed_steps import (
 )
 from nadi.memory.placement_choice import Placer, TierRoom, rooms_of
 from nadi.memory.staged_moves import Staging
-from nadi.memory.tiered_jobs import tiered_job
+from nadi.memory.tier_accounts import tiered_job
 from nadi.progress import tell
 from nadi.results.terminal.workers import worker_processes
 from nadi.simulation.engine_driver import simulate_job, simulate_with_memories

@@ -10,8 +10,7 @@ import typer
 
 from nadi.errors import Parameter, UsageError
 from nadi.estimates.single.command import Compat
-from nadi.results.terminal.amount_lists import amounts, names_in
-from nadi.results.terminal.options import AsJson, Overwrite, output_console
+from nadi.results.terminal.options import AsJson, Overwrite, amounts, names_in, output_console
 
 if TYPE_CHECKING:
     from nadi.systems.memory_tiers import MemoryTier
@@ -185,13 +184,13 @@ def command(
 
     with show_progress(announce=False, counts="studies") as progress:
         progress("starting")
-        from nadi.estimates.calculon.estimate_rules import rules_named
-        from nadi.memory.tiers.second_tier_report import (
+        from nadi.estimates.calculon.rules import rules_named
+        from nadi.memory.tiers.result import (
             check_study_folder,
             print_studies,
             write_studies,
         )
-        from nadi.memory.tiers.second_tier_studies import TierQuestion, study_second_tiers
+        from nadi.memory.tiers.study import TierQuestion, study_second_tiers
         from nadi.units import parse_bytes, parse_rate
 
         rules = rules_named(compat)
@@ -207,7 +206,7 @@ def command(
     if output is not None:
         write_studies(output, found)
     if as_json:
-        from nadi.memory.tiers.second_tier_report import describe_studies
+        from nadi.memory.tiers.result import describe_studies
         from nadi.results.text import to_json
 
         sys.stdout.write(to_json(describe_studies(found)).decode())

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from nadi.models.job_rows import BEFORE, Link, Row, RowList
-from nadi.models.layout_rules import Layout, exchange
+from nadi.models.job_rows import BEFORE, Layout, Link, Row, RowList, exchange
 from nadi.models.llm.chunk_tensors import ChunkTensors, Layers, between
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.lasting_tensors import group_size, layer_name

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import NamedTuple, TypeAlias
 
-from nadi.models.job_rows import BEFORE, Link, RowList
-from nadi.models.layout_rules import Layout, exchange
+from nadi.models.job_rows import BEFORE, Layout, Link, RowList, exchange
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.lasting_tensors import LastingTensors, activation_dtype, layer_name
 from nadi.models.llm.layer_pieces import Piece

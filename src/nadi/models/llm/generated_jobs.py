@@ -11,7 +11,7 @@ from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.library import load_language_model
 from nadi.models.llm.llm_jobs import job_of_model
 from nadi.models.llm.parallel_plan import ParallelPlan
-from nadi.models.llm.plan_fields import plan_from
+from nadi.models.llm.stage_traces import plan_from
 from nadi.trace.trace import Job
 
 __all__ = ["checked_plan", "llm_job", "llm_statistics"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nadi.models.adam_update import ADAM_STATE
+from nadi.models.job_rows import ADAM_STATE
 from nadi.models.llm.chunk_rows import Chunk, message_bytes
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.lasting_tensors import cache_width, group_size
@@ -16,7 +16,7 @@ from nadi.models.llm.llm_jobs import job_of_model, stage_orders
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.models.llm.pipeline_schedules import BACKWARD, FORWARD, WEIGHT_GRADIENT, StageOrder
 from nadi.models.llm.stage_traces import stage_chunks
-from nadi.models.trace_sums import communication_by_role, flops_by_phase
+from nadi.models.row_traces import communication_by_role, flops_by_phase
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Job, Trace
 

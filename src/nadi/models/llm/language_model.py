@@ -16,15 +16,9 @@ from nadi.errors import FormatError
 from nadi.files.settings_text import convert_settings, possible_types
 
 __all__ = [
-    "LanguageModel",
-    "LatentAttention",
-    "LayerKind",
-    "Linear",
-    "MixtureOfExperts",
-    "ParameterCounts",
-    "PublishedCounts",
-    "language_model_from",
-]
+    "LanguageModel", "LatentAttention", "LayerKind", "Linear", "MixtureOfExperts",
+    "ParameterCounts", "PublishedCounts", "language_model_from",
+]  # fmt: skip
 
 LayerKind: TypeAlias = Literal["dense", "moe"]
 _MOST = 1 << 31  # of anything that is stated

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from nadi.models.layout_rules import Layout
+from nadi.models.job_rows import Layout
 from nadi.models.llm.language_model import LanguageModel, LayerKind
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.trace.dtypes import ITEMSIZE

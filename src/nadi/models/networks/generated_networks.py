@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nadi.models.llm.plan_fields import plan_from
-from nadi.models.networks.network_description import NeuralNetwork
+from nadi.models.llm.stage_traces import plan_from
+from nadi.models.networks.network_file import NeuralNetwork
 from nadi.models.networks.network_jobs import job_of_network
-from nadi.models.networks.network_library import load_network
-from nadi.models.networks.network_plan import NetworkPlan
+from nadi.models.networks.network_plan import NetworkPlan, load_network
 from nadi.models.networks.network_statistics import NetworkStatistics, statistics_of_network
 from nadi.trace.trace import Job
 

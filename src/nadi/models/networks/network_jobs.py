@@ -6,7 +6,7 @@ import numpy as np
 
 from nadi.errors import Parameter, UsageError
 from nadi.models.networks.layer_kinds import EmbeddingBag
-from nadi.models.networks.network_description import NeuralNetwork
+from nadi.models.networks.network_file import NeuralNetwork
 from nadi.models.networks.network_plan import NetworkPlan
 from nadi.models.networks.network_rows import Step, step_of, step_rows
 from nadi.models.networks.table_shares import TableShare, table_shares

@@ -1,20 +1,33 @@
-"""How a network is run: on how many ranks, with how many samples, and what ranks share."""
+"""How a network is run: on how many ranks, with how many samples, and what ranks share.
+
+Buckets of gradients: which tensors are reduced together, and when they are complete.
+
+PyTorch's ``DistributedDataParallel`` fills buckets in the order in which gradients are ready. One
+is full when a tensor makes it as large as its limit: 1 MiB for the first, and what the
+plan says for all others.
+
+Load networks by name, from those shipped with Nadi or from files.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, NoReturn
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, NoReturn
 
 import msgspec
 import numpy as np
 
-from nadi.errors import Parameter, UsageError
-from nadi.models.networks.network_description import NeuralNetwork
+from nadi.errors import NadiError, Parameter, UsageError
+from nadi.files.settings_text import parse_settings
+from nadi.files.shipped_files import Shelf
+from nadi.models.networks.network_file import NeuralNetwork, parse_network
 from nadi.models.networks.table_shares import most_shares
 from nadi.trace.arrays import Ints
 from nadi.trace.dtypes import ITEMSIZE
 
-__all__ = ["NetworkPlan"]
+__all__ = ["Bucket", "NetworkPlan", "buckets_of", "is_network", "load_network", "shipped_networks"]
+
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
 _MOST_RANKS = 1 << 20
@@ -91,3 +104,77 @@ class NetworkPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _refuse(name: str, what: str, remedy: str) -> NoReturn:
     raise UsageError([Parameter(name)], what, remedy)
+
+
+_MIB = 1 << 20
+
+
+class Bucket(NamedTuple):
+    """Parameters whose gradients are reduced together.
+
+    Attributes
+    ----------
+    elements
+        How many.
+    layers
+        Those that have one of them; the last one's gradient completes it.
+    """
+
+    elements: int
+    layers: tuple[int, ...]
+
+
+def buckets_of(network: NeuralNetwork, plan: NetworkPlan) -> list[Bucket]:
+    """Return the buckets in the order in which the backward completes them."""
+    found: list[Bucket] = []
+    elements, layers, limit = 0, [], _MIB
+    for number in reversed(range(len(network.layers))):
+        layer = network.layers[number]
+        for size in () if layer.is_spread else reversed(layer.tensors):
+            elements += size
+            layers.append(number)
+            if elements * plan.gradient_itemsize >= limit:
+                found.append(Bucket(elements, tuple(dict.fromkeys(layers))))
+                elements, layers, limit = 0, [], plan.bucket * _MIB
+    if elements:
+        found.append(Bucket(elements, tuple(dict.fromkeys(layers))))
+    return found
+
+
+_SHELF = Shelf("networks", "network", "nadi generate network --model list prints them")
+
+
+def shipped_networks() -> list[str]:
+    """Return the names of the networks shipped with Nadi, in alphabetical order."""
+    return _SHELF.names()
+
+
+def is_network(path_or_name: Path | str) -> bool:
+    """Tell whether this is the name of a network, or a file that lists layers."""
+    if str(path_or_name) in shipped_networks():
+        return True
+    if not Path(path_or_name).is_file():
+        return False
+    try:
+        found = parse_settings(*_SHELF.described(path_or_name), "network")
+    except NadiError:
+        return False  # and reading it as another model says what is wrong
+    return isinstance(found, dict) and isinstance(found.get("layers"), list)
+
+
+def load_network(path_or_name: Path | str) -> NeuralNetwork:
+    """Load a network of layers: for images, recommendations or diffusion.
+
+    Parameters
+    ----------
+    path_or_name
+        A file in TOML, YAML or JSON, or the name of a network shipped with Nadi.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is invalid; the message states the JSON path.
+    UsageError
+        If no network has this name; the message lists similar names.
+    """
+    return parse_network(*_SHELF.described(path_or_name))

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from nadi.models.adam_update import ADAM_STATE
+from nadi.models.job_rows import ADAM_STATE
 from nadi.models.networks.layer_kinds import KINDS, Loss
-from nadi.models.networks.network_description import NeuralNetwork
+from nadi.models.networks.network_file import NeuralNetwork
 from nadi.models.networks.network_jobs import job_of_network, shares_of_ranks
 from nadi.models.networks.network_plan import NetworkPlan
 from nadi.models.networks.network_rows import Step, step_of
-from nadi.models.networks.table_shares import TableShare
-from nadi.models.trace_sums import communication_by_role, flops_by_phase
+from nadi.models.row_traces import communication_by_role, flops_by_phase
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Job
 from nadi.trace.work import Work
 
-__all__ = ["NetworkStatistics", "statistics_of_network"]
+__all__ = ["NetworkStatistics", "memory_of_step", "statistics_of_network"]
 
 _PRODUCTS = ("conv", "gemm", "attention")
 _ROW_STATE = 4  # bytes of the optimizer for a row of a table
@@ -104,7 +102,8 @@ def statistics_of_network(
     number = {trace: kind for kind, trace in enumerate(traces)}
     first = [made.traces.index(trace) for trace in traces]
     step = step_of(network, plan, of_ranks[0], {})
-    memory = [{"kind": n, **_memory(step, of_ranks[rank])} for n, rank in enumerate(first)]
+    steps = [step._replace(shares=of_ranks[rank]) for rank in first]
+    memory = [{"kind": n, **memory_of_step(one)} for n, one in enumerate(steps)]
     return NetworkStatistics(
         world_size=plan.ranks,
         samples=plan.samples,
@@ -142,9 +141,9 @@ def _flops(work: Work | None) -> int:
     return work.flops if work else 0
 
 
-def _memory(step: Step, shares: Mapping[int, TableShare]) -> dict[str, int]:
-    """Return the bytes of one rank, by what they are for."""
-    plan = step.plan
+def memory_of_step(step: Step) -> dict[str, int]:
+    """Return the bytes of one rank, by what they are for, as ``NetworkStatistics.memory``."""
+    plan, shares = step.plan, step.shares
     count = sum(bucket.elements for bucket in step.buckets)
     trains = not plan.inference
 

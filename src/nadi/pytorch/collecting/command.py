@@ -1,183 +1,138 @@
-"""What a folder of recordings lacks: files, ranks, steps, and what analyses need."""
+"""``nadi collect``: run a program, and record a few of its steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
-from nadi.analyses.analyses import analyze_all
-from nadi.errors import InputError
-from nadi.files.trace_files import read
-from nadi.graph.windows import MARK
-from nadi.recordings.discover import (
-    TraceFiles,
-    list_files,
-    pair_recordings,
-    recording_of,
-    with_ranks,
-)
-from nadi.recordings.step_files import one_per_rank
-from nadi.trace.schema import DEVICE_WORK
-from nadi.trace.trace import Trace
+import typer
 
-__all__ = ["CheckedRecordings", "NotRecorded", "check_recordings"]
+from nadi.errors import Parameter, UsageError
+from nadi.results.terminal.options import Overwrite, output_console
 
-_OPTIONS = {"profile_memory": "--memory", "with_stack": "--stacks", "record_shapes": "--shapes"}
-_TOLD = 4
+if TYPE_CHECKING:
+    from nadi.pytorch.collecting.collected_runs import Collected
 
+__all__ = ["HELP", "command"]
 
-class NotRecorded(NamedTuple):
-    """What analyses need and no rank has.
+HELP = """Run a PyTorch program unchanged, and record a few steps.
 
-    Attributes
-    ----------
-    what
-        It, and how to record it.
-    option
-        The option of ``nadi collect`` that does; empty if none does.
-    analyses
-        Which need it.
-    """
+Each rank writes a Kineto trace, and an execution trace of the steps after these, into a
+folder that nadi run takes. A step ends at profiler.step() of the program, else when its
+first optimizer has stepped, else after a backward call, else at the end of an outermost
+block of no_grad or inference_mode that calls a module (a server), else after a call of
+a module. The program keeps its output and its exit code; what this command says goes to
+standard error.
 
-    what: str
-    option: str
-    analyses: tuple[str, ...]
+With --check, nothing runs: a folder of recordings is read, and what is missing is said:
+files, ranks, steps, and what analyses need. The exit code is 1 if a part of the job
+cannot be analysed.
+
+[bold]Examples[/]
+
+  nadi collect -- python train.py
+  nadi collect --steps 5 -o traces -- torchrun --nproc-per-node 8 train.py
+  nadi collect --locks -- python server.py && nadi waits nadi_traces
+  nadi collect --check nadi_traces
+"""
 
 
-class CheckedRecordings(NamedTuple):
-    """What a folder of recordings has and lacks.
+def command(
+    program: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- PROGRAM...", show_default=False,
+                       help="The program and its arguments; a .py file runs in this Python."),
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where the files go.")
+    ] = Path("nadi_traces"),
+    steps: Annotated[
+        int, typer.Option("--steps", metavar="N", help="How many steps are recorded.")
+    ] = 3,
+    warmup: Annotated[
+        int, typer.Option("--warmup", metavar="N",
+                          help="How many steps pass before, at least 2; with 5 or more the cost of "
+                          "recording is known although the program ends with the recording."),
+    ] = 2,
+    stacks: Annotated[
+        bool, typer.Option("--stacks", help="Record Python stacks and calls of modules; slow.")
+    ] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Record allocations and frees.")
+    ] = False,
+    shapes: Annotated[
+        bool, typer.Option("--shapes", help="Shapes of operands in the Kineto trace as well.")
+    ] = False,
+    sync: Annotated[
+        bool, typer.Option("--sync/--no-sync",
+                           help="Synchronization events of the device, where PyTorch has them."),
+    ] = True,
+    locks: Annotated[
+        bool, typer.Option("--locks", help="Record waits for threading.Lock, for nadi waits.")
+    ] = False,
+    overwrite: Overwrite = False,
+    check: Annotated[
+        Path | None,
+        typer.Option("--check", metavar="FOLDER", show_default=False,
+                     help="Say what is missing in a folder of recordings, and run nothing."),
+    ] = None,
+) -> None:  # fmt: skip
+    """Run and record, or check what was recorded."""
+    if check is not None:
+        _check(check, program)
+        return
+    from nadi.pytorch.collecting.collected_runs import CollectOptions, collect
 
-    Attributes
-    ----------
-    ranks
-        Those that have a device trace.
-    world_size
-        How many ranks the traces say that the job has; at least those that there are.
-    num_hosts
-        How many host traces there are.
-    num_steps
-        Steps that the profiler marked, of the rank with the fewest.
-    missing
-        What keeps a part of the job from being analysed, a sentence each.
-    not_recorded
-        What some analyses need.
-    """
-
-    ranks: tuple[int, ...]
-    world_size: int
-    num_hosts: int
-    num_steps: int
-    missing: tuple[str, ...]
-    not_recorded: tuple[NotRecorded, ...]
-
-
-def check_recordings(
-    *paths: Path | str, progress: Callable[[str], None] = lambda _: None
-) -> CheckedRecordings:
-    """Read recordings, and say what is missing.
-
-    Parameters
-    ----------
-    paths
-        Folders or files, as of :func:`nadi.run`.
-    progress
-        Called with a line of text before each longer stage.
-
-    Raises
-    ------
-    InputError
-        If there is no trace at all.
-    """
-    files = list_files(paths)
-    missing = [f"{path.name} is no trace that Nadi reads" for path in files.ignored]
-    hosts, bad_hosts = _read(files.hosts, progress)
-    devices, bad_devices = _read(files.devices, progress)
-    missing += bad_hosts + bad_devices
-    devices, _ = one_per_rank(devices)
-    ranks = sorted({one.rank for one in with_ranks([recording_of(one) for one in devices])})
-    sizes = [trace.world_size for trace in (*hosts, *devices)]
-    world = max([len(ranks), *(rank + 1 for rank in ranks), *sizes])
-    steps = [_num_steps(trace) for trace in devices]
-    if not (bad_hosts or bad_devices):
-        missing += _of_pairs(hosts, devices)
-    missing += _of_ranks(ranks, world, steps, devices)
-    is_whole = bool(devices) and not (bad_hosts or bad_devices)
-    lacked = _not_recorded(paths, files, progress) if is_whole else ()
-    return CheckedRecordings(
-        tuple(ranks), world, len(hosts), min(steps, default=0), tuple(missing), lacked
-    )
+    options = CollectOptions(steps, warmup, stacks, memory, shapes, sync, locks)
+    found = collect(program or [], folder, options, overwrite=overwrite)
+    _say(found)
+    raise typer.Exit(found.exit_code)
 
 
-def _read(
-    files: Sequence[Path], progress: Callable[[str], None]
-) -> tuple[list[Trace], list[str]]:  # fmt: skip
-    """Return traces, and what is wrong with others."""
-    traces, wrong = [], []
-    for file in files:
-        progress(f"reading {file.name}")
-        try:
-            traces.append(read(file))
-        except InputError as error:
-            wrong.append(str(error))
-    return traces, wrong
+def _check(folder: Path, program: list[str] | None) -> None:
+    """Print what a folder has and lacks."""
+    from nadi.results.terminal.progress import show_progress
+
+    if program:
+        raise UsageError(
+            Parameter("check", str(folder)), "it runs nothing, and a program is given",
+            ["leave out one of the two"],
+        )  # fmt: skip
+    with show_progress(announce=False, use="analyze") as progress:
+        progress("starting")
+        from nadi.pytorch.collecting.checked_recordings import check_recordings
+        from nadi.pytorch.collecting.recording_check_report import print_recording_check
+
+        found = check_recordings(folder, progress=progress)
+    print_recording_check(found, str(folder), output_console())
+    if found.missing:
+        raise typer.Exit(1)
 
 
-def _of_pairs(hosts: Sequence[Trace], devices: Sequence[Trace]) -> list[str]:
-    if not devices:
-        return ["device traces: host traces alone have no times; record with torch.profiler too"]
-    if not hosts:
-        what = "without them nothing has operands, and dependencies are inferred"
-        return [f"host traces: {what}; record with ExecutionTraceObserver, as nadi collect does"]
-    try:
-        pair_recordings(*([recording_of(one) for one in side] for side in (hosts, devices)))
-    except InputError as error:
-        return [str(error)]
-    return []
+def _say(found: Collected) -> None:
+    """Print what was recorded to standard error."""
+    from nadi.results.text import rank_ranges
+    from nadi.units import format_counted, printable
 
-
-def _of_ranks(
-    ranks: Sequence[int], world: int, steps: Sequence[int], devices: Sequence[Trace]
-) -> list[str]:
-    """Say which ranks are absent, or have less than others."""
-    found = []
-    absent = sorted(set(range(world)) - set(ranks))
-    if absent and ranks:
-        more = f" and {len(absent) - _TOLD} more" if len(absent) > _TOLD else ""
-        told = ", ".join(map(str, absent[:_TOLD]))
-        s = "s" if len(absent) > 1 else ""
-        found.append(f"rank{s} {told}{more} of {world}: no device trace")
-    if len(set(steps)) > 1:
-        found.append(f"ranks have {min(steps)} to {max(steps)} marked steps: record the same ones")
-    works = [bool(trace.category_mask(*DEVICE_WORK).any()) for trace in devices]
-    if any(works) and not all(works):
-        found.append(f"device work: {works.count(False)} of {len(works)} ranks have none")
-    return found
-
-
-def _num_steps(trace: Trace) -> int:
-    names = trace.nodes["name"].cast(str).unique()
-    return int(names.str.contains(rf"^{MARK}#\d+$").sum())
-
-
-def _not_recorded(
-    paths: Sequence[Path | str], files: TraceFiles, progress: Callable[[str], None]
-) -> tuple[NotRecorded, ...]:
-    """Run all analyses, and return what those lack that cannot be made, each once."""
-    try:
-        found = analyze_all(*paths, progress=progress)
-    except InputError:  # ranks that do not belong together, which was said already
-        return ()
-    places = [str(one) for one in (*files.devices, *files.hosts, ", ".join(map(str, paths)))]
-    lacked: dict[str, list[str]] = {}
-    for name, told in found.items():
-        if isinstance(told, str):
-            for place in places:
-                told = told.removeprefix(f"{place}: ")
-            lacked.setdefault(told, []).append(name)
-    return tuple(
-        NotRecorded(
-            what, next((_OPTIONS[key] for key in _OPTIONS if key in what), ""), tuple(names)
+    lines = []
+    if found.files:
+        several = len(found.ranks) > 1
+        lines.append(
+            f"recorded {format_counted(found.num_steps, 'step')} of rank{'s' if several else ''} "
+            f"{rank_ranges(found.ranks)} in {found.folder}; steps were found by {found.steps_by}"
         )
-        for what, names in lacked.items()
-    )
+        lines.append(
+            "what recording costs is unknown: no step ran without a recorder (--warmup 5)"
+            if found.overhead is None
+            else f"steps that are timed took {100 * abs(found.overhead):.1f} % "
+            f"{'longer' if found.overhead >= 0 else 'less'} than steps without a recorder"
+        )
+        lines.append(f"analyse it: nadi run {found.folder}")
+    else:
+        lines.append("nothing was recorded")
+    lines += [f"missing: {text}" for text in found.missing]
+    if found.exit_code:
+        lines.append(f"the program ended with exit code {found.exit_code}")
+    for line in lines:
+        sys.stderr.write(f"nadi collect: {printable(line)}\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from nadi.pytorch.collecting.command import CheckedRecordings
+from nadi.pytorch.collecting.checked_recordings import CheckedRecordings
 from nadi.results.text import rank_ranges
 from nadi.units import format_count, format_counted
 

@@ -1,29 +1,157 @@
-"""The dispatch mode that runs operators on fake tensors and writes down each."""
+"""The dispatch mode that runs operators on fake tensors and writes down each.
+
+Operators whose results have sizes that depend on values: they get sizes for even routing.
+
+Values of tensors that route tokens to experts, if each expert gets equally many.
+"""
 
 from __future__ import annotations
 
 import importlib
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from nadi.pytorch.fake.communication_calls import ALWAYS, CALLS, RESULT, Call, comm_bytes
 from nadi.pytorch.fake.fake_groups import GroupLog
 from nadi.pytorch.fake.operation_log import (
+    ALWAYS,
+    CALLS,
+    RESULT,
+    Call,
     Operand,
     Operation,
     OperationLog,
+    comm_bytes,
     operands_of,
     tensors_in,
 )
-from nadi.pytorch.fake.routing_hints import RoutingHints
 from nadi.pytorch.fake.script_lines import script_line
-from nadi.pytorch.fake.sized_by_values import SIZED_BY_VALUES, has_mask, with_indices
 from nadi.trace.dtypes import DTYPES
 from nadi.trace.work import work_of
 
-__all__ = ["Recorder", "new_mode"]
+__all__ = ["SIZED_BY_VALUES", "Recorder", "RoutingHints", "has_mask", "new_mode", "with_indices"]
+
+
+_INDICES = ("aten::topk", "aten::sort", "aten::argsort", "aten::argmax")
+_SAME = (
+    "aten::clone", "aten::_to_copy", "aten::copy_", "aten::contiguous", "aten::cat",
+    "aten::stack", "aten::index", "aten::gather", "aten::index_select",
+)  # fmt: skip
+
+
+class RoutingHints:
+    """Follows expert numbers, masks of one expert, and counts of tokens from operator to operator.
+
+    Tensors are known by their storages, so views have the hints of their base.
+    """
+
+    def __init__(self) -> None:
+        self._choices: dict[int, int] = {}  # numbers below this, each equally often
+        self._share: dict[int, float] = {}  # of true elements in a mask
+        self._mean: dict[int, float] = {}  # of elements
+
+    def value(self, storage: int) -> float | None:
+        """Return the mean of the elements of a tensor, if it is known."""
+        return self._mean.get(storage)
+
+    def choices(self, storage: int) -> int | None:
+        """Return below which number the elements of a tensor are, if it is known."""
+        return self._choices.get(storage)
+
+    def share(self, storage: int) -> float | None:
+        """Return which share of the elements of a mask is true, if it is known."""
+        return self._share.get(storage)
+
+    def compute(
+        self, name: str, reads: Sequence[Operand], given: Sequence[Any], made: Sequence[Operand]
+    ) -> None:
+        """Follow an operator."""
+        if not reads or not made:
+            return
+        source, target = reads[0], made[-1]
+        if name in _INDICES and source.shape:
+            dim = next((one for one in given[1:] if type(one) is int and one < 0), -1)
+            self._choices[target.storage] = source.shape[dim]
+        elif name in ("aten::eq", "aten::one_hot") and source.storage in self._choices:
+            self._share[target.storage] = 1 / max(self._choices[source.storage], 1)
+        elif name in ("aten::bincount", "aten::histc") and target.elements:
+            self._mean[target.storage] = source.elements / target.elements
+        elif name == "aten::sum":
+            self._sum(source, target)
+        elif name == "aten::scatter" or name == "aten::scatter_":
+            self._one_hot(reads, target)
+        elif name in _SAME:
+            hints: tuple[dict[int, Any], ...] = (self._choices, self._share, self._mean)
+            for known in hints:
+                if source.storage in known:
+                    known[target.storage] = known[source.storage]
+
+    def communicate(
+        self, comm_type: str, reads: Sequence[Operand], writes: Sequence[Operand]
+    ) -> None:
+        """Follow a collective; what comes from other ranks is like what is sent."""
+        for source, target in zip(reads, writes, strict=False):
+            if comm_type in ("all_to_all", "all_gather") and source.storage in self._mean:
+                self._mean[target.storage] = self._mean[source.storage]
+
+    def _sum(self, source: Operand, target: Operand) -> None:
+        terms = source.elements / max(target.elements, 1)
+        if source.storage in self._share:
+            self._mean[target.storage] = self._share[source.storage] * terms
+        elif source.storage in self._mean:
+            self._mean[target.storage] = self._mean[source.storage] * terms
+
+    def _one_hot(self, reads: Sequence[Operand], target: Operand) -> None:
+        """Follow a matrix of zeros that got a one in each row, at the number of an expert."""
+        chosen = next((one for one in reads[1:] if one.storage in self._choices), None)
+        if chosen is not None:
+            self._share[target.storage] = chosen.elements / max(target.elements, 1)
+
+
+Sizes = Callable[[RoutingHints, int, Any, Any], Any]
+
+
+def _nonzero(hints: RoutingHints, storage: int, mask: Any, _: Any) -> Any:
+    share = hints.share(storage)
+    count = mask.numel() if share is None else round(share * mask.numel())
+    return mask.new_empty((count, max(mask.dim(), 0)), dtype=torch.int64)
+
+
+def _bincount(hints: RoutingHints, storage: int, numbers: Any, options: Any) -> Any:
+    least = options.get("minlength", 0)
+    return numbers.new_empty((max(least, hints.choices(storage) or 1),), dtype=torch.int64)
+
+
+def _masked_select(hints: RoutingHints, storage: int, values: Any, options: Any) -> Any:
+    return values.new_empty((values.numel(),))
+
+
+SIZED_BY_VALUES: dict[str, Sizes] = {
+    "aten::nonzero": _nonzero,
+    "aten::bincount": _bincount,
+    "aten::masked_select": _masked_select,
+}
+"""Functions that make a result, from hints, the storage of the first argument, and arguments."""
+
+
+def has_mask(name: str, args: Any) -> bool:
+    """Return whether an operator takes the elements where a mask is true."""
+    return name == "aten::index" and any(
+        one is not None and one.dtype in (torch.bool, torch.uint8) for one in args[1]
+    )
+
+
+def with_indices(args: Any) -> Any:
+    """Return the arguments of ``aten::index`` with the indices of masks instead of masks."""
+    indices: list[Any] = []
+    for one in args[1]:
+        if one is not None and one.dtype in (torch.bool, torch.uint8):
+            indices += one.nonzero().unbind(1)
+        else:
+            indices.append(one)
+    return (args[0], indices, *args[2:])
+
 
 torch: Any = importlib.import_module("torch")
 _fake: Any = importlib.import_module("torch._subclasses.fake_tensor")

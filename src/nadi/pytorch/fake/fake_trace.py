@@ -14,9 +14,8 @@ from nadi.pytorch.fake.fake_groups import GroupFamily, GroupLog
 from nadi.pytorch.fake.operation_log import OperationLog
 from nadi.trace.attributes import AttributeBuilder, Attributes
 from nadi.trace.issues import IssueLog
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
 __all__ = ["RankSummary", "group_numbers", "signature_of", "summary_of", "trace_of_log"]

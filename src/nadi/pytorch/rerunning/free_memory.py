@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nadi.results.terminal.available_memory import available_memory
+from nadi.files.files import available_memory
 
 __all__ = ["bounded_memory", "free_bytes"]
 

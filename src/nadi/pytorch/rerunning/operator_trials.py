@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -259,12 +259,17 @@ def _failures(plan: ReplayPlan, device: str) -> dict[int, str]:
 
 def external_tensors(made: Mapping[str, Any]) -> list[Any]:
     """Make the tensors that are there before a replay; UsageError if there is no room for them."""
-    try:
-        tensors: list[Any] = made["externals"]()
-    except (RuntimeError, MemoryError) as error:  # a limit of the process that no file tells
-        what = f"tensors that are there before the replay cannot be made: {_first_line(error)}"
-        raise UsageError("", what, "replay a part (nadi extract)") from None
+    tensors: list[Any] = _with_room(made["externals"])
     return tensors
+
+
+def _with_room(make: Callable[..., Any], *layout: Any) -> Any:
+    """Make tensors that a replay cannot do without; UsageError if there is no room for them."""
+    try:
+        return make(*layout)
+    except (RuntimeError, MemoryError) as error:  # a limit of the process that no file tells
+        what = f"there is no room for the tensors of the replay: {_first_line(error)}"
+        raise UsageError("", what, "replay a part (nadi extract)") from None
 
 
 def _first_line(error: Exception) -> str:
@@ -350,7 +355,7 @@ def _fill(planned: PlannedCall, tensors: list[Any], made: Mapping[str, Any]) -> 
     places += [place for place, _ in _pairs(planned.outputs, planned.outputs)]
     for place in places:
         one = place.recorded
-        tensors[place.number] = made["new_tensor"](one.end, *_layout(one), 0)
+        tensors[place.number] = _with_room(made["new_tensor"], one.end, *_layout(one), 0)
 
 
 def _layout(one: TensorArgument) -> tuple[Any, int, list[int], list[int]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi.pytorch.collecting.recorder import record
-from nadi.pytorch.fake.communication_calls import CALLS
+from nadi.pytorch.fake.operation_log import CALLS
 from nadi.pytorch.rerunning.operand_rules import refused_operands
 from nadi.pytorch.rerunning.operator_trials import (
     Replayable,
@@ -19,23 +19,18 @@ from nadi.pytorch.rerunning.operator_trials import (
     find_replayable,
     load_source,
 )
-from nadi.pytorch.rerunning.order import order_threads
+from nadi.pytorch.rerunning.order import order_streams, order_threads, recorded_streams
 from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION, RecordedCalls
 from nadi.pytorch.rerunning.replay_plan import ReplayPlan, plan_replay
 from nadi.pytorch.rerunning.replay_source import ReplaySource, replay_source
 from nadi.pytorch.rerunning.replayed_communication import Communicator
-from nadi.pytorch.rerunning.stream_order import order_streams, recorded_streams
 from nadi.pytorch.rerunning.thread_team import ThreadTeam
 from nadi.trace.trace import Trace
 
 __all__ = [
-    "OperatorChoice",
-    "PreparedReplay",
-    "ReplayOptions",
-    "ReplayTimes",
-    "prepare_replay",
+    "OperatorChoice", "PreparedReplay", "ReplayOptions", "ReplayTimes", "prepare_replay",
     "run_replay",
-]
+]  # fmt: skip
 
 _WARMUP = 2
 

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nadi.pytorch.rerunning import thread_team
-from nadi.pytorch.rerunning.order import ThreadOrder
+from nadi.pytorch.rerunning.order import CallStream, ThreadOrder
 from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION, TensorArgument, Unrecorded
 from nadi.pytorch.rerunning.replay_places import Place
 from nadi.pytorch.rerunning.replay_plan import External, PlannedCall, ReplayPlan
-from nadi.pytorch.rerunning.stream_order import CallStream
 from nadi.trace.dtypes import DTYPES
 
 __all__ = ["ReplaySource", "replay_source", "torch_name"]

@@ -11,8 +11,7 @@ from typing import Any
 import polars as pl
 from rich.console import Console
 
-from nadi.files.addresses import check_target
-from nadi.files.files import check_writable, write_pieces
+from nadi.files.files import check_target, check_writable, write_pieces
 from nadi.pytorch.rerunning.operator_trials import Skipped
 from nadi.pytorch.rerunning.replay import ReplayedJob
 from nadi.results.text import make_table, name_cell, print_table

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod, sqrt
 from typing import Any
 
-from nadi.pytorch.fake.communication_calls import CALLS
+from nadi.pytorch.fake.operation_log import CALLS
 from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION, RecordedCall, tensors_in
 from nadi.pytorch.rerunning.replay_places import Place, places_in
 

@@ -1,16 +1,28 @@
-"""Process groups of one rank: their members, and the group of each communication operation."""
+"""Process groups of one rank: their members, and the group of each communication operation.
+
+The order in which a rank issued the communication operations of each process group.
+
+Sends and receives of gloo run beside the thread that asked for them, not on it.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
-from nadi.trace.arrays import Ints
+from nadi.recordings.dependencies.device_calls import host_work
+from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
-from nadi.trace.schema import COMM_TYPES, GROUPS
+from nadi.trace.schema import COMM_TYPES, DEPS, GROUPS
 from nadi.trace.trace import Trace
 
-__all__ = ["Members", "group_of_each", "with_default_group"]
+__all__ = [
+    "PAIRWISE", "Members", "communication_rows", "group_of_each", "group_order",
+    "transfers_beside_threads", "with_default_group",
+]  # fmt: skip
+
 
 _PAIRWISE = [COMM_TYPES.index("send"), COMM_TYPES.index("recv")]
 _DEFAULT = "0"  # PyTorch's name of the group of all ranks
@@ -120,3 +132,124 @@ def _by_thread(thread: Ints, num_groups: int) -> Ints:
     if used.size < num_groups or (gaps[widest] <= within).any():
         return np.full(thread.size, -1, dtype=np.int64)
     return np.searchsorted(used[np.sort(widest) + 1], thread, side="right").astype(np.int64)
+
+
+PAIRWISE = ("COMM_SEND", "COMM_RECV")
+_KINDS = (*PAIRWISE, "COMM_COLL")
+
+
+def communication_rows(nodes: pl.DataFrame) -> Ints:
+    """Return the timed communication operations in the order in which they were issued.
+
+    gloo's threads take work in turn, and may start it in another order than it was issued; the
+    record function id is assigned when it is issued. Kernels of a process group may be on several
+    streams, which need not run them in the order of their launches; the correlation id is assigned
+    at the launch. If any operation of the host, or of a device, has no such id, all of them are
+    ordered by their starts.
+
+    Returns
+    -------
+    int64, shape (communications,)
+        Rows, those of gloo first. O(nodes).
+    """
+    rows = np.flatnonzero((nodes["kind"].is_in(_KINDS) & (nodes["start"] >= 0)).to_numpy())
+    chosen = nodes[rows]
+    start, rf_id = chosen["start"].to_numpy(), chosen["rf_id"].to_numpy()
+    on_device = ~chosen["is_cpu"].to_numpy()
+    asked = np.where(on_device, chosen["correlation"].to_numpy(), rf_id)
+    for place, none in ((on_device, 0), (~on_device, -1)):
+        if (asked[place] <= none).any():
+            asked[place] = 0
+    return rows[np.lexsort((rows, start, asked, on_device))]
+
+
+def group_order(nodes: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    """Order the communication operations of each process group.
+
+    Collectives follow one another; so do sends to one rank and receives from one rank. If a group
+    uses both gloo and a device library, each of the two has its own order.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.DEPS`` of kind comm; inferred for gloo if there are several groups, as gloo does
+        not record the group. O(nodes).
+    """
+    rows = communication_rows(nodes)
+    chosen = nodes[rows].select("group", "is_cpu", "kind", "src", "dst")
+    pairwise = chosen["kind"].is_in(PAIRWISE)
+    ends = [pl.when(pairwise).then(end).otherwise(-1) for end in ("src", "dst")]
+    # sends and receives with an unknown peer have no known order
+    known = (chosen["group"] >= 0) & ~(pairwise & ((chosen["src"] < 0) | (chosen["dst"] < 0)))
+    pairs = (
+        chosen.with_columns(*ends, row=rows)
+        .filter(known)
+        .with_columns(before=pl.col("row").shift(1).over("group", "is_cpu", "kind", "src", "dst"))
+        .drop_nulls("before")
+    )
+    columns = {
+        "src": pairs["before"],
+        "dst": pairs["row"],
+        "kind": "comm",
+        "inferred": pairs["is_cpu"] & (groups.height > 1),
+    }
+    return DEPS.build(pairs.height, columns)
+
+
+_TRANSFERS = ("gloo:send", "gloo:recv")
+
+
+def transfers_beside_threads(trace: Trace, launcher: Ints, log: IssueLog) -> Trace:
+    """Move sends and receives of gloo off the thread that issued them, if it works meanwhile.
+
+    PyTorch records them on the calling thread, from the call to the end of the wait, although the
+    thread may go on in between: what it does there would count as nested in the transfer. Each is
+    moved to the first of further threads on which no other transfer runs meanwhile. If the thread
+    only waits, the transfer stays.
+
+    Parameters
+    ----------
+    launcher
+        int64, shape (nodes,): the call that issued each operation, or -1.
+    log
+        Records how many are moved.
+
+    Returns
+    -------
+    Trace
+        With other threads for these nodes. O(nodes + transfers * threads).
+    """
+    start, thread = trace.column("start"), trace.column("thread")
+    end = start + trace.column("duration")
+    is_transfer = np.logical_or(*(host_work(trace, name) for name in _TRANSFERS))
+    issued = is_transfer & (launcher >= 0) & (thread == thread[launcher])
+    rows = np.flatnonzero(issued)
+    rows = rows[_works_in(trace, thread[rows], end[launcher[rows]], end[rows])]
+    if rows.size == 0:
+        return trace
+    first_free = int(thread.max()) + 1
+    until: list[int] = []  # when each further thread is free again
+    moved = thread.copy()
+    for row in rows[np.argsort(start[rows], kind="stable")].tolist():
+        lane = next((i for i, time in enumerate(until) if time <= start[row]), len(until))
+        until[lane : lane + 1] = [int(end[row])]
+        moved[row] = first_free + lane
+    log.add(
+        "link.gloo-transfers", "info", rows.size,
+        "sends and receives of gloo last while their threads go on",
+        f"they are shown on threads of their own, {first_free} and above",
+    )  # fmt: skip
+    return replace(trace, nodes=trace.nodes.with_columns(thread=pl.Series(moved)))
+
+
+def _works_in(trace: Trace, thread: Ints, begin: Ints, end: Ints) -> Bools:
+    """Return in which intervals of threads an operator begins; shape (intervals,)."""
+    operators = np.flatnonzero(trace.category_mask("operator"))
+    start, of_thread = trace.column("start")[operators], trace.column("thread")[operators]
+    found = np.zeros(thread.size, dtype=np.bool_)
+    for one in np.unique(thread):
+        mine = thread == one
+        starts = np.sort(start[of_thread == one])
+        low, high = (np.searchsorted(starts, side[mine]) for side in (begin, end))
+        found[mine] = high > low
+    return found

@@ -16,9 +16,8 @@ from nadi.files.communication_names import (
     is_told_by_call,
     ranks_of_host,
 )
-from nadi.files.pytorch.c10d_calls import C10D_CALLS, c10d_calls
-from nadi.files.pytorch.record_param_comms import NODE_NAME
-from nadi.files.pytorch.recorded_inputs import recorded_bytes
+from nadi.files.pytorch.host_nodes import recorded_bytes
+from nadi.files.pytorch.record_param_comms import C10D_CALLS, NODE_NAME, c10d_calls
 from nadi.recordings.communication.process_groups import Members, group_of_each, with_default_group
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog

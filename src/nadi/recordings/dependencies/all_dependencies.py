@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nadi.recordings.dependencies.device_calls import device_calls
-from nadi.recordings.dependencies.device_streams import stream_work
-from nadi.recordings.dependencies.operator_nesting import Nesting
-from nadi.recordings.dependencies.sampled_recordings import report_sampling
+from nadi.recordings.dependencies.device_calls import device_calls, stream_work
+from nadi.recordings.dependencies.operator_nesting import Nesting, report_sampling
 from nadi.recordings.dependencies.synchronization import synchronization
 from nadi.recordings.dependencies.thread_handovers import (
     forward_to_backward,
@@ -40,7 +38,7 @@ def find_deps(
         Of the same nodes.
     launcher
         int64, shape (nodes,), from
-        :func:`nadi.recordings.dependencies.launch_correlation.launcher_rows`.
+        :func:`nadi.recordings.dependencies.device_calls.launcher_rows`.
     log
         Records device operations without a launch, and waits that cannot be found.
 

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.kernels.sequences import expand_ranges
-from nadi.recordings.dependencies.device_calls import DeviceCalls, unique_pairs
-from nadi.recordings.dependencies.device_streams import stream_keys
-from nadi.recordings.dependencies.launch_correlation import find_rows
+from nadi.recordings.dependencies.device_calls import (
+    DeviceCalls,
+    find_rows,
+    stream_keys,
+    unique_pairs,
+)
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Trace
 

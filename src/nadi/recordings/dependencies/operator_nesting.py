@@ -1,12 +1,18 @@
-"""The operations of each thread as a sequence of starts and ends, and how they are nested."""
+"""The operations of each thread as a sequence of starts and ends, and how they are nested.
+
+Waits for locks, as ``nadi collect --locks`` records them: ranges with names.
+
+Detect recordings that contain only a sample of the operations.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
-from nadi.kernels.groups import group_rows
+from nadi.kernels.sequences import group_rows
 from nadi.recordings.dependencies.operator_nesting_kernels import (
     Nested,
     ThreadOrders,
@@ -14,11 +20,12 @@ from nadi.recordings.dependencies.operator_nesting_kernels import (
     walk_threads,
 )
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.runtime_calls import pattern
+from nadi.trace.categories import pattern
+from nadi.trace.issues import IssueLog
 from nadi.trace.schema import THREAD_WORK
 from nadi.trace.trace import Trace
 
-__all__ = ["Nesting", "nest"]
+__all__ = ["LOCK_WAIT", "WOKEN_BY", "Nesting", "nest", "report_sampling", "threads_sharing_locks"]
 
 
 @dataclass(frozen=True)
@@ -112,3 +119,42 @@ def _only_polls(trace: Trace, thread: Ints) -> Bools:
     only = (asked > 0) & (asked == np.bincount(thread, minlength=asked.size)[: asked.size])
     found: Bools = np.append(only, False)[np.minimum(thread, only.size)]
     return found
+
+
+LOCK_WAIT = "nadi::wait "
+"""Begin of the name of a range in which a thread waits for a lock; the lock's name follows."""
+WOKEN_BY = "nadi::woken by "
+"""Begin of the name of a range after it; the id of the thread that freed the lock follows."""
+
+
+def threads_sharing_locks(trace: Trace, thread: int) -> Ints:
+    """Return the threads that a thread waited for at a lock, or that waited for it; int64."""
+    told = np.flatnonzero(
+        trace.name_mask(f"^{re.escape(WOKEN_BY)}\\d{{1,18}}$") & trace.category_mask(*THREAD_WORK)
+    )  # fmt: skip
+    names = trace.nodes["name"].gather(told).cast(str)
+    by = np.array([int(name[len(WOKEN_BY) :]) for name in names], dtype=np.int64)
+    waiter = trace.column("thread")[told]
+    return np.unique(np.concatenate([by[waiter == thread], waiter[by == thread]]))
+
+
+_FEWEST = 100
+_USUAL_STEP = 1  # difference between the ids of consecutive operations
+
+
+def report_sampling(device: Trace, log: IssueLog) -> None:
+    """Report a device trace from which most operations have been removed.
+
+    The profiler numbers operations consecutively in External id. If at least every second number
+    is missing, the file was sampled, and dependencies between operations are lost.
+    """
+    of_host = device.category_mask("operator", "annotation")
+    ids = np.sort(device.column("external_id")[of_host & (device.column("external_id") > 0)])
+    ids = ids[np.diff(ids, prepend=0) > 0]  # sorting nearly sorted ids costs less than numpy.unique
+    sampled = ids.size >= _FEWEST and float(np.median(np.diff(ids))) > _USUAL_STEP
+    missing = int(ids[-1] - ids[0] + 1 - ids.size) if sampled else 0
+    log.add(
+        "link.sampled", "warning", missing,
+        "operations are missing from the device trace: it was sampled or filtered after recording",
+        "results lack the time and dependencies of these operations; use the complete recording",
+    )  # fmt: skip

@@ -10,14 +10,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from nadi.recordings.dependencies.device_calls import DeviceCalls
-from nadi.recordings.dependencies.device_streams import stream_keys
+from nadi.recordings.dependencies.device_calls import DeviceCalls, find_rows, stream_keys
 from nadi.recordings.dependencies.event_records import Events, find_events
-from nadi.recordings.dependencies.launch_correlation import find_rows
 from nadi.recordings.dependencies.stream_waits import stream_waits
 from nadi.trace.arrays import Ints, text_codes
+from nadi.trace.categories import COPY_FROM_PAGEABLE, COPY_ON_DEVICE, COPY_TO_PAGEABLE, pattern
 from nadi.trace.issues import IssueLog
-from nadi.trace.runtime_calls import COPY_FROM_PAGEABLE, COPY_ON_DEVICE, COPY_TO_PAGEABLE, pattern
 from nadi.trace.trace import Trace
 
 __all__ = ["QUEUE_LENGTH", "STAGED_COPY_BYTES", "synchronization"]

@@ -16,8 +16,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import FormatError, NadiError, UsageError
-from nadi.files.addresses import check_target, is_local, locate
-from nadi.files.files import check_writable, read_head, write_pieces
+from nadi.files.files import check_target, check_writable, is_local, locate, read_head, write_pieces
 from nadi.files.native.nadi_file import (
     DAMAGED,
     FOLD,
@@ -39,9 +38,8 @@ from nadi.trace.arrays import Ints
 from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.groups import RankGroups
 from nadi.trace.operand_columns import TensorType
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES, TENSOR_ROLES, Table
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 
 __all__ = ["check_folded_output", "read_folded", "write_folded"]
 

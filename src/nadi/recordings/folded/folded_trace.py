@@ -12,6 +12,11 @@ import polars as pl
 from nadi.errors import checked
 from nadi.recordings.folded.numbered_names import names_of, numbered_names
 from nadi.recordings.folded.repeat_search import Loop, SignedRows, find_repeats
+from nadi.recordings.folded.repeats import (
+    frame_of_operands,
+    operands_apart,
+    operands_of_frame,
+)
 from nadi.recordings.folded.row_values import (
     COUNTERS,
     Layout,
@@ -20,21 +25,13 @@ from nadi.recordings.folded.row_values import (
     signed_rows,
     split_values,
 )
-from nadi.recordings.folded.stated_operands import (
-    frame_of_operands,
-    operands_apart,
-    operands_of_frame,
-)
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import Attributes, LazyAttributes
 from nadi.trace.operand_columns import AttributesWithOperands, OperandColumns, TensorType
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 
-__all__ = [
-    "FoldedTrace", "NodeTimes", "fold_trace", "own_times", "unfold_trace", "with_own_times",
-]  # fmt: skip
+__all__ = ["FoldedTrace", "NodeTimes", "fold_trace", "own_times", "unfold_trace", "with_own_times"]
 
 _MOST_BLOCKS = 64
 

@@ -5,24 +5,114 @@ messages with and for which ranks form their groups. A group that one of them us
 uses another is of the same role, and so is a group that both are in. What follows is as
 :class:`nadi.trace.groups.RankGroups` has it, if groups of a role have one size and share no
 rank.
+
+Traces whose attributes do not restate their columns, as those that are made in code.
+
+Operands as columns, of traces that state them as columns or as texts.
+
+Digests of what a trace does, whatever time it takes and with whichever ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 import polars as pl
 
 from nadi.errors import checked
-from nadi.recordings.folded.work_digests import WorkDigests
-from nadi.trace.arrays import Ints
+from nadi.files.chakra.chakra_attributes import NAMES_OF_COLUMNS
+from nadi.recordings.folded.row_values import TIMES
+from nadi.trace.arrays import Ints, numbered_texts
+from nadi.trace.attributes import Attributes, LazyAttributes
+from nadi.trace.dtypes import DTYPES
 from nadi.trace.groups import RankGroups
-from nadi.trace.schema import GROUPS
-from nadi.trace.trace import Trace
+from nadi.trace.operand_columns import AttributesWithOperands, OperandColumns, TensorType
+from nadi.trace.operands import OPERAND_NAMES
+from nadi.trace.schema import GROUPS, TENSOR_ROLES
+from nadi.trace.trace import Provenance, Trace
 
-__all__ = ["RankClasses", "classes_of_ranks"]
+__all__ = [
+    "RankClasses", "WorkDigests", "classes_of_ranks", "frame_of_operands", "operands_apart",
+    "operands_of_frame", "plain_trace",
+]  # fmt: skip
+
+
+class WorkDigests:
+    """Digests of traces; what several have in common is digested once.
+
+    Two traces with the same digest of 128 bits do the same but for a chance of 2^-64 among
+    four billion traces.
+    """
+
+    def __init__(self) -> None:
+        # with what it is of, so that no other takes its place in memory
+        self._known: dict[tuple[int, str], tuple[object, bytes]] = {}
+
+    def whole(self, trace: Trace) -> bytes:
+        """Return a digest that tells traces apart unless only their times differ."""
+        said = _of_series([trace.nodes["src"], trace.nodes["dst"], trace.groups["name"]])
+        return self.work(trace) + blake2b(said, digest_size=16).digest()
+
+    def work(self, trace: Trace) -> bytes:
+        """Return a digest of operations, without times, groups and peers."""
+        digest = blake2b(digest_size=16)
+        names = [name for name in trace.nodes.columns if name not in (*TIMES, "src", "dst")]
+        digest.update(b"".join(self._series(trace.nodes[name]) for name in names))
+        digest.update(self._of("deps", trace.deps, lambda: _of_frame(trace.deps)))
+        digest.update(str(trace.groups.height).encode())
+        given = trace.given_attributes
+        digest.update(self._of("attributes", given, lambda: _of_attributes(given)))
+        return digest.digest()
+
+    def _series(self, series: pl.Series) -> bytes:
+        return blake2b(_of_series([series]), digest_size=16).digest()
+
+    def _of(self, what: str, value: object, made: object) -> bytes:
+        key = id(value), what
+        if key not in self._known:
+            assert callable(made)
+            self._known[key] = value, blake2b(made(), digest_size=16).digest()
+        return self._known[key][1]
+
+
+def _of_series(listed: list[pl.Series]) -> bytes:
+    parts = []
+    for series in listed:
+        values = series
+        if series.dtype == pl.String:
+            numbers, texts = numbered_texts(series)
+            parts.append("\0".join(texts).encode())
+            values = pl.Series(numbers)
+        parts.append(np.ascontiguousarray(values.to_physical().to_numpy()).tobytes())
+        parts.append(str(series.len()).encode())
+    return b"\1".join(parts)
+
+
+def _of_frame(frame: pl.DataFrame) -> bytes:
+    return _of_series(frame.get_columns())
+
+
+def _of_attributes(given: Attributes | LazyAttributes) -> bytes:
+    if isinstance(given, AttributesWithOperands):
+        others, operands = given.without_operands, given.operands
+        arrays = [one for one in operands if isinstance(one, np.ndarray)]
+        content = b"\1".join(one.tobytes() for one in arrays)
+        known = operands.types, operands.device, operands.roles
+        return _plain(others) + content + repr(known).encode()
+    return _plain(given.value if isinstance(given, LazyAttributes) else given)
+
+
+def _plain(attributes: Attributes) -> bytes:
+    own = attributes.with_own_bytes()
+    order = sorted(range(len(own.names)), key=own.names.__getitem__)
+    place = np.argsort(np.array(order, dtype=np.int64)) if order else np.zeros(0, dtype=np.int64)
+    arrays = (own.node, place[own.name], own.type, own.value, own.length, own.buffers[0])
+    said = "\0".join(own.names[k] for k in order).encode()
+    return said + b"\1".join(np.ascontiguousarray(one).tobytes() for one in arrays)
+
 
 _Group = tuple[str, tuple[int, ...]]
 
@@ -220,4 +310,132 @@ def _by_role(trace: Trace, rank: int, names: Sequence[str], roles: RankGroups) -
     return replace(
         trace, nodes=trace.nodes.with_columns(**columns), groups=groups, rank=-1,
         world_size=roles.world_size, process=-1,
+    )  # fmt: skip
+
+
+_ON_HOST = "is_cpu_op"
+
+
+def plain_trace(trace: Trace) -> Trace:
+    """Return a trace of a Chakra file without attributes that restate columns.
+
+    Where a node runs is a column then, too: in such a file it is on the host only if it says so.
+    Other traces stay as they are.
+    """
+    sources = trace.provenance.sources
+    if not (sources and sources[0].format.startswith("Chakra")):
+        return trace
+    given = trace.attributes
+    stated = np.zeros(trace.nodes.height, dtype=np.bool_)
+    stated[trace.given_attributes.nodes_with(_ON_HOST)] = True
+    on_host = trace.nodes["is_cpu"].to_numpy() & stated
+    restating = [k for k, name in enumerate(given.names) if name in NAMES_OF_COLUMNS]
+    kept = given.filtered(~np.isin(given.name, restating))
+    return replace(
+        trace,
+        nodes=trace.nodes.with_columns(is_cpu=pl.Series(on_host)),
+        provenance=Provenance(trace.provenance.nadi_version, ()),
+        given_attributes=LazyAttributes(lambda: kept),
+    )
+
+
+_TORCH = {dtype.cpp[0]: dtype.torch for dtype in DTYPES}
+_COLUMNS = ("row", "is_output", "position", "tensor_id", "storage_id", "offset", "kind", "role")
+
+
+def operands_apart(trace: Trace) -> tuple[OperandColumns | None, Attributes]:
+    """Return the operands of a trace as columns, and its other attributes.
+
+    None, and all attributes, if it has no operands, or its texts say more than columns do, such
+    as strides or scalars.
+    """
+    if trace.operand_columns is not None:
+        return trace.operand_columns, trace.attributes_without_operands
+    attributes = trace.attributes
+    codes = [number for number, name in enumerate(attributes.names) if name in OPERAND_NAMES]
+    of_operands = np.isin(attributes.name, codes)
+    if not of_operands.any():
+        return None, attributes
+    columns = _columns(trace)
+    if columns is None or not _same(columns.texts(), attributes.filtered(of_operands)):
+        return None, attributes
+    return columns, attributes.filtered(~of_operands)
+
+
+def _columns(trace: Trace) -> OperandColumns | None:
+    operands, tensors = trace.operands, trace.tensors
+    devices = tensors["device"].unique().cast(pl.String).to_list()
+    dtypes = tensors["dtype"].cast(pl.String)
+    plain = (
+        len(devices) == 1
+        and (operands["tensor"] >= 0).all()
+        and dtypes.is_in(list(_TORCH)).all()
+        and (tensors["strides"].list.len() == 0).all()
+    )
+    if not plain:
+        return None
+    shapes = tensors["shape"].to_list()
+    types: dict[TensorType, int] = {}
+    kind = [
+        types.setdefault(TensorType(tuple(shape), _TORCH[dtype]), len(types))
+        for shape, dtype in zip(shapes, dtypes.to_list(), strict=True)
+    ]
+    numbers = {name: tensors[name].to_numpy() for name in ("tensor_id", "storage_id", "offset")}
+    return OperandColumns(
+        node=operands["node"].to_numpy(), is_output=operands["is_output"].to_numpy(),
+        position=operands["position"].to_numpy(), tensor=operands["tensor"].to_numpy(),
+        **numbers, kind=np.array(kind, dtype=np.int64), types=tuple(types), device=devices[0],
+        role=np.full(len(shapes), -1), roles=(),
+    )  # fmt: skip
+
+
+def _same(made: Attributes, stated: Attributes) -> bool:
+    """Return whether attributes are the same, in whatever order of a node."""
+    if len(made) != len(stated):
+        return False
+    return sorted(_keys(made)) == sorted(_keys(stated))
+
+
+def _keys(attributes: Attributes) -> list[tuple[int, str, bytes]]:
+    names = attributes.names
+    return [
+        (node, names[name], attributes.span(row))
+        for row, (node, name) in enumerate(
+            zip(attributes.node.tolist(), attributes.name.tolist(), strict=True)
+        )
+    ]
+
+
+def frame_of_operands(columns: OperandColumns | None) -> pl.DataFrame:
+    """Return operands as a row for each, with the ids of its tensor."""
+    if columns is None:
+        return pl.DataFrame(schema={
+            name: pl.Boolean if name == "is_output" else pl.Int64 for name in _COLUMNS
+        })  # fmt: skip
+    tensor = columns.tensor
+    roles = np.array([*map(TENSOR_ROLES.index, columns.roles), -1])  # the last is of none
+    return pl.DataFrame({
+        "row": columns.node, "is_output": columns.is_output, "position": columns.position,
+        "tensor_id": columns.tensor_id[tensor], "storage_id": columns.storage_id[tensor],
+        "offset": columns.offset[tensor], "kind": columns.kind[tensor],
+        "role": roles[columns.role[tensor]],
+    })  # fmt: skip
+
+
+def operands_of_frame(
+    frame: pl.DataFrame, types: tuple[TensorType, ...], device: str
+) -> OperandColumns:
+    """Return operands as columns; the inverse of :func:`frame_of_operands`."""
+    tensor = frame.select("tensor_id", "storage_id", "offset", "kind", "role")
+    known = tensor.unique(maintain_order=True)
+    number: Ints = (
+        tensor.join(
+            known.with_row_index("number"), on=tensor.columns, how="left", maintain_order="left"
+        )["number"].cast(pl.Int64).to_numpy()
+    )  # fmt: skip
+    return OperandColumns(
+        node=frame["row"].to_numpy(), is_output=frame["is_output"].to_numpy(),
+        position=frame["position"].to_numpy(), tensor=number,
+        **{name: known[name].to_numpy() for name in known.columns}, types=types, device=device,
+        roles=TENSOR_ROLES if (known["role"] >= 0).any() else (),
     )  # fmt: skip

@@ -1,25 +1,203 @@
-"""Match each operation of the device trace with its operation in the host trace."""
+"""Match each operation of the device trace with its operation in the host trace.
+
+Match operations of a device trace with a host trace of later steps of the same process.
+
+Match operations of a host and a device trace by the order of their names alone.
+"""
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from nadi.errors import PairError, Parameter
-from nadi.recordings.dependencies.launch_correlation import find_rows
-from nadi.recordings.matching.name_alignment import align_names
-from nadi.recordings.matching.step_alignment import align_later_steps
+from nadi.recordings.dependencies.device_calls import find_rows
+from nadi.recordings.matching.name_alignment_kernels import align
+from nadi.recordings.step_marks import STEP_MARK
 from nadi.trace.arrays import Ints, text_codes
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 from nadi.units import format_count, format_percent
 
 __all__ = [
-    "MIN_EQUAL_NAMES", "Match", "match_by_host_ids", "match_later_steps", "match_operations",
-    "report_match", "with_host_ids",
+    "MIN_EQUAL_NAMES", "Match", "align_later_steps", "align_names", "common_counts",
+    "match_by_host_ids", "match_later_steps", "match_operations", "report_match", "with_host_ids",
 ]  # fmt: skip
+
+
+_MOST_EDITS = 1_000
+_THREAD = r"^\[pytorch\|profiler\|execution_(trace|graph)\|thread\]$"
+
+
+def align_names(
+    host: Trace, device: Trace, host_rows: Ints, device_rows: Ints, names: tuple[Ints, Ints]
+) -> tuple[Ints, int]:
+    """Pair operations of the same name, thread by thread, in the order of their starts.
+
+    A host trace numbers its operations in this order. Threads are matched by their names too: the
+    two threads with the most names in common are paired first, then the next two. Of several that
+    have as many, those that begin first are.
+
+    Parameters
+    ----------
+    host_rows, device_rows
+        int64, shape (host operations,) and (device operations,): the nodes to pair.
+    names
+        int64, shape (host nodes,) and (device nodes,): equal numbers for equal names.
+
+    Returns
+    -------
+    host_row
+        int64, shape (device nodes,): the host node, or -1.
+    num_spanned
+        Operations from the first pair to the last on each thread, in the file that has more of
+        them there. Scattered accidental pairs are a small share of this number. Near-linear where
+        the two are nearly equal.
+    """
+    ours = _host_sequences(host, host_rows)
+    theirs = _device_sequences(device, device_rows)
+    left = [np.ascontiguousarray(names[1][rows]) for rows in theirs]
+    right = [np.ascontiguousarray(names[0][rows]) for rows in ours]
+    host_row = np.full(device.nodes.height, -1, dtype=np.int64)
+    num_spanned = 0
+    for i, j, partner in _assign(left, right):
+        paired = np.flatnonzero(partner >= 0)
+        host_row[theirs[i][paired]] = ours[j][partner[paired]]
+        if paired.size:
+            num_spanned += max(int(np.ptp(paired)), int(np.ptp(partner[paired]))) + 1
+    return host_row, num_spanned
+
+
+def _assign(left: Sequence[Ints], right: Sequence[Ints]) -> list[tuple[int, int, Ints]]:
+    """Choose pairs of sequences, those with the most in common first; each at most once.
+
+    The number of common items in any order bounds the number of common items in order, so that few
+    pairs have to be aligned.
+
+    Returns
+    -------
+    list of (number in left, number in right, partners as :func:`align` fills them)
+    """
+    bounds = common_counts(left, right)
+    queue = [(-int(bounds[i, j]), i, j, False) for i, j in np.argwhere(bounds > 0).tolist()]
+    heapq.heapify(queue)
+    partners: dict[tuple[int, int], Ints] = {}
+    chosen: list[tuple[int, int, Ints]] = []
+    while queue:
+        _, i, j, is_aligned = heapq.heappop(queue)
+        if any(i == taken or j == used for taken, used, _ in chosen):
+            continue
+        if is_aligned:
+            chosen.append((i, j, partners[i, j]))
+            continue
+        partner = np.full(left[i].size, -1, dtype=np.int64)
+        num_pairs = align(left[i], right[j], _MOST_EDITS, partner)
+        partners[i, j] = partner
+        heapq.heappush(queue, (-num_pairs, i, j, True))
+    return chosen
+
+
+def common_counts(left: Sequence[Ints], right: Sequence[Ints]) -> Ints:
+    """Count the common items of each two sequences, in any order; shape (left, right)."""
+    every = np.concatenate([*left, *right, np.zeros(0, dtype=np.int64)])
+    _, codes = np.unique(every, return_inverse=True)
+    ends = np.cumsum([part.size for part in (*left, *right)])[:-1]
+    size = int(codes.max(initial=-1)) + 1
+    counts = [np.bincount(part, minlength=size) for part in np.split(codes, ends)]
+    common = np.zeros((len(left), len(right)), dtype=np.int64)
+    for i in range(len(left)):
+        for j in range(len(right)):
+            common[i, j] = np.minimum(counts[i], counts[len(left) + j]).sum()
+    return common
+
+
+def _host_sequences(host: Trace, rows: Ints) -> list[Ints]:
+    """Return the operations below each thread of the host trace, in the order of their ids."""
+    is_thread = host.nodes["name"].cast(str).str.contains(_THREAD).to_numpy()
+    # threads are nodes in the file: find the thread node above each node
+    above = np.where(is_thread, np.arange(host.nodes.height), host.column("parent"))
+    while ((higher := np.where(above >= 0, above[above], -1)) != above).any():
+        above = higher
+    return _by_thread(above[rows], host.column("id")[rows], rows)
+
+
+def _device_sequences(device: Trace, rows: Ints) -> list[Ints]:
+    """Return the operations of each thread in order of start; ties in the order of their ids."""
+    rf_id, external_id = device.column("rf_id")[rows], device.column("external_id")[rows]
+    by_id = rows[np.argsort(np.where(rf_id > 0, rf_id, external_id), kind="stable")]
+    start, thread = device.column("start")[by_id], device.column("thread")[by_id]
+    return _by_thread(thread, start, by_id)
+
+
+def _by_thread(thread: Ints, key: Ints, rows: Ints) -> list[Ints]:
+    """Split rows by thread, each in order of key; threads in order of their first."""
+    order = np.lexsort((key, thread))
+    ends = np.flatnonzero(np.diff(thread[order])) + 1
+    parts = [part for part in np.split(order, ends) if part.size]
+    return [rows[part] for part in sorted(parts, key=lambda part: int(key[part[0]]))]
+
+
+def align_later_steps(
+    host: Trace, device: Trace, host_rows: Ints, device_rows: Ints, names: tuple[Ints, Ints]
+) -> Ints:
+    """Pair operations of the same name, step by step, thread by thread, in order.
+
+    The two steps with the most names in common are paired first; of several that have as many, the
+    earliest. Each step of either trace has one partner at most. Threads of the two steps, and the
+    operations of the two threads, are paired as :func:`align_names` does it. Any of gloo's threads
+    may run a collective, so these are paired by their order in the step, as is what is left of a
+    name of which either step has as many.
+
+    Parameters
+    ----------
+    host_rows, device_rows
+        int64, shape (host operations,) and (device operations,): the nodes to pair.
+    names
+        int64, shape (host nodes,) and (device nodes,): equal numbers for equal names.
+
+    Returns
+    -------
+    int64, shape (device nodes,)
+        The host node, or -1.
+    """
+    theirs = _by_step(device_rows, device.column("start"), device.name_mask(STEP_MARK))
+    ours = _by_step(host_rows, host.column("id"), host.name_mask(STEP_MARK))  # in order of start
+    common = common_counts([names[1][rows] for rows in theirs], [names[0][rows] for rows in ours])
+    of_gloo = [one.name_mask("^gloo:") for one in (host, device)]
+    host_row = np.full(device.nodes.height, -1, dtype=np.int64)
+    while common.size and common.max() > 0:
+        i, j = np.unravel_index(np.argmax(common), common.shape)
+        common[i, :] = common[:, j] = 0
+        mine, other = ours[j][~of_gloo[0][ours[j]]], theirs[i][~of_gloo[1][theirs[i]]]
+        found, _ = align_names(host, device, mine, other, names)
+        host_row = np.maximum(host_row, found)
+        left = ours[j][~np.isin(ours[j], found)], theirs[i][found[theirs[i]] < 0]
+        _pair_rest(*left, host.column("id"), device.column("start"), names, host_row)
+    return host_row
+
+
+def _pair_rest(
+    ours: Ints, theirs: Ints, ids: Ints, start: Ints, names: tuple[Ints, Ints], host_row: Ints
+) -> None:
+    """Pair nodes of any thread in order, of each name of which there are as many on either side."""
+    ours, theirs = ours[np.argsort(ids[ours])], theirs[np.argsort(start[theirs], kind="stable")]
+    for name in np.intersect1d(names[0][ours], names[1][theirs]).tolist():
+        mine, other = ours[names[0][ours] == name], theirs[names[1][theirs] == name]
+        if mine.size == other.size:
+            host_row[other] = mine
+
+
+def _by_step(rows: Ints, order: Ints, is_mark: np.ndarray) -> list[Ints]:
+    """Split nodes at the marks of steps; what comes before the first is a part of its own."""
+    step = np.searchsorted(np.sort(order[is_mark]), order[rows], side="right")
+    by_step = np.argsort(step, kind="stable")
+    ends = np.flatnonzero(np.diff(step[by_step])) + 1
+    return np.split(rows[by_step], ends)
+
 
 _Names = tuple[Ints, Ints]
 

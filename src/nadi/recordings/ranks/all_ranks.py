@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.recordings.communication.issue_order import communication_rows
+from nadi.recordings.communication.process_groups import communication_rows
 from nadi.trace.trace import Trace
 
 __all__ = ["Across", "communications_of"]

@@ -1,15 +1,20 @@
-"""Match the operations of different ranks that form one collective."""
+"""Match the operations of different ranks that form one collective.
+
+Match sends with receives.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import polars as pl
 
+from nadi.recordings.communication.process_groups import PAIRWISE
 from nadi.recordings.ranks.all_ranks import Across
 from nadi.recordings.ranks.collective_matching_kernels import MOST_DIFFERENCES, common_subsequence
 from nadi.trace.arrays import Ints
 
-__all__ = ["SAME_BYTES", "collectives_of", "match_collectives"]
+__all__ = ["SAME_BYTES", "collectives_of", "match_collectives", "match_pairs"]
+
 
 _LANE = ("group", "is_cpu")  # host and device collectives of a group do not wait for each other
 SAME_BYTES = ("all_reduce", "reduce", "broadcast", "reduce_scatter", "all_gather", "barrier")
@@ -195,3 +200,30 @@ def _match_unnamed(across: Across) -> list[pl.DataFrame]:
             )  # fmt: skip
             rest[rank] = np.delete(rest[rank], at)
     return found
+
+
+_LANE_OF_POINT = ("group", "is_cpu", "src", "dst", "tag")
+
+
+def match_pairs(across: Across) -> pl.DataFrame:
+    """Match the k-th send from one rank to another with the k-th receive between the same ranks.
+
+    Both are of the same group and, for gloo, of the same tag. NCCL matches by order alone.
+
+    Returns
+    -------
+    polars.DataFrame
+        One row per pair: ``send`` and ``receive``, rows of ``across.work``.
+        O(communications).
+    """
+    # operations without a known peer stay unmatched, as do those of a rank with itself
+    work = across.work.filter(
+        pl.col("kind").is_in(PAIRWISE) & (pl.col("src") >= 0) & (pl.col("dst") >= 0)
+    ).with_columns(tag=pl.when("is_cpu").then("tag").otherwise(-1))
+    work = work.with_columns(place=pl.int_range(pl.len()).over(*_LANE_OF_POINT, "kind"))
+    sends = work.filter((pl.col("kind") == "COMM_SEND") & (pl.col("rank") == pl.col("src")))
+    receives = work.filter((pl.col("kind") == "COMM_RECV") & (pl.col("rank") == pl.col("dst")))
+    return sends.select(*_LANE_OF_POINT, "place", send="part").join(
+        receives.select(*_LANE_OF_POINT, "place", receive="part"), on=[*_LANE_OF_POINT, "place"],
+        how="inner", maintain_order="left",
+    ).select("send", "receive")  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from nadi.recordings.communication.issue_order import PAIRWISE
+from nadi.recordings.communication.process_groups import PAIRWISE
 from nadi.recordings.ranks.all_ranks import Across
 from nadi.recordings.ranks.collective_matching import SAME_BYTES, collectives_of
 from nadi.trace.issues import IssueLog
@@ -122,7 +122,7 @@ def report_pairs(across: Across, pairs: pl.DataFrame, log: IssueLog) -> None:
     Parameters
     ----------
     pairs
-        As :func:`nadi.recordings.ranks.point_to_point.match_pairs` returns it.
+        As :func:`nadi.recordings.ranks.collective_matching.match_pairs` returns it.
     """
     work = across.work
     matched = pl.concat([pairs["send"], pairs["receive"]])

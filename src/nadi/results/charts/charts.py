@@ -1,13 +1,20 @@
-"""Charts as values: what is drawn, and nothing of how."""
+"""Charts as values: what is drawn, and nothing of how.
+
+Times as bars, in the unit in which they read best.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from nadi.trace.arrays import Floats, Ints
 
 __all__ = [
     "BarChart", "Chart", "ChartAxis", "FlameChart", "HeatMap", "LineChart", "LineSeries",
+    "time_bars",
 ]  # fmt: skip
 
 
@@ -127,3 +134,31 @@ class FlameChart(NamedTuple):
 
 Chart = LineChart | HeatMap | BarChart | FlameChart
 """Any of them."""
+
+
+_UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
+
+
+def time_bars(
+    title: str,
+    rows: Sequence[str],
+    parts: Sequence[str],
+    times: Sequence[Sequence[float]],
+    note: str = "",
+) -> BarChart:
+    """Make a chart of times in ns; parts that are 0 in all rows are left out.
+
+    Parameters
+    ----------
+    rows, parts
+        What bars, and their parts, are called.
+    times
+        Shape (rows, parts), ns.
+    """
+    values = np.asarray(times, dtype=np.float64).reshape(len(rows), len(parts))
+    kept = [part for part in range(len(parts)) if len(parts) == 1 or values[:, part].any()]
+    values = values[:, kept]
+    longest = float(values.sum(axis=1).max(initial=0.0))
+    unit, size = next((one for one in _UNITS if longest >= one[1]), _UNITS[-1])
+    names = tuple(parts[part] for part in kept)
+    return BarChart(title, f"time ({unit})", tuple(rows), names, values / size, note)

@@ -1,4 +1,9 @@
-"""Draw charts as SVG, with nothing but plain shapes, which every program shows alike."""
+"""Draw charts as SVG, with nothing but plain shapes, which every program shows alike.
+
+Bars of several parts, drawn as SVG.
+
+Frames of calls over each other, drawn as SVG.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from nadi.results.charts.chart_bars import bar_chart, bars_height
-from nadi.results.charts.chart_flames import flames
-from nadi.results.charts.chart_shapes import (
+from nadi.results.charts.chart_text import escape
+from nadi.results.charts.charts import BarChart, Chart, FlameChart, HeatMap, LineChart, LineSeries
+from nadi.results.charts.scales import (
     BOTTOM,
     COLORS,
     FONT,
@@ -19,15 +24,164 @@ from nadi.results.charts.chart_shapes import (
     SOFT,
     TOP,
     WIDTH,
+    ChartScale,
     line_between,
+    scale_of,
+    short_number,
     text_at,
 )
-from nadi.results.charts.chart_text import escape
-from nadi.results.charts.charts import BarChart, Chart, FlameChart, HeatMap, LineChart, LineSeries
-from nadi.results.charts.scales import ChartScale, scale_of, short_number
-from nadi.trace.arrays import Floats
+from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["drawn"]
+__all__ = ["bar_chart", "bars_height", "drawn", "flames"]
+
+
+_LETTER_OF_FLAMES = 6.2  # width of one
+_FRAME = 18
+_NARROWEST = 0.4  # frame that is drawn
+
+
+def flames(chart: FlameChart) -> list[str]:
+    """Draw frames from the bottom, each over the one that it is called from."""
+    values, parent = chart.values, chart.parent
+    depth, left = _places(parent, values)
+    shown = np.flatnonzero(parent < 0)
+    whole = float(values[shown].sum()) or 1.0
+    width = WIDTH - 2 * RIGHT
+    tall = min(_FRAME, (HEIGHT - TOP - BOTTOM + 20) / (int(depth.max(initial=0)) + 1))
+    bottom = HEIGHT - BOTTOM + 20
+    drawn = []
+    for frame in np.flatnonzero(values * width / whole >= _NARROWEST).tolist():
+        x, wide = RIGHT + float(left[frame]) * width / whole, float(values[frame]) * width / whole
+        y = bottom - (int(depth[frame]) + 1) * tall
+        name = chart.names[frame]
+        said = f"{name}\n{chart.label}: {short_number(float(values[frame]))}"
+        color = _color(sum(name.encode()))
+        drawn.append(_box(x, y, max(wide - 0.5, 0.3), max(tall - 1, 1), color, said))
+        if tall >= 11 and wide > 4 * _LETTER_OF_FLAMES:
+            drawn.append(text_at(x + 3, y + tall - 5, _cut(name, wide - 6), size=10,
+                                 color="#ffffff"))  # fmt: skip
+    drawn.append(text_at(WIDTH / 2, HEIGHT - 14, chart.label, anchor="middle", size=13))
+    return drawn
+
+
+def _places(parent: Ints, values: Floats) -> tuple[Ints, Floats]:
+    """Return the depth of each frame, and where it begins; shape (frames,)."""
+    depth, left = np.zeros(parent.size, dtype=np.int64), np.zeros(parent.size)
+    filled = np.zeros(parent.size + 1)  # the last one: frames on the ground
+    for frame, below in enumerate(parent.tolist()):
+        if below >= 0:
+            depth[frame] = depth[below] + 1
+        left[frame] = filled[below] + (left[below] if below >= 0 else 0.0)
+        filled[below] += values[frame]
+    return depth, left
+
+
+def _color(number: int) -> str:
+    return COLORS[number % len(COLORS)]
+
+
+def _box(x: float, y: float, width: float, height: float, color: str, said: str) -> str:
+    return (
+        f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(width, 0):.2f}" height="{max(height, 1):.2f}" '
+        f'fill="{color}"><title>{escape(said)}</title></rect>'
+    )
+
+
+def _cut(name: str, width: float) -> str:
+    most = max(int(width / _LETTER_OF_FLAMES), 1)
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+_TALL, _GAP = 20, 8  # of a bar, and below it
+_MOST = 40  # bars
+_LETTER, _LETTERS = 7, 34  # width of a letter, and letters of a row's name
+_BELOW = 52  # the axis and its label
+_LEGEND_OF_BARS = 22  # height of a line of the legend
+
+
+def bars_height(chart: BarChart) -> int:
+    """Return the height of a drawing."""
+    shown = min(len(chart.rows), _MOST) + (len(chart.rows) > _MOST)
+    return _top(chart) + shown * (_TALL + _GAP) + _BELOW
+
+
+def bar_chart(chart: BarChart) -> list[str]:
+    """Draw the bars, their names, the axis and the legend; of many rows the first 40."""
+    names = [_shortened(name) for name in chart.rows[:_MOST]]
+    left = 24 + _LETTER * max(map(len, names), default=0) + 12
+    top = _top(chart)
+    ends = np.append(chart.values.sum(axis=1), 0.0)
+    across = scale_of(np.linspace(0, max(float(ends.max()), 1e-9), 21), left, WIDTH - RIGHT - 24,
+                      is_log=False, from_zero=True)  # fmt: skip
+    bottom = top + len(names) * (_TALL + _GAP)
+    parts = _legend(chart)
+    for value in across.labels:
+        x = float(across.at(value))
+        parts.append(line_between(x, top - 4, x, bottom))
+        parts.append(text_at(x, bottom + 16, short_number(value), anchor="middle"))
+    parts.append(text_at((left + WIDTH - RIGHT) / 2, bottom + 36, chart.label, anchor="middle",
+                         size=13))  # fmt: skip
+    for row, name in enumerate(names):
+        y = top + row * (_TALL + _GAP)
+        parts.append(text_at(left - 10, y + 14, name, anchor="end", color=INK))
+        borders = np.append(0.0, np.cumsum(chart.values[row]))
+        for part, value in enumerate(chart.values[row].tolist()):
+            if value <= 0:
+                continue
+            begin, end = (float(across.at(borders[part + k])) for k in (0, 1))
+            said = "\n".join(filter(None, (chart.rows[row], chart.parts[part],
+                                           f"{chart.label}: {short_number(value)}")))  # fmt: skip
+            parts.append(
+                f'<rect x="{begin:.2f}" y="{y}" width="{end - begin:.2f}" height="{_TALL}" '
+                f'fill="{COLORS[part % len(COLORS)]}"><title>{escape(said)}</title></rect>'
+            )
+    if len(chart.rows) > _MOST:
+        parts.append(text_at(24, bottom + _TALL, f"and {len(chart.rows) - _MOST} more"))
+    return parts
+
+
+def _top(chart: BarChart) -> int:
+    return TOP + _LEGEND_OF_BARS * len(_legend_lines(chart))
+
+
+def _legend_lines(chart: BarChart) -> list[list[int]]:
+    """Return the parts that have a value, as lines of the legend."""
+    if chart.parts == ("",):
+        return []
+    lines: list[list[int]] = [[]]
+    x = 24.0
+    for part in np.flatnonzero(chart.values.sum(axis=0) > 0).tolist():
+        width = _legend_width(chart.parts[part])
+        if x + width > WIDTH - RIGHT and lines[-1]:
+            lines.append([])
+            x = 24.0
+        lines[-1].append(part)
+        x += width
+    return [line for line in lines if line]
+
+
+def _legend_width(name: str) -> int:
+    return 34 + _LETTER * len(name)
+
+
+def _legend(chart: BarChart) -> list[str]:
+    parts = []
+    for number, line in enumerate(_legend_lines(chart)):
+        x, y = 24, TOP - 4 + number * _LEGEND_OF_BARS
+        for part in line:
+            parts.append(
+                f'<rect x="{x}" y="{y - 9}" width="11" height="11" '
+                f'fill="{COLORS[part % len(COLORS)]}"/>'
+            )
+            parts.append(text_at(x + 17, y, chart.parts[part], color=SOFT))
+            x += _legend_width(chart.parts[part])
+    return parts
+
+
+def _shortened(name: str) -> str:
+    one_line = "".join(c if c.isprintable() else " " for c in name)
+    return one_line if len(one_line) <= _LETTERS else f"{one_line[: _LETTERS - 1]}…"
+
 
 _LEGEND = 8  # units of width per letter of the longest name, or label of a row
 _DASHES = ("", "6 4", "2 3")

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi.errors import UsageError
-from nadi.files.addresses import check_target, locate
-from nadi.files.files import check_writable, write_beside
+from nadi.files.files import check_target, check_writable, locate, write_beside
 from nadi.results.page.figures import Figures
 from nadi.results.page.page_sections import RenderedSection, rendered_sections
 from nadi.units import printable

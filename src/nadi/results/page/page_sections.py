@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from html import escape
 from importlib import import_module
-from types import ModuleType
 from typing import NamedTuple
 
 from nadi.results.page.figures import Figures
 
-__all__ = ["SECTIONS", "RenderedSection", "all_sections", "rendered_sections"]
+__all__ = ["SECTIONS", "RenderedSection", "Section", "all_sections", "rendered_sections"]
 
 
 SECTIONS = (
@@ -30,7 +30,7 @@ SECTIONS = (
     "nadi.bottlenecks.steps.straggler_section",
     "nadi.bottlenecks.steps.verdict_section",
     "nadi.bottlenecks.steps.what_if_section",
-    "nadi.bottlenecks.waiting.waits_section",
+    "nadi.bottlenecks.waiting.result:WAITS",
     "nadi.estimates.searches.search_section",
     "nadi.estimates.single.estimate_section",
     "nadi.jobs.folded.fold_section",
@@ -40,7 +40,16 @@ SECTIONS = (
     "nadi.simulation.runs.memory_tier_section",
     "nadi.simulation.runs.simulation_section",
 )
-"""Modules with ``ORDER``, ``TITLE`` and ``render``, each beside the results that it shows."""
+"""Declared results, and modules with ``ORDER``, ``TITLE`` and ``render``, beside what they show."""
+
+
+class Section(NamedTuple):
+    """A section of a page: its place in the order, name, title, and what writes it."""
+
+    order: int
+    name: str
+    title: str
+    render: Callable[[Figures], str]
 
 
 class RenderedSection(NamedTuple):
@@ -56,20 +65,28 @@ class RenderedSection(NamedTuple):
 
 
 @cache
-def all_sections() -> tuple[ModuleType, ...]:
-    """Return the modules of all sections, in the order of the page."""
-    found = [import_module(name) for name in SECTIONS]
-    return tuple(sorted(found, key=lambda section: (section.ORDER, section.__name__)))
+def all_sections() -> tuple[Section, ...]:
+    """Return all sections, in the order of the page."""
+    return tuple(sorted(map(_section, SECTIONS), key=lambda section: section[:2]))
+
+
+def _section(place: str) -> Section:
+    module, _, name = place.partition(":")
+    found = import_module(module)
+    if name:
+        result = getattr(found, name)
+        return Section(result.order, result.kind.replace("_", "-"), result.title, result.html)
+    name = module.rpartition(".")[2].removesuffix("_section").replace("_", "-")
+    return Section(found.ORDER, name, found.TITLE, found.render)
 
 
 def rendered_sections(figures: Figures) -> list[RenderedSection]:
     """Render the sections that the results say something to."""
     found = []
-    for section in all_sections():
-        content = section.render(figures)
+    for order, name, title, render in all_sections():
+        content = render(figures)
         if content:
-            name = section.__name__.rpartition(".")[2].removesuffix("_section").replace("_", "-")
-            title = escape(section.TITLE)
+            title = escape(title)
             html = f'<section id="{name}"><h2>{title}</h2>\n{content}\n</section>'
-            found.append(RenderedSection(section.ORDER, name, title, html))
+            found.append(RenderedSection(order, name, title, html))
     return found

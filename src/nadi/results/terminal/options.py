@@ -1,33 +1,28 @@
-"""Options that several commands share, and the console for their output."""
+"""Options that several commands share, and the console for their output.
+
+Options that are lists: names, and numbers with or without units.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nadi.errors import Parameter, UsageError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "AsJson",
-    "ChakraSchema",
-    "ForceLink",
-    "Format",
-    "Measured",
-    "Overwrite",
-    "ReportFile",
-    "ResultsFolder",
-    "SimulatedOn",
-    "Step",
-    "SweepFile",
-    "SweepOver",
-    "SystemName",
-    "TimeRange",
-    "output_console",
-]
+    "AsJson", "Capture", "ChakraSchema", "ForceLink", "Format", "Measured", "Overwrite",
+    "ReportFile", "ResultsFolder", "SimulatedOn", "Step", "SweepFile", "SweepOver", "SystemName",
+    "TimeRange", "amounts", "names_in", "output_console",
+]  # fmt: skip
+
 
 Step = Annotated[
     str, typer.Option("--step", metavar="N|all", help="The step (ProfilerStep#N) to analyse.")
@@ -38,6 +33,16 @@ TimeRange = Annotated[
         "--window", metavar="FROM:TO",
         help="Analyse a time range instead of steps: two times since the first event, such as "
         "120ms:180ms.",
+        show_default=False,
+    ),
+]  # fmt: skip
+Capture = Annotated[
+    str,
+    typer.Option(
+        "--capture", metavar="FILE|FOLDER",
+        help="Recordings of the capture of CUDA or HIP graphs, or of the same kernels without "
+        "graphs: they say which operators and modules launched the kernels that graphs replay. "
+        "Those beside the traces, with capture in their name, are found without this option.",
         show_default=False,
     ),
 ]  # fmt: skip
@@ -120,3 +125,21 @@ def output_console(*, wraps: bool = True) -> Console:
 
     soft_wrap = not wraps or not sys.stdout.isatty()
     return Console(highlight=False, emoji=False, soft_wrap=soft_wrap)
+
+
+def names_in(text: str) -> list[str]:
+    """Read a list of names."""
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def amounts(name: str, text: str, parse: Callable[[str], float]) -> tuple[float, ...]:
+    """Read a list of numbers, with or without units."""
+    found = []
+    for one in names_in(text):
+        try:
+            found.append(float(one) if one.replace(".", "", 1).isdecimal() else parse(one))
+        except ValueError as error:
+            raise UsageError(
+                Parameter(name, one), str(error), "give numbers with commas between them"
+            ) from None
+    return tuple(found)

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 import polars as pl
 
-from nadi.sharing.obfuscation.allowed_words import class_word
+from nadi.sharing.obfuscation.private_job import class_word
 from nadi.sharing.obfuscation.renamed_traces import described_operations
 from nadi.systems.prices.traced_operations import distinct_values
 from nadi.trace.arrays import Floats, Ints

@@ -16,7 +16,7 @@ from nadi.models.llm.llm_jobs import job_of_model
 from nadi.progress import tell
 from nadi.sharing.attacks.attack_features import Seen, seen_of
 from nadi.sharing.attacks.attacks import Target, attack_targets, best_threshold, whole_vectors
-from nadi.sharing.obfuscation.guarantees import LEVELS
+from nadi.sharing.obfuscation.fidelity import LEVELS
 from nadi.sharing.obfuscation.obfuscate import obfuscate_with
 from nadi.sharing.obfuscation.secret_key import SecretKey
 from nadi.sharing.synthesis.learning import learn

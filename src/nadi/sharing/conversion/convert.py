@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 
 from nadi.errors import InputError
-from nadi.files.addresses import check_target, locate
 from nadi.files.csv_tables import file_of_table
-from nadi.files.goal_files import is_goal, write_goal
+from nadi.files.files import check_target, locate
+from nadi.files.goal import is_goal, write_goal
 from nadi.files.registry import READABLE_SUFFIXES, Format, format_for_writing, format_named
 from nadi.files.trace_files import read, write
 from nadi.files.whole_folders import whole_folder

@@ -17,8 +17,8 @@ from pathlib import Path
 import polars as pl
 
 from nadi.errors import InputError, UsageError
-from nadi.files.addresses import check_target, locate
 from nadi.files.csv_tables import file_of_table
+from nadi.files.files import check_target, locate
 from nadi.files.registry import format_for_writing
 from nadi.files.trace_files import read, write
 from nadi.files.whole_folders import whole_folder
@@ -27,9 +27,8 @@ from nadi.recordings.discover import TraceFiles, find_files, pair_recordings, pe
 from nadi.recordings.join_host_device import link_device, link_pair
 from nadi.recordings.join_ranks import as_in_job, link_job
 from nadi.results.terminal.workers import worker_processes
-from nadi.trace.provenance import Provenance, Source
 from nadi.trace.schema import COMMUNICATION_KINDS, DEPS
-from nadi.trace.trace import Job, Trace
+from nadi.trace.trace import Job, Provenance, Source, Trace
 
 __all__ = ["LinkedFile", "Linking", "link_files"]
 

@@ -1,19 +1,30 @@
-"""How far a job answers as its original: step time and critical path on described systems."""
+"""How far a job answers as its original: step time and critical path on described systems.
+
+What each level preserves, what it removes, against whom it protects, and what it is not.
+
+An obfuscated job, and the report that is shared with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from nadi.errors import PairError
+from nadi.sharing.obfuscation.certified_box import BOX
 from nadi.simulation.accounts.simulation_as_recording import simulated_path
 from nadi.simulation.engine_driver import simulate_job
 from nadi.simulation.simulation import Simulation
 from nadi.systems.prices.priced_traces import price_job
 from nadi.systems.system import System
 from nadi.trace.trace import Job
+from nadi.units import format_bytes, format_ns
 
-__all__ = ["Answer", "Fidelity", "Yardstick", "answers", "compared"]
+__all__ = [
+    "GUARANTEES", "IN_BOX", "LEVELS", "NOT_GUARANTEED", "Answer", "Fidelity", "Guarantee",
+    "ObfuscatedJob", "PrivacyLoss", "Yardstick", "answers", "compared",
+]  # fmt: skip
 
 
 class Answer(NamedTuple):
@@ -130,3 +141,192 @@ def compared(name: str, before: Answer, after: Answer) -> Fidelity:
     kinds = {*before.path, *after.path}
     apart = max((abs(before.path.get(k, 0) - after.path.get(k, 0)) for k in kinds), default=0)
     return Fidelity(name, before.step, after.step, apart / max(before.step, 1))
+
+
+LEVELS = ("names", "shapes", "structure", "private")
+"""The levels of obfuscation; each removes what those before it do."""
+
+
+IN_BOX = 0.02
+"""By which share the step time may differ at level shapes on any system of the box."""
+
+
+class Guarantee(NamedTuple):
+    """What a level promises, each in a few sentences.
+
+    Attributes
+    ----------
+    preserved, removed
+        What stays, and what goes.
+    against
+        Who learns nothing about what, and who still can.
+    tolerance
+        By how much step time and critical path may differ on a system, as a share of the step
+        time; negative if nothing is promised.
+    """
+
+    preserved: str
+    removed: str
+    against: str
+    tolerance: float
+
+
+GUARANTEES = {
+    "names": Guarantee(
+        "operations in their order, kinds, classes, durations, sizes, FLOPs, dependencies, process "
+        "groups, layers and micro-batches",
+        "names, modules, paths, hosts, users, process and thread numbers, operands, free text, and "
+        "the time of day",
+        "someone without the key who wants names; not against someone who knows which models "
+        "exist, because shapes and counts say which one it is",
+        0.01,
+    ),
+    "shapes": Guarantee(
+        "operations in their order, kinds, classes, durations and dependencies; sizes and FLOPs "
+        "up to the factor that the tolerance allows",
+        "what names removes, and exact sizes and shapes",
+        "someone who looks a size up; not against someone who counts layers or combines "
+        "several sizes",
+        0.01,
+    ),
+    "structure": Guarantee(
+        "computing time between communications, types, groups and volume of communication, and "
+        "what overlaps",
+        "what shapes removes; single operations, their classes and their number, layers, "
+        "micro-batches and phases",
+        "someone who compares operations, shapes, sequences and timing ratios with those of known "
+        "models; not against someone who knows the parallel layout and device, and computes the "
+        "ratio of computation to communication",
+        0.03,
+    ),
+    "private": Guarantee(
+        "for how long each rank computes and how much each axis of communication carries, both "
+        "noisy",
+        "what structure removes; order, types, number and overlap of communications, groups "
+        "within an axis, and the exact time and size of everything",
+        "someone who knows all of the job but whether one short computation or one small "
+        "communication is in it, up to epsilon; not about the parallel layout, which is published "
+        "as it is",
+        -1.0,
+    ),
+}
+"""What each level promises, by its name."""
+
+NOT_GUARANTEED = (
+    "It is no encryption: what simulations need can be read by everyone.",
+    "Parallel layout is not hidden; below private, types of collectives and their order neither.",
+    "Step time, and so about how large the job is, is not hidden.",
+    "Releases of several recordings of one job can be recognized as of one job, at every level.",
+    "Reports of releases at private add up: their epsilons are summed for one job.",
+)
+"""What no level promises, in sentences."""
+
+
+@dataclass(frozen=True)
+class PrivacyLoss:
+    """What a release at level ``private`` spends.
+
+    Attributes
+    ----------
+    epsilon
+        Of the whole release.
+    spent
+        Its parts: what was released, and the epsilon of that.
+    unit_ns, unit_bytes
+        Neighboring jobs differ by one computation that lasts at most so long, or by one
+        communication by which each member sends at most so many bytes.
+    computations
+        The number of computations, with noise.
+    """
+
+    epsilon: float
+    spent: dict[str, float]
+    unit_ns: int
+    unit_bytes: int
+    computations: int
+
+    @property
+    def relation(self) -> str:
+        """Which jobs are neighbors."""
+        return (
+            "two jobs whose ranks communicate along the same axes, and of which the same ranks "
+            "share a trace, are neighbors if one trace of one of them has one more computation, "
+            f"of at most {format_ns(self.unit_ns)}; or if it has one more communication, by which "
+            f"each member sends at most {format_bytes(self.unit_bytes)}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ObfuscatedJob:
+    """A job that can be shared, and what its owner knows about it.
+
+    Attributes
+    ----------
+    job
+        The job to share.
+    level
+        One of ``names``, ``shapes``, ``structure`` and ``private``.
+    salt, key_check
+        Hexadecimal: what pseudonyms depend on besides the key, and by what the key is recognized.
+    recorded
+        Whether it is still a recording, which is written as ``.nadi``, or nodes for a simulator.
+    fidelity
+        Of each system on which both jobs were simulated. It is for the owner: at ``private`` it
+        is computed from the original and would spend more than epsilon.
+    original_nodes
+        Number of nodes of the original.
+    in_box
+        By which share of the step time it differs at most on any system of the box, at ``shapes``
+        of a job whose computations have times; for the owner, too.
+    privacy
+        At level ``private``.
+    """
+
+    job: Job
+    level: str
+    salt: str
+    key_check: str
+    recorded: bool
+    original_nodes: int
+    fidelity: tuple[Fidelity, ...] = ()
+    in_box: float | None = None
+    privacy: PrivacyLoss | None = None
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What is shared with the job: what is preserved, how far, what is not, against whom."""
+        promised = GUARANTEES[self.level]
+        found: dict[str, Any] = {
+            "level": self.level,
+            "preserved": promised.preserved,
+            "removed": promised.removed,
+            "against": promised.against,
+            "not_guaranteed": list(NOT_GUARANTEED),
+            "salt": self.salt,
+            "key_check": self.key_check,
+        }
+        if self.fidelity and promised.tolerance > 0:
+            found["how_far"] = {
+                "measure": "difference of simulated step time, and of the time of any kind of the "
+                "critical path, as shares of the step time",
+                "at_most": promised.tolerance,
+                "systems": [one.system for one in self.fidelity],
+            }
+        if self.in_box is not None:
+            found["how_far"]["box"] = {
+                "measure": "difference of simulated step time", "at_most": IN_BOX,
+                "network": "a switch between all ranks", "bandwidth_gb_per_s": [
+                    BOX.slowest, BOX.fastest,
+                ],
+                "latency_us": [BOX.shortest / 1000, BOX.longest / 1000],
+                "speed_of_computations": [BOX.slower, BOX.faster],
+            }  # fmt: skip
+        if self.privacy is not None:
+            found["privacy"] = {
+                "epsilon": self.privacy.epsilon,
+                "spent": self.privacy.spent,
+                "neighboring_relation": self.privacy.relation,
+                "mechanism": "discrete Laplace noise",
+                "computations": self.privacy.computations,
+            }
+        return found

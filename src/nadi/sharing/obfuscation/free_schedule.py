@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.simulation.accounts.matched_communication import meetings_of, messages_of_nodes
+from nadi.simulation.accounts.collective_accounts import meetings_of, messages_of_nodes
 from nadi.simulation.engine_driver import simulate_job
 from nadi.simulation.simulation import Simulation
 from nadi.systems.system import Collectives, Dimension, Network, System

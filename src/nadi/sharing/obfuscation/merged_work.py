@@ -15,9 +15,8 @@ import polars as pl
 
 from nadi.sharing.obfuscation.free_schedule import RankWork
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, ISSUES, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
 __all__ = ["EVEN", "Beside", "Cuts", "Splits", "merge_work", "slack_of", "time_cuts"]

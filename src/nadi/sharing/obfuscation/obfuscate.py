@@ -10,26 +10,22 @@ from secrets import token_bytes
 import msgspec
 
 from nadi.errors import InputError, Parameter, UsageError, checked
-from nadi.files.addresses import check_target, locate
-from nadi.files.files import read_settings, write_pieces
+from nadi.files.files import check_target, locate, read_settings, write_pieces
 from nadi.files.settings_text import decode_json
 from nadi.files.trace_files import write
 from nadi.files.whole_folders import refuse_partial, whole_folder
 from nadi.models.job_files import check_place, write_job
 from nadi.recordings.folded.folded_job import FoldedJob, unfold_job
 from nadi.recordings.jobs import given_job
-from nadi.sharing.obfuscation.fidelity import answers, compared
-from nadi.sharing.obfuscation.guarantees import LEVELS
-from nadi.sharing.obfuscation.key_files import read_key
-from nadi.sharing.obfuscation.moved_sizes import move_job
-from nadi.sharing.obfuscation.obfuscated_job import ObfuscatedJob
-from nadi.sharing.obfuscation.private_job import noisy_job
+from nadi.sharing.obfuscation.fidelity import LEVELS, ObfuscatedJob, answers, compared
+from nadi.sharing.obfuscation.private_job import noisy_job, read_key
 from nadi.sharing.obfuscation.renamed_traces import names_of_job, rename_job
 from nadi.sharing.obfuscation.secret_key import SecretKey, job_digest
 from nadi.sharing.obfuscation.structure import (
     check_mergeable,
     check_timed,
     merge_job,
+    move_job,
     simulator_job,
 )
 from nadi.systems.library import load_system, shipped_systems

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.sharing.obfuscation.allowed_words import BACKENDS, PHASES, class_word, kept_name
+from nadi.sharing.obfuscation.private_job import BACKENDS, PHASES, class_word, kept_name
 from nadi.sharing.obfuscation.secret_key import SecretKey
 from nadi.systems.prices.traced_operations import distinct_values
 from nadi.trace.arrays import Ints
@@ -22,9 +22,8 @@ from nadi.trace.groups import RankGroups
 from nadi.trace.host_nodes import on_host
 from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.trace.protobuf_values import pack_list
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import CLOCKS, GROUPS, ISSUES, NODES
-from nadi.trace.trace import Job, Trace
+from nadi.trace.trace import Job, Provenance, Trace
 from nadi.version import __version__
 
 __all__ = ["described_operations", "names_of_job", "rename_job", "spans"]

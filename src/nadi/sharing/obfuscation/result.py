@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.results.text import make_table, name_cell, print_table
-from nadi.sharing.obfuscation.obfuscated_job import ObfuscatedJob
+from nadi.sharing.obfuscation.fidelity import ObfuscatedJob
 from nadi.units import format_count, format_counted, format_ns, printable
 
 __all__ = ["describe_obfuscation", "print_names", "print_obfuscation"]

@@ -12,9 +12,8 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import InputError
-from nadi.files.addresses import check_target, locate
 from nadi.files.csv_tables import encode_table
-from nadi.files.files import write_pieces
+from nadi.files.files import check_target, locate, write_pieces
 from nadi.files.registry import format_named
 from nadi.files.trace_files import write
 from nadi.files.whole_folders import whole_folder
@@ -24,8 +23,7 @@ from nadi.recordings.discover import list_files
 from nadi.recordings.job_of_files import ReadRank, load_recordings, why_empty
 from nadi.recordings.jobs import read_job
 from nadi.recordings.join_ranks import link_job
-from nadi.sharing.parts.boundary import boundary_tensors, boundary_waits, cut_collectives
-from nadi.sharing.parts.cut_graphs import cut_graph
+from nadi.sharing.parts.boundary import boundary_tensors, boundary_waits, cut_collectives, cut_graph
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import summed_issues
 from nadi.trace.schema import PART, PART_TENSORS

@@ -47,7 +47,7 @@ def command(
 
     with show_progress(announce=False, use="compare") as progress:
         from nadi.results.text import to_json
-        from nadi.sharing.similarity.compare_report import describe_comparison, print_comparison
+        from nadi.sharing.similarity.result import describe_comparison, print_comparison
         from nadi.sharing.similarity.similarity import compare
 
         found = compare(a, b, systems=system or (), same=same or None, progress=progress)

@@ -16,9 +16,8 @@ from nadi.trace.distinct_rows import number_rows
 from nadi.trace.operand_columns import AttributesWithOperands
 from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.trace.protobuf_values import pack_list
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import COMM_TYPES, DEPS, GROUPS, ISSUES, MATCHES, NODE_KINDS, NODES
-from nadi.trace.trace import Job, Trace
+from nadi.trace.trace import Job, Provenance, Trace
 from nadi.version import __version__
 
 __all__ = ["job_of_columns"]

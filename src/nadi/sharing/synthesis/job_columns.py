@@ -12,7 +12,7 @@ import polars as pl
 from nadi.errors import InputError, checked
 from nadi.kernels.paths import topological_order
 from nadi.recordings.folded.folded_job import FoldedJob, unfold_job
-from nadi.sharing.obfuscation.allowed_words import learned_label
+from nadi.sharing.obfuscation.private_job import learned_label
 from nadi.sharing.obfuscation.renamed_traces import described_operations
 from nadi.sharing.synthesis.storage_lives import Lives, lives_of_uses
 from nadi.simulation.accounts.memory_accounts import storage_uses

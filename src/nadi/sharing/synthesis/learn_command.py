@@ -49,11 +49,11 @@ def command(
     with show_progress(announce=False, use="learn") as progress:
         from pathlib import Path
 
-        from nadi.files.addresses import check_target, locate
+        from nadi.files.files import check_target, locate
         from nadi.results.text import to_json
         from nadi.sharing.synthesis.learned_jobs import learn
+        from nadi.sharing.synthesis.model_bytes import write_trace_model
         from nadi.sharing.synthesis.result import describe_model, print_model
-        from nadi.sharing.synthesis.trace_model_files import write_trace_model
 
         check_target(locate(output), [Path(job) for job in jobs], overwrite=overwrite)
         model = learn(jobs, model=kind, progress=progress)

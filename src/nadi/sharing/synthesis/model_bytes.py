@@ -1,14 +1,20 @@
-"""A learned model as bytes, and back: MessagePack, compressed, with a line that says what it is."""
+"""A learned model as bytes, and back: MessagePack, compressed, with a line that says what it is.
+
+Read and write the files of learned models.
+"""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from nadi.errors import FormatError
+from nadi.errors import FormatError, checked
+from nadi.files.files import check_target, locate, read_file, write_pieces
 from nadi.sharing.synthesis.back_off import ORDERS, Counts
 from nadi.sharing.synthesis.grammar import Repeat
 from nadi.sharing.synthesis.learned_model import (
@@ -24,7 +30,8 @@ from nadi.sharing.synthesis.storage_lives import MemoryUse
 from nadi.sharing.synthesis.tokens import Token
 from nadi.sharing.synthesis.transformer import Layer, Transformer, check_transformer
 
-__all__ = ["decode_model", "encode_model"]
+__all__ = ["decode_model", "encode_model", "read_trace_model", "write_trace_model"]
+
 
 _HEAD = b"nadi trace model 4\n"
 _REMEDY = "give a file that nadi learn of this version wrote"
@@ -173,3 +180,39 @@ def _check_symbols(model: TraceModel, transformer: Transformer) -> None:
     asked |= {one for template in model.templates for role in template.roles for one in role[1:]}
     if not inside.all() or not asked <= set(starts.tolist()):
         raise ValueError("symbols")
+
+
+def read_trace_model(path: Path | str) -> TraceModel:
+    """Read a model that :func:`write_trace_model` or ``nadi learn`` wrote.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+    FormatError
+        If it is no model, or damaged.
+    """
+    return decode_model(read_file(locate(path)).content.tobytes(), str(path))
+
+
+@checked
+def write_trace_model(
+    model: TraceModel, path: Path | str, sources: Sequence[Path] = (), *, overwrite: bool = False
+) -> int:
+    """Write a model to a file; returns its size in bytes. Equal models give equal files.
+
+    Parameters
+    ----------
+    sources
+        Files that must not be overwritten.
+
+    Raises
+    ------
+    InputError
+        If the file exists and ``overwrite`` is not given, or it cannot be written.
+    """
+    target = locate(path)
+    check_target(target, sources, overwrite=overwrite)
+    content = encode_model(model)
+    write_pieces(target, [content])
+    return len(content)

@@ -18,14 +18,9 @@ from nadi.trace.arrays import Hashes, Ints
 from nadi.trace.operand_columns import OperandColumns, TensorType
 
 __all__ = [
-    "Growth",
-    "Lives",
-    "MemoryUse",
-    "draw_lives",
-    "learn_memory",
-    "lives_of_uses",
+    "Growth", "Lives", "MemoryUse", "draw_lives", "learn_memory", "lives_of_uses",
     "operands_of_lives",
-]
+]  # fmt: skip
 
 Made = tuple[tuple[int, int], ...]
 """Of the storages that an operation makes, or is the first to use, in a context: bytes, and

@@ -1,18 +1,27 @@
-"""Make a job from a model: ranks, programs, communication that fits, sizes and durations."""
+"""Make a job from a model: ranks, programs, communication that fits, sizes and durations.
+
+Draw programs from a model: the operations of ranks in their order, without sizes and times.
+
+The ranks of a job of another size: which learned rank each is like, and its process groups.
+
+Ranks are added along one axis: ranks of one program that stand evenly apart and form process
+groups, which are data parallel; without such groups all ranks together. A group with all ranks
+along the axis grows with it. Others are copied, as are messages.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from nadi.errors import Parameter, UsageError, checked
 from nadi.models.row_operands import spread
 from nadi.sharing.synthesis.agreed_meetings import Meeting, matched_meetings, without_deadlock
+from nadi.sharing.synthesis.back_off import BackOff
 from nadi.sharing.synthesis.column_traces import job_of_columns
-from nadi.sharing.synthesis.drawn_programs import ProgramDraws
 from nadi.sharing.synthesis.drawn_quantities import (
     JobSize,
     Noise,
@@ -24,19 +33,224 @@ from nadi.sharing.synthesis.drawn_quantities import (
     quantities_at,
     sizes_of_job,
 )
+from nadi.sharing.synthesis.grammar import scaled_turns
 from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns
-from nadi.sharing.synthesis.learned_model import Template, TraceModel
+from nadi.sharing.synthesis.learned_model import END, FIRST_START, Role, Template, TraceModel
 from nadi.sharing.synthesis.memory_growth import made_at
 from nadi.sharing.synthesis.quantities import EDGES, contexts_of_steps
-from nadi.sharing.synthesis.rank_layout import RankLayout, layout_of
 from nadi.sharing.synthesis.step_course import on_course, step_parts_of
 from nadi.sharing.synthesis.storage_lives import Growth, Lives, Made, draw_lives
-from nadi.sharing.synthesis.tokens import Token, alike_tokens
+from nadi.sharing.synthesis.tokens import WORLD, Token, alike_tokens, form_of
+from nadi.sharing.synthesis.transformer import TransformerDraws
 from nadi.trace.arrays import Hashes, Ints
 from nadi.trace.schema import NODE_KINDS
 from nadi.trace.trace import Job
 
-__all__ = ["JobWishes", "synthetic_columns", "synthetic_job"]
+__all__ = [
+    "JobWishes", "ProgramDraws", "RankLayout", "layout_of", "synthetic_columns", "synthetic_job",
+]  # fmt: skip
+
+
+class _Axis(NamedTuple):
+    """Ranks along which a job grows: ``size`` of them, ``stride`` apart."""
+
+    stride: int
+    size: int
+
+
+class RankLayout(NamedTuple):
+    """The ranks of a new job.
+
+    Attributes
+    ----------
+    template
+        The job that it is like.
+    axis
+        Along which ranks are added.
+    size
+        Ranks along the axis of the new job.
+    """
+
+    template: Template
+    axis: _Axis
+    size: int
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks of the new job."""
+        return self.template.num_ranks // self.axis.size * self.size
+
+    def learned_rank(self, rank: int) -> int:
+        """Return the rank of the template that does what a new rank does."""
+        high, place, low = self._parts(rank, self.size)
+        return self._rank(high, place % self.axis.size, low, self.axis.size)
+
+    def new_rank(self, learned: int, beside: int) -> int:
+        """Return the new rank of a learned one in the copy of another; -1 if it is left out."""
+        copy = self._parts(beside, self.size)[1] // self.axis.size
+        high, place, low = self._parts(learned, self.axis.size)
+        place += copy * self.axis.size
+        return self._rank(high, place, low, self.size) if place < self.size else -1
+
+    def group(self, ranks: Sequence[int], beside: int) -> tuple[int, ...]:
+        """Return the new ranks of a learned group that has the learned rank of ``beside``."""
+        lines = {self._parts(one, self.axis.size)[::2] for one in ranks}
+        if len(lines) * self.axis.size == len(ranks):  # all along the axis
+            every = range(self.size)
+            grown = [self._rank(high, at, low, self.size) for high, low in lines for at in every]
+            return tuple(sorted(grown))
+        found = (self.new_rank(one, beside) for one in ranks)
+        return tuple(sorted(one for one in found if one >= 0))
+
+    def groups_of(self, rank: int) -> dict[tuple[tuple[int, ...], int], tuple[int, ...]]:
+        """Return the members of a rank's groups by form and place among those of that form."""
+        world = self.template.num_ranks
+        found: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {
+            (WORLD, 0): tuple(range(self.num_ranks))
+        }
+        count: dict[tuple[int, ...], int] = {}
+        for ranks in self.template.groups[self.learned_rank(rank)]:
+            form = form_of(ranks, world)
+            if form != WORLD:
+                found[form, count.get(form, 0)] = self.group(ranks, rank)
+                count[form] = count.get(form, 0) + 1
+        return found
+
+    def _parts(self, rank: int, size: int) -> tuple[int, int, int]:
+        rest, low = divmod(rank, self.axis.stride)
+        return *divmod(rest, size), low
+
+    def _rank(self, high: int, place: int, low: int, size: int) -> int:
+        return (high * size + place) * self.axis.stride + low
+
+
+def layout_of(template: Template, num_ranks: int) -> RankLayout:
+    """Return the layout of a job with another number of ranks; 0 for as many as learned.
+
+    Raises
+    ------
+    UsageError
+        If ranks cannot be added one by one, and the number is not a multiple of how many are
+        added at once.
+    """
+    axis = _axis(template)
+    if not num_ranks:
+        return RankLayout(template, axis, axis.size)
+    at_once = template.num_ranks // axis.size
+    if num_ranks % at_once:
+        raise UsageError(
+            Parameter("ranks", num_ranks), f"the learned job grows by {at_once} ranks at once",
+            f"give a multiple of {at_once}",
+        )  # fmt: skip
+    return RankLayout(template, axis, num_ranks // at_once)
+
+
+def _axis(template: Template) -> _Axis:
+    """Return data parallel ranks, those furthest apart; without such groups all ranks."""
+    world = template.num_ranks
+    best = _Axis(1, world)
+    forms = {ranks for own in template.groups for ranks in own}
+    for axis in {_Axis(one[1] - one[0], len(one)) for one in forms if 1 < len(one) < world}:
+        lines = {
+            tuple(range(first, first + axis.stride * axis.size, axis.stride))
+            for high in range(0, world, axis.stride * axis.size)
+            for first in range(high, high + axis.stride)
+        }
+        if world % (axis.stride * axis.size) or not lines <= forms:
+            continue
+        alike = all(len({template.role[rank] for rank in line}) == 1 for line in lines)
+        if alike and (best.size == world or axis.stride > best.stride):
+            best = axis
+    return best
+
+
+_MOST = 2
+"""Times the longest sequence and the largest step that were learned, after which one ends."""
+
+
+class _Sequences(Protocol):
+    """A model of sequences: what :class:`BackOff` and :class:`TransformerDraws` have in common."""
+
+    def begin(self, start: int) -> Any:
+        """Return a sequence with its start only, which has ``append``."""
+
+    def next(self, history: Any, random: np.random.Generator, /) -> list[int]:
+        """Return a symbol that comes next, and others that may replace it."""
+
+
+class ProgramDraws:
+    """Draws the steps of ranks.
+
+    Parameters
+    ----------
+    temperature
+        As of :class:`nadi.sharing.synthesis.back_off.BackOff`.
+    """
+
+    def __init__(self, model: TraceModel, temperature: float) -> None:
+        self._model = model
+        self._left = 0  # operations that a step may still get
+        self._sequences: _Sequences = (
+            BackOff(model.counts, temperature) if model.transformer is None
+            else TransformerDraws(model.transformer, temperature)
+        )  # fmt: skip
+
+    def steps(
+        self, role: Role, num_steps: int, layers: int, random: np.random.Generator
+    ) -> list[Ints]:
+        """Return the tokens of each step of a role; int64, shape (operations,) each.
+
+        Parameters
+        ----------
+        layers
+            How many each rank has; as many as learned if it is those of the role.
+        """
+        found = []
+        deeper = max(layers / role.layers, 1.0) if role.layers else 1.0
+        for number in range(num_steps):
+            self._left = round(_MOST * self._model.largest * deeper)
+            start = role.later_step if number else role.first_step
+            found.append(self._drawn(start, len(self._model.rules), role, layers, random))
+        return found
+
+    def _drawn(
+        self, start: int, below: int, role: Role, layers: int, random: np.random.Generator
+    ) -> Ints:
+        """Draw a sequence whose rules have numbers below one, and write out its repeats."""
+        symbols = self._symbols(start, below, random)
+        pieces: list[Ints] = []
+        at = 0
+        for place, one in enumerate(symbols):
+            if one >= 0:
+                continue
+            pieces.append(np.array(symbols[at:place], dtype=np.int64))
+            rule = self._model.rules[-1 - one]
+            body = self._drawn(FIRST_START - 1 - one, -1 - one, role, layers, random)
+            turns = rule.turns
+            if role.layers and not rule.holds_layers and layers != role.layers:
+                turns = scaled_turns(turns, role.layers, layers)
+            turns = min(turns, 1 + max(self._left, 0) // max(body.size, 1))
+            self._left -= (turns - 1) * body.size
+            pieces.append(np.tile(body, turns))
+            at = place + 1
+        pieces.append(np.array(symbols[at:], dtype=np.int64))
+        return np.concatenate(pieces)
+
+    def _symbols(self, start: int, below: int, random: np.random.Generator) -> Sequence[int]:
+        history = self._sequences.begin(start)
+        found: list[int] = []
+        while len(found) <= _MOST * self._model.longest and self._left > 0:
+            options = self._sequences.next(history, random)
+            if found and options[0] == END:
+                break
+            drawn = next((one for one in options if one != END and -1 - one < below), END)
+            if drawn == END:
+                break
+            found.append(drawn)
+            history.append(drawn)
+            self._left -= drawn >= 0
+        return found
+
 
 _COMP, _SEND, _RECV, _COLL = (
     NODE_KINDS.index(name) for name in ("COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")

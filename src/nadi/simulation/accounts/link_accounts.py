@@ -10,14 +10,14 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import checked
-from nadi.simulation.chosen_rules import rules_of
-from nadi.simulation.collectives.link_traffic import Traffic, links_per_rank
+from nadi.simulation.collectives.link_sharing import Traffic, links_per_rank
 from nadi.simulation.collectives.phase_messages import messages_of, part_of, sends_by_steps
 from nadi.simulation.collectives.phases import Phase
 from nadi.simulation.collectives.step_tables import ROOTED
 from nadi.simulation.engine.codes import Comm, NodeKind, PhaseKind
 from nadi.simulation.engine.machine_state import HANDSHAKE, LINK, SHAPE, TURN
 from nadi.simulation.flows.network_graph import NetworkGraph, network_graph
+from nadi.simulation.rules import rules_of
 from nadi.simulation.simulation import Simulation
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints

@@ -15,13 +15,13 @@ import polars as pl
 
 from nadi.errors import checked
 from nadi.simulation.accounts.link_accounts import Account, add_traffic, link_table
-from nadi.simulation.chosen_rules import rules_of
 from nadi.simulation.engine.codes import NodeKind
 from nadi.simulation.flows.dimension_links import owned_by
 from nadi.simulation.flows.memory_links import access_number
-from nadi.simulation.lowering.all_links import AllLinks
+from nadi.simulation.lowering.shared_routes import AllLinks
+from nadi.simulation.rules import rules_of
 from nadi.simulation.simulation import Simulation
-from nadi.simulation.work.tier_use import STORE, tiers_of_nodes
+from nadi.simulation.work.recorded_work import STORE, tiers_of_nodes
 from nadi.systems.system import Network
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.distinct_rows import number_rows

@@ -16,7 +16,7 @@ from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import choose_window
-from nadi.simulation.accounts.matched_communication import (
+from nadi.simulation.accounts.collective_accounts import (
     Meetings,
     Messages,
     meetings_of,

@@ -15,14 +15,12 @@ from nadi.simulation.accounts.collective_accounts import (
     sum_by_group,
     sum_by_type,
 )
-from nadi.simulation.accounts.job_accounts import job_times
 from nadi.simulation.accounts.link_use import link_use, overload_issues
 from nadi.simulation.accounts.memory_accounts import beyond_capacity, live_memory
 from nadi.simulation.accounts.tier_traffic import tier_traffic, tier_use, tier_waits
-from nadi.simulation.accounts.times import PARTITION, rank_times
-from nadi.simulation.simulation import Simulation
-from nadi.simulation.time_bound import TimeBound
-from nadi.systems.prices.priced_work import PricedWork
+from nadi.simulation.accounts.times import PARTITION, job_times, rank_times
+from nadi.simulation.simulation import Simulation, TimeBound
+from nadi.systems.prices.priced_traces import PricedWork
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import summed_issues
@@ -86,7 +84,7 @@ class SimulationResults:
     def plot(self) -> Figure:
         """Draw what each rank spends its time on until it finishes."""
         from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
-        from nadi.results.charts.time_charts import time_bars
+        from nadi.results.charts.charts import time_bars
 
         title = f"{format_ns(self.makespan)} on {self.system.name or 'the system'}; each rank"
         names = [f"rank {rank}" for rank in self.rank_times["rank"]]

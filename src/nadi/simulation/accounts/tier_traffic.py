@@ -11,7 +11,7 @@ from nadi.errors import checked
 from nadi.kernels.sequences import union_length
 from nadi.simulation.engine.codes import NodeKind
 from nadi.simulation.simulation import Simulation
-from nadi.simulation.work.tier_use import STORE, tiers_of_nodes
+from nadi.simulation.work.recorded_work import STORE, tiers_of_nodes
 from nadi.systems.memory_tiers import MemoryTier, loaded_latency_ns
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.distinct_rows import number_rows

@@ -1,4 +1,9 @@
-"""Time of each rank of a simulated job: computation, communication and waits."""
+"""Time of each rank of a simulated job: computation, communication and waits.
+
+How long communication of a simulated rank goes on beside other communication of it.
+
+Times of several jobs on one machine, together and alone.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,16 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import checked
-from nadi.simulation.accounts.matched_communication import meetings_of, messages_of_nodes
-from nadi.simulation.chosen_rules import rules_of
+from nadi.simulation.accounts.collective_accounts import meetings_of, messages_of_nodes
 from nadi.simulation.engine.codes import NodeKind
+from nadi.simulation.rules import rules_of
 from nadi.simulation.simulation import Simulation
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.schema import NODE_KINDS, RANK_TIMES
+from nadi.trace.schema import JOB_TIMES, NODE_KINDS, RANK_TIMES
 
 __all__ = [
-    "PARTITION", "WAITING", "compute_times", "ends_of_waits", "exposed_times", "rank_times",
+    "PARTITION", "WAITING", "compute_times", "contended_times", "ends_of_waits", "exposed_times",
+    "job_times", "rank_times",
 ]  # fmt: skip
 
 
@@ -196,3 +202,64 @@ def _measure(spans: _Spans, num_ranks: int) -> dict[str, Ints]:
     sums["overlapped"] = sums["communicating"] - sums["exposed"]
     sums["blocked"] = add_up(is_under_way(_BLOCKED))
     return sums
+
+
+_KINDS = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV", "COMM_COLL")]
+
+
+@checked
+def contended_times(simulation: Simulation) -> Ints:
+    """Return for how long each rank's communications overlap each other, from first to last.
+
+    Of communications that overlap, directly or through others, it is the time from the begin of
+    the first to the end of the last: one of them can wait for others at most that long if they
+    come in another order. Waits for members and senders do not count.
+
+    Returns
+    -------
+    int64
+        ns, shape (ranks of the program,). O(nodes log nodes).
+    """
+    program = simulation.program
+    until, _ = ends_of_waits(simulation)
+    chosen = np.flatnonzero(np.isin(program.kind, _KINDS) & (simulation.end > until))
+    rank = program.rank[chosen]
+    order = np.lexsort((until[chosen], rank))
+    rank, begin, end = rank[order], until[chosen][order], simulation.end[chosen][order]
+    found = np.zeros(program.num_ranks, dtype=np.int64)
+    if not rank.size:
+        return found
+    # ends in ranks before are no ends here
+    stride = int(end.max()) + 1
+    latest = np.maximum.accumulate(rank * stride + end)
+    fresh = np.append(True, rank[1:] * stride + begin[1:] >= latest[:-1])
+    first = np.flatnonzero(fresh)
+    size = np.diff(np.append(first, rank.size))
+    length = latest[np.append(first[1:], rank.size) - 1] - rank[first] * stride - begin[first]
+    several = size > 1
+    np.add.at(found, rank[first][several], length[several])
+    return found
+
+
+@checked
+def job_times(simulation: Simulation) -> pl.DataFrame:
+    """Compare when jobs of :func:`nadi.simulate_together` finish, together and alone.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.JOB_TIMES`` in their order. O(ranks).
+    """
+    jobs = simulation.jobs
+    finish = [int(simulation.cycles[job.ranks].max()) for job in jobs]
+    alone = [job.alone for job in jobs]
+    columns = {
+        "job": [job.name for job in jobs],
+        "ranks": [job.ranks.tolist() for job in jobs],
+        "finish": finish,
+        "alone": alone,
+        "slowdown": [
+            there / before if before else 1.0 for there, before in zip(finish, alone, strict=True)
+        ],
+    }
+    return JOB_TIMES.build(len(jobs), columns)

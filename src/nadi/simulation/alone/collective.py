@@ -8,20 +8,20 @@ import msgspec
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.simulation.chosen_rules import rules_of
-from nadi.simulation.collectives.bandwidth_bounds import least_time
+from nadi.simulation.collectives.bandwidth_bounds import least_message_time, least_time
 from nadi.simulation.collectives.collective_algorithms import timed_recipe
-from nadi.simulation.communication_times import collective_time
+from nadi.simulation.communication_times import collective_time, message_time
+from nadi.simulation.rules import rules_of
 from nadi.systems.collective_times import as_known, known_times, nccl_of, node_of_rank
-from nadi.systems.nccl.measured import MeasuredCollective
+from nadi.systems.nccl.measured import MeasuredCollective, NcclLog, nccl_tests_factors
 from nadi.systems.nccl.nccl_estimates import NcclEstimate, nccl_estimates
-from nadi.systems.nccl.nccl_log import NcclLog
 from nadi.systems.nccl.nccl_settings import with_logged_graphs
-from nadi.systems.nccl.nccl_tests_sizes import nccl_tests_factors
 from nadi.systems.system import COLLECTIVES, System
 from nadi.trace.arrays import Ints
 
 __all__ = ["CollectiveEstimate", "estimate_collectives", "least_collective_time", "with_tables"]
+
+_SEND = "send"
 
 
 class CollectiveEstimate(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ def estimate_collectives(
     Parameters
     ----------
     collective
-        One of ``system.COLLECTIVES``.
+        One of ``system.COLLECTIVES``, or ``send``: a message from the first rank to the last.
     sizes
         Bytes as nccl-tests counts them: of an all-gather those that are gathered.
 
@@ -101,14 +101,16 @@ def estimate_collectives(
     UsageError
         If it is no collective, or the system has one rank.
     """
-    if collective not in COLLECTIVES:
+    if collective not in (*COLLECTIVES, _SEND):
         raise UsageError(
             f"{collective!r}", "is not a collective",
-            f"one of {', '.join(COLLECTIVES)}",
+            f"one of {', '.join(COLLECTIVES)}, or {_SEND}",
         )  # fmt: skip
     members = np.arange(system.network.num_ranks, dtype=np.int64)
     if members.size < 2:
         raise UsageError(Parameter("ranks", 1), "a collective needs two", "give more")
+    if collective == _SEND:
+        return [_message(system, size, members[[0, -1]]) for size in sizes]
     counted = np.array(sizes, dtype=np.int64)
     nodes = int(np.unique(node_of_rank(system, members)).size)
     chosen = _chosen(system, collective, counted, members)
@@ -138,6 +140,18 @@ def estimate_collectives(
         )
         for size, choice, time, source in zip(counted.tolist(), chosen, times, sources, strict=True)
     ]
+
+
+def _message(system: System, size: int, ends: Ints) -> CollectiveEstimate:
+    """Estimate a message as a job has it; NCCL's model has none of a send."""
+    src, dst = ends.tolist()
+    time = message_time(system, size, src, dst)
+    rate = size / max(time, 1)  # what nccl-tests calls the bus bandwidth of a send, too
+    least = round(least_message_time(system, size, src, dst))
+    nodes = int(np.unique(node_of_rank(system, ends)).size)
+    return CollectiveEstimate(
+        _SEND, size, ends.size, nodes, time, "simulated", "", "", 0, -1, rate, rate, least
+    )
 
 
 def _chosen(

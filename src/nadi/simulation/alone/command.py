@@ -31,7 +31,8 @@ _MOST_SIZES = 1000
 _Collective = Annotated[
     str, typer.Argument(metavar="COLLECTIVE", show_default=False,
                         help="all_reduce, all_gather, reduce_scatter, broadcast, reduce, "
-                        "all_to_all, gather, scatter or barrier."),
+                        "all_to_all, gather, scatter, barrier, or send: a message from the first "
+                        "rank to the last."),
 ]  # fmt: skip
 _Size = Annotated[
     str, typer.Argument(metavar="SIZE", help="Such as 256MB, 1KiB,1MiB or 1KiB..8GiB.",
@@ -72,8 +73,7 @@ def command(
         print_collectives,
         write_collectives,
     )
-    from nadi.systems.collective_tables import read_measured_collectives, read_nccl_log
-    from nadi.systems.library import load_system
+    from nadi.systems.library import load_system, read_measured_collectives, read_nccl_log
 
     sizes = _sizes(size)
     if output:

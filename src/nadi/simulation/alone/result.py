@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.errors import UsageError
-from nadi.files.addresses import check_target, is_local, locate
 from nadi.files.csv_tables import csv_bytes
-from nadi.files.files import check_writable, write_pieces
+from nadi.files.files import check_target, check_writable, is_local, locate, write_pieces
 from nadi.results.text import make_table, print_table, to_json
 from nadi.simulation.alone.collective import CollectiveEstimate
 from nadi.units import (
@@ -28,11 +27,8 @@ from nadi.units import (
 )
 
 __all__ = [
-    "check_collective_output",
-    "describe_collectives",
-    "print_collectives",
-    "write_collectives",
-]
+    "check_collective_output", "describe_collectives", "print_collectives", "write_collectives",
+]  # fmt: skip
 
 _DECIMAL = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "KB"), (1, "B"))
 _SUFFIXES = (".csv", ".json")

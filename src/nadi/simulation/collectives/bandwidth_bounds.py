@@ -12,7 +12,7 @@ from nadi.simulation.engine.codes import Comm
 from nadi.systems.system import Dimension, System
 from nadi.trace.arrays import Ints
 
-__all__ = ["UNKNOWN", "least_time"]
+__all__ = ["UNKNOWN", "least_message_time", "least_time"]
 
 
 UNKNOWN = -1.0
@@ -71,6 +71,19 @@ def least_time(system: System, recipe: Recipe, size: float, ranks: Ints) -> floa
         elif phase.comm in (Comm.ALL_GATHER, Comm.GATHER):
             now *= phase.size
     return max(busy)
+
+
+def least_message_time(system: System, size: float, src: int, dst: int) -> float:
+    """Compute a lower bound of the time of a message between two ranks, in ns.
+
+    It takes one link in each dimension in which they differ, and the slowest sets its time.
+    """
+    slowest, stride = 0.0, 1
+    for dimension in system.network.dimensions:
+        if src // stride % dimension.size != dst // stride % dimension.size:
+            slowest = max(slowest, size / dimension.bandwidth)
+        stride *= dimension.size
+    return slowest
 
 
 _TO_OR_FROM_ROOT = (Comm.BROADCAST, Comm.REDUCE_TO, Comm.GATHER, Comm.SCATTER)

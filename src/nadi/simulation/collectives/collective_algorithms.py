@@ -9,9 +9,8 @@ from math import prod
 import numpy as np
 
 from nadi.errors import UsageError
-from nadi.simulation.collectives.group_grids import grid_of, grid_of_all, places_in
 from nadi.simulation.collectives.link_sharing import is_whole_dimension, shared
-from nadi.simulation.collectives.phases import Phase, Recipe
+from nadi.simulation.collectives.phases import Phase, Recipe, grid_of, grid_of_all, places_in
 from nadi.simulation.collectives.step_tables import ROOTED
 from nadi.simulation.engine.codes import Comm, PhaseKind
 from nadi.simulation.engine.machine_state import TURN
@@ -19,15 +18,9 @@ from nadi.systems.system import Algorithm, Collectives, Network, System, parse_a
 from nadi.trace.arrays import Ints
 
 __all__ = [
-    "PhaseOf",
-    "algorithms_of",
-    "chunks_of",
-    "one_line",
-    "phase_by_name",
-    "phases_by_dimension",
-    "recipe_of",
-    "timed_recipe",
-]
+    "PhaseOf", "algorithms_of", "chunks_of", "one_line", "phase_by_name", "phases_by_dimension",
+    "recipe_of", "timed_recipe",
+]  # fmt: skip
 
 PhaseOf = Callable[[str, Algorithm, int, int, int, int], Phase]
 """Makes a phase: of a collective, by an algorithm, among so many members, in a dimension, with the

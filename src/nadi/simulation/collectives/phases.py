@@ -1,13 +1,27 @@
-"""The phases of a collective, each an algorithm among a number of members."""
+"""The phases of a collective, each an algorithm among a number of members.
+
+Conditions under which the engine computes many messages in closed form.
+
+Groups that form a grid in the network, so that each dimension is a phase.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
-from nadi.simulation.collectives.step_tables import Steps, steps_of
-from nadi.simulation.engine.codes import PhaseKind
+import numpy as np
 
-__all__ = ["IN_SWITCH", "Phase", "Recipe"]
+from nadi.simulation.collectives.step_tables import ROOTED, Steps, steps_of
+from nadi.simulation.engine.codes import Comm, PhaseKind
+from nadi.systems.system import Network
+from nadi.trace.arrays import Ints
+
+__all__ = [
+    "IN_SWITCH", "Phase", "Recipe", "grid_of", "grid_of_all", "in_order_of_grid", "is_whole",
+    "meets", "places_in",
+]  # fmt: skip
+
 
 # how names of algorithms begin that reduce in switches within a node; NVLS itself, over several,
 # also between them
@@ -85,3 +99,63 @@ def _slots(phase: Phase) -> int:
     if phase.algorithm == PhaseKind.HALVING_DOUBLING:
         return phase.size.bit_length()
     return 3 if phase.algorithm == PhaseKind.TREE else 1
+
+
+def is_whole(recipe: Recipe, num_members: int) -> bool:
+    """Return whether the last entry into a collective determines all its times."""
+    if len(recipe.phases) != 1:
+        return False
+    (phase,) = recipe.phases
+    return phase.size == num_members and not phase.both and meets(phase)
+
+
+def meets(phase: Phase) -> bool:
+    """Return whether the last entry into a phase determines all its times."""
+    if phase.algorithm == PhaseKind.DIRECT:
+        all_at_once = phase.window < 0 or phase.window >= phase.size - 1
+        return phase.comm != Comm.ALL_REDUCE and all_at_once
+    if phase.algorithm == PhaseKind.STEPS:
+        return phase.comm not in ROOTED
+    return phase.algorithm in (PhaseKind.RING, PhaseKind.HALVING_DOUBLING, PhaseKind.TIMED)
+
+
+def places_in(network: Network, ranks: Ints) -> list[Ints]:
+    """Return the position of each rank in each dimension; int64, shape (ranks,) for each."""
+    found, rest = [], ranks
+    for dimension in network.dimensions:
+        found.append(rest % dimension.size)
+        rest = rest // dimension.size
+    return found
+
+
+def grid_of_all(network: Network) -> tuple[int, ...]:
+    """Return the size of each dimension."""
+    return tuple(dimension.size for dimension in network.dimensions)
+
+
+def grid_of(network: Network, members: Ints) -> tuple[int, ...]:
+    """Return the grid size of a group in each dimension, or none if it is not a full grid.
+
+    Parameters
+    ----------
+    network
+        Of all ranks.
+    members
+        int64, shape (members,): different ranks.
+
+    Returns
+    -------
+    tuple of int
+        Their product is the number of members; empty if some combination of places has none.
+    """
+    sizes = tuple(len(set(places.tolist())) for places in places_in(network, members))
+    return sizes if prod(sizes) == members.size else ()
+
+
+def in_order_of_grid(network: Network, members: Ints) -> Ints:
+    """Sort the members of a multi-dimensional grid by position.
+
+    Where they differ in one dimension only they are a ring in the order that was given.
+    """
+    sizes = grid_of(network, members)
+    return np.sort(members) if sum(size > 1 for size in sizes) > 1 else members

@@ -45,14 +45,8 @@ from nadi.simulation.engine.stepwise_algorithms import begin_steps, come_in, fin
 from nadi.simulation.engine.tree_all_reduce import begin_tree, find_in_tree, take_in_tree
 
 __all__ = [
-    "begin_queues",
-    "enter",
-    "new_stream",
-    "next_phase",
-    "received",
-    "serve",
-    "stays_in_phase",
-]
+    "begin_queues", "enter", "new_stream", "next_phase", "received", "serve", "stays_in_phase",
+]  # fmt: skip
 
 
 @belongs_to(MESSAGES)

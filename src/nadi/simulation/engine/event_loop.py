@@ -60,7 +60,6 @@ from nadi.simulation.engine.memory_bus import begin_bus_event, run_bus
 from nadi.simulation.engine.network_links import free_link, free_message, put_on_link
 from nadi.simulation.engine.parts import COLLECTIVES, MESSAGES, belongs_to
 from nadi.simulation.engine.remote_memory import access_memory, access_tier, free_memory
-from nadi.simulation.engine.rendezvous import send_now
 from nadi.simulation.engine.ring_direct_halving_messages import general
 from nadi.simulation.engine.ring_direct_halving_times import finish_times
 from nadi.simulation.engine.send_receive import (
@@ -68,6 +67,7 @@ from nadi.simulation.engine.send_receive import (
     issue_send,
     receiver_of,
     request_of_node_arrives,
+    send_now,
 )
 from nadi.simulation.engine.shared_transfers import begin_phase, end_flows, is_held, settle_flows
 from nadi.simulation.engine.stepwise_algorithms import follow, take_in

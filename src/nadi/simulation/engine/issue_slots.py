@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nadi.kernels.heaps import put_in, take_first
 from nadi.kernels.jit import called, inner
+from nadi.kernels.sequences import put_in, take_first
 from nadi.simulation.engine.machine_state import NODE, NUM_SLOTS, RANK, Machine
 
 __all__ = ["next_to_issue", "push_ready"]

@@ -26,14 +26,9 @@ from nadi.simulation.engine.parts import MESSAGES, belongs_to
 from nadi.simulation.engine.shared_transfers import begin_message, pair_of
 
 __all__ = [
-    "arrive_after",
-    "free_link",
-    "free_message",
-    "new_message",
-    "put_on_link",
-    "send_message",
+    "arrive_after", "free_link", "free_message", "new_message", "put_on_link", "send_message",
     "send_to_mail",
-]
+]  # fmt: skip
 
 
 @called

@@ -26,14 +26,8 @@ from nadi.simulation.engine.message_times import leaving_time, part_of, reductio
 from nadi.simulation.engine.parts import MESSAGES, belongs_to
 
 __all__ = [
-    "begin_steps",
-    "bytes_of_step",
-    "come_in",
-    "find_steps",
-    "follow",
-    "steps_at_once",
-    "take_in",
-]
+    "begin_steps", "bytes_of_step", "come_in", "find_steps", "follow", "steps_at_once", "take_in",
+]  # fmt: skip
 
 
 @inner

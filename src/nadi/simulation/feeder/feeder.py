@@ -21,13 +21,10 @@ from nadi.simulation.feeder.feeder_kernels import (
     release_rows,
     run_ready,
 )
-from nadi.simulation.feeder.feeder_node import ETFeederNode, node_of
-from nadi.simulation.feeder.held_nodes import Held
+from nadi.simulation.feeder.feeder_node import ETFeederNode, Held, NodeBatch, node_of
 from nadi.simulation.feeder.issue_policy import Policy, ReadyNodes
-from nadi.simulation.feeder.node_batch import NodeBatch
 from nadi.simulation.feeder.node_table import empty_table, joined
-from nadi.simulation.feeder.read_window import WindowReader
-from nadi.simulation.feeder.waiting_cycles import cycle_among
+from nadi.simulation.feeder.read_window import WindowReader, cycle_among
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Trace
 

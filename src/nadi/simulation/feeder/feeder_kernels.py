@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.kernels.heaps import put_in, take_first
 from nadi.kernels.jit import borrowed, inner, kernel
+from nadi.kernels.sequences import put_in, take_first
 
 __all__ = [
     "BY_RANK", "FIFO", "FREED", "ISSUED", "LIFO", "READY", "REMOVED", "WAITING", "Waiting",

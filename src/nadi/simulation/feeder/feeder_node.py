@@ -1,21 +1,121 @@
-"""The node class of the feeder."""
+"""The node class of the feeder.
+
+The nodes that a feeder holds between two reads, and the dependencies among them.
+
+A batch of ready nodes as arrays.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import ref
 
-from nadi.errors import UsageError
+import numpy as np
+
+from nadi.errors import Parameter, UsageError
+from nadi.files.node_ids import NodeRows
+from nadi.kernels.sequences import group_rows
 from nadi.simulation.feeder.et_stream import NodeStream
-from nadi.simulation.feeder.held_nodes import Held
+from nadi.simulation.feeder.node_table import NUMBERS, NodeTable
+from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import CODES
 from nadi.trace.protobuf_values import TYPE_CODES, check_scalar, pack_number, write_varint
 
 if TYPE_CHECKING:
     from nadi.trace.attributes import Attributes
 
-__all__ = ["ETFeederNode", "NodeType", "node_of"]
+__all__ = ["ETFeederNode", "Feeder", "Held", "NodeBatch", "NodeType", "node_of"]
+
+
+class Feeder(Protocol):
+    """The methods of the feeder that its nodes use."""
+
+    def added_children(self, node_id: int) -> list[Any]:
+        """Return the added children of a node."""
+
+    def add_dependency(self, parent_id: int, child_id: int) -> None:
+        """Make a node depend on another one."""
+
+
+class Held:
+    """A table of nodes with their children. It is immutable: a read makes a new one.
+
+    Attributes
+    ----------
+    table
+        The nodes.
+    child_first, child
+        int64: the rows that depend on each row, ascending, as in
+        :class:`nadi.simulation.feeder.feeder_kernels.Waiting`.
+    parent
+        int64, shape (children,): the row that each of ``child`` depends on.
+    views
+        Columns of numbers by the names of a node's attributes; items are Python integers.
+    """
+
+    def __init__(self, table: NodeTable, feeder: Feeder | None = None) -> None:
+        self.table = table
+        # a weak reference, so that an unused feeder is freed at once, with all that it holds
+        self._feeder = None if feeder is None else ref(feeder)
+        self.rows = NodeRows(table.ids)
+        parent = self.rows.find(table.waits)
+        child = np.repeat(np.arange(len(table)), table.waits_per_node())
+        if (parent < 0).any():  # they have ended
+            child, parent = child[parent >= 0], parent[parent >= 0]
+        self.child_first = np.empty(len(table) + 1, dtype=np.int64)
+        order = np.empty(parent.size, dtype=np.int64)
+        group_rows(parent, self.child_first, order)
+        self.child: Ints = child[order]
+        self.parent: Ints = parent[order]
+        self.ids = table.ids.data
+        self.views = _Views(table)
+
+    @property
+    def feeder(self) -> Feeder | None:
+        """The feeder that holds them; None for a node that is not in a feeder."""
+        return None if self._feeder is None else self._feeder()
+
+    @cached_property
+    def _first_id(self) -> int:
+        """The first id if all ids are consecutive, else -1."""
+        ids = self.table.ids
+        is_plain = ids.size and self.rows.is_ascending and ids[-1] - ids[0] == ids.size - 1
+        return int(ids[0]) if is_plain else -1
+
+    def row_of(self, node_id: int) -> int:
+        """Return the row of an id, or -1 if no such node is held."""
+        if (first := self._first_id) >= 0:
+            row = node_id - first
+            return row if 0 <= row < len(self.ids) else -1
+        if not 0 <= node_id < 1 << 62:
+            return -1
+        return int(self.rows.find(np.array([node_id]))[0])
+
+    def children(self, row: int) -> list[int]:
+        """Return the rows that depend on a row."""
+        rows: list[int] = self.child[self.child_first[row] : self.child_first[row + 1]].tolist()
+        return rows
+
+
+class _Views(dict[str, Sequence[int]]):
+    """Columns of a table as memory views for fast access to single items, made on first use."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+
+    def __missing__(self, name: str) -> Sequence[int]:
+        own = {"kind": self._table.kind, "runtime": self._table.runtime}
+        if name in own or name in self._table.numbers:
+            column = own[name] if name in own else self._table.numbers[name]
+        else:  # no node has this attribute, so there is no column
+            column = np.broadcast_to(np.int64(-1), len(self._table))
+        view: Sequence[int] = column.data
+        self[name] = view
+        return view
+
 
 _NO_METADATA = b"\0"
 _VARINT, _FIXED64, _DELIMITED = 0, 1, 2
@@ -299,3 +399,82 @@ def _attribute(name: str, value: float | str) -> bytes:
             tag = write_varint(TYPE_CODES[type_name] << 3 | wire)
             return begin + tag + pack_number(type_name, checked)
     raise ValueError(f"{name} is {value!r}, which is neither a number nor a text")
+
+
+class NodeBatch:
+    """Nodes that a feeder handed out together, in order."""
+
+    def __init__(self, held: Held, rows: Ints, ids: Ints | None = None) -> None:
+        self._held = held
+        self._rows = rows
+        self._ids = ids
+
+    def __len__(self) -> int:
+        return self._rows.size
+
+    @property
+    def id(self) -> Ints:
+        """Id of each node; int64, shape (nodes,)."""
+        if self._ids is None:
+            self._ids = self._held.table.ids[self._rows]
+        return self._ids
+
+    def __getitem__(self, place: int) -> ETFeederNode:
+        """Return one of the nodes."""
+        return node_of(self._held, int(self._rows[place]))
+
+    def __repr__(self) -> str:
+        return f"<NodeBatch of {len(self)}>"
+
+    @property
+    def type(self) -> Ints:
+        """Chakra's number of each node's type; int64, shape (nodes,)."""
+        return self._held.table.kind[self._rows]
+
+    @property
+    def runtime(self) -> Ints:
+        """Measured duration of each node; int64, shape (nodes,), us."""
+        return self._held.table.runtime[self._rows]
+
+    @property
+    def is_cpu_op(self) -> Bools:
+        """Whether each node runs on the host; bool, shape (nodes,)."""
+        return np.asarray(self.number("is_cpu_op") != 0)
+
+    @property
+    def name(self) -> list[str]:
+        """Name of each node."""
+        return self._text("name")
+
+    @property
+    def pg_name(self) -> list[str]:
+        """Process group of each node; empty if it has none."""
+        return self._text("pg_name")
+
+    def number(self, name: str) -> Ints:
+        """Return a numeric attribute of each node, such as ``comm_size``.
+
+        Returns
+        -------
+        ndarray
+            int64, shape (nodes,); -1 for nodes without it.
+
+        Raises
+        ------
+        UsageError
+            If no column has this name.
+        """
+        if name not in NUMBERS:
+            raise UsageError(
+                Parameter("name", name), "is not a column",
+                f"give one of {', '.join(NUMBERS)}; read others with get_other_attr()",
+            )  # fmt: skip
+        return self._held.table.number(name)[self._rows]
+
+    def rows_in(self, held: Held) -> Ints:
+        """Return the current rows of the nodes; -1 for nodes that are no longer held."""
+        return self._rows if held is self._held else held.rows.find(self.id)
+
+    def _text(self, name: str) -> list[str]:
+        column = self._held.table.texts[name]
+        return [column.texts[code] for code in column.code[self._rows].tolist()]

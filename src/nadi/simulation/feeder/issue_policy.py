@@ -12,8 +12,7 @@ import numpy as np
 
 from nadi.errors import Parameter, UsageError
 from nadi.simulation.feeder.feeder_kernels import BY_RANK, FIFO, LIFO
-from nadi.simulation.feeder.feeder_node import ETFeederNode, node_of
-from nadi.simulation.feeder.held_nodes import Held
+from nadi.simulation.feeder.feeder_node import ETFeederNode, Held, node_of
 from nadi.simulation.feeder.node_table import NUMBERS
 from nadi.trace.arrays import Ints
 

@@ -14,15 +14,8 @@ from nadi.trace.attributes import Attributes
 from nadi.trace.protobuf_values import write_varint
 
 __all__ = [
-    "NO_METADATA",
-    "NUMBERS",
-    "TEXTS",
-    "NodeTable",
-    "Texts",
-    "empty_table",
-    "joined",
-    "ranges",
-]
+    "NO_METADATA", "NUMBERS", "TEXTS", "NodeTable", "Texts", "empty_table", "joined", "ranges",
+]  # fmt: skip
 
 # attributes with a column of their own: whole numbers, -1 for nodes without one; and texts
 NUMBERS = (

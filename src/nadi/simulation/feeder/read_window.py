@@ -1,4 +1,7 @@
-"""Read a window of nodes, and beyond it until all dependencies are resolved."""
+"""Read a window of nodes, and beyond it until all dependencies are resolved.
+
+Find nodes that depend on each other in a cycle.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import numpy as np
 
 from nadi.errors import FormatError
 from nadi.files.node_ids import NodeRows
+from nadi.kernels.sequences import group_rows
 from nadi.simulation.feeder.et_stream import NodeStream
 from nadi.simulation.feeder.node_table import NodeTable, joined
 from nadi.trace.arrays import Ints
+from nadi.trace.validate import cycle_row
 
-__all__ = ["SeenIds", "WindowReader"]
+__all__ = ["SeenIds", "WindowReader", "cycle_among"]
+
 
 _NEVER = np.int64(2**62)
 
@@ -153,3 +159,35 @@ class WindowReader:
                 f"unique",
                 "correct the program that wrote it, or the way in which files were merged",
             )
+
+
+def cycle_among(num_nodes: int, parent: Ints, child: Ints) -> list[int]:
+    """Return the nodes of a cycle, each of which the one before depends on; empty if there is none.
+
+    O(nodes + dependencies), in plain Python only if there is a cycle.
+    """
+    first = cycle_row(num_nodes, parent, child)
+    if first < 0:
+        return []
+    begin = np.empty(num_nodes + 1, dtype=np.int64)
+    order = np.empty(child.size, dtype=np.int64)
+    group_rows(child, begin, order)
+    parents = parent[order]
+    # the shortest path from the node back to itself, along its dependencies
+    came_from: dict[int, int] = {}
+    reached = [first]
+    for node in reached:
+        for other in parents[begin[node] : begin[node + 1]].tolist():
+            if other == first:
+                return _way_back(came_from, first, node)
+            if other not in came_from:
+                came_from[other] = node
+                reached.append(other)
+    raise AssertionError("cycle_row returned a node that is not on a cycle")
+
+
+def _way_back(came_from: dict[int, int], first: int, last: int) -> list[int]:
+    way = [last]
+    while way[-1] != first:
+        way.append(came_from[way[-1]])
+    return way[::-1]

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.errors import InputError, Parameter, checked
-from nadi.files.message_programs import Action, MessageProgram
+from nadi.files.goal import Action, MessageProgram
 from nadi.simulation.engine.codes import Slot
-from nadi.simulation.loggp.collective_messages import Messages, member_messages
+from nadi.simulation.loggp.loggp import Messages, member_messages
 from nadi.simulation.work.ordered_lanes import in_lanes, numbers_in_groups
 from nadi.simulation.work.program import Program, program_of
 from nadi.simulation.work.recorded_work import nodes_of_job
@@ -52,7 +52,7 @@ def messages_of_job(
 
     Work on threads and streams keeps its order. Communication occupies processor 0 of a rank, and
     each thread or stream one of its own from 1 on. Collectives become the messages of one
-    algorithm each (:mod:`nadi.simulation.loggp.collective_messages`).
+    algorithm each (:mod:`nadi.simulation.loggp.loggp`).
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from nadi.files.message_programs import Action
+from nadi.files.goal import Action
 from nadi.results.text import make_table, print_table
 from nadi.simulation.loggp.loggp import LogGPTimes
 from nadi.units import format_bytes, format_count, format_counted, format_ns

@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from nadi.files.goal_files import is_goal, read_goal
-from nadi.files.message_programs import MessageProgram
+from nadi.files.goal import MessageProgram, is_goal, read_goal
 from nadi.recordings.jobs import read_job
 from nadi.simulation.loggp.job_messages import messages_of_job
-from nadi.simulation.loggp.loggp import LogGPTimes, loggp_times
-from nadi.simulation.loggp.loggp_machine import LogGP
+from nadi.simulation.loggp.loggp import LogGP, LogGPTimes, loggp_times
 from nadi.systems.library import read_system_file
 from nadi.trace.issues import IssueLog
 

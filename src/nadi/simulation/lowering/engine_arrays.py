@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from nadi.errors import UsageError
-from nadi.simulation.chosen_rules import rules_of
-from nadi.simulation.collectives.closed_form_conditions import meets
-from nadi.simulation.collectives.phases import Recipe
+from nadi.simulation.collectives.phases import Recipe, meets
 from nadi.simulation.collectives.step_tables import Steps
 from nadi.simulation.engine.codes import NodeKind, PhaseKind, QueuePolicy, Topology
 from nadi.simulation.engine.event_queue import (
@@ -69,6 +67,7 @@ from nadi.simulation.lowering.shared_routes import (
     shares_links,
 )
 from nadi.simulation.lowering.task_tables import Tables
+from nadi.simulation.rules import rules_of
 from nadi.simulation.work.ordered_lanes import policy_of
 from nadi.systems.collective_times import nothing_contends
 from nadi.systems.system import COLLECTIVES, System

@@ -16,16 +16,13 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.simulation.chosen_rules import rules_of
-from nadi.simulation.collectives.group_grids import grid_of, places_in
-from nadi.simulation.collectives.link_sharing import even_size, is_whole_dimension
-from nadi.simulation.collectives.link_traffic import Traffic
+from nadi.simulation.collectives.link_sharing import Traffic, even_size, is_whole_dimension
 from nadi.simulation.collectives.phase_messages import messages_of
-from nadi.simulation.collectives.phases import Phase
+from nadi.simulation.collectives.phases import Phase, grid_of, places_in
 from nadi.simulation.engine.codes import Comm, PhaseKind, QueuePolicy
+from nadi.simulation.rules import rules_of
 from nadi.simulation.work.ordered_lanes import policy_of
-from nadi.simulation.work.representatives import Representatives
-from nadi.simulation.work.tier_use import paths_slow_messages, ranks_are_apart
+from nadi.simulation.work.recorded_work import Representatives, paths_slow_messages, ranks_are_apart
 from nadi.systems.collective_times import nothing_contends
 from nadi.systems.system import Network, System
 from nadi.trace.arrays import Bools, Ints

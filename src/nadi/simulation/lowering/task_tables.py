@@ -11,12 +11,11 @@ from typing import NoReturn
 import numpy as np
 
 from nadi.errors import InputError, Parameter, UsageError
-from nadi.simulation.chosen_rules import rules_of
-from nadi.simulation.collectives.closed_form_conditions import is_whole
-from nadi.simulation.collectives.phases import Recipe
+from nadi.simulation.collectives.phases import Recipe, is_whole
 from nadi.simulation.engine.codes import NodeKind, QueuePolicy, Slot
 from nadi.simulation.engine.machine_state import NODE, SHAPE
 from nadi.simulation.lowering.tier_accesses import set_tier_accesses
+from nadi.simulation.rules import rules_of
 from nadi.simulation.work.ordered_lanes import (
     in_lanes,
     is_one_at_a_time,
@@ -25,8 +24,7 @@ from nadi.simulation.work.ordered_lanes import (
     slots_beside_lanes,
 )
 from nadi.simulation.work.program import Program
-from nadi.simulation.work.representatives import Representatives, everybody
-from nadi.simulation.work.tier_use import NO_TIER, tiers_of_nodes
+from nadi.simulation.work.recorded_work import NO_TIER, Representatives, everybody, tiers_of_nodes
 from nadi.systems.collective_times import nothing_contends
 from nadi.systems.system import System
 from nadi.trace.arrays import Bools, Ints

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.errors import UsageError
-from nadi.simulation.chosen_rules import rules_of
 from nadi.simulation.engine.codes import NodeKind
 from nadi.simulation.engine.machine_state import NODE
 from nadi.simulation.flows.memory_links import MemoryLinks, access_number
+from nadi.simulation.rules import rules_of
 from nadi.simulation.work.program import Program
-from nadi.simulation.work.representatives import Representatives
-from nadi.simulation.work.tier_use import OWN_MEMORY, STORE
+from nadi.simulation.work.recorded_work import OWN_MEMORY, STORE, Representatives
 from nadi.systems.memory_tiers import loaded_latency_ns, rate_alone
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints

@@ -258,7 +258,7 @@ def _print_written(output: str, left_out: pl.DataFrame | None, report: Path | No
 def _show(done: Simulation, compared: pl.DataFrame | None, *, as_json: bool) -> None:
     """Print the results, and what changes would do."""
     from nadi.simulation.accounts.simulation_results import results_of
-    from nadi.simulation.runs.memory_tier_report import changes_data, print_changes
+    from nadi.simulation.runs.result import changes_data, print_changes
     from nadi.simulation.runs.simulation_report import (
         describe_simulation,
         print_simulation,
@@ -288,7 +288,7 @@ def _groups_of_jobs(
             "--comm-group", f"files: {len(paths)}, jobs: {num_jobs}",
             "give one for each job, in their order",
         )  # fmt: skip
-    from nadi.systems.importers.astra_sim_system import read_comm_groups
+    from nadi.systems.importers.astra_sim import read_comm_groups
 
     return None, [read_comm_groups(path) for path in paths]
 
@@ -326,7 +326,7 @@ def _with_measured(
     if not paths:
         return machine_for
     from nadi.simulation.alone.collective import with_tables
-    from nadi.systems.collective_tables import read_measured_collectives
+    from nadi.systems.library import read_measured_collectives
 
     tables = read_measured_collectives(paths)
     return lambda num_ranks: with_tables(machine_for(num_ranks), tables)
@@ -334,7 +334,7 @@ def _with_measured(
 
 def _described(system: str, comm_group: Path | None, stated: _AstraSim) -> Callable[[int], System]:
     """Return the system of a file, or one that ships with Nadi, for a number of ranks."""
-    from nadi.systems.importers.astra_sim_system import read_comm_groups
+    from nadi.systems.importers.astra_sim import read_comm_groups
     from nadi.systems.library import read_system_file
 
     for name, value, not_given in zip(_AstraSim._fields, stated, _AstraSim(), strict=True):
@@ -352,8 +352,7 @@ def _described(system: str, comm_group: Path | None, stated: _AstraSim) -> Calla
 
 def _of_astra_sim(comm_group: Path | None, stated: _AstraSim) -> Callable[[int], System]:
     """Return the system of ASTRA-sim's files, which also set the number of ranks."""
-    from nadi.systems.importers.astra_sim import AstraSimOptions
-    from nadi.systems.importers.astra_sim_system import load_astra_sim_system
+    from nadi.systems.importers.astra_sim import AstraSimOptions, load_astra_sim_system
 
     if not (stated.network and stated.system_config):
         raise UsageError(

@@ -17,8 +17,7 @@ import msgspec
 import polars as pl
 
 from nadi.errors import FormatError
-from nadi.files.addresses import locate
-from nadi.files.files import read_head, write_pieces
+from nadi.files.files import locate, read_head, write_pieces
 from nadi.files.native.nadi_file import (
     DAMAGED,
     SIMULATION,
@@ -32,8 +31,8 @@ from nadi.files.native.nadi_file import (
 )
 from nadi.files.settings_text import decode_json
 from nadi.simulation.accounts.simulation_results import SimulationResults
-from nadi.simulation.time_bound import TimeBound
-from nadi.systems.prices.priced_work import PricedWork
+from nadi.simulation.simulation import TimeBound
+from nadi.systems.prices.priced_traces import PricedWork
 from nadi.systems.system import System
 from nadi.trace.schema import (
     COLLECTIVE_TIMES,

@@ -13,19 +13,16 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.errors import UsageError, checked
-from nadi.files.addresses import check_target, is_local, locate
 from nadi.files.csv_tables import csv_bytes
-from nadi.files.files import check_writable, write_pieces
+from nadi.files.files import check_target, check_writable, is_local, locate, write_pieces
 from nadi.results.text import make_table, name_cell, print_issues, print_table, with_units
 from nadi.simulation.accounts.memory_accounts import are_of_device
 from nadi.simulation.accounts.simulation_results import SimulationResults, results_of
 from nadi.simulation.accounts.times import PARTITION, WAITING
-from nadi.simulation.runs.link_use_report import print_jobs, print_links
-from nadi.simulation.runs.memory_tier_report import print_tiers, tier_data
+from nadi.simulation.runs.result import print_jobs, print_links, print_tiers, tier_data
 from nadi.simulation.runs.saved import write_tables
-from nadi.simulation.simulation import Simulation
-from nadi.simulation.time_bound import TimeBound
-from nadi.systems.prices.priced_work import PricedWork
+from nadi.simulation.simulation import Simulation, TimeBound
+from nadi.systems.prices.priced_traces import PricedWork
 from nadi.trace.schema import (
     COLLECTIVE_TIMES,
     ISSUES,
@@ -44,13 +41,9 @@ from nadi.units import (
 )
 
 __all__ = [
-    "check_output",
-    "describe_simulation",
-    "named_schedule",
-    "print_simulation",
-    "simulation_json",
+    "check_output", "describe_simulation", "named_schedule", "print_simulation", "simulation_json",
     "write_simulation",
-]
+]  # fmt: skip
 
 _ROWS_AT_ONCE = 1 << 18
 _FIRST, _SLOWEST, _GROUPS = 8, 4, 8  # rows shown

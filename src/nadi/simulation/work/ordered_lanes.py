@@ -13,11 +13,11 @@ from dataclasses import replace
 import numpy as np
 
 from nadi.errors import InputError
-from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import topological_order
+from nadi.kernels.sequences import group_rows
 from nadi.simulation.engine.codes import QueuePolicy, Slot
 from nadi.simulation.work.program import Program, shared_out
-from nadi.simulation.work.tier_use import NO_TIER, STORE, engines_of, tiers_of_nodes
+from nadi.simulation.work.recorded_work import NO_TIER, STORE, engines_of, tiers_of_nodes
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 from nadi.trace.distinct_rows import number_rows

@@ -10,9 +10,8 @@ import polars as pl
 
 from nadi.errors import UsageError
 from nadi.trace.arrays import Ints
-from nadi.trace.provenance import Provenance
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Provenance, Trace
 
 __all__ = ["PlacedJob", "beside_each_other", "idle_trace", "placed_traces"]
 

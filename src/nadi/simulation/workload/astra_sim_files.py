@@ -15,7 +15,7 @@ import polars as pl
 
 from nadi.errors import InputError, checked
 from nadi.files import files as container
-from nadi.files.addresses import check_target, locate
+from nadi.files.files import check_target, locate
 from nadi.files.trace_files import write
 from nadi.files.whole_folders import whole_folder
 from nadi.graph.edges.job_graph import build_graph
@@ -26,8 +26,11 @@ from nadi.simulation.workload.activities import (  # fmt: skip
     in_turns,
     with_hand_overs,
 )
-from nadi.simulation.workload.communication_order import find_order
-from nadi.simulation.workload.simulator_communication import communication_ops, find_communication
+from nadi.simulation.workload.simulator_communication import (
+    communication_ops,
+    find_communication,
+    find_order,
+)
 from nadi.simulation.workload.simulator_nodes import (
     PlayedRank,
     idle_rank,

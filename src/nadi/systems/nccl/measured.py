@@ -3,18 +3,39 @@
 ``all_reduce_perf`` and its sisters print the ranks, one line each, and a row per size. Newer ones
 say which collective it is; otherwise the ratio of bus bandwidth to algorithm bandwidth does, or
 the name of the file.
+
+NCCL's own log: the graphs that its topology search found.
+
+It is what a program prints to standard output with ``NCCL_DEBUG=INFO`` and
+``NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING``, of one rank or of several.
+
+How nccl-tests counts the bytes of a collective, and what its bus bandwidth is.
+
+Times of collectives from measured tables, interpolated in three regimes.
+
+Up to some size all collectives take as long: latency. From some size on each byte takes as long:
+bandwidth. Between them lies the transition. Measured times that shrink with more bytes are noise,
+and are levelled first.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 import msgspec
+import numpy as np
 
 from nadi.errors import FormatError
+from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["MeasuredCollective", "parse_nccl_tests"]
+__all__ = [
+    "LoggedGraph", "MeasuredCollective", "MeasuredTimes", "NcclLog", "measured_times",
+    "nccl_tests_factors", "nearest_table", "parse_nccl_log", "parse_nccl_tests", "scaled_table",
+    "table_for",
+]  # fmt: skip
+
 
 _NAMES = {
     "all_reduce": ("all_reduce", "allreduce"),
@@ -192,3 +213,291 @@ def _table(collective: str, hosts: list[str], rows: list[_Row], name: str) -> Me
 
 def _refuse(where: str, what: str, remedy: str = _REMEDY) -> NoReturn:
     raise FormatError(where, what, remedy)
+
+
+_INFO = re.compile(r"^(.*?)\bNCCL INFO (.*)$")
+_VERSION = re.compile(r"\bNCCL version ([0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4})")
+_RANKS = re.compile(r"\bnRanks ([0-9]{1,9}) nNodes ([0-9]{1,9})\b")
+_BEGIN = re.compile(r"Pattern \d+, crossNic")
+_GRAPH = re.compile(
+    r"Pattern ([0-9]{1,3}), crossNic [0-9]+, nChannels ([0-9]{1,3}), "
+    r"bw ([0-9]{1,6}(?:\.[0-9]+)?)/([0-9]{1,6}(?:\.[0-9]+)?), "
+    r"type (\w+)/(\w+), sameChannels ([0-9])"
+)
+# by pattern: 1 to 3 are trees, and the second one that a rank prints is that of CollNet's chains
+_KEYS = {1: "tree", 2: "tree", 3: "tree", 4: "ring", 5: "nvls", 6: "collnet_direct"}
+_REMEDY_OF_LOG = (
+    "run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING and give what it prints"
+)
+_FAR = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
+
+
+class LoggedGraph(NamedTuple):
+    """A graph as the log has it; bandwidths in GB/s of a channel."""
+
+    pattern: int
+    channels: int
+    bandwidth_intra: float
+    bandwidth_inter: float
+    type_intra: str
+    type_inter: str
+    same_channels: bool
+
+
+class NcclLog(NamedTuple):
+    """What the log of a communicator says.
+
+    Attributes
+    ----------
+    version
+        Of NCCL; empty if it is not in the log.
+    ranks, nodes
+        Of the communicator; 0 if they are not in the log.
+    graphs
+        By name: ring, tree, nvls, and where switches reduce collnet_direct and collnet_chain.
+    """
+
+    version: str
+    ranks: int
+    nodes: int
+    graphs: dict[str, LoggedGraph]
+
+
+def parse_nccl_log(content: bytes, name: str) -> NcclLog:
+    """Read a log; of several ranks the least of each figure counts, as NCCL takes it. O(lines).
+
+    Only the first communicator of each process is read.
+
+    Raises
+    ------
+    FormatError
+        If no line describes the graph of a ring, or one describes a graph in other words.
+    """
+    version, ranks, nodes = "", 0, 0
+    of_ranks: dict[tuple[str, str], LoggedGraph] = {}
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+        if not version and (found := _VERSION.search(line)):
+            version = found[1]
+        info = _INFO.match(line)
+        if info is None:
+            continue
+        if not ranks and (found := _RANKS.search(info[2])):
+            ranks, nodes = int(found[1]), int(found[2])
+        if not _BEGIN.search(info[2]):
+            continue
+        graph = _graph(info[2], f"{name}, line {number}")
+        key = _KEYS.get(graph.pattern)
+        if key:
+            if key == "tree" and (info[1], key) in of_ranks:
+                key = "collnet_chain"
+            of_ranks.setdefault((info[1], key), graph)
+    graphs: dict[str, LoggedGraph] = {}
+    for (_, key), graph in of_ranks.items():
+        graphs[key] = _least(graphs[key], graph) if key in graphs else graph
+    graphs = {key: graph for key, graph in graphs.items() if _is_found(graph)}
+    if "ring" not in graphs:
+        what = "no line describes a ring (Pattern 4, crossNic ...) with channels and bandwidths"
+        raise FormatError(name, what, _REMEDY_OF_LOG)
+    return NcclLog(version, ranks, nodes, graphs)
+
+
+def _graph(text: str, where: str) -> LoggedGraph:
+    found = _GRAPH.search(text)
+    if found is None:
+        raise FormatError(where, "it describes a graph in words that are not known", _REMEDY_OF_LOG)
+    for path_type in (found[5], found[6]):
+        if path_type not in _FAR:
+            raise FormatError(
+                where, f"{path_type[:40]} is not a type of path", f"known are {', '.join(_FAR)}"
+            )
+    return LoggedGraph(
+        int(found[1]), int(found[2]), float(found[3]), float(found[4]), found[5], found[6],
+        found[7] == "1",
+    )  # fmt: skip
+
+
+def _is_found(graph: LoggedGraph) -> bool:
+    """Return whether it is one that can be used: NCCL prints the others with zeros."""
+    return graph.channels > 0 and min(graph.bandwidth_intra, graph.bandwidth_inter) > 0
+
+
+def _least(one: LoggedGraph, other: LoggedGraph) -> LoggedGraph:
+    return LoggedGraph(
+        max(one.pattern, other.pattern),
+        min(one.channels, other.channels),
+        min(one.bandwidth_intra, other.bandwidth_intra),
+        min(one.bandwidth_inter, other.bandwidth_inter),
+        max(one.type_intra, other.type_intra, key=_FAR.index),
+        max(one.type_inter, other.type_inter, key=_FAR.index),
+        one.same_channels and other.same_channels,
+    )
+
+
+_IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+
+
+def nccl_tests_factors(comm_type: str, members: int) -> tuple[int, float]:
+    """Return the factors that make algbw and busbw of the bytes that a member contributes.
+
+    Parameters
+    ----------
+    comm_type
+        ``comm_type`` of the nodes table, such as ``all_gather``.
+    members
+        How many ranks take part.
+
+    Returns
+    -------
+    whole
+        A member's bytes times this is the size of nccl-tests: the larger of a member's input and
+        output.
+    bus
+        Algbw times this is busbw; 0 for types that have none.
+
+    Notes
+    -----
+    Source: nccl-tests, doc/PERFORMANCE.md.
+    """
+    n = max(members, 1)
+    whole = n if comm_type in ("all_gather", "gather") else 1
+    if comm_type == "all_reduce":
+        return whole, 2 * (n - 1) / n
+    if comm_type in ("broadcast", "reduce"):
+        return whole, 1.0
+    return whole, (n - 1) / n if comm_type in _IN_PARTS else 0.0
+
+
+Model = Callable[[Ints], Floats]
+
+_FLAT = 1.15  # times the smallest: still latency
+_STRAIGHT = 0.1  # relative change of the time of a byte: bandwidth
+
+
+class MeasuredTimes(NamedTuple):
+    """Times in ns, and for each size its regime."""
+
+    times: Floats
+    regimes: list[str]
+
+
+def table_for(
+    tables: tuple[MeasuredCollective, ...], comm_type: str, ranks: int, nodes: int
+) -> MeasuredCollective | None:
+    """Return the table of a collective among as many ranks on as many nodes; None if none is."""
+    for table in tables:
+        if (table.collective, table.ranks, table.nodes) == (comm_type, ranks, nodes):
+            return table
+    return None
+
+
+def measured_times(
+    table: MeasuredCollective, sizes: Ints, model: Model | None = None
+) -> MeasuredTimes:
+    """Interpolate a table.
+
+    Up to the bandwidth regime the logarithm of the time is linear in that of the size; in the
+    bandwidth regime the time is linear in the size, and beyond the table goes on as between its
+    last two sizes. Below the table it is that of the smallest size or, if a model is given, less
+    by what the model's is less: what a measured time has beyond the model, such as a host's
+    launches, does not shrink.
+
+    Parameters
+    ----------
+    sizes
+        int64, shape (sizes,): bytes as nccl-tests counts them.
+    model
+        Gives times of sizes, ns.
+    """
+    known = np.array(table.sizes, dtype=np.float64)
+    times = _levelled(np.array(table.times, dtype=np.float64))
+    wanted = np.maximum(sizes.astype(np.float64), 1.0)
+    found = np.exp(np.interp(np.log(wanted), np.log(known), np.log(times)))
+    flat, straight = _borders(known, times)
+    linear = (wanted >= straight) & (wanted <= known[-1])
+    found[linear] = np.interp(wanted[linear], known, times)
+    below = wanted < known[0]
+    if model is not None and below.any():
+        ends = model(np.append(sizes[below], table.sizes[0]))
+        shrunk = np.maximum(times[0] + ends[:-1] - ends[-1], times[0] * ends[:-1] / ends[-1])
+        found[below] = np.minimum(shrunk, times[0])
+    beyond = wanted > known[-1]
+    found[beyond] = times[-1] + _time_of_byte(known, times) * (wanted[beyond] - known[-1])
+    return MeasuredTimes(found, [_regime(size, flat, straight, known) for size in wanted.tolist()])
+
+
+def nearest_table(
+    tables: tuple[MeasuredCollective, ...], comm_type: str, ranks: int, nodes: int
+) -> MeasuredCollective | None:
+    """Return the table of a collective whose ranks are nearest, within a node or over several.
+
+    Both have to be within one node, or both over several; of equally near ones the first counts.
+    """
+    alike = [
+        table
+        for table in tables
+        if table.collective == comm_type and (table.nodes > 1) == (nodes > 1) and table.ranks > 1
+    ]
+    return min(alike, key=lambda table: abs(np.log(table.ranks / ranks)), default=None)
+
+
+def scaled_table(
+    table: MeasuredCollective, ranks: int, nodes: int, own: Model, wanted: Model
+) -> MeasuredCollective:
+    """Return what a table would be for other ranks.
+
+    Its latency becomes what the model says for those ranks. What it has beyond the modeled latency
+    grows as the model's time for the bytes does.
+
+    Parameters
+    ----------
+    own, wanted
+        Give times of sizes, ns, for the ranks of the table and for those that are wanted.
+    """
+    sizes = np.array(table.sizes, dtype=np.int64)
+    ends = np.append(sizes, 1)
+    before, after = own(ends), wanted(ends)
+    least_before, least_after = before[-1], after[-1]
+    grown = np.maximum(after[:-1] - least_after, 0.0) / np.maximum(before[:-1] - least_before, 1e-9)
+    times = np.array(table.times)
+    rest = times - least_before
+    found = np.where(rest > 0, least_after + rest * grown, times * after[:-1] / before[:-1])
+    return MeasuredCollective(
+        table.collective, ranks, nodes, table.sizes, tuple(found.tolist()), table.name
+    )
+
+
+def _levelled(times: Floats) -> Floats:
+    """Make times never shrink: neighbors that do are set to their mean, as often as needed."""
+    blocks: list[tuple[float, int]] = []
+    for time in np.log(times).tolist():
+        total, count = time, 1
+        while blocks and blocks[-1][0] / blocks[-1][1] > total / count:
+            before = blocks.pop()
+            total, count = total + before[0], count + before[1]
+        blocks.append((total, count))
+    logs = [np.full(count, total / count) for total, count in blocks]
+    levelled: Floats = np.exp(np.concatenate(logs))
+    return levelled
+
+
+def _borders(known: Floats, times: Floats) -> tuple[float, float]:
+    """Return the last size of the latency regime, and the first of the bandwidth regime."""
+    flat = known[times <= _FLAT * times[0]][-1]
+    per_byte = np.diff(times) / np.diff(known)
+    last = per_byte[-1] if per_byte.size else 0.0
+    far = np.flatnonzero(np.abs(per_byte - last) > _STRAIGHT * last)
+    first = far[-1] + 1 if far.size else 0
+    return float(flat), max(float(known[first]), float(flat))
+
+
+def _time_of_byte(known: Floats, times: Floats) -> float:
+    """Return the time of a byte beyond the table, ns; of one size, that of all its bytes."""
+    if known.size == 1:
+        return float(times[0] / known[0])
+    return float((times[-1] - times[-2]) / (known[-1] - known[-2]))
+
+
+def _regime(size: float, flat: float, straight: float, known: Floats) -> str:
+    name = "latency" if size <= flat else "bandwidth" if size >= straight else "transition"
+    outside = size < known[0] or size > known[-1]
+    return f"{name}, extrapolated" if outside else name

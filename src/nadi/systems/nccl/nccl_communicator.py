@@ -5,13 +5,8 @@ from __future__ import annotations
 import msgspec
 
 __all__ = [
-    "ALGORITHMS",
-    "COLLECTIVES",
-    "PATH_TYPES",
-    "PROTOCOLS",
-    "ChannelGraph",
-    "NcclCommunicator",
-]
+    "ALGORITHMS", "COLLECTIVES", "PATH_TYPES", "PROTOCOLS", "ChannelGraph", "NcclCommunicator",
+]  # fmt: skip
 
 ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("LL", "LL128", "Simple")

@@ -5,19 +5,15 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from nadi.systems.nccl.measured import NcclLog
 from nadi.systems.nccl.nccl_communicator import ChannelGraph, NcclCommunicator
 from nadi.systems.nccl.nccl_corrections import Corrections
-from nadi.systems.nccl.nccl_log import NcclLog
 from nadi.trace.arrays import Ints
 
 __all__ = [
-    "ALGORITHMS_OF_GRAPH",
-    "NcclLevel",
-    "NcclSettings",
-    "communicator_of",
-    "level_of",
+    "ALGORITHMS_OF_GRAPH", "NcclLevel", "NcclSettings", "communicator_of", "level_of",
     "with_logged_graphs",
-]
+]  # fmt: skip
 
 ALGORITHMS_OF_GRAPH = {
     "ring": ("Ring",),

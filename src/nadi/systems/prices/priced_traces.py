@@ -1,4 +1,7 @@
-"""Times for the operations of traces that have none."""
+"""Times for the operations of traces that have none.
+
+What pricing gave to the computations of a job, in sums.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -13,7 +17,6 @@ from nadi.errors import checked
 from nadi.systems.device import Device
 from nadi.systems.prices.learned_prices import LearnedPrices
 from nadi.systems.prices.price_list import SOURCES, PriceList, price
-from nadi.systems.prices.priced_work import PricedWork
 from nadi.systems.prices.traced_operations import operations_of, operators_of
 from nadi.systems.system import System
 from nadi.trace.arrays import Bools, Ints
@@ -22,7 +25,47 @@ from nadi.trace.issues import IssueLog, summed_issues
 from nadi.trace.operations import Operations
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["price_job", "price_trace"]
+__all__ = ["PricedWork", "price_job", "price_trace"]
+
+
+class PricedWork(msgspec.Struct, frozen=True):
+    """Computations that had no time and got one, over all ranks.
+
+    Attributes
+    ----------
+    device
+        Name of the device whose curves they were priced by.
+    exact, interpolated, curve, roofline
+        Number of operations by what their price comes from (``nadi.systems.SOURCES``).
+    unpriced
+        Number of operations without a time that state nothing to price them by.
+    duration_ns, low_ns, high_ns
+        Sums of all prices, and of the ends of their intervals.
+    """
+
+    device: str
+    exact: int = 0
+    interpolated: int = 0
+    curve: int = 0
+    roofline: int = 0
+    unpriced: int = 0
+    duration_ns: int = 0
+    low_ns: int = 0
+    high_ns: int = 0
+
+    @property
+    def num_priced(self) -> int:
+        """Number of operations that got a time."""
+        return self.exact + self.interpolated + self.curve + self.roofline
+
+    def plus(self, other: PricedWork, times: int = 1) -> PricedWork:
+        """Return the sum of two, of which the other one counts several times."""
+        sums = {
+            name: getattr(self, name) + times * getattr(other, name)
+            for name in self.__struct_fields__
+            if name != "device"
+        }
+        return PricedWork(self.device or other.device, **sums)
 
 
 @checked

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
+from nadi.trace.categories import ROLE_SOURCES, TENSOR_ROLES
 from nadi.trace.tables.declaration import Column, Table
-from nadi.trace.vocabulary import ROLE_SOURCES, TENSOR_ROLES
 
 __all__ = [
-    "COLLECTIVE_TIMES",
-    "JOB_TIMES",
-    "LINKS",
-    "LINK_USE",
-    "LIVE_MEMORY",
-    "PART_TENSORS",
-    "RANK_TIMES",
-    "SCHEDULE",
-    "TENSOR_LIVES",
-    "TIER_TRAFFIC",
-    "TIER_USE",
-    "TIER_WAITS",
-    "WAITS",
-]
+    "COLLECTIVE_TIMES", "JOB_TIMES", "LINKS", "LINK_USE", "LIVE_MEMORY", "PART_TENSORS",
+    "RANK_TIMES", "SCHEDULE", "TENSOR_LIVES", "TIER_TRAFFIC", "TIER_USE", "TIER_WAITS", "WAITS",
+]  # fmt: skip
 
 _INT = pl.Int64
 _NAME = pl.String

@@ -1,11 +1,16 @@
-"""Tables of traces, which describe one rank each, and of jobs, which have several ranks."""
+"""Tables of traces, which describe one rank each, and of jobs, which have several ranks.
+
+Tables for other libraries: pandas, and whatever takes Arrow.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
-from nadi.trace.tables.declaration import Column, Table
-from nadi.trace.vocabulary import (
+from nadi.errors import UsageError
+from nadi.trace.categories import (
     ATTRIBUTE_TYPES,
     CATEGORIES,
     COMM_TYPES,
@@ -14,19 +19,17 @@ from nadi.trace.vocabulary import (
     SEVERITIES,
     UNBOUNDED,
 )
+from nadi.trace.tables.declaration import Column, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 __all__ = [
-    "ATTRS",
-    "CLOCKS",
-    "DEPS",
-    "DEVICE_EVENTS",
-    "GROUPS",
-    "ISSUES",
-    "MATCHES",
-    "NODES",
-    "OPERANDS",
-    "TENSORS",
-]
+    "ATTRS", "CLOCKS", "DEPS", "DEVICE_EVENTS", "GROUPS", "ISSUES", "MATCHES", "NODES", "OPERANDS",
+    "TENSORS", "to_arrow", "to_pandas",
+]  # fmt: skip
+
 
 _INT = pl.Int64
 _NAME = pl.String
@@ -280,3 +283,40 @@ DEVICE_EVENTS = Table(
         Column("output_types", pl.String, "types of its outputs, as recorded: JSON", missing=""),
     ),
 )  # fmt: skip
+
+
+def to_pandas(table: pl.DataFrame) -> pd.DataFrame:
+    """Return a table for pandas; kinds and categories are texts there.
+
+    Raises
+    ------
+    UsageError
+        If pandas or pyarrow is not installed.
+    """
+    try:
+        return _with_texts(table).to_pandas()
+    except ModuleNotFoundError as error:
+        raise _missing("to_pandas()", "pandas pyarrow", error) from None
+
+
+def to_arrow(table: pl.DataFrame) -> pa.Table:
+    """Return a table as Arrow's; kinds and categories are texts there.
+
+    Raises
+    ------
+    UsageError
+        If pyarrow is not installed.
+    """
+    try:
+        return _with_texts(table).to_arrow()
+    except ModuleNotFoundError as error:
+        raise _missing("to_arrow()", "pyarrow", error) from None
+
+
+def _missing(asked: str, packages: str, error: ModuleNotFoundError) -> UsageError:
+    return UsageError(asked, f"needs a package that is not installed: {error.name or packages}",
+                      f"pip install {packages}")  # fmt: skip
+
+
+def _with_texts(table: pl.DataFrame) -> pl.DataFrame:
+    return table.with_columns(pl.selectors.by_dtype(pl.Enum).cast(pl.String))

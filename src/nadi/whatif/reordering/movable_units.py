@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 
 from nadi.graph.event_graph import EdgeKind
-from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import replay_times
+from nadi.kernels.sequences import group_rows
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.runtime_calls import pattern
+from nadi.trace.categories import pattern
 from nadi.trace.schema import LABELS, TENSOR_DEPS
 from nadi.whatif.reordering.data_edges import outermost_works, tensor_pairs
 from nadi.whatif.reordering.operation_layout import Layout, find_rows

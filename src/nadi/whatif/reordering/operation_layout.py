@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nadi.graph.edges.early_returns import returns_early
+from nadi.graph.edges.collective_edges import returns_early
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK

@@ -1,0 +1,1 @@
+"""Which rank makes a job hang, from the dumps of flight recorders."""

@@ -1,0 +1,51 @@
+"""``nadi hang``: which rank makes a job hang."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nadi.results.terminal.options import AsJson, output_console
+
+__all__ = ["HELP", "command"]
+
+HELP = """Find which rank makes a job hang, by its flight recorders.
+
+PyTorch's flight recorder keeps the latest collectives of each rank, and dumps them.
+
+Collectives of a group match by their number. Of each group the first collective that not
+all members have completed is shown, with the ranks that are absent from it, in another
+operation, or late, and those that wait. A rank that waits in another group is not the
+cause: waits are followed to the ranks that wait for nobody.
+
+Dumps are pickles or JSON, one for each rank, with the rank in their names. Of a pickle only
+plain values are read: no object is made, and nothing in it runs.
+
+[bold]Examples[/]
+
+  nadi hang DUMPS
+  nadi hang nccl_trace_rank_0 nccl_trace_rank_1 --json
+"""
+
+_Paths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="DUMPS", show_default=False,
+        help="A folder with a dump of each rank, or the dumps themselves.",
+    ),
+]  # fmt: skip
+
+
+def command(paths: _Paths, as_json: AsJson = False) -> None:
+    """Print which rank makes a job hang."""
+    from nadi.bottlenecks.hangs.hangs import find_hang
+    from nadi.bottlenecks.hangs.result import describe_hang, print_hang
+    from nadi.results.text import to_json
+
+    found = find_hang(*paths)
+    if as_json:
+        sys.stdout.write(to_json(describe_hang(found)).decode())
+        return
+    print_hang(found, output_console())

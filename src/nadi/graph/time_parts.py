@@ -1,0 +1,251 @@
+"""What each rank, thread and stream does in a window: compute, communicate, wait, or nothing.
+
+When the threads of a rank without a device compute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import checked
+from nadi.graph.arrivals import find_participants
+from nadi.graph.communicating_operations import communicating
+from nadi.graph.event_graph import EventGraph
+from nadi.graph.overheads import recorded_launchers
+from nadi.graph.windows import Window
+from nadi.kernels.sequences import union_length
+from nadi.recordings.dependencies.operator_nesting import nest
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.schema import COMMUNICATION_KINDS, DEVICE_WORK
+from nadi.trace.trace import Trace
+
+__all__ = [
+    "RankCommunication", "communication_by_rank", "host_computation", "rank_activity",
+    "stream_activity",
+]  # fmt: skip
+
+
+def host_computation(trace: Trace, communicates: Bools) -> tuple[Ints, Ints]:
+    """Find the intervals in which an operator is the innermost on its thread.
+
+    What communicates does not compute, nor does an operator in which its thread waits for
+    communication of another thread.
+
+    Parameters
+    ----------
+    communicates
+        bool, shape (nodes,): communication, what asks for it or waits for it, and all in these.
+
+    Returns
+    -------
+    begin, end
+        int64, shape (intervals,): borders, ``2 * row`` for the start of a node and ``2 * row + 1``
+        for its end. O(nodes log nodes).
+    """
+    nesting = nest(trace, left_out=~trace.category_mask("operator"))
+    border = 2 * nesting.rows[nesting.boundary // 2] + nesting.boundary % 2
+    at = np.flatnonzero(nesting.owner >= 0)
+    own = ~communicates[nesting.rows[nesting.owner[at]]]
+    at = at[own & ~np.isin(border[at], _ends_of_waits(trace))]
+    return border[at - 1], border[at]
+
+
+def _ends_of_waits(trace: Trace) -> Ints:
+    """Return the borders at which a thread has waited for communication of another thread."""
+    waits = trace.deps.filter(pl.col("inferred") & pl.col("kind").is_in(["sync", "thread"]))
+    awaited, row = waits["src"].to_numpy(), waits["dst"].to_numpy()
+    on_host = (trace.nodes["is_cpu"] & trace.nodes["kind"].is_in(COMMUNICATION_KINDS)).to_numpy()
+    at_end = (waits["kind"] == "sync").to_numpy()
+    found: Ints = (2 * row + at_end)[on_host[awaited]]
+    return found
+
+
+_NOT_WORK = ("annotation", "python", "metadata")
+
+
+@dataclass(frozen=True)
+class RankCommunication:
+    """Communication time of a rank in ns, and the part of it that no computation overlaps."""
+
+    rank: int
+    communication: int
+    exposed: int
+
+
+class _Operations(NamedTuple):
+    """The operations of a job, cut to a window: times in ns, and what they are; shape (ops,)."""
+
+    start: Ints
+    end: Ints
+    called: Ints  # when a thread was asked for the communication; the start for others
+    entered: Ints  # when the straggler has entered the collective; the start for others
+    on_device: Bools
+    communicates: Bools
+    asks: Bools  # for communication, or waits for it: on threads
+    copies: Bools
+    kernels: Bools  # except for communication
+    is_work: Bools
+
+
+class _Activity(NamedTuple):
+    """What a rank does; ns. The five parts add up to the length; ``communication`` is all of it."""
+
+    rank: int
+    computing: int
+    transferring: int
+    waiting: int
+    copying: int
+    idle: int
+    has_device: bool
+    communication: int
+
+
+def rank_activity(graph: EventGraph, window: Window) -> pl.DataFrame:
+    """Divide the window of each rank by what it does; times are int64 ns. O(ops log ops).
+
+    Of several activities at the same time the first counts: computation (kernels, or the self time
+    of operators on a rank without a device), transfer in collectives and messages, wait time in
+    them for the straggler, copies and memory sets. The rest is idle. On a rank without a device,
+    communication begins with its call.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row per rank: rank, computing, transferring, waiting, copying, idle, whose sum is the
+        length of the window; has_device.
+    """
+    rows = _activities(graph, window.start(graph.time), window.end(graph.time))
+    return pl.DataFrame(rows, schema=_Activity._fields, orient="row").drop("communication")
+
+
+@checked
+def communication_by_rank(graph: EventGraph, start: int, end: int) -> list[RankCommunication]:
+    """Compute the communication time of each rank in ``[start, end)``, ns since the job's origin.
+
+    What is exposed is what :func:`rank_activity` calls transferring and waiting. O(ops log ops).
+    """
+    return [
+        RankCommunication(one.rank, one.communication, one.transferring + one.waiting)
+        for one in _activities(graph, start, end)
+    ]
+
+
+def _activities(graph: EventGraph, begin: int, end: int) -> list[_Activity]:
+    ops = _operations(graph, begin, end)
+    found = []
+    for place, rank in enumerate(graph.job.ranks):
+        mine = graph.op_trace == place
+        has_device = bool((mine & ops.on_device).any())
+        comm = mine & ops.communicates
+        called = np.where(has_device, ops.start, ops.called)
+        spans = [
+            _spans(ops.start, ops.end, mine & ops.kernels)
+            if has_device
+            else _host_spans(graph, place, ops),
+            _spans(np.maximum(called, ops.entered), ops.end, comm),
+            _spans(called, ops.end, comm if has_device else comm | (mine & ops.asks)),
+            _spans(ops.start, ops.end, mine & ops.copies),
+        ]
+        busy = [0]
+        for number in range(1, len(spans) + 1):
+            joined = (np.concatenate(side) for side in zip(*spans[:number], strict=True))
+            busy.append(union_length(*joined))
+        parts = np.diff([*busy, end - begin]).tolist()
+        shares = dict(zip(_Activity._fields[1:6], parts, strict=True))
+        found.append(_Activity(
+            rank=rank, **shares, has_device=has_device, communication=union_length(*spans[2])
+        ))  # fmt: skip
+    return found
+
+
+def stream_activity(graph: EventGraph, window: Window) -> pl.DataFrame:
+    """Sum what runs on each thread and stream in a window; times are int64 ns. O(ops log ops).
+
+    Annotations and Python functions do not count as work.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row per thread and stream with work: rank, resource (such as ``device 0 stream 7``),
+        is_host, operations (that overlap the window), busy (time in which any of them runs),
+        communicating (the same of communication) and idle.
+    """
+    begin, end = window.start(graph.time), window.end(graph.time)
+    ops = _operations(graph, begin, end)
+    length = end - begin
+    places = pl.DataFrame({
+        "trace": graph.op_trace,
+        "is_host": ~ops.on_device,
+        "device": np.where(ops.on_device, graph.numbers("device"), -1),
+        "lane": np.where(ops.on_device, graph.op_stream, graph.numbers("thread")),
+    }).with_row_index("op")  # fmt: skip
+    inside = ops.is_work & (ops.end > ops.start)
+    rows = []
+    groups = places.filter(pl.Series(inside)).group_by(
+        "trace", "is_host", "device", "lane", maintain_order=True
+    )
+    for (trace, is_host, device, lane), found in groups:
+        which = found["op"].to_numpy()
+        comm = which[ops.communicates[which]]
+        busy = union_length(ops.start[which], ops.end[which])
+        name = f"thread {lane}" if is_host else f"device {device} stream {lane}"
+        rows.append((
+            graph.job.ranks[trace], name, is_host, which.size, busy,
+            union_length(ops.start[comm], ops.end[comm]), length - busy,
+        ))  # fmt: skip
+    names = ("rank", "resource", "is_host", "operations", "busy", "communicating", "idle")
+    table = pl.DataFrame(
+        rows, orient="row",
+        schema=dict(zip(names, (pl.Int64, pl.String, pl.Boolean, *[pl.Int64] * 4), strict=True)),
+    )  # fmt: skip
+    return table.sort("rank", "is_host", "busy", descending=[False, False, True])
+
+
+def _operations(graph: EventGraph, begin: int, end: int) -> _Operations:
+    times = np.clip(graph.time[: 2 * graph.num_ops], begin, end)
+    category = graph.gather("category")
+    on_device = category.is_in(DEVICE_WORK).to_numpy()
+    communicates = graph.gather("kind").is_in(COMMUNICATION_KINDS).to_numpy()
+    kernels = (category == "kernel").to_numpy() & ~communicates
+    caller = np.where(communicates & ~on_device, recorded_launchers(graph), -1)
+    return _Operations(
+        start=times[0::2],
+        end=times[1::2],
+        called=np.where(caller >= 0, np.minimum(times[2 * caller], times[0::2]), times[0::2]),
+        entered=np.clip(_entered(graph), begin, end),
+        on_device=on_device,
+        communicates=communicates,
+        asks=communicating(graph) & ~on_device & ~communicates,
+        copies=on_device & ~kernels & ~communicates,
+        kernels=kernels,
+        is_work=~category.is_in(_NOT_WORK).to_numpy(),
+    )
+
+
+def _host_spans(graph: EventGraph, place: int, ops: _Operations) -> tuple[Ints, Ints]:
+    """Return when operators of a rank without a device compute; ns, cut to the window."""
+    trace = graph.job.traces[place]
+    op_of_row = graph.ops_of_rows(place)
+    talks = np.append(ops.communicates | ops.asks, False)[op_of_row]
+    times = np.column_stack((ops.start, ops.end))
+    start, end = (
+        times[op_of_row[border // 2], border % 2] for border in host_computation(trace, talks)
+    )
+    return _spans(start, end, np.ones(start.size, dtype=np.bool_))
+
+
+def _entered(graph: EventGraph) -> Ints:
+    """Return when the last rank has entered the collective of an operation; else its start; ns."""
+    entered = graph.time[0 : 2 * graph.num_ops : 2].copy()
+    hub, op, waits = find_participants(graph)
+    entered[op[waits]] = graph.time[hub[waits]]
+    return entered
+
+
+def _spans(start: Ints, end: Ints, which: Bools) -> tuple[Ints, Ints]:
+    inside = which & (end > start)
+    return start[inside], end[inside]

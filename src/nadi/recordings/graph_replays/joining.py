@@ -1,0 +1,281 @@
+"""A recording with the operators of its graphs: those of the capture, below each launch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.files.kineto.kineto_trace import nodes_in_order
+from nadi.files.trace_files import read, sniff
+from nadi.recordings.graph_replays.captures import (
+    CapturedGraph,
+    captured_graphs,
+    earlier_work,
+)
+from nadi.recordings.graph_replays.pairing import Paired, Replay, pair, replays_of
+from nadi.trace.arrays import Ints
+from nadi.trace.attributes import Attributes, JoinedAttributes, Part
+from nadi.trace.issues import IssueLog
+from nadi.trace.schema import NODES
+from nadi.trace.trace import Provenance, Trace
+
+__all__ = ["join_graphs", "join_traces"]
+
+_Progress = Callable[[str], None]
+_MODULE = r"^nn\.Module: "
+
+
+def join_traces(
+    traces: Sequence[Trace],
+    captures: Sequence[Path],
+    *,
+    eager: bool = False,
+    progress: _Progress = lambda _: None,
+) -> list[Trace]:
+    """Give the kernels that graphs replay the operators of the captures.
+
+    Parameters
+    ----------
+    traces
+        Kineto traces as read, one per rank.
+    captures
+        Files with captures; they are read only if something was replayed. Ranks run the same
+        program, so that the capture of one serves all.
+    eager
+        Whether the files may also hold the same kernels without graphs.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read.
+    """
+    replayed = [replays_of(trace) for trace in traces]
+    if not any(replayed):
+        return list(traces)
+    graphs: list[CapturedGraph] = []
+    for file in captures:
+        if (kind := sniff(file)) is None or kind.name != "kineto":
+            continue
+        progress(f"reading {file.name}")
+        recorded = read(file)
+        found = captured_graphs(recorded)
+        if not found and eager and (work := earlier_work(recorded)) is not None:
+            found = [work]
+        graphs += found
+    return [
+        join_graphs(trace, replays, [*captured_graphs(trace), *graphs]) if replays else trace
+        for trace, replays in zip(traces, replayed, strict=True)
+    ]
+
+
+def join_graphs(trace: Trace, replays: Sequence[Replay], graphs: Sequence[CapturedGraph]) -> Trace:
+    """Add the operators, modules and launch calls of captured graphs below each launch of them.
+
+    The host did not run them when the graph was launched. So each begins one nanosecond after the
+    one before it, from the start of the launch on: they keep their order and nesting, and take no
+    time that counts. The launch of a kernel is then its call in the capture. What does not match
+    is counted in the issues of the trace.
+
+    Parameters
+    ----------
+    trace
+        A Kineto trace as read.
+    replays
+        Its launches of graphs, from :func:`replays_of`.
+    graphs
+        Where to look for what they replay.
+
+    Returns
+    -------
+    Trace
+        O(nodes log nodes + nodes of replayed graphs).
+    """
+    paired, alone = pair(replays, graphs)
+    shapes: dict[int, _Shape] = {}
+    duration, fitting = trace.column("duration"), []
+    for one in paired:
+        if id(one.graph) not in shapes:
+            shapes[id(one.graph)] = _shape(one.graph)
+        if shapes[id(one.graph)].rows.size < duration[one.replay.launch]:
+            fitting.append(one)
+        else:
+            alone.append((one.replay, "a launch call that is too short"))
+    issues = pl.concat([trace.issues, _issues(fitting, alone, len(graphs))])
+    if not fitting:
+        return replace(trace, issues=issues)
+    return replace(_spliced(trace, fitting, shapes), issues=issues)
+
+
+class _Shape(NamedTuple):
+    """What encloses the calls of a graph, and the calls, from the outermost on.
+
+    ``rows`` are those of the capture, and ``size`` the number of rows from each on that it
+    contains, itself included. ``place`` is the position in ``rows`` by row of the capture.
+    """
+
+    rows: Ints
+    size: Ints
+    place: Ints
+    attributes: Attributes
+
+
+def _shape(graph: CapturedGraph) -> _Shape:
+    """Order the operators, modules and annotations around the calls of a graph."""
+    trace, parent = graph.capture.trace, graph.capture.parent
+    height = trace.nodes.height
+    labels = () if graph.is_eager else ("annotation",)  # which mark steps there
+    wanted = trace.category_mask("operator", *labels)
+    wanted |= trace.category_mask("python") & trace.name_mask(_MODULE)
+    wanted &= trace.column("start") >= graph.begin
+    wanted[graph.calls] = True
+    first, last = np.full(height, height, dtype=np.int64), np.full(height, -1, dtype=np.int64)
+    position, at = np.arange(graph.calls.size), graph.calls
+    while at.size:
+        np.minimum.at(first, at, position)
+        np.maximum.at(last, at, position)
+        inside = parent[at] >= 0
+        at, position = parent[at[inside]], position[inside]
+    rows = np.flatnonzero(wanted & (last >= 0))
+    rows = rows[np.lexsort((_depth(rows, parent), first[rows]))]
+    place = np.full(height, -1, dtype=np.int64)
+    place[rows] = np.arange(rows.size)
+    size = place[graph.calls[last[rows]]] - np.arange(rows.size) + 1
+    attributes = trace.attributes
+    is_args = np.zeros(len(attributes), dtype=np.bool_)
+    is_args[attributes.rows_named("args")] = True
+    is_args &= (attributes.node >= 0) & (place[attributes.node] >= 0)
+    return _Shape(rows, size, place, attributes.filtered(is_args).with_own_bytes())
+
+
+def _depth(rows: Ints, parent: Ints) -> Ints:
+    found, at = np.zeros(rows.size, dtype=np.int64), parent[rows]
+    while (deeper := at >= 0).any():
+        found += deeper
+        at = np.where(deeper, parent[at], -1)
+    return found
+
+
+def _spliced(trace: Trace, paired: Sequence[Paired], shapes: dict[int, _Shape]) -> Trace:
+    """Return the trace with the rows of the graphs, sorted; kernels get the ids of their calls."""
+    height, tables, parts = trace.nodes.height, [trace.nodes], []
+    correlation = trace.column("correlation").copy()
+    free = int(correlation.max(initial=0)) + 1
+    begin, places = height, []
+    for one in paired:
+        shape = shapes[id(one.graph)]
+        at = shape.place[one.calls]
+        correlation[one.replay.work] = free + at
+        tables.append(_rows(trace, one, shape, begin, free))
+        places.append((id(one.graph), begin))
+        begin, free = begin + shape.rows.size, free + shape.rows.size
+    tables[0] = tables[0].with_columns(correlation=pl.Series(correlation))
+    nodes = pl.concat(tables)
+    event = nodes["event"].to_numpy().copy()
+    event[height:] = int(event[:height].max(initial=-1)) + 1 + np.arange(begin - height)
+    category = nodes["category"].to_physical().to_numpy().astype(np.int64)
+    order = nodes_in_order(nodes["start"].to_numpy(), nodes["duration"].to_numpy(), category)
+    new_row = np.empty_like(order)
+    new_row[order] = np.arange(order.size)
+    for key in dict.fromkeys(key for key, _ in places):
+        begins = [first for other, first in places if other == key]
+        parts.append(_repeated(shapes[key], np.array(begins), new_row))
+    sources = dict.fromkeys(
+        source for one in paired for source in one.graph.capture.trace.provenance.sources
+    )
+    known = trace.provenance.sources
+    added = tuple(source for source in sources if source not in known)
+    return replace(
+        trace,
+        nodes=nodes.with_columns(event=pl.Series(event))[order].with_columns(
+            id=pl.Series(np.arange(order.size))
+        ),
+        provenance=Provenance(trace.provenance.nadi_version, known + added),
+        given_attributes=JoinedAttributes(
+            lambda: (Part(trace.attributes, new_row[:height]), *map(Part, parts))
+        ),
+    )
+
+
+def _rows(trace: Trace, one: Paired, shape: _Shape, begin: int, free: int) -> pl.DataFrame:
+    """Return the rows of a replayed graph, as the host's in its launch."""
+    launch, recorded = one.replay.launch, one.graph.capture.trace.nodes[shape.rows]
+    count = np.arange(shape.rows.size)
+    is_call = np.zeros(shape.rows.size, dtype=np.bool_)
+    is_call[shape.place[one.calls]] = True
+    none = np.full(count.size, -1, dtype=np.int64)
+    kept = ("name", "category", "kind", "comm_type", "comm_bytes")
+    values = {
+        **{name: recorded[name] for name in kept},
+        "id": begin + count,
+        "start": trace.column("start")[launch] + 1 + count,
+        "duration": shape.size,
+        "thread": np.full(count.size, trace.column("thread")[launch]),
+        "correlation": np.where(is_call, free + count, none),
+    }
+    return NODES.build(count.size, values)
+
+
+def _repeated(shape: _Shape, begins: Ints, new_row: Ints) -> Attributes:
+    """Return the arguments of a graph's operators for each of its replays."""
+    one = shape.attributes
+    node = new_row[(begins[:, None] + shape.place[one.node]).ravel()]
+    order = np.argsort(node, kind="stable")
+    at = np.tile(np.arange(len(one)), begins.size)[order]
+    return replace(
+        one, node=node[order].astype(np.int32), name=one.name[at], type=one.type[at],
+        value=one.value[at], length=one.length[at],
+    )  # fmt: skip
+
+
+def _issues(
+    paired: Sequence[Paired], alone: Sequence[tuple[Replay, str]], num_graphs: int
+) -> pl.DataFrame:
+    """Count kernels by how their operators were found, and those without."""
+    log = IssueLog()
+    counts = Counter[str]()
+    for one in paired:
+        counts["earlier" if one.graph.is_eager else one.how] += one.replay.work.size
+    log.add(
+        "graphs.joined", "info", counts["name"],
+        "operations were replayed from graphs: their operators are those of the capture, matched "
+        "by name and order",
+    )  # fmt: skip
+    log.add(
+        "graphs.by-position", "info", counts["position"],
+        "operations were replayed from graphs: their operators are those of the capture, matched "
+        "by order alone, as the capture does not state the names of kernels",
+    )  # fmt: skip
+    log.add(
+        "graphs.earlier", "info", counts["earlier"],
+        "operations were replayed from graphs: their operators are those that launched the same "
+        "kernels in an earlier recording",
+    )  # fmt: skip
+    log.add(
+        "graphs.size", "warning", sum(one.replay.work.size for one in paired if one.is_guess),
+        "operations were replayed from graphs that captures of several batch sizes match: nothing "
+        "tells which, so shapes may be those of another size",
+        "give the recording of the capture of this batch size alone",
+    )  # fmt: skip
+    if not num_graphs:
+        log.add(
+            "graphs.no-capture", "info", sum(replay.work.size for replay, _ in alone),
+            "operations were replayed from graphs: the recording does not tell their operators",
+            "give the recording of the capture: nadi run TRACE --capture FILE",
+        )  # fmt: skip
+        return log.table()
+    reasons = Counter[str]()
+    for replay, reason in alone:
+        reasons[reason] += replay.work.size
+    for reason, count in sorted(reasons.items()):
+        log.add(
+            "graphs.unmatched", "warning", count,
+            f"operations were replayed from graphs that no capture matches: {reason}",
+            "give the recording of the capture of this batch size, of the same program",
+        )  # fmt: skip
+    return log.table()

@@ -1,0 +1,102 @@
+"""Steps of serving engines by their annotations: prefill, decode or both, tokens and sequences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+__all__ = ["ServingStep", "serving_step"]
+
+
+class ServingStep(NamedTuple):
+    """What a serving engine does in a step.
+
+    Attributes
+    ----------
+    kind
+        ``prefill``, ``decode``, ``mixed``, ``idle``; ``step`` where the engine does not say which.
+    tokens
+        New tokens of all sequences, without padding; -1 if they are not stated.
+    sequences
+        Requests of the step; -1 if they are not stated.
+    prefill_tokens
+        Of the tokens, those of prompts; -1 if they are not stated.
+    """
+
+    kind: str
+    tokens: int
+    sequences: int
+    prefill_tokens: int
+
+
+_SUMS = r"\((?:sq)?(\d+)[^)]*\)"
+_VLLM = re.compile(rf"^execute_(?:\d+_)?context_(\d+){_SUMS}_generation_(\d+){_SUMS}$")
+_VLLM_FIRST = re.compile(r"^execute_new_(\d+)_cached_(\d+)$")
+_SGLANG = re.compile(r"^step\[(\w+)((?: \w+=\d+)*)\]$")
+_ATOM = re.compile(r"^(prefill|decode)\[bs=(\d+)(?:/\d+)? tok=(\d+)[ \]]")
+_TENSORRT = re.compile(
+    r"^\[Executor\] _forward_step(?: \d+)?: (\d+) ctx reqs, (?:(\d+) ctx tokens, )?(\d+) gen reqs"
+)
+_FIELD = re.compile(r"(\w+)=(\d+)")
+_DECODES = ("DECODE", "TARGET_VERIFY", "DRAFT_EXTEND_V2", "DRAFT_EXTEND")
+
+
+def serving_step(name: str) -> ServingStep | None:
+    """Read the annotation of a step of vLLM, SGLang, ATOM or TensorRT-LLM; None if it is none."""
+    for pattern, read in _FORMS:
+        if (found := pattern.match(name)) is not None:
+            return read(found)
+    return None
+
+
+def _of(prefills: int, prefill_tokens: int, decodes: int, decode_tokens: int) -> ServingStep:
+    kind = "mixed" if prefills and decodes else "prefill" if prefills else "decode"
+    kind = kind if prefills or decodes else "idle"
+    return ServingStep(kind, prefill_tokens + decode_tokens, prefills + decodes, prefill_tokens)
+
+
+def _vllm(found: re.Match[str]) -> ServingStep:
+    return _of(*map(int, found.groups()))
+
+
+def _vllm_first(found: re.Match[str]) -> ServingStep:
+    # requests that are not new may still read their prompt: only new ones alone say the kind
+    new, cached = map(int, found.groups())
+    kind = "step" if cached else "prefill" if new else "idle"
+    return ServingStep(kind, -1, new + cached, -1)
+
+
+def _sglang(found: re.Match[str]) -> ServingStep:
+    mode, fields = found[1], {key: int(value) for key, value in _FIELD.findall(found[2])}
+    sequences = fields.get("bs", -1)
+    if mode == "EXTEND":
+        tokens = fields.get("toks", fields.get("c_sq", -1))
+        return ServingStep("prefill", tokens, sequences, tokens)
+    if mode in _DECODES:
+        return ServingStep("decode", fields.get("g_sq", sequences), sequences, 0)
+    if mode == "MIXED":
+        prompt, output = fields.get("c_sq", -1), fields.get("g_sq", fields.get("g", -1))
+        known = min(prompt, output) >= 0
+        tokens = prompt + output if known else fields.get("toks", -1)
+        return ServingStep("mixed", tokens, sequences, prompt)
+    return ServingStep("idle" if mode == "IDLE" else "step", fields.get("toks", -1), sequences, -1)
+
+
+def _atom(found: re.Match[str]) -> ServingStep:
+    tokens = int(found[3])
+    prompt = tokens if found[1] == "prefill" else 0
+    return ServingStep(found[1], tokens, int(found[2]), prompt)
+
+
+def _tensorrt(found: re.Match[str]) -> ServingStep:
+    prefills, decodes = int(found[1]), int(found[3])
+    if found[2] is None and prefills:
+        return _of(prefills, 0, decodes, decodes)._replace(tokens=-1, prefill_tokens=-1)
+    return _of(prefills, int(found[2] or 0), decodes, decodes)
+
+
+_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], ServingStep]], ...] = (
+    (_VLLM, _vllm), (_VLLM_FIRST, _vllm_first), (_SGLANG, _sglang), (_ATOM, _atom),
+    (_TENSORRT, _tensorrt),
+)  # fmt: skip

@@ -1,0 +1,110 @@
+"""Small files as other tools write them, made of plain values."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+__all__ = ["NSIGHT_START", "nsight_export", "nsight_tables", "rocprof_object"]
+
+NSIGHT_START = 1_700_000_000_000_000_000
+_THREAD = (1 << 48) | (200 << 24) | 201  # of process 200
+_PROCESS = (1 << 48) | (200 << 24)
+_DEVICE = "CUPTI_ACTIVITY_KIND_"
+_Rows = Sequence[Mapping[str, Any]]
+
+
+def nsight_tables(thread: int = _THREAD, device: int = 0) -> dict[str, list[dict[str, Any]]]:
+    """Give the tables of an export with two operators, a range, and a launch of each kind."""
+    process = thread >> 24 << 24
+    on_device = {"deviceId": device, "streamId": 7, "contextId": 1, "globalPid": process}
+    kernel = {"demangledName": 3, "shortName": 4, "gridX": 2, "gridY": 1, "gridZ": 1, "blockX": 32,
+              "blockY": 1, "blockZ": 1, "registersPerThread": 16, "staticSharedMemory": 0,
+              "dynamicSharedMemory": 64, "graphNodeId": None}  # fmt: skip
+    push = {"eventType": 59, "globalTid": thread, "endGlobalTid": None, "textId": None,
+            "domainId": 0}  # fmt: skip
+    return {
+        "NVTX_EVENTS": [
+            {"start": 1_000_001, "end": 1_009_000, "text": "step", **push},
+            {"start": 1_000_500, "end": 1_004_000,
+             "text": "aten::mm, seq = 17, op_id = 5, sizes = [[2, 3], [3, 4]]", **push},
+            {"start": 1_005_000, "end": 1_006_000, "text": "nccl:all_reduce, op_id = 6", **push},
+        ],
+        f"{_DEVICE}RUNTIME": [
+            {"start": 1_001_000, "end": 1_002_003, "eventClass": 0, "globalTid": thread,
+             "correlationId": 11, "nameId": 1, "returnValue": 0},
+            {"start": 1_002_500, "end": 1_003_000, "eventClass": 1, "globalTid": thread,
+             "correlationId": 12, "nameId": 2, "returnValue": 0},
+        ],
+        f"{_DEVICE}KERNEL": [
+            {"start": 1_010_000, "end": 1_030_007, "correlationId": 11, **on_device, **kernel},
+        ],
+        f"{_DEVICE}MEMCPY": [
+            {"start": 1_031_000, "end": 1_032_000, "correlationId": 12, "bytes": 4096,
+             "copyKind": 2, **on_device},
+        ],
+        f"{_DEVICE}SYNCHRONIZATION": [
+            {"start": 1_032_100, "end": 1_032_200, "correlationId": 13, "syncType": 3,
+             "eventId": 2**32 - 1, **on_device},
+        ],
+        "StringIds": [
+            {"id": 1, "value": "cudaLaunchKernel_v7000"}, {"id": 2, "value": "cuMemcpyDtoH_v2"},
+            {"id": 3, "value": 'gemm<"é">(int)'}, {"id": 4, "value": "gemm"},
+        ],
+        "META_DATA_EXPORT": [
+            {"name": "EXPORT_PRODUCT_NAME", "value": "NVIDIA Nsight Systems"},
+            {"name": "EXPORT_SCHEMA_VERSION", "value": "3.25.0"},
+        ],
+        "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": NSIGHT_START}],
+    }  # fmt: skip
+
+
+def nsight_export(tables: Mapping[str, _Rows] | None = None, *more: str) -> bytes:
+    """Write tables as SQLite does; ``more`` are statements of their own."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("PRAGMA page_size = 512")
+        for name, rows in (nsight_tables() if tables is None else tables).items():
+            columns = list(rows[0])
+            database.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+            places = ", ".join("?" for _ in columns)
+            values = [[row.get(column) for column in columns] for row in rows]
+            database.executemany(f"INSERT INTO {name} VALUES ({places})", values)
+        for statement in more:
+            database.execute(statement)
+        database.commit()
+        return bytes(database.serialize())
+
+
+def rocprof_object() -> dict[str, Any]:
+    """Give a file of rocprofv3 with a kernel, a copy and their calls."""
+    kinds = [{"kind": "NONE", "operations": []},
+             {"kind": "HIP_RUNTIME_API", "operations": ["hipLaunchKernel", "hipMemcpyAsync"]},
+             {"kind": "MEMORY_COPY", "operations": ["NONE", "HOST_TO_DEVICE"]},
+             {"kind": "KERNEL_DISPATCH", "operations": ["NONE", "ENQUEUE", "END"]}]  # fmt: skip
+
+    def record(kind: int, operation: int, start: int, end: int, **more: Any) -> dict[str, Any]:
+        return {"size": 1, "kind": kind, "operation": operation, "thread_id": 9,
+                "correlation_id": {"internal": more.pop("of"), "external": 0},
+                "start_timestamp": start, "end_timestamp": end, **more}  # fmt: skip
+
+    dispatch = {
+        "agent_id": {"handle": 70}, "queue_id": {"handle": 3}, "kernel_id": 8,
+        "workgroup_size": {"x": 64, "y": 1, "z": 1}, "grid_size": {"x": 130, "y": 2, "z": 1},
+    }  # fmt: skip
+    return {"rocprofiler-sdk-tool": [{
+        "metadata": {"pid": 900}, "strings": {"buffer_records": kinds},
+        "agents": [{"id": {"handle": 60}, "type": 1, "logical_node_type_id": 0},
+                   {"id": {"handle": 70}, "type": 2, "logical_node_type_id": 5}],
+        "kernel_symbols": [{"kernel_id": 8, "formatted_kernel_name": "gemm<\"é\">"}],
+        "buffer_records": {
+            "hip_api": [record(1, 0, 1_000, 2_001, of=11), record(1, 1, 3_000, 4_000, of=12)],
+            "kernel_dispatch": [record(3, 2, 10_000, 30_007, of=11, dispatch_info=dispatch,
+                                       stream_id={"handle": 2})],
+            "memory_copy": [record(2, 1, 40_000, 41_000, of=12, bytes=4096,
+                                   dst_agent_id={"handle": 70}, src_agent_id={"handle": 60},
+                                   stream_id={"handle": 2})],
+            "scratch_memory": [record(0, 0, 1, 2, of=0)],
+        },
+    }]}  # fmt: skip

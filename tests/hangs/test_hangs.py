@@ -1,0 +1,257 @@
+"""Jobs that hang: the culprit, known from how the job was made, is the one that is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nadi
+from nadi.bottlenecks import Hang, find_hang
+from nadi.files.plain_pickles import read_plain
+from tests.formats.flight_records import Job
+
+WORLD = {"0": range(8), "tp0": range(4), "tp1": range(4, 8)}
+
+
+def _job(rounds: int = 3) -> Job:
+    job = Job(WORLD)
+    for _ in range(rounds):
+        job.call("tp0")
+        job.call("tp1")
+        job.call("0", "_all_gather_base")
+    return job
+
+
+def _others(culprit: int) -> list[int]:
+    return [rank for rank in range(8) if rank != culprit]
+
+
+def _culprits(found: Hang) -> list[int]:
+    return [rank for rank, _ in found.culprits]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("culprit", [0, 3, 7])
+def test_an_absent_rank_is_named(tmp_path: Path, culprit: int, as_json: bool) -> None:
+    job = _job()
+    job.call("0", "all_reduce", ranks=_others(culprit), state="started")
+    found = find_hang(job.write(tmp_path / "d", as_json=as_json))
+    assert _culprits(found) == [culprit]
+    group = found.culprits[0][1]
+    assert (group.finding, group.completed, group.number) == ("absent", 3, 4)
+    assert group.operation == "all_reduce"
+    assert list(group.waiting) == _others(culprit)
+    assert found.ranks[culprit].operation == "_all_gather_base"
+    assert found.ranks[culprit].state == "completed"
+
+
+def test_a_rank_that_waits_elsewhere_is_not_the_cause(tmp_path: Path) -> None:
+    job = _job()
+    job.call("0", "all_reduce", ranks=[0, 4, 5, 6, 7], state="started")
+    job.call("tp0", "all_reduce", ranks=[1, 2], state="started")  # they wait for 3
+    found = find_hang(job.write(tmp_path / "d"))
+    # rank 0 is absent from the group of 1 and 2, but waits in that of all ranks, for 3, too
+    assert _culprits(found) == [3]
+
+
+def test_a_rank_in_another_collective_is_named(tmp_path: Path) -> None:
+    job = _job()
+    job.call("0", "all_reduce", ranks=_others(5), state="started")
+    job.call("0", "broadcast", ranks=[5], state="started")
+    found = find_hang(job.write(tmp_path / "d"))
+    assert _culprits(found) == [5]
+    assert found.culprits[0][1].finding == "different"
+    assert found.ranks[5].operation == "broadcast"
+
+
+def test_a_rank_with_other_sizes_is_named(tmp_path: Path) -> None:
+    job = _job()
+    job.call("0", ranks=_others(2), state="started")
+    job.call("0", ranks=[2], size=9, state="started")
+    found = find_hang(job.write(tmp_path / "d"))
+    assert _culprits(found) == [2]
+    assert found.culprits[0][1].finding == "sizes"
+
+
+def test_a_rank_whose_device_is_behind_is_named(tmp_path: Path) -> None:
+    job = _job()
+    job.call("0", ranks=_others(6), state="started")
+    job.call("0", ranks=[6], state="scheduled")
+    found = find_hang(job.write(tmp_path / "d"))
+    assert _culprits(found) == [6]
+    assert found.culprits[0][1].finding == "queued"
+
+
+def test_a_rank_without_a_dump_is_named(tmp_path: Path) -> None:
+    job = _job()
+    job.call("0", state="started")
+    found = find_hang(job.write(tmp_path / "d", without=[4]))
+    assert _culprits(found) == [4]
+    assert [i.code for i in found.issues if i.severity == "warning"] == ["hang.missing-dumps"]
+
+
+def test_all_inside_blames_no_rank(tmp_path: Path) -> None:
+    job = _job()
+    job.call("0", state="started")
+    found = find_hang(job.write(tmp_path / "d"))
+    assert not found.culprits
+    assert found.groups[0].finding == "inside"
+
+
+def test_a_circle_of_waits_is_a_deadlock(tmp_path: Path) -> None:
+    job = Job({"0": range(2), "a": range(2), "b": range(2)})
+    job.call("0")
+    job.call("a", ranks=[0], state="started")
+    job.call("b", ranks=[1], state="started")
+    found = find_hang(job.write(tmp_path / "d"))
+    assert found.is_circle
+    assert sorted(_culprits(found)) == [0, 1]
+
+
+def test_a_late_rank_is_named_where_nothing_hangs(tmp_path: Path) -> None:
+    job = _job()
+    job.call("0", late={3: 2_000_000_000})
+    found = find_hang(job.write(tmp_path / "d"))
+    assert not found.culprits
+    assert found.latest == 3
+    assert found.ranks[3].late_ns == pytest.approx(2_000_000_000, abs=1_000)
+
+
+def test_a_receive_that_nobody_sends_names_the_sender(tmp_path: Path) -> None:
+    job = Job({"0": range(4)})
+    for source, dest in ((0, 1), (1, 2)):
+        job.call("0", f"send {source}->{dest}", ranks=[source], is_p2p=True)
+        job.call("0", f"recv {dest}<-{source}", ranks=[dest], is_p2p=True)
+    job.call("0", "recv 3<-2", ranks=[3], is_p2p=True, state="started")
+    found = find_hang(job.write(tmp_path / "d"))
+    assert _culprits(found) == [2]
+    assert found.culprits[0][1].waiting == (3,)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_jobs_name_the_rank_that_stopped(tmp_path: Path, seed: int) -> None:
+    """A rank stops at some call; the others go on until they wait for it, directly or not."""
+    chance = random.Random(seed)
+    culprit, stops_after = chance.randrange(8), chance.randrange(2, 20)
+    job, blocked, done = Job(WORLD), set(), 0
+    for _ in range(40):
+        group = chance.choice(list(WORLD))
+        members = [rank for rank in WORLD[group] if rank not in blocked]
+        if culprit in members:
+            done += 1
+            if done > stops_after:
+                members.remove(culprit)
+        is_whole = len(members) == len(WORLD[group])
+        if members:
+            job.call(group, ranks=members, state="completed" if is_whole else "started")
+        if not is_whole:
+            blocked |= set(members)
+    if not blocked:
+        pytest.skip("nobody came to wait")
+    assert _culprits(find_hang(job.write(tmp_path / "d"))) == [culprit]
+
+
+_RECORDED = """
+import os, sys, time
+rank, case, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+import torch, torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+dist.init_process_group("gloo", rank=rank, world_size=3, init_method="file://" + folder + "/store")
+ones = torch.ones(8)
+for _ in range(3):
+    dist.all_reduce(ones)
+if case == "absent" and rank != 2:
+    kept = dist.all_reduce(ones, async_op=True)
+if case == "different":
+    kept = (dist.broadcast(ones, 0, async_op=True) if rank == 1
+            else dist.all_reduce(ones, async_op=True))
+time.sleep(1)
+content = c10d._dump_fr_trace(includeCollectives=True, includeStackTraces=True, onlyActive=False)
+open(f"{folder}/dumps/trace_{rank}", "wb").write(content)
+time.sleep(1)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(("case", "culprit"), [("absent", 2), ("different", 1)])
+def test_what_pytorch_records_names_the_culprit(tmp_path: Path, case: str, culprit: int) -> None:
+    distributed = pytest.importorskip("torch._C._distributed_c10d")
+    if not hasattr(distributed, "_dump_fr_trace"):
+        pytest.skip("this PyTorch has no flight recorder for gloo")
+    (tmp_path / "dumps").mkdir()
+    program = tmp_path / "program.py"
+    program.write_text(_RECORDED)
+    environment = os.environ | {"TORCH_FR_BUFFER_SIZE": "100", "GLOO_SOCKET_IFNAME": "lo"}
+    ranks = [
+        subprocess.Popen([sys.executable, str(program), str(rank), case, str(tmp_path)],
+                         env=environment, stderr=subprocess.PIPE)
+        for rank in range(3)
+    ]  # fmt: skip
+    messages = [rank.communicate(timeout=100)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0, 0], messages
+    found = find_hang(tmp_path / "dumps")
+    assert _culprits(found) == [culprit]
+    group = found.culprits[0][1]
+    assert (group.completed, group.number, group.finding) == (3, 4, case)
+    assert "program.py" in next(one.place for one in found.ranks if one.rank == 0)
+
+
+class _Evil:
+    def __reduce__(self) -> Any:
+        return os.system, ("touch /tmp/nadi_was_here",)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("value", [_Evil(), {"entries": [_Evil()]}, print, {1, 2}, 1j])
+def test_a_pickle_of_anything_but_plain_values_is_refused(value: Any, protocol: int) -> None:
+    with pytest.raises(nadi.errors.FormatError, match="only plain values are read"):
+        read_plain(pickle.dumps(value, protocol), "dump")
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_plain_pickles_are_read_as_python_reads_them(protocol: int) -> None:
+    value = {"a": [1, -1, 2**40, -(2**70), 1.5, None, True, False, "é" * 300],
+             "b": [b"x" * 300] * (protocol > 2),
+             "t": ((), (1,), (1, 2), (1, 2, 3), tuple(range(9))), "e": [{}, []],
+             **{str(k): k * 300 for k in range(600)}}  # fmt: skip
+    value["again"] = value["a"]
+    content = pickle.dumps(value, protocol)
+    assert read_plain(content, "dump") == value
+    for end in range(0, len(content) - 1, 97):
+        with pytest.raises(nadi.errors.FormatError):
+            read_plain(content[:end], "dump")
+
+
+def test_two_dumps_of_a_rank_and_files_that_are_none(tmp_path: Path) -> None:
+    folder = _job().write(tmp_path / "d")
+    (folder / "notes.txt").write_text("x")
+    (folder / "config.json").write_text("{}")
+    found = find_hang(folder)
+    assert {i.code: i.count for i in found.issues}["hang.ignored"] == 2
+    (folder / "rank_3.json").write_text(json.dumps(_job().dumps()[3]))
+    with pytest.raises(nadi.errors.PairError, match="two dumps have rank 3"):
+        find_hang(folder)
+
+
+def test_the_command_names_the_culprit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    from nadi.cli import main
+
+    job = _job()
+    job.call("0", ranks=_others(3), state="started")
+    folder = str(job.write(tmp_path / "d"))
+    assert main(["hang", folder]) == 0
+    assert "Rank 3 has not called all_reduce number 4 of group 0" in capsys.readouterr().out
+    assert main(["hang", folder, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["culprits"][0]["rank"] == 3
+    assert told["culprits"][0]["at"] == "train.py:7 step"

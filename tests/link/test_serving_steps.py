@@ -1,0 +1,106 @@
+"""Steps of serving engines by their annotations: what engines write, and a made recording."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import nadi
+from nadi.bottlenecks.steps.run_report import summarize
+from nadi.recordings.serving_steps import ServingStep, serving_step
+from tests.link.test_graph_replays import event
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("execute_new_3_cached_0", ServingStep("prefill", -1, 3, -1)),
+        ("execute_new_1_cached_31", ServingStep("step", -1, 32, -1)),
+        ("execute_context_2(300)_generation_0(0)", ServingStep("prefill", 300, 2, 300)),
+        ("execute_context_0(0)_generation_8(8)", ServingStep("decode", 8, 8, 0)),
+        ("execute_context_1(100)_generation_8(8)", ServingStep("mixed", 108, 9, 100)),
+        ("execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)",
+         ServingStep("decode", 32, 32, 0)),
+        ("execute_8192_context_24(sq8170sk8170sqsq9sqsk9)_generation_22(sq22sk9sqsq22sqsk9)",
+         ServingStep("mixed", 8192, 46, 8170)),
+        ("step[EXTEND bs=2 toks=512]", ServingStep("prefill", 512, 2, 512)),
+        ("step[EXTEND bs=2 toks=512 c_sqsq=7 c_sk=7]", ServingStep("prefill", 512, 2, 512)),
+        ("step[DECODE bs=32]", ServingStep("decode", 32, 32, 0)),
+        ("step[TARGET_VERIFY bs=4 g_sq=20 g_sk=9]", ServingStep("decode", 20, 4, 0)),
+        ("step[MIXED bs=5 c=1 g=4 c_sq=100 g_sq=4]", ServingStep("mixed", 104, 5, 100)),
+        ("step[IDLE bs=0]", ServingStep("idle", -1, 0, -1)),
+        ("prefill[bs=1 tok=77 ctx=[77] sqsq=9]", ServingStep("prefill", 77, 1, 77)),
+        ("decode[bs=117/128 tok=117 d=117 p=0 spec=0]", ServingStep("decode", 117, 117, 0)),
+        ("[Executor] _forward_step 7: 1 ctx reqs, 50 ctx tokens, 3 gen reqs",
+         ServingStep("mixed", 53, 4, 50)),
+        ("[Executor] _forward_step: 0 ctx reqs, 3 gen reqs", ServingStep("decode", 3, 3, 0)),
+        ("[Executor] _forward_step: 2 ctx reqs, 0 gen reqs", ServingStep("prefill", -1, 2, -1)),
+    ],
+)  # fmt: skip
+def test_annotations_of_engines_say_what_a_step_does(name: str, step: ServingStep) -> None:
+    assert serving_step(name) == step
+
+
+@pytest.mark.parametrize(
+    "name", ["execute_model", "step[]", "ProfilerStep#3", "decode", "aten::mm"]
+)
+def test_other_annotations_are_no_steps(name: str) -> None:
+    assert serving_step(name) is None
+
+
+NAMES = [
+    "execute_context_2(300)_generation_0(0)",
+    "execute_context_1(96)_generation_2(2)",
+    *["execute_context_0(0)_generation_3(3)"] * 4,
+    "execute_context_0(0)_generation_2(2)",
+]
+LASTS = [300, 200, 50, 50, 50, 50, 40]  # us, and 10 us to the next, of which 4 are scheduling
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    events, now = [], 100.0
+    for number, (name, lasts) in enumerate(zip(NAMES, LASTS, strict=True)):
+        events += [
+            event("user_annotation", name, now, lasts),
+            event("user_annotation", "step[DECODE bs=3]", now + 1, lasts - 2),  # nested: one step
+            event("cpu_op", "aten::mm", now + 2, lasts - 4),
+            event("cuda_runtime", "cudaLaunchKernel", now + 3, 2, correlation=number + 1),
+            event("kernel", "gemm", now + 8, lasts - 12, correlation=number + 1, device=0,
+                  stream=7),
+            event("cpu_op", "schedule", now + lasts + 3, 4),
+        ]  # fmt: skip
+        now += lasts + 10
+    file = tmp_path / "serving.json"
+    file.write_text(json.dumps({"traceEvents": events}))
+    return file
+
+
+def test_steps_are_listed_by_kind(recording: Path) -> None:
+    serving = summarize(nadi.run(recording))["serving"]
+    kinds = {one["kind"]: one for one in serving["kinds"]}
+    assert {kind: (one["steps"], one["tokens"], one["ns"]) for kind, one in kinds.items()} == {
+        "prefill": (1, 300, 310_000),
+        "mixed": (1, 98, 210_000),
+        "decode": (5, 14, 4 * 60_000 + 40_000),  # the last until its work ends
+    }
+    assert kinds["decode"]["sequences"] == [2, 3]
+    assert kinds["decode"]["tokens_per_s"] == pytest.approx(14 / 280e-6)
+
+
+def test_a_steady_state_and_the_time_between_steps_are_found(recording: Path) -> None:
+    serving = summarize(nadi.run(recording))["serving"]
+    assert serving["steady"] == {
+        "kind": "decode", "sequences": 3, "first": 2, "last": 5, "median_ns": 60_000,
+    }  # fmt: skip
+    assert serving["between"] == {
+        "ns": 60_000, "median_ns": 10_000, "by": [{"name": "schedule", "ns": 24_000}],
+    }  # fmt: skip
+
+
+def test_a_step_is_chosen_by_its_number(recording: Path) -> None:
+    run = nadi.run(recording, step=1)
+    assert run.window.serving == ServingStep("mixed", 98, 3, 96)
+    assert run.measured_ns == 200_000

@@ -1,0 +1,202 @@
+"""Compare the operators of kernels that graphs replayed with TraceLens' tables of the same files.
+
+    python verification/graph_replay.py [FOLDER ...]
+
+A folder holds recordings, those of their captures, and TraceLens' answers on each in a folder of
+its own: ``NAME/ops_summary.csv`` and others, for files with NAME in theirs. TraceLens joins a
+recording with its capture, too. Each row of its tables is compared: times within 0.02 us, counts
+exactly. Where both differ, a rule that is checked says why.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from _report import Checks, Tally, arguments
+
+from nadi import analyses as analyze
+from nadi.recordings import load_devices
+
+_WITHIN_US = 0.02
+_MODULE = re.compile(r"^(nn\.Module: .+)_\d+$")
+_PSEUDO = "TraceLens splits an operator by its kernels: the kernels of that name have this time"
+_SYNTHETIC = "TraceLens has no row for the call: its kernels of that name have this time"
+_STACKS = "TraceLens has a row for each call stack: the sum of these rows is the operator's time"
+_SIZE_IN_NAME = re.compile(r"^(sglang_profiler::\w+?)_\d+$")  # which TraceLens leaves out
+_Row = dict[str, str]
+_Key = tuple[str, str]
+
+
+def main() -> None:
+    """Compare every recording that has answers."""
+    checks = Checks()
+    for folder in arguments("field/graph_replay"):
+        for answers in sorted(path for path in folder.iterdir() if path.is_dir()):
+            if not (answers / "ops_summary.csv").exists():
+                continue
+            files = [path for path in sorted(folder.glob(f"*{answers.name}*.json*"))
+                     if "capture" not in path.name]  # fmt: skip
+            checks.add(f"{answers.name}: one recording", len(files) == 1)
+            compare(checks, answers, files[0])
+    checks.finish()
+
+
+def compare(checks: Checks, answers: Path, file: Path) -> None:
+    """Compare the tables of one recording."""
+    (trace,) = load_devices(file)
+    replayed = Joined(analyze.events_of(trace))
+    unmatched = trace.issues.filter(pl.col("code").is_in(["graphs.unmatched", "graphs.no-capture"]))
+    checks.add(f"{answers.name}: every graph has its capture", unmatched.is_empty())
+    name, rows = answers.name, table(answers, "ops_summary")
+    checks.add_tally(f"{name}: ops_summary", operators(rows, replayed))
+    checks.add_tally(f"{name}: ops_summary_by_category", categories(answers, rows, replayed))
+    checks.add_tally(f"{name}: unified_perf_summary", shapes(answers, replayed))
+    checks.add_tally(f"{name}: gpu_timeline", timeline(answers, replayed.events))
+
+
+class Joined:
+    """What ran on the device, by operator: arrays of shape (device work,)."""
+
+    def __init__(self, events: analyze.RankEvents) -> None:
+        self.events = events
+        work = events.work
+        self.names = events.table["name"].cast(pl.String).to_list()
+        self.kernel = [self.names[row] for row in work.tolist()]
+        self.us = events.column("duration")[work] / 1000
+        call = events.launcher[work]
+        operator = events.around(call, events.is_of("operator"))
+        self.row = np.where(operator >= 0, operator, call)
+        is_module = events.is_of("python")
+        is_module &= events.table["name"].cast(pl.String).str.starts_with("nn.Module: ").to_numpy()
+        self.module = [
+            _MODULE.sub(r"\1", self.names[row]) if row >= 0 else "NA"
+            for row in events.around(call, is_module).tolist()
+        ]
+        self.around = []
+        for row in self.row.tolist():
+            chain = []
+            while row >= 0:
+                chain.append(row)
+                row = int(events.parent[row])
+            self.around.append(chain)
+
+    def key(self, at: int) -> _Key:
+        """Return the operator and the class of the module of a piece of work."""
+        return _SIZE_IN_NAME.sub(r"\1", self.names[self.row[at]]), self.module[at]
+
+
+def table(answers: Path, name: str) -> list[_Row]:
+    """Read a table of TraceLens."""
+    with (answers / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def operators(rows: list[_Row], replayed: Joined) -> Tally:
+    """Compare operators by name and module: their own kernels, and those of operators in them."""
+    own, calls = defaultdict(float), defaultdict(set)
+    for at, time in enumerate(replayed.us.tolist()):
+        own[replayed.key(at)] += time
+        calls[replayed.key(at)].add(replayed.row[at])
+    subtree = {
+        key: sum(time for time, chain in zip(replayed.us, replayed.around, strict=True)
+                 if not rows_of.isdisjoint(chain))
+        for key, rows_of in calls.items()
+    }  # fmt: skip
+    tally = Tally()
+    for row in rows:
+        key = row["name"], row["parent_module"]
+        mine = own.pop(key, 0.0), subtree.get(key, 0.0), len(calls.get(key, ()))
+        theirs = (float(row["total_direct_kernel_time_sum"]),
+                  float(row["total_subtree_kernel_time_sum"]), int(row["Count"]))  # fmt: skip
+        tally.add(exact=np.allclose(mine, theirs, rtol=0, atol=_WITHIN_US),
+                  detail=f"{key}: {theirs}, Nadi {mine}")  # fmt: skip
+    for key, time in own.items():
+        tally.add(detail=f"{key}: {time} us are in no row of TraceLens")
+    return tally
+
+
+def categories(answers: Path, rows: list[_Row], replayed: Joined) -> Tally:
+    """Compare sums by category and module; the category of an operator is TraceLens'."""
+    category = {
+        (row["name"], row["parent_module"]): ast.literal_eval(row["Categories"])[0] for row in rows
+    }
+    own, calls = defaultdict(float), defaultdict(set)
+    for at, time in enumerate(replayed.us.tolist()):
+        key = category.get(replayed.key(at), ""), replayed.module[at]
+        own[key] += time
+        calls[key].add(replayed.row[at])
+    tally = Tally()
+    for row in table(answers, "ops_summary_by_category"):
+        key = row["op category"], row["parent_module"]
+        theirs = float(row["total_direct_kernel_time_ms"]) * 1000, int(row["Count"])
+        mine = own.pop(key, 0.0), len(calls[key])
+        tally.add(exact=np.allclose(mine, theirs, rtol=0, atol=_WITHIN_US),
+                  detail=f"{key}: {theirs}, Nadi {mine}")  # fmt: skip
+    for key in own:
+        tally.add(detail=f"{key} is in no row of TraceLens")
+    return tally
+
+
+def shapes(answers: Path, replayed: Joined) -> Tally:
+    """Compare times by operator and shape of inputs; the operator may be any around the kernel."""
+    events = replayed.events
+    args = events.trace.attributes
+    dims = {}
+    for at in args.rows_named("args").tolist():
+        stated = args.python_value(at)
+        dims[int(args.node[at])] = _frozen(stated.get("Input Dims", [])) if stated else ()
+    rows, theirs = table(answers, "unified_perf_summary"), defaultdict(list)
+    for row in rows:
+        stated = _frozen(ast.literal_eval(row["Input Dims"])) if row["Input Dims"] else ()
+        theirs[row["name"], stated].append(row)
+    sums: dict[tuple[str, object], float] = defaultdict(float)
+    by_kernel: dict[str, float] = defaultdict(float)
+    for time, chain, kernel in zip(replayed.us, replayed.around, replayed.kernel, strict=True):
+        by_kernel[kernel] += time
+        keys = [(_SIZE_IN_NAME.sub(r"\1", replayed.names[row]), dims.get(row, ())) for row in chain]
+        listed = [key for key in keys if key in theirs]  # the outermost has the kernel
+        if listed:
+            sums[listed[-1]] += time
+    tally = Tally()
+    for key, same in theirs.items():
+        times = [float(row["Kernel Time (µs)_sum"]) for row in same]
+        fits = abs(sum(times) - sums[key]) <= _WITHIN_US
+        for row, time in zip(same, times, strict=True):
+            kernels = set(re.findall(r"'name': '(.*?)', 'stream'", row["kernel_details_summary"]))
+            of_kernels = abs(sum(by_kernel[one] for one in kernels) - time) <= _WITHIN_US
+            rule = _PSEUDO if key[0].startswith("pseudo_op::") and of_kernels else ""
+            rule = _SYNTHETIC if key[0].endswith("(Synthetic Op)") and of_kernels else rule
+            tally.add(exact=fits and len(same) == 1, rule=_STACKS if fits else rule,
+                      detail=f"{key}: {time}, Nadi {sums[key]}")  # fmt: skip
+    return tally
+
+
+def _frozen(value: object) -> object:
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def timeline(answers: Path, events: analyze.RankEvents) -> Tally:
+    """Compare the times of the device, of which those that overlap count once."""
+    (mine,) = analyze.temporal_breakdown(events).iter_rows(named=True)
+    pairs = {
+        "busy_time": "busy_ns", "idle_time": "idle_ns", "total_time": "total_ns",
+        "computation_time": "computation_ns", "exposed_comm_time": "exposed_communication_ns",
+        "exposed_memcpy_time": "exposed_memory_ns", "total_comm_time": "communication_ns",
+        "total_memcpy_time": "memory_ns",
+    }  # fmt: skip
+    tally = Tally()
+    for row in table(answers, "gpu_timeline"):
+        theirs, own = float(row["time ms"]) * 1000, mine[pairs[row["type"]]] / 1000
+        tally.add(exact=abs(theirs - own) <= _WITHIN_US,
+                  detail=f"{row['type']}: {theirs} us, Nadi {own}")  # fmt: skip
+    return tally
+
+
+if __name__ == "__main__":
+    main()
