@@ -32,6 +32,7 @@ FOLDER = Path(__file__).resolve().parent / "kept_outputs"
 NOT_KEPT = {
     "collect": "it runs a program of PyTorch",
     "record-fake": "it runs a program of PyTorch, whose version chooses the operators",
+    "hang": "it needs dumps of a flight recorder, which tests/hangs makes",
     "replay": "it prints times of this machine",
     "view": "it serves a page until Ctrl-C",
 }

@@ -49,7 +49,6 @@ def test_toml_with_keys_of_many_parts() -> None:
     assert len(parse_settings(numbers, ".toml", "numbers.toml", "system")["x"]) == 600
 
 
-
 @pytest.mark.parametrize(
     "text",
     [b"[" * 50_000, b"- " * 5_000, b"{a: " * 5_000, b"? " * 5_000,

@@ -31,7 +31,7 @@ COMMANDS = {
     "fold": ["fold", "{job}"],
     "similarity": ["compare", "{recording}", "{recording}", "--system", "dgx-h100"],
     "second_tier": ["cxl", "--model", "13b", "--system", "h100", "--global-batch", "64",
-                    "--ranks", "8", "--bandwidth", "64,128", "--capacity", "512GiB"],
+                    "--ranks", "8", "--bandwidth", "256,512", "--capacity", "512GiB"],
     "placement": ["cxl", "--trace", "{plan}", "--system", "dgx-h100", "--place",
                   "weights=cxl", "--bandwidth", "64"],
     "waits": ["waits", "{recording}"],

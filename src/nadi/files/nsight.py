@@ -157,7 +157,7 @@ class _Export:
         if not isinstance(product, bytes) or b"Nsight Systems" not in product:
             raise FormatError(
                 self.name, "a SQLite database, but not an export of Nsight Systems",
-                "write one with nsys export --type sqlite",
+                "let nsys export write it, of type sqlite",
             )  # fmt: skip
         parts = [*self.ranges(), *self.calls(), *self.kernels(), *self.copies(), *self.syncs()]
         base = self.one("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")

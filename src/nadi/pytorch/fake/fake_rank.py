@@ -104,7 +104,7 @@ def fake_recording(
     """
     check_numbers(world_size, rank, steps, warmup)
     check_torch()
-    program: Any = importlib.import_module("nadi.pytorch.fake.fake_worker")
+    program: Any = importlib.import_module("nadi.pytorch.fake.fake_program")
     recording = FakeRecording(rank, world_size)
     with program.recorded_program(rank, world_size, warmup, steps, device) as (recorder, counted):
         recording._steps = counted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nadi.errors import checked
 from nadi.simulation.simulation import Simulation
 from nadi.trace.schema import NODE_KINDS
 
@@ -12,7 +13,8 @@ __all__ = ["steady_step"]
 _MESSAGES = [NODE_KINDS.index(kind) for kind in ("COMM_SEND", "COMM_RECV")]
 
 
-def steady_step(simulation: Simulation, *, feeds_back: bool) -> int:
+@checked
+def steady_step(simulation: Simulation, *, feeds_back: bool = False) -> int:
     """Return the period of steps of inference that follow each other without a pause.
 
     A step fills the pipeline and empties it, but the next one fills it meanwhile. So the period is
