@@ -98,7 +98,7 @@ def to_events(raw: RawFile) -> tuple[bytes, IssueLog]:
             database.deserialize(bytes(content))
             _restrict(database)
             return _Export(raw.name, database).events()
-    except (sqlite3.Error, OverflowError, MemoryError) as error:
+    except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
         what = str(error) if str(error).isprintable() else "not what SQLite expects"
         raise FormatError(
             raw.name, f"the database cannot be read: {what}", "export the report again"

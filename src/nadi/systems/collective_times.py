@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from nadi.errors import UsageError
 from nadi.systems.nccl.measured import (
     MeasuredCollective,
     Model,
@@ -24,6 +25,7 @@ from nadi.trace.arrays import Ints
 
 __all__ = ["KnownTimes", "as_known", "known_times", "nccl_of", "node_of_rank", "nothing_contends"]
 
+_LONGEST = 2.0**62  # ns
 _FARTHEST = 4  # times as many ranks: a table of others is scaled up to here
 
 
@@ -79,7 +81,13 @@ def known_times(
         algorithm = [f"{one.algorithm} {one.protocol}" for one in found]
     else:
         return None
-    return KnownTimes(np.maximum(np.rint(times), 1).astype(np.int64), source, algorithm)
+    times = np.rint(times)
+    if not (times < _LONGEST).all():  # not a number, neither
+        raise UsageError(
+            system.name, f"{comm_type} takes longer than a time can be by its figures",
+            "correct those of its network and of [nccl]",
+        )  # fmt: skip
+    return KnownTimes(np.maximum(times, 1).astype(np.int64), source, algorithm)
 
 
 def as_known(comm_type: str, sizes: Ints) -> tuple[str, Ints]:

@@ -17,6 +17,7 @@ __all__ = ["MemoryPart", "PathPart", "TierPart", "memory_paths", "memory_tiers",
 
 _Value = TypeVar("_Value")
 _MOST = 1 << 31  # of anything that is counted
+_MOST_PORTS = 4096  # of a switch: each is a link
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _UNLIMITED = "unlimited"
 
@@ -259,6 +260,10 @@ def _tier(part: TierPart, where: _Where) -> MemoryTier:
     if part.switch:
         of_switch = _Where(where.name, f"{where.path}.switch")
         ports = of_switch.count("ports", part.switch.ports)
+        if ports > _MOST_PORTS:
+            of_switch.refuse(
+                "ports", f"{ports:,} are over {_MOST_PORTS:,}", "give those of one switch"
+            )
         port_read, port_write = _bandwidths(part.switch, of_switch)
     return MemoryTier(
         name=part.name,
