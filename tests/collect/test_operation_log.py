@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import nadi
 from nadi.pytorch.fake.fake_groups import GroupLog
-from nadi.pytorch.fake.fake_trace import signature_of, summary_of, trace_of_log
-from nadi.pytorch.fake.operation_log import Operand, Operation, OperationLog, operand_texts
+from nadi.pytorch.fake.fake_trace import summary_of, trace_of_log, trace_signature
+from nadi.pytorch.fake.operation_log import (
+    LoggedOperand,
+    LoggedOperation,
+    OperationLog,
+    logged_operand_texts,
+)
 
 
-def tensor(number: int, storage: int = 0) -> Operand:
-    return Operand(number, storage or number, 0, (2, 4), (4, 1), "c10::BFloat16", 2)
+def tensor(number: int, storage: int = 0) -> LoggedOperand:
+    return LoggedOperand(number, storage or number, 0, (2, 4), (4, 1), "c10::BFloat16", 2)
 
 
 def add(
-    log: OperationLog, name: str, stream: int, reads: list[Operand], writes: list[Operand],
-    **columns: object,
+    log: OperationLog, name: str, stream: int, reads: list[LoggedOperand],
+    writes: list[LoggedOperand], **columns: object,
 ) -> int:  # fmt: skip
-    operation = Operation(name, "COMP", "kernel", stream=stream, flops=3, bytes=7)
+    operation = LoggedOperation(name, "COMP", "kernel", stream=stream, flops=3, bytes=7)
     return log.add(operation._replace(**columns), [*reads], [*writes], reads, writes)
 
 
@@ -37,7 +42,7 @@ def test_a_stream_is_in_order_and_streams_wait_for_data_and_events() -> None:
 def test_views_are_their_base() -> None:
     log, base, view = OperationLog(), tensor(1), tensor(2, storage=1)
     made = add(log, "a", 0, [], [base])
-    log.add(Operation("aten::view", "METADATA", "operator"), [base], [view], [base], [])
+    log.add(LoggedOperation("aten::view", "METADATA", "operator"), [base], [view], [base], [])
     used = add(log, "b", 1, [view], [])
     assert log.waits[used] == ((made, "data"),)
 
@@ -60,7 +65,7 @@ def test_memory_is_counted_as_it_comes_and_goes() -> None:
 def test_operands_read_back() -> None:
     log, groups = OperationLog(), GroupLog(0, 1)
     inputs = [tensor(1), [tensor(2), tensor(3)], None, 2, 0.5, True, float("-inf"), "sum", object()]
-    log.add(Operation("aten::cat", "COMP", "kernel", stream=0), inputs, [tensor(4)], [], [])
+    log.add(LoggedOperation("aten::cat", "COMP", "kernel", stream=0), inputs, [tensor(4)], [], [])
     trace = trace_of_log(log, groups, 1, {})
     assert nadi.trace.validate_trace(trace).is_empty()
     told = trace.operands.select("is_output", "position", "item", "type", "value").rows()
@@ -69,7 +74,7 @@ def test_operands_read_back() -> None:
     assert values[3:] == ["<None>", "2", "0.5", "true", "-inf", "sum", "<object>", ""]
     assert trace.tensors["shape"].to_list() == [[2, 4]] * 4
     assert trace.tensors["storage_id"].to_list() == [1, 2, 3, 4]
-    assert operand_texts("inputs", []) == {}
+    assert logged_operand_texts("inputs", []) == {}
 
 
 def rank_log(rank: int, size: int) -> nadi.Trace:
@@ -90,9 +95,9 @@ def test_ranks_that_do_the_same_have_one_signature() -> None:
     assert first.groups["name"].to_list() == ["1"]
     assert second.groups["name"].to_list() == ["2"]
     assert second.groups["ranks"].to_list() == [[2, 3]]
-    assert signature_of(first) == signature_of(second)
-    assert signature_of(last) != signature_of(second)  # its peer is elsewhere
-    assert signature_of(rank_log(0, 65)) != signature_of(first)
+    assert trace_signature(first) == trace_signature(second)
+    assert trace_signature(last) != trace_signature(second)  # its peer is elsewhere
+    assert trace_signature(rank_log(0, 65)) != trace_signature(first)
     summary = summary_of(first)
     assert (summary.collectives, summary.messages, summary.comm_bytes) == (1, 1, 80)
     assert first.issues["code"].to_list() == ["fake.no-times", "fake.value"]

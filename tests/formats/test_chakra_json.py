@@ -48,7 +48,7 @@ def test_the_jsonizers_output_gives_the_messages(
 ) -> None:
     text = jsonized(messages, indent=indent, snake_case=snake_case)
     assume(text != "{}")
-    assert chakra_json.shape_of(text.encode()) == chakra_json.JSONIZED
+    assert chakra_json.json_shape_of(text.encode()) == chakra_json.JSONIZED
     assert as_et(read_json(text)) == write_messages(*messages)
 
 
@@ -66,7 +66,7 @@ def test_what_is_written_is_protobufs_json(messages: Messages) -> None:
 def test_what_is_written_is_read_as_the_same_messages(messages: Messages) -> None:
     trace = chakra_decode.decode(raw_file(write_messages(*messages), "a.et"))
     text = as_json(trace)
-    assert chakra_json.shape_of(text) == chakra_json.ONE_OBJECT
+    assert chakra_json.json_shape_of(text) == chakra_json.ONE_OBJECT
     assert as_et(read_json(text)) == as_et(trace)
 
 
@@ -146,7 +146,7 @@ def test_the_feeders_json_is_read() -> None:
         "comm_type": 0, "comm_size": 1024, "comm_priority": 1, "comm_tag": 3, "mood": "good",
     }  # fmt: skip
     text = json.dumps({"workload_graph": [first, second]}, indent=1)
-    assert chakra_json.shape_of(text.encode()) == chakra_json.FEEDER
+    assert chakra_json.json_shape_of(text.encode()) == chakra_json.FEEDER
     trace = read_json(text)
     assert trace.nodes["name"].cast(str).to_list() == ["matmul", "sum"]
     assert trace.nodes["duration"].to_list() == [5000, 0]

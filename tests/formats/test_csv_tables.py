@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import nadi
-from nadi.files.csv_tables import as_written, encode_table, tables_of
+from nadi.files.csv_tables import as_written, encode_table, trace_tables
 from nadi.trace.schema import ATTRS, DEPS, GROUPS, ISSUES, NODES, Table
 from nadi.trace.trace import Trace
 from tests.formats.graphs import HARD_NAMES, make_trace
@@ -35,7 +35,7 @@ def read_back(content: bytes, table: Table) -> pl.DataFrame:
 
 
 def assert_all_come_back(trace: Trace) -> None:
-    tables = tables_of(trace)
+    tables = trace_tables(trace)
     assert list(tables) == list(TABLES)
     for name, frame in tables.items():
         back = read_back(encode_table(frame), TABLES[name])
@@ -79,6 +79,6 @@ def test_any_text_reads_back_equal(texts: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["nodes", "deps", "issues"])
 def test_polars_reads_it_too(demo_run: nadi.bottlenecks.Run, name: str) -> None:
-    frame = tables_of(demo_run.job.traces[0])[name]
+    frame = trace_tables(demo_run.job.traces[0])[name]
     back = pl.read_csv(encode_table(frame), schema=dict(frame.schema))
     assert back.rows() == frame.rows()

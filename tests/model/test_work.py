@@ -129,14 +129,16 @@ def test_uncut_operations_are_those_of_flop_counter_mode() -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.flop_counter import FlopCounterMode
 
-    from nadi.pytorch.fake.operation_log import Operand, operands_of
+    from nadi.pytorch.fake.operation_log import LoggedOperand, operands_of
 
     def tensor(*shape: int) -> Any:
         return torch.empty(shape, device="meta")
 
     def shown(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return Operand(id(value), id(value), 0, tuple(value.shape), value.stride(), "float", 4)
+            return LoggedOperand(
+                id(value), id(value), 0, tuple(value.shape), value.stride(), "float", 4
+            )
         return value
 
     x, w = tensor(2, 6, 9, 9), tensor(8, 6, 3, 3)

@@ -18,7 +18,7 @@ from nadi.memory.placement_choice import ByRules, parse_rules
 from nadi.memory.staged_moves import Staging, staged_moves
 from nadi.memory.tier_accounts import TieredJob, live_bytes
 from nadi.models.job_rows import RowList
-from nadi.models.row_operands import Operand, Operands
+from nadi.models.row_operands import Operand, RowOperands
 from nadi.models.row_traces import StepOrder, trace_of_rows
 from nadi.simulation.accounts.memory_accounts import row_times
 from nadi.systems.memory_tiers import second_tier
@@ -54,7 +54,7 @@ def steps(draw: st.DrawFn, least: int = 1) -> Trace:
             outputs += [operand] if writes else []
         outputs = outputs or [Operand(f"out.{number}", (_PART,), "uint8", 0, True)]
         work = Work("add", 0, draw(st.integers(least, 40)) * _PART)
-        operands = Operands(tuple(dict.fromkeys(inputs)), tuple(dict.fromkeys(outputs)))
+        operands = RowOperands(tuple(dict.fromkeys(inputs)), tuple(dict.fromkeys(outputs)))
         rows.compute(f"operation{number}", -1, work, operands)
     order = StepOrder([rows.rows], np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64) - 1)
     return trace_of_rows(order, [], 1)

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.errors import UsageError
-from nadi.memory.placed_tensors import holders_of_copies, replicas_of
+from nadi.memory.placed_tensors import holders_of_copies, replica_numbers
 from nadi.memory.placement.placed_steps import PlacedStep, PlainStep, plain_step
 from nadi.memory.placement_choice import ByRoom, ByRules, parse_rules, rooms_of
 from nadi.models import LanguageModel
@@ -114,7 +114,7 @@ def test_replicas_keep_one_copy_of_a_prefix_in_a_pool(tp: int, ranks: int, holde
         inference="decode", tp=tp, dp=8 // tp, sequence=1024, prefix=1000, micro_batch=2,
         global_batch=16 // tp,
     )  # fmt: skip
-    assert replicas_of(plain.tensors.simulation).tolist() == [rank // tp for rank in range(8)]
+    assert replica_numbers(plain.tensors.simulation).tolist() == [rank // tp for rank in range(8)]
     size = LAYERS * 1000 * BYTES // tp
     found = holders_of_copies(plain.tensors.simulation, np.full(8, size), ranks)
     assert found.tolist() == [holders] * 8

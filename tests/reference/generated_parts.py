@@ -5,7 +5,7 @@ from __future__ import annotations
 from nadi.estimates.execution import COMMUNICATION, DATATYPES, RECOMPUTE
 from nadi.estimates.layer_programs import Variant
 from nadi.models.job_rows import Row
-from nadi.models.llm.chunk_rows import BackwardKind, Chunk, Links, backward_rows, forward_rows
+from nadi.models.llm.chunk_rows import BackwardKind, Chunk, ChunkLinks, backward_rows, forward_rows
 from nadi.models.llm.chunk_tensors import ChunkTensors
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.lasting_tensors import LastingTensors
@@ -38,8 +38,8 @@ def generated_parts(model: LanguageModel, variant: Variant) -> list[tuple[list[R
         chunk = Chunk((part,), first=False, last=False)
         lasting = LastingTensors(model, plan, chunk.layers)
         tensors = ChunkTensors(model, plan, chunk.layers, lasting)
-        forward = forward_rows(model, plan, chunk, Links(), tensors)
+        forward = forward_rows(model, plan, chunk, ChunkLinks(), tensors)
         both = BackwardKind(True, True, False)
-        backward = backward_rows(model, plan, chunk, Links(), tensors, both)
+        backward = backward_rows(model, plan, chunk, ChunkLinks(), tensors, both)
         found.append((forward, backward if variant.training else []))
     return found

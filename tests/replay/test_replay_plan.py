@@ -14,7 +14,7 @@ import nadi
 from nadi.pytorch import RecordedCall, RecordedCalls, plan_replay, replay_source
 from nadi.pytorch.rerunning.operator_trials import _Search
 from nadi.pytorch.rerunning.recorded_calls import TensorArgument, Unrecorded
-from nadi.pytorch.rerunning.replay_places import Place
+from nadi.pytorch.rerunning.replay_places import ReplayPlace
 from nadi.pytorch.rerunning.replay_plan import ReplayPlan
 
 _MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"
@@ -258,8 +258,8 @@ def assert_written_once(plan: ReplayPlan) -> None:
         known -= set(planned.ended)
 
 
-def places(arguments: Any) -> list[Place]:
-    if isinstance(arguments, Place):
+def places(arguments: Any) -> list[ReplayPlace]:
+    if isinstance(arguments, ReplayPlace):
         return [arguments]
     if isinstance(arguments, list) or type(arguments) is tuple:
         return [place for one in arguments for place in places(one)]

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 import nadi
 from nadi.errors import UsageError
 from nadi.kernels.jit import kernel
-from nadi.simulation.flows.flow_events import moved, time_to_move
+from nadi.simulation.flows.flow_events import moved_bytes, time_to_move
 from nadi.simulation.flows.flow_state import COUNT, EDGE, NEVER, Reach, Routes, rate_units
 from nadi.simulation.flows.flow_times import Transfers, flow_times, run_flows
 from nadi.systems.system_file import system_from
@@ -151,7 +151,7 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
 
 @kernel
 def _progress(rate: int, time: int, whole: int, parts: int, found: np.ndarray) -> None:
-    found[0], found[1] = moved(rate, time)
+    found[0], found[1] = moved_bytes(rate, time)
     found[2] = time_to_move(whole, parts, rate)
 
 

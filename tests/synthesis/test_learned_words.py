@@ -12,7 +12,7 @@ import pytest
 import nadi
 from nadi.sharing.obfuscation.private_job import learned_label
 from nadi.sharing.synthesis.job_columns import columns_of_job
-from nadi.sharing.synthesis.learning import learn
+from nadi.sharing.synthesis.learning import learn_model
 from nadi.sharing.synthesis.model_bytes import encode_model
 from nadi.sharing.synthesis.synthetic_jobs import synthetic_job
 from nadi.trace.attributes import AttributeBuilder
@@ -48,7 +48,7 @@ def _planted() -> nadi.Job:
 
 
 def test_no_planted_word_is_in_a_model_or_in_what_is_made_of_it() -> None:
-    model = learn([_planted()])
+    model = learn_model([_planted()])
     content = encode_model(model)
     assert SECRET.encode() not in zlib.decompress(content[content.index(b"\x78") :])
     labels = columns_of_job(_planted()).labels

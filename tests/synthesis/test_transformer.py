@@ -17,7 +17,7 @@ from nadi.sharing.synthesis import transformer_training
 from nadi.sharing.synthesis.learned_model import END, FIRST_START
 from nadi.sharing.synthesis.model_bytes import decode_model, encode_model
 from nadi.sharing.synthesis.tokens import Token
-from nadi.sharing.synthesis.transformer import Layer, Transformer, TransformerDraws
+from nadi.sharing.synthesis.transformer import LayerWeights, Transformer, TransformerDraws
 from nadi.trace import validate_trace
 from tests.amounts import examples
 from tests.reference.whole_attention import likeliness
@@ -34,7 +34,7 @@ def untrained(symbols: list[int], starts: list[int], seed: int, layers: int = 2)
         return random.standard_normal(shape).astype(np.float32) / 3
 
     of_layer = [
-        Layer(
+        LayerWeights(
             drawn(WIDTH) + 1, drawn(WIDTH, 3 * WIDTH), drawn(WIDTH, WIDTH), drawn(WIDTH) + 1,
             drawn(WIDTH, 4 * WIDTH), drawn(4 * WIDTH, WIDTH),
         )

@@ -11,7 +11,7 @@ import nadi
 from nadi.whatif.reordering.movable_units import find_units
 from nadi.whatif.reordering.move_search import Promise
 from nadi.whatif.reordering.moves import Block
-from nadi.whatif.reordering.operation_layout import Layout
+from nadi.whatif.reordering.operation_layout import OperationLayout
 from tests.conftest import PairWriter
 from tests.whatif.programs import kernel, launch
 
@@ -30,7 +30,7 @@ def promise(pair: PairWriter) -> Promise:
 
 def promise_of(graph: nadi.EventGraph) -> Promise:
     replay = nadi.graph.replay_graph(graph)
-    units = find_units(Layout.of(graph), replay.time, 0)
+    units = find_units(OperationLayout.of(graph), replay.time, 0)
     return Promise(units, replay, np.arange(graph.num_vertices))
 
 
@@ -94,7 +94,7 @@ def test_critical_work_could_start_as_soon_as_its_call_may(
         kernel(pair, number + 1, f"k{number}", 100 + 10 * number, 105 + 10 * number)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     replay = nadi.graph.replay_graph(graph)
-    units = find_units(Layout.of(graph), replay.time, since)
+    units = find_units(OperationLayout.of(graph), replay.time, since)
     op = graph.op_names.to_list().index(f"k{critical}")
     promise = Promise(units, replay, np.array([2 * op]))
     may_start = replay.time[units.layout.chain[units.fence[critical]]]

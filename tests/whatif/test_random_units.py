@@ -16,7 +16,7 @@ import nadi
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.trace.schema import TENSOR_DEPS
 from nadi.whatif.reordering.movable_units import BLOCKERS, find_units
-from nadi.whatif.reordering.operation_layout import Layout
+from nadi.whatif.reordering.operation_layout import OperationLayout
 from tests.amounts import ALL, examples
 from tests.analyze.random_replays import ON_DEVICE
 from tests.conftest import PairWriter
@@ -178,7 +178,7 @@ class Drawn:
 class Slow:
     """Units of a graph, one by one; places are those of the layout's chain."""
 
-    def __init__(self, layout: Layout, since: int) -> None:
+    def __init__(self, layout: OperationLayout, since: int) -> None:
         graph = layout.graph
         self.layout, self.graph = layout, graph
         self.ops = range(graph.num_ops)
@@ -437,7 +437,7 @@ def test_units_of_random_graphs(two_ranks: EventGraph) -> None:
     num_in_order = 0
     for seed in range(examples(120)):
         graph = random_graph(two_ranks, seed)
-        layout = Layout.of(graph)
+        layout = OperationLayout.of(graph)
         since = Random(seed).choice((0, 0, 0, *graph.time[:1].tolist()))
         slow = Slow(layout, since)
         units = find_units(layout, graph.time, since)

@@ -27,7 +27,7 @@ from nadi.whatif.reordering.data_edges import outermost_works, with_tensor_edges
 from nadi.whatif.reordering.movable_units import BLOCKERS, find_units
 from nadi.whatif.reordering.move_search import Promise
 from nadi.whatif.reordering.moves import Block
-from nadi.whatif.reordering.operation_layout import Layout
+from nadi.whatif.reordering.operation_layout import OperationLayout
 from tests.amounts import examples, some
 from tests.conftest import PairWriter
 from tests.reference import tensors as oracle
@@ -356,7 +356,9 @@ def test_renamed_memory_would_let_more_move() -> None:
     )
     found = recorded(steps, steps)
     assert not [one for one in found.find().candidates if one.gain_ns > 0]
-    units = find_units(Layout.of(found.graph), nadi.graph.replay_graph(found.graph).time, 0)
+    units = find_units(
+        OperationLayout.of(found.graph), nadi.graph.replay_graph(found.graph).time, 0
+    )
     (unit,) = np.flatnonzero(units.is_communication & (found.graph.op_trace[units.op] == 0))
     assert units.legal[unit] - units.legal_renamed[unit] > 100_000
 
@@ -389,7 +391,7 @@ def test_what_touches_no_critical_path_promises_nothing() -> None:
     steps = [*LATE[:3], Step("aten::aside", reads=(1,), makes=(9,), stream=13), *LATE[3:]]
     found = recorded(steps)
     replay = nadi.graph.replay_graph(found.graph)
-    units = find_units(Layout.of(found.graph), replay.time, 0)
+    units = find_units(OperationLayout.of(found.graph), replay.time, 0)
     path = walk_critical_path(replay, found.window).vertices
     promise = Promise(units, replay, path).at_fence
     works = units.layout.works.op
@@ -412,7 +414,7 @@ def test_what_needs_only_the_first_could_start_right_after_it() -> None:
     host = [Step(f"aten::s{k}", (1,), makes=(k + 2,), stream=-1) for k in range(4)]
     graph = recorded([FIRST, *host]).graph
     time = nadi.graph.replay_graph(graph).time
-    units = find_units(Layout.of(graph), time, 0)
+    units = find_units(OperationLayout.of(graph), time, 0)
     names = [graph.op_names[int(op)] for op in units.op]
     of_steps = [names.index(step.name) for step in host]
     end_of_first = time[2 * units.op[names.index(FIRST.name)] + 1]
@@ -435,7 +437,7 @@ def test_the_outermost_work_on_each_stream_is_found(
         launch(pair, number, start, 5)
         kernel(pair, number, f"k{number}", start + 6, start + 9, stream)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    layout, names = Layout.of(graph), graph.op_names.to_list()
+    layout, names = OperationLayout.of(graph), graph.op_names.to_list()
     outer = np.array([names.index(name) for name in ("one", "two", "three")])
     which, work = outermost_works(layout, outer, last=last)
     found = [
@@ -449,7 +451,7 @@ def test_a_thread_that_has_waited_before_has_nothing_to_fill_after() -> None:
     first = [Step("aten::work", makes=(1,), device=100_000), Step("aten::item", (1,), stream=-1)]
     found = recorded([*first, *host])
     replay = nadi.graph.replay_graph(found.graph)
-    units = find_units(Layout.of(found.graph), replay.time, 0)
+    units = find_units(OperationLayout.of(found.graph), replay.time, 0)
     path = walk_critical_path(replay, found.window).vertices
     promise = Promise(units, replay, path)
     names = [found.graph.op_names[int(op)] for op in units.op]
@@ -505,7 +507,7 @@ def test_the_first_call_of_a_job_can_be_named_as_any_other() -> None:
 def test_operations_count_that_begin_in_the_window() -> None:
     found = recorded(LATE, LATE)
     graph = found.graph
-    units = find_units(Layout.of(graph), nadi.graph.replay_graph(graph).time, 0)
+    units = find_units(OperationLayout.of(graph), nadi.graph.replay_graph(graph).time, 0)
     starts = graph.time[2 * units.op]
     for first, last in ((0, 12), (12, 30), (int(units.op[-3]), int(units.op[-1]))):
         window = Window("part", -1, np.array([2 * first]), np.array([2 * last]))

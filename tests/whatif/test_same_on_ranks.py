@@ -10,7 +10,7 @@ import pytest
 import nadi
 from nadi.whatif.reordering.movable_units import find_units
 from nadi.whatif.reordering.move_search import same_on_ranks
-from nadi.whatif.reordering.operation_layout import Layout
+from nadi.whatif.reordering.operation_layout import OperationLayout
 from tests.conftest import PairWriter
 
 
@@ -34,7 +34,7 @@ def test_the_kth_of_a_name_is_the_same_where_all_ranks_have_as_many(
             node["pid"] = rank
         pair.write(f"_{rank}")
     graph = nadi.build_graph(nadi.load_job(tmp_path))
-    units = find_units(Layout.of(graph), graph.time, 0)
+    units = find_units(OperationLayout.of(graph), graph.time, 0)
     names = [graph.op_names[int(op)][-1] for op in units.op]
     groups = same_on_ranks(units, np.ones(units.op.size, dtype=np.bool_))
     assert [" ".join(f"{names[unit]}{unit}" for unit in group) for group in groups] == together

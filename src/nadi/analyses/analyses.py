@@ -14,7 +14,13 @@ from nadi.analyses.recorded.events import events_of
 from nadi.analyses.recorded_parts import part_named, recorded_part
 from nadi.analyses.registry import ANALYSES, Analysis, analysis_named
 from nadi.errors import InputError
-from nadi.recordings.discover import Recording, find_files, glance, pair_recordings, recording_of
+from nadi.recordings.discover import (
+    TraceIdentity,
+    find_files,
+    glance,
+    pair_recordings,
+    recording_of,
+)
 from nadi.recordings.job_of_files import load_devices, load_job
 from nadi.recordings.large import are_large, check_room, read_what_is_needed
 from nadi.trace.trace import Trace
@@ -201,7 +207,7 @@ def _of_rank(answer: pl.DataFrame | str, rank: int) -> pl.DataFrame | str:
 
 def _of_file(
     file: Path, names: Sequence[str], options: _Options, at_once: int
-) -> tuple[Recording, _Found]:
+) -> tuple[TraceIdentity, _Found]:
     chosen = [analysis_named(name) for name in names]
     needs = {need for one in chosen for need in (*one.needs, *one.uses)}
     trace = read_what_is_needed(

@@ -19,7 +19,7 @@ import numpy as np
 from nadi.estimates.calculon.block_costs import BlockCosts, StageCosts
 from nadi.estimates.calculon.layer_sizes import distinct
 from nadi.estimates.calculon.machine_description import MachineDescription
-from nadi.estimates.calculon.tensor_exchanges import Exchange
+from nadi.estimates.calculon.tensor_exchanges import TensorExchange
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions
 from nadi.estimates.layer_programs import (
@@ -31,7 +31,7 @@ from nadi.estimates.layer_programs import (
     structures_of,
     variants_of,
 )
-from nadi.estimates.part_structures import Amounts, Program
+from nadi.estimates.part_structures import Amounts, PartProgram
 from nadi.estimates.rings import RankGroup
 from nadi.estimates.row_prices import ProgramWays, RowPrices, row_prices
 from nadi.models.job_rows import COMPUTE, Row
@@ -164,7 +164,7 @@ class _Ways(NamedTuple):
     sizes: Sequence[Sizes]
     entry: Ints
     kept: Floats
-    programs: Sequence[tuple[Sequence[Program], Ints]]
+    programs: Sequence[tuple[Sequence[PartProgram], Ints]]
 
     @property
     def trained(self) -> Bools:
@@ -294,14 +294,14 @@ def _costs(
                 sum_ += share * value
         return StageCosts(*total)
 
-    def exchange(directions: Sequence[_Sums], phase: str) -> tuple[Exchange, Exchange]:
+    def exchange(directions: Sequence[_Sums], phase: str) -> tuple[TensorExchange, TensorExchange]:
         total = [np.zeros(num) for _ in range(2)]
         for share, one in zip(shares, directions, strict=True):
             for sum_, found in zip(total, (one.times.moved, one.times.exposed), strict=True):
                 sum_ += share * sum(
                     (value for key, value in found.items() if key[0] == phase), np.zeros(num)
                 )
-        return (Exchange(np.zeros(num), *total),) * 2
+        return (TensorExchange(np.zeros(num), *total),) * 2
 
     def lead(role: str) -> Floats:
         there = [(share, one.times.lead[role]) for share, one in zip(shares, backwards, strict=True)

@@ -32,7 +32,7 @@ from nadi.estimates.step_shape import StepShape, shape_of
 from nadi.systems.streamed_update import streamed_seconds
 from nadi.trace.arrays import Floats
 
-__all__ = ["generated_step", "statistics_of"]
+__all__ = ["generated_step", "step_statistics"]
 
 
 _GRADIENT, _STATE, _ADAM_FLOPS = 4.0, 12.0, 11.0
@@ -359,7 +359,7 @@ _SPACES = {
 }
 
 
-def statistics_of(
+def step_statistics(
     machine: MachineDescription, executions: Executions, costs: StepCosts
 ) -> dict[str, Floats]:
     """Give all statistics: float64, shape (executions,) each.

@@ -16,7 +16,7 @@ from nadi.models.job_rows import Row
 from nadi.models.llm.chunk_rows import (
     BackwardKind,
     Chunk,
-    Links,
+    ChunkLinks,
     backward_rows,
     forward_rows,
     residual_bytes,
@@ -31,7 +31,7 @@ from nadi.trace.operations import Operations, dtype_code, op_class_code
 from nadi.trace.work import Work
 
 __all__ = [
-    "GATHERED_AGAIN", "Amounts", "PartStructure", "Program", "amounts_of", "amounts_of_works",
+    "GATHERED_AGAIN", "Amounts", "PartProgram", "PartStructure", "amounts_of", "amounts_of_works",
     "structure_of",
 ]  # fmt: skip
 
@@ -58,7 +58,7 @@ class Amounts(NamedTuple):
         return Operations(*self[:5])
 
 
-class Program(NamedTuple):
+class PartProgram(NamedTuple):
     """What a part does in one direction.
 
     Attributes
@@ -76,8 +76,8 @@ class Program(NamedTuple):
 class PartStructure(NamedTuple):
     """What a part does forward and backward."""
 
-    forward: Program
-    backward: Program
+    forward: PartProgram
+    backward: PartProgram
 
 
 _Slot = tuple[str, str]  # name of a piece, and what of it
@@ -106,14 +106,14 @@ def structure_of(
     chunk = Chunk(((layer, pieces),), first=False, last=False)
     lasting = LastingTensors(model, plan, chunk.layers)
     tensors = ChunkTensors(model, plan, chunk.layers, lasting)
-    forward = forward_rows(model, plan, chunk, Links(), tensors)
+    forward = forward_rows(model, plan, chunk, ChunkLinks(), tensors)
     backward: list[Row] = []
     if not plan.inference:
         both = BackwardKind(True, True, False)
-        backward = backward_rows(model, plan, chunk, Links(), tensors, both)
+        backward = backward_rows(model, plan, chunk, ChunkLinks(), tensors, both)
     places = {slot: place for place, (slot, _) in enumerate(_slots(model, plan, pieces))}
     return PartStructure(*(
-        Program(
+        PartProgram(
             tuple(rows), np.array([places[_slot_of(row)] for row in rows], dtype=np.int64)
         )
         for rows in (forward, backward)

@@ -13,7 +13,7 @@ import numpy as np
 from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.calculon.network_times import processor_usage
 from nadi.estimates.execution import Executions
-from nadi.estimates.part_structures import GATHERED_AGAIN, Amounts, Program
+from nadi.estimates.part_structures import GATHERED_AGAIN, Amounts, PartProgram
 from nadi.estimates.rings import RankGroup, collective_seconds
 from nadi.models.job_rows import Row
 from nadi.systems.prices.price_list import price
@@ -40,7 +40,7 @@ class ProgramWays(NamedTuple):
         Where the amounts of each begin in the table of all: the same shape.
     """
 
-    program: Program
+    program: PartProgram
     ways: Ints
     begin: Ints
 

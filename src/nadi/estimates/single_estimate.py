@@ -16,7 +16,7 @@ from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.evaluation import evaluate_parts
 from nadi.estimates.execution import Execution, columns_of, moved_tensors
 from nadi.estimates.feasibility import REASONS, capacity_reasons, reason_text, shape_reasons
-from nadi.estimates.generated_step import statistics_of
+from nadi.estimates.generated_step import step_statistics
 from nadi.trace.arrays import Floats
 
 __all__ = ["Estimate", "estimate", "hourly_price"]
@@ -141,7 +141,7 @@ def estimate(
     reason = int(capacity_reasons(machine, costs.memory, reasons, part)[0])
     needs = (_first(costs.memory.tier1_bytes), _first(costs.memory.tier2_bytes))
     statistics = {
-        name: float(values[0]) for name, values in statistics_of(machine, part, costs).items()
+        name: float(values[0]) for name, values in step_statistics(machine, part, costs).items()
     }
     return Estimate(
         model, machine, execution,

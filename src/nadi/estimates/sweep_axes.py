@@ -33,8 +33,8 @@ from nadi.estimates.stated_files import (
 from nadi.units import lowered, parse_bytes, parse_ns, parse_operations, parse_rate
 
 __all__ = [
-    "MOST_POINTS", "NUMBERS", "UNITS_OF_CALCULON", "UNITS_OF_FILES", "SweepAxis", "Unit", "Value",
-    "described_with", "field_values", "num_points", "parse_axes", "read_values",
+    "MOST_POINTS", "NUMBERS", "UNITS_OF_CALCULON", "UNITS_OF_FILES", "AxisUnit", "SweepAxis",
+    "Value", "described_with", "field_values", "num_points", "parse_axes", "read_values",
 ]  # fmt: skip
 
 
@@ -47,7 +47,7 @@ _WITH_UNIT = re.compile(rf"x?({_NUMBER})\s*([A-Za-z][A-Za-z/]*)")
 _FACTOR = re.compile(rf"x({_NUMBER})")
 
 
-class Unit(NamedTuple):
+class AxisUnit(NamedTuple):
     """What numbers of a field are in.
 
     Attributes
@@ -62,18 +62,18 @@ class Unit(NamedTuple):
     parse: Callable[[str], float]
 
 
-_RATE = Unit("GB/s", lambda text: parse_rate(text) / 1e9)
-_SIZE = Unit("GiB", lambda text: parse_bytes(text) / 2**30)
-_FLOPS = Unit("TFLOP/s", lambda text: parse_operations(text) / 1e12)
-_TIME = Unit("ns", parse_ns)
+_RATE = AxisUnit("GB/s", lambda text: parse_rate(text) / 1e9)
+_SIZE = AxisUnit("GiB", lambda text: parse_bytes(text) / 2**30)
+_FLOPS = AxisUnit("TFLOP/s", lambda text: parse_operations(text) / 1e12)
+_TIME = AxisUnit("ns", parse_ns)
 UNITS_OF_CALCULON = {
     "GBps": _RATE, "bandwidth": _RATE, "GiB": _SIZE, "tflops": _FLOPS,
-    "latency": Unit("s", lambda text: parse_ns(text) / 1e9),
+    "latency": AxisUnit("s", lambda text: parse_ns(text) / 1e9),
 }  # fmt: skip
 """By the names of fields in Calculon's files."""
 UNITS_OF_FILES = {
     "bandwidth": _RATE, "read": _RATE, "write": _RATE, "capacity": _SIZE, "peak": _FLOPS,
-    "least_chunk": Unit("B", parse_bytes),
+    "least_chunk": AxisUnit("B", parse_bytes),
     **dict.fromkeys(
         ("latency", "most", "overhead", "pause", "reduction", "start", "endpoint_delay",
          "group_endpoint_delay"),
@@ -85,7 +85,7 @@ NUMBERS = (int, float)
 
 
 def read_values(
-    name: str, text: str, like: object, field: str, units: Mapping[str, Unit]
+    name: str, text: str, like: object, field: str, units: Mapping[str, AxisUnit]
 ) -> tuple[Value, ...]:
     """Read the values of an axis.
 
@@ -120,7 +120,7 @@ class _Numbers(NamedTuple):
     """Reads the numbers of a field."""
 
     name: str
-    unit: Unit | None
+    unit: AxisUnit | None
     is_whole: bool
 
     def check_units(self, text: str) -> None:

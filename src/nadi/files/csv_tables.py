@@ -9,7 +9,9 @@ import polars as pl
 
 from nadi.trace.trace import Trace
 
-__all__ = ["as_written", "csv_bytes", "encode_table", "file_of_table", "parquet_bytes", "tables_of"]
+__all__ = [
+    "as_written", "csv_bytes", "encode_table", "file_of_table", "parquet_bytes", "trace_tables",
+]  # fmt: skip
 
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
@@ -19,7 +21,7 @@ _ESCAPED = r"^'('*[=+\-@\t\r\n])"
 _TABLES = ("nodes", "deps", "groups", "attrs", "issues")
 
 
-def tables_of(trace: Trace) -> dict[str, pl.DataFrame]:
+def trace_tables(trace: Trace) -> dict[str, pl.DataFrame]:
     """Return the tables of a trace by name, each as :mod:`nadi.trace.schema` declares it."""
     return {name: getattr(trace, name) for name in _TABLES}
 

@@ -22,8 +22,9 @@ from nadi.trace.arrays import Bytes, Ints, Ints32
 from nadi.units import lowered
 
 __all__ = [
-    "Span", "Texts", "decode_span", "doubled", "find_texts", "json_error", "json_text", "read_list",
-    "read_members", "skip_blanks", "text_of", "type_error", "value_end", "walk_members",
+    "Span", "Texts", "decode_span", "doubled", "find_texts", "json_error", "read_list",
+    "read_members", "skip_blanks", "text_of", "type_error", "unescaped_text", "value_end",
+    "walk_members",
 ]  # fmt: skip
 
 _Value = TypeVar("_Value")
@@ -248,7 +249,7 @@ def text_of(content: bytes) -> str:
     return content.decode()
 
 
-def json_text(content: bytes) -> str:
+def unescaped_text(content: bytes) -> str:
     """Return a JSON string in quotes but without escapes, and any other value unchanged."""
     inside = content[1:-1]
     return f'"{text_of(inside)}"' if content.startswith(b'"') else content.decode()

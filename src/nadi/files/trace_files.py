@@ -214,10 +214,10 @@ def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> 
 
 
 def _write_tables(trace: Trace, path: Path) -> None:
-    from nadi.files.csv_tables import encode_table, file_of_table, tables_of
+    from nadi.files.csv_tables import encode_table, file_of_table, trace_tables
     from nadi.files.whole_folders import whole_files
 
-    files = {file_of_table(path, name): frame for name, frame in tables_of(trace).items()}
+    files = {file_of_table(path, name): frame for name, frame in trace_tables(trace).items()}
     with whole_files(list(files)) as places:
         for place, frame in zip(places, files.values(), strict=True):
             container.write_pieces(place, [encode_table(frame)])

@@ -27,7 +27,7 @@ from nadi.trace.schema import CATEGORIES, DEVICE_WORK
 from nadi.trace.trace import Trace
 
 __all__ = [
-    "LAUNCH_CLASSES", "MEASURED_WAITS", "WAIT_CLASSES", "Overheads", "TraceDeps", "Waits",
+    "LAUNCH_CLASSES", "MEASURED_WAITS", "WAIT_CLASSES", "Overheads", "SyncWaits", "TraceDeps",
     "estimate_overheads", "is_inferred", "overheads_of", "recorded_launchers", "unconfirmed_edges",
 ]  # fmt: skip
 
@@ -102,7 +102,7 @@ class Overheads:
 
 
 @dataclass(frozen=True)
-class Waits:
+class SyncWaits:
     """The sync dependencies of a rank, with the time that each call waits for.
 
     Attributes
@@ -268,7 +268,7 @@ class TraceDeps:
         return HandOvers(work, op, waited, last[op], of_gloo[op], from_start)
 
     @cached_property
-    def waits(self) -> Waits:
+    def waits(self) -> SyncWaits:
         """The waits of calls for work, each with its class."""
         return _waits(self)
 
@@ -433,7 +433,7 @@ def _crossing(deps: TraceDeps, after_end: Ints, turnaround: Ints, within: _Windo
     return int(np.median(gap[sample])) if sample.any() else 0
 
 
-def _waits(deps: TraceDeps) -> Waits:
+def _waits(deps: TraceDeps) -> SyncWaits:
     trace, start, end = deps.trace, deps.start, deps.end
     inside = deps.inside("sync", _ALWAYS)
     work, call = (rows[inside] for rows in deps.of("sync"))
@@ -454,7 +454,7 @@ def _waits(deps: TraceDeps) -> Waits:
     moment = np.where(from_start, start[work], end[work])
     last = np.zeros(trace.nodes.height, dtype=np.int64)
     np.maximum.at(last, call, moment)
-    return Waits(work, call, kind, moment, from_start, last[call])
+    return SyncWaits(work, call, kind, moment, from_start, last[call])
 
 
 def _wait_overheads(deps: TraceDeps, within: _Window) -> tuple[Ints, Ints]:

@@ -15,15 +15,15 @@ from nadi.recordings.folded.folded_trace import NodeTimes, with_own_times
 from nadi.recordings.folded.repeats import operands_apart
 from nadi.systems.device import Device
 from nadi.systems.prices.price_list import price
-from nadi.systems.prices.traced_operations import operations_of
+from nadi.systems.prices.traced_operations import stated_operations
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.attributes import Attributes, Part, combined
 from nadi.trace.operations import OP_CLASSES, Operations
 from nadi.trace.trace import Trace
 
 __all__ = [
-    "Origin", "RankClass", "RowSizes", "classes_of", "columns_of", "resized", "sizes_of",
-    "time_factors",
+    "Origin", "RankClass", "RowSizes", "classes_of", "resized", "row_sizes", "time_factors",
+    "typical_columns",
 ]  # fmt: skip
 
 _GEMM = OP_CLASSES.index("gemm")
@@ -85,9 +85,9 @@ def classes_of(job: FoldedJob) -> list[RankClass]:
     return found
 
 
-def sizes_of(trace: Trace) -> RowSizes:
+def row_sizes(trace: Trace) -> RowSizes:
     """Return the sizes of a trace's rows, as copies."""
-    work = Operations(*(column.copy() for column in operations_of(trace)))
+    work = Operations(*(column.copy() for column in stated_operations(trace)))
     return RowSizes(trace.column("comm_bytes").copy(), work)
 
 
@@ -102,7 +102,7 @@ def resized(one: RankClass, sizes: RowSizes, origin: Ints, device: Device | None
         Whose prices say how times change; without it they change as operations of products, and
         as bytes of others, which is a guess: they may also stay.
     """
-    trace, before = one.trace, sizes_of(one.trace)
+    trace, before = one.trace, row_sizes(one.trace)
     work = sizes.work
     changes = (work.flops != before.work.flops) | (work.bytes != before.work.bytes)
     changes |= (work.shape != before.work.shape).any(axis=1)
@@ -113,7 +113,7 @@ def resized(one: RankClass, sizes: RowSizes, origin: Ints, device: Device | None
     if measured.size:
         factors = time_factors(before.work.at(measured), work.at(measured), device)
         columns = []
-        for column, factor in zip(columns_of(times), factors, strict=True):
+        for column, factor in zip(typical_columns(times), factors, strict=True):
             changed = column.copy()
             changed[measured] = np.maximum(np.rint(column[measured] * factor), 1)
             columns.append(changed)
@@ -130,7 +130,7 @@ def resized(one: RankClass, sizes: RowSizes, origin: Ints, device: Device | None
     return RankClass(trace, times, origin, repriced)
 
 
-def columns_of(times: NodeTimes) -> tuple[Ints, Ints, Ints]:
+def typical_columns(times: NodeTimes) -> tuple[Ints, Ints, Ints]:
     """Return typical, least and largest times."""
     return times.typical, times.low, times.high
 

@@ -17,13 +17,13 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError
-from nadi.jobs.class_rows import Origin, RankClass, columns_of
+from nadi.jobs.class_rows import Origin, RankClass, typical_columns
 from nadi.jobs.rank_blocks import RoleNames
-from nadi.jobs.recorded_ranks import Direction, RecordedRank
+from nadi.jobs.recorded_ranks import Direction, KnownRank
 from nadi.jobs.recorded_shares import Insertion, SharedRank, with_insertions, working_rows
 from nadi.jobs.replicated_classes import Classes
 from nadi.recordings.folded.folded_trace import NodeTimes
-from nadi.systems.prices.traced_operations import operations_of
+from nadi.systems.prices.traced_operations import stated_operations
 from nadi.trace.arrays import Ints
 from nadi.trace.groups import RankGroups
 from nadi.trace.operations import OP_CLASSES
@@ -99,7 +99,7 @@ def _refuse() -> NoReturn:
 
 def _sums_of(trace: Trace) -> list[_Sum]:
     """Return the gradients of each layer, in the order in which they are done."""
-    work = operations_of(trace)
+    work = stated_operations(trace)
     text = trace.nodes["name"].cast(pl.String).to_list()
     rows = [k for k, name in enumerate(text) if name.endswith(_GRADIENT)]
     layers = trace.column("layer")
@@ -134,7 +134,7 @@ def _with_rows(one: RankClass, sums: list[_Sum]) -> RankClass:
         given_attributes=trace.attributes.moved(place).with_own_bytes(),
     )  # fmt: skip
     times = NodeTimes(*(np.insert(column, at, np.full(number, -1)) for column in
-                        columns_of(one.times)))  # fmt: skip
+                        typical_columns(one.times)))  # fmt: skip
     origin = np.insert(one.origin, at, np.full(number, int(Origin.GUESSED)))
     return RankClass(trace, times, origin, np.insert(one.repriced, at, np.zeros(number, bool)))
 
@@ -221,7 +221,7 @@ def with_recorded_sums(rank: SharedRank, share: float) -> SharedRank:
     return with_insertions(rank, listed, DATA_PARALLEL)
 
 
-def _buckets(known: RecordedRank, part: int, share: float) -> list[_Bucket]:
+def _buckets(known: KnownRank, part: int, share: float) -> list[_Bucket]:
     """Return the buckets of a backward."""
     found: list[_Bucket] = []
     size, limit = 0, _FIRST

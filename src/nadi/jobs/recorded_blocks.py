@@ -12,7 +12,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.jobs.recorded_ranks import Direction, Operators, RecordedRank
+from nadi.jobs.recorded_ranks import Direction, KnownRank, Operators
 from nadi.recordings.folded.repeat_search import Loop, SignedRows, find_repeats
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.operations import OP_CLASSES
@@ -52,7 +52,7 @@ class Blocks(NamedTuple):
     of_weight: dict[int, int]
 
 
-def find_blocks(known: RecordedRank) -> Blocks:
+def find_blocks(known: KnownRank) -> Blocks:
     """Find the blocks of a recorded rank. O(operators log operators).
 
     Raises
@@ -166,7 +166,7 @@ def _passed(operators: Operators, own: Ints) -> Ints:
     return np.where(passing == 1, size_of, -1)
 
 
-def _at_times(known: RecordedRank, forwards: Ints, begins: list[Ints], time: Ints) -> Ints:
+def _at_times(known: KnownRank, forwards: Ints, begins: list[Ints], time: Ints) -> Ints:
     """Return the block of what begins at some times; ``EVERY`` at the ends of steps."""
     parts = known.parts
     part = parts.at(time)
@@ -202,9 +202,7 @@ def _weights(operators: Operators, own: Ints, cuts: list[int]) -> tuple[Ints, di
     return size, owner
 
 
-def _of_updates(
-    known: RecordedRank, owner: dict[int, int], of_node: Ints, of_operator: Ints
-) -> None:
+def _of_updates(known: KnownRank, owner: dict[int, int], of_node: Ints, of_operator: Ints) -> None:
     """Set the block of nodes of an optimizer that works on one block's weights after another."""
     operators = known.operators
     found = np.full(operators.row.size + 1, EVERY, dtype=np.int64)

@@ -35,7 +35,7 @@ from nadi.trace.schema import GROUPS
 from nadi.trace.trace import Trace
 
 __all__ = [
-    "Direction", "Lives", "Operators", "Parts", "RecordedRank", "Sharing", "TensorUse",
+    "Direction", "KnownRank", "Operators", "Parts", "RecordedLives", "Sharing", "TensorUse",
     "find_lives", "peak_bytes", "recorded_rank", "with_own_roles",
 ]  # fmt: skip
 
@@ -124,7 +124,7 @@ class Operators(NamedTuple):
     makes_gradients: Bools
 
 
-class RecordedRank(NamedTuple):
+class KnownRank(NamedTuple):
     """What is known of a recorded rank, and of the nodes that a simulation has of it.
 
     Attributes
@@ -166,7 +166,7 @@ class _Backward(NamedTuple):
     origin: Ints
 
 
-def recorded_rank(graph: EventGraph, number: int, played: PlayedRank) -> RecordedRank:
+def recorded_rank(graph: EventGraph, number: int, played: PlayedRank) -> KnownRank:
     """Describe a rank. O(nodes log nodes).
 
     Parameters
@@ -201,7 +201,7 @@ def recorded_rank(graph: EventGraph, number: int, played: PlayedRank) -> Recorde
                      trace.name_mask(_OPTIMIZER))  # fmt: skip
     made_by = np.where(nodes.origin >= 0, start[np.maximum(nodes.origin, 0)], -1)
     gradients = np.sort(graph.op_row[found.ops[own & found.is_gradient]])
-    return RecordedRank(
+    return KnownRank(
         trace, parts, operators, place[around], time, start[nodes.row], made_by, inside >= 0,
         *_gradients(trace, gradients),
     )  # fmt: skip
@@ -326,7 +326,7 @@ class Sharing(NamedTuple):
     lasting: dict[int, float]
 
 
-class Lives(NamedTuple):
+class RecordedLives(NamedTuple):
     """The lives of storages in one step; arrays of shape (lives,).
 
     Attributes
@@ -348,7 +348,7 @@ class Lives(NamedTuple):
     storage: Ints
 
 
-def find_lives(operators: Operators, parts: Parts) -> Lives:
+def find_lives(operators: Operators, parts: Parts) -> RecordedLives:
     """Return the lives of storages in the last step that has an end. O(operands)."""
     ended = parts.step[parts.direction == Direction.END]
     step = int(ended[-1]) if ended.size else int(parts.step[-1])
@@ -374,10 +374,12 @@ def find_lives(operators: Operators, parts: Parts) -> Lives:
     for storage, (first, last, size, giver) in live.items():
         rows.append((first, end if giver < 0 else last, size, giver, storage))
     columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
-    return Lives(*(np.ascontiguousarray(column) for column in columns))
+    return RecordedLives(*(np.ascontiguousarray(column) for column in columns))
 
 
-def peak_bytes(lives: Lives, sharing: Sharing | None = None, chosen: Bools | None = None) -> int:
+def peak_bytes(
+    lives: RecordedLives, sharing: Sharing | None = None, chosen: Bools | None = None
+) -> int:
     """Return the most bytes that live at once.
 
     Parameters

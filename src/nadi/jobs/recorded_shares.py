@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.jobs.class_rows import Origin, RankClass, columns_of, time_factors
-from nadi.jobs.recorded_ranks import RecordedRank
-from nadi.jobs.shared_operators import Exchange, SharedOperators
+from nadi.jobs.class_rows import Origin, RankClass, time_factors, typical_columns
+from nadi.jobs.recorded_ranks import KnownRank
+from nadi.jobs.shared_operators import AwaitedExchange, SharedOperators
 from nadi.recordings.folded.folded_trace import NodeTimes, with_own_times
 from nadi.systems.device import Device
 from nadi.trace.arrays import Bools, Ints
@@ -42,7 +42,7 @@ class SharedRank(NamedTuple):
     """
 
     of_class: RankClass
-    known: RecordedRank
+    known: KnownRank
 
 
 class Insertion(NamedTuple):
@@ -65,7 +65,7 @@ class Insertion(NamedTuple):
 
 
 def with_shared_operators(
-    one: RankClass, known: RecordedRank, shared: SharedOperators, ranks: int,
+    one: RankClass, known: KnownRank, shared: SharedOperators, ranks: int,
     device: Device | None,
 ) -> SharedRank:  # fmt: skip
     """Let a rank do its share of operators, and exchange what they need.
@@ -87,7 +87,7 @@ def with_shared_operators(
     factors = time_factors(before, after, device if has_device else None)
     overhead = 0 if has_device else _call_ns(known.trace)
     columns = []
-    for column, factor in zip(columns_of(one.times), factors, strict=True):
+    for column, factor in zip(typical_columns(one.times), factors, strict=True):
         whole = np.bincount(operator[runs], np.maximum(column[runs], 0), minlength=size)
         kept = np.minimum(overhead / np.maximum(whole, 1), 1.0)
         by = np.append(kept + (1 - kept) * factor, 1.0)[operator]
@@ -138,7 +138,7 @@ def _smaller_sums(nodes: pl.DataFrame, weights: tuple[int, int]) -> tuple[pl.Dat
 
 
 def _insertions(
-    one: RankClass, known: RecordedRank, exchanges: Sequence[Exchange], works: Bools
+    one: RankClass, known: KnownRank, exchanges: Sequence[AwaitedExchange], works: Bools
 ) -> list[Insertion]:
     """Return where exchanges are put: before the operators that wait for them.
 
@@ -187,7 +187,9 @@ def with_insertions(rank: SharedRank, listed: Sequence[Insertion], role: str) ->
         groups=pl.concat([trace.groups, groups]),
         given_attributes=trace.attributes.moved(place).with_own_bytes(),
     )  # fmt: skip
-    times = NodeTimes(*(np.where(is_made, -1, column[source]) for column in columns_of(one.times)))
+    times = NodeTimes(
+        *(np.where(is_made, -1, column[source]) for column in typical_columns(one.times))
+    )
     origin = np.where(is_made, Origin.MADE, one.origin[source])
     after = RankClass(trace, times, origin, ~is_made & one.repriced[source])
     return SharedRank(after, known._replace(

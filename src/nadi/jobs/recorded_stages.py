@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.jobs.class_rows import Origin, RankClass, columns_of
+from nadi.jobs.class_rows import Origin, RankClass, typical_columns
 from nadi.jobs.recorded_blocks import EVERY, Blocks
-from nadi.jobs.recorded_ranks import Direction, Lives, RecordedRank, Sharing, peak_bytes
+from nadi.jobs.recorded_ranks import Direction, KnownRank, RecordedLives, Sharing, peak_bytes
 from nadi.jobs.recorded_shares import (
     TENSOR_PARALLEL,
     SharedRank,
@@ -237,7 +237,7 @@ class _Stage:
         is_made = source < 0
         row = np.maximum(source, 0)
         nodes = self._nodes(row, is_made, builder.messages)
-        columns = [np.where(is_made, -1, column[row]) for column in columns_of(one.times)]
+        columns = [np.where(is_made, -1, column[row]) for column in typical_columns(one.times)]
         part = self.is_shared[row] & ~is_made
         columns = [
             np.where(part & (column > 0), np.rint(column * self.share), column).astype(np.int64)
@@ -387,7 +387,7 @@ class StageBlocks(NamedTuple):
 
 
 def stage_bytes(
-    known: RecordedRank, lives: Lives, sharing: Sharing | None, stages: StageBlocks
+    known: KnownRank, lives: RecordedLives, sharing: Sharing | None, stages: StageBlocks
 ) -> list[int]:
     """Return the most bytes of tensors of each stage.
 
@@ -416,7 +416,7 @@ def stage_bytes(
     return found
 
 
-def _block_of_lives(known: RecordedRank, lives: Lives, blocks: Blocks) -> Ints:
+def _block_of_lives(known: KnownRank, lives: RecordedLives, blocks: Blocks) -> Ints:
     """Return the block of each storage: of who gives it, or of the weights that it belongs to."""
     found = np.where(lives.giver >= 0, blocks.of_operator[np.maximum(lives.giver, 0)], EVERY)
     operators = known.operators

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError
-from nadi.jobs.class_rows import Origin, RankClass, resized, sizes_of
+from nadi.jobs.class_rows import Origin, RankClass, resized, row_sizes
 from nadi.jobs.rank_blocks import RoleNames, copied_groups, outer_end
 from nadi.jobs.shared_sizes import is_sharded, with_more_members, with_smaller_shards
 from nadi.systems.device import Device
@@ -111,7 +111,7 @@ def _grown(
 ) -> RankClass:
     if not is_sharded(one.trace, growing):
         return one
-    sizes = sizes_of(one.trace)
+    sizes = row_sizes(one.trace)
     origin = with_more_members(one.trace, sizes, growing, before, after)
     of_optimizer = with_smaller_shards(sizes, before, after)
     if not of_optimizer.any():  # nothing says which operations update shards

@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError
-from nadi.jobs.class_rows import Origin, RankClass, classes_of, columns_of
+from nadi.jobs.class_rows import Origin, RankClass, classes_of, typical_columns
 from nadi.jobs.gradient_sums import SUMS, is_one_replica, with_gradient_sums
 from nadi.jobs.rank_blocks import RoleNames, named_roles
-from nadi.jobs.recorded_ranks import RecordedRank, with_own_roles
+from nadi.jobs.recorded_ranks import KnownRank, with_own_roles
 from nadi.jobs.replicated_classes import Classes, replicas_of, with_replicas
-from nadi.jobs.scaled_recordings import Asked, scale_recording
+from nadi.jobs.scaled_recordings import ScaledTo, scale_recording
 from nadi.jobs.staged_classes import with_stages
 from nadi.jobs.tensor_shares import with_shares
 from nadi.recordings.folded.folded_job import FoldedJob, fold_classes
@@ -26,7 +26,7 @@ from nadi.recordings.folded.folded_trace import NodeTimes, with_own_times
 from nadi.recordings.folded.repeats import RankClasses, operands_apart
 from nadi.systems.device import Device
 from nadi.systems.prices.price_list import price
-from nadi.systems.prices.traced_operations import operations_of
+from nadi.systems.prices.traced_operations import stated_operations
 from nadi.systems.system import System
 from nadi.trace.groups import RankGroups
 from nadi.trace.host_nodes import on_host
@@ -109,7 +109,7 @@ class ScaledJob(NamedTuple):
 
 def scale_job(
     job: FoldedJob, wanted: Wanted, device: Device | None = None,
-    recorded: Sequence[RecordedRank] = (),
+    recorded: Sequence[KnownRank] = (),
 ) -> ScaledJob:  # fmt: skip
     """Scale a folded job up.
 
@@ -185,7 +185,7 @@ def _check(wanted: Wanted) -> None:
 
 def _split(
     known: Classes, names: RoleNames, wanted: Wanted, device: Device | None,
-    recorded: Sequence[RecordedRank],
+    recorded: Sequence[KnownRank],
 ) -> _Split:  # fmt: skip
     """Return a job with other stages and shares of operations."""
     if not recorded:
@@ -193,7 +193,7 @@ def _split(
         shared = with_shares(staged, names, wanted.tp, device) if wanted.tp else staged
         return _Split(staged, shared, names)
     has_no_sums = wanted.dp > 1 and not known.groups.members
-    asked = Asked(wanted.tp, wanted.pp, wanted.micro_batches, has_no_sums)
+    asked = ScaledTo(wanted.tp, wanted.pp, wanted.micro_batches, has_no_sums)
     made = scale_recording(known, recorded, names, asked, device)
     return _Split(
         made.classes, made.classes, made.names, made.guesses, made.found, made.memory
@@ -284,13 +284,13 @@ def with_prices(job: FoldedJob, system: System) -> FoldedJob:
 
 def _priced(one: RankClass, device: Device) -> RankClass:
     trace = one.trace
-    work = operations_of(trace)
+    work = stated_operations(trace)
     is_wanted = (trace.nodes["kind"] == "COMP").to_numpy() & ~on_host(trace)
     is_wanted &= (one.times.typical < 0) | ((one.times.typical == 0) & (work.flops > 0))
     rows = np.flatnonzero(is_wanted)
     found = price(Operations(*(column[rows] for column in work)), device)
     rows, found = rows[found.duration >= 0], found.at(np.flatnonzero(found.duration >= 0))
-    columns = [column.copy() for column in columns_of(one.times)]
+    columns = [column.copy() for column in typical_columns(one.times)]
     for column, prices in zip(columns, (found.duration, found.low, found.high), strict=True):
         column[rows] = prices
     times = NodeTimes(*columns)

@@ -12,7 +12,7 @@ from nadi.jobs.class_rows import RankClass
 from nadi.jobs.gradient_sums import DATA_PARALLEL, with_recorded_sums
 from nadi.jobs.rank_blocks import RoleNames, resized_axis
 from nadi.jobs.recorded_blocks import Blocks, find_blocks
-from nadi.jobs.recorded_ranks import Direction, RecordedRank, Sharing, find_lives, peak_bytes
+from nadi.jobs.recorded_ranks import Direction, KnownRank, Sharing, find_lives, peak_bytes
 from nadi.jobs.recorded_shares import (
     TENSOR_PARALLEL,
     SharedRank,
@@ -32,7 +32,7 @@ from nadi.systems.device import Device
 from nadi.trace.arrays import Ints
 from nadi.trace.groups import RankGroups
 
-__all__ = ["Asked", "ScaledRecording", "scale_recording"]
+__all__ = ["ScaledRecording", "ScaledTo", "scale_recording"]
 
 _SHARES = (
     "products share outputs, the next ones what they sum over, and all else follows the tensors; "
@@ -50,7 +50,7 @@ _SUMS = (
 )
 
 
-class Asked(NamedTuple):
+class ScaledTo(NamedTuple):
     """What a recording is scaled to: ranks along axes and micro-batches; 0 for as many as now.
 
     ``sums`` is whether it gets sums of gradients.
@@ -85,7 +85,7 @@ class ScaledRecording(NamedTuple):
 
 
 def scale_recording(
-    job: Classes, ranks: Sequence[RecordedRank], names: RoleNames, asked: Asked,
+    job: Classes, ranks: Sequence[KnownRank], names: RoleNames, asked: ScaledTo,
     device: Device | None,
 ) -> ScaledRecording:  # fmt: skip
     """Scale a recording of data parallel ranks, or of one.
@@ -153,7 +153,7 @@ class _Split(NamedTuple):
     sharing: Sharing | None = None
 
 
-def _check_roles(names: RoleNames, asked: Asked) -> None:
+def _check_roles(names: RoleNames, asked: ScaledTo) -> None:
     """Raise UsageError if ranks of the recording share operators, or have stages, already."""
     for parameter, role in (("tp", names.tp), ("pp", names.pp)):
         if role and getattr(asked, parameter) > 1:
@@ -204,7 +204,9 @@ def _told_shares(shared: SharedOperators) -> str:
     return f"{products:,} products are shared, with {sums:,} all-reduces{gathered}{whole}"
 
 
-def _staged(listed: Sequence[SharedRank], asked: Asked) -> tuple[list[RankClass], str, StageBlocks]:
+def _staged(
+    listed: Sequence[SharedRank], asked: ScaledTo
+) -> tuple[list[RankClass], str, StageBlocks]:
     blocks = [find_blocks(one.known) for one in listed]
     recorded = 1 + int(listed[0].known.parts.micro_batch.max())
     numbers = {one.number for one in blocks}

@@ -19,7 +19,7 @@ from nadi.jobs.recorded_ranks import Direction, Operators, Parts, Sharing, Tenso
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.operations import OP_CLASSES, Operations
 
-__all__ = ["Exchange", "SharedOperators", "share_operators"]
+__all__ = ["AwaitedExchange", "SharedOperators", "share_operators"]
 
 _GEMM, _ATTENTION, _NORM, _EMBEDDING = map(
     OP_CLASSES.index, ("gemm", "attention", "norm", "embedding")
@@ -43,7 +43,7 @@ class _State(IntEnum):
     FREE = 3
 
 
-class Exchange(NamedTuple):
+class AwaitedExchange(NamedTuple):
     """Communication that an operator waits for.
 
     Attributes
@@ -84,7 +84,7 @@ class SharedOperators(NamedTuple):
 
     fraction: Floats
     place: Ints
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[AwaitedExchange, ...]
     weights: tuple[int, int]
     whole: tuple[str, ...]
     tensors: Sharing
@@ -160,7 +160,7 @@ class _Walk:
         self.fraction = np.ones(size)
         self.place = np.full(size, -1, dtype=np.int64)
         self.given = np.ones(size)
-        self.exchanges: list[Exchange] = []
+        self.exchanges: list[AwaitedExchange] = []
         self.roles: dict[int, int] = {}  # of rows of products with weights: which size is shared
         self.shared_rows: set[int] = set()
         self.whole: dict[str, None] = {}
@@ -410,7 +410,7 @@ class _Walk:
                 self._state[use.storage] = _State.WHOLE
 
     def _exchange(self, number: int, comm_type: str, size: int) -> None:
-        self.exchanges.append(Exchange(number, comm_type, size))
+        self.exchanges.append(AwaitedExchange(number, comm_type, size))
 
     def _state_of(self, storage: int) -> _State:
         return self._state.get(storage, _State.WHOLE)

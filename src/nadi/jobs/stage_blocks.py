@@ -15,16 +15,16 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError
-from nadi.jobs.class_rows import Origin, RankClass, columns_of
+from nadi.jobs.class_rows import Origin, RankClass, typical_columns
 from nadi.models.job_rows import BEFORE, COMPUTE, Link, Row
-from nadi.systems.prices.traced_operations import operations_of
+from nadi.systems.prices.traced_operations import stated_operations
 from nadi.trace.arrays import Ints
 from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.trace.work import Work
 
 __all__ = [
-    "BACKWARD", "EMBEDDING", "FORWARD", "HEAD", "LAST", "RECEIVED", "Block", "LayerChunks", "Part",
-    "PlacedRow", "Stage", "TimedRow", "Times", "Wait", "read_stage", "with_last",
+    "BACKWARD", "EMBEDDING", "FORWARD", "HEAD", "LAST", "RECEIVED", "Block", "LayerChunks",
+    "PlacedRow", "Stage", "StepPart", "TimedRow", "Times", "Wait", "read_stage", "with_last",
 ]  # fmt: skip
 
 
@@ -69,7 +69,7 @@ class TimedRow(NamedTuple):
 Block = tuple[TimedRow, ...]
 
 
-class Part(NamedTuple):
+class StepPart(NamedTuple):
     """A part of a step: its direction, which of the stage's chunks, and its micro-batch."""
 
     direction: str
@@ -97,7 +97,7 @@ class Stage(NamedTuple):
     chunks: tuple[dict[str, dict[int, Block]], ...]
     messages: dict[str, TimedRow]
     end: tuple[TimedRow, ...]
-    order: tuple[Part, ...]
+    order: tuple[StepPart, ...]
 
     def blocks(self, direction: str) -> dict[int, Block]:
         """Return the blocks of a direction, of all chunks."""
@@ -111,9 +111,9 @@ class _Rows:
         trace = one.trace
         nodes = trace.nodes
         self.nodes = nodes
-        self.work = operations_of(trace)
+        self.work = stated_operations(trace)
         self.roles = [*trace.groups["name"].to_list(), ""]
-        self.times = columns_of(one.times)
+        self.times = typical_columns(one.times)
         text = {name: nodes[name].cast(pl.String).to_list() for name in ("name", "phase", "kind")}
         self.name, self.phase, self.kind = text["name"], text["phase"], text["kind"]
         self.comm_type = nodes["comm_type"].cast(pl.String).to_list()
@@ -208,7 +208,7 @@ def read_stage(one: RankClass, number: int) -> Stage:
     return Stage(tuple(chunks), messages, end, with_last([part for part, _ in parts]))
 
 
-def with_last(order: Sequence[Part]) -> tuple[Part, ...]:
+def with_last(order: Sequence[StepPart]) -> tuple[StepPart, ...]:
     """Return parts in which the last backward of each chunk is called so."""
     last = {part.chunk: k for k, part in enumerate(order) if part.direction == BACKWARD}
     return tuple(
@@ -217,7 +217,7 @@ def with_last(order: Sequence[Part]) -> tuple[Part, ...]:
     )
 
 
-def _parts(rows: _Rows, end: int) -> list[tuple[Part, tuple[int, int]]]:
+def _parts(rows: _Rows, end: int) -> list[tuple[StepPart, tuple[int, int]]]:
     """Return the parts before the end of a step, and the rows of each.
 
     The chunk of a part follows from its layers: chunks have different ones, in ascending order.
@@ -234,7 +234,7 @@ def _parts(rows: _Rows, end: int) -> list[tuple[Part, tuple[int, int]]]:
     firsts = [int(layer[begin:stop].max(initial=-1)) for _, _, begin, stop in found]
     chunk = {top: number for number, top in enumerate(sorted(set(firsts)))}
     return [
-        (Part(direction, chunk[top], number), (begin, stop))
+        (StepPart(direction, chunk[top], number), (begin, stop))
         for (direction, number, begin, stop), top in zip(found, firsts, strict=True)
     ]
 

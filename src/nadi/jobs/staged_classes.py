@@ -23,9 +23,9 @@ from nadi.jobs.stage_blocks import (
     HEAD,
     LAST,
     LayerChunks,
-    Part,
     PlacedRow,
     Stage,
+    StepPart,
     TimedRow,
     Times,
     read_stage,
@@ -39,14 +39,14 @@ from nadi.models.llm.pipeline_schedules import (
     neighbors,
     pipeline_schedule,
 )
-from nadi.models.row_operands import spread
+from nadi.models.row_operands import joined_ranges
 from nadi.models.row_traces import StepOrder, trace_of_rows
 from nadi.recordings.folded.folded_trace import NodeTimes, with_own_times
 from nadi.trace.groups import RankGroups
 from nadi.trace.trace import Trace
 from nadi.trace.work import Work
 
-__all__ = ["EndRow", "StepEnds", "with_stages"]
+__all__ = ["EndRow", "StagedEnds", "with_stages"]
 
 
 _FEW = 8  # bytes: of a norm of all gradients
@@ -60,7 +60,7 @@ class EndRow(NamedTuple):
     origin: Origin
 
 
-class StepEnds:
+class StagedEnds:
     """The ends of a step, of stages with any layers.
 
     Parameters
@@ -242,7 +242,7 @@ class _Pipeline:
             and (ranks[:, 1] // stride - ranks[:, 0] // stride == before - 1).all()
         ]  # fmt: skip
         sizes = {role: ranks.shape[1] for role, ranks in groups.members.items()}
-        self.step_ends = StepEnds(self.stages, names, sizes, self.ends)
+        self.step_ends = StagedEnds(self.stages, names, sizes, self.ends)
         self.chunks = LayerChunks(self.stages)
         self.micro_batches = 1 + max(part.micro_batch for part in self.stages[0].order)
         self.parts = len(self.stages[0].chunks)
@@ -319,7 +319,7 @@ def _class(step: StepOrder, listed: Sequence[Sequence[PlacedRow]], roles: list[s
     trace = trace_of_rows(step, roles, 0)
     flat = [one for rows in listed for one in rows]
     first = np.cumsum([0, *map(len, listed)])
-    row, _ = spread(first, step.piece)
+    row, _ = joined_ranges(first, step.piece)
     columns = np.array([one.times for one in flat], dtype=np.int64).T[:, row]
     times = NodeTimes(*columns)
     trace = replace(trace, nodes=with_own_times(trace.nodes, times.typical))
@@ -327,11 +327,11 @@ def _class(step: StepOrder, listed: Sequence[Sequence[PlacedRow]], roles: list[s
     return RankClass(trace, times, origin, (origin == Origin.RESIZED) & (times.typical > 0))
 
 
-def _parts(order: StageOrder) -> tuple[Part, ...]:
+def _parts(order: StageOrder) -> tuple[StepPart, ...]:
     """Return the parts of a step in the order of a schedule."""
     columns = (one.tolist() for one in order[:3])
     return with_last([
-        Part(FORWARD if phase == FORWARD_PHASE else BACKWARD, chunk, micro_batch)
+        StepPart(FORWARD if phase == FORWARD_PHASE else BACKWARD, chunk, micro_batch)
         for phase, chunk, micro_batch in zip(*columns, strict=True)
     ])  # fmt: skip
 

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError, Wording
-from nadi.jobs.class_rows import Origin, RankClass, RowSizes, resized, sizes_of
+from nadi.jobs.class_rows import Origin, RankClass, RowSizes, resized, row_sizes
 from nadi.jobs.parameter_shares import FEW, GRADIENT, ParameterShares, parameter_shares
 from nadi.jobs.rank_blocks import Replicas, RoleNames, outer_end, resized_axis
 from nadi.jobs.replicated_classes import Classes
@@ -301,7 +301,7 @@ def with_shares(job: Classes, names: RoleNames, wanted: int, device: Device | No
     if others := [role for role in job.groups.members if role not in _known(names)]:
         _refuse(f"it is not known how the sizes of groups {', '.join(others)} depend on it",
                 _ELSEWHERE)  # fmt: skip
-    found = [expert_rows(one.trace, sizes_of(one.trace), names) for one in job.listed]
+    found = [expert_rows(one.trace, row_sizes(one.trace), names) for one in job.listed]
     is_split = any(one.is_split for one in found)
     experts = ExpertShares(change.before, change.after, is_split, job.groups)
     has_gradients = any("backward" in one.trace.nodes["phase"] for one in job.listed)
@@ -326,7 +326,7 @@ def _check_rows(job: Classes) -> None:
     count, first = 0, ""
     for one in job.listed:
         nodes = one.trace.nodes
-        rows = (nodes["kind"] == "COMP").to_numpy() & (sizes_of(one.trace).work.op_class == 0)
+        rows = (nodes["kind"] == "COMP").to_numpy() & (row_sizes(one.trace).work.op_class == 0)
         count += int(rows.sum())
         if rows.any() and not first:
             first = str(nodes["name"][int(np.flatnonzero(rows)[0])])
@@ -340,7 +340,7 @@ def _shared(
     device: Device | None,
 ) -> RankClass:  # fmt: skip
     trace, change = one.trace, _Change(experts.before, experts.after)
-    sizes, text = sizes_of(trace), trace.nodes["name"].cast(pl.String).to_list()
+    sizes, text = row_sizes(trace), trace.nodes["name"].cast(pl.String).to_list()
     products = _products(trace, sizes, names, rows_of)
     stream = _stream(trace, sizes, names, products)
     _check_heads(sizes.work, products, stream, change)

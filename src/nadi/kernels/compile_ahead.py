@@ -60,8 +60,8 @@ def missing_kernels(use: str) -> list[Known]:
 def compile_known(one: Known, root: Path) -> None:
     """Compile a kernel and keep it below a folder."""
     function = getattr(importlib.import_module(one.module), one.name)
-    kernel_cache.keep(
-        kernel_cache.place_of(root, one.module, one.entry),
+    kernel_cache.keep_kernel(
+        kernel_cache.kernel_place(root, one.module, one.entry),
         jit.compile_anew(function.__wrapped__, one.signature, one.entry),
     )
 

@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Any, TypeVar, cast
 
 from nadi.kernels import kernel_cache
-from nadi.kernels.kernel_cache import Kept
+from nadi.kernels.kernel_cache import KeptKernel
 from nadi.kernels.object_code import load
 from nadi.kernels.signatures import Signature, pack, signature_of
 
@@ -134,20 +134,20 @@ def _code_of(function: Callable[..., Any], signature: Signature) -> Callable[[li
         return load(*compile_anew(function, signature, f"unnamed_{next(_unnamed)}"))
     _in_use[module, name, signature] = None
     entry = kernel_cache.entry_of(module, name, signature)
-    found = kernel_cache.find(module, entry)
+    found = kernel_cache.find_kernel(module, entry)
     if found is None and _claim is not None:
         _claim(entry)
-        found = kernel_cache.find(module, entry)
+        found = kernel_cache.find_kernel(module, entry)
     if found is None:
         found = compile_anew(function, signature, entry)
         root = kernel_cache.cache_folder()
         if root is not None:
             with contextlib.suppress(OSError):  # the disk is full: it is compiled again next time
-                kernel_cache.keep(kernel_cache.place_of(root, module, entry), found)
+                kernel_cache.keep_kernel(kernel_cache.kernel_place(root, module, entry), found)
     return load(*found)
 
 
-def compile_anew(function: Callable[..., Any], signature: Signature, entry: str) -> Kept:
+def compile_anew(function: Callable[..., Any], signature: Signature, entry: str) -> KeptKernel:
     """Compile a kernel's Python function for arguments of some types."""
     from nadi.kernels.numba_internals import compile_kernel
 
@@ -157,7 +157,7 @@ def compile_anew(function: Callable[..., Any], signature: Signature, entry: str)
     code, letters = compile_kernel(function, signature, entry)
     for watcher in _watchers:
         watcher(name, True)
-    return Kept(code, entry, letters)
+    return KeptKernel(code, entry, letters)
 
 
 def _publicly_compiled(function: _Function) -> _Function:

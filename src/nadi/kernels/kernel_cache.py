@@ -25,8 +25,8 @@ from nadi.kernels.signatures import Signature, as_lists
 from nadi.kernels.source_digest import source_digest
 
 __all__ = [
-    "BUILT", "Kept", "cache_folder", "compilers", "entry_of", "find", "folder_of", "is_there",
-    "keep", "place_of", "surroundings_of_wheel",
+    "BUILT", "KeptKernel", "cache_folder", "compilers", "entry_of", "find_kernel", "folder_of",
+    "is_there", "keep_kernel", "kernel_place", "surroundings_of_wheel",
 ]  # fmt: skip
 
 BUILT = "built_kernels"  # the folder of a wheel's own, beside the sources
@@ -35,7 +35,7 @@ _MONTH = 30 * 24 * 3600
 _SETTINGS = ("BOUNDSCHECK", "OPT", "CPU_NAME", "CPU_FEATURES", "LOOP_VECTORIZE", "SLP_VECTORIZE")
 
 
-class Kept(NamedTuple):
+class KeptKernel(NamedTuple):
     """What is needed to call a compiled kernel."""
 
     code: bytes  # an object
@@ -193,14 +193,14 @@ def entry_of(module: str, name: str, signature: Signature) -> str:
     return f"nadi_{name}_{source_digest(module)}_{digest}"
 
 
-def place_of(root: Path, module: str, entry: str) -> Path:
+def kernel_place(root: Path, module: str, entry: str) -> Path:
     """Give the file below ``root`` of a compiled kernel."""
     return folder_of(root, module) / f"{entry}.kernel"
 
 
 def _places(module: str, entry: str) -> list[Path]:
     roots = (_built_folder(), cache_folder())
-    return [place_of(root, module, entry) for root in roots if root is not None]
+    return [kernel_place(root, module, entry) for root in roots if root is not None]
 
 
 def is_there(module: str, entry: str) -> bool:
@@ -208,7 +208,7 @@ def is_there(module: str, entry: str) -> bool:
     return any(place.exists() for place in _places(module, entry))
 
 
-def find(module: str, entry: str) -> Kept | None:
+def find_kernel(module: str, entry: str) -> KeptKernel | None:
     """Find a compiled kernel, in the wheel or in the cache."""
     for place in _places(module, entry):
         if found := _read(place, entry):
@@ -216,7 +216,7 @@ def find(module: str, entry: str) -> Kept | None:
     return None
 
 
-def _read(path: Path, entry: str) -> Kept | None:
+def _read(path: Path, entry: str) -> KeptKernel | None:
     try:
         if not (_only_we_write(path.parent.stat()) and _only_we_write(path.stat())):
             return None
@@ -224,13 +224,13 @@ def _read(path: Path, entry: str) -> Kept | None:
         about: Any = json.loads(head)
         checksum = hashlib.blake2b(code, digest_size=16).hexdigest()
         if about["entry"] == entry and about["checksum"] == checksum:
-            return Kept(code, entry, str(about["letters"]))
+            return KeptKernel(code, entry, str(about["letters"]))
     except (OSError, ValueError, KeyError, TypeError):  # not there, or damaged: compiled anew
         pass
     return None
 
 
-def keep(path: Path, kept: Kept) -> None:
+def keep_kernel(path: Path, kept: KeptKernel) -> None:
     """Write a compiled kernel, whole or not at all; raises OSError."""
     checksum = hashlib.blake2b(kept.code, digest_size=16).hexdigest()
     about = {"entry": kept.entry, "letters": kept.letters, "checksum": checksum}

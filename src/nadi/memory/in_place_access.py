@@ -18,7 +18,7 @@ from nadi.errors import Parameter, UsageError
 from nadi.memory.placed_tensors import TraceTensors
 from nadi.memory.placement_choice import TierRoom
 from nadi.systems.device import Device
-from nadi.systems.prices.traced_operations import operations_of, operators_of
+from nadi.systems.prices.traced_operations import operators_of, stated_operations
 from nadi.systems.system import System
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.operations import DTYPE_NAMES, Operations
@@ -159,7 +159,7 @@ def _operations(tensors: TraceTensors) -> tuple[Operations, Ints]:
     """Return what operations do, and the row of each access in it."""
     stated = tensors.stated
     if stated is tensors.trace:
-        return operations_of(stated), tensors.accesses.row
+        return stated_operations(stated), tensors.accesses.row
     return operators_of(stated)[1], tensors.accesses.row
 
 

@@ -54,7 +54,7 @@ from nadi.trace.trace import Trace
 
 __all__ = [
     "DISTANCE", "JobTensors", "TraceTensors", "UsedLives", "holders_of_copies", "inferred_roles",
-    "phases_of", "replicas_of", "tensors_of_job", "update_accesses",
+    "phases_of", "replica_numbers", "tensors_of_job", "update_accesses",
 ]  # fmt: skip
 
 
@@ -219,7 +219,7 @@ def holders_of_copies(simulation: Simulation, prefix: Ints, shared_by: int) -> I
     int64, shape (ranks,)
         At least 1. O(ranks of all groups).
     """
-    replica = replicas_of(simulation)
+    replica = replica_numbers(simulation)
     rank = np.arange(replica.size)
     sizes = np.bincount(replica)
     order = np.argsort(replica, kind="stable")
@@ -231,7 +231,7 @@ def holders_of_copies(simulation: Simulation, prefix: Ints, shared_by: int) -> I
     return np.asarray(np.bincount(which)[which])
 
 
-def replicas_of(simulation: Simulation) -> Ints:
+def replica_numbers(simulation: Simulation) -> Ints:
     """Return the replica that each rank is a part of, numbered from 0; int64, shape (ranks,)."""
     of = list(range(simulation.like.size))
 

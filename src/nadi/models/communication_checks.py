@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.errors import UsageError
-from nadi.models.rank_program import MESSAGES, WORLD, Group, Operation, Program
+from nadi.models.rank_program import MESSAGES, WORLD, Group, Operation, RankProgram
 from nadi.models.user_lines import refusal
 from nadi.trace.arrays import Ints
 from nadi.trace.validate import cycle_row
@@ -23,7 +23,7 @@ _TOLD = 6  # nodes of a circle
 class _Copy(NamedTuple):
     """The nodes of a program as one rank runs them, or all of its ranks if they are alike."""
 
-    program: Program
+    program: RankProgram
     rank: int
     first: int  # its first node among those of all copies
 
@@ -51,7 +51,7 @@ class _Node(NamedTuple):
 
 
 def check_communication(
-    programs: Sequence[Program], groups: Mapping[str, Group], world_size: int
+    programs: Sequence[RankProgram], groups: Mapping[str, Group], world_size: int
 ) -> None:
     """Raise UsageError, with the line of a node, if the job could not run to its end.
 
@@ -128,7 +128,7 @@ def _unmatched(
 
 def _matched_collectives(
     copies: Sequence[_Copy],
-    programs: Sequence[Program],
+    programs: Sequence[RankProgram],
     groups: Mapping[str, Group],
     world_size: int,
 ) -> list[list[_Node]]:
@@ -138,11 +138,11 @@ def _matched_collectives(
     """
     key = {name: WORLD if len(group.ranks) == world_size else name
            for name, group in groups.items()} | {WORLD: WORLD}  # fmt: skip
-    of_program: dict[Program, list[_Copy]] = defaultdict(list)
+    of_program: dict[RankProgram, list[_Copy]] = defaultdict(list)
     for copy in copies:
         of_program[copy.program].append(copy)
     program_of = {rank: program for program in programs for rank in program.ranks}
-    rows: dict[Program, dict[str, list[int]]] = {}
+    rows: dict[RankProgram, dict[str, list[int]]] = {}
     for program in programs:
         rows[program] = defaultdict(list)
         for row, one in enumerate(program.operations):
@@ -160,9 +160,9 @@ def _matched_collectives(
 
 
 def _check_alike(
-    members: Sequence[tuple[Program, int | None]],
+    members: Sequence[tuple[RankProgram, int | None]],
     group: str,
-    copies: Mapping[Program, list[_Copy]],
+    copies: Mapping[RankProgram, list[_Copy]],
 ) -> None:
     """Raise UsageError unless all programs of a group's members have the same collective."""
     where = f"group {group!r}" if group != WORLD else "the group of all ranks"

@@ -9,7 +9,7 @@ from types import TracebackType
 from nadi.models.communication_checks import check_communication
 from nadi.models.given_values import checked_name, whole
 from nadi.models.rank_builder import RankBuilder
-from nadi.models.rank_program import Group, Place, Program, trace_of
+from nadi.models.rank_program import Group, Place, RankProgram, trace_of
 from nadi.models.user_lines import refusal, user_line
 from nadi.trace.schema import ISSUES, MATCHES
 from nadi.trace.trace import Job, Trace
@@ -52,8 +52,8 @@ class JobBuilder:
         self.world_size = whole(world_size, "world_size", _LARGEST_WORLD, least=1)
         self._line = user_line()
         self._groups: dict[str, Group] = {}
-        self._programs: list[Program] = []
-        self._program_of: dict[int, Program] = {}  # of each rank that has nodes
+        self._programs: list[RankProgram] = []
+        self._program_of: dict[int, RankProgram] = {}  # of each rank that has nodes
         self._job: Job | None = None
         self._is_finished = False
 
@@ -146,8 +146,8 @@ class JobBuilder:
         for program in used:
             program.give_tags(taken)
         check_communication(used, self._groups, self.world_size)
-        of_program: dict[Program, Trace] = {}
-        alike: dict[object, list[Program]] = {}
+        of_program: dict[RankProgram, Trace] = {}
+        alike: dict[object, list[RankProgram]] = {}
         for program in used:
             alike.setdefault(program.content(), []).append(program)
         for programs in alike.values():
@@ -159,12 +159,12 @@ class JobBuilder:
         self._job = Job(traces, MATCHES.empty(), ISSUES.empty())
 
     def _builder(self, ranks: tuple[int, ...]) -> RankBuilder:
-        program = Program(ranks)
+        program = RankProgram(ranks)
         program.is_finished = self._is_finished
         self._programs.append(program)
         return RankBuilder(program, Place(stream=0), self._groups, self.world_size, self._claim)
 
-    def _claim(self, program: Program) -> None:
+    def _claim(self, program: RankProgram) -> None:
         """Make ranks those of a program, before it gets its first node."""
         if program.operations:
             return

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from nadi.errors import UsageError
-from nadi.models.row_operands import NO_OPERANDS, Operand, Operands
+from nadi.models.row_operands import NO_OPERANDS, Operand, RowOperands
 from nadi.trace.work import Work
 
 __all__ = [
@@ -69,7 +69,7 @@ class Row(NamedTuple):
     peer: int = -1
     tag: int = -1
     waits: tuple[int, ...] = ()
-    operands: Operands = NO_OPERANDS
+    operands: RowOperands = NO_OPERANDS
 
 
 class Link(NamedTuple):
@@ -90,7 +90,7 @@ class RowList:
         self.computed = BEFORE  # the last computation of any kind
 
     def compute(
-        self, name: str, layer: int, work: Work, operands: Operands = NO_OPERANDS, *,
+        self, name: str, layer: int, work: Work, operands: RowOperands = NO_OPERANDS, *,
         is_passed_on: bool = True,
     ) -> int:  # fmt: skip
         """Add a computation, after the exchanges before it.
@@ -108,7 +108,7 @@ class RowList:
 
     def collective(
         self, name: str, layer: int, role: str, comm_type: str, size: int,
-        operands: Operands = NO_OPERANDS, *, after: int | None = None, is_awaited: bool = True,
+        operands: RowOperands = NO_OPERANDS, *, after: int | None = None, is_awaited: bool = True,
     ) -> int:  # fmt: skip
         """Add a collective after the last computation, or another row."""
         waits = [self._last if after is None else after]
@@ -126,7 +126,7 @@ class RowList:
 
     def receive(self, name: str, link: Link, size: int, received: Operand | None = None) -> None:
         """Add a receive that the next computation waits for."""
-        operands = Operands((), () if received is None else (received,))
+        operands = RowOperands((), () if received is None else (received,))
         row = Row(
             name, self.phase, -1, None, "recv", size, "pp", STREAM_OF["receive"], *link,
             operands=operands,
@@ -138,7 +138,7 @@ class RowList:
         """Add a send of what was made last, after all computations, as pipelines do it."""
         waits = tuple(dict.fromkeys([self.computed, *self._pending]))
         self._pending = []
-        operands = Operands(() if sent is None else (sent,))
+        operands = RowOperands(() if sent is None else (sent,))
         row = Row(
             name, self.phase, -1, None, "send", size, "pp", STREAM_OF["send"], *link, waits,
             operands,

@@ -15,7 +15,7 @@ from nadi.models.given_values import (
     total_bytes,
     whole,
 )
-from nadi.models.rank_program import WORLD, After, BuiltNode, Group, Operation, Place, Program
+from nadi.models.rank_program import WORLD, After, BuiltNode, Group, Operation, Place, RankProgram
 from nadi.models.user_lines import refusal
 from nadi.trace.schema import COMM_TYPES
 
@@ -45,8 +45,8 @@ class Lane:
     """
 
     def __init__(
-        self, program: Program, place: Place, groups: Mapping[str, Group], world_size: int,
-        claim: Callable[[Program], None],
+        self, program: RankProgram, place: Place, groups: Mapping[str, Group], world_size: int,
+        claim: Callable[[RankProgram], None],
     ) -> None:  # fmt: skip
         self._program = program
         self._place = place

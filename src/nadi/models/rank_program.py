@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nadi.models.given_values import Tensor, checked_name
-from nadi.models.user_lines import Line, refusal, user_line
+from nadi.models.user_lines import UserLine, refusal, user_line
 from nadi.trace.attributes import AttributeBuilder, Attributes
 from nadi.trace.groups import Group
 from nadi.trace.protobuf_values import RANGES, SCALAR_TYPES, VALUE_TYPES, check_scalar
@@ -23,7 +23,7 @@ from nadi.version import __version__
 
 __all__ = [
     "MESSAGES", "WORLD", "After", "Attribute", "BuiltNode", "Group", "Operation", "Place",
-    "Program", "trace_of",
+    "RankProgram", "trace_of",
 ]  # fmt: skip
 
 
@@ -86,7 +86,7 @@ class Attribute(NamedTuple):
 class BuiltNode:
     """A node of a job being built; later nodes of its rank can wait for it."""
 
-    program: Program = field(repr=False)
+    program: RankProgram = field(repr=False)
     row: int
 
     @property
@@ -148,7 +148,7 @@ class BuiltNode:
 After = BuiltNode | Iterable[BuiltNode]
 
 
-class Program:
+class RankProgram:
     """The nodes of one rank, or of several ranks that do the same.
 
     Attributes
@@ -168,7 +168,7 @@ class Program:
     def __init__(self, ranks: tuple[int, ...]) -> None:
         self.ranks = ranks
         self.operations: list[Operation] = []
-        self.lines: list[Line] = []
+        self.lines: list[UserLine] = []
         self.waits: list[tuple[int, ...]] = []
         self.operands: dict[int, tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = {}
         self.attributes: dict[int, list[Attribute]] = {}
@@ -327,7 +327,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def trace_of(program: Program, groups: Mapping[str, Group], rank: int, world_size: int) -> Trace:
+def trace_of(
+    program: RankProgram, groups: Mapping[str, Group], rank: int, world_size: int
+) -> Trace:
     """Make the trace of a program; rank is -1 if several ranks share it. O(nodes)."""
     operations = program.operations
     used = dict.fromkeys(one.group for one in operations if one.group != WORLD)
@@ -355,7 +357,7 @@ def trace_of(program: Program, groups: Mapping[str, Group], rank: int, world_siz
     )  # fmt: skip
 
 
-def _attributes(program: Program) -> Attributes:
+def _attributes(program: RankProgram) -> Attributes:
     """Return the values without a column: stated ones, and operands as recordings write them."""
     builder = AttributeBuilder()
     for row, operands in program.operands.items():

@@ -14,7 +14,7 @@ import numpy as np
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.operand_columns import OperandColumns, TensorType
 
-__all__ = ["NO_OPERANDS", "Operand", "Operands", "operand_columns", "spread"]
+__all__ = ["NO_OPERANDS", "Operand", "RowOperands", "joined_ranges", "operand_columns"]
 
 _DEVICE = "cuda:0"
 
@@ -44,7 +44,7 @@ class Operand(NamedTuple):
     role: str = ""
 
 
-class Operands(NamedTuple):
+class RowOperands(NamedTuple):
     """What a row reads and gives; what it changes in place is in both.
 
     A storage that a row gives first and does not read begins there; one that is read first was
@@ -55,10 +55,10 @@ class Operands(NamedTuple):
     outputs: tuple[Operand, ...] = ()
 
 
-NO_OPERANDS = Operands()
+NO_OPERANDS = RowOperands()
 
 
-def operand_columns(of_rows: Sequence[Operands], row: Ints, micro_batch: Ints) -> OperandColumns:
+def operand_columns(of_rows: Sequence[RowOperands], row: Ints, micro_batch: Ints) -> OperandColumns:
     """Return the operands of nodes that repeat rows.
 
     Parameters
@@ -82,7 +82,7 @@ def operand_columns(of_rows: Sequence[Operands], row: Ints, micro_batch: Ints) -
     storage = [storages.setdefault((one.storage, one.lasts), len(storages)) for one in tensors]
     kind = [types.setdefault(TensorType(one.shape, one.dtype), len(types)) for one in tensors]
     first = np.cumsum([0, *(len(one.inputs) + len(one.outputs) for one in of_rows)])
-    entry, begin = spread(first, row)
+    entry, begin = joined_ranges(first, row)
     sizes = np.diff(begin)
     node = np.repeat(np.arange(row.size), sizes)
     slot = np.array(number, dtype=np.int64)[entry]
@@ -108,7 +108,7 @@ def operand_columns(of_rows: Sequence[Operands], row: Ints, micro_batch: Ints) -
     )
 
 
-def spread(first: Ints, which: Ints) -> tuple[Ints, Ints]:
+def joined_ranges(first: Ints, which: Ints) -> tuple[Ints, Ints]:
     """Return the entries of several ranges, one after the other, and the place of each range."""
     sizes = np.diff(first)[which]
     begin = np.cumsum(sizes) - sizes

@@ -13,7 +13,7 @@ import polars as pl
 
 from nadi.files.chakra.chakra_attributes import ColumnOfAttributes
 from nadi.models.job_rows import BEFORE, COMPUTE, STREAM_OF, Row
-from nadi.models.row_operands import operand_columns, spread
+from nadi.models.row_operands import joined_ranges, operand_columns
 from nadi.trace.arrays import Ints, whole_numbers
 from nadi.trace.attributes import CODES, Attributes, LazyAttributes, Part, combined
 from nadi.trace.operand_columns import AttributesWithOperands
@@ -131,7 +131,7 @@ def _pool(made: Sequence[Sequence[Row]]) -> _Pool:
 
 
 def _program(pool: _Pool, pieces: Ints, micro_batches: Ints) -> _Program:
-    row, first = spread(pool.first, pieces)
+    row, first = joined_ranges(pool.first, pieces)
     return _Program(row, np.repeat(micro_batches, np.diff(first)), pieces, first)
 
 
@@ -175,7 +175,7 @@ def _nodes(pool: _Pool, program: _Program, tags: int, roles: Sequence[str]) -> p
 def _deps(pool: _Pool, program: _Program, stream: Ints) -> Ints:
     """Return all dependencies as rows, each once; shape (2, dependencies)."""
     size = program.row.size
-    entry, first_wait = spread(pool.first_wait, program.piece)
+    entry, first_wait = joined_ranges(pool.first_wait, program.piece)
     of_piece = np.repeat(program.first[:-1], np.diff(first_wait))
     dst = pool.waiters[entry] + of_piece
     src = pool.waits[entry]

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from nadi.errors import UsageError
 
-__all__ = ["Line", "refusal", "user_line"]
+__all__ = ["UserLine", "refusal", "user_line"]
 
 _OWN = str(Path(__file__).parent)
 
 
-class Line(NamedTuple):
+class UserLine(NamedTuple):
     """A line of a program."""
 
     file: str
@@ -23,14 +23,14 @@ class Line(NamedTuple):
         return f"{self.file}, line {self.number}"
 
 
-def user_line() -> Line:
+def user_line() -> UserLine:
     """Return the line that called into this package, from however deep inside."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(_OWN) and frame.f_back is not None:
         frame = frame.f_back
-    return Line(frame.f_code.co_filename, frame.f_lineno)
+    return UserLine(frame.f_code.co_filename, frame.f_lineno)
 
 
-def refusal(what: str, remedy: str, line: Line | None = None) -> UsageError:
+def refusal(what: str, remedy: str, line: UserLine | None = None) -> UsageError:
     """Return the error about a line of the user's code; by default the one that runs now."""
     return UsageError(str(line or user_line()), what, remedy)

@@ -21,11 +21,11 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
 __all__ = [
-    "RANK_IN_NAME", "Recording", "TraceFiles", "find_files", "glance", "list_files",
+    "RANK_IN_NAME", "TraceFiles", "TraceIdentity", "find_files", "glance", "list_files",
     "pair_recordings", "peek", "recording_of", "with_ranks",
 ]  # fmt: skip
 
-_Key = Callable[["Recording"], int | str | None]
+_Key = Callable[["TraceIdentity"], int | str | None]
 _MAX_DIGITS = 9  # of a rank
 _TOLD = 8  # folders
 _RECORDINGS = "a device trace per rank, and the host traces if there are any"
@@ -234,7 +234,7 @@ def _no_device(paths: Sequence[Path | str], found: TraceFiles) -> PairError:
 
 
 @dataclass(frozen=True)
-class Recording:
+class TraceIdentity:
     """What identifies a trace: path, process id, rank, world size; -1 if the file does not say."""
 
     path: str
@@ -243,13 +243,13 @@ class Recording:
     world_size: int = -1
 
 
-def recording_of(trace: Trace) -> Recording:
+def recording_of(trace: Trace) -> TraceIdentity:
     """Return path, process id, rank and world size of a trace."""
     path = trace.provenance.sources[0].path
-    return Recording(path, trace.process, trace.rank, trace.world_size)
+    return TraceIdentity(path, trace.process, trace.rank, trace.world_size)
 
 
-def peek(path: Path) -> Recording:
+def peek(path: Path) -> TraceIdentity:
     """Find process id and rank at the beginning of a file, else by reading all of it.
 
     Raises
@@ -259,14 +259,14 @@ def peek(path: Path) -> Recording:
     """
     head = read_head(path)
     if (host := _HOST_PROCESS.match(head)) is not None:
-        return Recording(str(path), int(host[1]), -1)
+        return TraceIdentity(str(path), int(host[1]), -1)
     rank, operator = _DEVICE_RANK.search(head), _FIRST_OPERATOR.search(head)
     if rank is not None and operator is not None:
-        return Recording(str(path), int(operator[1]), int(rank[1]), _world_size(head))
+        return TraceIdentity(str(path), int(operator[1]), int(rank[1]), _world_size(head))
     return recording_of(read(path))
 
 
-def glance(path: Path) -> Recording:
+def glance(path: Path) -> TraceIdentity:
     """Return rank and world size of a device trace as they stand at its beginning; else -1.
 
     Raises
@@ -276,7 +276,7 @@ def glance(path: Path) -> Recording:
     """
     head = read_head(path)
     rank = _DEVICE_RANK.search(head)
-    return Recording(str(path), -1, -1 if rank is None else int(rank[1]), _world_size(head))
+    return TraceIdentity(str(path), -1, -1 if rank is None else int(rank[1]), _world_size(head))
 
 
 def _world_size(head: bytes) -> int:
@@ -285,7 +285,7 @@ def _world_size(head: bytes) -> int:
 
 
 def pair_recordings(
-    hosts: Sequence[Recording], devices: Sequence[Recording], *, force: bool = False
+    hosts: Sequence[TraceIdentity], devices: Sequence[TraceIdentity], *, force: bool = False
 ) -> list[tuple[int, int, int]]:
     """Pair the host and the device traces of a job.
 
@@ -328,7 +328,7 @@ def pair_recordings(
                   key=lambda pair: pair[2])  # fmt: skip
 
 
-def _refuse_other_rank(host: Recording, device: Recording) -> None:
+def _refuse_other_rank(host: TraceIdentity, device: TraceIdentity) -> None:
     """Raise PairError if both the process ids and the numbers in the names differ.
 
     The number of a host trace may also be the rank that the device trace states.
@@ -345,7 +345,9 @@ def _refuse_other_rank(host: Recording, device: Recording) -> None:
         )  # fmt: skip
 
 
-def _find_pairs(hosts: Sequence[Recording], devices: Sequence[Recording]) -> list[tuple[int, int]]:
+def _find_pairs(
+    hosts: Sequence[TraceIdentity], devices: Sequence[TraceIdentity]
+) -> list[tuple[int, int]]:
     if (pairs := _pair_by(_process, hosts, devices, _process)) is not None:
         return pairs
     # in containers every rank may have the same process id; names must not contradict ids
@@ -365,7 +367,7 @@ def _find_pairs(hosts: Sequence[Recording], devices: Sequence[Recording]) -> lis
     )
 
 
-def with_ranks(devices: Sequence[Recording]) -> list[Recording]:
+def with_ranks(devices: Sequence[TraceIdentity]) -> list[TraceIdentity]:
     """Assign each device trace a rank: the stated one, else by its name or folder.
 
     Several traces may get the same rank.
@@ -384,9 +386,9 @@ def with_ranks(devices: Sequence[Recording]) -> list[Recording]:
     return ranked
 
 
-def _refuse_same_rank(ranked: Sequence[Recording]) -> None:
+def _refuse_same_rank(ranked: Sequence[TraceIdentity]) -> None:
     """Raise PairError if two traces have the same rank."""
-    by_rank: dict[int, list[Recording]] = defaultdict(list)
+    by_rank: dict[int, list[TraceIdentity]] = defaultdict(list)
     for one in ranked:
         by_rank[one.rank].append(one)
     for rank, same in sorted(by_rank.items()):
@@ -404,7 +406,10 @@ def _refuse_same_rank(ranked: Sequence[Recording]) -> None:
 
 
 def _pair_by(
-    host_key: _Key, hosts: Sequence[Recording], devices: Sequence[Recording], device_key: _Key
+    host_key: _Key,
+    hosts: Sequence[TraceIdentity],
+    devices: Sequence[TraceIdentity],
+    device_key: _Key,
 ) -> list[tuple[int, int]] | None:
     """Pair the traces that have the same key, if each key occurs once on either side."""
     by_key = {host_key(one): number for number, one in enumerate(hosts)}
@@ -419,7 +424,7 @@ def _pair_by(
     return [(by_key[key], number) for number, key in enumerate(keys)]
 
 
-def _without_partner(hosts: Sequence[Recording], devices: Sequence[Recording]) -> str:
+def _without_partner(hosts: Sequence[TraceIdentity], devices: Sequence[TraceIdentity]) -> str:
     """Describe the traces without a partner, and those with the same process id."""
     reasons = []
     for kind, recordings, others in (("host", hosts, devices), ("device", devices, hosts)):
@@ -440,11 +445,11 @@ def _without_partner(hosts: Sequence[Recording], devices: Sequence[Recording]) -
     return ", and ".join(reasons)
 
 
-def _may_be_of_one_process(host: Recording, device: Recording) -> bool:
+def _may_be_of_one_process(host: TraceIdentity, device: TraceIdentity) -> bool:
     return None in (_process(host), _process(device)) or _process(host) == _process(device)
 
 
-def _process(one: Recording) -> int | None:
+def _process(one: TraceIdentity) -> int | None:
     return one.process if one.process >= 0 else None
 
 
@@ -453,12 +458,12 @@ def _last_number(name: str) -> int | None:
     return int(numbers[-1]) if numbers and len(numbers[-1]) <= _MAX_DIGITS else None
 
 
-def _numbers(one: Recording) -> list[int | None]:
+def _numbers(one: TraceIdentity) -> list[int | None]:
     numbers = re.findall(r"\d+", Path(one.path).name)
     return [int(number) if len(number) <= _MAX_DIGITS else None for number in numbers] or [None]
 
 
-def _number(one: Recording) -> int | None:
+def _number(one: TraceIdentity) -> int | None:
     """Return the number in a trace's file name that may be its rank.
 
     It is the one after ``rank``, or the last that does not follow ``step``, such as 3 in
@@ -470,19 +475,19 @@ def _number(one: Recording) -> int | None:
     return _last_number(_STEP_IN_NAME.sub("", name))
 
 
-def _first_number(one: Recording) -> int | None:
+def _first_number(one: TraceIdentity) -> int | None:
     return _numbers(one)[0]
 
 
-def _rank(one: Recording) -> int | None:
+def _rank(one: TraceIdentity) -> int | None:
     return one.rank
 
 
-def _parent(one: Recording) -> Path:
+def _parent(one: TraceIdentity) -> Path:
     return Path(one.path).parent
 
 
-def _folder(one: Recording) -> str:
+def _folder(one: TraceIdentity) -> str:
     return str(Path(one.path).parent)
 
 

@@ -29,7 +29,7 @@ from nadi.simulation.collectives.phases import (
     Recipe,
     grid_of_all,
     in_order_of_grid,
-    places_in,
+    positions_in,
 )
 from nadi.simulation.engine.codes import Comm
 from nadi.simulation.engine.machine_state import NUM_SLOTS, WORLD
@@ -145,7 +145,9 @@ class DefaultRules:
         (groups, members).
         """
         least, stride = np.zeros((members.shape[0], 1), dtype=np.int64), 1
-        for dimension, places in zip(network.dimensions, places_in(network, members), strict=True):
+        for dimension, places in zip(
+            network.dimensions, positions_in(network, members), strict=True
+        ):
             least += places.min(axis=1, keepdims=True) * stride
             stride *= dimension.size
         return [row.tobytes() for row in members - least]

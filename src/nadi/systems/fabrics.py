@@ -17,7 +17,7 @@ from nadi.units import parse_ns, parse_rate
 
 __all__ = [
     "Dragonfly", "Fabric", "FabricPart", "FullMesh", "GivenRoute", "LinkChange", "LinkPart",
-    "RoutePart", "Torus", "Tree", "changes_of", "fabrics_of", "routes_of",
+    "RoutePart", "Torus", "Tree", "changes_of", "fabrics_of", "given_routes",
 ]  # fmt: skip
 
 
@@ -262,7 +262,7 @@ def changes_of(parts: dict[str, LinkPart], name: str) -> tuple[LinkChange, ...]:
     return tuple(found)
 
 
-def routes_of(parts: tuple[RoutePart, ...], name: str) -> tuple[GivenRoute, ...]:
+def given_routes(parts: tuple[RoutePart, ...], name: str) -> tuple[GivenRoute, ...]:
     """Return the given routes of a system file, checked.
 
     Raises

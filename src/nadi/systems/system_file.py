@@ -18,7 +18,14 @@ from msgspec import inspect
 from nadi.errors import FormatError, UsageError
 from nadi.files.settings_text import convert_settings, possible_types
 from nadi.systems.device import Device, plain_device, scaled_device
-from nadi.systems.fabrics import FabricPart, LinkPart, RoutePart, changes_of, fabrics_of, routes_of
+from nadi.systems.fabrics import (
+    FabricPart,
+    LinkPart,
+    RoutePart,
+    changes_of,
+    fabrics_of,
+    given_routes,
+)
 from nadi.systems.memory_section import MemoryPart, memory_paths, memory_tiers, remote_memory
 from nadi.systems.memory_tiers import MemoryPath
 from nadi.systems.nccl.nccl_settings import NcclSettings
@@ -370,7 +377,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             own.rendezvous,
             fabrics_of(own.fabrics, self.name),
             changes_of(own.links, self.name),
-            routes_of(own.routes, self.name),
+            given_routes(own.routes, self.name),
         )
 
     def _filled(self, num_ranks: int) -> list[tuple[int, bool]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nadi
-from nadi.analyses.hta.recorded_fields import base_time
+from nadi.analyses.hta.recorded_fields import added_base_time
 from nadi.cli import main
 from tests.analyze.hta.recording import Recording
 from tests.conftest import PairWriter
@@ -166,5 +166,5 @@ def test_only_a_base_time_that_the_reader_adds_is_taken_off(
     events = json.loads(path.read_text())["traceEvents"]
     path.write_text(json.dumps({"baseTimeNanoseconds": base, "traceEvents": events}))
     trace = nadi.read(path)
-    assert base_time(trace.attributes) == added
+    assert added_base_time(trace.attributes) == added
     assert trace.column("start").min() == added

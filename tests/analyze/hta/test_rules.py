@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.analyses.hta.device_edges import EdgeList, join_edges, make_moments, weighted_edges
+from nadi.analyses.hta.device_edges import EdgeList, join_hta_edges, make_moments, weighted_edges
 from nadi.analyses.hta.hta_path import _longest, _short_name
 from nadi.analyses.hta.recorded_fields import parse_events
 from nadi.trace.schema import CLOCKS, ISSUES, MATCHES
@@ -563,7 +563,7 @@ def test_an_edge_added_again_keeps_its_place(record: Recording) -> None:  # E3
         columns = (np.array([value]) for value in (kind, begin, end, event))
         return weighted_edges(moments, *columns, np.array([False]))
 
-    edges = join_edges(moments, one(0, 1, 1, -1), one(1, 2, 0, 0), one(0, 1, 0, 0))
+    edges = join_hta_edges(moments, one(0, 1, 1, -1), one(1, 2, 0, 0), one(0, 1, 0, 0))
     assert edges.begin.tolist() == [0, 1]
     assert edges.type.tolist() == [0, 0]
     assert edges.event.tolist() == [0, 0]

@@ -13,7 +13,7 @@ import nadi
 from nadi.errors import UsageError
 from nadi.models import NetworkPlan, NeuralNetwork, network_job, network_statistics
 from nadi.models.networks.layer_kinds import Conv, EmbeddingBag, Feature
-from nadi.models.networks.layer_work import StepSize, work_of
+from nadi.models.networks.layer_work import StepSize, work_of_layer
 from nadi.models.networks.network_file import network_from
 from nadi.models.networks.table_shares import table_shares
 from nadi.trace.trace import Job, Trace
@@ -151,7 +151,7 @@ def test_products_of_a_convolution_are_counted_one_by_one(
         for _ in product(range(small.shape[1]), range(small.shape[2]), range(4), range(8),
                          range(kernel), range(kernel))
     ) // groups  # fmt: skip
-    work = work_of(kind, [given], made, ONE)
+    work = work_of_layer(kind, [given], made, ONE)
     for one in (work.forward, work.input_gradient, work.weight_gradient):
         assert one is not None
         assert one.flops == 2 * count

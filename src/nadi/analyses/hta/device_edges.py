@@ -19,7 +19,7 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import HTA_EVENT_RECORD, hta_calls
 
 __all__ = [
-    "EDGE_TYPES", "EdgeList", "Moments", "device_edges", "join_edges", "make_moments",
+    "EDGE_TYPES", "EdgeList", "Moments", "hta_device_edges", "join_hta_edges", "make_moments",
     "weighted_edges",
 ]  # fmt: skip
 
@@ -131,7 +131,7 @@ def weighted_edges(
     return EdgeList(begin, end, kind, weight, event)
 
 
-def join_edges(moments: Moments, *lists: EdgeList) -> EdgeList:
+def join_hta_edges(moments: Moments, *lists: EdgeList) -> EdgeList:
     """E2, E3: concatenate edges; an edge added twice keeps its first position and its last data.
 
     Raises
@@ -327,7 +327,7 @@ class _Work:
         return before
 
 
-def device_edges(
+def hta_device_edges(
     moments: Moments, events: pl.DataFrame, name: str, *, zero_weight_launch_edges: bool
 ) -> EdgeList:
     """Return the edges of device work in the order in which HTA adds them.

@@ -26,8 +26,8 @@ from nadi.analyses.hta.device_edges import (
     EDGE_TYPES,
     EdgeList,
     Moments,
-    device_edges,
-    join_edges,
+    hta_device_edges,
+    join_hta_edges,
     make_moments,
 )
 from nadi.analyses.hta.host_edges import lock_edges, stack_edges
@@ -336,11 +336,11 @@ def hta_critical_path(
     every, at = _chosen(traces, rank)
     events = parse_events(every, at, include_last_step=include_last_step)
     moments = make_moments(clip_events(events, annotation, instance))
-    edges = join_edges(
+    edges = join_hta_edges(
         moments,
         lock_edges(moments),
         stack_edges(moments),
-        device_edges(
+        hta_device_edges(
             moments,
             events,
             trace_name(every[at]),

@@ -11,7 +11,7 @@ import polars as pl
 
 from nadi.analyses.hta.device_edges import EDGE_TYPES
 from nadi.analyses.hta.hta_path import EDGE_TYPE_TEXTS, HtaCriticalPath
-from nadi.analyses.hta.recorded_fields import base_time, object_at, rows_holding, rows_of_file
+from nadi.analyses.hta.recorded_fields import added_base_time, object_at, rows_holding, rows_of_file
 from nadi.errors import Parameter, UsageError, checked
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import AttributeBuilder, Attributes, Part, combined
@@ -131,7 +131,7 @@ def _arrows(trace: Trace, path: HtaCriticalPath, *, all_edges: bool) -> Iterator
         shown = np.ones(on_path.size, dtype=np.bool_)
     shown &= (added.type != _LAUNCH) | (added.weight != 0)
     node = moments.column("node")[moments.row]
-    start = trace.column("start")[node] - base_time(trace.attributes)
+    start = trace.column("start")[node] - added_base_time(trace.attributes)
     end = start + trace.column("duration")[node]
     # at its very end work of a device is over, and viewers would bind the arrow to nothing
     end = np.where(moments.column("stream")[moments.row] >= 0, np.maximum(start, end - _US), end)

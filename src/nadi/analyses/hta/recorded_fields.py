@@ -27,8 +27,8 @@ from nadi.trace.schema import ON_DEVICE
 from nadi.trace.trace import Trace
 
 __all__ = [
-    "EVENTS", "Recorded", "base_time", "object_at", "parse_events", "read_recorded", "rows_holding",
-    "rows_of_file", "trace_name",
+    "EVENTS", "Recorded", "added_base_time", "object_at", "parse_events", "read_recorded",
+    "rows_holding", "rows_of_file", "trace_name",
 ]  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def _nodes(trace: Trace, rows: Ints) -> pl.DataFrame:
     waits = _set_waits(attributes, place, nodes["category"], stream)
     return pl.DataFrame({
         "index": nodes["event"],
-        "start": nodes["start"].to_numpy() - base_time(attributes),
+        "start": nodes["start"].to_numpy() - added_base_time(attributes),
         "duration": nodes["duration"],
         "process": process,
         "thread": thread,
@@ -141,7 +141,7 @@ def _nodes(trace: Trace, rows: Ints) -> pl.DataFrame:
     }, schema=EVENTS)  # fmt: skip
 
 
-def base_time(attributes: Attributes) -> int:
+def added_base_time(attributes: Attributes) -> int:
     """Return the time that Nadi added to the recorded ones; HTA does not."""
     rows = rows_of_file(attributes, "baseTimeNanoseconds")
     rows = rows[attributes.node[rows] == -1]

@@ -12,7 +12,12 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.analyses.hta.recorded_fields import base_time, rows_holding, rows_of_file, trace_name
+from nadi.analyses.hta.recorded_fields import (
+    added_base_time,
+    rows_holding,
+    rows_of_file,
+    trace_name,
+)
 from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
 from nadi.trace.arrays import Ints
@@ -99,7 +104,7 @@ def peaks_of(series: pl.DataFrame) -> pl.DataFrame:
 def _allocations(events: RankEvents) -> pl.DataFrame:
     attributes = events.trace.attributes
     rows = rows_holding(attributes, rows_of_file(attributes, "event"), b'"[memory]"')
-    base = base_time(attributes)
+    base = added_base_time(attributes)
     found = []
     for row in rows.tolist():
         try:

@@ -20,11 +20,11 @@ from nadi.estimates.calculon.layer_sizes import (
     weights_of,
 )
 from nadi.estimates.calculon.machine_description import MachineDescription
-from nadi.estimates.calculon.overlap import collectives_of
+from nadi.estimates.calculon.overlap import activation_collectives
 from nadi.estimates.calculon.rules import BLOCK, EstimateRules, Kept, Kind
 from nadi.estimates.calculon.tensor_exchanges import (
-    Exchange,
     LayerTimes,
+    TensorExchange,
     exchanges_of,
     scaled_exchanges,
 )
@@ -67,9 +67,9 @@ class BlockCosts(NamedTuple):
     activation: StageCosts  # gradients of activations
     weight: StageCosts  # gradients of weights
     again: StageCosts  # forward work that the backward pass repeats
-    forward_exchange: tuple[Exchange, Exchange]
-    backward_exchange: tuple[Exchange, Exchange]
-    exchange_again: tuple[Exchange, Exchange]
+    forward_exchange: tuple[TensorExchange, TensorExchange]
+    backward_exchange: tuple[TensorExchange, TensorExchange]
+    exchange_again: tuple[TensorExchange, TensorExchange]
     required_bandwidth: Floats  # of tensor parallelism, to expose nothing
     weights: Floats  # bytes
     working: Floats  # activations while the block works
@@ -107,7 +107,9 @@ def block_costs(
         _times_of(machine, ways, flops[1], moved[1]),
         _times_of(machine, ways, flops[2], moved[2]),
     )
-    collectives = collectives_of(machine, ways, dimensions.by_name["whole"], dimensions.element)
+    collectives = activation_collectives(
+        machine, ways, dimensions.by_name["whole"], dimensions.element
+    )
     exchanges = exchanges_of(machine, ways, collectives, present, times, rules)
     stages = [_summed(*one) for one in zip(flops, moved, times, exchanges.layer_times, strict=True)]
     repeated = _is_computed_again(ways, present)

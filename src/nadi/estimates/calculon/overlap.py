@@ -25,8 +25,8 @@ from nadi.estimates.step_shape import StepShape
 from nadi.trace.arrays import Bools, Floats
 
 __all__ = [
-    "BackwardBlock", "Collectives", "DataParallel", "Overlapped", "bubble_time", "collectives_of",
-    "data_parallel", "operation_of", "overlapped",
+    "BackwardBlock", "CollectiveSeconds", "DataParallel", "Overlapped", "activation_collectives",
+    "bubble_time", "data_parallel", "operation_of", "overlapped",
 ]  # fmt: skip
 
 
@@ -173,7 +173,7 @@ _OUT = {
 }
 
 
-class Collectives(NamedTuple):
+class CollectiveSeconds(NamedTuple):
     """Seconds of the collectives of one activation, float64 of shape (ways,)."""
 
     all_gather: Floats
@@ -191,15 +191,15 @@ class Overlapped(NamedTuple):
     required: Floats  # bytes a second with which nothing would be exposed, per byte
 
 
-def collectives_of(
+def activation_collectives(
     machine: MachineDescription, ways: Executions, whole: Floats, element: Floats
-) -> Collectives:
+) -> CollectiveSeconds:
     """Give the seconds of each collective of a whole activation of so many elements."""
     degree = ways.tensor_par
     size = whole * element * (degree > 1)
     tier = ways.tensor_par_net
     sums = (degree - 1) / degree * whole
-    return Collectives(
+    return CollectiveSeconds(
         network_time(machine, tier, "all_gather", size, degree),
         network_time(machine, tier, "reduce_scatter", size, degree),
         network_time(machine, tier, "all_reduce", size, degree),
@@ -209,7 +209,7 @@ def collectives_of(
 
 
 def operation_of(
-    ways: Executions, collectives: Collectives, into: bool, edge: bool
+    ways: Executions, collectives: CollectiveSeconds, into: bool, edge: bool
 ) -> tuple[Floats, Floats, Bools]:
     """Give what a gather or a scatter does.
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from nadi.estimates.calculon.layer_sizes import MERGED_KINDS
 from nadi.estimates.calculon.machine_description import MachineDescription
-from nadi.estimates.calculon.overlap import Collectives, operation_of, overlapped
+from nadi.estimates.calculon.overlap import CollectiveSeconds, operation_of, overlapped
 from nadi.estimates.calculon.rules import BLOCK, EstimateRules, Kind, Layer
 from nadi.estimates.execution import Executions
 from nadi.trace.arrays import Bools, Floats
 
-__all__ = ["Exchange", "Exchanges", "LayerTimes", "exchanges_of", "scaled_exchanges"]
+__all__ = ["Exchanges", "LayerTimes", "TensorExchange", "exchanges_of", "scaled_exchanges"]
 
 _GATHERS = (Kind.GATHER, Kind.GATHER_LINEAR)
 _ROWS = [
@@ -31,7 +31,7 @@ class LayerTimes(NamedTuple):
     total: Floats
 
 
-class Exchange(NamedTuple):
+class TensorExchange(NamedTuple):
     """Communication of tensor parallelism of one stage of one block, shape (ways,)."""
 
     size: Floats  # bytes
@@ -42,9 +42,11 @@ class Exchange(NamedTuple):
 class Exchanges(NamedTuple):
     """All exchanges of a block, of its base and edge kind, and its layers beside them."""
 
-    forward: tuple[Exchange, Exchange]
-    backward: tuple[Exchange, Exchange]
-    again: tuple[Exchange, Exchange]  # all-gathers and reductions that the backward pass repeats
+    forward: tuple[TensorExchange, TensorExchange]
+    backward: tuple[TensorExchange, TensorExchange]
+    again: tuple[
+        TensorExchange, TensorExchange
+    ]  # all-gathers and reductions that the backward pass repeats
     required_bandwidth: Floats  # bytes a second, so that overlapping exposes nothing
     layer_times: tuple[Floats, Floats, Floats]  # of each stage: (layers, ways)
 
@@ -62,7 +64,7 @@ class _Pair(NamedTuple):
 
 
 def exchanges_of(
-    machine: MachineDescription, ways: Executions, collectives: Collectives, present: Bools,
+    machine: MachineDescription, ways: Executions, collectives: CollectiveSeconds, present: Bools,
     times: tuple[LayerTimes, LayerTimes, LayerTimes], rules: EstimateRules,
 ) -> Exchanges:  # fmt: skip
     """Work out all exchanges of a block.
@@ -102,15 +104,15 @@ def exchanges_of(
                     machine, ways, times[2].compute[row], times[2].memory[row], pairs[0].alone
                 ).seconds
                 took[2][row] = np.where(again & pairs[0].is_done, gathered_beside, took[2][row])
-    pairs_of = [(Exchange(*sums[k, 0]), Exchange(*sums[k, 1])) for k in range(3)]
+    pairs_of = [(TensorExchange(*sums[k, 0]), TensorExchange(*sums[k, 1])) for k in range(3)]
     return Exchanges(pairs_of[0], pairs_of[1], pairs_of[2], required, (took[0], took[1], took[2]))
 
 
 def scaled_exchanges(
-    exchanges: tuple[Exchange, Exchange], factor: Floats
-) -> tuple[Exchange, Exchange]:
+    exchanges: tuple[TensorExchange, TensorExchange], factor: Floats
+) -> tuple[TensorExchange, TensorExchange]:
     """Multiply base and edge block by a factor."""
-    base, edge = (Exchange(*(one * factor for one in exchange)) for exchange in exchanges)
+    base, edge = (TensorExchange(*(one * factor for one in exchange)) for exchange in exchanges)
     return base, edge
 
 
@@ -125,7 +127,7 @@ def _is_done_again(layer: Layer, ways: Executions) -> Bools:
 
 
 def _exchange(
-    machine: MachineDescription, ways: Executions, collectives: Collectives, layer: Layer,
+    machine: MachineDescription, ways: Executions, collectives: CollectiveSeconds, layer: Layer,
     times: LayerTimes, row: int, which: tuple[int, bool],
 ) -> _Pair:  # fmt: skip
     """Work out what a layer exchanges in a stage (0 forward, 1 backward) of a kind of block."""

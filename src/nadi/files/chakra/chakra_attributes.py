@@ -22,7 +22,8 @@ from nadi.trace.schema import CATEGORIES, COMM_TYPES
 from nadi.trace.trace import Trace
 
 __all__ = [
-    "NAMES_OF_COLUMNS", "ColumnOfAttributes", "Described", "describe", "with_chakra_attributes",
+    "NAMES_OF_COLUMNS", "ChakraFields", "ColumnOfAttributes", "chakra_fields",
+    "with_chakra_attributes",
 ]  # fmt: skip
 
 # columns of nodes that become numbers under Chakra's or PyTorch's name for them
@@ -96,7 +97,7 @@ class ColumnOfAttributes:
 
 
 @dataclass(frozen=True)
-class Described:
+class ChakraFields:
     """A trace in Chakra's attributes: in a node, ``given`` comes first and ``columns`` last.
 
     Attributes
@@ -116,12 +117,12 @@ class Described:
 
 def with_chakra_attributes(trace: Trace, log: IssueLog) -> Trace:
     """Return a trace whose columns are also Chakra's attributes."""
-    found = describe(trace, log)
+    found = chakra_fields(trace, log)
     columns = (Part(column.attributes()) for column in found.columns)
     return replace(trace, given_attributes=combined([found.given, Part(found.more), *columns]))
 
 
-def describe(trace: Trace, log: IssueLog, *, version: str = "") -> Described:
+def chakra_fields(trace: Trace, log: IssueLog, *, version: str = "") -> ChakraFields:
     """Describe a trace's attributes and columns as Chakra's attributes.
 
     A ``version`` becomes an attribute of the trace.
@@ -151,7 +152,7 @@ def describe(trace: Trace, log: IssueLog, *, version: str = "") -> Described:
         "dependencies become data or control dependencies; their original kind is not written",
     )  # fmt: skip
     more = combined([*parts[1:], Part(_of_trace(trace, parts, version))])
-    return Described(parts[0], more, tuple(columns))
+    return ChakraFields(parts[0], more, tuple(columns))
 
 
 def _without_repeated(trace: Trace, log: IssueLog) -> list[Part]:

@@ -23,11 +23,11 @@ import numpy as np
 
 from nadi.errors import FormatError
 from nadi.files.chakra.chakra_json_encode import encode
-from nadi.files.chakra.et_decode import trace_of
+from nadi.files.chakra.et_decode import trace_of_messages
 from nadi.files.chakra.json_messages import (
     FEEDER_ATTRIBUTES,
+    JsonMisfitError,
     MessageWriter,
-    MisfitError,
     RawMessage,
     both_names,
 )
@@ -52,7 +52,7 @@ from nadi.trace.trace import Trace
 
 __all__ = [
     "FEEDER", "FEEDER_WORDS", "JSONIZED", "METADATA_KEYS", "NODE_WORDS", "ONE_OBJECT", "decode",
-    "encode", "looks_like", "plain_messages", "shape_of",
+    "encode", "json_shape_of", "looks_like", "plain_messages",
 ]  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def plain_messages(raw: RawFile, list_key: str | None, writer: MessageWriter) ->
         if list_key is None:
             return _of_objects(raw, writer)
         return _of_one_object(raw, list_key, writer)
-    except (FormatError, MisfitError, msgspec.MsgspecError, RecursionError):
+    except (FormatError, JsonMisfitError, msgspec.MsgspecError, RecursionError):
         return None
 
 
@@ -115,7 +115,7 @@ def _of_objects(raw: RawFile, writer: MessageWriter) -> Bytes:
     end = value_end(raw, begin)
     metadata = _decode_object(raw.content[begin:end].tobytes())
     if "id" in metadata:
-        raise MisfitError(".id", "no metadata")
+        raise JsonMisfitError(".id", "no metadata")
     messages = _Messages(raw, NODE_WORDS, writer.node)
     messages.add(writer.metadata(metadata))
     messages.read(end, in_list=False)
@@ -139,7 +139,7 @@ def _of_one_object(raw: RawFile, list_key: str, writer: MessageWriter) -> Bytes:
         is_metadata = key in METADATA_KEYS and not is_feeder
         field = METADATA_KEYS[0] if is_metadata else key
         if field in seen:
-            raise MisfitError(f".{key}", "the key occurs twice")
+            raise JsonMisfitError(f".{key}", "the key occurs twice")
         seen.add(field)
         if key == list_key:
             return messages.read(begin, in_list=True)
@@ -199,7 +199,7 @@ class _Messages:
         text = self._raw.content
         if in_list:
             if text[at] != ord("["):
-                raise MisfitError("", "expected a list")
+                raise JsonMisfitError("", "expected a list")
             at += 1
         is_first = True
         while True:
@@ -218,7 +218,7 @@ class _Messages:
             elif reason == ALL_READ:
                 return at + in_list
             else:
-                raise MisfitError("", "expected a node")
+                raise JsonMisfitError("", "expected a node")
 
 
 JSONIZED = "Chakra JSON, object by object"
@@ -248,14 +248,14 @@ _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
-def shape_of(head: bytes | memoryview) -> str | None:
+def json_shape_of(head: bytes | memoryview) -> str | None:
     """Return which of the three shapes a file's first bytes have; None for another file."""
     return next((shape for shape, begin in _FIRST_KEYS if begin.match(head)), None)
 
 
 def looks_like(head: bytes) -> bool:
     """Return whether a file's first bytes are those of a Chakra trace as JSON."""
-    return shape_of(head) is not None
+    return json_shape_of(head) is not None
 
 
 def decode(raw: RawFile) -> Trace:
@@ -272,7 +272,7 @@ def decode(raw: RawFile) -> Trace:
     FormatError
         If the JSON is broken, or a value has the wrong type; the error states the JSON path.
     """
-    shape = shape_of(raw.content.data)
+    shape = json_shape_of(raw.content.data)
     writer = MessageWriter()
     with garbage_collection_paused():
         messages = plain_messages(raw, _LIST_KEYS[shape], writer) if shape else None
@@ -284,7 +284,7 @@ def decode(raw: RawFile) -> Trace:
         "chakra-json.unknown-key", "warning", writer.num_unknown,
         "keys have no field in Chakra's messages", "they are kept as attributes",
     )  # fmt: skip
-    return trace_of(raw, messages, shape, writer.beside.build(), log)
+    return trace_of_messages(raw, messages, shape, writer.beside.build(), log)
 
 
 def _read_slowly(raw: RawFile, writer: MessageWriter) -> tuple[str, Bytes]:
@@ -294,7 +294,7 @@ def _read_slowly(raw: RawFile, writer: MessageWriter) -> tuple[str, Bytes]:
         content.decode()
     except UnicodeDecodeError as error:
         raise FormatError(raw.name, f"not valid UTF-8: byte {error.start:,}", _REMEDY) from None
-    shape = shape_of(content)
+    shape = json_shape_of(content)
     if shape is None:
         raise FormatError(
             raw.name,
@@ -399,7 +399,7 @@ def _written(
         if row < 0:
             return writer.metadata(message)
         return writer.feeder_node(row, message) if feeder else writer.node(row, message)
-    except MisfitError as error:
+    except JsonMisfitError as error:
         node = message.get("Id" if feeder else "id")
         whose = f" (node {bytes(node).decode()[:24]})" if node is not None and row >= 0 else ""
         what = f"{error.what} - at {place}{error.path}{whose}"

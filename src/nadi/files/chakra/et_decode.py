@@ -32,8 +32,9 @@ from nadi.trace.validate import cycle_row
 from nadi.version import __version__
 
 __all__ = [
-    "COLLECTIVES", "WANTED", "all_attributes", "attributes_of", "decode", "groups_of", "looks_like",
-    "node_table", "number_of", "repeated_rows", "stated_version", "trace_of", "written_by_nadi",
+    "COLLECTIVES", "WANTED", "all_attributes", "decode", "groups_of", "looks_like",
+    "message_attributes", "node_table", "number_of", "repeated_rows", "stated_version",
+    "trace_of_messages", "written_by_nadi",
 ]  # fmt: skip
 
 _END_OF_TIME = 2**63 - 1
@@ -107,10 +108,12 @@ def decode(raw: RawFile) -> Trace:
         raise FormatError(
             raw.name, "the file is empty", "check whether the program that wrote it finished"
         )
-    return trace_of(raw, raw.content, "Chakra ET", Attributes.empty(), IssueLog())
+    return trace_of_messages(raw, raw.content, "Chakra ET", Attributes.empty(), IssueLog())
 
 
-def trace_of(raw: RawFile, content: Bytes, form: str, beside: Attributes, log: IssueLog) -> Trace:
+def trace_of_messages(
+    raw: RawFile, content: Bytes, form: str, beside: Attributes, log: IssueLog
+) -> Trace:
     """Make a trace from the messages of an .et, whether the file was protobuf or JSON.
 
     Parameters
@@ -136,7 +139,7 @@ def trace_of(raw: RawFile, content: Bytes, form: str, beside: Attributes, log: I
         )  # fmt: skip
     length, begin = read_varint(content[:10].tobytes(), 0)
     at_most = decoded.total("attributes")
-    metadata = attributes_of(content[: begin + length], 0, at_most)
+    metadata = message_attributes(content[: begin + length], 0, at_most)
     stated = metadata.of(-1)
     of_nodes = IssueLog()
     if content.size <= _WORTH_A_THREAD:
@@ -181,7 +184,7 @@ def all_attributes(
     content: Bytes, num_nodes: int, at_most: int, more: tuple[Attributes, ...]
 ) -> Attributes:
     """Return the attributes of a file, followed by others of the same nodes."""
-    attributes = attributes_of(content, num_nodes, at_most)
+    attributes = message_attributes(content, num_nodes, at_most)
     for others in more:
         attributes = attributes.joined(others) if len(others) else attributes
     return attributes
@@ -203,7 +206,7 @@ def _intern(content: Bytes, begin: Ints, length: Ints) -> tuple[Ints32, list[str
     ]
 
 
-def attributes_of(content: Bytes, num_nodes: int, at_most: int) -> Attributes:
+def message_attributes(content: Bytes, num_nodes: int, at_most: int) -> Attributes:
     """Return the attributes of a file, or of some of its messages after the metadata.
 
     Parameters

@@ -21,7 +21,7 @@ import polars as pl
 
 from nadi.errors import InputError, Parameter, UsageError
 from nadi.files.chakra.attribute_message_kernels import ROLES
-from nadi.files.chakra.chakra_attributes import ColumnOfAttributes, Described, describe
+from nadi.files.chakra.chakra_attributes import ChakraFields, ColumnOfAttributes, chakra_fields
 from nadi.files.chakra.et_decode import stated_version
 from nadi.files.chakra.et_encode_kernels import (
     ColumnAttributes,
@@ -68,7 +68,7 @@ def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[memoryv
         )
     stated = version_of(trace)
     if stated is None:
-        described = describe(trace, log, version=schema or SCHEMAS[0])
+        described = chakra_fields(trace, log, version=schema or SCHEMAS[0])
     else:
         described = _as_it_came(trace, stated, schema)
     log.add(
@@ -89,15 +89,15 @@ def version_of(trace: Trace) -> str | None:
     return next((version for version in versions if version is not None), None)
 
 
-def _as_it_came(trace: Trace, stated: str, schema: str) -> Described:
+def _as_it_came(trace: Trace, stated: str, schema: str) -> ChakraFields:
     """Describe a trace that was read from an .et, in its own schema version."""
     attributes = trace.attributes
     if schema in ("", stated):
-        return Described(Part(attributes), Attributes.empty(), ())
+        return ChakraFields(Part(attributes), Attributes.empty(), ())
     builder = AttributeBuilder()
     builder.add(-1, "version", "operand", schema)
     is_version = (attributes.node == -1) & (attributes.type == CODES["operand"])
-    return Described(Part(attributes, is_kept=~is_version), builder.build(), ())
+    return ChakraFields(Part(attributes, is_kept=~is_version), builder.build(), ())
 
 
 def _pieces(columns: MessageColumns, sizes: Ints) -> Iterator[memoryview]:
@@ -124,7 +124,7 @@ def _piece(columns: MessageColumns, sizes: Ints, first: int, end: int, size: int
     return out.data
 
 
-def _message_columns(trace: Trace, described: Described, *, from_chakra: bool) -> MessageColumns:
+def _message_columns(trace: Trace, described: ChakraFields, *, from_chakra: bool) -> MessageColumns:
     given, more = described.given.attributes, described.more.with_own_bytes()
     columns = [column for column in described.columns if (column.value >= 0).any()]
     name_of_node, node_names = numbered_texts(trace.nodes["name"])

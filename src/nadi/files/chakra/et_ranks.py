@@ -20,8 +20,8 @@ from nadi.errors import InputError
 from nadi.files.chakra.et_decode import (
     WANTED,
     all_attributes,
-    attributes_of,
     groups_of,
+    message_attributes,
     node_table,
     number_of,
     repeated_rows,
@@ -117,7 +117,7 @@ def _read(raw: RawFile, words: _Words) -> _File | None:
     metadata = raw.content[: begin + length]
     content = metadata.tobytes()  # the same for all ranks of most jobs
     if content not in words:
-        attributes = attributes_of(metadata, 0, decoded.total("attributes"))
+        attributes = message_attributes(metadata, 0, decoded.total("attributes"))
         words[content] = attributes.of(-1), f"Chakra ET {stated_version(attributes)}".rstrip()
     return _File(raw, decoded, *words[content])
 

@@ -28,7 +28,8 @@ from nadi.trace.protobuf_values import (
 from nadi.trace.schema import NODE_KINDS
 
 __all__ = [
-    "FEEDER_ATTRIBUTES", "MessageWriter", "MisfitError", "RawMessage", "both_names", "camel_case",
+    "FEEDER_ATTRIBUTES", "JsonMisfitError", "MessageWriter", "RawMessage", "both_names",
+    "camel_case",
 ]  # fmt: skip
 
 RawMessage = Mapping[str, msgspec.Raw]
@@ -64,7 +65,7 @@ _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class MisfitError(Exception):
+class JsonMisfitError(Exception):
     """JSON that no message can hold; readers turn it into a FormatError."""
 
     def __init__(self, path: str, what: str) -> None:
@@ -164,7 +165,7 @@ class MessageWriter:
                 continue
             number, write = field
             if number in parts:
-                raise MisfitError(f".{key}", "the field occurs under both of its names")
+                raise JsonMisfitError(f".{key}", "the field occurs under both of its names")
             parts[number] = (
                 self._again(key, raw, write) if key in _REPEATED else write(self, raw, f".{key}")
             )
@@ -217,7 +218,7 @@ class MessageWriter:
                 if given is None:
                     continue
                 if value_key:
-                    raise MisfitError(here, f"the attribute already has the value {value_key}")
+                    raise JsonMisfitError(here, f"the attribute already has the value {value_key}")
                 value_key = key
                 type_name = _VALUES[key][0]
                 write = _list_field if type_name in LIST_TYPES else _scalar_field
@@ -267,7 +268,7 @@ def _ids(number: int) -> _Field:
         if values is None:
             return b""
         if not isinstance(values, list):
-            raise MisfitError(path, f"expected a list of ids, got {_shown(values)}")
+            raise JsonMisfitError(path, f"expected a list of ids, got {_shown(values)}")
         ids = [
             write_varint(_checked_count(value, _LARGEST_ID, f"{path}[{place}]"))
             for place, value in enumerate(values)
@@ -287,7 +288,9 @@ def _kind(number: int) -> _Field:
         if value is None:
             return b""
         if isinstance(value, str):
-            raise MisfitError(path, f"expected a node type such as COMP_NODE, got {_shown(value)}")
+            raise JsonMisfitError(
+                path, f"expected a node type such as COMP_NODE, got {_shown(value)}"
+            )
         return tag + pack_number("int32", _scalar("int32", value, path))
 
     return number, write
@@ -333,16 +336,16 @@ def _decoded(raw: msgspec.Raw, path: str) -> Any:
     try:
         return _decode_any(raw)
     except msgspec.MsgspecError as error:
-        raise MisfitError(path, str(error)) from None
+        raise JsonMisfitError(path, str(error)) from None
     except RecursionError:
-        raise MisfitError(path, "nested too deeply") from None
+        raise JsonMisfitError(path, "nested too deeply") from None
 
 
 def _object(raw: msgspec.Raw, path: str) -> RawMessage:
     try:
         return _decode_object(raw)
     except msgspec.MsgspecError as error:
-        raise MisfitError(path, str(error)) from None
+        raise JsonMisfitError(path, str(error)) from None
 
 
 def _listed(raw: msgspec.Raw, path: str) -> list[msgspec.Raw]:
@@ -351,7 +354,7 @@ def _listed(raw: msgspec.Raw, path: str) -> list[msgspec.Raw]:
     try:
         return _decode_list(raw)
     except msgspec.MsgspecError as error:
-        raise MisfitError(path, str(error)) from None
+        raise JsonMisfitError(path, str(error)) from None
 
 
 def _delimited(content: bytes) -> bytes:
@@ -367,7 +370,7 @@ def _text_field(number: int, value: Any, path: str) -> bytes:
     if value is None or value == "":
         return b""
     if not isinstance(value, str):
-        raise MisfitError(path, f"expected a string, got {_shown(value)}")
+        raise JsonMisfitError(path, f"expected a string, got {_shown(value)}")
     return _field(number, value.encode())
 
 
@@ -382,10 +385,10 @@ def _scalar_field(type_name: str, key: str, value: Any, path: str) -> bytes:
 def _list_field(type_name: str, key: str, value: Any, path: str) -> bytes:
     unknown = set(value) - {"values"} if isinstance(value, dict) else {"it"}
     if unknown:
-        raise MisfitError(path, f'expected an object with only "values", got {_shown(value)}')
+        raise JsonMisfitError(path, f'expected an object with only "values", got {_shown(value)}')
     values = value.get("values")
     if not isinstance(values, list | None):
-        raise MisfitError(f"{path}.values", f"expected a list, got {_shown(values)}")
+        raise JsonMisfitError(f"{path}.values", f"expected a list, got {_shown(values)}")
     item = type_name.removesuffix("_list")
     checked = [
         _scalar(item, entry, f"{path}.values[{place}]") for place, entry in enumerate(values or [])
@@ -397,7 +400,7 @@ def _checked_count(value: Any, below: int, path: str) -> int:
     plain = type(value) is str and len(value) <= 18 and value.isascii() and value.isdecimal()
     number: int = int(value) if plain else _scalar("uint64", value, path)
     if number >= below:
-        raise MisfitError(path, f"{number} is too large, the largest is {below - 1}")
+        raise JsonMisfitError(path, f"{number} is too large, the largest is {below - 1}")
     return number
 
 
@@ -412,7 +415,7 @@ def _scalar(type_name: str, value: Any, path: str) -> Any:
             value = int(value)
         return check_scalar(type_name, value)
     except (ValueError, OverflowError):
-        raise MisfitError(path, f"expected {type_name}, got {_shown(value)}") from None
+        raise JsonMisfitError(path, f"expected {type_name}, got {_shown(value)}") from None
 
 
 def _is_whole(value: Any) -> bool:

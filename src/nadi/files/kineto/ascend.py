@@ -21,7 +21,7 @@ from nadi.files.kineto.kineto_events import Events
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK
 
-__all__ = ["Marks", "categories_by_name", "launches", "read_marks"]
+__all__ = ["Marks", "categories_by_name", "numbered_launches", "read_marks"]
 
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _KIND_OF_PROCESS = {
@@ -116,7 +116,7 @@ def categories_by_name(category: Ints, names: Texts) -> Ints:
     return np.where(is_step | is_task, by_name, category)
 
 
-def launches(marks: Marks, category: Ints, events: Events) -> Ints:
+def numbered_launches(marks: Marks, category: Ints, events: Events) -> Ints:
     """Give a number to each call that an arrow leaves, and the tasks that its arrows lead to.
 
     Returns

@@ -12,7 +12,7 @@ import polars as pl
 from nadi.files.communication_names import comm_type_of_host, comm_type_of_kernel
 from nadi.files.kineto.kineto_events import CATEGORY
 from nadi.files.timeline import chrome_kernels as kernels
-from nadi.files.timeline.chrome import Texts, event_pieces, slice_columns, titles
+from nadi.files.timeline.chrome import NumberedTexts, slice_columns, titles, written_pieces
 from nadi.files.timeline.timeline_values import Timeline, optional_texts
 from nadi.files.timeline.trace_timeline import tracks_of
 from nadi.trace.arrays import Bools, Ints
@@ -75,16 +75,16 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     row = np.flatnonzero(trace.column("start") >= 0)
     base = _base_time(trace, keys, row)
     timeline = _timeline(trace, row, base, log)
-    texts = Texts()
+    texts = NumberedTexts()
     columns = slice_columns(timeline, texts)
     spans, kept = _spans(attributes, row, trace.nodes.height, of_trace[is_event], texts)
     first_text, content = texts.table()
-    events = kernels.Events(
+    events = kernels.EventColumns(
         order=_order(trace.column("event")[row], kept),
         first_text=first_text, texts=content, **columns, **spans,
     )  # fmt: skip
     yield _head(trace, keys, base)
-    yield from event_pieces(events)
+    yield from written_pieces(events)
     if row.size and not keys and not kept.size:
         yield b",\n" + b",\n".join(titles(timeline))
     yield b"\n]}\n"
@@ -175,7 +175,7 @@ def _is_stated(nodes: pl.DataFrame) -> pl.Series:
 
 
 def _spans(
-    attributes: Attributes, slices: Ints, num_nodes: int, kept: Ints, texts: Texts
+    attributes: Attributes, slices: Ints, num_nodes: int, kept: Ints, texts: NumberedTexts
 ) -> tuple[dict[str, Any], Ints]:
     """Return the recorded values of slices, and the spans that are whole events.
 

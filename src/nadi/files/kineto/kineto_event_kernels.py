@@ -36,7 +36,7 @@ from nadi.kernels.strings import (
 __all__ = [
     "ARGS", "ARG_KEYS", "ARROW", "CAT", "COMM_COLUMNS", "END_OF_TIME", "EVENT", "EVENT_KEYS",
     "NOT_A_NUMBER", "NO_CATEGORY", "NUMBERS", "ODD", "OF_THE_PROFILER", "OTHER_NAME", "PID",
-    "REDUNDANT", "STATE", "TID", "EventScan", "Found", "event_spans", "scan_events",
+    "REDUNDANT", "STATE", "TID", "EventScan", "FoundEvents", "event_spans", "scan_events",
 ]  # fmt: skip
 
 
@@ -109,7 +109,7 @@ _PREVENTS_NODE = 1 | sum(1 << 1 + key for key in (_PH, _CAT, _NAME, _TS, _DUR)) 
 
 _KEPT_FULL, _KEYS_FULL, _UNKNOWN_FULL, _TEXTS_FULL = range(
     3, 7
-)  # counted from 1 as the arrays of ``Found``
+)  # counted from 1 as the arrays of ``FoundEvents``
 
 _QUOTE, _OPEN, _CLOSE_LIST, _N = (ord(c) for c in '"{]n')
 _ZERO, _NINE, _X, _S, _MINUS, _PLUS, _POINT, _LOWER_E = (ord(c) for c in "09Xs-+.e")
@@ -121,7 +121,7 @@ ARG_WORDS = make_words(
 )
 
 
-class Found(NamedTuple):
+class FoundEvents(NamedTuple):
     """What is found in a list of events; arrays with room for more rows than are filled.
 
     Attributes
@@ -180,7 +180,7 @@ class EventScan(NamedTuple):
     args: np.ndarray
     categories: np.ndarray
     processes: np.ndarray
-    found: Found
+    found: FoundEvents
     work: np.ndarray
     stack: np.ndarray
     state: np.ndarray
@@ -423,7 +423,7 @@ def _count_odd(work: np.ndarray, state: np.ndarray) -> None:
 
 
 @inner
-def _add_node(work: np.ndarray, found: Found, state: np.ndarray) -> None:
+def _add_node(work: np.ndarray, found: FoundEvents, state: np.ndarray) -> None:
     row = state[_S_ROW]
     work[_EVENT] = state[_S_EVENT]
     if work[_CATEGORY] >= OTHER_NAME:
@@ -502,7 +502,7 @@ def _read_event(scan: EventScan, at: int) -> int:
 
 
 @inner
-def _full(found: Found, state: np.ndarray) -> int:
+def _full(found: FoundEvents, state: np.ndarray) -> int:
     """Tell which array, counted from 1, has no room for one more event; 0 if all have."""
     if state[_S_ROW] >= found.numbers.shape[1]:
         return 1

@@ -21,7 +21,7 @@ from nadi.files.kineto.kineto_event_kernels import (
     OTHER_NAME,
     STATE,
     EventScan,
-    Found,
+    FoundEvents,
     scan_events,
 )
 from nadi.kernels.json_tokens import MAX_DEPTH, failure_of
@@ -129,8 +129,8 @@ class Events:
         Whether some pid or tid is a number in quotes.
     """
 
-    parts: tuple[Found, ...]
-    found: Found
+    parts: tuple[FoundEvents, ...]
+    found: FoundEvents
     counts: dict[str, int]
     odd: dict[str, int]
     has_quoted_ids: bool
@@ -165,7 +165,7 @@ class EventReader:
         self._raw = raw
         self.at = at
         room = max(size // _LIKELY_BYTES, _LEAST_ROOM)
-        found = Found(
+        found = FoundEvents(
             numbers=np.empty((len(NUMBERS), room), dtype=np.int64),
             comm=np.empty((max(room // 8, _LEAST_ROOM), len(COMM_COLUMNS)), dtype=np.int64),
             kept=np.empty((2 * room, 4), dtype=np.int64),
@@ -197,7 +197,7 @@ class EventReader:
             self.at = self.end
             if not (full := self.count("is_full")):
                 return True
-            name = Found._fields[full - 1]
+            name = FoundEvents._fields[full - 1]
             larger = doubled(found[full - 1], axis=1 if name == "numbers" else 0)
             self._scan = self._scan._replace(found=found._replace(**{name: larger}))
 
@@ -205,10 +205,10 @@ class EventReader:
         """Return a counter of the kernel's state."""
         return int(self._state[STATE[name]])
 
-    def found(self) -> Found:
+    def found(self) -> FoundEvents:
         """Return the results, cut to the part in use."""
         found = self._scan.found
-        return Found(
+        return FoundEvents(
             numbers=found.numbers[:, : self.count("row")],
             comm=found.comm[: self.count("comm")],
             kept=found.kept[: self.count("kept")],

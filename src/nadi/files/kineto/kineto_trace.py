@@ -31,11 +31,11 @@ from nadi.files.json_file import (
     decode_span,
     find_texts,
     json_error,
-    json_text,
     skip_blanks,
+    unescaped_text,
     walk_members,
 )
-from nadi.files.kineto.ascend import Marks, categories_by_name, launches, read_marks
+from nadi.files.kineto.ascend import Marks, categories_by_name, numbered_launches, read_marks
 from nadi.files.kineto.kineto_event_kernels import ARGS, CAT, EVENT, NOT_A_NUMBER, PID, TID
 from nadi.files.kineto.kineto_events import Events, Limits, scan
 from nadi.kernels.json_tokens import BAD_CHARACTER
@@ -73,7 +73,7 @@ def labels_of_old(raw: RawFile, events: Events, names: Texts, category: Ints) ->
     row = row[stated]
     if not row.size:
         return category
-    words = find_texts(raw, at[stated], length[stated], json_text)
+    words = find_texts(raw, at[stated], length[stated], unescaped_text)
     old = row[words.numbers(lambda word: word == _OLD) == 1]
     named = Texts(names.codes[old], names.unique)
     is_label = named.numbers(lambda name: _LABEL.fullmatch(name) is not None) == 1
@@ -325,7 +325,7 @@ def describe_nodes(raw: RawFile, events: Events, marks: Marks | None) -> Nodes:
     correlation = events.column("correlation")
     if marks is not None:
         category = categories_by_name(category, names)
-        correlation = launches(marks, category, events)
+        correlation = numbered_launches(marks, category, events)
     else:
         category = labels_of_old(raw, events, names, category)
     on_device = np.isin(category, _DEVICE_CODES)
@@ -364,7 +364,7 @@ def named_threads(raw: RawFile, events: Events, on_device: Bools) -> tuple[Ints,
     tid = events.column("tid")
     rows = np.flatnonzero(~on_device & ((tid < -1) | (tid >= _MAX_TID)))
     at, length = events.column("tid_at")[rows], events.column("tid_length")[rows]
-    return rows, find_texts(raw, at, length, json_text)
+    return rows, find_texts(raw, at, length, unescaped_text)
 
 
 def unused_ids(ids: Ints, names: Iterable[str]) -> dict[str, int]:
@@ -397,7 +397,7 @@ def _num_processes(raw: RawFile, nodes: Nodes) -> int:
         return min(rows.size, 1)
     texts = rows[pids == NOT_A_NUMBER]
     at, length = (nodes.events.column(f"pid_{part}")[texts] for part in ("at", "length"))
-    known = len(find_texts(raw, at, length, json_text).unique) if texts.size else 0
+    known = len(find_texts(raw, at, length, unescaped_text).unique) if texts.size else 0
     return known + np.unique(pids[pids != NOT_A_NUMBER]).size
 
 

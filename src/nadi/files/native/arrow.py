@@ -19,7 +19,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["Batch", "Column", "bytes_claimed", "read_metadata"]
+__all__ = ["ArrowColumn", "Batch", "bytes_claimed", "read_metadata"]
 
 
 _MAGIC = b"ARROW1"
@@ -33,7 +33,7 @@ _LONG = struct.Struct("<q")
 _DEEPEST = 64  # columns within columns
 
 
-class Column(NamedTuple):
+class ArrowColumn(NamedTuple):
     """A column as the schema declares it.
 
     Attributes
@@ -60,7 +60,7 @@ class Column(NamedTuple):
     bits: int
     index_bits: int
     dictionary: int
-    children: tuple[Column, ...]
+    children: tuple[ArrowColumn, ...]
     notes: tuple[tuple[bytes, bytes], ...]
 
 
@@ -91,7 +91,7 @@ class Batch(NamedTuple):
     is_compressed: bool
 
 
-def read_metadata(content: bytes) -> tuple[tuple[Column, ...], list[Batch]]:
+def read_metadata(content: bytes) -> tuple[tuple[ArrowColumn, ...], list[Batch]]:
     """Return the columns of an Arrow file, and its batches, dictionaries first. O(buffers).
 
     Raises
@@ -105,7 +105,7 @@ def read_metadata(content: bytes) -> tuple[tuple[Column, ...], list[Batch]]:
         raise ValueError("the Arrow file is incomplete") from None
 
 
-def _read(content: bytes) -> tuple[tuple[Column, ...], list[Batch]]:
+def _read(content: bytes) -> tuple[tuple[ArrowColumn, ...], list[Batch]]:
     end = len(content) - len(_MAGIC) - 4
     if not content.startswith(_MAGIC) or not content.endswith(_MAGIC) or end < 0:
         raise ValueError("the Arrow file is incomplete")
@@ -122,7 +122,7 @@ def _read(content: bytes) -> tuple[tuple[Column, ...], list[Batch]]:
     return tuple(_column(table, _DEEPEST) for table in columns), batches
 
 
-def _column(table: _Table, depth: int) -> Column:
+def _column(table: _Table, depth: int) -> ArrowColumn:
     if not depth:
         raise ValueError("columns of the Arrow file lie too deep within each other")
     kind, dictionary = table.uint8(2), table.optional(4)
@@ -134,7 +134,7 @@ def _column(table: _Table, depth: int) -> Column:
         number, index_bits = dictionary.int64(0), index.int32(0) if index is not None else 32
     notes = [(note.text(0), note.text(1)) for note in table.tables(6)]
     children = tuple(_column(child, depth - 1) for child in table.tables(5))
-    return Column(table.text(0), kind, bits, index_bits, number, children, tuple(notes))
+    return ArrowColumn(table.text(0), kind, bits, index_bits, number, children, tuple(notes))
 
 
 def _batch(content: bytes, offset: int, metadata: int, body_size: int) -> Batch:
@@ -287,7 +287,7 @@ def bytes_claimed(content: bytes) -> int:
     return claimed
 
 
-def _every(columns: tuple[Column, ...]) -> Iterator[Column]:
+def _every(columns: tuple[ArrowColumn, ...]) -> Iterator[ArrowColumn]:
     """Yield columns and those within them."""
     for column in columns:
         yield column
@@ -317,7 +317,7 @@ class _Shapes:
         self._arrays = iter(batch.arrays)
         self._num_extra = iter(batch.num_extra)
 
-    def check(self, columns: tuple[Column, ...]) -> None:
+    def check(self, columns: tuple[ArrowColumn, ...]) -> None:
         """Raise ValueError if a column lacks rows, a buffer, or bytes of one."""
         if self._batch.num_rows < 0:
             raise ValueError("a batch of the Arrow file has a negative number of rows")
@@ -327,7 +327,7 @@ class _Shapes:
         if any(next(one, None) is not None for one in rest):
             raise ValueError("a batch of the Arrow file has more than its columns")
 
-    def _check_array(self, column: Column, num_rows: int) -> None:
+    def _check_array(self, column: ArrowColumn, num_rows: int) -> None:
         """Check an array; ``num_rows`` is -1 where lists may have any number of values."""
         rows, nulls = next(self._arrays, (-1, -1))
         if (num_rows >= 0 and rows != num_rows) or not 0 <= nulls <= rows:
@@ -366,7 +366,7 @@ class _Shapes:
         return count
 
 
-def _bits_of(column: Column) -> int:
+def _bits_of(column: ArrowColumn) -> int:
     if not column.index_bits and column.type == _REAL:
         bits = {1: 32, 2: 64}.get(column.bits, 0)
     else:

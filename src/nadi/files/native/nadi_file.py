@@ -36,8 +36,8 @@ from nadi.trace.trace import Provenance, Trace
 
 __all__ = [
     "DAMAGED", "FOLD", "SIMULATION", "VERSION", "add_member", "add_table", "attribute_tables",
-    "attributes_of_tables", "encode", "holds_fold", "holds_simulation", "looks_like", "one_line",
-    "open_members", "read", "read_arrow", "read_member", "without_missing",
+    "attributes_of_tables", "encode", "first_line", "holds_fold", "holds_simulation", "looks_like",
+    "open_members", "read", "read_arrow", "read_zip_member", "without_missing",
 ]  # fmt: skip
 
 VERSION = 1
@@ -225,7 +225,7 @@ def open_members(path: Path) -> Iterator[zipfile.ZipFile]:
         try:
             members = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
-            what = f"not a complete zip file ({one_line(error)})"
+            what = f"not a complete zip file ({first_line(error)})"
             raise FormatError(str(path), what, DAMAGED) from None
         with members:
             yield members
@@ -236,7 +236,7 @@ def _identity(members: zipfile.ZipFile) -> list[tuple[str, int, int]]:
     return [(member.filename, member.file_size, member.CRC) for member in members.infolist()]
 
 
-def read_member(path: Path, members: zipfile.ZipFile, name: str) -> bytes:
+def read_zip_member(path: Path, members: zipfile.ZipFile, name: str) -> bytes:
     """Read a member of a zip; raise FormatError if it is missing or broken."""
     try:
         if members.getinfo(name).compress_type == zipfile.ZIP_STORED:
@@ -246,18 +246,18 @@ def read_member(path: Path, members: zipfile.ZipFile, name: str) -> bytes:
         what = f"member {name} is missing"
     except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, RuntimeError,
             ValueError) as error:  # fmt: skip
-        what = f"member {name} cannot be read ({one_line(error)})"
+        what = f"member {name} cannot be read ({first_line(error)})"
     raise FormatError(str(path), what, DAMAGED)
 
 
-def one_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of a library's error, shortened and printable."""
     text = str(error).partition("\n")[0][:_LONGEST_REASON]
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _read_header(path: Path, members: zipfile.ZipFile) -> _Header:
-    content = read_member(path, members, _HEADER)
+    content = read_zip_member(path, members, _HEADER)
     version = decode_json(content, dict[str, Any], str(path), DAMAGED, _HEADER).get("version")
     if version != VERSION:
         raise FormatError(
@@ -276,21 +276,21 @@ def _read_table(path: Path, members: zipfile.ZipFile, name: str, header: _Header
         ValueError, TypeError, KeyError, OverflowError, pl.exceptions.PolarsError,
         pl.exceptions.PanicException,
     ) as error:  # fmt: skip
-        what = f"table {name}: {one_line(error)}"
+        what = f"table {name}: {first_line(error)}"
         raise FormatError(str(path), what, DAMAGED) from None
     return built
 
 
 def read_arrow(path: Path, members: zipfile.ZipFile, name: str) -> pl.DataFrame:
     """Read a table of a zip; raise FormatError if it is missing or broken."""
-    content = read_member(path, members, name)
+    content = read_zip_member(path, members, name)
     try:
         if bytes_claimed(content) > largest_content(len(content)):
             raise ValueError("its buffers claim far more bytes than the file can hold")
         frame = pl.read_ipc(content)
     # polars panics, with an exception that is no Exception, if an invariant of Arrow is broken
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
-        raise FormatError(str(path), f"{name}: {one_line(error)}", DAMAGED) from None
+        raise FormatError(str(path), f"{name}: {first_line(error)}", DAMAGED) from None
     if pl.Null in frame.dtypes:  # such a column can claim any height without any bytes
         raise FormatError(str(path), f"{name}: a column has no type", DAMAGED)
     return frame
@@ -324,7 +324,7 @@ def attributes_of_tables(
         if dict(frame.schema) != dtypes or any(frame.null_count().row(0)):
             raise FormatError(
                 str(path),
-                f"{name}.arrow: unexpected columns {one_line(ValueError(frame.schema))}",
+                f"{name}.arrow: unexpected columns {first_line(ValueError(frame.schema))}",
                 DAMAGED,
             )
     attributes = Attributes(

@@ -23,7 +23,7 @@ from nadi.files.communication_names import (
 from nadi.files.files import RawFile
 from nadi.files.json_file import Span, Texts, decode_span, walk_members
 from nadi.files.kineto.kineto_events import CATEGORY_WORDS
-from nadi.files.pytorch.host_nodes import Nodes, scan, tensor_bytes
+from nadi.files.pytorch.host_nodes import HostNodes, read_node_list, tensor_bytes
 from nadi.files.pytorch.record_param_comms import GROUP_INIT, with_param_comms
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import AttributeBuilder, Attributes, LazyAttributes
@@ -109,10 +109,10 @@ def decode(raw: RawFile) -> Trace:
     FormatError
         If the JSON is broken or an id occurs twice; the error states the place.
     """
-    lists: list[Nodes] = []
+    lists: list[HostNodes] = []
 
     def read_nodes(at: int) -> int:
-        nodes, end = scan(raw, at, CATEGORY_WORDS)
+        nodes, end = read_node_list(raw, at, CATEGORY_WORDS)
         lists[:] = [nodes]
         return end
 
@@ -156,7 +156,7 @@ def _header(raw: RawFile, members: list[tuple[str, Span]], has_nodes: bool) -> t
     return schema, pid
 
 
-def _check_ends(nodes: Nodes) -> None:
+def _check_ends(nodes: HostNodes) -> None:
     """Raise FormatError if a time's end does not fit a 64-bit integer of nanoseconds."""
     too_late = nodes.column("start") > 2**63 - 1 - np.maximum(nodes.column("duration"), 0)
     if too_late.any():
@@ -167,7 +167,7 @@ def _check_ends(nodes: Nodes) -> None:
         )
 
 
-def _rows(nodes: Nodes, names: Texts) -> _Rows:
+def _rows(nodes: HostNodes, names: Texts) -> _Rows:
     """Sort the nodes: those without a time by id, then the others by time."""
     ids = nodes.column("id")
     by_id = np.argsort(ids, kind="stable")
@@ -198,7 +198,7 @@ def _is_structure(name: str) -> int:
     return int(name == GROUP_INIT or name.startswith(_STRUCTURE))
 
 
-def _parents(nodes: Nodes, rows: _Rows, log: IssueLog) -> tuple[Ints, Ints]:
+def _parents(nodes: HostNodes, rows: _Rows, log: IssueLog) -> tuple[Ints, Ints]:
     """Turn ids of parents into rows; the root is recorded as its own parent.
 
     Returns
@@ -224,7 +224,7 @@ def _parents(nodes: Nodes, rows: _Rows, log: IssueLog) -> tuple[Ints, Ints]:
     return np.where(is_known, parent, -1), np.stack([rows.order[lost], ids[lost]], axis=1)
 
 
-def _thread_deps(nodes: Nodes, rows: _Rows, log: IssueLog) -> tuple[pl.DataFrame, Ints]:
+def _thread_deps(nodes: HostNodes, rows: _Rows, log: IssueLog) -> tuple[pl.DataFrame, Ints]:
     """Read the dependencies between threads; returns them, and unusable ones as `_parents`."""
     ids = nodes.column("thread_dep")[rows.order]
     dst = np.flatnonzero(ids >= 0)
@@ -242,7 +242,7 @@ def _thread_deps(nodes: Nodes, rows: _Rows, log: IssueLog) -> tuple[pl.DataFrame
     return deps, np.stack([rows.order[lost], ids[lost]], axis=1)
 
 
-def _columns(nodes: Nodes, names: Texts, rows: _Rows) -> dict[str, Any]:
+def _columns(nodes: HostNodes, names: Texts, rows: _Rows) -> dict[str, Any]:
     """Return the columns of the nodes except the parent, in the order of rows."""
     order = rows.order
     category = rows.category[order]
@@ -290,7 +290,7 @@ def _comm_types(names: Texts, category: Ints, is_linked: bool) -> Ints:
     return np.where(category == _CODE["kernel"], of_kernel, of_host)
 
 
-def _values(nodes: Nodes, node: int) -> list[Any]:
+def _values(nodes: HostNodes, node: int) -> list[Any]:
     """Return the values of a node's inputs."""
     content = nodes.span("values", node)
     try:
@@ -300,7 +300,7 @@ def _values(nodes: Nodes, node: int) -> list[Any]:
         raise FormatError(nodes.raw.name, f"node {number}, inputs: {error}") from None
 
 
-def _groups_table(nodes: Nodes, names: Texts, rows: _Rows) -> pl.DataFrame:
+def _groups_table(nodes: HostNodes, names: Texts, rows: _Rows) -> pl.DataFrame:
     """Read the groups from the text operand of each process group initialization."""
     groups: dict[str, Group] = {}
     code = names.unique.index(GROUP_INIT) if GROUP_INIT in names.unique else -1
@@ -328,7 +328,7 @@ def _header_value(content: bytes) -> Any:
 
 
 def _attributes(
-    nodes: Nodes, members: list[tuple[str, Span]], lost: dict[str, Ints], new_row: Ints
+    nodes: HostNodes, members: list[tuple[str, Span]], lost: dict[str, Ints], new_row: Ints
 ) -> Attributes:
     """Return values without a column: of the file, and of the nodes by row."""
     builder = AttributeBuilder()

@@ -19,7 +19,7 @@ __all__ = [
     "OUTPUTS_KEY", "OUTPUT_SHAPES", "QUOTE", "RF_ID", "SCOPE", "SEQ_ID", "SIGNED", "SPANS", "START",
     "STATE", "STREAM", "STRING", "S_AGAIN", "S_BEGAN", "S_DOUBLES", "S_FULL", "S_KEPT", "S_KEYS",
     "S_ROW", "S_UNESCAPED", "THREAD_DEP", "TS", "TYPE_JSON", "TYPE_OPERAND", "UNSIGNED",
-    "VALUES_AT", "WIDTH", "WORK_SIZE", "W_STREAM", "W_THREAD_DEP", "ZERO", "Found", "NodeScan",
+    "VALUES_AT", "WIDTH", "WORK_SIZE", "W_STREAM", "W_THREAD_DEP", "ZERO", "FoundNodes", "NodeScan",
     "Words", "add_key", "keep", "keep_value", "wrong",
 ]  # fmt: skip
 
@@ -80,7 +80,7 @@ LIMIT = 2**62
 _UINT64_TENTH = np.uint64((2**64 - 1) // 10)
 
 
-class Found(NamedTuple):
+class FoundNodes(NamedTuple):
     """What is found in a list of nodes; arrays with room for more rows than are filled.
 
     Attributes
@@ -175,7 +175,7 @@ class NodeScan(NamedTuple):
     words: Words
     types: np.ndarray
     old_types: np.ndarray
-    found: Found
+    found: FoundNodes
     work: np.ndarray
     stack: np.ndarray
     state: np.ndarray

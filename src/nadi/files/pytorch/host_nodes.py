@@ -24,7 +24,7 @@ from nadi.files.pytorch.host_layout_kernels import (
     NODE_KEYS,
     NUMBERS,
     STATE,
-    Found,
+    FoundNodes,
     NodeScan,
     Words,
 )
@@ -44,7 +44,7 @@ from nadi.trace.dtypes import ITEMSIZE, MAX_BYTES
 from nadi.trace.protobuf_values import RANGES, SCALAR_TYPES
 from nadi.trace.schema import ATTRIBUTE_TYPES, CATEGORIES
 
-__all__ = ["Nodes", "recorded_bytes", "scan", "tensor_bytes"]
+__all__ = ["HostNodes", "read_node_list", "recorded_bytes", "tensor_bytes"]
 
 
 _LIKELY_BYTES = 600  # of a node; where there are more nodes, room is made on the way
@@ -82,7 +82,7 @@ _FLOATS = [SCALAR_TYPES.index("double"), SCALAR_TYPES.index("float")]
 
 
 @dataclass(frozen=True, eq=False)
-class Nodes:
+class HostNodes:
     """The nodes of one list, in the order of the file.
 
     Attributes
@@ -97,7 +97,7 @@ class Nodes:
 
     raw: RawFile
     columns: Ints
-    parts: list[Found]
+    parts: list[FoundNodes]
 
     def column(self, name: str) -> Ints:
         """Return a column, which must not be modified; int64, shape (nodes,)."""
@@ -113,9 +113,9 @@ class Nodes:
         at, length = (int(self.column(f"{name}_{k}")[row]) for k in ("at", "length"))
         return self.raw.content[at : at + length].tobytes() if at >= 0 else b""
 
-    def without_columns(self) -> Nodes:
+    def without_columns(self) -> HostNodes:
         """Return what :meth:`attributes` needs, and release the rest."""
-        return Nodes(self.raw, self.columns[:0].copy(), self.parts)
+        return HostNodes(self.raw, self.columns[:0].copy(), self.parts)
 
     def attributes(self, new_row: Ints, others: Attributes) -> Attributes:
         """Return values without a column as attributes, for nodes in new rows.
@@ -161,7 +161,7 @@ class Nodes:
         buffers = (content, *others.buffers)
         return Attributes(node, name, kind, value, length, tuple(names), buffers)
 
-    def _names(self, part: Found, names: dict[str, int]) -> Ints32:
+    def _names(self, part: FoundNodes, names: dict[str, int]) -> Ints32:
         """Return the codes of names that are not predefined; adds new names."""
         at, length, prefix = part.keys.T
         keys = find_texts(self.raw, at, length)
@@ -172,7 +172,7 @@ class Nodes:
         ]
         return np.array(codes, dtype=np.int32)
 
-    def _read_floats(self, part: Found) -> None:
+    def _read_floats(self, part: FoundNodes) -> None:
         """Read the numbers with fractions; those that the type cannot hold are kept as JSON."""
         for row, at, size, all_at, all_size in part.doubles.tolist():
             number = np.float64(self.raw.content[at : at + size].tobytes().decode())
@@ -198,7 +198,7 @@ class _Reader:
         self._raw = raw
         self.at = at
         room = max(size // _LIKELY_BYTES, _LEAST_ROOM)
-        found = Found(
+        found = FoundNodes(
             numbers=np.empty((room, len(NUMBERS)), dtype=np.int64),
             kept=np.empty((_LIKELY_ATTRIBUTES * room, 3), dtype=np.int64),
             keys=np.empty((_LEAST_ROOM, 3), dtype=np.int64),
@@ -225,15 +225,17 @@ class _Reader:
             self.at = self._end
             if not (full := int(self._state[STATE["is_full"]])):
                 return True
-            name = Found._fields[full - 1]
+            name = FoundNodes._fields[full - 1]
             found = self._scan.found
             larger = found._replace(**{name: doubled(found[full - 1])})
             self._scan = self._scan._replace(found=larger)
 
-    def found(self) -> Found:
+    def found(self) -> FoundNodes:
         """Return the results, cut to the part in use."""
-        sizes = self._state[: len(Found._fields)].tolist()
-        return Found(*(array[:size] for array, size in zip(self._scan.found, sizes, strict=True)))
+        sizes = self._state[: len(FoundNodes._fields)].tolist()
+        return FoundNodes(
+            *(array[:size] for array, size in zip(self._scan.found, sizes, strict=True))
+        )
 
     def error(self) -> FormatError:
         """Return the error that stopped the reading."""
@@ -242,7 +244,9 @@ class _Reader:
         return _node_error(self._raw, path, key, attr, self._end)
 
 
-def scan(raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]) -> tuple[Nodes, int]:
+def read_node_list(
+    raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]
+) -> tuple[HostNodes, int]:
     """Read the list of nodes that begins at a byte; returns them and the byte after it.
 
     Parameters
@@ -267,7 +271,7 @@ def scan(raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]) -> tuple[
     columns = np.concatenate([part.numbers.T for part in parts], axis=1)
     # of the numbers, how many there are is all that is still needed
     rest = [part._replace(numbers=part.numbers[:, :0].copy()) for part in parts]
-    return Nodes(raw, columns, rest), readers[-1].at + 1
+    return HostNodes(raw, columns, rest), readers[-1].at + 1
 
 
 def _node_error(raw: RawFile, path: str, key: int, attr: int, result: int) -> FormatError:
@@ -291,7 +295,7 @@ def _node_error(raw: RawFile, path: str, key: int, attr: int, result: int) -> Fo
     return type_error(raw, at, _TYPES.get(name, "`int`"), path)
 
 
-def _read_again(raw: RawFile, found: Found, before: int) -> None:
+def _read_again(raw: RawFile, found: FoundNodes, before: int) -> None:
     """Read times below 0 or with an exponent, mostly rounding errors of a subtraction."""
     for row, column, at, length in found.again.tolist():
         text = raw.content[at : at + length].tobytes().decode()
@@ -311,7 +315,7 @@ def _read_again(raw: RawFile, found: Found, before: int) -> None:
         found.numbers[row, column] = ns
 
 
-def _check_times(raw: RawFile, found: Found, before: int) -> None:
+def _check_times(raw: RawFile, found: FoundNodes, before: int) -> None:
     """Reject times before 1970, and ends beyond the range of int64 nanoseconds."""
     start, duration, exclusive = (
         found.numbers[:, NUMBERS[name]] for name in ("start", "duration", "exclusive")

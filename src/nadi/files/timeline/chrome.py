@@ -18,7 +18,7 @@ from nadi.files.timeline.timeline_values import CRITICAL, PATH_CATEGORY, Timelin
 from nadi.trace.arrays import Bytes, Ints
 from nadi.trace.issues import IssueLog
 
-__all__ = ["Texts", "encode", "event_pieces", "slice_columns", "titles"]
+__all__ = ["NumberedTexts", "encode", "slice_columns", "titles", "written_pieces"]
 
 _BYTES_AT_ONCE = 1 << 23
 _ARROWS_AT_ONCE = 100_000
@@ -33,7 +33,7 @@ _KINDS = (
 
 def encode(timeline: Timeline, _: IssueLog) -> Iterator[bytes]:
     """Write a timeline; yields the pieces of the file. The format holds all of it. O(bytes)."""
-    texts = Texts()
+    texts = NumberedTexts()
     columns = slice_columns(timeline, texts)
     # slices on the path are red: a key of theirs, which is the same for all
     is_red = np.asarray(timeline.notes[CRITICAL].to_numpy(), dtype=np.int64)
@@ -47,7 +47,7 @@ def encode(timeline: Timeline, _: IssueLog) -> Iterator[bytes]:
         "recorded": np.frombuffer(_RED, dtype=np.uint8).copy(),
     }
     first_text, content = texts.table()
-    events = kernels.Events(
+    events = kernels.EventColumns(
         order=np.arange(is_red.size), first_text=first_text, texts=content, **columns, **spans
     )
     yield b'{"nadiTimeline":1,"displayTimeUnit":"ns","otherData":{"title":'
@@ -55,14 +55,14 @@ def encode(timeline: Timeline, _: IssueLog) -> Iterator[bytes]:
     yield b",\n".join(titles(timeline))
     if is_red.size:
         yield b",\n"
-    yield from event_pieces(events)
+    yield from written_pieces(events)
     for phase, ends in (("s", timeline.tail), ("f", timeline.head)):
         for low in range(0, ends.size, _ARROWS_AT_ONCE):
             yield b",\n" + _ends(phase, timeline, ends[low : low + _ARROWS_AT_ONCE], low)
     yield b"\n]}\n"
 
 
-class Texts:
+class NumberedTexts:
     """Texts, each with its number."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Texts:
         return first, np.frombuffer(b"".join(self._texts), dtype=np.uint8).copy()
 
 
-def slice_columns(timeline: Timeline, texts: Texts) -> dict[str, Any]:
+def slice_columns(timeline: Timeline, texts: NumberedTexts) -> dict[str, Any]:
     """Return the columns of events, and the text before each.
 
     They are fields of ``chrome_kernels.Events``; texts are added to ``texts``.
@@ -116,13 +116,13 @@ def slice_columns(timeline: Timeline, texts: Texts) -> dict[str, Any]:
     }
 
 
-def _text_numbers(series: pl.Series, texts: Texts) -> Ints:
+def _text_numbers(series: pl.Series, texts: NumberedTexts) -> Ints:
     """Add texts as JSON strings; return the number of each element's text, -1 for null."""
     known, number = number_texts(series)
     return np.where(number > 0, number - 1 + texts.add_json(known), -1)
 
 
-def event_pieces(events: kernels.Events) -> Iterator[bytes]:
+def written_pieces(events: kernels.EventColumns) -> Iterator[bytes]:
     """Yield the events in small pieces."""
     size = np.concatenate([[0], np.cumsum(_largest_sizes(events)[events.order])])
     out = np.empty(0, dtype=np.uint8)
@@ -136,7 +136,7 @@ def event_pieces(events: kernels.Events) -> Iterator[bytes]:
         low = high
 
 
-def _largest_sizes(events: kernels.Events) -> Ints:
+def _largest_sizes(events: kernels.EventColumns) -> Ints:
     """Return upper bounds of the bytes of every row, followed by those of spans, from the end."""
     text = np.diff(events.first_text)
     spans = np.concatenate([[0], np.cumsum(events.length + text[events.key])])

@@ -10,7 +10,7 @@ from nadi.kernels.jit import borrowed, inner, kernel
 
 __all__ = [
     "ARGS", "BYTES_PER_EVENT", "BYTES_PER_NUMBER", "CATEGORY", "NANOSECONDS", "NUMBER", "NUM_FIXED",
-    "OTHER", "PID", "TEXT", "TID", "Events", "write_events",
+    "OTHER", "PID", "TEXT", "TID", "EventColumns", "write_events",
 ]  # fmt: skip
 
 # columns that every event has, in order; the others are its args
@@ -25,7 +25,7 @@ BYTES_PER_EVENT = 8
 BYTES_PER_NUMBER = 24
 
 
-class Events(NamedTuple):
+class EventColumns(NamedTuple):
     """Events in order, in columns and spans of bytes.
 
     Attributes
@@ -113,18 +113,18 @@ def _microseconds(out: np.ndarray, at: int, ns: int) -> int:
 
 
 @inner
-def _text(out: np.ndarray, at: int, events: Events, number: int) -> int:
+def _text(out: np.ndarray, at: int, events: EventColumns, number: int) -> int:
     return _copy(out, at, events.texts, events.first_text[number], events.first_text[number + 1])
 
 
 @inner
-def _span(out: np.ndarray, at: int, events: Events, span: int) -> int:
+def _span(out: np.ndarray, at: int, events: EventColumns, span: int) -> int:
     begin = events.at[span]
     return _copy(out, at, events.recorded, begin, begin + events.length[span])
 
 
 @inner
-def _value(out: np.ndarray, at: int, events: Events, column: int, row: int) -> int:
+def _value(out: np.ndarray, at: int, events: EventColumns, column: int, row: int) -> int:
     kind, value = events.kind[column], events.values[column, row]
     if kind == TEXT:
         return _text(out, at, events, value)
@@ -134,7 +134,7 @@ def _value(out: np.ndarray, at: int, events: Events, column: int, row: int) -> i
 
 
 @inner
-def _made_args(out: np.ndarray, at: int, events: Events, row: int) -> int:
+def _made_args(out: np.ndarray, at: int, events: EventColumns, row: int) -> int:
     """Write the columns of a row that have a value as args."""
     num_args = 0
     for c in range(NUM_FIXED, events.kind.size):
@@ -152,7 +152,7 @@ def _made_args(out: np.ndarray, at: int, events: Events, row: int) -> int:
 
 
 @inner
-def _event(out: np.ndarray, at: int, events: Events, row: int, span_of: np.ndarray) -> int:
+def _event(out: np.ndarray, at: int, events: EventColumns, row: int, span_of: np.ndarray) -> int:
     """Write the event of a row; ``span_of`` is int64, shape (``OTHER + 1``,), to work in."""
     first_span, role = events.first_span, events.role
     span_of[:] = -1
@@ -181,7 +181,7 @@ def _event(out: np.ndarray, at: int, events: Events, row: int, span_of: np.ndarr
 
 
 @kernel
-def write_events(events: Events, low: int, high: int, out: np.ndarray) -> int:
+def write_events(events: EventColumns, low: int, high: int, out: np.ndarray) -> int:
     """Write ``events.order[low:high]`` as JSON objects, a comma and a new line between two.
 
     Parameters

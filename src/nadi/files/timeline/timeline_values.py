@@ -29,8 +29,8 @@ from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 
 __all__ = [
-    "CRITICAL", "PATH_CATEGORY", "Lanes", "Timeline", "check_suffix", "find_lanes", "lane_suffix",
-    "number_texts", "optional_texts", "write_file",
+    "CRITICAL", "PATH_CATEGORY", "Lanes", "Timeline", "find_lanes", "lane_suffix", "number_texts",
+    "optional_texts", "write_file", "writer_of_suffix",
 ]  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def optional_texts(texts: pl.Series, code: Ints) -> pl.Series:
     return pl.concat([coded, none]).gather(np.where(code >= 0, code, texts.len()))
 
 
-def check_suffix(path: Path) -> str:
+def writer_of_suffix(path: Path) -> str:
     """Return the module that writes files with this suffix.
 
     Raises
@@ -145,7 +145,7 @@ def write_file(path: Path, timeline: Timeline, log: IssueLog) -> None:
     InputError
         If the file cannot be written; an existing file is unchanged.
     """
-    module = import_module(f"nadi.files.{check_suffix(path)}")
+    module = import_module(f"nadi.files.{writer_of_suffix(path)}")
     encode: Callable[[Timeline, IssueLog], Iterator[bytes]] = module.encode
     write_pieces(path, encode(timeline, log))
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.graph.edges.edge_list import Limits, join_edges, join_limits, make_limits
+from nadi.graph.edges.edge_list import WaitLimits, join_edges, join_limits, make_limits
 from nadi.graph.edges.rank_vertices import RankOps
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.kernels.sequences import expand_ranges
@@ -59,7 +59,7 @@ class HostWork(NamedTuple):
         return HostWork(*(column[which] for column in self))
 
 
-def early_returns(rank: RankOps, work: HostWork, waited: Ints) -> tuple[Edges, Limits]:
+def early_returns(rank: RankOps, work: HostWork, waited: Ints) -> tuple[Edges, WaitLimits]:
     """Let intervals of threads wait for collectives that end after them.
 
     An interval of 30 us or more in which a thread runs no operation, but for calls of communication
@@ -160,7 +160,7 @@ class _Meetings:
 
     entered: Ints
     edges: Edges
-    limits: Limits
+    limits: WaitLimits
     waiting: Ints
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from nadi.graph.event_graph import Edges
 from nadi.trace.arrays import Ints
 
-__all__ = ["Limits", "join_edges", "join_limits", "make_limits"]
+__all__ = ["WaitLimits", "join_edges", "join_limits", "make_limits"]
 
 
-class Limits(NamedTuple):
+class WaitLimits(NamedTuple):
     """Boundaries before which a thread waits: at most ``most`` of the time before is its own work.
 
     int64, shape (limits,): vertex; ns.
@@ -23,9 +23,9 @@ class Limits(NamedTuple):
     most: Ints
 
 
-def make_limits(vertex: Ints, most: Ints | int) -> Limits:
+def make_limits(vertex: Ints, most: Ints | int) -> WaitLimits:
     """Make limits; a scalar ``most`` applies to all of them."""
-    return Limits(vertex, np.broadcast_to(np.asarray(most, dtype=np.int64), vertex.shape))
+    return WaitLimits(vertex, np.broadcast_to(np.asarray(most, dtype=np.int64), vertex.shape))
 
 
 def join_edges(parts: Sequence[Edges]) -> Edges:
@@ -33,8 +33,8 @@ def join_edges(parts: Sequence[Edges]) -> Edges:
     return Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def join_limits(parts: Sequence[Limits]) -> Limits:
+def join_limits(parts: Sequence[WaitLimits]) -> WaitLimits:
     """Concatenate limits, in order."""
     none = np.empty(0, dtype=np.int64)
-    columns = zip(Limits(none, none), *parts, strict=True)
-    return Limits(*(np.concatenate(column) for column in columns))
+    columns = zip(WaitLimits(none, none), *parts, strict=True)
+    return WaitLimits(*(np.concatenate(column) for column in columns))

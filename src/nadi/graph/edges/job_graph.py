@@ -15,7 +15,7 @@ import polars as pl
 from nadi.errors import NadiError, check_kind, checked
 from nadi.forks import refuse_in_fork
 from nadi.graph.edges.collective_edges import meet
-from nadi.graph.edges.edge_list import Limits, join_limits, make_limits
+from nadi.graph.edges.edge_list import WaitLimits, join_limits, make_limits
 from nadi.graph.edges.rank_vertices import RankOps, rank_ops, thread_edges
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.overheads import (
@@ -40,7 +40,7 @@ _LEAST_SHARE = 0.1  # and, of a large one, less than this of the time between tw
 _FEWEST = 3  # waits, one after the other
 
 
-def loader_edges(rank: RankOps) -> tuple[Edges, Limits]:
+def loader_edges(rank: RankOps) -> tuple[Edges, WaitLimits]:
     """Make the end of each wait for a batch depend on the end of the wait before it.
 
     Worker processes go on while the trainer works. If it waits for a batch again and again, they
@@ -108,7 +108,7 @@ _BY_CALL = [LAUNCH_CLASSES.index(name) for name in ("device", "staged copy", "id
 
 def waiting_edges(
     rank: RankOps, deps: TraceDeps, overheads: Overheads
-) -> tuple[list[Edges], list[Limits]]:
+) -> tuple[list[Edges], list[WaitLimits]]:
     """Return the edges of all dependencies of a rank, except for program order on threads.
 
     ``deps`` are the dependencies of the rank's trace.
@@ -139,7 +139,7 @@ def device_edges(rank: RankOps, waits_for_others: Ints) -> Edges:
     return make_edges(2 * op, 2 * op + 1, duration, kind, op)
 
 
-def _launch_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, Limits]:
+def _launch_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, WaitLimits]:
     """Make device work depend on the end of its launch, or on the start if it starts sooner.
 
     Work that starts within its call, on an idle stream, starts when the call has progressed far
@@ -193,7 +193,7 @@ def _event_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> Edges:
     )  # fmt: skip
 
 
-def _sync_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, Limits]:
+def _sync_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, WaitLimits]:
     """Make the end of a call depend on the end of the work that it waits for."""
     waits = deps.waits
     work, work_start, work_end = rank.times(waits.work)
@@ -216,7 +216,9 @@ def _sync_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[E
     return edges, make_limits(vertex[limited], overheads.wait_call[waits.kind[limited]])
 
 
-def _hand_over_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, Limits]:
+def _hand_over_edges(
+    rank: RankOps, deps: TraceDeps, overheads: Overheads
+) -> tuple[Edges, WaitLimits]:
     """Make the start of an operation depend on the end of work on another thread.
 
     If it waits, its thread is idle meanwhile, and continues some time after the last of all work
@@ -269,7 +271,7 @@ def _vertices_and_edges(
     The intermediate tables of threads take more memory than the graph; they are freed on return.
     """
     ranks: list[RankOps] = []
-    waiting: list[tuple[list[Edges], list[Limits]]] = []
+    waiting: list[tuple[list[Edges], list[WaitLimits]]] = []
     for number, trace in enumerate(job.traces):
         deps = TraceDeps(trace)
         typical = overheads_of(deps) if overheads is None else overheads[number]

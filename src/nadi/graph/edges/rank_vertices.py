@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nadi.graph.edges.edge_list import Limits
+from nadi.graph.edges.edge_list import WaitLimits
 from nadi.graph.edges.thread_chain_kernels import Chain, ThreadOps, chain_threads
 from nadi.graph.event_graph import EdgeKind, Edges
 from nadi.recordings.dependencies.operator_nesting import Nesting, nest
@@ -106,7 +106,7 @@ def _chain(
     return chain, parent
 
 
-def thread_edges(rank: RankOps, limits: Limits) -> list[Edges]:
+def thread_edges(rank: RankOps, limits: WaitLimits) -> list[Edges]:
     """Connect the boundaries of each thread by the measured time between them, or less.
 
     ``limits`` are the boundaries before which the thread waits, with the time that is its own

@@ -12,10 +12,10 @@ from nadi.files.files import check_target, check_writable, locate
 from nadi.files.timeline.timeline_values import (
     CRITICAL,
     Timeline,
-    check_suffix,
     find_lanes,
     lane_suffix,
     write_file,
+    writer_of_suffix,
 )
 from nadi.results.schedules import read_schedule
 from nadi.trace.issues import IssueLog
@@ -60,7 +60,7 @@ def draw_schedule(
             "give one such as 1.5GHz or 1500 (MHz)",
         ) from None  # fmt: skip
     place = locate(target)
-    check_suffix(place)
+    writer_of_suffix(place)
     check_target(place, [locate(source)], overwrite=overwrite)
     check_writable(target)
     log = IssueLog()

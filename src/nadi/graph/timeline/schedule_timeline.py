@@ -15,10 +15,10 @@ from nadi.files.timeline.timeline_values import (
     CRITICAL,
     PATH_CATEGORY,
     Timeline,
-    check_suffix,
     find_lanes,
     lane_suffix,
     write_file,
+    writer_of_suffix,
 )
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.replay import Replay
@@ -105,7 +105,7 @@ def write_timelines(
         If the file cannot be written.
     """
     place = locate(path)
-    check_suffix(place)
+    writer_of_suffix(place)
     log = IssueLog()
     write_file(place, draw_timeline(parts, title, log), log)
     return log.table()
@@ -122,7 +122,7 @@ def check_timeline(path: Path | str, source: Path | str, *, overwrite: bool) -> 
         If it cannot be written, or exists already and ``overwrite`` is not given.
     """
     place = locate(path)
-    check_suffix(place)
+    writer_of_suffix(place)
     check_target(place, [locate(source)], overwrite=overwrite)
     if is_local(place):
         check_writable(place)

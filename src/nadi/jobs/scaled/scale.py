@@ -9,7 +9,7 @@ from typing import NamedTuple
 from nadi.errors import UsageError
 from nadi.graph.edges.job_graph import build_graph
 from nadi.jobs.folded.fold import fold
-from nadi.jobs.recorded_ranks import RecordedRank, recorded_rank
+from nadi.jobs.recorded_ranks import KnownRank, recorded_rank
 from nadi.jobs.scaled_classes import ScaledJob, Wanted, scale_job, with_prices
 from nadi.recordings.folded.folded_job import FoldedJob
 from nadi.recordings.jobs import given_job
@@ -90,14 +90,14 @@ def scale(
         system = load_system(system)
     device = system.compute.device if system else None
     wanted = Wanted(dp, tp, pp, micro_batches)
-    recorded: list[RecordedRank] = []
+    recorded: list[KnownRank] = []
     sums = dp > 1 and not any(trace.groups.height for trace in folded.traces)
     if tp > 1 or pp > 1 or sums:
         recorded = _recorded_ranks(found)
     return scale_job(folded, wanted, device, recorded)
 
 
-def _recorded_ranks(job: Job | Sequence[Trace]) -> list[RecordedRank]:
+def _recorded_ranks(job: Job | Sequence[Trace]) -> list[KnownRank]:
     """Return what is known of each rank of a recording; nothing of other jobs."""
     if isinstance(job, FoldedJob) and "fold.recording" in job.issues["code"].to_list():
         raise UsageError(

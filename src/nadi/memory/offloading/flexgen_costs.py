@@ -27,7 +27,8 @@ from nadi.trace.arrays import Floats
 from nadi.units import parse_bytes, parse_operations, parse_rate
 
 __all__ = [
-    "Inference", "OffloadMachine", "block_costs", "inference_of_model", "parse_offload_machine",
+    "Inference", "OffloadMachine", "block_cost_lines", "inference_of_model",
+    "parse_offload_machine",
 ]  # fmt: skip
 
 
@@ -136,7 +137,7 @@ class OffloadMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return found
 
 
-class BlockCosts(NamedTuple):
+class BlockCostLines(NamedTuple):
     """What a block takes, each line linear in the shares: float64, shape (lines, columns + 1).
 
     The last column is the constant.
@@ -184,9 +185,9 @@ def inference_of_model(model: LanguageModel, prompt: int, generated: int) -> Inf
     )  # fmt: skip
 
 
-def block_costs(
+def block_cost_lines(
     asked: Inference, machine: OffloadMachine, batch: int, num_batches: int
-) -> BlockCosts:
+) -> BlockCostLines:
     """Give the costs of a block of ``batch * num_batches`` sequences.
 
     Names of shares begin with w, c and h for weights, cache and hidden, and end with the memory.
@@ -221,7 +222,7 @@ def block_costs(
         token * h_cpu / machine.gpu_to_cpu_hidden, read / machine.disk_to_cpu,
         cached * c_disk / machine.cpu_to_disk_decode, linear * one + attention,
     ]  # fmt: skip
-    return BlockCosts(prefill, to_gpu + np.array(beside), _memory_use(asked, batch, block))
+    return BlockCostLines(prefill, to_gpu + np.array(beside), _memory_use(asked, batch, block))
 
 
 def _cpu_rate(asked: Inference, machine: OffloadMachine, batch: int) -> float:

@@ -23,7 +23,7 @@ from nadi.memory.offloading.flexgen_costs import (
     PREFILL,
     Inference,
     OffloadMachine,
-    block_costs,
+    block_cost_lines,
 )
 from nadi.memory.offloading.flexgen_programs import (
     FREE,
@@ -118,7 +118,7 @@ def place_block(
         If the batch or their number is below 1, a share is not 0 to 1, or there is no solver.
     """
     _check(batch, num_batches, given)
-    costs = block_costs(asked, machine, batch, num_batches)
+    costs = block_cost_lines(asked, machine, batch, num_batches)
     program = block_program(asked, costs, machine.usable, given)
     if whole_percent:
         program = in_percent(program)

@@ -10,10 +10,10 @@ import numpy as np
 from nadi.memory.linear_programs import LinearProgram, program_of_rows, solve_program
 from nadi.memory.offloading.flexgen_costs import (
     NUM_COLUMNS,
-    BlockCosts,
+    BlockCostLines,
     Inference,
     OffloadMachine,
-    block_costs,
+    block_cost_lines,
 )
 from nadi.trace.arrays import Floats
 
@@ -58,7 +58,7 @@ class _Scales(NamedTuple):
     seconds: float
 
     @classmethod
-    def of(cls, asked: Inference, block: BlockCosts, usable: Floats) -> _Scales:
+    def of(cls, asked: Inference, block: BlockCostLines, usable: Floats) -> _Scales:
         """Choose the scales of a block."""
         phases = (float(block.prefill[:, -1].max()), float(block.decode[:, -1].max()))
         limits = usable[MEMORIES]
@@ -67,7 +67,7 @@ class _Scales(NamedTuple):
         costs = np.append(np.zeros(NUM_SHARES), times / times.sum())
         return cls(phases, limits, sizes, costs, asked.layers * float(times.sum()))
 
-    def lines(self, block: BlockCosts) -> Floats:
+    def lines(self, block: BlockCostLines) -> Floats:
         """Give times less the longest of their phase, and bytes; the last column is constant."""
         prefill, decode = block.prefill / self.phases[0], block.decode / self.phases[1]
         prefill[:, _PREFILL] -= 1
@@ -76,7 +76,7 @@ class _Scales(NamedTuple):
 
 
 def block_program(
-    asked: Inference, block: BlockCosts, usable: Floats, given: SharesGiven
+    asked: Inference, block: BlockCostLines, usable: Floats, given: SharesGiven
 ) -> LinearProgram:
     """Make the program that minimizes the time of a block; its columns are those of its costs.
 
@@ -114,7 +114,7 @@ def needed_bytes(
 
     The other two are as they are; infinite if a memory of any size would not be enough.
     """
-    memory = block_costs(asked, machine, batch, num_batches).memory
+    memory = block_cost_lines(asked, machine, batch, num_batches).memory
     scale = float(np.abs(memory).max())
     lines = memory[:, :NUM_SHARES] / scale
     begins, ends = _given_bounds(given)
@@ -156,8 +156,8 @@ class RangeBound:
     ) -> None:
         self._asked, self._usable, self._batch = asked, machine.usable, batch
         self._given = given
-        one = block_costs(asked, machine, batch, 1)
-        two = block_costs(asked, machine, batch, 2)
+        one = block_cost_lines(asked, machine, batch, 1)
+        two = block_cost_lines(asked, machine, batch, 2)
         self._growth = [b - a for a, b in zip(one, two, strict=True)]
         self._fixed = [a - b for a, b in zip(one, self._growth, strict=True)]
 
@@ -167,9 +167,9 @@ class RangeBound:
         The bound is infinite if no number from ``low`` to ``high`` fits.
         """
         parts = list(zip(self._fixed, self._growth, strict=True))
-        smallest = BlockCosts(*(fixed + low * growth for fixed, growth in parts))
+        smallest = BlockCostLines(*(fixed + low * growth for fixed, growth in parts))
         scales = _Scales.of(self._asked, smallest, self._usable)
-        lines = scales.lines(BlockCosts(*(_divided(*part, low, high) for part in parts)))
+        lines = scales.lines(BlockCostLines(*(_divided(*part, low, high) for part in parts)))
         lines[-len(MEMORIES) :, NUM_COLUMNS] -= scales.limits / scales.sizes
         equal, sums, begins, ends = self._equations(low / high)
         program = program_of_rows(

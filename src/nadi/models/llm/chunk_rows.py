@@ -17,12 +17,12 @@ from nadi.models.llm.layer_pieces import Piece, embedding_piece, head_pieces, la
 from nadi.models.llm.parallel_plan import ParallelPlan
 
 __all__ = [
-    "BackwardKind", "Chunk", "Links", "backward_rows", "chunk_of", "forward_rows", "message_bytes",
-    "weights_by_role",
+    "BackwardKind", "Chunk", "ChunkLinks", "backward_rows", "chunk_of", "forward_rows",
+    "message_bytes", "weights_by_role",
 ]  # fmt: skip
 
 
-class Links(NamedTuple):
+class ChunkLinks(NamedTuple):
     """The links of a chunk to those before and after it; None at the ends of the model.
 
     Attributes
@@ -97,7 +97,7 @@ def message_bytes(model: LanguageModel, plan: ParallelPlan) -> int:
 
 
 def forward_rows(
-    model: LanguageModel, plan: ParallelPlan, chunk: Chunk, links: Links, tensors: ChunkTensors
+    model: LanguageModel, plan: ParallelPlan, chunk: Chunk, links: ChunkLinks, tensors: ChunkTensors
 ) -> list[Row]:
     """Return the forward of a chunk for one micro-batch."""
     rows = RowList("forward")
@@ -169,8 +169,8 @@ class BackwardKind(NamedTuple):
 
 
 def backward_rows(
-    model: LanguageModel, plan: ParallelPlan, chunk: Chunk, links: Links, tensors: ChunkTensors,
-    kind: BackwardKind,
+    model: LanguageModel, plan: ParallelPlan, chunk: Chunk, links: ChunkLinks,
+    tensors: ChunkTensors, kind: BackwardKind,
 ) -> list[Row]:  # fmt: skip
     """Return the backward of a chunk for one micro-batch."""
     rows = RowList("backward")

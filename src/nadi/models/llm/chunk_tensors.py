@@ -16,7 +16,7 @@ from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.lasting_tensors import LastingTensors, activation_dtype, layer_name
 from nadi.models.llm.layer_pieces import Piece
 from nadi.models.llm.parallel_plan import ParallelPlan
-from nadi.models.row_operands import Operand, Operands
+from nadi.models.row_operands import Operand, RowOperands
 from nadi.trace.dtypes import ITEMSIZE
 
 __all__ = ["ChunkTensors", "Layers", "between", "piece_name"]
@@ -161,7 +161,7 @@ class ChunkTensors:
 
     def _forward_operands(
         self, rows: RowList, key: _Key, piece: Piece, read: tuple[Operand, ...]
-    ) -> tuple[Operand, Operands]:
+    ) -> tuple[Operand, RowOperands]:
         """Return what an operation gives to the next ones, and all that it reads and gives."""
         work, name = piece.forward, f"{key[0]}.{piece.name}{_again(rows)}"
         assert work is not None
@@ -196,7 +196,7 @@ class ChunkTensors:
             part = found._replace(shape=(tokens,), offset=place * tokens)
             rows.collective(
                 f"head.loss.{what}.all_reduce", layer, "tp", "all_reduce", 4 * tokens,
-                Operands((part,), (part,)),
+                RowOperands((part,), (part,)),
             )  # fmt: skip
 
     def end_forward(self, rows: RowList, destination: Link | None, size: int) -> None:
@@ -237,7 +237,7 @@ class ChunkTensors:
         self._gathered[key] = whole
         return rows.collective(
             whole.storage, layer, "tp", "all_gather", piece.gathered_again // self.plan.tp,
-            Operands((part,), (whole,)), is_awaited=False,
+            RowOperands((part,), (whole,)), is_awaited=False,
         )  # fmt: skip
 
     def input_gradient(self, rows: RowList, layer: int, piece: Piece) -> None:
@@ -265,7 +265,7 @@ class ChunkTensors:
 
     def _input_gradient_operands(
         self, rows: RowList, key: _Key, gradient: _Value | None, layouts: Mapping[str, Layout]
-    ) -> tuple[Operands, dict[_Key, _Value]]:
+    ) -> tuple[RowOperands, dict[_Key, _Value]]:
         """Return what the gradient of inputs reads and gives, and the gradient of each source."""
         _, piece = self._pieces[key]
         assert piece.forward is not None
@@ -339,7 +339,7 @@ class ChunkTensors:
         self._add_weight_gradient(key, piece, inputs, outputs)
         rows.compute(
             f"{name}.weight_gradient", layer, piece.weight_gradient,
-            Operands(tuple(inputs), tuple(outputs)), is_passed_on=is_passed_on,
+            RowOperands(tuple(inputs), tuple(outputs)), is_passed_on=is_passed_on,
         )  # fmt: skip
 
     def _add_weight_gradient(
@@ -414,10 +414,10 @@ class ChunkTensors:
             storage = f"{name}.{axis}.{found.comm_type}{kind}"
             shape = _resized(given.shape, up, down)
             made = Operand(storage, shape, given.dtype)
-        operands = Operands((given,), (made,))
+        operands = RowOperands((given,), (made,))
         if into is not None:
             part = _part(into.operand, prod(made.shape))
-            made, operands = into.operand, Operands((given, part), (part,))
+            made, operands = into.operand, RowOperands((given, part), (part,))
         number = rows.collective(
             f"{name}.{found.comm_type}", layer, axis, *found, operands,
             after=None if value.row < 0 else value.row,
@@ -434,8 +434,8 @@ def _is_passed(piece: Piece, place: int, sources: int) -> bool:
     return piece.forward.op_class == "rope" and place == 0 and not piece.gives
 
 
-def _once(inputs: Iterable[Operand], outputs: Iterable[Operand]) -> Operands:
-    return Operands(tuple(dict.fromkeys(inputs)), tuple(dict.fromkeys(outputs)))
+def _once(inputs: Iterable[Operand], outputs: Iterable[Operand]) -> RowOperands:
+    return RowOperands(tuple(dict.fromkeys(inputs)), tuple(dict.fromkeys(outputs)))
 
 
 def _phase(rows: RowList) -> str:

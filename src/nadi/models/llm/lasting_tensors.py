@@ -13,7 +13,7 @@ from typing import NamedTuple
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.layer_pieces import Piece
 from nadi.models.llm.parallel_plan import ParallelPlan
-from nadi.models.row_operands import Operand, Operands
+from nadi.models.row_operands import Operand, RowOperands
 from nadi.trace.dtypes import ITEMSIZE
 
 __all__ = ["LastingTensors", "activation_dtype", "cache_width", "group_size", "layer_name"]
@@ -118,21 +118,21 @@ class LastingTensors:
         shape = (self._counts[layer, role],)
         return own._replace(storage=f"{layer}.{role}.gradients", shape=shape, lasts=of_step)
 
-    def gather(self, layer: str, role: str, phase: str) -> Operands:
+    def gather(self, layer: str, role: str, phase: str) -> RowOperands:
         """Return what a gathering of weights reads and gives."""
         own, whole = self.weights(layer, role), self.gathered(layer, role, phase)
         if own.storage != whole.storage:
-            return Operands((own,), (whole,))
+            return RowOperands((own,), (whole,))
         part = -(-whole.shape[0] // group_size(self.plan, role))
-        return Operands((whole._replace(shape=(part,)),), (whole,))
+        return RowOperands((whole._replace(shape=(part,)),), (whole,))
 
-    def reduce(self, layer: str, role: str) -> Operands:
+    def reduce(self, layer: str, role: str) -> RowOperands:
         """Return what a reduction of gradients reads and gives."""
         whole, own = self.summed(layer, role), self.gradients(layer, role)
         if own.storage != whole.storage:
-            return Operands((whole, own), (own,))
+            return RowOperands((whole, own), (own,))
         parts = group_size(self.plan, role) if self.plan.zero else 1
-        return Operands((whole,), (whole._replace(shape=(-(-whole.shape[0] // parts),)),))
+        return RowOperands((whole,), (whole._replace(shape=(-(-whole.shape[0] // parts),)),))
 
     def read_weights(self, layer: str, piece: Piece, phase: str) -> tuple[Operand, ...]:
         """Return the weights that a piece reads: a matrix first, then biases."""

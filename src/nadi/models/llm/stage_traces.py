@@ -18,7 +18,7 @@ from nadi.models.job_rows import Link, Row, RowList, adam_work
 from nadi.models.llm.chunk_rows import (
     BackwardKind,
     Chunk,
-    Links,
+    ChunkLinks,
     backward_rows,
     chunk_of,
     forward_rows,
@@ -37,7 +37,7 @@ from nadi.models.llm.pipeline_schedules import (
     StageOrder,
     neighbors,
 )
-from nadi.models.row_operands import Operand, Operands
+from nadi.models.row_operands import Operand, RowOperands
 from nadi.models.row_traces import StepOrder, trace_of_rows
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.trace import Trace
@@ -69,12 +69,12 @@ def optimizer_rows(
         if role in plan.groups(model) and (role != "dp" or plan.zero):
             rows.collective(
                 f"gradient_norm.{role}.all_reduce", -1, role, "all_reduce", _NORM,
-                Operands(before, (norm,)),
+                RowOperands(before, (norm,)),
             )  # fmt: skip
             before = (norm,)
     weights, reduced = zip(*lasting.updated(), strict=True)
     changed = (*weights, *lasting.state())
-    operands = Operands((*before, *reduced, *changed), changed)
+    operands = RowOperands((*before, *reduced, *changed), changed)
     rows.compute("optimizer", -1, _adam(plan, chunks), operands)
     if plan.zero in (1, 2):
         for chunk in chunks:
@@ -94,7 +94,7 @@ def _sum_gradients(
         copied = Operand(f"{name}.gradients", (parameters,), plan.gradient_dtype)
         rows.collective(
             f"{name}.gradients.all_reduce", -1, role, "all_reduce", parameters * itemsize,
-            Operands(gradients, (copied, *gradients)),
+            RowOperands(gradients, (copied, *gradients)),
         )  # fmt: skip
 
     if summed := sum(piece.summed for chunk in chunks for piece in chunk.pieces):
@@ -161,7 +161,7 @@ def _places(plan: ParallelPlan, stage: int) -> list[_Place]:
         before = None if source is None or source[0] == stage else source[0]
         after = None if destination is None or destination[0] == stage else destination[0]
         # messages of a micro-batch are numbered by the place where they cross, and their direction
-        links = Links(
+        links = ChunkLinks(
             None if before is None else Link(before, 2 * position - 2),
             None if after is None else Link(after, 2 * position),
             None if after is None else Link(after, 2 * position + 1),
@@ -175,7 +175,7 @@ class _Place(NamedTuple):
     """Where a chunk stands along the pipeline, and its links."""
 
     position: int
-    links: Links
+    links: ChunkLinks
 
 
 _BACKWARDS = {

@@ -37,7 +37,7 @@ from nadi.models.networks.layer_kinds import (
 )
 from nadi.trace.work import Work, attention, gemm
 
-__all__ = ["LayerWork", "StepSize", "work_of"]
+__all__ = ["LayerWork", "StepSize", "work_of_layer"]
 
 _F32, _INDEX = 4, 8
 # FLOPs per element: forward, gradient of the input, gradient of the weights
@@ -94,7 +94,7 @@ _Maker = Callable[[Any, Inputs, Feature, StepSize], LayerWork]
 _MAKERS: dict[type[LayerKind], _Maker] = {}
 
 
-def work_of(kind: LayerKind, inputs: Inputs, output: Feature, size: StepSize) -> LayerWork:
+def work_of_layer(kind: LayerKind, inputs: Inputs, output: Feature, size: StepSize) -> LayerWork:
     """Return the work of a layer; views have none."""
     if kind.is_view:
         return LayerWork()

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from nadi.models.job_rows import ADAM_STATE, BEFORE, Layout, Row, RowList, adam_work, exchange
 from nadi.models.networks.layer_kinds import EmbeddingBag, Loss, Norm, Slice
-from nadi.models.networks.layer_work import LayerWork, StepSize, work_of
+from nadi.models.networks.layer_work import LayerWork, StepSize, work_of_layer
 from nadi.models.networks.network_file import NeuralNetwork
 from nadi.models.networks.network_plan import Bucket, NetworkPlan, buckets_of
 from nadi.models.networks.table_shares import TableShare
-from nadi.models.row_operands import NO_OPERANDS, Operand, Operands
+from nadi.models.row_operands import NO_OPERANDS, Operand, RowOperands
 from nadi.trace.work import Work
 
 __all__ = ["NetworkTensors", "Step", "step_of", "step_rows"]
@@ -37,12 +37,12 @@ class NetworkTensors(NamedTuple):
     plan: NetworkPlan
     works: Sequence[LayerWork]
 
-    def forward(self, number: int) -> Operands:
+    def forward(self, number: int) -> RowOperands:
         """Give what a layer makes of its inputs and weights."""
         given = (*self._inputs(number), *self._weights([number]))
         return self._operands(given, (self._output(number),))
 
-    def input_gradient(self, number: int, work: LayerWork) -> Operands:
+    def input_gradient(self, number: int, work: LayerWork) -> RowOperands:
         """Give the gradients of a layer's trained inputs."""
         layer = self.network.layers[number]
         inputs = self._inputs(number)
@@ -53,22 +53,22 @@ class NetworkTensors(NamedTuple):
         given = (*self._arrived(number), *kept, *self._weights([number]))
         return self._operands(given, made)
 
-    def weight_gradient(self, number: int) -> Operands:
+    def weight_gradient(self, number: int) -> RowOperands:
         """Give the gradient of a layer's weights."""
         given = (*self._arrived(number), *self._inputs(number))
         return self._operands(given, self._weights([number], "gradients"))
 
-    def summed(self, number: int) -> Operands:
+    def summed(self, number: int) -> RowOperands:
         """Add what the users of a layer give to its gradient."""
         gradient = self._gradient(number)
         return self._operands((gradient,), (gradient,))
 
-    def reduced(self, bucket: Bucket) -> Operands:
+    def reduced(self, bucket: Bucket) -> RowOperands:
         """Reduce the gradients of a bucket in place."""
         gradients = self._weights(bucket.layers, "gradients")
         return self._operands(gradients, gradients)
 
-    def updated(self) -> Operands:
+    def updated(self) -> RowOperands:
         """Update all weights, and their state, by their gradients."""
         layers = [n for n, one in enumerate(self.network.layers) if not one.is_spread]
         weights, gradients = (self._weights(layers, what) for what in ("weights", "gradients"))
@@ -80,32 +80,32 @@ class NetworkTensors(NamedTuple):
         )  # fmt: skip
         return self._operands(gradients + changed, changed)
 
-    def indices(self, number: int, share: TableShare) -> Operands:
+    def indices(self, number: int, share: TableShare) -> RowOperands:
         """Receive the indices of what is looked up in a rank's tables."""
         return self._operands((), (self._indices(number, share),))
 
-    def looked_up(self, number: int, share: TableShare) -> Operands:
+    def looked_up(self, number: int, share: TableShare) -> RowOperands:
         """Look up rows of a rank's tables for the samples of all."""
         rows = self._rows(number, share)[:1]
         given = (self._indices(number, share), *rows)
         return self._operands(given, (self._found(number, share),))
 
-    def exchanged(self, number: int, share: TableShare) -> Operands:
+    def exchanged(self, number: int, share: TableShare) -> RowOperands:
         """Exchange what was looked up."""
         return self._operands((self._found(number, share),), (self._output(number),))
 
-    def returned(self, number: int, share: TableShare) -> Operands:
+    def returned(self, number: int, share: TableShare) -> RowOperands:
         """Exchange the gradients of what was looked up."""
         return self._operands((self._gradient(number),), (self._found(number, share, ".gradient"),))
 
-    def updated_rows(self, number: int, share: TableShare) -> Operands:
+    def updated_rows(self, number: int, share: TableShare) -> RowOperands:
         """Update rows that were looked up, and a float32 of state for each."""
         rows = self._rows(number, share)
         given = (self._found(number, share, ".gradient"), self._indices(number, share), *rows)
         return self._operands(given, rows)
 
-    def _operands(self, inputs: Iterable[Operand], outputs: Iterable[Operand]) -> Operands:
-        return Operands(tuple(inputs), tuple(outputs)) if not self.plan.zero else NO_OPERANDS
+    def _operands(self, inputs: Iterable[Operand], outputs: Iterable[Operand]) -> RowOperands:
+        return RowOperands(tuple(inputs), tuple(outputs)) if not self.plan.zero else NO_OPERANDS
 
     def _viewed(self, number: int) -> int:
         """Return the layer whose output a layer's output is a view of; less than 0 for inputs."""
@@ -219,7 +219,7 @@ def step_of(
 ) -> Step:
     """Return a step with the work of its layers."""
     size = StepSize(plan.batch, plan.itemsize, plan.gradient_itemsize, plan.dtype)
-    works = [work_of(one.kind, one.inputs, one.output, size) for one in network.layers]
+    works = [work_of_layer(one.kind, one.inputs, one.output, size) for one in network.layers]
     return Step(network, plan, works, buckets_of(network, plan), shares, widest)
 
 

@@ -21,11 +21,11 @@ from nadi.files import files as container
 from nadi.files.whole_folders import whole_folder
 from nadi.pytorch.fake.fake_rank import check_numbers
 from nadi.pytorch.fake.fake_trace import RankSummary
-from nadi.pytorch.fake.fake_worker import Order, Outcome
+from nadi.pytorch.fake.fake_worker import FakeOrder, Outcome
 from nadi.recordings.rank_map import RANK_MAP, RankMap, Shared
 
 __all__ = [
-    "FakeJob", "FakeOptions", "RankClass", "RecordedRank", "find_classes", "ranges_of",
+    "FakeJob", "FakeOptions", "FakeRankClass", "RecordedRank", "find_classes", "ranges_of",
     "record_fake_job",
 ]  # fmt: skip
 
@@ -33,7 +33,7 @@ __all__ = [
 Sign = Callable[[Sequence[int]], Mapping[int, str]]
 
 
-class RankClass(NamedTuple):
+class FakeRankClass(NamedTuple):
     """Ranks that do the same, and the one of them that was recorded."""
 
     recorded: int
@@ -42,7 +42,7 @@ class RankClass(NamedTuple):
 
 def find_classes(
     world_size: int, families: Mapping[str, Sequence[Sequence[int]]], sign: Sign
-) -> list[RankClass]:
+) -> list[FakeRankClass]:
     """Find the classes of all ranks.
 
     The first, the last and a middle rank are compared; if they do the same, all ranks do. Else
@@ -71,7 +71,7 @@ def find_classes(
     probes = sorted({0, middle, world_size - 1})
     signs = sign(probes)
     if len(set(signs.values())) == 1:
-        return [RankClass(0, tuple(range(world_size)))]
+        return [FakeRankClass(0, tuple(range(world_size)))]
     labels = [_labels(axis, sign) for axis in axes]
     differing = [k for k, label in enumerate(labels) if len(set(label)) > 1]
     if len(at) != world_size or not differing:  # the axes do not tell ranks apart
@@ -155,7 +155,7 @@ def _labels(axis: _Axis, sign: Sign) -> list[int]:
 def _combined(
     axes: Sequence[_Axis], labels: Sequence[Sequence[int]], differing: Sequence[int],
     places: Mapping[int, tuple[int, ...]], at: Mapping[tuple[int, ...], int], sign: Sign,
-) -> list[RankClass]:  # fmt: skip
+) -> list[FakeRankClass]:  # fmt: skip
     """Return a class for each combination of labels along the axes that matter."""
     choices = [sorted(set(labels[k])) for k in differing]
     recorded: dict[tuple[int, ...], int] = {}
@@ -170,7 +170,7 @@ def _combined(
     for rank, at_place in places.items():
         label = tuple(labels[k][at_place[k]] for k in differing)
         ranks.setdefault(first[signs[recorded[label]]], []).append(rank)
-    classes = [RankClass(one, tuple(members)) for one, members in sorted(ranks.items())]
+    classes = [FakeRankClass(one, tuple(members)) for one, members in sorted(ranks.items())]
     last = max(places)
     own = next(one.recorded for one in classes if last in one.ranks)
     if (known := sign([own, last]))[own] != known[last]:
@@ -289,18 +289,18 @@ def record_fake_job(
     place = Path(folder)
     stale = _refuse_existing(place, overwrite=overwrite)
     with tempfile.TemporaryDirectory(prefix="nadi-fake-") as held:
-        order = Order(0, world_size, options.steps, options.warmup, options.device, program, "")
+        order = FakeOrder(0, world_size, options.steps, options.warmup, options.device, program, "")
         with _Runner(python, order, Path(held), progress) as runner:
             if ranks is None:
                 classes = _classes(runner, world_size)
             else:
                 runner.sign(sorted(set(ranks)))
-                classes = [RankClass(rank, (rank,)) for rank in sorted(set(ranks))]
+                classes = [FakeRankClass(rank, (rank,)) for rank in sorted(set(ranks))]
         with whole_folder(place, overwrite=overwrite, instead_of=stale) as inside:
             return _written(runner, classes, (inside, place), world_size)
 
 
-def _classes(runner: _Runner, world_size: int) -> list[RankClass]:
+def _classes(runner: _Runner, world_size: int) -> list[FakeRankClass]:
     runner.sign([0])
     try:
         return find_classes(world_size, runner.outcomes[0].families, runner.sign)
@@ -315,7 +315,7 @@ class _Runner:
     """Records ranks, each once, with a process that has imported torch."""
 
     def __init__(
-        self, python: str, order: Order, folder: Path, progress: Callable[[str], None]
+        self, python: str, order: FakeOrder, folder: Path, progress: Callable[[str], None]
     ) -> None:
         self.order, self.folder, self.progress = order, folder, progress
         self.outcomes: dict[int, Outcome] = {}
@@ -398,7 +398,7 @@ class _Runner:
 
 
 def _written(
-    runner: _Runner, classes: Sequence[RankClass], folders: tuple[Path, Path], world_size: int
+    runner: _Runner, classes: Sequence[FakeRankClass], folders: tuple[Path, Path], world_size: int
 ) -> FakeJob:
     """Write the traces of the classes, and the map of all ranks, to be moved to a second folder."""
     inside, folder = folders

@@ -19,12 +19,12 @@ from nadi.pytorch.fake.operation_log import (
     CALLS,
     RESULT,
     Call,
-    Operand,
-    Operation,
+    LoggedOperand,
+    LoggedOperation,
     OperationLog,
     comm_bytes,
+    nested_tensors,
     operands_of,
-    tensors_in,
 )
 from nadi.pytorch.fake.script_lines import script_line
 from nadi.trace.dtypes import DTYPES
@@ -64,7 +64,11 @@ class RoutingHints:
         return self._share.get(storage)
 
     def compute(
-        self, name: str, reads: Sequence[Operand], given: Sequence[Any], made: Sequence[Operand]
+        self,
+        name: str,
+        reads: Sequence[LoggedOperand],
+        given: Sequence[Any],
+        made: Sequence[LoggedOperand],
     ) -> None:
         """Follow an operator."""
         if not reads or not made:
@@ -88,21 +92,21 @@ class RoutingHints:
                     known[target.storage] = known[source.storage]
 
     def communicate(
-        self, comm_type: str, reads: Sequence[Operand], writes: Sequence[Operand]
+        self, comm_type: str, reads: Sequence[LoggedOperand], writes: Sequence[LoggedOperand]
     ) -> None:
         """Follow a collective; what comes from other ranks is like what is sent."""
         for source, target in zip(reads, writes, strict=False):
             if comm_type in ("all_to_all", "all_gather") and source.storage in self._mean:
                 self._mean[target.storage] = self._mean[source.storage]
 
-    def _sum(self, source: Operand, target: Operand) -> None:
+    def _sum(self, source: LoggedOperand, target: LoggedOperand) -> None:
         terms = source.elements / max(target.elements, 1)
         if source.storage in self._share:
             self._mean[target.storage] = self._share[source.storage] * terms
         elif source.storage in self._mean:
             self._mean[target.storage] = self._mean[source.storage] * terms
 
-    def _one_hot(self, reads: Sequence[Operand], target: Operand) -> None:
+    def _one_hot(self, reads: Sequence[LoggedOperand], target: LoggedOperand) -> None:
         """Follow a matrix of zeros that got a one in each row, at the number of an expert."""
         chosen = next((one for one in reads[1:] if one.storage in self._choices), None)
         if chosen is not None:
@@ -265,9 +269,9 @@ class Recorder:
         """Write down a communication; return its row."""
         given = [self._shown(value) for value in (*args, *(kwargs or {}).values())]
         made = self._shown(result)
-        reads = tensors_in(given[call.reads]) if call.reads >= 0 else []
+        reads = nested_tensors(given[call.reads]) if call.reads >= 0 else []
         target = made if call.writes == RESULT else given[call.writes] if call.writes >= 0 else []
-        writes = tensors_in(target)
+        writes = nested_tensors(target)
         group = self.groups.of(args[call.group])
         given[call.group] = group.name
         is_async = call.is_async == ALWAYS or (
@@ -282,7 +286,7 @@ class Recorder:
         if is_async:  # the communication begins after what its stream has before it
             self.log.wait(lane, self.log.last_of(self.stream))
         self.hints.communicate(call.comm_type, reads, writes)
-        operation = Operation(
+        operation = LoggedOperation(
             name, _KINDS.get(call.comm_type, "COMM_COLL"), "kernel", self.parent(), -1, lane,
             comm_type=call.comm_type, comm_bytes=comm_bytes(call, reads, writes, len(group.ranks)),
             group=group.name,
@@ -308,7 +312,7 @@ class Recorder:
             value = 1 if hint is None else max(round(hint), 0)
         self.stubs[script_line(), repr(value)] += 1
         operand = self._operand(tensor)
-        operation = Operation(
+        operation = LoggedOperation(
             self.signature(func).name, "METADATA", "operator", self.parent(), self._sequence(),
         )  # fmt: skip
         self.log.add(operation, [operand], [value], [], [])
@@ -364,20 +368,20 @@ class Recorder:
         written = [
             one
             for place in signature.positions
-            for one in (tensors_in(given[place]) if place < len(given) else ())
+            for one in (nested_tensors(given[place]) if place < len(given) else ())
         ]
-        written += [one for name in signature.names for one in tensors_in(named.get(name))]
+        written += [one for name in signature.names for one in nested_tensors(named.get(name))]
         outputs = made if isinstance(result, (tuple, list)) else [made]
-        reads = tensors_in([*given, *named.values()])
+        reads = nested_tensors([*given, *named.values()])
         known = {one.storage for one in reads}
-        new = [one for one in tensors_in(outputs) if one.storage not in known]
+        new = [one for one in nested_tensors(outputs) if one.storage not in known]
         name, stream, work = signature.name, -1, None
         if (written or new) and name not in _NO_KERNEL:
             stream = self.stream
             work = work_of(name, operands_of([*given, *named.values()], written + new))
-        self.hints.compute(name, reads, given, new or tensors_in(outputs))
+        self.hints.compute(name, reads, given, new or nested_tensors(outputs))
         values = [*given, *(value for key, value in named.items() if _is_shown(key, value))]
-        operation = Operation(
+        operation = LoggedOperation(
             name, "METADATA" if stream < 0 else "COMP", "operator" if stream < 0 else "kernel",
             self.parent(), self._sequence(), stream,
             flops=max(work.flops, 0) if work else -1, bytes=work.bytes if work else -1,
@@ -386,7 +390,7 @@ class Recorder:
 
     def _wait(self, tensor: Any, result: Any) -> None:
         operand = self._operand(tensor)
-        operation = Operation(_WAIT, "METADATA", "operator", self.parent())
+        operation = LoggedOperation(_WAIT, "METADATA", "operator", self.parent())
         self.log.add(operation, [operand], [self._shown(result)], [], [])
         # the next operator of this stream comes after who wrote the tensor
         self.log.wait(self.stream, self.log.writer_of(operand.storage))
@@ -413,9 +417,9 @@ class Recorder:
             return str(value)
         return value
 
-    def _operand(self, tensor: Any) -> Operand:
+    def _operand(self, tensor: Any) -> LoggedOperand:
         number = self._number(tensor)
-        return Operand(
+        return LoggedOperand(
             number, self.storage_of(tensor), int(tensor.storage_offset()), tuple(tensor.shape),
             tuple(tensor.stride()), _CPP.get(tensor.dtype, str(tensor.dtype)), tensor.itemsize,
         )  # fmt: skip

@@ -18,7 +18,7 @@ from nadi.trace.schema import DEPS, GROUPS, NODES
 from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
-__all__ = ["RankSummary", "group_numbers", "signature_of", "summary_of", "trace_of_log"]
+__all__ = ["RankSummary", "group_numbers", "summary_of", "trace_of_log", "trace_signature"]
 
 _COLUMNS = (
     "name", "kind", "category", "parent", "sequence", "stream", "flops", "bytes", "comm_type",
@@ -160,7 +160,7 @@ def _attributes(log: OperationLog) -> Attributes:
     return builder.build()
 
 
-def signature_of(trace: Trace) -> str:
+def trace_signature(trace: Trace) -> str:
     """Return a text that is equal for ranks that do the same.
 
     Peers count by their distance, groups by their family and size, tensors by their shapes.

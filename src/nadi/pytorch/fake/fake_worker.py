@@ -15,13 +15,13 @@ import msgspec
 from nadi.errors import NadiError
 from nadi.files.trace_files import write
 from nadi.pytorch.fake.fake_rank import check_torch, fake_recording
-from nadi.pytorch.fake.fake_trace import RankSummary, signature_of, summary_of
+from nadi.pytorch.fake.fake_trace import RankSummary, summary_of, trace_signature
 from nadi.pytorch.fake.script_lines import is_of_library
 
-__all__ = ["Order", "Outcome", "main"]
+__all__ = ["FakeOrder", "Outcome", "record_orders"]
 
 
-class Order(msgspec.Struct):
+class FakeOrder(msgspec.Struct):
     """What is to be recorded.
 
     Attributes
@@ -73,7 +73,7 @@ _REMEDIES = {
 }  # fmt: skip
 
 
-def main() -> None:
+def record_orders() -> None:
     """Record the ranks of each list of orders that standard input has; answer each with a line.
 
     What is imported is there for all of them: each is recorded in a fork of this process.
@@ -90,7 +90,7 @@ def main() -> None:
     at_once = min(_MOST_AT_ONCE, os.cpu_count() or 1)
     for line in sys.stdin.buffer:
         running: set[int] = set()
-        for order in msgspec.json.decode(line, type=list[Order]):
+        for order in msgspec.json.decode(line, type=list[FakeOrder]):
             if len(running) == at_once:
                 running.discard(os.wait()[0])
             running.add(_started(order))
@@ -99,7 +99,7 @@ def main() -> None:
         answers.write(b"\n")
 
 
-def _started(order: Order) -> int:
+def _started(order: FakeOrder) -> int:
     """Record in a fork of this process, what it prints beside the trace; return its process id."""
     sys.stdout.flush()
     child = os.fork()
@@ -119,7 +119,7 @@ def _started(order: Order) -> int:
         os._exit(code)
 
 
-def _outcome(order: Order) -> Outcome:
+def _outcome(order: FakeOrder) -> Outcome:
     try:
         with fake_recording(
             order.world_size, order.rank, steps=order.steps, warmup=order.warmup,
@@ -137,7 +137,7 @@ def _outcome(order: Order) -> Outcome:
     trace = recording.trace
     write(trace, order.output, to="nadi")
     return Outcome(
-        signature=signature_of(trace),
+        signature=trace_signature(trace),
         steps=recording.num_steps,
         summary=summary_of(trace),
         issues=trace.issues.rows(),
@@ -175,4 +175,4 @@ def _failed(error: Exception) -> Outcome:
 
 
 if __name__ == "__main__":
-    main()
+    record_orders()

@@ -14,8 +14,8 @@ import msgspec
 from nadi.trace.work import Operands, covered_bytes
 
 __all__ = [
-    "CALLS", "Call", "Operand", "Operation", "OperationLog", "comm_bytes", "operand_texts",
-    "operands_of", "tensors_in",
+    "CALLS", "Call", "LoggedOperand", "LoggedOperation", "OperationLog", "comm_bytes",
+    "logged_operand_texts", "nested_tensors", "operands_of",
 ]  # fmt: skip
 
 
@@ -23,7 +23,7 @@ _DEVICE = "cuda:0"
 _SCALAR_TYPES = {bool: "Bool", int: "Int", float: "Double", str: "String", type(None): "None"}
 
 
-class Operand(NamedTuple):
+class LoggedOperand(NamedTuple):
     """A tensor that an operator reads or writes.
 
     Attributes
@@ -59,7 +59,7 @@ class Operand(NamedTuple):
         return covered_bytes(self.shape, self.strides, self.itemsize)
 
 
-class Operation(NamedTuple):
+class LoggedOperation(NamedTuple):
     """One row: the columns of ``schema.NODES``, but for the group, which is a name.
 
     Attributes
@@ -119,7 +119,7 @@ class OperationLog:
 
     def clear(self) -> None:
         """Forget all rows; what is in memory stays."""
-        self.operations: list[Operation] = []
+        self.operations: list[LoggedOperation] = []
         self.waits: list[tuple[tuple[int, str], ...]] = []
         self.operands: dict[int, dict[str, str]] = {}
         self.attributes: dict[int, dict[str, tuple[str, Any]]] = {}
@@ -135,13 +135,13 @@ class OperationLog:
 
     def annotate(self, name: str, category: str, parent: int) -> int:
         """Begin a range around operations; return its row."""
-        self.operations.append(Operation(name, "METADATA", category, parent))
+        self.operations.append(LoggedOperation(name, "METADATA", category, parent))
         self.waits.append(())
         return len(self.operations) - 1
 
     def add(
-        self, operation: Operation, inputs: Sequence[Any], outputs: Sequence[Any],
-        reads: Iterable[Operand], writes: Iterable[Operand],
+        self, operation: LoggedOperation, inputs: Sequence[Any], outputs: Sequence[Any],
+        reads: Iterable[LoggedOperand], writes: Iterable[LoggedOperand],
     ) -> int:  # fmt: skip
         """Append an operation; return its row.
 
@@ -154,7 +154,9 @@ class OperationLog:
         """
         row = len(self.operations)
         self.operations.append(operation)
-        self.operands[row] = operand_texts("inputs", inputs) | operand_texts("outputs", outputs)
+        self.operands[row] = logged_operand_texts("inputs", inputs) | logged_operand_texts(
+            "outputs", outputs
+        )
         if operation.stream < 0:
             self.waits.append(())
             return row
@@ -227,16 +229,16 @@ class OperationLog:
         known.readers.clear()
 
 
-def tensors_in(value: Any) -> list[Operand]:
+def nested_tensors(value: Any) -> list[LoggedOperand]:
     """Return the tensors of nested lists, in order."""
-    if isinstance(value, Operand):
+    if isinstance(value, LoggedOperand):
         return [value]
     if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in tensors_in(item)]
+        return [tensor for item in value for tensor in nested_tensors(item)]
     return []
 
 
-def operands_of(given: Sequence[Any], written: Sequence[Operand]) -> Operands:
+def operands_of(given: Sequence[Any], written: Sequence[LoggedOperand]) -> Operands:
     """Return the operands of a call, as its work depends on them.
 
     Parameters
@@ -246,21 +248,21 @@ def operands_of(given: Sequence[Any], written: Sequence[Operand]) -> Operands:
     written
         The tensors that it makes or changes.
     """
-    by_place = [tensors_in(value) for value in given]
-    known: set[Operand] = set()
+    by_place = [nested_tensors(value) for value in given]
+    known: set[LoggedOperand] = set()
     sizes = []
     for tensors in by_place:  # what is given twice is read once
         sizes.append(sum(one.bytes for one in dict.fromkeys(tensors) if one not in known))
         known.update(tensors)
     return Operands(
-        [value.shape if isinstance(value, Operand) else () for value in given], sizes,
+        [value.shape if isinstance(value, LoggedOperand) else () for value in given], sizes,
         [tensors[0].itemsize if tensors else 0 for tensors in by_place],
         ["" if tensors else str(value) for value, tensors in zip(given, by_place, strict=True)],
         [one.shape for one in written], sum(one.bytes for one in written),
     )  # fmt: skip
 
 
-def operand_texts(side: str, values: Sequence[Any]) -> dict[str, str]:
+def logged_operand_texts(side: str, values: Sequence[Any]) -> dict[str, str]:
     """Return the texts of operands as an execution trace has them: JSON, by name of attribute."""
     columns = [_described(value) for value in values]
     kinds = zip(("values", "shapes", "types", "strides"), zip(*columns, strict=True), strict=False)
@@ -269,7 +271,7 @@ def operand_texts(side: str, values: Sequence[Any]) -> dict[str, str]:
 
 def _described(value: Any) -> tuple[Any, Any, str, Any]:
     """Return value, shape, type and strides of an operand."""
-    if isinstance(value, Operand):
+    if isinstance(value, LoggedOperand):
         held = [value.tensor, value.storage, value.offset, value.elements, value.itemsize, _DEVICE]
         return held, value.shape, f"Tensor({value.dtype})", value.strides
     if isinstance(value, (list, tuple)):
@@ -362,7 +364,9 @@ CALLS = {
 }  # fmt: skip
 
 
-def comm_bytes(call: Call, reads: Sequence[Operand], writes: Sequence[Operand], size: int) -> int:
+def comm_bytes(
+    call: Call, reads: Sequence[LoggedOperand], writes: Sequence[LoggedOperand], size: int
+) -> int:
     """Return what a member contributes; of a broadcast and a scatter, what the root has.
 
     Parameters

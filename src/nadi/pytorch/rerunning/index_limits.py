@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from nadi.pytorch.rerunning.argument_rules import find_operator
 from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION
-from nadi.pytorch.rerunning.replay_places import Place, places_in
+from nadi.pytorch.rerunning.replay_places import ReplayPlace, places_in
 from nadi.pytorch.rerunning.replay_plan import PlannedCall, ReplayPlan
 from nadi.pytorch.rerunning.safe_operators import SAFE_OPERATORS
 from nadi.pytorch.rerunning.tensor_contents import INDEX_TYPES, SAME_VALUES
@@ -49,7 +49,7 @@ class IndexLimits:
         for number, written in self._written.items():
             self._of_memory.setdefault(self._first(number), []).extend(written)
 
-    def below(self, place: Place, limit: int) -> bool:
+    def below(self, place: ReplayPlace, limit: int) -> bool:
         """Return whether all elements of a tensor are known to be from 0 to below a limit."""
         if place.recorded.dtype not in INDEX_TYPES:
             return False
@@ -65,7 +65,7 @@ class IndexLimits:
             waiting += [self._first(source) for one in written for source in one.sources]
         return True
 
-    def is_ordered(self, place: Place) -> bool:
+    def is_ordered(self, place: ReplayPlace) -> bool:
         """Return whether the elements of a tensor are known to be in ascending order."""
         written = self._of_memory.get(self._first(place.number), [])
         if len(written) != 1 or place.recorded.strides not in ((1,), ()):
@@ -73,7 +73,7 @@ class IndexLimits:
         call = written[0].call
         return call.call.name == "aten::arange" if call else written[0].limit == 1
 
-    def maker(self, place: Place, output: int) -> PlannedCall | None:
+    def maker(self, place: ReplayPlace, output: int) -> PlannedCall | None:
         """Return the call whose output a tensor is, if nobody else writes to it."""
         written = self._of_memory.get(self._first(place.number), [])
         call = written[0].call if len(written) == 1 else None
@@ -95,7 +95,7 @@ class IndexLimits:
         written = _what_is_written(planned)
         for place in changed if name != "aten::detach_" else ():  # which writes no elements
             self._write(place, written)
-        first: dict[str, Place] = {}
+        first: dict[str, ReplayPlace] = {}
         for place in given:
             dtype = place.recorded.dtype
             if dtype not in first:
@@ -109,10 +109,10 @@ class IndexLimits:
             for source in sources:
                 self._share(place, source)
 
-    def _write(self, place: Place, written: _Written) -> None:
+    def _write(self, place: ReplayPlace, written: _Written) -> None:
         self._written.setdefault(place.number, []).append(written)
 
-    def _share(self, one: Place, other: Place) -> None:
+    def _share(self, one: ReplayPlace, other: ReplayPlace) -> None:
         first, second = self._first(one.number), self._first(other.number)
         if first != second:
             self._memory[first] = second
@@ -125,14 +125,16 @@ class IndexLimits:
         return number
 
 
-def _schema_sets(operator: Any, planned: PlannedCall) -> tuple[list[Place], dict[int, list[Place]]]:
+def _schema_sets(
+    operator: Any, planned: PlannedCall
+) -> tuple[list[ReplayPlace], dict[int, list[ReplayPlace]]]:
     """Return the places that an operator changes, and what each output that is a view views."""
     schema = operator._schema
     signature = planned.call.signature
     assert signature is not None
     given = dict(zip(signature.parameters, planned.inputs, strict=False))
-    changed: list[Place] = []
-    of_set: dict[str, list[Place]] = {}
+    changed: list[ReplayPlace] = []
+    of_set: dict[str, list[ReplayPlace]] = {}
     for argument in schema.arguments:
         info = argument.alias_info
         if info is None or argument.name not in given:
@@ -205,7 +207,7 @@ def _clamped(given: Mapping[str, Any]) -> int | None:
 def _chosen(given: Mapping[str, Any]) -> int | None:
     """Return the limit of the places of elements of a tensor, along a dimension if one is given."""
     whole, dim = given.get("self"), given.get("dim", -1 if "k" in given else None)
-    if not isinstance(whole, Place) or whole.recorded.dtype in INDEX_TYPES:
+    if not isinstance(whole, ReplayPlace) or whole.recorded.dtype in INDEX_TYPES:
         return None  # its elements are given, too
     shape = whole.recorded.shape
     if type(dim) is int and -len(shape) <= dim < len(shape):
@@ -215,7 +217,7 @@ def _chosen(given: Mapping[str, Any]) -> int | None:
 
 def _pooled(given: Mapping[str, Any]) -> int | None:
     whole, window = given.get("self"), given.get("kernel_size")
-    if not isinstance(whole, Place) or not isinstance(window, list):
+    if not isinstance(whole, ReplayPlace) or not isinstance(window, list):
         return None
     return prod(whole.recorded.shape[-len(window) :])
 

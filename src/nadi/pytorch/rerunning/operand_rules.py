@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from nadi.pytorch.rerunning.index_limits import IndexLimits
-from nadi.pytorch.rerunning.replay_places import Place
+from nadi.pytorch.rerunning.replay_places import ReplayPlace
 from nadi.pytorch.rerunning.replay_plan import PlannedCall, ReplayPlan
 
 __all__ = ["CHECKED_OPERATORS", "refused_operands"]
@@ -31,7 +31,7 @@ class _Operands(NamedTuple):
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Return the shape of a tensor; None if it is not given."""
         value = self.given.get(name)
-        return value.recorded.shape if isinstance(value, Place) else None
+        return value.recorded.shape if isinstance(value, ReplayPlace) else None
 
     def count(self, name: str) -> int:
         """Return the number of elements of a tensor; -1 if it is not given."""
@@ -48,7 +48,7 @@ class _Operands(NamedTuple):
     def below(self, name: str, limit: int) -> bool:
         """Return whether all indices of a tensor are known to lie below a limit."""
         value = self.given.get(name)
-        return isinstance(value, Place) and self.limits.below(value, limit)
+        return isinstance(value, ReplayPlace) and self.limits.below(value, limit)
 
 
 def refused_operands(plan: ReplayPlan) -> dict[int, str]:
@@ -78,7 +78,7 @@ def _has_mask(planned: PlannedCall) -> bool:
         return False
     chosen = planned.inputs[1]
     return isinstance(chosen, list) and any(
-        isinstance(one, Place) and one.recorded.itemsize == 1 for one in chosen
+        isinstance(one, ReplayPlace) and one.recorded.itemsize == 1 for one in chosen
     )
 
 
@@ -104,7 +104,7 @@ def _fused(*lists: str) -> Callable[[_Operands], str]:
 
     def rule(one: _Operands) -> str:
         first = one.given.get("self")
-        if not isinstance(first, list) or not all(isinstance(each, Place) for each in first):
+        if not isinstance(first, list) or not all(isinstance(each, ReplayPlace) for each in first):
             return _SHAPES
         for name in lists:
             others = one.given.get(name)
@@ -113,7 +113,7 @@ def _fused(*lists: str) -> Callable[[_Operands], str]:
                     continue
                 return _SHAPES
             alike = len(others) == len(first) and all(
-                isinstance(other, Place) and isinstance(own, Place)
+                isinstance(other, ReplayPlace) and isinstance(own, ReplayPlace)
                 and _fused_shape(name, own) in (other.recorded.shape, (prod(other.recorded.shape),))
                 and (name == "state_steps" or other.recorded.dtype == own.recorded.dtype)
                 and (name == "state_steps" or other.recorded.strides == own.recorded.strides)
@@ -129,7 +129,7 @@ def _fused(*lists: str) -> Callable[[_Operands], str]:
 _MAY_BE_EMPTY = ("max_exp_avg_sqs", "momentum_buffer_list")
 
 
-def _fused_shape(name: str, own: Place) -> tuple[int, ...]:
+def _fused_shape(name: str, own: ReplayPlace) -> tuple[int, ...]:
     return (1,) if name == "state_steps" else own.recorded.shape
 
 
@@ -201,9 +201,9 @@ def _embedding_backward(one: _Operands) -> str:
 
 def _pool_backward(one: _Operands) -> str:
     indices = one.given.get("indices")
-    maker = one.limits.maker(indices, output=1) if isinstance(indices, Place) else None
+    maker = one.limits.maker(indices, output=1) if isinstance(indices, ReplayPlace) else None
     forward = one.call.call.name.removesuffix("_backward")
-    if maker is None or maker.call.name != forward or not isinstance(maker.inputs[0], Place):
+    if maker is None or maker.call.name != forward or not isinstance(maker.inputs[0], ReplayPlace):
         return _INDICES
     same_input = maker.inputs[0].recorded.shape == one.shape("self")
     same_windows = maker.inputs[1:] == one.call.inputs[2 : 1 + len(maker.inputs)]
@@ -215,7 +215,7 @@ def _bag(one: _Operands) -> str:
     weight, indices, offsets = one.shape("weight"), one.shape("indices"), one.given.get("offsets")
     if weight is None or len(weight) != 2 or indices is None or len(indices) != 1:
         return _SHAPES
-    ordered = isinstance(offsets, Place) and one.limits.is_ordered(offsets)
+    ordered = isinstance(offsets, ReplayPlace) and one.limits.is_ordered(offsets)
     if not ordered or not one.below("offsets", indices[0] + 1):
         return _INDICES
     if one.count("per_sample_weights") not in (-1, indices[0]):
@@ -225,7 +225,7 @@ def _bag(one: _Operands) -> str:
 
 def _bag_backward(one: _Operands) -> str:
     makers = [
-        one.limits.maker(value, output=at) if isinstance(value, Place) else None
+        one.limits.maker(value, output=at) if isinstance(value, ReplayPlace) else None
         for at, name in ((1, "offset2bag"), (2, "bag_size"), (3, "maximum_indices"))
         for value in (one.given.get(name),)
     ]
@@ -238,8 +238,8 @@ def _bag_backward(one: _Operands) -> str:
     mode = dict(zip(forward.call.signature.parameters, forward.inputs, strict=False)) if (
         forward.call.signature) else {}  # fmt: skip
     same = (
-        isinstance(weight, Place) and weight.recorded.shape[0] == one.given.get("num_weights")
-        and indices == one.given.get("indices") and isinstance(made, Place)
+        isinstance(weight, ReplayPlace) and weight.recorded.shape[0] == one.given.get("num_weights")
+        and indices == one.given.get("indices") and isinstance(made, ReplayPlace)
         and one.have_shape(made.recorded.shape, "grad")
         and mode.get("mode", 0) == one.given.get("mode")
         and one.count("per_sample_weights") in (-1, one.count("indices"))

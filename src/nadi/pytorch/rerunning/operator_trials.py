@@ -27,7 +27,7 @@ from nadi.pytorch.rerunning.recorded_calls import (
     TensorArgument,
     tensors_in,
 )
-from nadi.pytorch.rerunning.replay_places import Place, places_in
+from nadi.pytorch.rerunning.replay_places import ReplayPlace, places_in
 from nadi.pytorch.rerunning.replay_plan import PlannedCall, ReplayPlan, plan_replay
 from nadi.pytorch.rerunning.replay_source import replay_source, torch_name
 from nadi.pytorch.rerunning.replayed_communication import can_communicate
@@ -323,14 +323,14 @@ def _check_spans(planned: PlannedCall, tensors: list[Any]) -> None:
                 raise ValueError(f"its {name} has elements that share memory")
 
 
-def _is_other(tensor: Any, place: Place) -> bool:
+def _is_other(tensor: Any, place: ReplayPlace) -> bool:
     """Return whether a tensor has not the shape that it had."""
     return tuple(tensor.shape) != place.recorded.shape
 
 
-def _pairs(outputs: Any, results: Any) -> Sequence[tuple[Place, Any]]:
+def _pairs(outputs: Any, results: Any) -> Sequence[tuple[ReplayPlace, Any]]:
     """Return each place of outputs with its result."""
-    if isinstance(outputs, Place):
+    if isinstance(outputs, ReplayPlace):
         return [(outputs, results)]
     if isinstance(outputs, list | tuple):
         both = zip(outputs, results, strict=False)
@@ -339,7 +339,7 @@ def _pairs(outputs: Any, results: Any) -> Sequence[tuple[Place, Any]]:
 
 
 def _value(one: Any, tensors: list[Any], device: str) -> Any:
-    if isinstance(one, Place):
+    if isinstance(one, ReplayPlace):
         return tensors[one.number]
     if isinstance(one, list):
         return [_value(inner, tensors, device) for inner in one]

@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 
 from nadi.pytorch.rerunning.recorded_calls import TensorArgument
 
-__all__ = ["Place", "places_in"]
+__all__ = ["ReplayPlace", "places_in"]
 
 
-class Place(NamedTuple):
+class ReplayPlace(NamedTuple):
     """A tensor of the replay as an argument: its number, and what was recorded of it."""
 
     number: int
     recorded: TensorArgument
 
 
-def places_in(arguments: Any) -> Iterable[Place]:
+def places_in(arguments: Any) -> Iterable[ReplayPlace]:
     """Yield the places of arguments, also those in lists."""
-    if isinstance(arguments, Place):
+    if isinstance(arguments, ReplayPlace):
         yield arguments
     elif isinstance(arguments, list) or type(arguments) is tuple:
         for one in arguments:

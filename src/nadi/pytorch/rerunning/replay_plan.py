@@ -18,7 +18,7 @@ from nadi.pytorch.rerunning.recorded_calls import (
     TensorArgument,
     tensors_in,
 )
-from nadi.pytorch.rerunning.replay_places import Place, places_in
+from nadi.pytorch.rerunning.replay_places import ReplayPlace, places_in
 from nadi.pytorch.rerunning.tensor_contents import INDEX_TYPES, TensorContents
 
 __all__ = ["External", "PlannedCall", "ReplayPlan", "View", "plan_replay"]
@@ -27,8 +27,8 @@ __all__ = ["External", "PlannedCall", "ReplayPlan", "View", "plan_replay"]
 class View(NamedTuple):
     """A tensor that begins as a view of the memory of another one."""
 
-    place: Place
-    base: Place
+    place: ReplayPlace
+    base: ReplayPlace
 
 
 class External(NamedTuple):
@@ -39,7 +39,7 @@ class External(NamedTuple):
     it is 0.
     """
 
-    place: Place
+    place: ReplayPlace
     num_bytes: int
     bound: float
 
@@ -52,7 +52,7 @@ class PlannedCall(NamedTuple):
     call
         As recorded.
     inputs
-        As in the call, with a :class:`Place` for each tensor.
+        As in the call, with a :class:`ReplayPlace` for each tensor.
     views
         What has to be made of other tensors before.
     awaited
@@ -100,13 +100,13 @@ def plan_replay(calls: Iterable[RecordedCall]) -> ReplayPlan:
 class _Plan:
     def __init__(self) -> None:
         self.num_places = 0
-        self._of_tensor: dict[int, Place] = {}
-        self._in_storage: dict[tuple[int, str], Place] = {}
+        self._of_tensor: dict[int, ReplayPlace] = {}
+        self._in_storage: dict[tuple[int, str], ReplayPlace] = {}
         self._base: dict[int, int] = {}  # the place that first lay in the storage of each place
-        self._external: dict[int, Place] = {}
+        self._external: dict[int, ReplayPlace] = {}
         self._size: dict[int, int] = {}  # bytes of the storage of an external place
         self._made: dict[int, int] = {}  # bytes of the storage of a place that a call made
-        self._place: dict[int, Place] = {}  # that first lay in memory which a call made
+        self._place: dict[int, ReplayPlace] = {}  # that first lay in memory which a call made
         self._contents = TensorContents(self._base)
         self._last: dict[int, int] = {}  # the call that last uses each place
         self._views: list[View] = []
@@ -145,7 +145,7 @@ class _Plan:
     def _made_by_call(self, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Leave out what is there before instead, as no call of the replay gives its values."""
         return tuple(
-            None if isinstance(one, Place) and one.number in self._external else one
+            None if isinstance(one, ReplayPlace) and one.number in self._external else one
             for one in outputs
         )
 
@@ -168,7 +168,7 @@ class _Plan:
         self._use(known.number, one)
         return known
 
-    def _place_of_memory(self, one: TensorArgument) -> Place:
+    def _place_of_memory(self, one: TensorArgument) -> ReplayPlace:
         """Give a new place to a tensor that no call gave as it is."""
         place = self._new_place(one)
         key = (one.storage, one.device)
@@ -203,13 +203,13 @@ class _Plan:
         self._use(place.number, one)
         return place
 
-    def _has_room(self, inside: Place, one: TensorArgument) -> bool:
+    def _has_room(self, inside: ReplayPlace, one: TensorArgument) -> bool:
         """Return whether a tensor fits into the storage that its id means; else it was freed."""
         base = self._base[inside.number]
         return base in self._size or one.end <= self._made[base]
 
-    def _new_place(self, one: TensorArgument) -> Place:
-        place = Place(self.num_places, one)
+    def _new_place(self, one: TensorArgument) -> ReplayPlace:
+        place = ReplayPlace(self.num_places, one)
         self.num_places += 1
         self._of_tensor[one.tensor] = place
         return place

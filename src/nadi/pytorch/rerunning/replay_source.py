@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from nadi.pytorch.rerunning import thread_team
 from nadi.pytorch.rerunning.order import CallStream, ThreadOrder
 from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION, TensorArgument, Unrecorded
-from nadi.pytorch.rerunning.replay_places import Place
+from nadi.pytorch.rerunning.replay_places import ReplayPlace
 from nadi.pytorch.rerunning.replay_plan import External, PlannedCall, ReplayPlan
 from nadi.trace.dtypes import DTYPES
 
@@ -263,9 +263,9 @@ def _is_output_alone(number: int, planned: PlannedCall) -> bool:
     ) and not any(number == one.number for one in _flat(planned.inputs))
 
 
-def _flat(arguments: Iterable[Any]) -> Iterator[Place]:
+def _flat(arguments: Iterable[Any]) -> Iterator[ReplayPlace]:
     for one in arguments:
-        if isinstance(one, Place):
+        if isinstance(one, ReplayPlace):
             yield one
         elif isinstance(one, list):
             yield from _flat(one)
@@ -295,7 +295,7 @@ def _assigned(planned: PlannedCall, called: str) -> Iterator[str]:
     kept = [_kept(one, planned) for one in planned.outputs]
     if not any(kept):
         yield called
-    elif len(kept) == 1 and isinstance(planned.outputs[0], Place):
+    elif len(kept) == 1 and isinstance(planned.outputs[0], ReplayPlace):
         yield f"{kept[0]} = {called}"
     else:
         yield f"given = {called}"
@@ -313,7 +313,7 @@ def _kept(one: Any, planned: PlannedCall) -> str:
     """Return where an output goes; nothing if nobody uses it."""
     if isinstance(one, list):
         return "".join(_kept(inner, planned) for inner in one)
-    if not isinstance(one, Place) or one.number in planned.ended:
+    if not isinstance(one, ReplayPlace) or one.number in planned.ended:
         return ""
     return f"t[{one.number}]"
 
@@ -325,7 +325,7 @@ def _view(recorded: TensorArgument, base: int) -> str:
 
 
 def _text(one: Any, device: str) -> str:
-    if isinstance(one, Place):
+    if isinstance(one, ReplayPlace):
         return f"t[{one.number}]"
     if isinstance(one, list):
         return f"[{', '.join(_text(inner, device) for inner in one)}]"

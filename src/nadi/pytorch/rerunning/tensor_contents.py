@@ -12,7 +12,7 @@ from typing import Any
 
 from nadi.pytorch.fake.operation_log import CALLS
 from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION, RecordedCall, tensors_in
-from nadi.pytorch.rerunning.replay_places import Place, places_in
+from nadi.pytorch.rerunning.replay_places import ReplayPlace, places_in
 
 __all__ = ["INDEX_TYPES", "SAME_VALUES", "TensorContents"]
 
@@ -137,10 +137,12 @@ class TensorContents:
             self._factors |= {self._base[place.number] for place in places_in(inputs)}
         parameters = call.signature.parameters if call.signature else ()
         for name, value in zip(parameters, inputs, strict=False):
-            if name in _SHIFTS and isinstance(value, Place):
+            if name in _SHIFTS and isinstance(value, ReplayPlace):
                 self._shifts.add(self._base[value.number])
 
-    def _touched(self, call: RecordedCall, inputs: Sequence[Any]) -> Iterator[tuple[Place, bool]]:
+    def _touched(
+        self, call: RecordedCall, inputs: Sequence[Any]
+    ) -> Iterator[tuple[ReplayPlace, bool]]:
         """Yield the places whose memory a call reads, or writes without having read it.
 
         What only views memory does neither.
@@ -177,7 +179,7 @@ def _index_bounds(name: str, inputs: Sequence[Any]) -> Iterable[tuple[int, int]]
     if name in _INDEXED:
         at, indexed, dimension = _INDEXED[name]
         index = inputs[at] if at < len(inputs) else None
-        if not isinstance(index, Place):
+        if not isinstance(index, ReplayPlace):
             return
         if indexed < 0:  # a number says how many rows there are
             rows = inputs[dimension] if dimension < len(inputs) else None
@@ -185,13 +187,13 @@ def _index_bounds(name: str, inputs: Sequence[Any]) -> Iterable[tuple[int, int]]
                 yield index.number, rows
             return
         whole = inputs[indexed]
-        if isinstance(whole, Place) and whole.recorded.shape:
+        if isinstance(whole, ReplayPlace) and whole.recorded.shape:
             classes = 1 if len(whole.recorded.shape) > 1 else 0
             yield index.number, whole.recorded.shape[classes if dimension < 0 else dimension]
     elif name in _ALONG and len(inputs) > max(_ALONG[name]):
         at, along = _ALONG[name]
         whole, dimension, index = inputs[0], inputs[along], inputs[at]
-        if not isinstance(whole, Place) or not isinstance(index, Place):
+        if not isinstance(whole, ReplayPlace) or not isinstance(index, ReplayPlace):
             return
         shape = whole.recorded.shape
         if type(dimension) is int and -len(shape) <= dimension < len(shape):

@@ -21,7 +21,7 @@ from nadi.recordings.dependencies.device_calls import (
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Trace
 
-__all__ = ["Events", "find_events"]
+__all__ = ["EventWaits", "find_events"]
 
 _MOST_ID = 1 << 62
 _BEFORE_ALL = np.iinfo(np.int64).min
@@ -50,7 +50,7 @@ class _Stated:
 
 
 @dataclass(frozen=True)
-class Events:
+class EventWaits:
     """The waits for CUDA events of one rank, as recorded in its synchronization events.
 
     Attributes
@@ -119,7 +119,7 @@ class Events:
         return known[which], rows
 
 
-def find_events(here: DeviceCalls, device: Trace) -> Events:
+def find_events(here: DeviceCalls, device: Trace) -> EventWaits:
     """Read the waits of streams for events, each with the awaited work.
 
     ``device`` is the device trace behind the rank. O(waits log nodes) for each level of a chain of
@@ -143,7 +143,7 @@ def find_events(here: DeviceCalls, device: Trace) -> Events:
     wait, source = unique_pairs(
         np.concatenate([own, waits[at_end]]), np.concatenate([last[own], last[pending[at_end]]])
     )
-    return Events(here, stated, target, moment, wait, source)
+    return EventWaits(here, stated, target, moment, wait, source)
 
 
 def _stated_of(here: DeviceCalls, stated: _Stated, calls: Ints) -> Ints:

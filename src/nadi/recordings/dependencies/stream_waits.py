@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.recordings.dependencies.device_calls import DeviceCalls, unique_pairs
-from nadi.recordings.dependencies.event_records import Events
+from nadi.recordings.dependencies.event_records import EventWaits
 from nadi.trace.arrays import Bools, Ints, text_codes
 from nadi.trace.issues import IssueLog
 
@@ -106,7 +106,7 @@ _TAIL_NS = 50_000
 _FEWEST_REPEATS, _BY_CHANCE = 3, 0.1
 
 
-def stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> _Found:
+def stream_waits(here: DeviceCalls, events: EventWaits, log: IssueLog) -> _Found:
     """Find the device work that waits for work of other streams.
 
     Returns
@@ -130,7 +130,7 @@ def _both(first: tuple[Ints, Ints], second: tuple[Ints, Ints]) -> tuple[Ints, In
     return unique_pairs(src, dst)
 
 
-def _stated_stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> tuple[Ints, Ints]:
+def _stated_stream_waits(here: DeviceCalls, events: EventWaits, log: IssueLog) -> tuple[Ints, Ints]:
     """Let the next work of a stream wait for the events that the stream waits for."""
     following = np.full(events.key.size, -1, dtype=np.int64)
     for stream, own in enumerate(here.work.keys):

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from nadi.recordings.dependencies.device_calls import DeviceCalls, find_rows, stream_keys
-from nadi.recordings.dependencies.event_records import Events, find_events
+from nadi.recordings.dependencies.event_records import EventWaits, find_events
 from nadi.recordings.dependencies.stream_waits import stream_waits
 from nadi.trace.arrays import Ints, text_codes
 from nadi.trace.categories import COPY_FROM_PAGEABLE, COPY_ON_DEVICE, COPY_TO_PAGEABLE, pattern
@@ -89,7 +89,7 @@ def _last_work(here: DeviceCalls, stream: int, calls: Ints) -> tuple[Ints, Ints]
     return here.work.rows[at[at >= 0]], calls[at >= 0]
 
 
-def _stream_syncs(here: DeviceCalls, events: Events, log: IssueLog) -> _Waits:
+def _stream_syncs(here: DeviceCalls, events: EventWaits, log: IssueLog) -> _Waits:
     """Add a dependency of stream synchronization on the last earlier launch of its stream.
 
     A synchronization event names the stream. Without one it is the stream of a copy, if the same
@@ -158,7 +158,7 @@ def _nearest_work(here: DeviceCalls, calls: Ints, *, by_event: bool = False) -> 
     return best[near], calls[near]
 
 
-def _event_syncs(here: DeviceCalls, events: Events) -> _Waits:
+def _event_syncs(here: DeviceCalls, events: EventWaits) -> _Waits:
     """Add a dependency of event synchronization on the work before the event's record."""
     calls = here.calls("event sync")
     if not events.are_stated:

@@ -24,11 +24,11 @@ from nadi.files.native.nadi_file import (
     add_table,
     attribute_tables,
     attributes_of_tables,
+    first_line,
     holds_fold,
-    one_line,
     open_members,
     read_arrow,
-    read_member,
+    read_zip_member,
     without_missing,
 )
 from nadi.files.settings_text import decode_json
@@ -172,7 +172,7 @@ def read_folded(path: Path | str) -> FoldedJob:
     if not holds_fold(read_head(place)):
         raise FormatError(str(path), "not a folded job", "pass a file that nadi fold wrote")
     with open_members(place) as members:
-        header = _read_header(place, read_member(place, members, FOLD))
+        header = _read_header(place, read_zip_member(place, members, FOLD))
         ranks = _checked(place, "ranks", read_arrow(place, members, "ranks.arrow"), _RANKS)
         issues = _declared(place, ISSUES, read_arrow(place, members, "issues.arrow"))
         roles = [
@@ -190,7 +190,7 @@ def read_folded(path: Path | str) -> FoldedJob:
         groups = _groups(header.roles, roles, of.size)
         job = folded_job(folds, of, groups, issues)
     except (NadiError, ValueError, IndexError, OverflowError, pl.exceptions.PolarsError) as error:
-        _damaged(place, one_line(error))
+        _damaged(place, first_line(error))
     _check_job(place, job)
     return job
 
@@ -225,7 +225,7 @@ def _read_class(path: Path, members: zipfile.ZipFile, number: int, header: _Clas
             for name, table in _DECLARED.items()
         }
     except (ValueError, TypeError, KeyError, OverflowError, pl.exceptions.PolarsError) as error:
-        _damaged(path, f"class {number}: {one_line(error)}")
+        _damaged(path, f"class {number}: {first_line(error)}")
     own = {name: _checked(path, name, read(name), dtypes) for name, dtypes in _OWN.items()}
     for name, table in _DECLARED.items():
         _declared(path, table, tables[name])
@@ -320,7 +320,7 @@ def _check_roles(path: Path, trace: Trace, groups: RankGroups) -> None:
 
 def _checked(path: Path, name: str, frame: pl.DataFrame, dtypes: dict[str, Any]) -> pl.DataFrame:
     if dict(frame.schema) != dtypes or any(frame.null_count().row(0)):
-        _damaged(path, f"table {name}: unexpected columns {one_line(ValueError(frame.schema))}")
+        _damaged(path, f"table {name}: unexpected columns {first_line(ValueError(frame.schema))}")
     return frame
 
 
@@ -328,7 +328,7 @@ def _declared(path: Path, table: Table, frame: pl.DataFrame) -> pl.DataFrame:
     try:
         table.check(frame)
     except ValueError as error:
-        _damaged(path, one_line(error))
+        _damaged(path, first_line(error))
     return frame
 
 

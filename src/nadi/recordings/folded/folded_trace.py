@@ -19,7 +19,7 @@ from nadi.recordings.folded.repeats import (
 )
 from nadi.recordings.folded.row_values import (
     COUNTERS,
-    Layout,
+    RowLayout,
     join_values,
     parts_of,
     signed_rows,
@@ -114,10 +114,10 @@ class FoldedTrace:
         return int(self.turns[0].size)
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> RowLayout:
         """How the values of kept rows are made up."""
         size = np.arange(self.nodes.height + 1)
-        return Layout(
+        return RowLayout(
             numbered_names(self.nodes["name"]).first,
             np.searchsorted(self.deps["row"].to_numpy(), size),
             np.searchsorted(self.operands["row"].to_numpy(), size),
@@ -379,11 +379,11 @@ def _entries(first: Ints, of_row: Ints) -> tuple[Ints, Ints]:
     return np.arange(begin[-1]) + np.repeat(first[of_row] - begin[:-1], sizes), begin
 
 
-def _layout_of(layout: Layout, of_row: Ints) -> Layout:
-    return Layout(*(_entries(first, of_row)[1] for first in layout))
+def _layout_of(layout: RowLayout, of_row: Ints) -> RowLayout:
+    return RowLayout(*(_entries(first, of_row)[1] for first in layout))
 
 
-def _values(folded: FoldedTrace, of_row: Ints, turn: Ints, layout: Layout) -> Ints:
+def _values(folded: FoldedTrace, of_row: Ints, turn: Ints, layout: RowLayout) -> Ints:
     """Return the values of all rows: those of the first turn, and a step for each further one."""
     entry, _ = _entries(folded.layout.first, of_row)
     value = folded.values[entry]
@@ -397,7 +397,7 @@ def _values(folded: FoldedTrace, of_row: Ints, turn: Ints, layout: Layout) -> In
     return value
 
 
-def _all_deps(folded: FoldedTrace, layout: Layout, of_row: Ints, src: Ints) -> pl.DataFrame:
+def _all_deps(folded: FoldedTrace, layout: RowLayout, of_row: Ints, src: Ints) -> pl.DataFrame:
     entry, first = _entries(folded.layout.deps, of_row)
     dst = np.repeat(np.arange(of_row.size), np.diff(first))
     stated = folded.deps[pl.Series(entry)]
@@ -410,7 +410,7 @@ def _all_deps(folded: FoldedTrace, layout: Layout, of_row: Ints, src: Ints) -> p
 
 
 def _given(
-    folded: FoldedTrace, layout: Layout, of_row: Ints, tensors: Ints, storages: Ints
+    folded: FoldedTrace, layout: RowLayout, of_row: Ints, tensors: Ints, storages: Ints
 ) -> LazyAttributes:
     def others() -> Attributes:
         return _all_attributes(folded.attributes, of_row, folded.nodes.height)

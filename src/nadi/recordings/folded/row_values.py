@@ -13,7 +13,9 @@ from nadi.recordings.folded.repeat_search import SignedRows
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import SPAN_CODES, Attributes
 
-__all__ = ["COUNTERS", "TIMES", "Layout", "join_values", "row_codes", "signed_rows", "split_values"]
+__all__ = [
+    "COUNTERS", "TIMES", "RowLayout", "join_values", "row_codes", "signed_rows", "split_values",
+]  # fmt: skip
 
 COUNTERS = (
     "id", "parent", "event", "rf_id", "external_id", "correlation", "sequence", "tag", "comms_id",
@@ -23,7 +25,7 @@ COUNTERS = (
 TIMES = ("start", "duration", "exclusive")
 
 
-class Layout(NamedTuple):
+class RowLayout(NamedTuple):
     """How the values of rows are made up: counters, numbers of the name, waits, tensors, storages.
 
     ``names``, ``deps`` and ``operands`` are int64 of shape (rows + 1,): where the entries of each
@@ -59,7 +61,7 @@ class ValueParts(NamedTuple):
     storages: Ints
 
 
-def _places(layout: Layout) -> ValueParts:
+def _places(layout: RowLayout) -> ValueParts:
     """Return where in the values each part stands."""
     first, rows = layout.first, np.arange(layout.names.size - 1)
     counters = first[:-1, None] + np.arange(len(COUNTERS))
@@ -73,7 +75,7 @@ def _places(layout: Layout) -> ValueParts:
     return ValueParts(counters, *found)
 
 
-def join_values(layout: Layout, parts: ValueParts) -> Ints:
+def join_values(layout: RowLayout, parts: ValueParts) -> Ints:
     """Return the values of all rows, one row after the other; int64, shape (values,)."""
     value = np.empty(int(layout.first[-1]), dtype=np.int64)
     for place, part in zip(_places(layout), parts, strict=True):
@@ -81,7 +83,7 @@ def join_values(layout: Layout, parts: ValueParts) -> Ints:
     return value
 
 
-def split_values(layout: Layout, value: Ints) -> ValueParts:
+def split_values(layout: RowLayout, value: Ints) -> ValueParts:
     """Return values by what they are; the inverse of :func:`join_values`."""
     return ValueParts(*(value[place] for place in _places(layout)))
 
@@ -89,7 +91,7 @@ def split_values(layout: Layout, value: Ints) -> ValueParts:
 def row_codes(
     nodes: pl.DataFrame, names: NumberedNames, attributes: Attributes, deps: pl.DataFrame,
     operands: pl.DataFrame,
-) -> tuple[Ints, Layout]:  # fmt: skip
+) -> tuple[Ints, RowLayout]:  # fmt: skip
     """Return a number for each row that is equal for rows that can repeat, and their layout.
 
     Parameters
@@ -110,12 +112,12 @@ def row_codes(
     of_operands = number_table(operands.select("is_output", "position", "offset", "kind", "role"))
     first_operand = _begins(operands["row"].to_numpy(), size)
     code = with_entries(code, first_operand, of_operands)
-    return code, Layout(names.first, first_dep, first_operand)
+    return code, RowLayout(names.first, first_dep, first_operand)
 
 
 def signed_rows(
     nodes: pl.DataFrame, attributes: Attributes, deps: pl.DataFrame, operands: pl.DataFrame
-) -> tuple[SignedRows, Layout]:
+) -> tuple[SignedRows, RowLayout]:
     """Return the rows of a trace, in which repeats are searched."""
     names = numbered_names(nodes["name"])
     code, layout = row_codes(nodes, names, attributes, deps, operands)

@@ -19,7 +19,7 @@ from nadi.sharing.attacks.attacks import Target, attack_targets, best_threshold,
 from nadi.sharing.obfuscation.fidelity import LEVELS
 from nadi.sharing.obfuscation.obfuscate import obfuscate_with
 from nadi.sharing.obfuscation.secret_key import SecretKey
-from nadi.sharing.synthesis.learning import learn
+from nadi.sharing.synthesis.learning import learn_model
 from nadi.sharing.synthesis.membership import distance_to_model
 from nadi.sharing.synthesis.synthetic_jobs import JobWishes, synthetic_job
 from nadi.systems.library import load_system
@@ -119,7 +119,7 @@ def _membership(
     is_member = np.zeros(len(corpus), dtype=np.bool_)
     is_member[random.permutation(len(corpus))[: len(corpus) // 2]] = True
     members = [made for made, one in zip(corpus, is_member.tolist(), strict=True) if one]
-    model = learn(made.recordings[0] for made in _counted(members))
+    model = learn_model(made.recordings[0] for made in _counted(members))
     rows = []
     for level in levels:
         progress(f"attacking level {level}")

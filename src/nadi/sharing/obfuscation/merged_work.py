@@ -19,7 +19,7 @@ from nadi.trace.schema import DEPS, ISSUES, NODES
 from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
-__all__ = ["EVEN", "Beside", "Cuts", "Splits", "merge_work", "slack_of", "time_cuts"]
+__all__ = ["EVEN", "Cuts", "Splits", "WorkBeside", "merge_work", "slack_of", "time_cuts"]
 
 _BLOCK = "block"
 _MOST_SPLIT = 3
@@ -125,7 +125,7 @@ EVEN = Splits(lambda meeting, part: 0.0, 0.0)
 
 
 def merge_work(
-    work: RankWork, cuts: Cuts, sizes: Ints, beside: Beside, base: float, splits: Splits = EVEN
+    work: RankWork, cuts: Cuts, sizes: Ints, beside: WorkBeside, base: float, splits: Splits = EVEN
 ) -> Trace:
     """Return the trace of a rank with blocks per lane and interval, and merged collectives.
 
@@ -226,7 +226,7 @@ def _counts(work: RankWork, merged: Ints, number: Ints, step: Ints, base: float)
     return count
 
 
-class Beside(NamedTuple):
+class WorkBeside(NamedTuple):
     """What is computed beside collectives, by class: similar slack is of one class.
 
     Attributes
@@ -261,7 +261,7 @@ class _Blocks(NamedTuple):
     at: Ints
 
 
-def _blocks(work: RankWork, cuts: Cuts, beside: Beside) -> _Blocks:
+def _blocks(work: RankWork, cuts: Cuts, beside: WorkBeside) -> _Blocks:
     lanes, intervals = cuts.busy.shape
     touched = cuts.busy > 0
     rows = np.flatnonzero(work.computes)
@@ -285,7 +285,7 @@ def _blocks(work: RankWork, cuts: Cuts, beside: Beside) -> _Blocks:
     return _Blocks(lane, place, time.reshape(lanes, -1)[lane, place], at)
 
 
-def _step_of(work: RankWork, cuts: Cuts, beside: Beside) -> Ints:
+def _step_of(work: RankWork, cuts: Cuts, beside: WorkBeside) -> Ints:
     """Return where each communication stands: a number in the order of all ranks."""
     classes = beside.classes
     after = np.where(work.collective, np.maximum(beside.of - 1, 0), classes - 1)
@@ -293,7 +293,7 @@ def _step_of(work: RankWork, cuts: Cuts, beside: Beside) -> Ints:
     return np.asarray(_STEPS * ((cuts.at - 1) * classes + after) + kind)
 
 
-def _merged(work: RankWork, cuts: Cuts, beside: Beside) -> tuple[Ints, Ints]:
+def _merged(work: RankWork, cuts: Cuts, beside: WorkBeside) -> tuple[Ints, Ints]:
     """Return a node of each merged communication, and the number of each communication; else -1.
 
     At one cut, collectives come by class and then as their last one came, which is the same order
@@ -320,7 +320,7 @@ def _merged(work: RankWork, cuts: Cuts, beside: Beside) -> tuple[Ints, Ints]:
 
 
 def _dependencies(
-    work: RankWork, cuts: Cuts, blocks: _Blocks, comm_of: tuple[Ints, Ints], beside: Beside
+    work: RankWork, cuts: Cuts, blocks: _Blocks, comm_of: tuple[Ints, Ints], beside: WorkBeside
 ) -> tuple[Ints, Ints]:
     """Return the new dependencies: between lanes, and between blocks and communication."""
     src, dst, classes = work.src, work.dst, beside.classes

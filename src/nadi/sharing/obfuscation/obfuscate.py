@@ -18,7 +18,7 @@ from nadi.models.job_files import check_place, write_job
 from nadi.recordings.folded.folded_job import FoldedJob, unfold_job
 from nadi.recordings.jobs import given_job
 from nadi.sharing.obfuscation.fidelity import LEVELS, ObfuscatedJob, answers, compared
-from nadi.sharing.obfuscation.private_job import noisy_job, read_key
+from nadi.sharing.obfuscation.private_job import noisy_job, read_secret
 from nadi.sharing.obfuscation.renamed_traces import names_of_job, rename_job
 from nadi.sharing.obfuscation.secret_key import SecretKey, job_digest
 from nadi.sharing.obfuscation.structure import (
@@ -88,7 +88,7 @@ def obfuscate(
         raise UsageError(
             Parameter("level", level), "unknown level", f"there are {', '.join(LEVELS)}"
         )
-    owner = read_key(key)
+    owner = read_secret(key)
     return obfuscate_with(
         _job_of(job, progress), owner, level, system=system, epsilon=epsilon, progress=progress
     )
@@ -227,7 +227,7 @@ def reveal(
     """
     refuse_partial(locate(folder))
     stated = _report_of(locate(folder) / REPORT)
-    owner = read_key(key)
+    owner = read_secret(key)
     salted = SecretKey(owner.secret, bytes.fromhex(stated.salt))
     if salted.check != stated.key_check:
         raise InputError(str(key), f"{folder} was obfuscated with another key", "give its own key")

@@ -64,7 +64,7 @@ from nadi.version import __version__
 __all__ = [
     "ATTRIBUTES", "BACKENDS", "LEAST_EPSILON", "PHASES", "WORDS", "Axes", "axes_of", "class_word",
     "discrete_laplace", "discrete_laplace_probability", "kept_name", "learned_label", "noisy_job",
-    "read_key",
+    "read_secret",
 ]  # fmt: skip
 
 
@@ -343,7 +343,7 @@ def _rounds(trace: Trace, time: int, roles: Sequence[str], sizes: Sequence[int])
 _LARGEST = 1 << 16
 
 
-def read_key(path: Path | str) -> SecretKey:
+def read_secret(path: Path | str) -> SecretKey:
     """Read a key: at least 16 random bytes, or their text.
 
     Raises

@@ -28,7 +28,7 @@ from nadi.sharing.obfuscation.fidelity import (
     answers,
 )
 from nadi.sharing.obfuscation.free_schedule import RankWork, free_schedule, works_of
-from nadi.sharing.obfuscation.merged_work import Beside, Splits, merge_work, slack_of, time_cuts
+from nadi.sharing.obfuscation.merged_work import Splits, WorkBeside, merge_work, slack_of, time_cuts
 from nadi.sharing.obfuscation.product_numbers import (
     LEAST_MOVED,
     MOST_MOVED,
@@ -208,7 +208,7 @@ def _of_messages(works: Sequence[RankWork], splits: Splits) -> dict[int, float]:
     return {one: own * sum(volume.values()) / max(moved, 1) for one, own in factor.items()}
 
 
-def _beside(works: Sequence[RankWork], slack: Sequence[Ints]) -> list[Beside]:
+def _beside(works: Sequence[RankWork], slack: Sequence[Ints]) -> list[WorkBeside]:
     """Return the least slack of any member for all members of each collective, and its class.
 
     Slack of one class differs by a factor of two at most, but in the last class.
@@ -221,7 +221,9 @@ def _beside(works: Sequence[RankWork], slack: Sequence[Ints]) -> list[Beside]:
     octaves = [np.log2(np.maximum(own, 1)).astype(np.int64) for own in common]
     top = max(int(own.max(initial=0)) for own in octaves)
     return [
-        Beside(own, np.where(own > 0, 1 + np.minimum(top - octave, _CLASSES - 1), 0), _CLASSES + 1)
+        WorkBeside(
+            own, np.where(own > 0, 1 + np.minimum(top - octave, _CLASSES - 1), 0), _CLASSES + 1
+        )
         for own, octave in zip(common, octaves, strict=True)
     ]
 

@@ -25,7 +25,7 @@ from nadi.sharing.similarity.job_measures import (
 )
 from nadi.sharing.synthesis.column_traces import job_of_columns
 from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns, columns_of_job
-from nadi.sharing.synthesis.storage_lives import Lives
+from nadi.sharing.synthesis.storage_lives import StorageLives
 from nadi.simulation.accounts.simulation_as_recording import simulated_graph
 from nadi.simulation.runs.simulate import simulate
 from nadi.simulation.simulation import Simulation
@@ -169,13 +169,13 @@ def _random_waits(rank: RankColumns, size: int, random: np.random.Generator) -> 
     return pairs % size, pairs // size
 
 
-def _random_lives(rank: RankColumns, size: int, random: np.random.Generator) -> Lives:
+def _random_lives(rank: RankColumns, size: int, random: np.random.Generator) -> StorageLives:
     """Return lives as long and storages as large as before, at random."""
     lives = rank.lives
     lasts = lives.begin < 0
     length = random.permutation((lives.end - lives.begin)[~lasts])
     begin = (random.random(length.size) * size).astype(np.int64)
-    return Lives(
+    return StorageLives(
         np.concatenate([lives.bytes[lasts], random.permutation(lives.bytes[~lasts])]),
         np.concatenate([lives.begin[lasts], begin]),
         np.minimum(np.concatenate([lives.end[lasts], begin + length]), size - 1),

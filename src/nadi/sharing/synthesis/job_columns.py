@@ -14,11 +14,11 @@ from nadi.kernels.paths import topological_order
 from nadi.recordings.folded.folded_job import FoldedJob, unfold_job
 from nadi.sharing.obfuscation.private_job import learned_label
 from nadi.sharing.obfuscation.renamed_traces import described_operations
-from nadi.sharing.synthesis.storage_lives import Lives, lives_of_uses
+from nadi.sharing.synthesis.storage_lives import StorageLives, lives_of_uses
 from nadi.simulation.accounts.memory_accounts import storage_uses
 from nadi.simulation.work.recorded_work import nodes_of_job
 from nadi.simulation.workload.simulator_nodes import PlayedRank
-from nadi.systems.prices.traced_operations import operations_of
+from nadi.systems.prices.traced_operations import stated_operations
 from nadi.systems.system import COLLECTIVES
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
@@ -91,7 +91,7 @@ class RankColumns(NamedTuple):
     layer: Ints
     src: Ints
     dst: Ints
-    lives: Lives
+    lives: StorageLives
 
     @property
     def size(self) -> int:
@@ -195,7 +195,7 @@ def _columns(rank: PlayedTrace, names: _Names) -> RankColumns:
     src, dst, order = _ordered(trace, kept)
     rows = kept[order]
     label, step = _labels(trace, rows, names)
-    operations = operations_of(trace)
+    operations = stated_operations(trace)
     kind = _codes(nodes, "kind", NODE_KINDS)[rows]
     numbers = {
         name: trace.column(name)[rows]
@@ -225,12 +225,12 @@ def _columns(rank: PlayedTrace, names: _Names) -> RankColumns:
     )
 
 
-def _lives(rank: PlayedTrace, rows: Ints, names: _Names) -> Lives:
+def _lives(rank: PlayedTrace, rows: Ints, names: _Names) -> StorageLives:
     """Return the storages of a rank, by the operations in their order."""
     whole = rank.recorded.recorded if rank.recorded else rank.trace
     uses = storage_uses(whole)
     if uses is None:
-        return Lives.none()
+        return StorageLives.none()
     weight = np.bincount(uses.device, weights=uses.size.astype(np.float64))
     main = int(weight.argmax())  # of host memory beside it nobody asks
     device = uses.devices[main]

@@ -9,7 +9,7 @@ from typing import Any
 from nadi.errors import checked
 from nadi.recordings.jobs import given_job
 from nadi.sharing.synthesis.learned_model import TraceModel
-from nadi.sharing.synthesis.learning import learn as learned
+from nadi.sharing.synthesis.learning import learn_model as learned
 from nadi.sharing.synthesis.model_bytes import read_trace_model
 from nadi.sharing.synthesis.synthetic_jobs import JobWishes, synthetic_job
 from nadi.trace.trace import Job, Trace

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from nadi.sharing.synthesis.back_off import Counts
 from nadi.sharing.synthesis.grammar import Repeat
-from nadi.sharing.synthesis.storage_lives import MemoryUse
+from nadi.sharing.synthesis.storage_lives import LearnedStorages
 from nadi.sharing.synthesis.tokens import Token
 from nadi.sharing.synthesis.transformer import Transformer
 from nadi.trace.arrays import Floats, Hashes, Ints
@@ -110,7 +110,7 @@ class Template(NamedTuple):
     pace: Floats
     load: Floats
     course: Floats
-    memory: MemoryUse
+    memory: LearnedStorages
     noise_share: float
 
     @property

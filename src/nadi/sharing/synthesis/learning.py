@@ -21,7 +21,7 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schema import NODE_KINDS
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["MODELS", "learn", "template_of", "width_of"]
+__all__ = ["MODELS", "learn_model", "template_of", "width_of"]
 
 MODELS = ("ngram", "transformer")
 """Models of what follows what."""
@@ -138,7 +138,7 @@ class _Learner:
         return sequences
 
 
-def learn(
+def learn_model(
     jobs: Iterable[Job | Sequence[Trace]],
     model: str = "ngram",
     progress: Callable[[str], None] = lambda _: None,
@@ -187,7 +187,7 @@ def template_of(job: Job | Sequence[Trace]) -> Template:
     Raises
     ------
     NadiError
-        As of :func:`learn`.
+        As of :func:`learn_model`.
     """
     learner = _Learner()
     traces = job.traces if isinstance(job, Job) else job

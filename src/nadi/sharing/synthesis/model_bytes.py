@@ -26,9 +26,9 @@ from nadi.sharing.synthesis.learned_model import (
     TraceModel,
 )
 from nadi.sharing.synthesis.quantities import EDGES, NUM_VARIANTS
-from nadi.sharing.synthesis.storage_lives import MemoryUse
+from nadi.sharing.synthesis.storage_lives import LearnedStorages
 from nadi.sharing.synthesis.tokens import Token
-from nadi.sharing.synthesis.transformer import Layer, Transformer, check_transformer
+from nadi.sharing.synthesis.transformer import LayerWeights, Transformer, check_transformer
 
 __all__ = ["decode_model", "encode_model", "read_trace_model", "write_trace_model"]
 
@@ -119,7 +119,7 @@ def _template(found: Any) -> Template:
     )
 
 
-def _memory(found: Any) -> MemoryUse:
+def _memory(found: Any) -> LearnedStorages:
     made, lasting, device = found
     by_role = tuple(
         {
@@ -128,7 +128,7 @@ def _memory(found: Any) -> MemoryUse:
         }
         for of_role in made
     )
-    return MemoryUse(by_role, tuple(lasting), device)
+    return LearnedStorages(by_role, tuple(lasting), device)
 
 
 def _transformer(found: Any) -> Transformer | None:
@@ -136,7 +136,7 @@ def _transformer(found: Any) -> Transformer | None:
         return None
     *listed, layers = found
     arrays: dict[str, Any] = dict(zip(Transformer._fields, map(_array, listed), strict=False))
-    return Transformer(**arrays, layers=tuple(Layer(*map(_array, one)) for one in layers))
+    return Transformer(**arrays, layers=tuple(LayerWeights(*map(_array, one)) for one in layers))
 
 
 def _check(model: TraceModel) -> None:

@@ -18,7 +18,7 @@ from nadi.trace.arrays import Hashes, Ints
 from nadi.trace.operand_columns import OperandColumns, TensorType
 
 __all__ = [
-    "Growth", "Lives", "MemoryUse", "draw_lives", "learn_memory", "lives_of_uses",
+    "Growth", "LearnedStorages", "StorageLives", "draw_lives", "learn_memory", "lives_of_uses",
     "operands_of_lives",
 ]  # fmt: skip
 
@@ -27,7 +27,7 @@ Made = tuple[tuple[int, int], ...]
 operations that they last; -1 for what is there before, and stays."""
 
 
-class Lives(NamedTuple):
+class StorageLives(NamedTuple):
     """Storages of a rank; int64, shape (storages,).
 
     Attributes
@@ -48,13 +48,13 @@ class Lives(NamedTuple):
     first: Ints
 
     @classmethod
-    def none(cls) -> Lives:
+    def none(cls) -> StorageLives:
         """Return no storages."""
         empty = np.zeros(0, dtype=np.int64)
         return cls(empty, empty, empty, empty)
 
 
-class MemoryUse(NamedTuple):
+class LearnedStorages(NamedTuple):
     """What was learned of the storages of a job.
 
     Attributes
@@ -91,7 +91,7 @@ class Growth(NamedTuple):
     layer: float
 
 
-def lives_of_uses(uses: StorageUses, begin: Ints, end: Ints) -> Lives:
+def lives_of_uses(uses: StorageUses, begin: Ints, end: Ints) -> StorageLives:
     """Return the lives of storages.
 
     Parameters
@@ -101,7 +101,7 @@ def lives_of_uses(uses: StorageUses, begin: Ints, end: Ints) -> Lives:
     """
     known = (begin[uses.row] >= 0) & (uses.size > 0)
     if not known.any():
-        return Lives.none()
+        return StorageLives.none()
     storage, size, makes = uses.storage[known], uses.size[known], uses.makes[known]
     first, last = begin[uses.row[known]], end[uses.row[known]]
     order = np.lexsort((first, storage))
@@ -111,15 +111,18 @@ def lives_of_uses(uses: StorageUses, begin: Ints, end: Ints) -> Lives:
     latest = np.maximum.accumulate(storage * span + last)  # all earlier uses of it are over
     over = np.append(True, (latest[:-1] % span < first[1:]) | (storage[1:] != storage[:-1]))
     at = np.flatnonzero((np.diff(storage, prepend=-1) > 0) | (makes & over))
-    return Lives(
+    return StorageLives(
         np.maximum.reduceat(size, at), np.where(makes[at], first[at], -1),
         np.maximum.reduceat(last, at), first[at],
     )  # fmt: skip
 
 
 def learn_memory(
-    lives: Sequence[Lives], contexts: Sequence[Sequence[Hashes]], role: Sequence[int], device: str
-) -> MemoryUse:
+    lives: Sequence[StorageLives],
+    contexts: Sequence[Sequence[Hashes]],
+    role: Sequence[int],
+    device: str,
+) -> LearnedStorages:
     """Learn what operations make, of the first rank of each role.
 
     Parameters
@@ -131,10 +134,12 @@ def learn_memory(
     """
     lasting = tuple(int(own.bytes[own.begin < 0].sum()) for own in lives)
     first = [role.index(number) for number in range(max(role) + 1)]
-    return MemoryUse(tuple(_made(lives[rank], contexts[rank]) for rank in first), lasting, device)
+    return LearnedStorages(
+        tuple(_made(lives[rank], contexts[rank]) for rank in first), lasting, device
+    )
 
 
-def _made(own: Lives, of_steps: Sequence[Hashes]) -> dict[int, tuple[Made, ...]]:
+def _made(own: StorageLives, of_steps: Sequence[Hashes]) -> dict[int, tuple[Made, ...]]:
     """Return what a rank makes or uses by context, each in the first step that has it."""
     made: dict[int, tuple[Made, ...]] = {}
     context = np.concatenate(of_steps).tolist()
@@ -160,7 +165,7 @@ def _made(own: Lives, of_steps: Sequence[Hashes]) -> dict[int, tuple[Made, ...]]
 
 def draw_lives(
     made: Mapping[int, tuple[Made, ...]], steps: Sequence[Hashes], growth: Growth
-) -> Lives:
+) -> StorageLives:
     """Return the storages of a rank by the contexts of its operations. O(storages).
 
     Parameters
@@ -194,10 +199,10 @@ def draw_lives(
                     found.append((round(amount * share), -1, last, row))
         before += step.size
         earlier |= set(times)
-    return Lives(*np.array(found, dtype=np.int64).reshape(-1, 4).T)
+    return StorageLives(*np.array(found, dtype=np.int64).reshape(-1, 4).T)
 
 
-def operands_of_lives(lives: Lives, device: str) -> OperandColumns:
+def operands_of_lives(lives: StorageLives, device: str) -> OperandColumns:
     """Return operands: each storage is stated where it is first used, and where it ends."""
     number = np.arange(lives.bytes.size)
     stated = number[lives.bytes > 0]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from nadi.errors import Parameter, UsageError, checked
-from nadi.models.row_operands import spread
+from nadi.models.row_operands import joined_ranges
 from nadi.sharing.synthesis.agreed_meetings import Meeting, matched_meetings, without_deadlock
 from nadi.sharing.synthesis.back_off import BackOff
 from nadi.sharing.synthesis.column_traces import job_of_columns
@@ -39,7 +39,7 @@ from nadi.sharing.synthesis.learned_model import END, FIRST_START, Role, Templat
 from nadi.sharing.synthesis.memory_growth import made_at
 from nadi.sharing.synthesis.quantities import EDGES, contexts_of_steps
 from nadi.sharing.synthesis.step_course import on_course, step_parts_of
-from nadi.sharing.synthesis.storage_lives import Growth, Lives, Made, draw_lives
+from nadi.sharing.synthesis.storage_lives import Growth, Made, StorageLives, draw_lives
 from nadi.sharing.synthesis.tokens import WORLD, Token, alike_tokens, form_of
 from nadi.sharing.synthesis.transformer import TransformerDraws
 from nadi.trace.arrays import Hashes, Ints
@@ -472,7 +472,9 @@ def _table(tokens: Sequence[Token]) -> tuple[_TokenTable, list[str]]:
     ), list(place)
 
 
-def _rank(maker: _Maker, rank: int, token: Ints, duration: Ints, lives: Lives) -> RankColumns:
+def _rank(
+    maker: _Maker, rank: int, token: Ints, duration: Ints, lives: StorageLives
+) -> RankColumns:
     table, known = maker.table, maker.known
     group, kind = _groups(maker, rank, token)
     peer = _peers(maker, rank, token)
@@ -508,10 +510,10 @@ def _rank(maker: _Maker, rank: int, token: Ints, duration: Ints, lives: Lives) -
 def _lives(
     template: Template, made: Sequence[Mapping[int, tuple[Made, ...]]], learned: int,
     contexts: Sequence[Hashes], wishes: JobWishes,
-) -> Lives:  # fmt: skip
+) -> StorageLives:  # fmt: skip
     """Return the storages of a rank that is like a learned one."""
     if not template.memory.device:
-        return Lives.none()
+        return StorageLives.none()
     deeper = wishes.layers / template.num_layers if wishes.layers else 1.0
     layer = sum(one.size for one in contexts) / len(contexts) / max(template.num_layers * deeper, 1)
     role, lasting = template.role[learned], template.memory.lasting
@@ -553,7 +555,7 @@ def _peers(maker: _Maker, rank: int, token: Ints) -> Ints:
 
 def _waits(table: _TokenTable, token: Ints) -> tuple[Ints, Ints]:
     """Return what each operation waits for: so many before it on a thread or stream."""
-    entry, begin = spread(table.first_wait, token)
+    entry, begin = joined_ranges(table.first_wait, token)
     dst = np.repeat(np.arange(token.size), np.diff(begin))
     src = np.full(dst.size, -1, dtype=np.int64)
     lane = table.lane[token]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from nadi.trace.arrays import Ints
 
-__all__ = ["EPSILON", "HEADS", "WINDOW", "Layer", "Past", "Singles", "Transformer",
+__all__ = ["EPSILON", "HEADS", "WINDOW", "LayerWeights", "Past", "Singles", "Transformer",
            "TransformerDraws", "check_transformer", "rotations"]  # fmt: skip
 
 Singles = npt.NDArray[np.float32]
@@ -34,7 +34,7 @@ EPSILON = 1e-6
 """Added to mean squares."""
 
 
-class Layer(NamedTuple):
+class LayerWeights(NamedTuple):
     """Weights of a layer; float32, applied from the right.
 
     Attributes
@@ -84,7 +84,7 @@ class Transformer(NamedTuple):
     start: Ints
     program: Singles
     norm: Singles
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerWeights, ...]
 
     @property
     def num_weights(self) -> int:

@@ -18,7 +18,7 @@ from nadi.sharing.synthesis.transformer import (
     EPSILON,
     HEADS,
     WINDOW,
-    Layer,
+    LayerWeights,
     Transformer,
     rotations,
 )
@@ -228,7 +228,7 @@ class _Training:
 
         return Transformer(
             symbol, array(self._embedding()), array(self._bias), start, array(self._program),
-            array(self._norm), tuple(Layer(*map(array, one)) for one in self._layers),
+            array(self._norm), tuple(LayerWeights(*map(array, one)) for one in self._layers),
         )  # fmt: skip
 
     def _embedding(self) -> Any:

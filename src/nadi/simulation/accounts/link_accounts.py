@@ -11,7 +11,7 @@ import polars as pl
 
 from nadi.errors import checked
 from nadi.simulation.collectives.link_sharing import Traffic, links_per_rank
-from nadi.simulation.collectives.phase_messages import messages_of, part_of, sends_by_steps
+from nadi.simulation.collectives.phase_messages import messages_of, part_of_bytes, sends_by_steps
 from nadi.simulation.collectives.phases import Phase
 from nadi.simulation.collectives.step_tables import ROOTED
 from nadi.simulation.engine.codes import Comm, NodeKind, PhaseKind
@@ -353,7 +353,7 @@ def _sizes(simulation: Simulation, shape: int, size: int) -> list[int]:
     for phase in _phases(simulation, shape):
         sizes.append(size)
         if phase.algorithm != PhaseKind.TREE and phase.comm in (Comm.REDUCE_SCATTER, Comm.SCATTER):
-            size = part_of(size, phase.size, rounds_down=rules.rounds_down)
+            size = part_of_bytes(size, phase.size, rounds_down=rules.rounds_down)
         elif phase.algorithm != PhaseKind.TREE and phase.comm in (Comm.ALL_GATHER, Comm.GATHER):
             size *= phase.size
     return sizes

@@ -10,7 +10,7 @@ import numpy as np
 
 from nadi.errors import UsageError
 from nadi.simulation.collectives.link_sharing import is_whole_dimension, shared
-from nadi.simulation.collectives.phases import Phase, Recipe, grid_of, grid_of_all, places_in
+from nadi.simulation.collectives.phases import Phase, Recipe, grid_of, grid_of_all, positions_in
 from nadi.simulation.collectives.step_tables import ROOTED
 from nadi.simulation.engine.codes import Comm, PhaseKind
 from nadi.simulation.engine.machine_state import TURN
@@ -95,7 +95,7 @@ def timed_recipe(network: Network, comm_type: str, members: Ints, algorithm: str
     uses: so collectives within nodes and those between them run beside each other.
     """
     comm = _COMM["all_reduce" if comm_type == "barrier" else comm_type]
-    differs = [bool((places != places[0]).any()) for places in places_in(network, members)]
+    differs = [bool((places != places[0]).any()) for places in positions_in(network, members)]
     queue = max((d for d, found in enumerate(differs) if found), default=0)
     phase = Phase(
         -1, comm, TURN.of_all, PhaseKind.TIMED, -1, 0, members.size, name=algorithm, queue=queue,

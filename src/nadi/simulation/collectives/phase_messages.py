@@ -12,7 +12,7 @@ from nadi.simulation.engine.codes import Comm, PhaseKind, StepKind
 from nadi.simulation.engine.machine_state import MOST_PIECES, PIECE, START, STEP, TURN
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["messages_of", "part_of", "sends_by_steps"]
+__all__ = ["messages_of", "part_of_bytes", "sends_by_steps"]
 
 
 def messages_of(
@@ -173,13 +173,13 @@ def _sends(steps: Steps, n: int, size: int) -> tuple[Bools, Ints]:
     return sends, rounds[member] + (place[sends] < rest[member])
 
 
-def part_of(size: int, n: int, *, rounds_down: bool) -> int:
+def part_of_bytes(size: int, n: int, *, rounds_down: bool) -> int:
     """Return the n-th part of a number of bytes."""
     return size // n if rounds_down else -(-size // n)
 
 
 def _ring(comm: int, n: int, size: int, rounds_down: bool, step: int) -> tuple[Ints, Ints, Ints]:
-    part = part_of(size, n, rounds_down=rounds_down)
+    part = part_of_bytes(size, n, rounds_down=rounds_down)
     if comm == Comm.ALL_GATHER:
         each = (n - 1) * size
     elif comm == Comm.ALL_REDUCE:
@@ -193,7 +193,7 @@ def _ring(comm: int, n: int, size: int, rounds_down: bool, step: int) -> tuple[I
 
 
 def _direct(comm: int, n: int, size: int, rounds_down: bool) -> tuple[Ints, Ints, Ints]:
-    each = size if comm == Comm.ALL_GATHER else part_of(size, n, rounds_down=rounds_down)
+    each = size if comm == Comm.ALL_GATHER else part_of_bytes(size, n, rounds_down=rounds_down)
     if comm == Comm.ALL_REDUCE:
         each *= 2
     src, dst = np.divmod(np.arange(n * n), n)
@@ -206,7 +206,7 @@ def _halving_doubling(comm: int, n: int, size: int, rounds_down: bool) -> tuple[
     if comm == Comm.ALL_GATHER:
         steps = [(n >> (k + 1), size << k) for k in range(levels)]
     else:
-        halved = [part_of(size, 2 << k, rounds_down=rounds_down) for k in range(levels)]
+        halved = [part_of_bytes(size, 2 << k, rounds_down=rounds_down) for k in range(levels)]
         steps = [(1 << k, each) for k, each in enumerate(halved)]
         if comm == Comm.ALL_REDUCE:
             least = size >> (levels + 1)  # ASTRA-sim doubles that, and what is lost stays so

@@ -19,7 +19,7 @@ from nadi.trace.arrays import Ints
 
 __all__ = [
     "IN_SWITCH", "Phase", "Recipe", "grid_of", "grid_of_all", "in_order_of_grid", "is_whole",
-    "meets", "places_in",
+    "meets", "positions_in",
 ]  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def meets(phase: Phase) -> bool:
     return phase.algorithm in (PhaseKind.RING, PhaseKind.HALVING_DOUBLING, PhaseKind.TIMED)
 
 
-def places_in(network: Network, ranks: Ints) -> list[Ints]:
+def positions_in(network: Network, ranks: Ints) -> list[Ints]:
     """Return the position of each rank in each dimension; int64, shape (ranks,) for each."""
     found, rest = [], ranks
     for dimension in network.dimensions:
@@ -148,7 +148,7 @@ def grid_of(network: Network, members: Ints) -> tuple[int, ...]:
     tuple of int
         Their product is the number of members; empty if some combination of places has none.
     """
-    sizes = tuple(len(set(places.tolist())) for places in places_in(network, members))
+    sizes = tuple(len(set(places.tolist())) for places in positions_in(network, members))
     return sizes if prod(sizes) == members.size else ()
 
 

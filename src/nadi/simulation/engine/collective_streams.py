@@ -41,7 +41,7 @@ from nadi.simulation.engine.queue_policies import (
 from nadi.simulation.engine.ring_direct_halving_messages import insert
 from nadi.simulation.engine.ring_direct_halving_times import can_meet, finish_times
 from nadi.simulation.engine.shared_transfers import begin_phase, is_held
-from nadi.simulation.engine.stepwise_algorithms import begin_steps, come_in, find_steps
+from nadi.simulation.engine.stepwise_algorithms import begin_steps, come_in, find_member_steps
 from nadi.simulation.engine.tree_all_reduce import begin_tree, find_in_tree, take_in_tree
 
 __all__ = [
@@ -167,7 +167,9 @@ def _prepare_messages(machine: Machine, stream: int, phase: np.ndarray) -> None:
     s[STREAM.reduced] = s[STREAM.state] = 0
     if algorithm == PhaseKind.STEPS:
         root = machine.shapes[machine.nodes[s[STREAM.node], NODE.key], SHAPE.root]
-        find_steps(machine, stream, phase, root, 1 - machine.plans[stream, p, PLAN.clockwise])
+        find_member_steps(
+            machine, stream, phase, root, 1 - machine.plans[stream, p, PLAN.clockwise]
+        )
 
 
 @called

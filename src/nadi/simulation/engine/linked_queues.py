@@ -12,7 +12,7 @@ from nadi.kernels.jit import called, inner
 from nadi.simulation.engine.codes import Problem
 from nadi.simulation.engine.event_queue import COUNTER
 
-__all__ = ["free_row", "new_row", "put_behind", "take_first"]
+__all__ = ["free_row", "new_row", "put_behind", "take_queued"]
 
 
 @inner
@@ -29,7 +29,7 @@ def put_behind(
 
 
 @inner
-def take_first(table: np.ndarray, row: int, head: int, items: np.ndarray, following: int) -> int:
+def take_queued(table: np.ndarray, row: int, head: int, items: np.ndarray, following: int) -> int:
     """Take the first item out of the queue at a row; -1 if none waits."""
     item = table[row, head]
     if item >= 0:

@@ -13,7 +13,7 @@ import numpy as np
 from nadi.kernels.jit import called, inner
 from nadi.simulation.engine.codes import BusState, Event
 from nadi.simulation.engine.event_queue import COUNTER, after
-from nadi.simulation.engine.linked_queues import put_behind, take_first
+from nadi.simulation.engine.linked_queues import put_behind, take_queued
 from nadi.simulation.engine.machine_state import MESSAGE, RATE, SIDE, TODO, WORLD, Machine
 from nadi.simulation.engine.network_links import free_message, new_message
 
@@ -42,7 +42,7 @@ def _append(machine: Machine, side: int, head: int, transfer: int) -> None:
 
 @inner
 def _take_first(machine: Machine, side: int, head: int) -> int:
-    return take_first(machine.sides, side, head, machine.messages, MESSAGE.next)
+    return take_queued(machine.sides, side, head, machine.messages, MESSAGE.next)
 
 
 @inner

@@ -11,7 +11,7 @@ import numpy as np
 from nadi.kernels.jit import called, inner
 from nadi.simulation.engine.codes import Event, Topology
 from nadi.simulation.engine.event_queue import COUNTER, add_event
-from nadi.simulation.engine.linked_queues import free_row, new_row, put_behind, take_first
+from nadi.simulation.engine.linked_queues import free_row, new_row, put_behind, take_queued
 from nadi.simulation.engine.machine_state import (
     DIM,
     LINK,
@@ -104,7 +104,7 @@ def free_link(machine: Machine, link: int) -> None:
     """Let a link that has sent a message take the next."""
     links = machine.links
     links[link, LINK.busy] = 0
-    message = take_first(links, link, LINK.head, machine.messages, MESSAGE.next)
+    message = take_queued(links, link, LINK.head, machine.messages, MESSAGE.next)
     if message >= 0:
         links[link, LINK.waiting] -= 1
         _serve(machine, link, message)

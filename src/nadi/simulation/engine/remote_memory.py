@@ -5,7 +5,7 @@ from __future__ import annotations
 from nadi.kernels.jit import called, inner
 from nadi.simulation.engine.codes import Event
 from nadi.simulation.engine.event_queue import COUNTER, after
-from nadi.simulation.engine.linked_queues import put_behind, take_first
+from nadi.simulation.engine.linked_queues import put_behind, take_queued
 from nadi.simulation.engine.machine_state import NODE, SERVER, WORLD, Machine
 from nadi.simulation.engine.parts import MESSAGES, belongs_to
 from nadi.simulation.engine.shared_transfers import begin_message
@@ -38,7 +38,7 @@ def access_memory(machine: Machine, node: int) -> None:
 def free_memory(machine: Machine, server: int) -> None:
     """End an access of a server, which goes on to the next."""
     servers = machine.servers
-    node = take_first(servers, server, SERVER.head, machine.nodes, NODE.next)
+    node = take_queued(servers, server, SERVER.head, machine.nodes, NODE.next)
     if node < 0:
         servers[server, SERVER.busy] = 0
     else:

@@ -16,7 +16,7 @@ import numpy as np
 from nadi.kernels.jit import called, inner
 from nadi.simulation.engine.codes import Event
 from nadi.simulation.engine.event_queue import COUNTER, add_event
-from nadi.simulation.engine.linked_queues import put_behind, take_first
+from nadi.simulation.engine.linked_queues import put_behind, take_queued
 from nadi.simulation.engine.machine_state import HANDSHAKE, KEY, MESSAGE, NODE, RANK, WORLD, Machine
 from nadi.simulation.engine.network_links import free_message, new_message, send_message
 from nadi.simulation.engine.parts import COLLECTIVES, MESSAGES, belongs_to
@@ -43,7 +43,7 @@ def send_when_asked(
 @inner
 def take_request(machine: Machine, table: np.ndarray, row: int, asked: int) -> None:
     """Take a request: it is for the first message that waits, or for one to come."""
-    message = take_first(table, row, asked + 1, machine.messages, MESSAGE.next)
+    message = take_queued(table, row, asked + 1, machine.messages, MESSAGE.next)
     if message < 0:
         table[row, asked] += 1
     else:
@@ -105,7 +105,7 @@ def receiver_of(machine: Machine, send: int) -> int:
     """Give the receive that takes a message that is there; -1 if none waits for it yet."""
     keys = machine.keys
     key = machine.nodes[send, NODE.key]
-    waiting = take_first(keys, key, KEY.head, machine.nodes, NODE.next)
+    waiting = take_queued(keys, key, KEY.head, machine.nodes, NODE.next)
     if waiting < 0:
         keys[key, KEY.arrived] += 1
     return waiting

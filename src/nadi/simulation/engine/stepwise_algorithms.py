@@ -26,7 +26,8 @@ from nadi.simulation.engine.message_times import leaving_time, part_of, reductio
 from nadi.simulation.engine.parts import MESSAGES, belongs_to
 
 __all__ = [
-    "begin_steps", "bytes_of_step", "come_in", "find_steps", "follow", "steps_at_once", "take_in",
+    "begin_steps", "bytes_of_step", "come_in", "find_member_steps", "follow", "steps_at_once",
+    "take_in",
 ]  # fmt: skip
 
 
@@ -146,7 +147,9 @@ def begin_steps(machine: Machine, stream: int) -> None:
 
 
 @called
-def find_steps(machine: Machine, stream: int, phase: np.ndarray, root: int, turn: int) -> None:
+def find_member_steps(
+    machine: Machine, stream: int, phase: np.ndarray, root: int, turn: int
+) -> None:
     """Find the steps of a member: counted from the root, none if its line does not hold that."""
     s = machine.streams[stream]
     program = machine.programs[phase[PHASE.steps] + turn % phase[PHASE.trees]]

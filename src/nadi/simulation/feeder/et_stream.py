@@ -9,10 +9,17 @@ import numpy as np
 
 from nadi.errors import FormatError
 from nadi.files.chakra.attribute_message_kernels import CUT, PROBLEMS
-from nadi.files.chakra.et_decode import attributes_of
+from nadi.files.chakra.et_decode import message_attributes
 from nadi.files.chakra.et_decode_kernels import find_messages
 from nadi.files.chakra.et_nodes import DecodedNodes, NodeReader, WantedAttributes
-from nadi.simulation.feeder.node_table import NO_METADATA, NUMBERS, TEXTS, NodeTable, Texts, ranges
+from nadi.simulation.feeder.node_table import (
+    NO_METADATA,
+    NUMBERS,
+    TEXTS,
+    NodeTable,
+    TextColumn,
+    ranges,
+)
 from nadi.trace.arrays import Bytes, Ints
 from nadi.trace.attributes import Attributes
 from nadi.trace.protobuf_values import SCALAR_TYPES
@@ -137,8 +144,8 @@ class NodeStream:
             runtime=decoded.column("duration"),
             numbers=decoded.numbers(),
             texts={
-                "name": Texts(*decoded.names()),
-                **{name: Texts(*decoded.text(name)) for name in TEXTS},
+                "name": TextColumn(*decoded.names()),
+                **{name: TextColumn(*decoded.text(name)) for name in TEXTS},
             },
             wait_end=np.zeros(ids.size, dtype=np.int64),
             waits=np.zeros(0, dtype=np.int64),
@@ -156,7 +163,7 @@ class NodeStream:
         """Fill in numbers that are negative, or not written as whole numbers."""
         content = np.concatenate([NO_METADATA, messages])
         # the empty metadata message adds one attribute, the version
-        attributes = attributes_of(content, len(table), at_most + 1)
+        attributes = message_attributes(content, len(table), at_most + 1)
         for name in NUMBERS:
             rows = attributes.rows_named(name)
             for row in rows[np.isin(attributes.type[rows], _NUMBER_TYPES)].tolist():

@@ -23,7 +23,7 @@ from nadi.simulation.feeder.feeder_kernels import (
 )
 from nadi.simulation.feeder.feeder_node import ETFeederNode, Held, NodeBatch, node_of
 from nadi.simulation.feeder.issue_policy import Policy, ReadyNodes
-from nadi.simulation.feeder.node_table import empty_table, joined
+from nadi.simulation.feeder.node_table import empty_table, joined_tables
 from nadi.simulation.feeder.read_window import WindowReader, cycle_among
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Trace
@@ -395,7 +395,7 @@ class ETFeeder:
         new_row = np.full(before.state.size, -1, dtype=np.int64)
         new_row[kept] = np.arange(kept.size)
         old = self._held.table
-        held = Held(joined([old if kept.size == len(old) else old.at(kept), new]), self)
+        held = Held(joined_tables([old if kept.size == len(old) else old.at(kept), new]), self)
         state = np.full(len(held.table), WAITING, dtype=np.int64)
         state[: kept.size] = before.state[kept]
         waits = held.child[state[held.parent] < FREED]

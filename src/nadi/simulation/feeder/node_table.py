@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nadi.files.chakra.et_decode import attributes_of
+from nadi.files.chakra.et_decode import message_attributes
 from nadi.trace.arrays import Bytes, Ints, Ints32
 from nadi.trace.attribute_kernels import place_spans
 from nadi.trace.attributes import Attributes
 from nadi.trace.protobuf_values import write_varint
 
 __all__ = [
-    "NO_METADATA", "NUMBERS", "TEXTS", "NodeTable", "Texts", "empty_table", "joined", "ranges",
+    "NO_METADATA", "NUMBERS", "TEXTS", "NodeTable", "TextColumn", "empty_table", "joined_tables",
+    "ranges",
 ]  # fmt: skip
 
 # attributes with a column of their own: whole numbers, -1 for nodes without one; and texts
@@ -28,7 +29,7 @@ _MOST_ATTRIBUTES = 4  # attributes that an empty message has by default
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
+class TextColumn:
     """A column of texts, which stores each distinct text once.
 
     Attributes
@@ -42,13 +43,13 @@ class Texts:
     code: Ints32
     texts: Sequence[str]
 
-    def at(self, rows: Ints) -> Texts:
+    def at(self, rows: Ints) -> TextColumn:
         """Return some rows, with only the texts in them."""
         code = self.code[rows]
         used = np.flatnonzero(np.bincount(code, minlength=len(self.texts)))
         new = np.zeros(len(self.texts), dtype=np.int32)
         new[used] = np.arange(used.size)
-        return Texts(new[code], [self.texts[k] for k in used.tolist()])
+        return TextColumn(new[code], [self.texts[k] for k in used.tolist()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +82,7 @@ class NodeTable:
     kind: Ints
     runtime: Ints
     numbers: dict[str, Ints]
-    texts: dict[str, Texts]
+    texts: dict[str, TextColumn]
     wait_end: Ints
     waits: Ints
     buffer: Ints
@@ -116,7 +117,7 @@ class NodeTable:
     def attributes(self, row: int) -> Attributes:
         """Read all attributes in the message of a node. O(bytes of the message)."""
         content = np.frombuffer(bytearray(b"\0" + self.message(row)), dtype=np.uint8)
-        return attributes_of(content, 1, content.size + _MOST_ATTRIBUTES)
+        return message_attributes(content, 1, content.size + _MOST_ATTRIBUTES)
 
     def waits_per_node(self) -> Ints:
         """Return the number of dependencies of each node, including those that have ended."""
@@ -187,11 +188,11 @@ class NodeTable:
 def empty_table() -> NodeTable:
     """Return a table without nodes."""
     none = np.zeros(0, dtype=np.int64)
-    texts = {name: Texts(none.astype(np.int32), ()) for name in ("name", *TEXTS)}
+    texts = {name: TextColumn(none.astype(np.int32), ()) for name in ("name", *TEXTS)}
     return NodeTable(none, none, none, {}, texts, none, none, none, none, none, ())
 
 
-def joined(tables: Sequence[NodeTable]) -> NodeTable:
+def joined_tables(tables: Sequence[NodeTable]) -> NodeTable:
     """Concatenate tables. O(nodes), without copying their bytes."""
     tables = [table for table in tables if len(table)] or list(tables[:1])
     if len(tables) == 1:
@@ -218,14 +219,14 @@ def joined(tables: Sequence[NodeTable]) -> NodeTable:
     )
 
 
-def _joined_texts(columns: Sequence[Texts]) -> Texts:
+def _joined_texts(columns: Sequence[TextColumn]) -> TextColumn:
     number: dict[str, int] = {}
     codes = []
     for column in columns:
         new = np.array([number.setdefault(t, len(number)) for t in column.texts], dtype=np.int32)
         is_same = bool((new == np.arange(new.size)).all())
         codes.append(column.code if is_same else new[column.code])
-    return Texts(np.concatenate(codes), list(number))
+    return TextColumn(np.concatenate(codes), list(number))
 
 
 def ranges(first: Ints, count: Ints) -> Ints:

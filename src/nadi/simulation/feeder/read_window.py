@@ -11,7 +11,7 @@ from nadi.errors import FormatError
 from nadi.files.node_ids import NodeRows
 from nadi.kernels.sequences import group_rows
 from nadi.simulation.feeder.et_stream import NodeStream
-from nadi.simulation.feeder.node_table import NodeTable, joined
+from nadi.simulation.feeder.node_table import NodeTable, joined_tables
 from nadi.trace.arrays import Ints
 from nadi.trace.validate import cycle_row
 
@@ -74,7 +74,7 @@ class WindowReader:
     def put_first(self, tables: list[NodeTable]) -> None:
         """Insert nodes to be read before those of the file."""
         ahead = [self._ahead] if self._ahead is not None else []
-        self._ahead = joined([*tables, *ahead])
+        self._ahead = joined_tables([*tables, *ahead])
 
     def read(self, count: int) -> NodeTable:
         """Read ``count`` nodes, and more until all of their dependencies have been read too.
@@ -113,7 +113,7 @@ class WindowReader:
             else:
                 tables.append(piece)
                 size += len(piece)
-        return joined(tables) if tables else None
+        return joined_tables(tables) if tables else None
 
     def _met_at(self, part: NodeTable) -> Ints:
         """Return for each row the last row that it depends on; its own if none comes later."""

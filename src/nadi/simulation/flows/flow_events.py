@@ -40,8 +40,8 @@ from nadi.simulation.flows.flow_state import (
 from nadi.simulation.flows.progressive_filling import fill, suspect, touch
 
 __all__ = [
-    "advance", "change_rates", "first_end", "moved", "next_end", "put_end", "remove_end", "settle",
-    "start_flow", "take_ended", "time_to_move",
+    "advance", "change_rates", "first_end", "moved_bytes", "next_end", "put_end", "remove_end",
+    "settle", "start_flow", "take_ended", "time_to_move",
 ]  # fmt: skip
 
 
@@ -128,7 +128,7 @@ _HALF = 1_000_000
 
 
 @inner
-def moved(rate: int, time: int) -> tuple[int, int]:
+def moved_bytes(rate: int, time: int) -> tuple[int, int]:
     """Return what a rate moves in a time: 1/1024 bytes, and parts; exact if that fits."""
     rate_high, rate_low = rate // _HALF, rate % _HALF
     time_high, time_low = time // _HALF, time % _HALF
@@ -150,7 +150,7 @@ def time_to_move(whole: int, parts: int, rate: int) -> int:
         return NEVER
     time = np.int64(about)
     while True:  # a few units too many or too few
-        done, done_parts = moved(rate, time)
+        done, done_parts = moved_bytes(rate, time)
         short, short_parts = whole - done, parts - done_parts
         # at most 2^11 units of time are missing, each of them less than 2^63 parts
         missing = np.float64(short) * 1e12 + np.float64(short_parts)
@@ -168,7 +168,7 @@ def time_to_move(whole: int, parts: int, rate: int) -> int:
 
 @inner
 def _is_enough(whole: int, parts: int, rate: int, time: int) -> bool:
-    done, done_parts = moved(rate, time)
+    done, done_parts = moved_bytes(rate, time)
     return done > whole or (done == whole and done_parts >= parts)
 
 
@@ -336,7 +336,7 @@ def _take_over(flows: Flows) -> None:
         if rate == fresh:
             continue
         if rate > 0:
-            done, parts = moved(rate, now - rows[flow, FLOW.since])
+            done, parts = moved_bytes(rate, now - rows[flow, FLOW.since])
             rows[flow, FLOW.left] -= done
             rows[flow, FLOW.rest] -= parts
             if rows[flow, FLOW.rest] < 0:

@@ -11,7 +11,7 @@ import numpy as np
 from nadi.errors import InputError, Parameter, checked
 from nadi.files.goal import Action, MessageProgram
 from nadi.simulation.engine.codes import Slot
-from nadi.simulation.loggp.loggp import Messages, member_messages
+from nadi.simulation.loggp.loggp import MemberMessages, member_messages
 from nadi.simulation.work.ordered_lanes import in_lanes, numbers_in_groups
 from nadi.simulation.work.program import Program, program_of
 from nadi.simulation.work.recorded_work import nodes_of_job
@@ -122,7 +122,7 @@ def _processors(program: Program) -> Ints:
 
 def _templates(
     program: Program, groups: Mapping[str, tuple[int, ...]]
-) -> tuple[list[tuple[Messages, Ints]], Ints]:
+) -> tuple[list[tuple[MemberMessages, Ints]], Ints]:
     """Return what collectives become, with the members' ranks; and which each node becomes.
 
     -1 for nodes that become one operation.
@@ -168,7 +168,7 @@ def _members(program: Program, groups: Mapping[str, tuple[int, ...]], code: int)
     return members
 
 
-def _parts(program: Program, templates: list[tuple[Messages, Ints]], which: Ints) -> _Parts:
+def _parts(program: Program, templates: list[tuple[MemberMessages, Ints]], which: Ints) -> _Parts:
     lengths = np.array([*(t.action.size for t, _ in templates), 1], dtype=np.int64)
     first = np.append(0, np.cumsum(lengths[which]))  # the last length is that of -1
     action, size, peer, tag = (np.full(first[-1], value, dtype=np.int64)
@@ -217,7 +217,7 @@ def _tags(program: Program, first: int) -> Ints:
 
 
 def _dependencies(
-    program: Program, parts: _Parts, templates: list[tuple[Messages, Ints]], which: Ints
+    program: Program, parts: _Parts, templates: list[tuple[MemberMessages, Ints]], which: Ints
 ) -> tuple[Ints, Ints]:
     """Let what nodes begin with wait for what those before them end with."""
     begins = [np.flatnonzero(t.awaited < 0) for t, _ in templates]

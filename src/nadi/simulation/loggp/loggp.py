@@ -21,11 +21,13 @@ from nadi.files.goal import Action, MessageProgram
 from nadi.simulation.collectives.step_tables import steps_of
 from nadi.simulation.engine.codes import Comm, StepKind
 from nadi.simulation.engine.machine_state import STEP
-from nadi.simulation.loggp.loggp_kernels import Costs, Operations, State, run_messages
+from nadi.simulation.loggp.loggp_kernels import Costs, LoggpOperations, State, run_messages
 from nadi.trace.arrays import Bools, Ints
 from nadi.units import parse_bytes, parse_ns, parse_rate
 
-__all__ = ["LogGP", "LogGPTimes", "Messages", "loggp_times", "member_messages", "time_per_byte"]
+__all__ = [
+    "LogGP", "LogGPTimes", "MemberMessages", "loggp_times", "member_messages", "time_per_byte",
+]  # fmt: skip
 
 
 _LARGEST = 2**40  # ns, of one parameter: 18 minutes
@@ -213,10 +215,10 @@ def _check_length(program: MessageProgram, costs: Costs) -> None:
         )  # fmt: skip
 
 
-def _operations(program: MessageProgram) -> Operations:
+def _operations(program: MessageProgram) -> LoggpOperations:
     rank = np.repeat(np.arange(program.num_ranks), np.diff(program.first))
     cpus = int(program.cpu.max(initial=0)) + 1
-    return Operations(
+    return LoggpOperations(
         rank, program.action, program.size, program.peer, program.tag, rank * cpus + program.cpu,
         program.cpu, program.interface,
         *_waiting_for(program, program.at_start), *_waiting_for(program, ~program.at_start),
@@ -279,7 +281,7 @@ _ROOTED = {
 _ON_RINGS = ("all_reduce", "reduce_scatter", "all_gather")
 
 
-class Messages(NamedTuple):
+class MemberMessages(NamedTuple):
     """What one member of a collective does; int64, shape (operations,).
 
     Attributes
@@ -305,7 +307,7 @@ class Messages(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def member_messages(comm_type: str, size: int, member: int, root: int = 0) -> Messages:
+def member_messages(comm_type: str, size: int, member: int, root: int = 0) -> MemberMessages:
     """Return what a member of a group of some size sends and receives. O(messages).
 
     Raises
@@ -332,16 +334,16 @@ def member_messages(comm_type: str, size: int, member: int, root: int = 0) -> Me
     return _rounds((member + rounds) % size, (member - rounds) % size, parts)
 
 
-def _nothing() -> Messages:
+def _nothing() -> MemberMessages:
     one = np.zeros(1, dtype=np.int64)
-    return Messages(one + Action.COMPUTE, one, one, one + 1, one - 1, one)
+    return MemberMessages(one + Action.COMPUTE, one, one, one + 1, one - 1, one)
 
 
-def _rounds(to: Ints, source: Ints, parts: int) -> Messages:
+def _rounds(to: Ints, source: Ints, parts: int) -> MemberMessages:
     """Send to one member and receive from another; go on when that has come."""
     number = np.arange(to.size)
     received = np.repeat(2 * number - 1, 2)  # in the round before, -1 in the first one
-    return Messages(
+    return MemberMessages(
         np.tile(np.array([Action.SEND, Action.RECEIVE], dtype=np.int64), to.size),
         np.column_stack([to, source]).ravel(), np.ones(2 * to.size, dtype=np.int64),
         np.full(2 * to.size, parts, dtype=np.int64), received,
@@ -349,7 +351,7 @@ def _rounds(to: Ints, source: Ints, parts: int) -> Messages:
     )  # fmt: skip
 
 
-def _all_to_all(size: int, member: int) -> Messages:
+def _all_to_all(size: int, member: int) -> MemberMessages:
     """Send to all others and receive from all, between a begin and an end."""
     distance = np.arange(1, size, dtype=np.int64)
     between = 2 * distance.size
@@ -357,20 +359,20 @@ def _all_to_all(size: int, member: int) -> Messages:
     action = np.tile(np.array([Action.SEND, Action.RECEIVE], dtype=np.int64), distance.size)
     awaited = np.zeros(between + 1, dtype=np.int64)
     awaited[0] = -1
-    return Messages(
+    return MemberMessages(
         np.append(Action.COMPUTE, action), np.append(0, peers),
         np.append(0, np.ones(between, dtype=np.int64)), np.full(between + 1, size), awaited,
         1 + np.arange(between),
     )  # fmt: skip
 
 
-def _tree(comm: int, size: int, member: int, root: int) -> Messages:
+def _tree(comm: int, size: int, member: int, root: int) -> MemberMessages:
     """Do the steps of a binomial tree one after the other."""
     rows = steps_of("halvingdoubling", comm, size, 0).rows
     rows = rows[rows[:, STEP.member] == (member - root) % size]
     sends = rows[:, STEP.kind] < StepKind.TAKE
     number = np.arange(len(rows))
-    return Messages(
+    return MemberMessages(
         np.where(sends, Action.SEND, Action.RECEIVE).astype(np.int64),
         (rows[:, STEP.peer] + root) % size, rows[:, STEP.count].copy(),
         np.maximum(rows[:, STEP.parts], 1), number - 1, number[-1:],

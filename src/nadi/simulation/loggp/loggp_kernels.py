@@ -14,7 +14,7 @@ import numpy as np
 
 from nadi.kernels.jit import called, inner, kernel
 
-__all__ = ["Costs", "Operations", "State", "run_messages"]
+__all__ = ["Costs", "LoggpOperations", "State", "run_messages"]
 
 _SEND, _RECEIVE, _COMPUTE = range(3)
 _ANY = -1
@@ -22,7 +22,7 @@ _ANY = -1
 _SORTED_AT_ONCE = 16
 
 
-class Operations(NamedTuple):
+class LoggpOperations(NamedTuple):
     """A program; int64. ``*_first`` and ``*_next`` list who waits for each operation."""
 
     rank: np.ndarray
@@ -139,13 +139,13 @@ def _let_go(state: State, first: np.ndarray, following: np.ndarray, k: int, time
 
 
 @inner
-def _has_started(operations: Operations, state: State, k: int, time: int) -> None:
+def _has_started(operations: LoggpOperations, state: State, k: int, time: int) -> None:
     state.start[k] = time
     _let_go(state, operations.start_first, operations.start_next, k, time)
 
 
 @inner
-def _has_ended(operations: Operations, state: State, k: int, time: int) -> None:
+def _has_ended(operations: LoggpOperations, state: State, k: int, time: int) -> None:
     state.end[k] = time
     state.counts[_ENDED] += 1
     _let_go(state, operations.end_first, operations.end_next, k, time)
@@ -214,7 +214,7 @@ def _sort_kinds(
 
 
 @called
-def _queue_fresh(operations: Operations, costs: Costs, state: State) -> None:
+def _queue_fresh(operations: LoggpOperations, costs: Costs, state: State) -> None:
     """Put all that came free in the queue, rank by rank: sends, receives, computations."""
     fresh, size = state.fresh, state.counts[_FRESH]
     _sort_positions(fresh, size)
@@ -257,7 +257,7 @@ def _remove(queue: np.ndarray, following: np.ndarray, rank: int, before: int, k:
 
 
 @inner
-def _fits(operations: Operations, receive: int, send: int) -> bool:
+def _fits(operations: LoggpOperations, receive: int, send: int) -> bool:
     source, tag = operations.peer[receive], operations.tag[receive]
     of_it = source == _ANY or source == operations.rank[send]
     return bool(of_it and (tag == _ANY or tag == operations.tag[send]))
@@ -269,7 +269,7 @@ def _beyond_first(size: int) -> int:
 
 
 @called
-def _compute(operations: Operations, state: State, k: int, now: int) -> None:
+def _compute(operations: LoggpOperations, state: State, k: int, now: int) -> None:
     processor = operations.processor[k]
     if state.free[processor] > now:
         _put(state, k, state.free[processor])
@@ -282,7 +282,7 @@ def _compute(operations: Operations, state: State, k: int, now: int) -> None:
 
 
 @called
-def _send(operations: Operations, costs: Costs, state: State, k: int, now: int) -> None:
+def _send(operations: LoggpOperations, costs: Costs, state: State, k: int, now: int) -> None:
     processor, rank = operations.processor[k], operations.rank[k]
     port = rank * costs.interfaces + operations.interface[k]
     possible = max(state.free[processor], state.sends[port])
@@ -302,7 +302,7 @@ def _send(operations: Operations, costs: Costs, state: State, k: int, now: int) 
 
 @called
 def _end_rendezvous(
-    operations: Operations, costs: Costs, state: State, send: int, now: int
+    operations: LoggpOperations, costs: Costs, state: State, send: int, now: int
 ) -> None:
     """End a send that waited for its receive, and let its sender go on from now."""
     processor = operations.processor[send]
@@ -313,7 +313,7 @@ def _end_rendezvous(
 
 
 @called
-def _receive(operations: Operations, costs: Costs, state: State, k: int, now: int) -> None:
+def _receive(operations: LoggpOperations, costs: Costs, state: State, k: int, now: int) -> None:
     """Take a message that has arrived, or wait for it."""
     rank = operations.rank[k]
     _has_started(operations, state, k, now)
@@ -330,7 +330,7 @@ def _receive(operations: Operations, costs: Costs, state: State, k: int, now: in
 
 
 @called
-def _arrive(operations: Operations, costs: Costs, state: State, send: int, now: int) -> None:
+def _arrive(operations: LoggpOperations, costs: Costs, state: State, send: int, now: int) -> None:
     """Let the receiver's processor and interface take a message."""
     rank = operations.peer[send]
     # of the numbers that the sender states
@@ -359,7 +359,7 @@ def _arrive(operations: Operations, costs: Costs, state: State, send: int, now: 
 
 
 @kernel
-def run_messages(operations: Operations, costs: Costs, state: State) -> int:
+def run_messages(operations: LoggpOperations, costs: Costs, state: State) -> int:
     """Run a program until nothing is left to do; returns how many operations have ended."""
     size = operations.rank.size
     for k in range(size):

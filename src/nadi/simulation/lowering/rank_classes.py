@@ -18,7 +18,7 @@ import polars as pl
 
 from nadi.simulation.collectives.link_sharing import Traffic, even_size, is_whole_dimension
 from nadi.simulation.collectives.phase_messages import messages_of
-from nadi.simulation.collectives.phases import Phase, grid_of, places_in
+from nadi.simulation.collectives.phases import Phase, grid_of, positions_in
 from nadi.simulation.engine.codes import Comm, PhaseKind, QueuePolicy
 from nadi.simulation.rules import rules_of
 from nadi.simulation.work.ordered_lanes import policy_of
@@ -218,7 +218,7 @@ def _signature(
 def _ways(network: Network, src: Ints, dst: Ints) -> list[Ints]:
     """Return the way of messages in each dimension, as far as their times depend on it."""
     found = []
-    places = zip(places_in(network, src), places_in(network, dst), strict=True)
+    places = zip(positions_in(network, src), positions_in(network, dst), strict=True)
     for dimension, (a, b) in zip(network.dimensions, places, strict=True):
         if dimension.topology in ("switch", "fully-connected"):
             found.append((a != b).astype(np.int64))

@@ -23,11 +23,11 @@ from nadi.files.native.nadi_file import (
     SIMULATION,
     add_member,
     add_table,
+    first_line,
     holds_simulation,
-    one_line,
     open_members,
     read_arrow,
-    read_member,
+    read_zip_member,
 )
 from nadi.files.settings_text import decode_json
 from nadi.simulation.accounts.simulation_results import SimulationResults
@@ -137,7 +137,7 @@ def read_simulation(path: Path | str) -> SavedSimulation:
             "pass a .nadi file that nadi simulate -o wrote",
         )  # fmt: skip
     with open_members(place) as members:
-        content = read_member(place, members, SIMULATION)
+        content = read_zip_member(place, members, SIMULATION)
         header = _header(place, content)
         there = set(members.namelist())
         tables = {
@@ -171,5 +171,5 @@ def _checked(path: Path, frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     try:
         table.check(frame)
     except ValueError as error:
-        raise FormatError(str(path), one_line(error), DAMAGED) from None
+        raise FormatError(str(path), first_line(error), DAMAGED) from None
     return frame

@@ -26,7 +26,7 @@ from nadi.trace.attributes import (
 from nadi.trace.schema import COMM_TYPES, DEPS, GROUPS, ISSUES, NODE_KINDS, NODES
 from nadi.trace.trace import Trace
 
-__all__ = ["Part", "PlayedRank", "parts_of_ranks", "rank_traces"]
+__all__ = ["PlayedRank", "TransferPart", "parts_of_ranks", "rank_traces"]
 
 _NO_OPERATION = "(no operation)"
 _BEFORE_RANK = "(before the recording)"
@@ -44,7 +44,7 @@ _OF_OPERATIONS = (
 _OF_TRANSFERS = ("comm_bytes", "group", "src", "dst", "tag")
 
 
-class Part(NamedTuple):
+class TransferPart(NamedTuple):
     """The part of one rank in a transfer.
 
     Attributes
@@ -92,7 +92,7 @@ class PlayedRank(NamedTuple):
 
 def parts_of_ranks(
     activities: Activities, transfers: Sequence[Transfer], activity_of_op: Ints
-) -> dict[int, list[Part]]:
+) -> dict[int, list[TransferPart]]:
     """Collect the parts of each rank in transfers, by position of the rank. O(transfers).
 
     Parameters
@@ -101,7 +101,7 @@ def parts_of_ranks(
         With durations in ns, and communication in turns.
     """
     begun = np.maximum(activities.end - activities.duration, activities.start)
-    parts: dict[int, list[Part]] = defaultdict(list)
+    parts: dict[int, list[TransferPart]] = defaultdict(list)
     for transfer in transfers:
         own = activity_of_op[list(transfer.ops)]
         measured = np.maximum(activities.end[own] - begun[own].max(), 0)
@@ -110,7 +110,7 @@ def parts_of_ranks(
             kinds = ["COMM_SEND", "COMM_RECV"]
         columns = (transfer.ranks, transfer.ops, kinds, measured.tolist())
         for rank, op, kind, time in zip(*columns, strict=True):
-            parts[rank].append(Part(op, transfer, kind, time))
+            parts[rank].append(TransferPart(op, transfer, kind, time))
     return parts
 
 
@@ -118,7 +118,7 @@ def rank_traces(
     graph: EventGraph,
     activities: Activities,
     position: Ints,
-    parts: Mapping[int, Sequence[Part]],
+    parts: Mapping[int, Sequence[TransferPart]],
     groups: Groups,
     unit: int = _MICRO,
 ) -> Iterator[PlayedRank]:
@@ -200,7 +200,7 @@ def _nodes(
     graph: EventGraph,
     activities: Activities,
     own: Ints,
-    parts: list[tuple[int, Part]],
+    parts: list[tuple[int, TransferPart]],
     groups: list[int],
     unit: int,
 ) -> pl.DataFrame:
@@ -239,7 +239,7 @@ def _of_codes(column: str, words: Sequence[str], codes: npt.NDArray[Any]) -> pl.
     return pl.Series(words, dtype=NODES.dtypes[column]).gather(codes.astype(np.uint32))
 
 
-def _columns_of(part: Part, groups: list[int]) -> dict[str, int]:
+def _columns_of(part: TransferPart, groups: list[int]) -> dict[str, int]:
     transfer = part.transfer
     if part.kind == "COMM_COLL":
         return {"comm_bytes": transfer.size, "group": groups.index(transfer.group)}
@@ -269,7 +269,7 @@ def _attributes(
     graph: EventGraph,
     activities: Activities,
     own: Ints,
-    parts: list[tuple[int, Part]],
+    parts: list[tuple[int, TransferPart]],
     stated: Groups,
 ) -> Attributes:
     builder = AttributeBuilder()
@@ -307,7 +307,7 @@ def _numbers(name: str, type_name: str, rows: Ints, value: Ints | Bools) -> Attr
     )
 
 
-def _comm_attributes(part: Part) -> dict[str, tuple[str, Any]]:
+def _comm_attributes(part: TransferPart) -> dict[str, tuple[str, Any]]:
     transfer = part.transfer
     found: dict[str, tuple[str, Any]] = {
         "comm_size": ("int64", transfer.size),

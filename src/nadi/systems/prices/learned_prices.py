@@ -13,7 +13,11 @@ import polars as pl
 from nadi.errors import InputError, checked
 from nadi.systems.device import Device
 from nadi.systems.prices.price_list import SOURCES, PriceList, price
-from nadi.systems.prices.traced_operations import launching_operators, operations_of, operators_of
+from nadi.systems.prices.traced_operations import (
+    launching_operators,
+    operators_of,
+    stated_operations,
+)
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.operations import Operations
 from nadi.trace.trace import Job, Trace
@@ -218,7 +222,7 @@ def _measured(trace: Trace) -> pl.DataFrame:
         total = total.astype(np.int64)
         names = trace.nodes["name"].cast(pl.String).gather(rows.astype(np.uint32))
     else:
-        operations, total = operations_of(trace), time
+        operations, total = stated_operations(trace), time
         names = None
         stated = (operations.flops > 0) | (operations.bytes > 0)
         rows = device[stated[device]]

@@ -17,7 +17,7 @@ from nadi.errors import checked
 from nadi.systems.device import Device
 from nadi.systems.prices.learned_prices import LearnedPrices
 from nadi.systems.prices.price_list import SOURCES, PriceList, price
-from nadi.systems.prices.traced_operations import operations_of, operators_of
+from nadi.systems.prices.traced_operations import operators_of, stated_operations
 from nadi.systems.system import System
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.host_nodes import on_host
@@ -167,8 +167,8 @@ def _wanted(trace: Trace) -> tuple[Bools, Operations]:
         return operators_of(trace)
     wanted = computes & ~host & (time <= 0)
     if not wanted.any():
-        return wanted, operations_of(trace)
-    operations = operations_of(trace)
+        return wanted, stated_operations(trace)
+    operations = stated_operations(trace)
     # a time of 0 is none if there is work; elsewhere a node may really take none
     return wanted & ((time < 0) | (operations.flops > 0)), operations
 

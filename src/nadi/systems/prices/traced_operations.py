@@ -16,7 +16,7 @@ from nadi.trace.operations import Operations, dtype_code, no_operations, op_clas
 from nadi.trace.trace import Trace
 from nadi.trace.work import OPERATORS, VIEWS, Operands, covered_bytes, work_of
 
-__all__ = ["distinct_values", "launching_operators", "operations_of", "operators_of"]
+__all__ = ["distinct_values", "launching_operators", "operators_of", "stated_operations"]
 
 _WORD = 8
 _SIZES = 4  # of a shape
@@ -24,7 +24,7 @@ _LARGEST = 1 << 40
 _SIGNATURE = ("is_output", "position", "shape", "strides", "itemsize", "value", "again")
 
 
-def operations_of(trace: Trace) -> Operations:
+def stated_operations(trace: Trace) -> Operations:
     """Return what nodes state in the columns ``flops`` and ``bytes`` and in attributes.
 
     The attributes are ``op_class``, ``dtype`` (PyTorch's name) and ``gemm_shape`` (four sizes);

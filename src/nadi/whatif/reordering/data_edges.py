@@ -11,7 +11,7 @@ from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.replay import replay_graph
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import TENSOR_DEPS
-from nadi.whatif.reordering.operation_layout import Layout, Works, find_rows
+from nadi.whatif.reordering.operation_layout import OperationLayout, Works, operations_of_rows
 
 __all__ = ["outermost_works", "tensor_pairs", "with_tensor_edges"]
 
@@ -29,8 +29,8 @@ def tensor_pairs(graph: EventGraph) -> tuple[Ints, Ints, Ints]:
     for number, trace in enumerate(graph.job.traces):
         for code, name in enumerate(TENSOR_DEPS):
             deps = trace.deps.filter(pl.col("kind") == name)
-            src = find_rows(graph, number, deps["src"].to_numpy())
-            dst = find_rows(graph, number, deps["dst"].to_numpy())
+            src = operations_of_rows(graph, number, deps["src"].to_numpy())
+            dst = operations_of_rows(graph, number, deps["dst"].to_numpy())
             here = (src >= 0) & (dst >= 0)
             found.append((src[here], dst[here], np.full(int(here.sum()), code)))
     none = np.empty(0, dtype=np.int64)
@@ -45,7 +45,7 @@ def with_tensor_edges(graph: EventGraph) -> EventGraph:
     later than its data does so still, by a delay after it. A dependency that the replay
     contradicts already is left out. O(vertices + edges + dependencies).
     """
-    layout = Layout.of(graph)
+    layout = OperationLayout.of(graph)
     src, dst = _moments(layout)
     time = replay_graph(graph).time
     holds = time[src] <= time[dst]
@@ -65,7 +65,7 @@ def with_tensor_edges(graph: EventGraph) -> EventGraph:
     return replace(graph, delay=delay).with_edges(edges)
 
 
-def _moments(layout: Layout) -> tuple[Ints, Ints]:
+def _moments(layout: OperationLayout) -> tuple[Ints, Ints]:
     """Return the ends that starts must wait for; vertices, int64, shape (pairs,).
 
     Data is there when the work on it is done: that which an operation launched, or else the
@@ -89,7 +89,7 @@ def _moments(layout: Layout) -> tuple[Ints, Ints]:
     return 2 * np.concatenate(ends) + 1, 2 * np.concatenate(starts)
 
 
-def outermost_works(layout: Layout, op: Ints, *, last: bool) -> tuple[Ints, Ints]:
+def outermost_works(layout: OperationLayout, op: Ints, *, last: bool) -> tuple[Ints, Ints]:
     """Find the last, or first, work on each stream that each operation launched.
 
     Returns
@@ -107,7 +107,7 @@ def outermost_works(layout: Layout, op: Ints, *, last: bool) -> tuple[Ints, Ints
     return which[kept], work[kept]
 
 
-def _neighbors(layout: Layout, works: Works, *, after: bool) -> Ints:
+def _neighbors(layout: OperationLayout, works: Works, *, after: bool) -> Ints:
     """Return the next or previous work of each on its stream or thread; int64, shape (works,).
 
     Where there is none, a number beyond all.

@@ -16,7 +16,7 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import pattern
 from nadi.trace.schema import LABELS, TENSOR_DEPS
 from nadi.whatif.reordering.data_edges import outermost_works, tensor_pairs
-from nadi.whatif.reordering.operation_layout import Layout, find_rows
+from nadi.whatif.reordering.operation_layout import OperationLayout, operations_of_rows
 from nadi.whatif.selection import outermost
 
 __all__ = ["BLOCKERS", "Units", "find_units"]
@@ -100,7 +100,7 @@ class Units:
         (without war and waw).
     """
 
-    layout: Layout
+    layout: OperationLayout
     op: Ints
     begin: Ints
     end: Ints
@@ -143,7 +143,7 @@ class Units:
         return unit if unit >= 0 and self.op[unit] == op else -1
 
 
-def find_units(layout: Layout, time: Ints, since: int) -> Units:
+def find_units(layout: OperationLayout, time: Ints, since: int) -> Units:
     """Find the movable units, and how far each can move.
 
     Parameters
@@ -188,7 +188,7 @@ def find_units(layout: Layout, time: Ints, since: int) -> Units:
     )  # fmt: skip
 
 
-def _is_work(layout: Layout, pairs: tuple[Ints, Ints, Ints]) -> Bools:
+def _is_work(layout: OperationLayout, pairs: tuple[Ints, Ints, Ints]) -> Bools:
     """Return which host operations do work: operators, runtime calls, users of data.
 
     Labels, autograd's nodes and Python's functions only stand around these.
@@ -212,7 +212,7 @@ def _is_work(layout: Layout, pairs: tuple[Ints, Ints, Ints]) -> Bools:
 class _Parts:
     """Units as they are found; as :class:`Units`."""
 
-    layout: Layout
+    layout: OperationLayout
     time: Ints
     op: Ints
     begin: Ints
@@ -485,7 +485,7 @@ def _fences(parts: _Parts, nested: Bools, since: int) -> tuple[Ints, Ints]:
     return places[order], why[order]
 
 
-def _waiting_calls(layout: Layout) -> Bools:
+def _waiting_calls(layout: OperationLayout) -> Bools:
     """Return which host operations wait for device work whose result the host may read.
 
     Not those that wait for room in a queue, or while their own data is taken along.
@@ -515,7 +515,7 @@ def _unknown(parts: _Parts) -> Bools:
     return parts.launching(parts.layout.on_device) & ~parts.containing(known)
 
 
-def _hand_overs(layout: Layout) -> Ints:
+def _hand_overs(layout: OperationLayout) -> Ints:
     """Return the positions at which a thread continues after another thread."""
     graph = layout.graph
     is_comm = (graph.gather("comm_type") != "none").to_numpy()
@@ -524,8 +524,8 @@ def _hand_overs(layout: Layout) -> Ints:
         deps = trace.deps.filter(
             pl.col("inferred") & pl.col("kind").is_in(["thread", "sync"])
         )  # fmt: skip
-        src = find_rows(graph, number, deps["src"].to_numpy())
-        dst = find_rows(graph, number, deps["dst"].to_numpy())
+        src = operations_of_rows(graph, number, deps["src"].to_numpy())
+        dst = operations_of_rows(graph, number, deps["dst"].to_numpy())
         at_end = (deps["kind"] == "sync").to_numpy()
         between = (src >= 0) & (dst >= 0)
         between &= ~layout.on_device[src] & ~layout.on_device[dst] & ~is_comm[src]

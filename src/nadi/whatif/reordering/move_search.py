@@ -25,8 +25,15 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.whatif.changes import apply_change
 from nadi.whatif.reordering.data_edges import with_tensor_edges
 from nadi.whatif.reordering.movable_units import BLOCKERS, Units, find_units
-from nadi.whatif.reordering.moves import Block, Move, MoveEarlier, held_by, moved, require_tensors
-from nadi.whatif.reordering.operation_layout import Layout
+from nadi.whatif.reordering.moves import (
+    Block,
+    Move,
+    MoveEarlier,
+    held_by,
+    moved_graph,
+    require_tensors,
+)
+from nadi.whatif.reordering.operation_layout import OperationLayout
 from nadi.whatif.what_if_results import WhatIf, what_if
 
 __all__ = [
@@ -331,7 +338,7 @@ def find_reorders(graph: EventGraph, window: Window) -> Found:
     require_tensors(graph)
     kept = with_tensor_edges(graph)
     replay = replay_graph(kept)
-    units = find_units(Layout.of(kept), replay.time, window.start(graph.time))
+    units = find_units(OperationLayout.of(kept), replay.time, window.start(graph.time))
     promise = Promise(units, replay, walk_critical_path(replay, window).vertices)
     step = window.length(replay.time)
     hopeful = units.can_move & (promise.at_fence > 0)
@@ -390,7 +397,7 @@ def _simulated(promise: Promise, window: Window, one: _Try, step: int) -> Candid
     """Replay a move; None if it creates a dependency cycle."""
     units, unit = promise.units, one.unit
     try:
-        time = replay_graph(moved(units, one.blocks)).time
+        time = replay_graph(moved_graph(units, one.blocks)).time
     except CycleError:
         return None
     change = _change(units, one.blocks)

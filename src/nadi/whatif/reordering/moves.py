@@ -13,9 +13,9 @@ from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph
 from nadi.graph.replay import replay_graph
 from nadi.whatif.reordering.data_edges import tensor_pairs, with_tensor_edges
 from nadi.whatif.reordering.movable_units import BLOCKERS, Units, find_units
-from nadi.whatif.reordering.operation_layout import Layout, find_rows
+from nadi.whatif.reordering.operation_layout import OperationLayout, operations_of_rows
 
-__all__ = ["Block", "Move", "MoveEarlier", "held_by", "moved", "require_tensors", "why_not"]
+__all__ = ["Block", "Move", "MoveEarlier", "held_by", "moved_graph", "require_tensors", "why_not"]
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class MoveEarlier:
         """
         require_tensors(graph)
         kept = with_tensor_edges(graph)
-        units = find_units(Layout.of(kept), replay_graph(kept).time, since)
+        units = find_units(OperationLayout.of(kept), replay_graph(kept).time, since)
         blocks = [self._located(units, move) for move in self.moves]
         for block in blocks:
             self._check(units, block)
         try:
-            return moved(units, blocks)
+            return moved_graph(units, blocks)
         except CycleError as error:
             raise UsageError(
                 str(self),
@@ -87,7 +87,7 @@ class MoveEarlier:
             trace = ranks.index(move.rank)
             rows = np.array([move.after, *move.rows])
             here = (rows >= 0) & (rows < graph.job.traces[trace].nodes.height)
-            ops = find_rows(graph, trace, np.where(here, rows, -1))
+            ops = operations_of_rows(graph, trace, np.where(here, rows, -1))
             found = np.array([units.at_op(op) if op >= 0 else -1 for op in ops.tolist()])
         if found.min() < 0:
             raise UsageError(
@@ -171,7 +171,7 @@ class _Edits:
         self.added.append((int(src), int(dst), int(weight), int(kind), int(op)))
 
 
-def moved(units: Units, blocks: Sequence[Block]) -> EventGraph:
+def moved_graph(units: Units, blocks: Sequence[Block]) -> EventGraph:
     """Return the graph with blocks moved, at most one per rank.
 
     Raises
@@ -252,7 +252,7 @@ def _move_on_thread(units: Units, block: Block, edits: _Edits) -> None:
     edits.add(last, chain[place + 1], graph.weight[gap], kind, op)
 
 
-def _waits_for_communication(layout: Layout, vertex: int) -> list[int]:
+def _waits_for_communication(layout: OperationLayout, vertex: int) -> list[int]:
     """Return the edges by which a thread waits at a vertex for communication of another one."""
     graph = layout.graph
     found = []

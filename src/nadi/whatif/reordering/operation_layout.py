@@ -13,7 +13,7 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.whatif.selection import launchers
 
-__all__ = ["Layout", "Streams", "Works", "find_rows"]
+__all__ = ["OperationLayout", "Streams", "Works", "operations_of_rows"]
 
 _OF_THREADS = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.COMMUNICATION)
 
@@ -55,7 +55,7 @@ class Streams:
 
 
 @dataclass(frozen=True)
-class Layout:
+class OperationLayout:
     """The threads and streams of a graph as sequences.
 
     Attributes
@@ -85,7 +85,7 @@ class Layout:
     link: Ints
 
     @classmethod
-    def of(cls, graph: EventGraph) -> Layout:
+    def of(cls, graph: EventGraph) -> OperationLayout:
         """Lay out a graph. O(vertices log vertices + edges)."""
         on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
         place = [graph.gather(name).to_numpy() for name in ("thread", "device", "stream")]
@@ -157,7 +157,7 @@ class Layout:
         return Streams(before, after, edge_of, usual)
 
 
-def find_rows(graph: EventGraph, trace: int, rows: Ints) -> Ints:
+def operations_of_rows(graph: EventGraph, trace: int, rows: Ints) -> Ints:
     """Return the operations of node rows of one trace, or -1; int64, shape (rows,)."""
     low, high = np.searchsorted(graph.op_trace, [trace, trace + 1])
     found = np.full(graph.job.traces[trace].nodes.height + 1, -1, dtype=np.int64)
