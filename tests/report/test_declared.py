@@ -5,22 +5,31 @@ from __future__ import annotations
 import io
 import re
 
+import polars as pl
 import pytest
 from rich.console import Console
 
 from nadi.results.declared import (
+    CHANGE_NS,
     COUNT,
     FLAG,
     NAME,
     NS,
+    PAGE,
+    TEXT,
     Column,
+    Html,
     Lines,
     Result,
     Rows,
+    Sums,
+    barred,
+    range_of,
     share_of,
 )
 from nadi.results.page.figures import Figures
 from nadi.results.page.page_sections import all_sections
+from tests.report.page_numbers import at_pointer
 
 FOUND = {
     "whole": 2_000_000,
@@ -46,10 +55,54 @@ RESULT = Result(
 )  # fmt: skip
 
 
-def printed(data: dict[str, object]) -> str:
+NESTED = Result(
+    "nested", "Nested", 2,
+    lambda found: {"times": {"whole_ns": 8, "by_kind": found}},
+    None,
+    (
+        Sums("by kind", "kind", {"time": "times/by_kind"}, whole="times/whole_ns"),
+        Rows("changes/rows", "changes", lambda _: pl.DataFrame({
+            "name": ["a", "b", "c"], "change_ns": [-5, 0, 7],
+            "between": [{"low": low, "high": low + 1} for low in range(3)],
+        }), (
+            Column("name", "name"),
+            Column("change_ns", "change", barred(CHANGE_NS)),
+            Column("between", "between", range_of("low", "high")),
+            Column("name", "on pages", on=PAGE),
+        ), pick=lambda data: [
+            i for i in (2, 1, 0) if data["changes"]["rows"][i]["change_ns"]
+        ]),
+        Rows("changes/none", "nothing", lambda _: [], (), empty="no change"),
+        Lines(lambda data: ["in text"], on=TEXT),
+        Html(lambda figures: figures.ns("times", "whole_ns")),
+    ),
+    at="", needs="times",
+)  # fmt: skip
+
+
+def printed(data: dict[str, object], result: Result = RESULT) -> str:
     out = io.StringIO()
-    RESULT.print(data, Console(file=out, width=120))
+    result.print(data, Console(file=out, width=120))
     return out.getvalue()
+
+
+def test_nested_objects_have_tables() -> None:
+    data = NESTED.data({"host_op": 6, "device": 0, "copies": 2})
+    lines = [" ".join(line.split()) for line in printed(data, NESTED).splitlines()]
+    assert lines == [
+        "by kind", "kind time share", "host op 6 ns 75.0 %", "copies 2 ns 25.0 %", "total 8 ns",
+        "changes", "name change between", "c +7 ns 2 to 3 ns", "a -5 ns 0 to 1 ns",
+        "nothing: no change", "in text",
+    ]  # fmt: skip
+    html = NESTED.html(Figures(data))
+    numbers = re.findall(r'<data value="([^"]+)" data-at="([^"]+)"', html)
+    for value, pointer in numbers:
+        assert str(at_pointer(data, pointer)) == value
+    assert len(numbers) == 2 * 2 + 1 + 2 * 2 + 1
+    assert "on pages" in html
+    assert "in text" not in html
+    assert html.index("+7 ns") < html.index("-5 ns")
+    assert NESTED.html(Figures({"waits": data})) == ""
 
 
 def test_text_shows_what_json_has() -> None:

@@ -1,23 +1,41 @@
-"""Results declared once: text, JSON and the section of a page come from one declaration.
+"""Results declared once: text, JSON and the sections of a page come from one declaration.
 
-A result has facts (values of its own), tables of rows, and lines of text. A column says its key in
-JSON, its title, its unit and what it means; a column without a title is data only.
+A result has facts (values of its own), tables of rows, lines of text, and what only a page can
+show. A column says its key in JSON, its title, its unit and what it means; a column without a title
+is data only. Keys may lead into nested objects: ``interval/low_ns``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
 from typing import Any, NamedTuple
 
+import polars as pl
 from rich.console import Console
 from rich.text import Text
 
 from nadi.results.page.figures import Figures, bar, table, text
-from nadi.results.text import TOP, make_table, name_cell, print_table
-from nadi.units import format_count, format_ns, format_percent, printable
+from nadi.results.text import TOP, make_table, name_cell, print_table, rank_ranges, to_json
+from nadi.units import (
+    format_bytes,
+    format_count,
+    format_ns,
+    format_percent,
+    format_range,
+    printable,
+)
 
-__all__ = ["COUNT", "FLAG", "NAME", "NS", "Column", "Lines", "Result", "Rows", "Unit", "share_of"]
+__all__ = [
+    "ALL", "BOTH", "BYTES", "CHANGE_NS", "COUNT", "FLAG", "KIND", "MEAN", "MEAN_NS", "NAME", "NS",
+    "PAGE", "PLAIN", "RANKS", "TEXT", "WORDS", "Column", "Html", "Lines", "Result", "Rows", "Sums",
+    "Unit", "barred", "in_words", "name_or", "number_as", "range_of", "share_of", "value_at",
+]  # fmt: skip
 
+BOTH, TEXT, PAGE = "text and page", "text", "page"
+"""Where a column or a part is shown."""
+ALL = 1 << 60  # rows of a table in text
 _MOST = 40  # rows of a table on a page
 _Data = dict[str, Any]
 _Place = tuple[str | int, ...]
@@ -46,27 +64,76 @@ class Unit(NamedTuple):
         return "right" if self.sign == "#" else "left"
 
 
-def _yes(value: Any) -> str:
-    return "yes" if value else ""
+def number_as(show: Callable[[Any], str], write: Callable[..., str]) -> Unit:
+    """Write a number in one form: ``show`` in text, a method of ``Figures`` on pages."""
+    return Unit(
+        lambda value, _: "-" if value is None else show(value),
+        lambda figures, at, _: write(figures, *at),
+    )
 
 
-NS = Unit(lambda value, _: format_ns(value), lambda figures, at, _: figures.ns(*at))
-COUNT = Unit(lambda value, _: format_count(value), lambda figures, at, _: figures.count(*at))
-NAME = Unit(lambda value, _: name_cell(value), lambda _, __, value: text(value), "*")
-FLAG = Unit(
-    lambda value, _: "yes" if value else "", lambda _, __, value: "yes" if value else "", ""
-)
+def name_or(otherwise: str = "") -> Unit:
+    """Write a name of a recording, or what stands for none."""
+    return Unit(
+        lambda value, _: name_cell(value, otherwise),
+        lambda _, __, value: text(value, otherwise), "*",
+    )  # fmt: skip
+
+
+def in_words(told: Callable[[Any], str]) -> Unit:
+    """Write a value in words that are ours: no name of a recording, no number."""
+    return Unit(lambda value, _: told(value), lambda _, __, value: text(told(value)), "")
 
 
 def share_of(fact: str) -> Unit:
     """Write a value as a share of a fact of the result."""
     return Unit(
-        lambda value, data: format_percent(value, data[fact]),
-        lambda figures, at, value: (
-            figures.share(at, (at[0], fact))
-            + bar(value, figures.get(at[0], fact, otherwise=0), "gain")
-        ),
+        lambda value, data: format_percent(value, value_at(data, fact)),
+        lambda figures, at, _: figures.share(at, _steps(fact)),
     )
+
+
+def range_of(low: str, high: str) -> Unit:
+    """Write the two times with these keys in an object as a range."""
+    return Unit(
+        lambda value, _: format_range(value[low], value[high]),
+        lambda figures, at, _: figures.time_range((*at, low), (*at, high)),
+    )
+
+
+def barred(unit: Unit, kind: str = "plain") -> Unit:
+    """Draw a bar on pages beside each value, as long as it is of the largest of its column."""
+
+    def write(figures: Figures, at: _Place, value: Any) -> str:
+        place = next(i for i in reversed(range(len(at))) if isinstance(at[i], int))
+        among = (Figures(row).get(*at[place + 1 :], otherwise=0)
+                 for row in figures.rows(*at[:place]))  # fmt: skip
+        return unit.write(figures, at, value) + bar(value or 0, max(among), kind)
+
+    return unit._replace(write=write)
+
+
+def _signed(nanoseconds: float) -> str:
+    return f"{'+' if nanoseconds > 0 else ''}{format_ns(round(nanoseconds))}"
+
+
+def _spaced(value: Any) -> str:
+    return str(value).replace("_", " ")
+
+
+NS = number_as(format_ns, Figures.ns)
+MEAN_NS = number_as(lambda value: format_ns(round(value)), Figures.mean_ns)
+CHANGE_NS = number_as(_signed, Figures.change_ns)
+COUNT = number_as(format_count, Figures.count)
+BYTES = number_as(lambda size: format_bytes(size) if size >= 0 else "-", Figures.size)
+MEAN = number_as(lambda value: f"{value:.4g}", Figures.mean)
+PLAIN = number_as(str, Figures.plain)
+NAME = name_or()
+WORDS = in_words(_spaced)
+FLAG = in_words(lambda value: "yes" if value else "")
+RANKS = in_words(rank_ranges)
+KIND = WORDS._replace(write=lambda _, __, value: f'<i class="key {value}"></i>{_spaced(value)}')
+"""A kind of time, whose color on pages has a class of its name."""
 
 
 class Column(NamedTuple):
@@ -85,6 +152,8 @@ class Column(NamedTuple):
     shown
         Takes the row's data: what is shown, where the value is not what JSON has. Such a column
         is not in JSON.
+    on
+        Where it is shown.
     """
 
     key: str
@@ -93,6 +162,7 @@ class Column(NamedTuple):
     about: str = ""
     get: Callable[[Any], Any] | None = None
     shown: Callable[[_Data], Any] | None = None
+    on: str = BOTH
 
     def of(self, found: Any) -> Any:
         """Return the value for JSON."""
@@ -102,7 +172,7 @@ class Column(NamedTuple):
 
     def value(self, row: _Data) -> Any:
         """Return the value that is shown."""
-        return self.shown(row) if self.shown is not None else row[self.key]
+        return self.shown(row) if self.shown is not None else value_at(row, self.key)
 
 
 class Rows(NamedTuple):
@@ -113,62 +183,193 @@ class Rows(NamedTuple):
     key
         In JSON.
     title
-        Above the table; empty for data alone.
+        Above the table, or a function of the data; empty for data alone.
     rows
-        Takes what was found; gives an object for each row.
+        Takes what was found; gives an object for each row, or a frame, all of whose columns are
+        data; None if a fact or another table has the data.
     columns
-        In their order.
+        In their order, or a function of the data.
     unless
         Takes the data: why the table is not shown in text; empty if it is.
+    pick
+        Takes the data; gives the numbers of the rows that are shown, in their order.
+    empty
+        What is said in text after the title, if there is no row; nothing is said if it is empty.
+    top, most
+        Rows that are shown at most in text, and on pages.
+    on
+        Where it is shown.
     """
 
     key: str
-    title: str
-    rows: Callable[[Any], Iterable[Any]]
-    columns: tuple[Column, ...]
+    title: str | Callable[[_Data], str]
+    rows: Callable[[Any], Iterable[Any] | pl.DataFrame] | None
+    columns: tuple[Column, ...] | Callable[[_Data], tuple[Column, ...]]
     unless: Callable[[_Data], str] = lambda _: ""
+    pick: Callable[[_Data], Iterable[int]] | None = None
+    empty: str = ""
+    top: int | None = None
+    most: int = _MOST
+    on: str = BOTH
 
     def data(self, found: Any) -> list[_Data]:
         """Return the rows for JSON."""
-        kept = [column for column in self.columns if column.shown is None]
-        return [{column.key: column.of(row) for column in kept} for row in self.rows(found)]
+        rows = self.rows(found) if self.rows else ()
+        if isinstance(rows, pl.DataFrame):
+            return rows.to_dicts()
+        kept = () if callable(self.columns) else self.columns
+        kept = tuple(column for column in kept if column.shown is None)
+        return [{column.key: column.of(row) for column in kept} for row in rows]
 
-    def print(self, data: _Data, console: Console) -> None:
+    def print(self, data: _Data, console: Console, top: int = TOP) -> None:
         """Print the first rows, or why there are none."""
+        if not self.title:
+            return
         if why := self.unless(data):
             console.print(why, markup=False)
             return
-        titled = [column for column in self.columns if column.title]
-        drawn = make_table(self.title, **{one.title: one.unit.justify for one in titled})
-        for row in data[self.key][:TOP]:
-            drawn.add_row(*(one.unit.show(one.value(row), data) for one in titled))
+        rows, shown = value_at(data, self.key) or (), self._shown(data)
+        if not shown:
+            if self.empty:
+                console.print(f"{self._title(data)}: {self.empty}", markup=False)
+            return
+        top = self.top or top
+        titled = self._titled(data, TEXT)
+        drawn = make_table(
+            printable(self._title(data)), **{one.title: one.unit.justify for one in titled}
+        )
+        for i in shown[:top]:
+            drawn.add_row(*(one.unit.show(one.value(rows[i]), data) for one in titled))
         print_table(drawn, console)
-        if len(data[self.key]) > TOP:
-            console.print(f"... and {len(data[self.key]) - TOP} more (--json)")
+        if len(shown) > top:
+            console.print(f"... and {len(shown) - top:,} more (--json)")
 
-    def html(self, kind: str, figures: Figures) -> str:
+    def html(self, data: _Data, figures: Figures) -> str:
         """Write the table of a page; each number says where in the JSON it stands."""
-        titled = [column for column in self.columns if column.title]
-        rows = figures.rows(kind, self.key)
+        if not self.title or self.unless(data):
+            return ""
+        titled = self._titled(data, PAGE)
+        rows, shown, steps = value_at(data, self.key) or (), self._shown(data), _steps(self.key)
         cells = [
             [
-                one.unit.write(figures, (kind, self.key, i, one.key), one.value(row))
+                one.unit.write(figures, (*steps, i, *_steps(one.key)), one.value(rows[i]))
                 for one in titled
             ]
-            for i, row in enumerate(rows[:_MOST])
+            for i in shown[: self.most]
         ]
         heads = [one.title + one.unit.sign for one in titled]
-        return table(self.title, heads, cells, searchable=len(rows) > TOP)
+        title, left = self._title(data), len(shown) - self.most
+        title += f"; the first {self.most} of {len(shown):,}" if left > 0 else ""
+        return table(title, heads, cells, searchable=len(shown) > TOP)
+
+    def _shown(self, data: _Data) -> Sequence[int]:
+        rows = value_at(data, self.key) or ()
+        return list(self.pick(data)) if self.pick and rows else range(len(rows))
+
+    def _title(self, data: _Data) -> str:
+        return self.title(data) if callable(self.title) else self.title
+
+    def _titled(self, data: _Data, on: str) -> list[Column]:
+        columns = self.columns(data) if callable(self.columns) else self.columns
+        return [column for column in columns if column.title and on in column.on]
+
+
+class Sums(NamedTuple):
+    """Times by name, of objects whose keys are names: a row for each name that has some.
+
+    Attributes
+    ----------
+    title, head
+        Above the table, and above the names.
+    of
+        The key of each object by the title of its column.
+    unit
+        Of the names.
+    whole
+        The fact of which a column shows the share; empty without such a column.
+    total
+        Whether the last row has the sums.
+    on
+        Where it is shown.
+    """
+
+    title: str
+    head: str
+    of: Mapping[str, str]
+    unit: Unit = KIND
+    whole: str = ""
+    total: bool = True
+    on: str = BOTH
+
+    def print(self, data: _Data, console: Console, top: int = TOP) -> None:
+        """Print all rows."""
+        share = {"share": "right"} if self.whole else {}
+        drawn = make_table(
+            self.title, **{self.head: "left"}, **dict.fromkeys(self.of, "right"), **share
+        )
+        found = [value_at(data, key) or {} for key in self.of.values()]
+        for one in self._names(data):
+            times = [times.get(one, 0) for times in found]
+            shares = [format_percent(times[0], value_at(data, self.whole))] if self.whole else []
+            drawn.add_row(self.unit.show(one, data), *map(format_ns, times), *shares)
+        if self.total:
+            sums = (format_ns(sum(times.values())) for times in found)
+            drawn.add_row("total", *sums, style="bold")
+        print_table(drawn, console)
+
+    def html(self, data: _Data, figures: Figures) -> str:
+        """Write the table of a page; each number says where in the JSON it stands."""
+        places = [_steps(key) for key in self.of.values()]
+        times = [time for key in self.of.values() for time in (value_at(data, key) or {}).values()]
+        rows = []
+        for one in self._names(data):
+            cells = [
+                figures.ns(*place, one)
+                + bar(figures.get(*place, one, otherwise=0), max(times), one)
+                for place in places
+            ]
+            share = [figures.share((*places[0], one), _steps(self.whole))] if self.whole else []
+            rows.append([self.unit.write(figures, (), one), *cells, *share])
+        shares = ["share#"] if self.whole else []
+        if self.whole and self.total:
+            rows.append(["<b>total</b>", f"<b>{figures.ns(*_steps(self.whole))}</b>", ""])
+        return table(self.title, [self.head, *(f"{one}#" for one in self.of), *shares], rows)
+
+    def _names(self, data: _Data) -> list[str]:
+        found = [value_at(data, key) or {} for key in self.of.values()]
+        names = dict.fromkeys(one for times in found for one in times)
+        return [one for one in names if any(times.get(one) for times in found)]
 
 
 class Lines(NamedTuple):
     """Lines of text between the tables of a result; ``of`` takes the data."""
 
-    of: Callable[[_Data], Iterable[str]]
+    of: Callable[[_Data], Iterable[str | Text]]
+    on: str = BOTH
+
+    def print(self, data: _Data, console: Console, top: int = TOP) -> None:
+        """Print each line."""
+        for line in self.of(data):
+            console.print(line if isinstance(line, Text) else Text(printable(line)))
+
+    def html(self, data: _Data, figures: Figures) -> str:
+        """Write each as a paragraph."""
+        return "\n".join(f"<p>{_sentence(line)}</p>" for line in self.of(data))
+
+
+class Html(NamedTuple):
+    """What only a page can show, such as tiles and charts; ``of`` takes its figures."""
+
+    of: Callable[[Figures], str]
+    on: str = PAGE
+
+    def html(self, data: _Data, figures: Figures) -> str:
+        """Write it."""
+        return self.of(figures)
 
 
 class Result(NamedTuple):
-    """What a capability finds.
+    """What a capability finds, or a part of it that is a section of a page.
 
     Attributes
     ----------
@@ -177,45 +378,81 @@ class Result(NamedTuple):
     title, order
         Of its section.
     facts
-        Values of the whole.
+        Values of the whole, or a function from what was found to an object that has them.
     headline
-        Takes the data; the first line.
+        Takes the data; the first line, if there is one.
     parts
-        Tables and lines, in their order.
+        Tables, lines and more, in their order.
+    at
+        Where a page's results have it: None under its kind, else a key; the empty one is all.
+    needs
+        The key of a value without which there is no section.
     """
 
     kind: str
     title: str
     order: int
-    facts: tuple[Column, ...]
-    headline: Callable[[_Data], str]
-    parts: tuple[Rows | Lines, ...]
+    facts: tuple[Column, ...] | Callable[[Any], _Data]
+    headline: Callable[[_Data], str] | None
+    parts: tuple[Rows | Sums | Lines | Html, ...]
+    at: str | None = None
+    needs: str = ""
 
     def data(self, found: Any) -> _Data:
         """Return what JSON, pages and saved files hold."""
-        facts = {fact.key: fact.of(found) for fact in self.facts}
-        tables = {part.key: part.data(found) for part in self.parts if isinstance(part, Rows)}
-        return facts | tables
-
-    def print(self, data: _Data, console: Console) -> None:
-        """Print the page of text."""
-        console.print(Text(self.headline(data)))
+        data = self.facts(found) if callable(self.facts) else {}
+        for fact in () if callable(self.facts) else self.facts:
+            _put(data, fact.key, fact.of(found))
         for part in self.parts:
-            if isinstance(part, Lines):
-                for line in part.of(data):
-                    console.print(Text(printable(line)))
-            elif part.title:
-                part.print(data, console)
+            if isinstance(part, Rows) and part.rows is not None:
+                _put(data, part.key, part.data(found))
+        return data
+
+    def print(self, data: _Data, console: Console, top: int = TOP) -> None:
+        """Print the page of text; of each table the first rows."""
+        if self.headline is not None:
+            console.print(Text(self.headline(data), style="bold"))
+        for part in self.parts:
+            if TEXT in part.on and not isinstance(part, Html):
+                part.print(data, console, top)
+
+    def tell(self, data: _Data, *, as_json: bool) -> None:
+        """Print the result of a command, as text or as JSON."""
+        if as_json:
+            sys.stdout.write(to_json(data).decode())
+            return
+        from nadi.results.terminal.options import output_console  # pages do without a terminal
+
+        self.print(data, output_console())
 
     def html(self, figures: Figures) -> str:
         """Write the section of a page; empty without this result."""
-        data = figures.get(self.kind)
-        if not data:
+        figures = figures.under(*_steps(self.kind if self.at is None else self.at))
+        if not figures.get(*_steps(self.needs)):
             return ""
-        pieces = [f"<p>{text(self.headline(data))}</p>"]
-        for part in self.parts:
-            if isinstance(part, Lines):
-                pieces += [f"<p>{text(line)}</p>" for line in part.of(data)]
-            elif part.title and not part.unless(data):
-                pieces.append(part.html(self.kind, figures))
-        return "\n".join(pieces)
+        data = figures.get()
+        pieces = [f"<p class=first>{_sentence(self.headline(data))}</p>"] if self.headline else []
+        pieces += [part.html(data, figures) for part in self.parts if PAGE in part.on]
+        return "\n".join(filter(None, pieces))
+
+
+def value_at(data: Any, key: str) -> Any:
+    """Return the value at a key, which may lead into nested objects; None if there is none."""
+    for step in _steps(key):
+        data = data.get(step) if isinstance(data, dict) else None
+    return data
+
+
+def _sentence(line: str | Text) -> str:
+    return escape(printable(str(line)))
+
+
+def _steps(key: str) -> tuple[str, ...]:
+    return tuple(key.split("/")) if key else ()
+
+
+def _put(data: _Data, key: str, value: Any) -> None:
+    *outer, last = _steps(key)
+    for step in outer:
+        data = data.setdefault(step, {})
+    data[last] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from nadi.trace.schema import Table as Declared
 from nadi.units import format_count, printable
 
 __all__ = [
-    "TOP", "make_table", "name_cell", "print_issues", "print_table", "print_written", "rank_ranges",
-    "to_json", "with_units",
+    "TOP", "issue_lines", "make_table", "name_cell", "print_issues", "print_table", "print_written",
+    "rank_ranges", "to_json", "with_units",
 ]  # fmt: skip
 
 TOP = 10  # rows of a table of operations
@@ -56,13 +56,18 @@ def print_table(table: Table, console: Console) -> None:
     console.width = width
 
 
-def print_issues(issues: Iterable[dict[str, Any]], console: Console) -> None:
-    """Print a line per issue."""
+def issue_lines(issues: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield a line per issue."""
     for issue in issues:
         remedy = f"; {issue['remedy']}" if issue["remedy"] else ""
         count = format_count(issue["count"])
-        text = f"{issue['severity']}: {issue['detail']} [{count}x]{remedy}"
-        console.print(Text(printable(text)))
+        yield f"{issue['severity']}: {issue['detail']} [{count}x]{remedy}"
+
+
+def print_issues(issues: Iterable[dict[str, Any]], console: Console) -> None:
+    """Print a line per issue."""
+    for line in issue_lines(issues):
+        console.print(Text(printable(line)))
 
 
 def print_written(path: Path | str, left_out: pl.DataFrame, console: Console) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from nadi.results.terminal.options import AsJson, output_console
+from nadi.results.terminal.options import AsJson
 
 __all__ = ["HELP", "command"]
 
@@ -41,11 +40,6 @@ _Paths = Annotated[
 def command(paths: _Paths, as_json: AsJson = False) -> None:
     """Print which rank makes a job hang."""
     from nadi.bottlenecks.hangs.hangs import find_hang
-    from nadi.bottlenecks.hangs.result import describe_hang, print_hang
-    from nadi.results.text import to_json
+    from nadi.bottlenecks.hangs.result import HANG
 
-    found = find_hang(*paths)
-    if as_json:
-        sys.stdout.write(to_json(describe_hang(found)).decode())
-        return
-    print_hang(found, output_console())
+    HANG.tell(HANG.data(find_hang(*paths)), as_json=as_json)

@@ -5,13 +5,24 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
-
 from nadi.bottlenecks.hangs.hangs import BlockedGroup, Hang
-from nadi.results.text import TOP, make_table, name_cell, print_issues, print_table, rank_ranges
-from nadi.units import format_counted, format_ns, printable
+from nadi.results.declared import (
+    NAME,
+    NS,
+    PLAIN,
+    RANKS,
+    WORDS,
+    Column,
+    Lines,
+    Result,
+    Rows,
+    number_as,
+)
+from nadi.results.page.figures import Figures
+from nadi.results.text import issue_lines, rank_ranges
+from nadi.units import format_counted, format_ns
 
-__all__ = ["describe_hang", "print_hang"]
+__all__ = ["HANG"]
 
 _SAYS = {
     "absent": "has not called {what}",
@@ -21,24 +32,7 @@ _SAYS = {
     "no dump": "left no dump; the others wait in {what}",
 }
 
-
-def describe_hang(found: Hang) -> dict[str, Any]:
-    """Compute the JSON output; times are int ns."""
-    places = {one.rank: one for one in found.ranks}
-    return {
-        "verdict": _verdict(found),
-        "culprits": [
-            {"rank": rank, "group": group.name, "finding": group.finding,
-             "operation": group.operation, "number": group.number,
-             "at": places[rank].place if rank in places else ""}
-            for rank, group in found.culprits
-        ],
-        "is_circle": found.is_circle,
-        "groups": [{**asdict(one), "ranks": list(one.ranks), "culprits": list(one.culprits),
-                    "waiting": list(one.waiting)} for one in found.groups],
-        "ranks": [asdict(one) for one in found.ranks],
-        "issues": [asdict(one) for one in found.issues],
-    }  # fmt: skip
+_KNOWN = number_as(lambda number: str(number) if number > 0 else "", Figures.plain)
 
 
 def _verdict(found: Hang) -> list[str]:
@@ -80,46 +74,64 @@ def _sentence(found: Hang, rank: int, group: BlockedGroup) -> str:
 
 def _what(group: BlockedGroup) -> str:
     number = f" number {group.number}" if group.number > 0 else ""
-    return f"{group.operation}{number} of group {_named(group)}"
+    return f"{group.operation}{number} of group {_named(asdict(group))}"
 
 
-def _named(group: BlockedGroup) -> str:
-    described = group.description and group.description != "undefined"
-    return f"{group.name} ({group.description})" if described else group.name
+def _named(group: dict[str, Any]) -> str:
+    described = group["description"] and group["description"] != "undefined"
+    return f"{group['name']} ({group['description']})" if described else group["name"]
 
 
-def print_hang(found: Hang, console: Console) -> None:
-    """Print the page of text."""
-    for line in _verdict(found):
-        console.print(printable(line), markup=False)
-    groups = make_table(
-        "groups: the first collective that not all members have completed",
-        group="left", ranks="left", **{"last completed": "right"}, number="right",
-        operation="left", finding="left", culprits="left", waiting="left",
-    )  # fmt: skip
-    for one in found.groups[:TOP]:
-        groups.add_row(
-            name_cell(_named(one)), rank_ranges(one.ranks),
-            str(one.completed) if one.number else "", str(one.number) if one.number > 0 else "",
-            name_cell(one.operation), one.finding, rank_ranges(one.culprits),
-            rank_ranges(one.waiting),
-        )  # fmt: skip
-    print_table(groups, console)
-    if len(found.groups) > TOP:
-        console.print(f"... and {len(found.groups) - TOP} more (--json)")
-    ranks = make_table(
-        "ranks: the first operation that has not completed, else the last one",
-        rank="right", group="left", number="right", operation="left", state="left",
-        **{"times last": "right", "late by": "right"}, at="left",
-    )  # fmt: skip
-    culprits = {rank for rank, _ in found.culprits}
-    shown = sorted(found.ranks, key=lambda one: (one.rank not in culprits, one.rank))
-    for row in shown[:TOP]:
-        ranks.add_row(
-            str(row.rank), name_cell(row.group), str(row.number), name_cell(row.operation),
-            row.state, str(row.times_last), format_ns(row.late_ns), name_cell(row.place),
-        )  # fmt: skip
-    print_table(ranks, console)
-    if len(shown) > TOP:
-        console.print(f"... and {len(shown) - TOP} more (--json)")
-    print_issues([asdict(issue) for issue in found.issues], console)
+def _culprits(found: Hang) -> list[dict[str, Any]]:
+    places = {one.rank: one.place for one in found.ranks}
+    return [
+        {"rank": rank, "group": group.name, "finding": group.finding,
+         "operation": group.operation, "number": group.number, "at": places.get(rank, "")}
+        for rank, group in found.culprits
+    ]  # fmt: skip
+
+
+def _culprits_first(data: dict[str, Any]) -> list[int]:
+    culprits, ranks = {one["rank"] for one in data["culprits"]}, data["ranks"]
+    return sorted(range(len(ranks)), key=lambda i: (ranks[i]["rank"] not in culprits, i))
+
+
+HANG = Result(
+    kind="hang", title="What hangs", order=51,
+    facts=(
+        Column("verdict", get=_verdict, about="sentences: what makes the job hang"),
+        Column("culprits", get=_culprits),
+        Column("is_circle", about="whether each culprit waits for another one: a deadlock"),
+        Column("issues", get=lambda found: [asdict(one) for one in found.issues]),
+    ),
+    headline=None,
+    parts=(
+        Lines(lambda data: data["verdict"]),
+        Rows("groups", "groups: the first collective that not all members have completed",
+             lambda found: found.groups, (
+            Column("name", "group", NAME, "with its description", shown=_named),
+            *map(Column, ("name", "description", "completed")),
+            Column("ranks", "ranks", RANKS, "its members"),
+            Column("completed", "last completed", PLAIN, "by all members",
+                   shown=lambda row: row["completed"] if row["number"] else ""),
+            Column("number", "number", _KNOWN, "of the collective, from 1"),
+            Column("operation", "operation"),
+            Column("finding", "finding", WORDS, "what the culprits have done instead"),
+            Column("culprits", "culprits", RANKS, "ranks for which the others wait"),
+            Column("waiting", "waiting", RANKS, "ranks that wait in it"),
+        )),
+        Rows("ranks", "ranks: the first operation that has not completed, else the last one",
+             lambda found: found.ranks, (
+            Column("rank", "rank", PLAIN),
+            Column("group", "group"),
+            Column("number", "number", PLAIN, "of the operation in its group"),
+            Column("operation", "operation"),
+            Column("state", "state", WORDS, "scheduled, started or completed"),
+            Column("times_last", "times last", PLAIN, "collectives that it entered last"),
+            Column("late_ns", "late by", NS, "how much later than the others, in all"),
+            Column("place", "at", NAME, "where the program called it"),
+        ), pick=_culprits_first),
+        Lines(lambda data: issue_lines(data["issues"])),
+    ),
+)  # fmt: skip
+"""What ``nadi hang`` tells."""

@@ -208,7 +208,7 @@ def _by_hta(
 def _by_nadi(paths: Sequence[Path | str], step: str, window: str, *, as_json: bool) -> None:
     with show_progress(announce=False, use="critical-path") as progress:
         progress("starting")
-        from nadi.bottlenecks.paths.result import describe_near, print_near
+        from nadi.bottlenecks.paths.result import NEAR_CRITICAL
         from nadi.bottlenecks.steps.recorded_jobs import run
         from nadi.bottlenecks.steps.run_report import print_path, summarize
         from nadi.graph.near_critical import near_critical_paths, slack_histogram
@@ -218,11 +218,11 @@ def _by_nadi(paths: Sequence[Path | str], step: str, window: str, *, as_json: bo
         found = run(*paths, step=step, window=window, progress=progress)
         near = near_critical_paths(found.replay, found.window)
         room = slack_histogram(found.replay, found.window)
+    data = NEAR_CRITICAL.data((found.graph, near, room))
     if as_json:
-        data = summarize(found)
-        keys = ("window", "measured_ns", *(key for key in data if key.startswith("critical_path")))
-        shown = {key: data[key] for key in keys} | describe_near(found.graph, near, room)
-        sys.stdout.write(to_json(shown).decode())
+        whole = summarize(found)
+        keys = ("window", "measured_ns", *(key for key in whole if key.startswith("critical_path")))
+        sys.stdout.write(to_json({key: whole[key] for key in keys} | data).decode())
         return
     console = output_console()
     num_ranks = len(found.job.traces)
@@ -231,4 +231,4 @@ def _by_nadi(paths: Sequence[Path | str], step: str, window: str, *, as_json: bo
         f"[bold]{format_ns(found.measured_ns)}[/]"
     )
     print_path(found.path, console)
-    print_near(found.graph, near, room, console)
+    NEAR_CRITICAL.print(data, console)

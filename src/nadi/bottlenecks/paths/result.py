@@ -1,26 +1,33 @@
-"""Near-critical paths and slack, which ``nadi critical-path`` prints after the critical path."""
+"""Near-critical paths and slack, which ``nadi critical-path`` tells after the critical path."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import polars as pl
-from rich.console import Console
 
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.near_critical import NearCriticalPath
-from nadi.results.text import make_table, name_cell, print_table
-from nadi.units import format_count, format_ns
+from nadi.results.declared import (
+    ALL,
+    COUNT,
+    NS,
+    PLAIN,
+    WORDS,
+    Column,
+    Result,
+    Rows,
+    in_words,
+    name_or,
+)
+from nadi.units import format_ns
 
-__all__ = ["describe_near", "print_near"]
-
-_NOTHING = "(the critical path)"
+__all__ = ["NEAR_CRITICAL"]
 
 
-def describe_near(
-    graph: EventGraph, paths: list[NearCriticalPath], room: pl.DataFrame
-) -> dict[str, Any]:
-    """Compute the JSON output for near-critical paths and slack; times are int ns."""
+def _described(found: tuple[EventGraph, list[NearCriticalPath], pl.DataFrame]) -> dict[str, Any]:
+    """Compute the JSON output; times are int ns."""
+    graph, paths, room = found
     return {
         "near_critical_paths": [
             {
@@ -43,30 +50,36 @@ def describe_near(
     }
 
 
-def print_near(
-    graph: EventGraph, paths: list[NearCriticalPath], room: pl.DataFrame, console: Console
-) -> None:
-    """Print both tables."""
-    data = describe_near(graph, paths, room)
-    table = make_table(
-        "near-critical paths", through="left", rank="right", slack="right",
-        **{"largest kind": "left"}, time="right",
-    )  # fmt: skip
-    for row in data["near_critical_paths"]:
-        heaviest = max(row["by_kind"], key=row["by_kind"].__getitem__)
-        is_critical = not row["through"]
-        table.add_row(
-            name_cell(row["through"], _NOTHING), "" if is_critical else str(row["rank"]),
-            format_ns(row["slack_ns"]), heaviest.replace("_", " "),
-            format_ns(row["by_kind"][heaviest]),
-        )  # fmt: skip
-    print_table(table, console)
-    slack = make_table(
-        "slack: how much later operations can end without delaying the step",
-        kind="left", slack="right", operations="right", **{"total time": "right"},
-    )  # fmt: skip
-    for row in data["slack"]:
-        most = "more" if row["at_most_ns"] is None else f"up to {format_ns(row['at_most_ns'])}"
-        most = "none" if row["at_most_ns"] == 0 else most
-        slack.add_row(row["kind"], most, format_count(row["operations"]), format_ns(row["time_ns"]))
-    print_table(slack, console)
+def _heaviest(row: dict[str, Any]) -> str:
+    by_kind: dict[str, int] = row["by_kind"]
+    return max(by_kind, key=by_kind.__getitem__)
+
+
+def _most(slack: int | None) -> str:
+    if slack is None:
+        return "more"
+    return f"up to {format_ns(slack)}" if slack else "none"
+
+
+NEAR_CRITICAL = Result(
+    kind="near_critical", title="Near-critical paths and slack", order=21, facts=_described,
+    headline=None,
+    parts=(
+        Rows("near_critical_paths", "near-critical paths", None, (
+            Column("through", "through", name_or("(the critical path)"), "an operation on it"),
+            Column("rank", "rank", PLAIN, "of the operation",
+                   shown=lambda row: row["rank"] if row["through"] else ""),
+            Column("slack_ns", "slack", NS, "how much shorter it is than the critical path"),
+            Column("by_kind", "largest kind", WORDS, "with most time on it", shown=_heaviest),
+            Column("by_kind", "time", NS, "of that kind",
+                   shown=lambda row: row["by_kind"][_heaviest(row)]),
+        ), top=ALL),
+        Rows("slack", "slack: how much later operations can end without delaying the step", None, (
+            Column("kind", "kind", WORDS),
+            Column("at_most_ns", "slack", in_words(_most)._replace(sign="#")),
+            Column("operations", "operations", COUNT),
+            Column("time_ns", "total time", NS),
+        ), top=ALL),
+    ),
+)  # fmt: skip
+"""Declared of the graph, the paths, and the table of slack."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -84,9 +83,9 @@ def command(
     with show_progress(announce=False, use="reorder") as progress:
         progress("starting")
         from nadi.bottlenecks.changes.what_if import reorder_job
-        from nadi.bottlenecks.reordering.result import describe_reordering, print_reordering
+        from nadi.bottlenecks.reordering.result import REORDERING
         from nadi.graph.timeline.schedule_timeline import check_timeline
-        from nadi.results.text import print_written, to_json
+        from nadi.results.text import print_written
         from nadi.whatif.drawn_answers import redraw as redraw_timeline
 
         if redraw:
@@ -97,11 +96,10 @@ def command(
         if redraw and answer.together is not None:
             progress(f"writing {redraw}")
             left_out = redraw_timeline(answer.together, redraw)
+    REORDERING.tell(REORDERING.data((answer, top)), as_json=as_json)
     if as_json:
-        sys.stdout.write(to_json(describe_reordering(answer, top)).decode())
         return
     console = output_console()
-    print_reordering(answer, top, console)
     if left_out is not None:
         print_written(redraw, left_out, console)
     elif redraw:

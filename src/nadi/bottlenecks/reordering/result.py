@@ -1,24 +1,22 @@
-"""The results of ``nadi reorder``: a row per move, what blocks the others, what was applied."""
+"""What ``nadi reorder`` tells: a row per move, what blocks the others, what was applied."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
-from nadi.results.text import make_table, name_cell, print_table, rank_ranges
+from nadi.results.declared import ALL, COUNT, NAME, NS, RANKS, Column, Lines, Result, Rows, in_words
 from nadi.units import format_count, format_ns, format_percent, printable
 from nadi.whatif.reordering.move_search import Candidate, Reordering
 
-__all__ = ["describe_reordering", "print_reordering"]
-
+__all__ = ["REORDERING"]
 
 _HAZARDS = {"raw": "read after write", "war": "write after read", "waw": "write after write"}
 
 
-def describe_reordering(answer: Reordering, top: int) -> dict[str, Any]:
-    """Compute the JSON output with the best ``top`` moves; times are int ns."""
+def _described(asked: tuple[Reordering, int]) -> dict[str, Any]:
+    """Compute the JSON output with the best moves, so many; times are int ns."""
+    answer, top = asked
     found, together = answer.found, answer.together
     origin = answer.start_ns
     return {
@@ -63,33 +61,28 @@ def _describe(one: Candidate, origin: int) -> dict[str, Any]:
     }
 
 
-def print_reordering(answer: Reordering, top: int, console: Console) -> None:
-    """Print the page of text."""
-    data = describe_reordering(answer, top)
-    measured = data["measured_ns"]
+def _first_lines(data: dict[str, Any]) -> Iterator[str]:
     count = {key: format_count(data[key]) for key in
              ("operations", "may_pass_another", "could_gain", "moves_tried")}  # fmt: skip
-    console.print(Text(
-        f"{data['window']}: measured {format_ns(measured)}\n"
+    yield f"{data['window']}: measured {format_ns(data['measured_ns'])}"
+    yield (
         f"{count['operations']} operations, {count['may_pass_another']} can move before another "
         f"one; {count['could_gain']} could shorten the step, {count['moves_tried']} moves tried"
-    ))  # fmt: skip
+    )
     if data["held_by"]:
         held = (f"{_reason(name)} {format_count(n)}" for name, n in data["held_by"].items())
-        console.print(Text(f"the others are blocked by: {', '.join(held)}"))
-    if data["moves"]:
-        _print_moves("operations that can start earlier", data["moves"], console)
-    else:
-        console.print(Text("no operation that can start earlier shortens the step"))
-    if data["applied"]:
-        _print_moves("applied moves, in order", data["applied"], console)
-        after = data["after_all"]
-        console.print(Text(
+        yield f"the others are blocked by: {', '.join(held)}"
+
+
+def _last_line(data: dict[str, Any]) -> Iterator[str]:
+    after = data["after_all"]
+    if after:
+        yield (
             f"after all moves: {format_ns(after['step_ns'])}, {format_ns(after['gain_ns'])} less "
-            f"({format_percent(after['gain_ns'], measured)}); new bottleneck: "
+            f"({format_percent(after['gain_ns'], data['measured_ns'])}); new bottleneck: "
             f"{after['bound_by_kind'].replace('_', ' ')}, mostly "
             f"{printable(after['bound_by_operation']) or 'between operations'}"
-        ))  # fmt: skip
+        )
 
 
 def _reason(name: str) -> str:
@@ -97,20 +90,30 @@ def _reason(name: str) -> str:
     return _HAZARDS.get(name, printable(name))
 
 
-def _print_moves(title: str, moves: list[dict[str, Any]], console: Console) -> None:
-    table = make_table(
-        title,
-        **{"operation": "left", "with it": "right", "ranks": "left", "start": "right",
-           "earlier": "right", "at most": "right", "gain": "right", "moved after": "left",
-           "blocked by": "left"},
-    )  # fmt: skip
-    for row in moves:
-        start = row["start_ns"]
-        table.add_row(
-            name_cell(row["operation"]), format_count(row["operations_moved"] - 1),
-            rank_ranges(row["ranks"]), format_ns(start),
-            format_ns(start - row["new_start_ns"]), format_ns(start - row["legal_start_ns"]),
-            format_ns(row["gain_ns"]),
-            name_cell(row["right_after"]), _reason(row["held_there_by"]),
-        )  # fmt: skip
-    print_table(table, console)
+_COLUMNS = (
+    Column("operation", "operation", NAME, "what starts earlier"),
+    Column("operations_moved", "with it", COUNT, "operations that it needs, moved too",
+           shown=lambda row: row["operations_moved"] - 1),
+    Column("ranks", "ranks", RANKS, "where it is moved"),
+    Column("start_ns", "start", NS, "measured"),
+    Column("new_start_ns", "earlier", NS, "how much earlier it starts",
+           shown=lambda row: row["start_ns"] - row["new_start_ns"]),
+    Column("legal_start_ns", "at most", NS, "how much earlier its data allow",
+           shown=lambda row: row["start_ns"] - row["legal_start_ns"]),
+    Column("gain_ns", "gain", NS, "how much sooner the step ends"),
+    Column("right_after", "moved after", NAME, "the operation before it"),
+    Column("held_there_by", "blocked by", in_words(_reason), "why it is not earlier"),
+)  # fmt: skip
+_NONE = "no operation that can start earlier shortens the step"
+REORDERING = Result(
+    kind="reordering", title="Operations that can start earlier", order=17, facts=_described,
+    headline=None,
+    parts=(
+        Lines(_first_lines),
+        Rows("moves", "operations that can start earlier", None, _COLUMNS,
+             lambda data: "" if data["moves"] else _NONE, top=ALL),
+        Rows("applied", "applied moves, in order", None, _COLUMNS, top=ALL),
+        Lines(_last_line),
+    ),
+)  # fmt: skip
+"""Declared of what was found, and of how many moves are described."""
