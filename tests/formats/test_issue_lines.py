@@ -139,3 +139,18 @@ def test_the_log_and_the_table_of_a_simulation_are_drawn_alike(
         ))  # fmt: skip
     assert times[0] == times[1]
     assert len(times[0]) > 20_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.log", SAMPLE.replace("npu_id=1", f"npu_id={2**63 - 1}")),
+        ("run.csv", f"rank,id,name,start,end,resource\n{2**31},1,a,0,5,main\n"),
+    ],
+)
+def test_a_rank_that_no_trace_may_have_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert main(["timeline", str(tmp_path / name), str(tmp_path / "out.json")]) == 2
+    assert "has the rank" in capsys.readouterr().err

@@ -50,18 +50,29 @@ def read_schedule(path: Path, cycles_per_second: float, log: IssueLog) -> pl.Dat
     if looks_like_issue_lines(content[:_HEAD]):
         found = decode_issue_lines(str(path), content, log)
         ns = [_ns(found[side].to_numpy(), cycles_per_second) for side in ("begin", "end")]
-        return found.select(
+        found = found.select(
             "id", "name", rank="npu", resource="lane", start=pl.Series(ns[0]),
             end=pl.Series(ns[1]),
         ).select(_COLUMNS)  # fmt: skip
+        return _of_ranks(path, found)
     head = content[:_HEAD].split(b"\n", 1)[0].decode(errors="replace").strip().split(",")
     if set(_COLUMNS) <= set(head):
-        return _table(path, content)
+        return _of_ranks(path, _table(path, content))
     raise FormatError(
         str(path), "is no schedule",
         "give a log with lines such as issue,npu_id=0,curr_cycle=5,node_id=1,node_name=x, or a "
         ".csv of nadi simulate; nadi convert draws traces",
     )  # fmt: skip
+
+
+def _of_ranks(path: Path, found: pl.DataFrame) -> pl.DataFrame:
+    """Return a schedule; FormatError if a rank is none that a trace may have."""
+    wrong = found.filter(~pl.col("rank").is_between(-1, (1 << 31) - 1))["rank"]
+    if wrong.len():
+        raise FormatError(
+            str(path), f"has the rank {wrong[0]}", "a rank is a number from -1 to 2147483647"
+        )
+    return found
 
 
 def _ns(cycles: Ints, per_second: float) -> Ints:

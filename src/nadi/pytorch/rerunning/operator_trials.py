@@ -324,8 +324,8 @@ def _check_spans(planned: PlannedCall, tensors: list[Any]) -> None:
 
 
 def _is_other(tensor: Any, place: ReplayPlace) -> bool:
-    """Return whether a tensor has not the shape that it had."""
-    return tuple(tensor.shape) != place.recorded.shape
+    """Return whether a tensor has not the shape that it had; None is one that no call made."""
+    return tensor is None or tuple(tensor.shape) != place.recorded.shape
 
 
 def _pairs(outputs: Any, results: Any) -> Sequence[tuple[ReplayPlace, Any]]:
