@@ -5,7 +5,7 @@
 A folder holds recordings, those of their captures, and TraceLens' answers on each in a folder of
 its own: ``NAME/ops_summary.csv`` and others, for files with NAME in theirs. TraceLens joins a
 recording with its capture, too. Each row of its tables is compared: times within 0.02 us, counts
-exactly. Where both differ, a rule that is checked says why.
+exactly, also operations and bytes. Where both differ, a rule that is checked says why.
 """
 
 from __future__ import annotations
@@ -22,12 +22,18 @@ from _report import Checks, Tally, arguments
 
 from nadi import analyses as analyze
 from nadi.recordings import load_devices
+from nadi.trace.work import Operands, Work, work_of
 
 _WITHIN_US = 0.02
 _MODULE = re.compile(r"^(nn\.Module: .+)_\d+$")
 _PSEUDO = "TraceLens splits an operator by its kernels: the kernels of that name have this time"
 _SYNTHETIC = "TraceLens has no row for the call: its kernels of that name have this time"
 _STACKS = "TraceLens has a row for each call stack: the sum of these rows is the operator's time"
+_HIDDEN = (
+    "TraceLens takes an expert to be as wide as the model, and counts what is between products"
+)
+_BESIDE = "TraceLens leaves out positions, and rows of tables that they choose"
+_WORK = ("GEMM", "InferenceAttention", "RMSNorm", "RoPE_fwd", "MoE_unfused")
 _SIZE_IN_NAME = re.compile(r"^(sglang_profiler::\w+?)_\d+$")  # which TraceLens leaves out
 _Row = dict[str, str]
 _Key = tuple[str, str]
@@ -58,6 +64,7 @@ def compare(checks: Checks, answers: Path, file: Path) -> None:
     checks.add_tally(f"{name}: ops_summary_by_category", categories(answers, rows, replayed))
     checks.add_tally(f"{name}: unified_perf_summary", shapes(answers, replayed))
     checks.add_tally(f"{name}: gpu_timeline", timeline(answers, replayed.events))
+    checks.add_tally(f"{name}: FLOPs and bytes", work(answers, replayed.events))
 
 
 class Joined:
@@ -196,6 +203,65 @@ def timeline(answers: Path, events: analyze.RankEvents) -> Tally:
         tally.add(exact=abs(theirs - own) <= _WITHIN_US,
                   detail=f"{row['type']}: {theirs} us, Nadi {own}")  # fmt: skip
     return tally
+
+
+def work(answers: Path, events: analyze.RankEvents) -> Tally:
+    """Compare operations and bytes of one call with those that TraceLens states."""
+    theirs = defaultdict(list)
+    for row in table(answers, "unified_perf_summary"):
+        is_known = row["op category"] in _WORK or row["name"].endswith("silu_and_mul")
+        if is_known and row["GFLOPS"]:
+            theirs[row["name"], row["Input Dims"]].append(row)
+    mine = analyze.operator_rates(events).to_dicts()
+    tally = Tally()
+    experts = [rows[0] for (name, _), rows in theirs.items() if "::moe_" in name]
+    if experts:
+        tally.add(rule=_HIDDEN if of_experts(experts, mine) else "", detail="experts")
+    for (name, dims), rows in theirs.items():
+        if "::moe_" in name:
+            continue
+        us = sum(float(row["Kernel Time (µs)_sum"]) for row in rows)
+        count = sum(int(row["operation_count"]) for row in rows)
+        same = [one for one in mine if abs(one["sum_ns"] / 1000 - us) <= _WITHIN_US]
+        same = [one for one in same if one["count"] == count]
+        flops = round(float(rows[0]["GFLOPS"]) * 1e9)
+        size = round(float(rows[0]["Data Moved (MB)"]) * 2**20)
+        found = [(one["flops"], one["size_bytes"]) for one in same]
+        moved = [size_ - rows_beside(one, ast.literal_eval(dims))
+                 for one, (_, size_) in zip(same, found, strict=True)]  # fmt: skip
+        tally.add(exact=found == [(flops, size)], detail=f"{name} {dims}: {flops, size}, {found}",
+                  rule=_BESIDE if [flops] == [one["flops"] for one in same] and moved == [size]
+                  else "")  # fmt: skip
+    return tally
+
+
+def rows_beside(one: dict[str, object], dims: tuple[tuple[int, ...], ...]) -> int:
+    """Return the bytes of positions and of the rows that they choose."""
+    if one["class"] == "rotary embedding":
+        return 8 * dims[0][0] + 2 * dims[0][0] * dims[4][1]
+    return 8 * dims[4][0] if one["class"] == "copy" else 0
+
+
+def of_experts(rows: list[_Row], mine: list[dict[str, object]]) -> bool:
+    """Tell whether experts cost the same once an expert is taken to be as wide as the model."""
+    given = ast.literal_eval(rows[0]["perf_params"])
+    tokens, width, experts = given["num_tokens"], given["hidden_dim"], given["num_experts"]
+    (found,) = [one for one in mine if one["class"] == "mixture of experts"]
+    inner = int(str(found["shape"]).split()[-1])
+
+    def of(size: int) -> Work:
+        shapes = [(experts, width // 2, 2 * size), (experts, size // 2, width)]
+        weights = Operands(shapes, (), (1, 1), ())
+        chosen = Operands([(tokens, width), (tokens, given["topk"])], (), (), ())
+        routed = Operands([(tokens, width), (tokens, experts)], (2 * tokens * width, 0), (2, 2), (),
+                          inner=[("SortTokens", chosen), ("aten::view", weights)])  # fmt: skip
+        return work_of("vllm::moe_forward", routed)
+
+    between = 2 * 2 * tokens * given["topk"] * width  # what the first writes and the second reads
+    flops = sum(round(float(row["GFLOPS"]) * 1e9) for row in rows)
+    size = sum(float(row["Data Moved (MB)"]) * 2**20 for row in rows)
+    same = of(width).flops == flops and abs(of(width).bytes + between - size) <= 1
+    return same and (of(inner).flops, of(inner).bytes) == (found["flops"], found["size_bytes"])
 
 
 if __name__ == "__main__":

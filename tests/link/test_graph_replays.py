@@ -151,6 +151,44 @@ def test_nothing_that_was_measured_changes(tmp_path: Path) -> None:
     assert added["duration"].max() < 200
 
 
+def operator(name: str, ts: float, dur: float, *dims: Any, values: Any = ()) -> dict[str, Any]:
+    stated = {"Input Dims": dims, "Concrete Inputs": values, "Input type": ["c10::BFloat16"] * 8}
+    return event("cpu_op", name, ts, dur, **stated)
+
+
+@pytest.mark.parametrize("routed", [True, False])
+def test_experts_and_attention_have_rates_from_the_capture_and_the_step(
+    tmp_path: Path, routed: bool
+) -> None:
+    captured = [
+        event("cuda_runtime", "cudaStreamBeginCapture", 1, 1),
+        operator("vllm::moe_forward", 5, 60, [4, 16], [4, 8], []),
+        operator("aten::view", 10, 2, [8, 16, 64], []),
+        operator("aten::view", 20, 2, [8, 32, 16], []),
+        event("cuda_runtime", "cudaLaunchKernel", 30, 5, kernel="experts"),
+        operator("vllm::unified_attention_with_output", 70, 20, [4, 8, 32], [4, 2, 32], [4, 2, 32]),
+        event("cuda_runtime", "cudaLaunchKernel", 75, 5, kernel="attention"),
+        event("cuda_runtime", "cudaStreamEndCapture", 99, 1),
+    ]
+    kernels = ["experts", "attention"]
+    if routed:
+        captured.append(operator("aten::topk", 12, 6, [4, 8], [], values=["", "2"]))
+        captured.append(event("cuda_runtime", "cudaLaunchKernel", 14, 2, kernel="topk"))
+        kernels = ["topk", *kernels]
+    sums = "sq4sk90sqsq4sqsk90"
+    steps = [f"execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4({sums})", "step[DECODE bs=4]"]
+    trace = joined(tmp_path, replay([kernels] * 2, steps), captured)
+    rates = {row["shape"]: row for row in analyze.operator_rates(trace).to_dicts()}
+    flops = {shape: row["flops"] for shape, row in rates.items()}
+    experts = {"4 tokens, 8 experts of 16 x 32": 2 * 4 * 2 * 16 * 32 * 3}
+    assert flops == {
+        **(experts if routed else {"unknown: how many experts a token goes to": None}),
+        "8 heads, 4 of 90, 32": 2 * 8 * 64 * 90,
+        "unknown: lengths of the step's sequences": None,
+    }
+    assert all(row["sum_ns"] in (2000, 4000, 8000) for row in rates.values())
+
+
 def test_without_names_kernels_are_paired_by_position(tmp_path: Path) -> None:
     trace = joined(tmp_path, replay([names(MODEL)]), capture([MODEL], names=False))
     assert found(trace) == MODEL

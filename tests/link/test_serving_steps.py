@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
 import nadi
 from nadi.bottlenecks.steps.run_report import summarize
@@ -40,7 +41,47 @@ from tests.link.test_graph_replays import event
     ],
 )  # fmt: skip
 def test_annotations_of_engines_say_what_a_step_does(name: str, step: ServingStep) -> None:
-    assert serving_step(name) == step
+    found = serving_step(name)
+    assert found is not None
+    assert found._replace(lengths=None) == step
+
+
+SEQUENCES = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 90)), max_size=4)  # new, before
+
+
+@given(SEQUENCES, SEQUENCES.map(lambda many: [(1, before) for _, before in many]))
+def test_lengths_are_those_of_the_sequences(
+    prompts: list[tuple[int, int]], outputs: list[tuple[int, int]]
+) -> None:
+    sums = [
+        {"sq": sum(q for q, _ in one), "sk": sum(q + k for q, k in one),
+         "sqsq": sum(q * q for q, _ in one), "sqsk": sum(q * (q + k) for q, k in one)}
+        for one in (prompts, outputs)
+    ]  # fmt: skip
+    text = ["".join(f"{key}{value}" for key, value in one.items()) for one in sums]
+    tokens = sums[0]["sq"] + sums[1]["sq"]
+    vllm = serving_step(f"execute_{tokens}_context_{len(prompts)}({text[0]})"
+                        f"_generation_{len(outputs)}({text[1]})")  # fmt: skip
+    fields = [f"{side}_{key}={value}" for side, one in zip("cg", sums, strict=True)
+              for key, value in one.items()]  # fmt: skip
+    sglang = serving_step(" ".join(["step[MIXED bs=1", *fields]) + "]")
+    assert vllm is not None
+    assert sglang is not None
+    assert vllm.lengths == sglang.lengths
+    whole = sum(q + k for q, k in outputs) + sum(q * (q + k) - q * q / 2 for q, k in prompts)
+    keys = sum(q + k for q, k in [*prompts, *outputs])
+    assert vllm.lengths == (tokens, keys, int(whole))
+
+
+def test_lengths_that_are_not_stated_are_not_made_up() -> None:
+    names = ["execute_context_1(100)_generation_8(8)", "step[DECODE bs=32]",
+             "step[EXTEND bs=2 toks=512]", "step[MIXED bs=2 c_sq=3 g_sq=1]"]  # fmt: skip
+    assert [step and step.lengths for step in map(serving_step, names)] == [None] * 4
+    extend = serving_step("step[EXTEND bs=1 toks=8 c_sqsq=64 c_sqsk=64 c_sk=8]")
+    decode = serving_step("step[DECODE bs=2 g_sqsq=2 g_sqsk=30 g_sk=30]")
+    assert extend is not None
+    assert decode is not None
+    assert (extend.lengths, decode.lengths) == ((8, 8, 32), (2, 30, 30))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nadi.trace.work import Operands, Work, covered_bytes, part_computed, work_of
+from nadi.trace.work import Lengths, Operands, Work, covered_bytes, part_computed, work_of
 
 SIZE = st.integers(1, 5)
 FLASH = "aten::_scaled_dot_product_flash_attention"
@@ -123,6 +123,78 @@ def test_tables_are_read_by_the_rows_looked_up() -> None:
     assert of("aten::embedding", table, rows, outputs=[(5, 8)]).bytes == 4 * (40 + 40 + 5)
     bags = of("aten::_embedding_bag", table, rows, (2,), outputs=[(2, 8)])
     assert bags.bytes == 4 * (5 * 8 + 2 * 8 + 5 + 2)
+
+
+def test_operators_of_serving_engines_count_as_written_out() -> None:
+    given, weight = (6, 16), (8, 16)
+    linear = of("vllm::rocm_unquantized_gemm", given, weight, (8,))
+    assert (linear.flops, linear.extra) == (of("aten::mm", given, (16, 8)).flops, 6 * 8)
+    assert linear.bytes == 4 * (6 * 16 + 8 * 16 + 8 + 6 * 8)
+    assert of("_C::cutlass_scaled_mm", (6, 8), given, (16, 8))[1:4] == linear._replace(
+        bytes=linear.bytes - 4 * 8)[1:4]  # fmt: skip
+    norm, added = of("_C::rms_norm", given, given, (16,)), of("_C::fused_add_rms_norm", given,
+                                                             given, (16,))  # fmt: skip
+    assert (norm.extra, added.extra) == (4 * 96 + 12, 5 * 96 + 12)
+    assert (norm.bytes, added.bytes) == (4 * (2 * 96 + 16), 4 * (4 * 96 + 16))
+    gated = of("_C::silu_and_mul", given, (6, 32))
+    assert (gated.extra, gated.bytes) == (5 * 96, 4 * 3 * 96)
+    # half of each head of 8 is rotated
+    rotated = of("_C::rotary_embedding", (6,), (6, 32), given, "8", (100, 4), "True")
+    assert rotated.extra == 6 * (48 // 2) * 6 // 2
+    assert rotated.bytes == 4 * (2 * 6 * 24 + 6 + 6 * 4)
+    stored = of(
+        "_C_cache_ops::reshape_and_cache_flash", *[(6, 2, 8)] * 2, *[(9, 4, 2, 8)] * 2, (6,)
+    )
+    assert stored.bytes == 4 * (4 * 96 + 6)
+
+
+@given(st.lists(st.tuples(SIZE, st.integers(0, 9)), min_size=1, max_size=3), SIZE, SIZE)
+def test_paged_attention_counts_the_scores_of_each_sequence(
+    sequences: list[tuple[int, int]], groups: int, heads: int
+) -> None:
+    queries, keys = sum(q for q, _ in sequences), sum(q + k for q, k in sequences)
+    scores = sum(1 for q, k in sequences for new in range(q) for _ in range(k + new + 1))
+    query, key = (queries + 1, groups * heads, 8), (queries + 1, heads, 8)
+    shapes = [query, key, key]
+    given = Operands(shapes, [4 * prod(one) for one in shapes], [4] * 3, ())
+    name = "vllm::unified_attention_with_output"
+    found = work_of(name, given._replace(lengths=Lengths(queries, keys, scores)))
+    assert found.flops == sum(2 * 2 * 8 for _ in range(scores * groups * heads))
+    assert found.bytes == 4 * 2 * 8 * heads * (groups * queries + keys)
+    unknown = work_of(name, given)
+    assert unknown.flops == -1
+    assert "lengths" in unknown.missing
+    assert work_of(name, given._replace(lengths=Lengths(queries + 2, keys, scores))).flops == -1
+
+
+@given(SIZE, st.integers(2, 6), st.booleans(), st.booleans(), st.booleans(), st.data())
+def test_experts_count_the_products_of_each_token(
+    tokens: int, experts: int, gated: bool, turned: bool, packed: bool, data: st.DataObject
+) -> None:
+    chosen = data.draw(st.integers(1, experts))
+    width, inner, ways = 12, 32, 2 if gated else 1
+    pack, itemsize = (2, 1) if packed else (1, 2)
+    up, down = (experts, ways * inner, width // pack), (experts, width, inner // pack)
+    if turned:
+        up, down = (experts, *up[:0:-1]), (experts, *down[:0:-1])
+    hidden, ids = (tokens, width), (tokens, chosen)
+    flops = sum(2 * width * inner * (ways + 1) for _ in range(tokens * chosen))
+    missed = (1 - chosen / experts) ** tokens  # a token chooses without repeating an expert
+    size = (ways + 1) * width * inner * itemsize // pack * experts * (1 - missed)
+    shapes = [hidden, up, down, ids, ids]
+    alone = Operands(shapes, [2 * prod(hidden), 0, 0, 0, 0], [2, itemsize, itemsize, 4, 4], ())
+    found = work_of("vllm::inplace_fused_experts", alone)
+    assert (found.flops, found.bytes) == (flops, 2 * 2 * prod(hidden) + round(size))
+    of_map = alone._replace(inputs=[*shapes, (4 * experts,)])
+    assert "this rank" in work_of("vllm::inplace_fused_experts", of_map).missing
+
+    routed = Operands([hidden, (tokens, experts)], [2 * prod(hidden), 0], [2, 2], ())
+    weights = [("aten::view", Operands([one], [0], [itemsize], ())) for one in (up, down)]
+    router = "_moe_C::topk_softmax", Operands([ids, ids, ids], [0] * 3, [4] * 3, ())
+    name = "vllm::moe_forward"
+    assert work_of(name, routed._replace(inner=[router, *weights])) == found
+    assert "weights" in work_of(name, routed._replace(inner=[router, weights[0]])).missing
+    assert "how many" in work_of(name, routed._replace(inner=weights)).missing
 
 
 def test_uncut_operations_are_those_of_flop_counter_mode() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
+
+from nadi.trace.work import Lengths
 
 __all__ = ["ServingStep", "serving_step"]
 
@@ -22,12 +24,15 @@ class ServingStep(NamedTuple):
         Requests of the step; -1 if they are not stated.
     prefill_tokens
         Of the tokens, those of prompts; -1 if they are not stated.
+    lengths
+        Of the sequences; None if the annotation does not state them.
     """
 
     kind: str
     tokens: int
     sequences: int
     prefill_tokens: int
+    lengths: Lengths | None = None
 
 
 _SUMS = r"\((?:sq)?(\d+)[^)]*\)"
@@ -39,6 +44,8 @@ _TENSORRT = re.compile(
     r"^\[Executor\] _forward_step(?: \d+)?: (\d+) ctx reqs, (?:(\d+) ctx tokens, )?(\d+) gen reqs"
 )
 _FIELD = re.compile(r"(\w+)=(\d+)")
+_SUM = re.compile(r"(sk|sq|sqsk|sqsq)(\d+)")
+_NONE = dict.fromkeys(("sq", "sk", "sqsq", "sqsk"), 0)
 _DECODES = ("DECODE", "TARGET_VERIFY", "DRAFT_EXTEND_V2", "DRAFT_EXTEND")
 
 
@@ -57,7 +64,25 @@ def _of(prefills: int, prefill_tokens: int, decodes: int, decode_tokens: int) ->
 
 
 def _vllm(found: re.Match[str]) -> ServingStep:
-    return _of(*map(int, found.groups()))
+    prompts, outputs = found[0].split("_generation_")
+    lengths = _lengths(*(dict(_SUM.findall(one)) for one in (prompts, outputs)))
+    return _of(*map(int, found.groups()))._replace(lengths=lengths)
+
+
+def _lengths(prompts: Mapping[str, str | int], outputs: Mapping[str, str | int]) -> Lengths | None:
+    """Return the lengths of sums: ``sq`` new tokens, ``sk`` keys, ``sqsq`` and ``sqsk`` products.
+
+    Of a prompt run the scores that a causal mask leaves, as of operators with a mask; each token
+    of an output looks at all before it.
+    """
+    try:
+        (queries, keys, squares, products), (new, old, again, both) = (
+            [int(one[name]) for name in ("sq", "sk", "sqsq", "sqsk")] for one in (prompts, outputs)
+        )
+    except KeyError:
+        return None
+    twice = 2 * products - squares + 2 * both - (again - new)
+    return Lengths(queries + new, keys + old, max(twice // 2, 0))
 
 
 def _vllm_first(found: re.Match[str]) -> ServingStep:
@@ -70,16 +95,23 @@ def _vllm_first(found: re.Match[str]) -> ServingStep:
 def _sglang(found: re.Match[str]) -> ServingStep:
     mode, fields = found[1], {key: int(value) for key, value in _FIELD.findall(found[2])}
     sequences = fields.get("bs", -1)
+    prompts, outputs = (
+        {key[2:]: value for key, value in fields.items() if key.startswith(side)}
+        for side in ("c_", "g_")
+    )
     if mode == "EXTEND":
-        tokens = fields.get("toks", fields.get("c_sq", -1))
-        return ServingStep("prefill", tokens, sequences, tokens)
+        tokens = fields.get("toks", prompts.get("sq", -1))
+        lengths = _lengths({"sq": tokens, **prompts}, _NONE)
+        return ServingStep("prefill", tokens, sequences, tokens, lengths)
     if mode in _DECODES:
-        return ServingStep("decode", fields.get("g_sq", sequences), sequences, 0)
+        tokens = outputs.get("sq", sequences)
+        lengths = _lengths(_NONE, {"sq": tokens, **outputs})
+        return ServingStep("decode", tokens, sequences, 0, lengths)
     if mode == "MIXED":
-        prompt, output = fields.get("c_sq", -1), fields.get("g_sq", fields.get("g", -1))
+        prompt, output = prompts.get("sq", -1), outputs.get("sq", fields.get("g", -1))
         known = min(prompt, output) >= 0
         tokens = prompt + output if known else fields.get("toks", -1)
-        return ServingStep("mixed", tokens, sequences, prompt)
+        return ServingStep("mixed", tokens, sequences, prompt, _lengths(prompts, outputs))
     return ServingStep("idle" if mode == "IDLE" else "step", fields.get("toks", -1), sequences, -1)
 
 

@@ -9,12 +9,13 @@ cannot move, more can.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
 __all__ = [
-    "OPERATORS", "VIEWS", "Operands", "Work", "attention", "covered_bytes", "gemm", "part_computed",
-    "work_of",
+    "OF_CALLS", "OPERATORS", "VIEWS", "Lengths", "Operands", "Work", "attention", "covered_bytes",
+    "gemm", "part_computed", "work_of",
 ]  # fmt: skip
 
 Shape = Sequence[int]
@@ -42,6 +43,8 @@ class Work(NamedTuple):
         Operations beside those of products: adding a bias, or those of a norm.
     uncut
         Operations as ``FlopCounterMode`` counts them, without a causal mask.
+    missing
+        What must be known beside the operands, and is not; then ``flops`` are -1.
     """
 
     op_class: str
@@ -51,6 +54,23 @@ class Work(NamedTuple):
     dtype: str = ""
     extra: int = 0
     uncut: int = -1
+    missing: str = ""
+
+
+class Lengths(NamedTuple):
+    """Lengths of the sequences of a serving step, which operators with a paged cache do not state.
+
+    Attributes
+    ----------
+    queries, keys
+        New tokens, and tokens that they look at, of all sequences.
+    scores
+        Pairs of a new token and one that it looks at, with a causal mask.
+    """
+
+    queries: int
+    keys: int
+    scores: int
 
 
 class Operands(NamedTuple):
@@ -71,6 +91,10 @@ class Operands(NamedTuple):
         Shapes of results; empty if they are not recorded.
     written
         Bytes of results; -1 if they are not recorded.
+    lengths
+        Of the step that the call is in; None if its annotation does not state them.
+    inner
+        Calls within this one, which :data:`OF_CALLS` need: names and operands.
     """
 
     inputs: Sequence[Shape]
@@ -79,6 +103,8 @@ class Operands(NamedTuple):
     values: Sequence[str]
     outputs: Sequence[Shape] = ()
     written: int = -1
+    lengths: Lengths | None = None
+    inner: Sequence[tuple[str, Operands]] = ()
 
     def is_true(self, place: int) -> bool:
         """Return whether a flag is set, or a mask chosen."""
@@ -153,14 +179,15 @@ def work_of(name: str, operands: Operands) -> Work:
         2^62 operations or bytes. Operators that are not known have no operations: their time
         follows from their bytes. ``bytes`` are -1 if they do not follow.
     """
-    op_class, rule = OPERATORS.get(name, ("elementwise", None))
+    op_class, rule = OPERATORS.get(name) or OF_CALLS.get(name, ("elementwise", None))
     found = None
     if rule is not None:
         try:
             found = rule(operands)
         except (IndexError, ValueError, ZeroDivisionError, OverflowError):
             found = None
-        if found and not 0 <= max(found.flops + found.extra, found.bytes) <= _MOST:
+        known = found is not None and not found.missing
+        if found and known and not 0 <= max(found.flops + found.extra, found.bytes) <= _MOST:
             found = None
     if found is not None:
         return found
@@ -316,11 +343,161 @@ def _norm(channels_at: int) -> _Rule:
     return rule
 
 
+# rules of serving engines: the csrc/torch_bindings.cpp of vLLM, common_extension.cc of sgl-kernel
+
+
+def _linear(operands: Operands) -> Work | None:
+    """Count a product with a transposed weight (columns, k), and a bias if the third is one."""
+    given, weight = operands.inputs[:2]
+    if len(weight) != _MATRIX or not given or given[-1] != weight[1]:
+        return None
+    shape = 1, prod(given[:-1]), weight[0], weight[1]
+    out = shape[1] * shape[2]
+    has_bias = len(operands.inputs) > 2 and tuple(operands.inputs[2]) == (weight[0],)
+    moved = sum(operands.sizes[: 2 + has_bias]) + out * operands.itemsizes[0]
+    return gemm(shape, moved, "")._replace(extra=out if has_bias else 0)
+
+
+def _product_into(operands: Operands) -> Work | None:
+    """Count a product whose result is the first operand."""
+    found = _product(operands._replace(inputs=operands.inputs[1:3], sizes=operands.sizes[1:3]))
+    return found and found._replace(bytes=sum(operands.sizes[:3]))
+
+
+def _rms(given: int, weight: int, *, adds: bool = False) -> _Rule:
+    """Count square, sum, scale and weight of each element, and with ``adds`` a residual."""
+
+    def rule(operands: Operands) -> Work | None:
+        shape = operands.inputs[given]
+        if not shape or list(operands.inputs[weight]) != list(shape[-1:]):
+            return None
+        size = (2 + 2 * adds) * operands.sizes[given] + operands.sizes[weight]
+        extra = (4 + adds) * prod(shape) + 2 * prod(shape[:-1])
+        return Work("norm", 0, size, extra=extra, uncut=0)
+
+    return rule
+
+
+def _gated(operands: Operands) -> Work | None:
+    """Count the four operations of SiLU, and the product with the other half."""
+    out, given = operands.inputs[:2]
+    if not out or list(given) != [*out[:-1], 2 * out[-1]]:
+        return None
+    return Work("activation", 0, sum(operands.sizes[:2]), extra=5 * prod(out), uncut=0)
+
+
+def _rotated(operands: Operands) -> Work | None:
+    """Count four products and two sums for each pair of elements that a position rotates."""
+    positions, query, key, _, table = operands.inputs[:5]
+    if not positions or not query or len(table) != _MATRIX:
+        return None
+    part = table[-1] / operands.integers(3)[0]
+    turned = round((prod(query) + (prod(key) if key else 0)) * part)
+    rows = operands.sizes[0] + prod(positions) * table[-1] * operands.itemsizes[4]
+    return Work("rope", 0, 2 * turned * operands.itemsizes[1] + rows, extra=3 * turned, uncut=0)
+
+
+def _stored(operands: Operands) -> Work | None:
+    """Count keys and values that are read and written, and where they go."""
+    key, value = operands.inputs[:2]
+    if not key or not value:
+        return None
+    return Work("copy", 0, 2 * sum(operands.sizes[:2]) + operands.sizes[4], uncut=0)
+
+
+def _paged(first: int = 0) -> _Rule:
+    """Give the rule of attention with a paged cache: queries, keys and values from ``first`` on.
+
+    Tokens outside a sliding window count, as no recording states it, and keys have the type of
+    the operand.
+    """
+
+    def rule(operands: Operands) -> Work | None:
+        query, key, value = operands.inputs[first : first + 3]
+        if len(query) != _MATRIX + 1 or min(len(key), len(value)) <= _MATRIX:
+            return None
+        if (lengths := operands.lengths) is None or not 0 < lengths.queries <= query[0]:
+            return Work("attention", -1, -1, missing="lengths of the step's sequences")
+        widths, itemsize = query[2] + value[-1], operands.itemsizes[first]
+        flops = 2 * query[1] * widths * lengths.scores
+        cached = key[-2] * widths * lengths.keys * operands.itemsizes[first + 1]
+        moved = query[1] * widths * lengths.queries * itemsize + cached
+        shape = query[1], lengths.queries, lengths.keys, query[2]
+        return Work("attention", flops, moved, shape, uncut=flops)
+
+    return rule
+
+
+def _experts(operands: Operands) -> Work | None:
+    """Count experts whose weights are operands, as are the ids of those of each token."""
+    hidden, up, down, _, chosen = operands.inputs[:5]
+    # a map of experts to ranks: which tokens are this rank's, no shape states
+    if any(len(one) == 1 and one[0] > up[0] for one in operands.inputs[5:]):
+        return Work("moe", -1, -1, missing="how many tokens reach the experts of this rank")
+    weights = [(up, operands.itemsizes[1]), (down, operands.itemsizes[2])]
+    return _of_experts(operands, up[0], chosen[-1], weights) if hidden else None
+
+
+def _routed(operands: Operands) -> Work | None:
+    """Count experts that the router's scores (tokens, experts) choose: of calls within this one.
+
+    The weights are tensors of three dimensions, the first of which is the experts.
+    """
+    tokens, experts = operands.inputs[1]
+    chosen, weights = set(), []
+    for name, inner in operands.inner:
+        place = _ROUTERS.get(name, -1)
+        if 0 <= place < len(inner.inputs) and len(shape := inner.inputs[place]) == _MATRIX:
+            chosen |= {shape[1]} if shape[0] == tokens else set()
+        elif name in _TOP:
+            chosen |= set(inner.integers(1))
+        for shape, itemsize in zip(inner.inputs, inner.itemsizes, strict=False):
+            if len(shape) == _MATRIX + 1 and shape[0] == experts:
+                weights.append((shape, itemsize))
+    if len(chosen) != 1:
+        return Work("moe", -1, -1, missing="how many experts a token goes to")
+    return _of_experts(operands, experts, chosen.pop(), weights)
+
+
+def _of_experts(
+    operands: Operands, experts: int, chosen: int, weights: Sequence[tuple[Shape, int]]
+) -> Work:
+    """Count the two products of each token and expert; one that is gated has twice the columns.
+
+    Weights of one byte may hold two values. Experts are read as often as even routing reaches
+    them: which ones are reached is not recorded.
+    """
+    hidden = operands.inputs[0]
+    tokens, width = prod(hidden[:-1]), hidden[-1]
+    for (up, up_size), (down, down_size) in product(weights, weights):
+        for packed in (1, 2) if up_size == down_size == 1 else (1,):
+            sides = _other_side(up, width // packed), _other_side(down, width) * packed
+            if sides[1] < 1 or sides[0] not in (sides[1], 2 * sides[1]) or up is down:
+                continue
+            shape = 1, tokens * chosen, width, sides[0] + sides[1]
+            size = sum(map(prod, (up[1:], down[1:]))) * up_size
+            reached = experts * (1 - (1 - min(chosen / experts, 1)) ** tokens)
+            flops = 2 * prod(shape)
+            return Work("moe", flops, 2 * operands.sizes[0] + round(reached * size), uncut=flops,
+                        shape=(experts, tokens, width, sides[1]))  # fmt: skip
+    return Work("moe", -1, -1, missing="the sizes of the experts' weights")
+
+
+def _other_side(weight: Shape, side: int) -> int:
+    """Return the side of a matrix of each expert beside a known one; 0 if it has none such."""
+    first, second = weight[-2:]
+    return second if first == side else first if second == side else 0
+
+
 _Rule = Callable[[Operands], "Work | None"]
 
 
 def _named(op_class: str, names: str, rule: _Rule | None = None) -> dict[str, _Known]:
     return {f"aten::{name}": (op_class, rule) for name in names.split()}
+
+
+def _of(op_class: str, names: str, rule: _Rule) -> dict[str, _Known]:
+    return dict.fromkeys(names.split(), (op_class, rule))
 
 
 _Known = tuple[str, "_Rule | None"]
@@ -360,11 +537,42 @@ OPERATORS: dict[str, _Known] = {
              "_foreach_addcdiv_ _foreach_addcmul_ _foreach_lerp_ _foreach_div_ _foreach_sqrt"),
     **_named("copy", "copy_ clone _to_copy cat fill_ zero_ split_with_sizes_copy"),
     **_named("scan", "cumsum cumprod sort topk"),
+    **_of("gemm", "vllm::rocm_unquantized_gemm vllm::rocm_unquantized_gemm_impl "
+          "aiter::gemm_a16w16", _linear),
+    **_of("gemm", "sgl_kernel::fp8_scaled_mm sgl_kernel::int8_scaled_mm "
+          "sgl_kernel::fp8_blockwise_scaled_mm", _product),
+    **_of("gemm", "_C::cutlass_scaled_mm", _product_into),
+    **_of("norm", "aiter::rms_norm", _rms(0, 1)),
+    **_of("norm", "_C::rms_norm aiter::rmsnorm sgl_kernel::rmsnorm", _rms(1, 2)),
+    **_of("norm", "_C::fused_add_rms_norm sgl_kernel::fused_add_rmsnorm", _rms(0, 2, adds=True)),
+    **_of("norm", "aiter::rmsnorm2d_fwd_with_add_ck aiter::add_rmsnorm", _rms(1, 4, adds=True)),
+    **_of("activation", "_C::silu_and_mul _C::mul_and_silu sgl_kernel::silu_and_mul", _gated),
+    **_of("rope", "_C::rotary_embedding sgl_kernel::rotary_embedding", _rotated),
+    **_of("copy", "_C_cache_ops::reshape_and_cache_flash _C_cache_ops::reshape_and_cache "
+          "sglang::store_cache", _stored),
+    **_of("moe", "vllm::inplace_fused_experts vllm::outplace_fused_experts "
+          "sglang::inplace_fused_experts sglang::outplace_fused_experts", _experts),
 }  # fmt: skip
-"""By name of an operator of PyTorch: its class, and the rule of its work.
+"""By name of an operator of PyTorch or of serving engines: its class, and the rule of its work.
 
 Without a rule it has no operations; others that read or write tensors are elementwise.
 """
+
+OF_CALLS: dict[str, _Known] = {
+    **_of("moe", "vllm::moe_forward vllm::moe_forward_shared", _routed),
+    **_of("attention", "vllm::unified_attention vllm::unified_attention_with_output "
+          "sglang::unified_attention_with_output", _paged()),
+    **_of("attention", "sglang_profiler::attention_paged_attention_ragged", _paged(2)),
+}  # fmt: skip
+"""Operators whose work their operands alone do not tell: steps, or calls within them, do."""
+
+# how often each token is routed: the place of the experts' ids (tokens, experts of each), or of
+# their number
+_ROUTERS = {
+    "SortTokens": 1, "_moe_C::topk_softmax": 1, "_moe_C::moe_align_block_size": 0,
+    "sgl_kernel::topk_softmax": 1, "sgl_kernel::moe_align_block_size": 0, "aiter::topk_softmax": 1,
+}  # fmt: skip
+_TOP = frozenset({"TopK", "aten::topk"})
 
 VIEWS = frozenset(
     _named(

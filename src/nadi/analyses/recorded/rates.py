@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from math import prod
 
 import msgspec
@@ -11,9 +13,10 @@ import polars as pl
 from nadi.analyses.hta.recorded_fields import trace_name
 from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
-from nadi.trace.arrays import Ints
+from nadi.recordings.serving_steps import serving_step
+from nadi.trace.arrays import Bools, Ints
 from nadi.trace.dtypes import ITEMSIZE
-from nadi.trace.work import OPERATORS, Operands, Work, work_of
+from nadi.trace.work import OF_CALLS, OPERATORS, Lengths, Operands, Work, work_of
 
 __all__ = ["operator_rates"]
 
@@ -23,9 +26,11 @@ _SCHEMA = {
 }  # fmt: skip
 
 _LONGEST_SIDE = 1 << 62
+_NUMBERED = r"^(sglang_profiler::\w+?)_\d+$"  # by the place in the program
 _CLASSES = {
     "gemm": "matrix multiplication", "attention": "attention", "conv": "convolution",
-    "norm": "normalization",
+    "norm": "normalization", "moe": "mixture of experts", "activation": "activation",
+    "rope": "rotary embedding", "copy": "copy",
 }  # fmt: skip
 _INNER = frozenset({
     "aten::_convolution", "aten::cudnn_convolution", "aten::miopen_convolution",
@@ -34,7 +39,7 @@ _INNER = frozenset({
     "aten::_efficient_attention_backward",
 })  # of an operator that is timed with what it calls  # fmt: skip
 _TIMED = [
-    name for name, (op_class, rule) in OPERATORS.items()
+    name for name, (op_class, rule) in (OPERATORS | OF_CALLS).items()
     if rule and op_class in _CLASSES and name not in _INNER
 ]  # fmt: skip
 
@@ -52,10 +57,13 @@ _decoder = msgspec.json.Decoder(_Args)
 def operator_rates(
     events: RankEvents, peak_tflops: float = 0.0, peak_tb_per_s: float = 0.0
 ) -> pl.DataFrame:
-    """Measure FLOP/s and B/s of matrix multiplications, attention, convolutions, normalizations.
+    """Measure FLOP/s and B/s of products, attention, experts, convolutions, norms and others.
 
     Operations and bytes follow from the recorded shapes (:mod:`nadi.trace.work`), with those of
-    biases; time is that of all device work which an operator launches.
+    biases; time is that of all device work which an operator launches, but for that of others in
+    the table within it. Attention with a paged cache takes the lengths of sequences from the
+    annotation of the serving step, and experts take their sizes from calls within them; what is
+    not recorded is said in ``shape``, and then operations and bytes are null.
 
     Parameters
     ----------
@@ -95,8 +103,9 @@ def operator_rates(
         .sort("sum_ns", "operator", "shape", descending=[True, False, False])
         .select(
             "class", "operator", "shape", "type", "count", "sum_ns", "mean_ns", "flops",
-            "size_bytes",
+            size_bytes=pl.col("size_bytes").replace(-1, None),
             tflop_per_s=pl.col("flops") / pl.col("mean_ns") / 1e3,
+        ).with_columns(
             tb_per_s=pl.col("size_bytes") / pl.col("mean_ns") / 1e3,
             flops_per_byte=pl.col("flops") / pl.col("size_bytes"),
         )
@@ -109,66 +118,109 @@ def _against_roof(table: pl.DataFrame, flops: float, rate: float) -> pl.DataFram
     is_compute = pl.col("flops_per_byte") >= flops / rate
     reached = pl.when(is_compute).then(pl.col("tflop_per_s") / flops)
     return table.with_columns(
-        bound=pl.when(is_compute).then(pl.lit("compute")).otherwise(pl.lit("memory")),
+        bound=pl.when(is_compute).then(pl.lit("compute")).when(~is_compute).then(pl.lit("memory")),
         roof_percent=100 * reached.otherwise(pl.col("tb_per_s") / rate),
     )
 
 
 def _inner(events: RankEvents, calls: pl.DataFrame) -> pl.DataFrame:
-    """Leave out calls with a call of the same operator in them, which automatic casts make."""
-    rows = calls["row"].to_numpy()
+    """Leave out calls that others within them do: those have at least half of their operations.
+
+    So it is of calls that automatic casts repeat, and of products that libraries wrap.
+    """
+    rows, flops = calls["row"].to_numpy(), calls["flops"].to_numpy()
     is_call = np.zeros(events.table.height, dtype=np.bool_)
     is_call[rows] = True
-    outer = events.around(events.parent[rows], is_call)
     position = np.full(events.table.height, -1, dtype=np.int64)
     position[rows] = np.arange(rows.size)
-    names = calls["operator"].to_numpy()
+    outer = events.around(events.parent[rows], is_call)
     nested = np.flatnonzero(outer >= 0)
-    around = position[outer[nested]]
-    repeated = around[names[around] == names[nested]]
-    return calls.filter(~pl.Series(np.isin(np.arange(rows.size), repeated)))
+    within = np.zeros(rows.size, dtype=np.int64)
+    np.add.at(within, position[outer[nested]], flops[nested])
+    is_done = np.bincount(position[outer[nested]], minlength=rows.size) > 0
+    return calls.filter(pl.Series(~is_done | (2 * within < flops)))
 
 
 def _calls(events: RankEvents) -> pl.DataFrame:
-    """Return the calls of known operators whose work follows from their inputs."""
+    """Return the calls of known operators, with their work as far as it is known."""
     names = events.table["name"].cast(pl.String)
-    is_known = names.is_in(_TIMED).to_numpy() & events.is_of("operator")
-    rows = np.flatnonzero(is_known)
-    place = np.full(events.trace.nodes.height, -1, dtype=np.int64)
-    place[rows if events.node is None else events.node[rows]] = rows
-    attributes = events.trace.attributes
+    base = names.str.replace(_NUMBERED, "$1")
+    is_known = base.is_in(_TIMED).to_numpy() & events.is_of("operator")
+    of_steps = base.is_in(list(OF_CALLS)).to_numpy() & is_known
+    lengths, inner = _lengths(events, of_steps), _inner_calls(events, of_steps)
     found = []
     known: dict[tuple[str, str], tuple[Work, str]] = {}
-    chosen: Ints = attributes.rows_named("args")
-    owner = attributes.node[chosen]
-    chosen = chosen[(owner >= 0) & (place[owner] >= 0)]
-    for attribute in chosen.tolist():
-        row = int(place[attributes.node[attribute]])
-        try:
-            args = _decoder.decode(attributes.span(attribute))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue  # shapes of lists of tensors, or another tool's
-        if not args.dims:
-            continue
+    for row, args in _arguments(events, is_known):
         shapes = _shapes(args.dims)
-        key = names[row], f"{shapes}{args.types}{args.values}"
+        context = lengths.get(row), tuple(inner.get(row, ()))
+        key = base[row], f"{shapes}{args.types}{args.values}{context if of_steps[row] else ''}"
         if key not in known:
-            operands = _operands(shapes, args)
+            operands = _operands(shapes, args)._replace(lengths=context[0], inner=context[1])
             done = work_of(key[0], operands)
-            known[key] = done, _text(key[0], operands, done) if done.flops >= 0 else ""
+            known[key] = done, _text(key[0], operands, done)
         done, text = known[key]
-        if done.flops >= 0 and done.bytes > 0:
+        if text:
             kind = next((one for one in args.types if "Scalar" not in one), "")
             kind = kind.removeprefix("c10::")
-            op_class = _CLASSES[OPERATORS[key[0]][0]]
-            flops = done.flops + done.extra
-            found.append((op_class, key[0], text, kind, row, flops, done.bytes))
+            op_class = _CLASSES[(OPERATORS.get(key[0]) or OF_CALLS[key[0]])[0]]
+            flops = done.flops + done.extra if done.flops >= 0 else None
+            found.append((op_class, names[row], text, kind, row, flops, done.bytes))
     if not found:
         raise InputError(
             trace_name(events.trace), "no shapes of the operators that are known are recorded",
             "record with record_shapes=True",
         )  # fmt: skip
     return pl.DataFrame(found, schema=_SCHEMA, orient="row")
+
+
+def _arguments(events: RankEvents, wanted: Bools) -> Iterator[tuple[int, _Args]]:
+    """Yield the events that are wanted and have shapes."""
+    rows = np.flatnonzero(wanted)
+    place = np.full(events.trace.nodes.height, -1, dtype=np.int64)
+    place[rows if events.node is None else events.node[rows]] = rows
+    attributes = events.trace.attributes
+    chosen: Ints = attributes.rows_named("args")
+    owner = attributes.node[chosen]
+    chosen = chosen[(owner >= 0) & (place[owner] >= 0)]
+    for attribute in chosen.tolist():
+        try:
+            args = _decoder.decode(attributes.span(attribute))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # shapes of lists of tensors, or another tool's
+        if args.dims:
+            yield int(place[attributes.node[attribute]]), args
+
+
+def _lengths(events: RankEvents, wanted: Bools) -> dict[int, Lengths]:
+    """Return the lengths of sequences of the step around each event, where it states them."""
+    if not wanted.any():
+        return {}
+    labels = np.flatnonzero(events.is_of("annotation"))
+    names = events.table["name"].gather(labels).cast(pl.String)
+    stated = {
+        row: step.lengths for row, name in zip(labels.tolist(), names, strict=True)
+        if (step := serving_step(name)) is not None and step.lengths is not None
+    }  # fmt: skip
+    is_step = np.zeros(events.table.height, dtype=np.bool_)
+    is_step[list(stated)] = True
+    rows = np.flatnonzero(wanted)
+    around = events.around(rows, is_step)
+    return {row: stated[at] for row, at in zip(rows.tolist(), around.tolist(), strict=True)
+            if at >= 0}  # fmt: skip
+
+
+def _inner_calls(events: RankEvents, wanted: Bools) -> dict[int, list[tuple[str, Operands]]]:
+    """Return the operators within each event that is wanted."""
+    if not wanted.any():
+        return {}
+    rows = np.flatnonzero(events.is_of("operator"))
+    around = events.around(events.parent[rows], wanted)
+    owner = np.full(events.table.height, -1, dtype=np.int64)
+    owner[rows] = around
+    names, found = events.table["name"], defaultdict[int, list[tuple[str, Operands]]](list)
+    for row, args in _arguments(events, owner >= 0):
+        found[int(owner[row])].append((str(names[row]), _operands(_shapes(args.dims), args)))
+    return found
 
 
 def _operands(shapes: list[list[int]], args: _Args) -> Operands:
@@ -180,21 +232,29 @@ def _operands(shapes: list[list[int]], args: _Args) -> Operands:
 
 
 def _text(name: str, operands: Operands, done: Work) -> str:
-    """Return the shape of a call as text."""
+    """Return the shape of a call as text, or what is not known of it; empty if nothing is."""
+    if done.missing:
+        return f"unknown: {done.missing}"
+    if done.flops < 0 or done.bytes <= 0:
+        return ""
     first = 1 if "backward" in name else 0  # after the gradient
-    op_class = OPERATORS[name][0]
-    if op_class == "norm":
-        return "x".join(map(str, operands.inputs[0]))
+    op_class = (OPERATORS.get(name) or OF_CALLS[name])[0]
+    batch, m, n, k = done.shape or (0,) * 4
+    if op_class == "moe":
+        return f"{m} tokens, {batch} experts of {n} x {k}"
     if op_class == "conv":
         image, weight = operands.inputs[first : first + 2]
         sides = (image, weight, operands.integers(3 + first))
         texts = ["x".join(map(str, one)) for one in sides]
         return f"{texts[0]} * {texts[1]} / {texts[2]}"
-    batch, m, n, k = done.shape
+    if name in OF_CALLS:
+        return f"{batch} heads, {m} of {n}, {k}"
     if op_class == "attention":
         samples = operands.inputs[first][0]
         masked = " causal" if done.flops < done.uncut else ""
         return f"{samples} x {batch // samples} heads, {m} x {n}, {k}{masked}"
+    if op_class != "gemm":
+        return "x".join(map(str, operands.inputs[int(op_class == "rope")]))
     return f"{batch} x ({m} x {n} x {k})" if "bmm" in name else f"{m} x {n} x {k}"
 
 

@@ -24,7 +24,7 @@ def render(figures: Figures) -> str:
     roofs = figures.rows("roofs", "types")
     roof_of = {row["type"]: i for i, row in enumerate(roofs)}
     ranked = len({row["rank"] for row in found}) > 1
-    most = max((row["tflop_per_s"] for row in found), default=0.0)
+    most = max((row["tflop_per_s"] or 0.0 for row in found), default=0.0)
     rows = []
     for i in sorted(range(len(found)), key=lambda i: -found[i]["sum_ns"])[:_ROWS]:
         row = found[i]
@@ -35,7 +35,7 @@ def render(figures: Figures) -> str:
             text(row["type"]),
             figures.count("rates", i, "count"),
             figures.ns("rates", i, "sum_ns"),
-            figures.mean("rates", i, "tflop_per_s") + bar(row["tflop_per_s"], most),
+            figures.mean("rates", i, "tflop_per_s") + bar(row["tflop_per_s"] or 0.0, most),
             figures.mean("rates", i, "tb_per_s"),
             figures.mean("rates", i, "flops_per_byte"),
             *(_against_roof(figures, i, roof_of.get(row["type"], -1)) if roofs else []),

@@ -19,16 +19,19 @@ from nadi.recordings.graph_replays.captures import (
     earlier_work,
 )
 from nadi.recordings.graph_replays.pairing import Paired, Replay, pair, replays_of
-from nadi.trace.arrays import Ints
+from nadi.trace.ancestors import nearest
+from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import Attributes, JoinedAttributes, Part
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import NODES
 from nadi.trace.trace import Provenance, Trace
+from nadi.trace.work import OF_CALLS
 
 __all__ = ["join_graphs", "join_traces"]
 
 _Progress = Callable[[str], None]
 _MODULE = r"^nn\.Module: "
+_MATRICES = 3  # sides of a matrix for each expert
 
 
 def join_traces(
@@ -135,7 +138,9 @@ def _shape(graph: CapturedGraph) -> _Shape:
     wanted &= trace.column("start") >= graph.begin
     wanted[graph.calls] = True
     first, last = np.full(height, height, dtype=np.int64), np.full(height, -1, dtype=np.int64)
-    position, at = np.arange(graph.calls.size), graph.calls
+    leaves = np.concatenate([graph.calls, _weights(graph, wanted)])
+    leaves = leaves[np.argsort(trace.column("start")[leaves], kind="stable")]
+    position, at = np.arange(leaves.size), leaves
     while at.size:
         np.minimum.at(first, at, position)
         np.maximum.at(last, at, position)
@@ -145,12 +150,33 @@ def _shape(graph: CapturedGraph) -> _Shape:
     rows = rows[np.lexsort((_depth(rows, parent), first[rows]))]
     place = np.full(height, -1, dtype=np.int64)
     place[rows] = np.arange(rows.size)
-    size = place[graph.calls[last[rows]]] - np.arange(rows.size) + 1
+    size = place[leaves[last[rows]]] - np.arange(rows.size) + 1
     attributes = trace.attributes
     is_args = np.zeros(len(attributes), dtype=np.bool_)
     is_args[attributes.rows_named("args")] = True
     is_args &= (attributes.node >= 0) & (place[attributes.node] >= 0)
     return _Shape(rows, size, place, attributes.filtered(is_args).with_own_bytes())
+
+
+def _weights(graph: CapturedGraph, wanted: Bools) -> Ints:
+    """Return the operators that launch nothing and state the weights of experts around them.
+
+    Their work follows from it (:data:`nadi.trace.work.OF_CALLS`). One of each shape is enough.
+    """
+    capture, trace = graph.capture, graph.capture.trace
+    of_calls = trace.nodes["name"].is_in(list(OF_CALLS)).to_numpy() & wanted
+    if not of_calls.any():
+        return np.empty(0, dtype=np.int64)
+    is_leaf = wanted & trace.category_mask("operator")
+    is_leaf[capture.parent[capture.parent >= 0]] = False
+    rows = np.flatnonzero(is_leaf)
+    around = nearest(capture.parent[rows], capture.parent, of_calls)
+    found: dict[tuple[int, str], int] = {}
+    for row, outer in zip(rows[around >= 0].tolist(), around[around >= 0].tolist(), strict=True):
+        dims = capture.stated(row).dims
+        if any(isinstance(one, list) and len(one) == _MATRICES for one in dims):
+            found.setdefault((outer, str(dims)), row)
+    return np.array(list(found.values()), dtype=np.int64)
 
 
 def _depth(rows: Ints, parent: Ints) -> Ints:
