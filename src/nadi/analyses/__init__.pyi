@@ -41,6 +41,7 @@ from .recorded.memory_timeline import (
     memory_peaks as memory_peaks,
     memory_timeline as memory_timeline,
 )
+from .recorded.operators import operator_times as operator_times
 from .recorded.queue_lengths import (
     full_queues as full_queues,
     queue_lengths as queue_lengths,

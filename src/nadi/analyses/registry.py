@@ -166,6 +166,8 @@ ANALYSES = (
              ("flame", "name", "total_ns")),
     Analysis("stacks", "call stacks, and what each call launches", "call_stacks.call_stacks",
              "operators", ("bars", "name", "self_ns")),
+    Analysis("operators", "time of operators, with and without nested calls",
+             "operators.operator_times", "operators", ("bars", "name", "self_host_ns")),
     Analysis("counters", "hardware counters of kernels", "device_counters.device_counters",
              "devices", ("means", "counter", "value")),
     Analysis("modules", "time by module: forward, backward, optimizer",

@@ -9,8 +9,9 @@ import polars as pl
 
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
+from nadi.trace.trace import Trace
 
-__all__ = ["Shapes", "shapes_in", "with_other_shapes"]
+__all__ = ["Shapes", "shapes_in", "stated_shapes", "with_other_shapes"]
 
 Shapes = dict[str, frozenset[str]]
 """Of each operator, all that is stated of the shapes of its operands, as text."""
@@ -38,18 +39,23 @@ def shapes_in(graph: EventGraph, window: Window, traces: Iterable[int] | None = 
     found: dict[str, set[str]] = {}
     for number in range(len(graph.job.traces)) if traces is None else traces:
         trace, op = graph.job.traces[number], graph.ops_of_rows(number)
-        attrs = trace.attrs.filter(pl.col("name").cast(pl.String).is_in([_STATED, "args"]))
-        attrs = attrs.filter(pl.Series(inside[op[attrs["node"].to_numpy()]]))
-        is_stated = pl.col("name").cast(pl.String) == _STATED
-        text = (
-            pl.when(is_stated).then("value").otherwise(pl.col("value").str.extract(_IN_ARGUMENTS))
-        )
-        stated = attrs.select("node", text=text.str.replace_all(" ", "")).drop_nulls()
+        stated = stated_shapes(trace)
+        stated = stated.filter(pl.Series(inside[op[stated["node"].to_numpy()]]))
         names = trace.nodes["name"].gather(stated["node"]).cast(pl.String)
         pairs = stated.select(pl.Series("name", names, dtype=pl.String), "text").unique()
         for name, shapes in pairs.iter_rows():
             found.setdefault(name, set()).add(shapes)
     return {name: frozenset(shapes) for name, shapes in found.items()}
+
+
+def stated_shapes(trace: Trace) -> pl.DataFrame:
+    """Return what a trace states of the shapes of inputs; ``node`` and ``text``, without spaces."""
+    name = pl.col("name").cast(pl.String)
+    text = (
+        pl.when(name == _STATED).then("value").otherwise(pl.col("value").str.extract(_IN_ARGUMENTS))
+    )
+    attrs = trace.attrs.filter(name.is_in([_STATED, "args"]) & (pl.col("node") >= 0))
+    return attrs.select("node", text=text.str.replace_all(r"\s", "")).drop_nulls()
 
 
 def with_other_shapes(one: Shapes, other: Shapes) -> set[str]:

@@ -18,7 +18,7 @@ from nadi.graph.windows import MARK
 from nadi.trace.arrays import Ints, numbered_texts
 from nadi.trace.schema import THREAD_WORK
 
-__all__ = ["Frame", "call_stacks", "describe_flame", "flame_graph", "module_frames"]
+__all__ = ["Frame", "call_stacks", "describe_flame", "flame_graph", "module_frames", "self_times"]
 
 
 @per_rank("operators", "host events")
@@ -51,17 +51,28 @@ def call_stacks(events: RankEvents) -> pl.DataFrame:
     return pl.DataFrame({
         "row": rows, "name": events.table["name"].gather(rows).cast(pl.String),
         "thread": events.column("thread")[rows], "depth": depth[rows], "parent": parent[rows],
-        "duration_ns": events.column("duration")[rows], "self_ns": _self_times(events, rows)[rows],
+        "duration_ns": events.column("duration")[rows],
+        "self_ns": self_times(events, rows, parent[rows]),
         "kernels": inside[0][rows], "device_ns": inside[1][rows],
     })  # fmt: skip
 
 
-def _self_times(events: RankEvents, rows: Ints) -> Ints:
-    duration = events.column("duration").copy()
-    nested = rows[events.parent[rows] >= 0]
-    left: Ints = duration.copy()
-    np.subtract.at(left, events.parent[nested], duration[nested])
-    return np.maximum(left, 0)
+def self_times(events: RankEvents, rows: Ints, above: Ints) -> Ints:
+    """Return the time of calls without that of the calls in them, ns; int64, shape (calls,).
+
+    A call that outlives the one around it counts there for the time that both take.
+
+    Parameters
+    ----------
+    rows, above
+        int64, shape (calls,): the rows of the calls, and of the call around each, or -1.
+    """
+    left = events.column("duration").copy()
+    nested, around = rows[above >= 0], above[above >= 0]
+    shared = np.minimum(events.end[nested], events.end[around]) - events.column("start")[nested]
+    np.subtract.at(left, around, np.maximum(shared, 0))
+    found: Ints = left[rows]
+    return found
 
 
 @per_rank("operators", "host events")
