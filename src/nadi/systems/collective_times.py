@@ -17,7 +17,6 @@ from nadi.systems.nccl.measured import (
     scaled_table,
     table_for,
 )
-from nadi.systems.nccl.nccl_communicator import COLLECTIVES
 from nadi.systems.nccl.nccl_estimates import models_collectives, nccl_estimates
 from nadi.systems.nccl.nccl_settings import NcclSettings
 from nadi.systems.system import System
@@ -98,9 +97,9 @@ def as_known(comm_type: str, sizes: Ints) -> tuple[str, Ints]:
 def nccl_of(system: System, comm_type: str, members: Ints) -> NcclSettings | None:
     """Return the system's section nccl if it says how long a collective of these ranks takes."""
     settings = system.nccl
-    if settings is None or comm_type not in COLLECTIVES or not nothing_contends(system):
+    if settings is None or not nothing_contends(system):
         return None
-    return settings if models_collectives(settings, members) else None
+    return settings if models_collectives(settings, comm_type, members) else None
 
 
 def _measured_for(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import msgspec
 
 __all__ = [
-    "ALGORITHMS", "COLLECTIVES", "PATH_TYPES", "PROTOCOLS", "ChannelGraph", "NcclCommunicator",
+    "ALGORITHMS", "COLLECTIVES", "EXCHANGE", "PATH_TYPES", "PROTOCOLS", "ChannelGraph",
+    "NcclCommunicator",
 ]  # fmt: skip
 
 ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("LL", "LL128", "Simple")
 COLLECTIVES = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")
+EXCHANGE = "all_to_all"  # of which NCCL's model has nothing; its times are those of measurements
 # what lies between two GPUs, or a GPU and its adapter, from near to far, in NCCL's words
 PATH_TYPES = (
     "LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS",

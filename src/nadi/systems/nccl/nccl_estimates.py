@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 
 from nadi.systems.nccl.nccl_choice import channels_used, nccl_choices
-from nadi.systems.nccl.nccl_communicator import NcclCommunicator
+from nadi.systems.nccl.nccl_communicator import COLLECTIVES, EXCHANGE, NcclCommunicator
 from nadi.systems.nccl.nccl_corrections import Corrections, corrected_times
 from nadi.systems.nccl.nccl_cost_table import NcclCost, nccl_costs
+from nadi.systems.nccl.nccl_exchanges import exchange_times
 from nadi.systems.nccl.nccl_settings import NcclSettings, communicator_of, level_of
 from nadi.systems.nccl.nccl_versions import NcclRules, nccl_rules
 from nadi.systems.nccl.rccl import rccl_choices, rccl_corrected, rccl_costs
@@ -39,7 +40,7 @@ def nccl_estimates(
     Parameters
     ----------
     comm_type
-        One that NCCL's model has, ``nccl_communicator.COLLECTIVES``.
+        One that NCCL's model has, ``nccl_communicator.COLLECTIVES``, or its ``EXCHANGE``.
     sizes
         int64, shape (sizes,): bytes as NCCL and nccl-tests count them.
     members
@@ -72,6 +73,13 @@ def _estimates(
     """Choose as NCCL does, and correct the times."""
     if settings.gpu:
         return _of_rccl(settings, comm_type, sizes, members)
+    if comm_type == EXCHANGE:
+        communicator, _ = communicator_of(settings, members)
+        known = zip(*exchange_times(sizes, communicator), strict=True)
+        return [
+            NcclEstimate("direct", protocol, communicator.channels, float(time), float(time))
+            for time, protocol in known
+        ]
     model = _model_of(msgspec.json.encode(settings), members.tobytes())
     choices = nccl_choices(sizes, comm_type, model.table, model.communicator, model.rules)
     times = corrected_times(
@@ -102,9 +110,12 @@ def _of_rccl(
     ]
 
 
-def models_collectives(settings: NcclSettings, members: Ints) -> bool:
-    """Tell whether the settings describe collectives of these ranks."""
-    return level_of(settings, np.unique(members // settings.ranks_per_node).size) is not None
+def models_collectives(settings: NcclSettings, comm_type: str, members: Ints) -> bool:
+    """Tell whether the settings describe collectives of this type and these ranks."""
+    nodes = np.unique(members // settings.ranks_per_node).size
+    if comm_type == EXCHANGE and (nodes > 1 or settings.gpu):
+        return False  # nothing is known of those between nodes, or of RCCL's
+    return comm_type in (*COLLECTIVES, EXCHANGE) and level_of(settings, nodes) is not None
 
 
 def _allowed(
