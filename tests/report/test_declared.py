@@ -9,21 +9,27 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from nadi.results.charts.charts import time_bars
 from nadi.results.declared import (
+    BYTES,
     CHANGE_NS,
     COUNT,
     FLAG,
+    LABEL,
     NAME,
     NS,
     PAGE,
     TEXT,
+    Charts,
     Column,
     Html,
     Lines,
     Result,
     Rows,
     Sums,
+    Tiles,
     barred,
+    decimals,
     range_of,
     share_of,
 )
@@ -131,6 +137,41 @@ def test_a_table_says_why_it_is_not_shown() -> None:
     data = RESULT.data(FOUND | {"whole": 0})
     assert printed(data).splitlines()[1] == "no time"
     assert "<table" not in RESULT.html(Figures({"times": data}))
+
+
+def test_rows_that_are_only_shown_say_where_their_values_stand() -> None:
+    result = Result(
+        "shares", "Shares", 1,
+        (
+            Column("all", get=sum),
+            Column("parts", get=lambda found: [{"number": {"value": one}} for one in found]),
+        ),
+        None,
+        (
+            Tiles((Column("all", "in all", COUNT, "of both"),)),
+            Rows("", lambda data: f"{len(data['parts'])} parts", None, lambda _: [
+                Column("number/value", "value", decimals(1)), Column("none", "none", BYTES,
+                                                                     is_rare=True),
+                Column("", "name", LABEL, shown=lambda row: f"part {row['number']['value']}"),
+            ], made=lambda data: [
+                (("parts", i), one | {"none": 0}) for i, one in enumerate(data["parts"])
+            ], top=1),
+            Charts(lambda data: [time_bars("parts", ["all"], ["part"], [[data["all"]]])]),
+        ),
+    )  # fmt: skip
+    data = result.data([3, 4])
+    assert data == {"all": 7, "parts": [{"number": {"value": 3}}, {"number": {"value": 4}}]}
+    out = io.StringIO()
+    result.print(data, Console(file=out, width=80))
+    assert [line.split() for line in out.getvalue().splitlines()] == [
+        ["2", "parts"], ["value", "name"], ["3.0", "part", "3"],
+        ["...", "and", "1", "more", "(--json)"],
+    ]  # fmt: skip
+    html = result.html(Figures({"shares": data}))
+    assert '<data value="7" data-at="/shares/all">7</data>' in html
+    assert '<data value="4" data-at="/shares/parts/1/number/value">4.0</data>' in html
+    assert "<th>none" not in html
+    assert "<svg" in html
 
 
 @pytest.mark.parametrize("section", all_sections(), ids=lambda section: section.name)

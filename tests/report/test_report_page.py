@@ -20,7 +20,14 @@ from nadi.cli import main
 from nadi.graph.timeline.page_timeline import detail_levels, packed, timeline_events
 from nadi.graph.timeline.schedule_timeline import TimelinePart
 from nadi.results.page import page_sections
-from nadi.units import format_bytes, format_count, format_ns, format_percent, format_range
+from nadi.units import (
+    format_bytes,
+    format_count,
+    format_ns,
+    format_number,
+    format_percent,
+    format_range,
+)
 from tests.amounts import examples
 from tests.analyze.test_compared_runs import recording
 from tests.conftest import PairWriter
@@ -34,6 +41,7 @@ FORMS: list[Callable[[Any], str]] = [
     lambda mean: f"{mean:.4g}", lambda mean: format_ns(round(mean)),
     lambda change: f"{'+' if change > 0 else ''}{format_ns(round(change))}",
     lambda seconds: format_ns(round(1e9 * seconds)), lambda size: format_bytes(max(int(size), 0)),
+    format_number, lambda value: f"{value:,.3f}", lambda rate: f"{rate:.3g} GB/s",
 ]  # fmt: skip
 HOSTILE = [
     "<script>alert(1)</script>", "\"' onmouseover='alert(1)", "</script><script>alert(2)</script>",

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nadi.errors import InputError
+from nadi.errors import InputError, Parameter
 from nadi.files.files import (
     TEMPORARY,
     check_target,
@@ -31,7 +31,10 @@ from nadi.files.files import (
 )
 from nadi.files.settings_text import decode_json
 
-__all__ = ["FILE_LIST", "missing_files", "refuse_partial", "whole_files", "whole_folder"]
+__all__ = [
+    "FILE_LIST", "check_new_files", "missing_files", "refuse_partial", "whole_files",
+    "whole_folder",
+]  # fmt: skip
 
 FILE_LIST = ".nadi-files.json"
 
@@ -65,6 +68,23 @@ def whole_folder(
     with _hidden(folder) as inside:
         yield inside
         _publish(inside, folder, instead_of, overwrite=overwrite)
+
+
+def check_new_files(folder: Path, names: Sequence[str], *, overwrite: bool) -> None:
+    """Check that files of a folder can be written, before their content is computed.
+
+    Raises
+    ------
+    InputError
+        If one exists already and ``overwrite`` is not given, or the folder cannot be written.
+    """
+    check_writable(folder / names[0])
+    for name in names:
+        if not overwrite and (folder / name).exists():
+            raise InputError(
+                str(folder / name), "exists already",
+                ["give another folder, or ", Parameter("overwrite", True)],
+            )  # fmt: skip
 
 
 @contextmanager

@@ -10,27 +10,33 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from nadi.results.page.figures import Figures, bar, table, text
+from nadi.results.charts.charts import Chart
+from nadi.results.charts.page_charts import chart_html
+from nadi.results.page.figures import Figures, bar, table, text, tiles
 from nadi.results.text import TOP, make_table, name_cell, print_table, rank_ranges, to_json
 from nadi.units import (
     format_bytes,
     format_count,
     format_ns,
+    format_number,
     format_percent,
     format_range,
     printable,
 )
 
 __all__ = [
-    "ALL", "BOTH", "BYTES", "CHANGE_NS", "COUNT", "FLAG", "KIND", "MEAN", "MEAN_NS", "NAME", "NS",
-    "PAGE", "PLAIN", "RANKS", "TEXT", "WORDS", "Column", "Html", "Lines", "Result", "Rows", "Sums",
-    "Unit", "barred", "in_words", "name_or", "number_as", "range_of", "share_of", "value_at",
+    "ALL", "BOTH", "BYTES", "CHANGE_NS", "COUNT", "FLAG", "KIND", "LABEL", "MEAN", "MEAN_NS",
+    "NAME", "NS", "NUMBER", "PAGE", "PERCENT", "PLAIN", "RANKS", "SECONDS", "TEXT", "WORDS",
+    "Charts", "Column", "Html", "Lines", "Result", "Rows", "Sums", "Tiles", "Unit", "barred",
+    "decimals", "in_words", "name_or", "number", "number_as", "range_of", "share_of", "text_of",
+    "value_at",
 ]  # fmt: skip
 
 BOTH, TEXT, PAGE = "text and page", "text", "page"
@@ -52,16 +58,37 @@ class Unit(NamedTuple):
         Takes the figures of a page, the place of the value, and the value; gives HTML.
     sign
         The last sign of the column's title on a page: ``#`` numbers, ``*`` long names.
+    side
+        To which cells of the text are moved; by default numbers to the right.
     """
 
     show: Callable[[Any, _Data], str | Text]
     write: Callable[[Figures, _Place, Any], str]
     sign: str = "#"
+    side: str = ""
 
     @property
     def justify(self) -> str:
         """The side to which the column's cells are moved."""
-        return "right" if self.sign == "#" else "left"
+        return self.side or ("right" if self.sign == "#" else "left")
+
+
+def number(show: Callable[[Any], str], otherwise: str = "-") -> Unit:
+    """Write a number alike in text and on pages; ``otherwise`` where there is none."""
+    return Unit(
+        lambda value, _: otherwise if value is None else show(value),
+        lambda figures, at, _: figures.number(at, show, otherwise),
+    )
+
+
+def decimals(count: int) -> Unit:
+    """Write a number with so many decimals."""
+    return number(lambda value: f"{value:,.{count}f}")
+
+
+def text_of(show: Callable[[Any], object]) -> Unit:
+    """Write what is made of a value as words at the right."""
+    return in_words(lambda value: str(show(value)))._replace(side="right")
 
 
 def number_as(show: Callable[[Any], str], write: Callable[..., str]) -> Unit:
@@ -128,8 +155,12 @@ COUNT = number_as(format_count, Figures.count)
 BYTES = number_as(lambda size: format_bytes(size) if size >= 0 else "-", Figures.size)
 MEAN = number_as(lambda value: f"{value:.4g}", Figures.mean)
 PLAIN = number_as(str, Figures.plain)
+NUMBER = number(format_number)
+PERCENT = number(lambda fraction: format_percent(fraction, 1))
+SECONDS = number(lambda seconds: format_ns(round(1e9 * seconds)))
 NAME = name_or()
 WORDS = in_words(_spaced)
+LABEL = text_of(str)
 FLAG = in_words(lambda value: "yes" if value else "")
 RANKS = in_words(rank_ranges)
 KIND = WORDS._replace(write=lambda _, __, value: f'<i class="key {value}"></i>{_spaced(value)}')
@@ -154,6 +185,8 @@ class Column(NamedTuple):
         is not in JSON.
     on
         Where it is shown.
+    is_rare
+        Whether it is left out where no row has a value but 0.
     """
 
     key: str
@@ -163,6 +196,7 @@ class Column(NamedTuple):
     get: Callable[[Any], Any] | None = None
     shown: Callable[[_Data], Any] | None = None
     on: str = BOTH
+    is_rare: bool = False
 
     def of(self, found: Any) -> Any:
         """Return the value for JSON."""
@@ -173,6 +207,13 @@ class Column(NamedTuple):
     def value(self, row: _Data) -> Any:
         """Return the value that is shown."""
         return self.shown(row) if self.shown is not None else value_at(row, self.key)
+
+    def is_there(self, rows: Iterable[_Data]) -> bool:
+        """Return whether it is shown of these rows."""
+        if not self.is_rare:
+            return True
+        values = (self.value(row) for row in rows)
+        return any(value or isinstance(value, float) for value in values)
 
 
 class Rows(NamedTuple):
@@ -199,18 +240,22 @@ class Rows(NamedTuple):
         Rows that are shown at most in text, and on pages.
     on
         Where it is shown.
+    made
+        Takes the data; gives the rows that are shown where none of a list are, each with the place
+        of its values in the data.
     """
 
     key: str
     title: str | Callable[[_Data], str]
     rows: Callable[[Any], Iterable[Any] | pl.DataFrame] | None
-    columns: tuple[Column, ...] | Callable[[_Data], tuple[Column, ...]]
+    columns: tuple[Column, ...] | Callable[[_Data], Iterable[Column]]
     unless: Callable[[_Data], str] = lambda _: ""
     pick: Callable[[_Data], Iterable[int]] | None = None
     empty: str = ""
     top: int | None = None
     most: int = _MOST
     on: str = BOTH
+    made: Callable[[_Data], Iterable[tuple[_Place, _Data]]] | None = None
 
     def data(self, found: Any) -> list[_Data]:
         """Return the rows for JSON."""
@@ -228,50 +273,51 @@ class Rows(NamedTuple):
         if why := self.unless(data):
             console.print(why, markup=False)
             return
-        rows, shown = value_at(data, self.key) or (), self._shown(data)
+        shown = self._shown(data)
         if not shown:
             if self.empty:
                 console.print(f"{self._title(data)}: {self.empty}", markup=False)
             return
         top = self.top or top
-        titled = self._titled(data, TEXT)
+        titled = self._titled(data, TEXT, shown)
         drawn = make_table(
             printable(self._title(data)), **{one.title: one.unit.justify for one in titled}
         )
-        for i in shown[:top]:
-            drawn.add_row(*(one.unit.show(one.value(rows[i]), data) for one in titled))
+        for _, row in shown[:top]:
+            drawn.add_row(*(one.unit.show(one.value(row), data) for one in titled))
         print_table(drawn, console)
         if len(shown) > top:
             console.print(f"... and {len(shown) - top:,} more (--json)")
 
     def html(self, data: _Data, figures: Figures) -> str:
         """Write the table of a page; each number says where in the JSON it stands."""
-        if not self.title or self.unless(data):
+        shown = [] if not self.title or self.unless(data) else self._shown(data)
+        if not shown:
             return ""
-        titled = self._titled(data, PAGE)
-        rows, shown, steps = value_at(data, self.key) or (), self._shown(data), _steps(self.key)
+        titled = self._titled(data, PAGE, shown)
         cells = [
-            [
-                one.unit.write(figures, (*steps, i, *_steps(one.key)), one.value(rows[i]))
-                for one in titled
-            ]
-            for i in shown[: self.most]
+            [one.unit.write(figures, (*place, *_steps(one.key)), one.value(row)) for one in titled]
+            for place, row in shown[: self.most]
         ]
         heads = [one.title + one.unit.sign for one in titled]
         title, left = self._title(data), len(shown) - self.most
         title += f"; the first {self.most} of {len(shown):,}" if left > 0 else ""
         return table(title, heads, cells, searchable=len(shown) > TOP)
 
-    def _shown(self, data: _Data) -> Sequence[int]:
+    def _shown(self, data: _Data) -> Sequence[tuple[_Place, _Data]]:
+        if self.made is not None:
+            return list(self.made(data))
         rows = value_at(data, self.key) or ()
-        return list(self.pick(data)) if self.pick and rows else range(len(rows))
+        picked = self.pick(data) if self.pick and rows else range(len(rows))
+        return [((*_steps(self.key), i), rows[i]) for i in picked]
 
     def _title(self, data: _Data) -> str:
         return self.title(data) if callable(self.title) else self.title
 
-    def _titled(self, data: _Data, on: str) -> list[Column]:
+    def _titled(self, data: _Data, on: str, shown: Sequence[tuple[_Place, _Data]]) -> list[Column]:
         columns = self.columns(data) if callable(self.columns) else self.columns
-        return [column for column in columns if column.title and on in column.on]
+        rows = [row for _, row in shown]
+        return [one for one in columns if one.title and on in one.on and one.is_there(rows)]
 
 
 class Sums(NamedTuple):
@@ -354,7 +400,33 @@ class Lines(NamedTuple):
 
     def html(self, data: _Data, figures: Figures) -> str:
         """Write each as a paragraph."""
-        return "\n".join(f"<p>{_sentence(line)}</p>" for line in self.of(data))
+        return "\n".join(f"<p>{_sentence(line)}</p>" for line in self.of(data) if line)
+
+
+class Charts(NamedTuple):
+    """Charts of a page; ``of`` takes the data."""
+
+    of: Callable[[_Data], Iterable[Chart]]
+    on: str = PAGE
+
+    def html(self, data: _Data, figures: Figures) -> str:
+        """Draw each."""
+        return "\n".join(map(chart_html, self.of(data)))
+
+
+class Tiles(NamedTuple):
+    """Facts beside each other on a page, each with what it means below it."""
+
+    facts: tuple[Column, ...]
+    on: str = PAGE
+
+    def html(self, data: _Data, figures: Figures) -> str:
+        """Write those that have a value."""
+        known = ((one, value_at(data, one.key)) for one in self.facts)
+        return tiles([
+            (one.title, one.unit.write(figures, _steps(one.key), value), one.about)
+            for one, value in known if value is not None
+        ])  # fmt: skip
 
 
 class Html(NamedTuple):
@@ -394,7 +466,7 @@ class Result(NamedTuple):
     order: int
     facts: tuple[Column, ...] | Callable[[Any], _Data]
     headline: Callable[[_Data], str] | None
-    parts: tuple[Rows | Sums | Lines | Html, ...]
+    parts: tuple[Rows | Sums | Lines | Charts | Tiles | Html, ...]
     at: str | None = None
     needs: str = ""
 
@@ -413,17 +485,20 @@ class Result(NamedTuple):
         if self.headline is not None:
             console.print(Text(self.headline(data), style="bold"))
         for part in self.parts:
-            if TEXT in part.on and not isinstance(part, Html):
+            if TEXT in part.on and not isinstance(part, (Charts, Tiles, Html)):
                 part.print(data, console, top)
 
-    def tell(self, data: _Data, *, as_json: bool) -> None:
-        """Print the result of a command, as text or as JSON."""
+    def tell(self, data: Any, *written: Path | str | None, as_json: bool) -> None:
+        """Print the result of a command as JSON, or as text with the files that were written."""
         if as_json:
             sys.stdout.write(to_json(data).decode())
             return
         from nadi.results.terminal.options import output_console  # pages do without a terminal
 
-        self.print(data, output_console())
+        console = output_console()
+        self.print(data, console)
+        for file in filter(None, written):
+            console.print(f"wrote {file}", markup=False)
 
     def html(self, figures: Figures) -> str:
         """Write the section of a page; empty without this result."""
@@ -439,7 +514,10 @@ class Result(NamedTuple):
 def value_at(data: Any, key: str) -> Any:
     """Return the value at a key, which may lead into nested objects; None if there is none."""
     for step in _steps(key):
-        data = data.get(step) if isinstance(data, dict) else None
+        if isinstance(data, list) and isinstance(step, int):
+            data = data[step] if step < len(data) else None
+        else:
+            data = data.get(step) if isinstance(data, dict) else None
     return data
 
 
@@ -447,12 +525,13 @@ def _sentence(line: str | Text) -> str:
     return escape(printable(str(line)))
 
 
-def _steps(key: str) -> tuple[str, ...]:
-    return tuple(key.split("/")) if key else ()
+def _steps(key: str) -> tuple[str | int, ...]:
+    steps = key.split("/") if key else ()
+    return tuple(int(step) if step.isdecimal() else step for step in steps)
 
 
 def _put(data: _Data, key: str, value: Any) -> None:
-    *outer, last = _steps(key)
+    *outer, last = key.split("/")
     for step in outer:
         data = data.setdefault(step, {})
     data[last] = value

@@ -77,8 +77,13 @@ def print_written(path: Path | str, left_out: pl.DataFrame, console: Console) ->
 
 
 def to_json(data: Any) -> bytes:
-    """Write indented JSON that ends with a newline."""
-    return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
+    """Write indented JSON that ends with a newline; frames are lists of objects."""
+    content = msgspec.json.encode(data, enc_hook=_rows_of)
+    return msgspec.json.format(content, indent=2) + b"\n"
+
+
+def _rows_of(frame: pl.DataFrame) -> msgspec.Raw:
+    return msgspec.Raw(frame.write_json().encode())
 
 
 def with_units(frame: pl.DataFrame, table: Declared) -> pl.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -67,17 +66,12 @@ def command(
     with show_progress(announce=False, use="fold") as progress:
         progress("starting")
         folded, described, scaled = _folded(job, wishes, progress)
-    from nadi.jobs.folded.result import print_fold, print_scaled
-    from nadi.results.text import print_issues, to_json
+    from nadi.jobs.folded.result import FOLD
+    from nadi.results.text import print_issues
 
-    if as_json:
-        sys.stdout.write(to_json({**described, "scaled_down": scaled}).decode())
-        return
-    console = output_console()
-    print_fold(described, console)
-    if scaled:
-        print_scaled(scaled, console)
-    print_issues(folded.issues.iter_rows(named=True), console)
+    FOLD.tell({**described, "scaled_down": scaled}, as_json=as_json)
+    if not as_json:
+        print_issues(folded.issues.iter_rows(named=True), output_console())
 
 
 class _Wishes(NamedTuple):
@@ -95,7 +89,7 @@ def _folded(
     """Fold the job and write what is asked for; returns it, and its descriptions."""
     from nadi.jobs.folded.fewer_ranks import scale_down, write_scaled
     from nadi.jobs.folded.fold import fold
-    from nadi.jobs.folded.result import describe_fold, describe_scaled
+    from nadi.jobs.folded.result import FOLD, describe_scaled
     from nadi.recordings.folded.files import check_folded_output, write_folded
     from nadi.recordings.jobs import read_job
     from nadi.systems.library import read_system_file
@@ -108,7 +102,7 @@ def _folded(
     size = len(found) if isinstance(found, list) else len(found.traces)
     machine = described_system.fit(size) if described_system else None
     folded = fold(found, machine, progress)
-    described = describe_fold(folded)
+    described = FOLD.data(folded)
     if machine and to_ranks:
         progress("scaling down")
         small = scale_down(folded, machine, to_ranks)

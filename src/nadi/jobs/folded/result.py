@@ -1,31 +1,32 @@
-"""What a folded job consists of, as data and as text."""
+"""A folded job: its classes of alike ranks, what repeats, and the job scaled down."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from rich.console import Console
-from rich.text import Text
 
 from nadi.recordings.folded.folded_job import FoldedJob
 from nadi.recordings.folded.folded_trace import FoldedTrace
 from nadi.recordings.folded.row_values import COUNTERS
-from nadi.results.text import make_table, print_table, rank_ranges
+from nadi.results.declared import COUNT, LABEL, Column, Lines, Result, Rows, Tiles, decimals
+from nadi.results.text import rank_ranges
 from nadi.trace.arrays import Ints
 from nadi.units import format_bytes, format_count, format_counted
 
 if TYPE_CHECKING:
     from nadi.jobs.folded.fewer_ranks import ScaledDown
 
-__all__ = ["describe_fold", "describe_scaled", "print_fold", "print_scaled"]
+__all__ = ["FOLD", "describe_scaled"]
 
 _SHOWN = 6  # classes, and repeats of the first class
 _FEW = 4  # ranges of ranks
 
 
-def describe_fold(job: FoldedJob) -> dict[str, Any]:
+def _described(job: FoldedJob) -> dict[str, Any]:
     """Describe classes of ranks, repeats, what varies, and the size before and after."""
     return {
         "ranks": int(job.of.size),
@@ -87,45 +88,30 @@ def _repeats(fold: FoldedTrace) -> list[dict[str, Any]]:
     return found
 
 
-def print_fold(described: dict[str, Any], console: Console) -> None:
-    """Print the size before and after, the classes of ranks, and the repeats of the first."""
-    ranks, nodes = described["ranks"], described["nodes"]
-    kept, classes = described["kept_nodes"], described["classes"]
-    console.print(Text(
-        f"{format_counted(ranks, 'rank')}, {format_counted(nodes, 'node')} -> "
-        f"{format_counted(len(classes), 'class', 'es')} of ranks, "
-        f"{format_counted(kept, 'node')} kept, {_times(nodes / max(kept, 1))} fewer"
-        + (f" ({format_bytes(described['file_bytes'])})" if "file_bytes" in described else "")
-    ))  # fmt: skip
-    console.print(_variation(described))
-    page = make_table("classes of ranks", **{
-        "ranks": "left", "number": "right", "nodes": "right", "kept": "right", "repeats": "right",
-        "times of ranks": "right", "roles in groups": "left",
-    })  # fmt: skip
-    for one in classes[:_SHOWN]:
-        page.add_row(
-            one["ranks"], format_count(one["num_ranks"]), format_count(one["nodes"]),
-            format_count(one["kept_nodes"]), str(len(one["repeats"])), _spread(one),
-            " ".join(one["roles"]) or "-",
-        )  # fmt: skip
-    print_table(page, console)
-    if len(classes) > _SHOWN:
-        console.print(f"and {len(classes) - _SHOWN} more classes; --json prints all")
-    _print_repeats(classes[0], console)
-
-
 def _times(ratio: float) -> str:
     return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.1f} times"
 
 
-def _variation(described: dict[str, Any]) -> str:
-    if described["times_vary"]:
-        return "alike ranks took different times: answers have a bound (nadi simulate prints it)"
-    if 1 < described["ranks"] == len(described["classes"]):
-        return "no two ranks are alike, so all are kept: exact"
-    if any(one["iterations_vary"] for one in described["classes"]):
-        return "iterations have times of their own; alike ranks took the same times: exact"
-    return "alike ranks and iterations took the same times: exact"
+def _headline(data: dict[str, Any]) -> str:
+    kept = data["kept_nodes"]
+    written = f" ({format_bytes(data['file_bytes'])})" if "file_bytes" in data else ""
+    return (
+        f"{format_counted(data['ranks'], 'rank')}, {format_counted(data['nodes'], 'node')} -> "
+        f"{format_counted(len(data['classes']), 'class', 'es')} of ranks, "
+        f"{format_counted(kept, 'node')} kept, {_times(data['nodes'] / max(kept, 1))} fewer"
+        + written
+    )
+
+
+def _variation(data: dict[str, Any]) -> Iterator[str]:
+    if data["times_vary"]:
+        yield "alike ranks took different times: answers have a bound (nadi simulate prints it)"
+    elif 1 < data["ranks"] == len(data["classes"]):
+        yield "no two ranks are alike, so all are kept: exact"
+    elif any(one["iterations_vary"] for one in data["classes"]):
+        yield "iterations have times of their own; alike ranks took the same times: exact"
+    else:
+        yield "alike ranks and iterations took the same times: exact"
 
 
 def _spread(one: dict[str, Any]) -> str:
@@ -137,24 +123,73 @@ def _spread(one: dict[str, Any]) -> str:
     return f"{low:+.1f} to {high:+.1f} %"
 
 
-def _print_repeats(one: dict[str, Any], console: Console) -> None:
-    if not one["repeats"]:
-        console.print("no repeats")
-        return
-    page = make_table(f"repeats of rank {one['ranks'].partition('-')[0].partition(',')[0]}", **{
-        "iterations": "right", "body": "right", "from": "left", "to": "left", "varies": "left",
-    })  # fmt: skip
-    by_size = sorted(one["repeats"], key=lambda row: -row["iterations"] * row["kept_nodes"])
-    largest = by_size[:_SHOWN]
-    for row in [row for row in one["repeats"] if row in largest]:
-        inside = "  " * row["depth"]
-        page.add_row(
-            str(row["iterations"]), format_count(row["kept_nodes"]), inside + row["from"],
-            row["to"], ", ".join(name.replace("_", "-") for name in row["varies"]) or "-",
-        )  # fmt: skip
-    print_table(page, console)
-    if len(one["repeats"]) > _SHOWN:
-        console.print(f"and {len(one['repeats']) - _SHOWN} shorter ones; --json prints all")
+def _longest(data: dict[str, Any]) -> list[int]:
+    """Return the repeats of the first class that stand for most nodes, in their order."""
+    rows = data["classes"][0]["repeats"]
+    sizes = [-row["iterations"] * row["kept_nodes"] for row in rows]
+    return sorted(sorted(range(len(rows)), key=sizes.__getitem__)[:_SHOWN])
+
+
+def _shorter(data: dict[str, Any]) -> Iterator[str]:
+    number = len(data["classes"][0]["repeats"])
+    if number == 0:
+        yield "no repeats"
+    elif number > _SHOWN:
+        yield f"and {number - _SHOWN} shorter ones; --json prints all"
+
+
+def _small(data: dict[str, Any]) -> Iterator[str]:
+    if small := data.get("scaled_down"):
+        step, whole = small["step_ns"], small["whole_step_ns"]
+        yield (
+            f"step {format_count(step)} ns, of the whole job {format_count(whole)} ns: "
+            f"{100 * (step / max(whole, 1) - 1):+.2f} %"
+        )
+
+
+FOLD = Result(
+    kind="fold", title="Alike ranks and repeats", order=82,
+    facts=_described,
+    headline=_headline,
+    parts=(
+        Tiles((
+            Column("ranks", "ranks", COUNT), Column("nodes", "operations", COUNT, "of all ranks"),
+            Column("kept_nodes", "kept", COUNT, "operations of a rank of each class"),
+        )),
+        Lines(_variation),
+        Rows("classes", "classes of ranks", None, (
+            Column("ranks", "ranks"),
+            Column("num_ranks", "number", COUNT),
+            Column("nodes", "nodes", COUNT),
+            Column("kept_nodes", "kept", COUNT),
+            Column("repeats", "repeats", LABEL, shown=lambda one: len(one["repeats"])),
+            Column("times_ns", "times of ranks", LABEL, "against typical ones", shown=_spread),
+            Column("roles", "roles in groups", shown=lambda one: " ".join(one["roles"]) or "-"),
+        ), top=_SHOWN),
+        Rows("classes/0/repeats", lambda data: (
+            f"repeats of rank {re.split('[-,]', data['classes'][0]['ranks'])[0]}"
+        ), None, (
+            Column("iterations", "iterations", COUNT),
+            Column("kept_nodes", "body", COUNT, "nodes of an iteration"),
+            Column("from", "from", shown=lambda row: "  " * row["depth"] + row["from"]),
+            Column("to", "to"),
+            Column("varies", "varies",
+                   shown=lambda row: ", ".join(row["varies"]).replace("_", "-") or "-"),
+        ), pick=_longest),
+        Lines(_shorter),
+        Rows("scaled_down/axes", lambda data: (
+            f"scaled down to {data['scaled_down']['ranks']} ranks"
+        ), None, (
+            Column("axis", "axis"),
+            Column("", "ranks", LABEL, shown=lambda one: f"{one['from']} -> {one['to']}"),
+            Column("bandwidth_gb_per_s", "bandwidth GB/s", decimals(3)),
+            Column("latency_ns", "latency ns", decimals(1)),
+            Column("error", "time preserved", LABEL,
+                   shown=lambda one: f"{100 * (1 - one['error']):.1f} %"),
+        )),
+        Lines(_small),
+    ),
+)  # fmt: skip
 
 
 def describe_scaled(small: ScaledDown) -> dict[str, Any]:
@@ -171,22 +206,3 @@ def describe_scaled(small: ScaledDown) -> dict[str, Any]:
         "step_ns": small.step_ns,
         "whole_step_ns": small.whole_step_ns,
     }  # fmt: skip
-
-
-def print_scaled(scaled: dict[str, Any], console: Console) -> None:
-    """Print the links of a job scaled down, and its step beside that of the whole job."""
-    page = make_table(f"scaled down to {scaled['ranks']} ranks", **{
-        "axis": "left", "ranks": "right", "bandwidth GB/s": "right", "latency ns": "right",
-        "time preserved": "right",
-    })  # fmt: skip
-    for one in scaled["axes"]:
-        page.add_row(
-            one["axis"], f"{one['from']} -> {one['to']}", f"{one['bandwidth_gb_per_s']:.3f}",
-            f"{one['latency_ns']:.1f}", f"{100 * (1 - one['error']):.1f} %",
-        )  # fmt: skip
-    print_table(page, console)
-    step, whole = scaled["step_ns"], scaled["whole_step_ns"]
-    console.print(
-        f"step {format_count(step)} ns, of the whole job {format_count(whole)} ns: "
-        f"{100 * (step / max(whole, 1) - 1):+.2f} %"
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -70,14 +69,13 @@ def command(
                          "give --dp, --tp or --pp")  # fmt: skip
     wishes = _Wishes(wanted, system, output, overwrite)
     scaled, described = _scaled(job, wishes)
-    from nadi.jobs.scaled.result import print_scale
-    from nadi.results.text import print_issues, to_json
+    from nadi.jobs.scaled.result import SCALE
+    from nadi.results.text import print_issues
 
+    SCALE.tell(described, as_json=as_json)
     if as_json:
-        sys.stdout.write(to_json(described).decode())
         return
     console = output_console()
-    print_scale(described, console)
     print_issues(scaled.job.issues.iter_rows(named=True), console)
     if output:
         ranks = scaled.after.ranks
@@ -99,7 +97,7 @@ def _scaled(job: str, wishes: _Wishes) -> tuple[ScaledJob, dict[str, Any]]:
 
     with show_progress(announce=False, use="scale") as progress:
         progress("starting")
-        from nadi.jobs.scaled.result import describe_scale
+        from nadi.jobs.scaled.result import SCALE
         from nadi.jobs.scaled.scale import scale, scaled_step
         from nadi.recordings.folded.files import check_folded_output
         from nadi.recordings.jobs import read_job
@@ -119,7 +117,7 @@ def _scaled(job: str, wishes: _Wishes) -> tuple[ScaledJob, dict[str, Any]]:
             step = scaled_step(scaled, wishes.system)
         if wishes.output:
             _write(scaled, wishes, progress)
-    return scaled, describe_scale(scaled, step)
+    return scaled, SCALE.data((scaled, step))
 
 
 def _write(scaled: ScaledJob, wishes: _Wishes, progress: Callable[[str], None]) -> None:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.console import Console
-from rich.text import Text
 
-from nadi.results.text import make_table, print_table
-from nadi.units import format_bytes, format_count, format_ns
+from nadi.results.declared import COUNT, Column, Lines, Result, Rows
+from nadi.units import format_bytes, format_count, format_counted, format_ns
 
 if TYPE_CHECKING:
     from nadi.jobs.scaled.scale import ScaledStep
     from nadi.jobs.scaled_classes import ScaledJob
 
-__all__ = ["describe_scale", "print_scale"]
+__all__ = ["SCALE"]
 
 _ORIGINS = ("copied", "resized", "guessed", "made")
 _KINDS = ("computation", "collective", "message")
 
 
-def describe_scale(scaled: ScaledJob, step: ScaledStep | None) -> dict[str, Any]:
+def _described(found: tuple[ScaledJob, ScaledStep | None]) -> dict[str, Any]:
     """Describe the axes before and after, the origin of nodes, and the step; times are ns."""
+    scaled, step = found
     counted = {kind: dict.fromkeys(_ORIGINS, 0) for kind in _KINDS}
     for kind, origin, nodes in scaled.origin.iter_rows():
         counted[kind][origin] += nodes
@@ -35,47 +35,57 @@ def describe_scale(scaled: ScaledJob, step: ScaledStep | None) -> dict[str, Any]
         "found": list(scaled.found),
         "memory": list(scaled.memory),
         "guesses": list(scaled.guesses),
-        "step": None if step is None else {
+        "step": step and {
             "before_ns": step.before_ns, "step_ns": step.step_ns,
             "bound": msgspec.to_builtins(step.bound),
         },
     }  # fmt: skip
 
 
-def print_scale(described: dict[str, Any], console: Console) -> None:
-    """Print the axes, a row per kind of node, the guesses, and the step with its interval."""
-    before, after = described["before"], described["after"]
+def _headline(data: dict[str, Any]) -> str:
+    before, after = data["before"], data["after"]
     axes = ", ".join(
         f"{axis} {before[axis]} -> {after[axis]}" if before[axis] != after[axis]
         else f"{axis} {after[axis]}"
         for axis in ("tp", "dp", "pp")
     )  # fmt: skip
-    one = "rank" if before["ranks"] == 1 else "ranks"
-    ranks = f"{format_count(before['ranks'])} {one} -> {format_count(after['ranks'])}"
-    console.print(Text(f"{ranks}, {format_count(described['nodes'])} nodes: {axes}"))
-    page = make_table("origin of nodes", nodes="left", **dict.fromkeys(_ORIGINS, "right"))
-    for kind, counted in described["origin"].items():
-        if any(counted.values()):
-            page.add_row(f"{kind}s", *(format_count(counted[one]) for one in _ORIGINS))
-    print_table(page, console)
-    if described["repriced"]:
-        console.print(f"{format_count(described['repriced'])} measured times changed with sizes")
-    for one in described["found"]:
-        console.print(Text(f"found: {one}"))
-    if described["memory"]:
-        first, *others = map(format_bytes, described["memory"])
+    ranks = f"{format_counted(before['ranks'], 'rank')} -> {format_count(after['ranks'])}"
+    return f"{ranks}, {format_count(data['nodes'])} nodes: {axes}"
+
+
+def _lines(data: dict[str, Any]) -> Iterator[str]:
+    """Say what changed, what was found and guessed, and the step with its interval."""
+    if data["repriced"]:
+        yield f"{format_count(data['repriced'])} measured times changed with sizes"
+    for one in data["found"]:
+        yield f"found: {one}"
+    if data["memory"]:
+        first, *others = map(format_bytes, data["memory"])
         where = " in the stages" if len(others) > 1 else ""
-        console.print(
-            f"tensors of a rank at once: {first} before, {', '.join(others)} after{where}"
-        )
-    for guess in described["guesses"]:
-        console.print(Text(f"guessed: {guess}"))
-    if described["step"]:
-        _print_step(described["step"], console)
+        yield f"tensors of a rank at once: {first} before, {', '.join(others)} after{where}"
+    for one in data["guesses"]:
+        yield f"guessed: {one}"
+    if step := data["step"]:
+        now, low, high = step["step_ns"], step["bound"]["low_ns"], step["bound"]["high_ns"]
+        between = f", between {format_ns(low)} and {format_ns(high)}" if low < high else ""
+        before = format_ns(step["before_ns"])
+        yield f"step {format_ns(now)} ({format_count(now)} ns){between}; before {before}"
 
 
-def _print_step(step: dict[str, Any], console: Console) -> None:
-    now, low, high = step["step_ns"], step["bound"]["low_ns"], step["bound"]["high_ns"]
-    between = f", between {format_ns(low)} and {format_ns(high)}" if low < high else ""
-    before = format_ns(step["before_ns"])
-    console.print(Text(f"step {format_ns(now)} ({format_count(now)} ns){between}; before {before}"))
+SCALE = Result(
+    kind="scale", title="Scaled job", order=83,
+    facts=_described,
+    headline=_headline,
+    parts=(
+        Rows(
+            "", "origin of nodes", None,
+            (Column("kind", "nodes"), *(Column(one, one, COUNT) for one in _ORIGINS)),
+            made=lambda data: [
+                (("origin", kind), {"kind": f"{kind}s", **counted})
+                for kind, counted in data["origin"].items() if any(counted.values())
+            ],
+        ),
+        Lines(_lines),
+    ),
+)  # fmt: skip
+"""Made of a scaled job and its simulated step, or None."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from nadi.errors import Parameter, UsageError
-from nadi.results.terminal.options import output_console
 
 if TYPE_CHECKING:
     from nadi.memory.placement.study import PlacementQuestion
@@ -56,26 +54,18 @@ def study_trace(wishes: PlacedWishes) -> None:
     with show_progress(announce=False, use="simulate") as progress:
         progress("starting")
         from nadi.memory.placement.result import (
+            PLACEMENT,
             check_placement_folder,
-            describe_placement,
-            print_placement,
             write_placement,
         )
         from nadi.memory.placement.study import study_placement
-        from nadi.results.text import to_json
 
         if wishes.output is not None:
             check_placement_folder(wishes.output, overwrite=wishes.overwrite)
         found = study_placement(wishes.trace, wishes.system, question, progress=progress)
         if wishes.output is not None:
             write_placement(wishes.output, found)
-    if wishes.as_json:
-        sys.stdout.write(to_json(describe_placement(found)).decode())
-        return
-    console = output_console()
-    print_placement(found, console)
-    if wishes.output is not None:
-        console.print(f"wrote {wishes.output}", markup=False)
+    PLACEMENT.tell(PLACEMENT.data(found), wishes.output, as_json=wishes.as_json)
 
 
 def _question(wishes: PlacedWishes) -> PlacementQuestion:

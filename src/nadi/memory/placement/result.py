@@ -1,57 +1,81 @@
-"""A job with memory tiers as text, data, and a folder with tables and charts."""
+"""A job with memory tiers: what lives where, what it costs; and a folder with tables and charts."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from rich.console import Console
 
-from nadi.errors import InputError, Parameter
 from nadi.estimates.tier_words import schedule_words, tier_words
 from nadi.files.csv_tables import csv_bytes
-from nadi.files.files import check_writable, write_pieces
-from nadi.files.whole_folders import whole_files
+from nadi.files.whole_folders import check_new_files
 from nadi.memory.placement.placed_steps import PlacedStep
 from nadi.memory.placement.study import PlacementStudy
-from nadi.results.charts.chart_files import write_charts
-from nadi.results.charts.charts import ChartAxis, HeatMap, LineChart, LineSeries
+from nadi.results.charts.chart_files import CHART_PAGE, write_chart_folder
+from nadi.results.charts.charts import Chart, ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.results.charts.scales import short_number
-from nadi.results.text import make_table, name_cell, print_table, to_json
+from nadi.results.declared import (
+    ALL,
+    BYTES,
+    COUNT,
+    LABEL,
+    NS,
+    Charts,
+    Column,
+    Lines,
+    Result,
+    Rows,
+    Tiles,
+    Unit,
+    decimals,
+    name_or,
+    number,
+    share_of,
+    text_of,
+)
+from nadi.results.text import to_json
 from nadi.trace.schema import TENSOR_ROLES
-from nadi.units import format_bytes, format_count, format_counted, format_ns, format_percent
+from nadi.units import format_bytes, format_change, format_count, format_counted, format_ns
 
-__all__ = ["check_placement_folder", "describe_placement", "print_placement", "write_placement"]
+__all__ = ["PLACEMENT", "check_placement_folder", "write_placement"]
 
-_TABLES = ("tensors.csv", "live.csv", "points.csv")
-_PAGE, _DATA = "index.html", "summary.json"
+_FILES = ("summary.json", "tensors.csv", "live.csv", "points.csv")
 _TOP = 8
 _POINTS = 400  # of a line of live bytes
 _PARTS = (*TENSOR_ROLES, "buffers")
 _ROOM = ("memory", "capacity", "shared_by", "latency")
 _BANDWIDTH = ChartAxis("bandwidth of the tier (GB/s)", is_log=True)
+_SUM = text_of(lambda sizes: format_bytes(sum(sizes.values())))
+_AT_LEAST_0 = number(lambda size: format_bytes(max(int(size), 0)))
+_RATIO = Unit(
+    lambda ns, data: f"{ns / max(data['without_tiers_ns'], 1):.3f}",
+    lambda figures, at, _: figures.share(at, ("without_tiers_ns",)),
+)
 
 
 # data
 
 
-def describe_placement(study: PlacementStudy) -> dict[str, Any]:
+def _described(study: PlacementStudy) -> dict[str, Any]:
     """Compute the JSON output; what has no value is null."""
-    step, plain = study.chosen, study.plain
-    pays = study.pays
+    step, plain, pays = study.chosen, study.plain, study.pays
     return {
-        "ranks": step.simulation.like.size, "system": step.system.name,
+        "ranks": step.simulation.like.size, "system": step.system.name, "tier": _told(study),
         "without_tiers_ns": plain.ns, "with_tiers_ns": step.ns,
         "ratio": step.ns / max(plain.ns, 1), "placement": study.how, "moves": step.moved,
         "price_per_step": _price(step, step.ns, with_tier=step.is_placed) or None,
         "assumed": [tier_words(step.system.tiers[0]), *schedule_words(step.moved),
                     *_lookups(study)],
+        "notes": [*_in_place(step), *_price_lines(study), *_copies(study), *_no_room(study),
+                  _sentence(study)],
         "in_place_interval_ns": [step.low, step.high] if step.high else None,
         "tiers": [_tier(use) for use in step.accounts.tiers],
         "live": _live_lines(study),
+        "waited_ns": int(step.accounts.waits["ns"].sum()),
         "waits": step.accounts.waits.head(_TOP).to_dicts(),
         "each_role_alone": [
             {"role": one.role, "step_ns": one.ns, "moved_bytes": one.moved,
@@ -66,6 +90,23 @@ def describe_placement(study: PlacementStudy) -> dict[str, Any]:
         "below": None if pays is None else pays._asdict() | {"pays_from": None},
         "points": study.points.to_dicts(),
     }  # fmt: skip
+
+
+def _told(study: PlacementStudy) -> str:
+    """Say which tier is meant."""
+    tier = study.chosen.system.tiers[0]
+    ranks = "" if tier.shared_by == 1 else f" for {tier.shared_by or 'all'} ranks"
+    return f"{tier.name} of {_gbps(tier.read_bandwidth)}{ranks}"
+
+
+def _in_place(step: PlacedStep) -> list[str]:
+    """Say between what times a step is whose computations access tensors in place."""
+    if not step.high:
+        return []
+    small = sum(int(work.is_small.sum()) for work in step.placed.slowed)
+    told = f"the step takes {format_ns(step.low)} to {format_ns(step.high)}"
+    also = f"latency alone bounds {format_count(small)} of them"
+    return [f"computations access tensors in place: {told}; {also}"]
 
 
 def _tier(use: Any) -> dict[str, Any]:
@@ -119,11 +160,11 @@ def _gbps(rate: float) -> str:
 def _no_room(study: PlacementStudy) -> list[str]:
     """Say what does not fit, by how much, when, and what would do."""
     lines = []
-    for number, use in enumerate(study.chosen.accounts.tiers):
+    for place, use in enumerate(study.chosen.accounts.tiers):
         if not use.excess:
             continue
         remedies = [f"{format_bytes(use.peak)} of it would"]
-        if number == 0:
+        if place == 0:
             enough = [one for one in study.alone[1:] if one.freed >= use.excess
                       and one.role not in study.chosen.moved]  # fmt: skip
             if enough:
@@ -165,131 +206,125 @@ def _lookups(study: PlacementStudy) -> list[str]:
     return [f"{told}, of the rank with most" if len(traces) > 1 else told]
 
 
-# text
+def _live_lines(study: PlacementStudy) -> list[dict[str, Any]]:
+    """Give what lives in each tier over time, by role, on the rank with the highest peak.
 
-
-def print_placement(study: PlacementStudy, console: Console) -> None:
-    """Print the step, its tiers, what waits, each role alone, and the points of the sweep."""
-    step, plain = study.chosen, study.plain
-    lower = step.system.tiers[0]
-    told = f"{lower.name} of {short_number(lower.read_bandwidth)} GB/s"
-    if lower.shared_by != 1:
-        told += f" for {lower.shared_by or 'all'} ranks"
-    console.print(
-        f"{format_counted(step.simulation.like.size, 'rank')} on {step.system.name}: "
-        f"{format_ns(plain.ns)} without tiers, {format_ns(step.ns)} with {told}: "
-        f"{step.ns / max(plain.ns, 1):.3f} times as long",
-        markup=False,
-    )
-    if step.high:
-        small = sum(int(work.is_small.sum()) for work in step.placed.slowed)
-        console.print(
-            f"computations access tensors in place: the step takes {format_ns(step.low)} to "
-            f"{format_ns(step.high)}; latency alone bounds {format_count(small)} of them",
-            markup=False,
-        )
-    moved = ", ".join(step.moved) or "nothing"
-    console.print(f"placement: {study.how}; in lower tiers: {moved}", markup=False)
-    for line in _price_lines(study):
-        console.print(line, markup=False)
-    lines = (tier_words(lower), *schedule_words(step.moved), *_lookups(study), *_copies(study),
-             *_no_room(study))  # fmt: skip
-    for line in lines:
-        console.print(line, markup=False)
-    console.print(_sentence(study), markup=False)
-    _print_tiers(study, console)
-    _print_waits(study, console)
-    _print_roles(study, console)
-    _print_estimates(study, console)
-    if study.points.height > 1:
-        _print_points(study, console)
-
-
-def _print_tiers(study: PlacementStudy, console: Console) -> None:
-    tiers = study.chosen.accounts.tiers
-    roles = [place for place in range(len(_PARTS)) if any(use.by_role[place] for use in tiers)]
-    columns = {"tier": "left", "capacity": "right", "peak": "right", "at": "right"}
-    columns |= {_PARTS[place]: "right" for place in roles}
-    columns |= {"loaded": "right", "stored": "right", "busy": "right", "queued": "right"}
-    table = make_table("tiers: what a rank has there at the peak, what all ranks move", **columns)
-    for use in tiers:
-        has = math.isfinite(use.capacity)
-        table.add_row(
-            use.name, format_bytes(int(use.capacity)) if has else "any", format_bytes(use.peak),
-            format_ns(use.at), *(format_bytes(int(use.by_role[place])) for place in roles),
-            format_bytes(int(use.read.sum())), format_bytes(int(use.written.sum())),
-            format_ns(use.busy), format_ns(use.queued),
-        )  # fmt: skip
-    print_table(table, console)
-
-
-def _print_waits(study: PlacementStudy, console: Console) -> None:
-    waits = study.chosen.accounts.waits
-    if not waits.height:
-        return
-    columns = {"operation": "left", "waits for": "left", "count": "right", "time": "right"}
-    total = int(waits["ns"].sum())
-    title = f"operations that wait for memory: {format_ns(total)} of all ranks"
-    table = make_table(title, **columns, share="right")
-    for name, role, count, ns in waits.head(_TOP).iter_rows():
-        table.add_row(
-            name_cell(name), role, format_count(count), format_ns(ns), format_percent(ns, total)
-        )
-    print_table(table, console)
-
-
-def _print_roles(study: PlacementStudy, console: Console) -> None:
-    table = make_table(
-        "each role moved alone", moves="left", bytes="right", frees="right", step="right",
-        ratio="right",
-    )  # fmt: skip
-    for one in study.alone:
-        table.add_row(
-            one.role or "nothing", format_bytes(one.moved), format_bytes(max(one.freed, 0)),
-            format_ns(one.ns), f"{one.ns / max(study.plain.ns, 1):.3f}",
-        )  # fmt: skip
-    print_table(table, console)
-
-
-def _print_estimates(study: PlacementStudy, console: Console) -> None:
-    if study.estimates is None:
-        return
-    if study.estimates.missing:
-        console.print(f"no estimate beside: {study.estimates.missing}", markup=False)
-        return
-    table = make_table(
-        "beside an estimate: times as long as without tiers", moves="left", simulated="right",
-        estimated="right", difference="right",
-    )  # fmt: skip
-    for one in study.estimates.roles:
-        table.add_row(
-            one.role, f"{one.simulated:.3f}", f"{one.estimated:.3f}",
-            f"{100 * (one.estimated / one.simulated - 1):+.1f} %",
-        )  # fmt: skip
-    print_table(table, console)
-    for one in study.estimates.roles:
-        if one.reason:
-            console.print(f"{one.role}: {one.reason}", markup=False)
-
-
-def _print_points(study: PlacementStudy, console: Console) -> None:
-    points = study.points
-    rates = points["bandwidth"].unique(maintain_order=True).to_list()
-    titles = ["first tier", "capacity", "shared by", "latency"]
-    shown = [True, True, *(points[name].n_unique() > 1 for name in _ROOM[2:])]
-    columns = {title: "right" for title, shows in zip(titles, shown, strict=True) if shows}
-    columns |= {_gbps(rate): "right" for rate in rates}
-    table = make_table("times as long as without tiers, by bandwidth", **columns)
-    for (memory, capacity, ranks, latency), rows in points.group_by(_ROOM, maintain_order=True):
-        ratios = [f"{one:.3f}" if one is not None else "no room" for one in rows["ratio"]]
-        about = (_size(memory), _size(capacity), format_count(int(ranks)), format_ns(int(latency)))
-        cells = [cell for cell, shows in zip(about, shown, strict=True) if shows]
-        table.add_row(*cells, *ratios)
-    print_table(table, console)
+    Of many times some are left out, but never that of the peak.
+    """
+    found = []
+    for tier, use in enumerate(study.chosen.accounts.tiers):
+        place = int(np.argmax([live[tier].peak[0] for live in study.chosen.accounts.live]))
+        live = study.chosen.accounts.live[place][tier]
+        if not live.time.size or not live.total.any():
+            continue
+        chosen = np.unique(np.linspace(0, live.time.size - 1, _POINTS).astype(np.int64))
+        chosen = np.union1d(chosen, [int(np.argmax(live.total))])
+        roles = {
+            name: live.bytes[chosen, part].tolist()
+            for part, name in enumerate(_PARTS)
+            if live.bytes[:, part].any()
+        }
+        found.append({"tier": use.name, "rank": use.rank, "time_ns": live.time[chosen].tolist(),
+                      "bytes_by_role": roles})  # fmt: skip
+    return found
 
 
 def _size(size: Any) -> str:
     return format_bytes(int(size)) if size else "any"
+
+
+# what is shown
+
+
+def _lines(data: dict[str, Any]) -> Iterator[str]:
+    moved = ", ".join(data["moves"]) or "nothing"
+    yield f"placement: {data['placement']}; in lower tiers: {moved}"
+    yield from data["assumed"]
+    yield from data["notes"]
+
+
+def _estimates(data: dict[str, Any]) -> Iterator[str]:
+    """Say why there is no estimate, or where it differs."""
+    beside = data["estimates"] or {"roles": (), "missing": None}
+    if beside["missing"]:
+        yield f"no estimate beside: {beside['missing']}"
+    for one in beside["roles"]:
+        if one["reason"]:
+            yield f"{one['role']}: {one['reason']}"
+
+
+def _rooms(data: dict[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Return a row for each pair of capacities, with the ratio at each bandwidth."""
+    rooms: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for point in data["points"]:
+        row = rooms.setdefault(tuple(point[name] for name in _ROOM), dict(point))
+        ratio = point["ratio"]
+        row[str(point["bandwidth"])] = "no room" if ratio is None else f"{ratio:.3f}"
+    return [(("points",), row) for row in rooms.values()] if len(data["points"]) > 1 else []
+
+
+def _room_columns(data: dict[str, Any]) -> Iterator[Column]:
+    """Yield the capacities, what else differs, and the bandwidths."""
+    for key, title, write in _ROOM_COLUMNS:
+        if key in _ROOM[:2] or len({point[key] for point in data["points"]}) > 1:
+            yield Column(key, title, text_of(write))
+    for rate in dict.fromkeys(point["bandwidth"] for point in data["points"]):
+        yield Column(str(rate), _gbps(rate), LABEL)
+
+
+_ROOM_COLUMNS = (
+    ("memory", "first tier", _size), ("capacity", "capacity", _size),
+    ("shared_by", "shared by", format_count), ("latency", "latency", lambda ns: format_ns(int(ns))),
+)  # fmt: skip
+
+PLACEMENT = Result(
+    kind="placement", title="Placement in memory tiers", order=88,
+    facts=_described,
+    headline=lambda data: (
+        f"{format_counted(data['ranks'], 'rank')} on {data['system']}: "
+        f"{format_ns(data['without_tiers_ns'])} without tiers, {format_ns(data['with_tiers_ns'])} "
+        f"with {data['tier']}: {data['ratio']:.3f} times as long"
+    ),
+    parts=(
+        Tiles((
+            Column("without_tiers_ns", "without tiers", NS, "all tensors in the first"),
+            Column("with_tiers_ns", "with tiers", NS, "as placed"),
+            Column("ratio", "with by without", decimals(3), "times as long"),
+        )),
+        Lines(_lines),
+        Rows("tiers", "tiers: what a rank has there at the peak, what all ranks move", None, (
+            Column("name", "tier"),
+            Column("capacity", "capacity", number(lambda size: format_bytes(int(size)), "any")),
+            Column("peak", "peak", BYTES), Column("at_ns", "at", NS),
+            *(Column(f"peak_by_role/{role}", role, BYTES, is_rare=True) for role in _PARTS),
+            Column("read", "loaded", _SUM), Column("written", "stored", _SUM),
+            Column("busy_ns", "busy", NS), Column("queued_ns", "queued", NS),
+        ), top=ALL),
+        Rows("waits", lambda data: (
+            f"operations that wait for memory: {format_ns(data['waited_ns'])} of all ranks"
+        ), None, (
+            Column("name", "operation"), Column("role", "waits for"),
+            Column("count", "count", COUNT), Column("ns", "time", NS),
+            Column("ns", "share", share_of("waited_ns")),
+        )),
+        Rows("each_role_alone", "each role moved alone", None, (
+            Column("role", "moves", name_or("nothing")),
+            Column("moved_bytes", "bytes", BYTES, "that lower tiers load and store"),
+            Column("freed_bytes", "frees", _AT_LEAST_0, "of the first tier"),
+            Column("step_ns", "step", NS), Column("step_ns", "ratio", _RATIO),
+        ), top=ALL),
+        Rows("estimates/roles", "beside an estimate: times as long as without tiers", None, (
+            Column("role", "moves"), Column("simulated", "simulated", decimals(3)),
+            Column("estimated", "estimated", decimals(3)),
+            Column("", "difference", LABEL,
+                   shown=lambda row: format_change(row["estimated"], row["simulated"])),
+        )),
+        Lines(_estimates),
+        Rows("", "times as long as without tiers, by bandwidth", None, _room_columns,
+             made=_rooms, top=ALL),
+        Charts(lambda data: _charts(data).values()),
+    ),
+)  # fmt: skip
 
 
 # files
@@ -303,28 +338,16 @@ def check_placement_folder(folder: Path, *, overwrite: bool) -> None:
     InputError
         If results exist there already, or it cannot be written.
     """
-    check_writable(folder / _PAGE)
-    for name in (*_TABLES, _PAGE, _DATA):
-        if not overwrite and (folder / name).exists():
-            raise InputError(
-                str(folder / name), "exists already",
-                ["give another folder, or ", Parameter("overwrite", True)],
-            )  # fmt: skip
+    check_new_files(folder, (*_FILES, CHART_PAGE), overwrite=overwrite)
 
 
 def write_placement(folder: Path, study: PlacementStudy) -> None:
     """Write summary.json, tables, and a page with charts that are also SVG files."""
-    tables = (_tensors(study), _live(study), study.points)
-    charts = _charts(study)
+    data = PLACEMENT.data(study)
+    tables = map(csv_bytes, (_tensors(study), _live(study), study.points))
+    contents = dict(zip(_FILES, (to_json(data), *tables), strict=True))
     title = f"Memory tiers of a step on {study.chosen.system.name}"
-    names = (_DATA, _PAGE, *_TABLES, *(f"{name}.svg" for name in charts))
-    with whole_files([folder / name for name in names]) as (data, page, *others):
-        write_pieces(data, [to_json(describe_placement(study))])
-        for path, table in zip(others, tables, strict=False):
-            write_pieces(path, [csv_bytes(table)])
-        write_charts(page, list(charts.values()), title)
-        for path, chart in zip(others[len(tables) :], charts.values(), strict=True):
-            write_charts(path, [chart])
+    write_chart_folder(folder, contents, _charts(data), title)
 
 
 def _tensors(study: PlacementStudy) -> pl.DataFrame:
@@ -368,64 +391,34 @@ def _room_names(rooms: pl.DataFrame) -> tuple[list[str], str]:
     return found, ", ".join(title for title, tells in titles if tells)
 
 
-def _live_lines(study: PlacementStudy) -> list[dict[str, Any]]:
-    """Give what lives in each tier over time, by role, on the rank with the highest peak.
-
-    Of many times some are left out, but never that of the peak.
-    """
-    found = []
-    for tier, use in enumerate(study.chosen.accounts.tiers):
-        place = int(np.argmax([live[tier].peak[0] for live in study.chosen.accounts.live]))
-        live = study.chosen.accounts.live[place][tier]
-        if not live.time.size or not live.total.any():
-            continue
-        chosen = np.unique(np.linspace(0, live.time.size - 1, _POINTS).astype(np.int64))
-        chosen = np.union1d(chosen, [int(np.argmax(live.total))])
-        roles = {
-            name: live.bytes[chosen, part].tolist()
-            for part, name in enumerate(_PARTS)
-            if live.bytes[:, part].any()
-        }
-        found.append({"tier": use.name, "rank": use.rank, "time_ns": live.time[chosen].tolist(),
-                      "bytes_by_role": roles})  # fmt: skip
-    return found
-
-
-def _charts(study: PlacementStudy) -> dict[str, LineChart | HeatMap]:
-    charts: dict[str, LineChart | HeatMap] = {}
-    uses, points = study.chosen.accounts.tiers, study.points
-    points = points.sort(*_ROOM, "bandwidth")
+def _charts(data: dict[str, Any]) -> dict[str, Chart]:
+    """Draw the step over bandwidths and rooms, and what lives in each tier, by file name."""
+    charts: dict[str, Chart] = {}
+    points = pl.DataFrame(data["points"]).sort(*_ROOM, "bandwidth")
     rates = points["bandwidth"].unique(maintain_order=True).to_list()
-    rooms = points.select(_ROOM).unique(maintain_order=True)
-    names, what = _room_names(rooms)
+    names, what = _room_names(points.select(_ROOM).unique(maintain_order=True))
+    ratios = points["ratio"].cast(pl.Float64).to_numpy().reshape(len(names), len(rates))
     if len(rates) > 1:
-        lines = [
-            LineSeries(
-                name, rows["bandwidth"].to_numpy(), rows["ratio"].cast(pl.Float64).to_numpy()
-            )
-            for name, (_, rows) in zip(
-                names, points.group_by(_ROOM, maintain_order=True), strict=True
-            )
-        ]  # fmt: skip
+        lines = tuple(map(LineSeries, names, [np.array(rates)] * len(names), ratios))
         charts["step"] = LineChart(
-            "Length of the step", _BANDWIDTH, ChartAxis("times as long as without tiers"),
-            tuple(lines), _sentence(study),
+            "Length of the step", _BANDWIDTH, ChartAxis("times as long as without tiers"), lines,
+            data["notes"][-1],
         )  # fmt: skip
     if len(rates) > 1 and len(names) > 1:
         charts["points"] = HeatMap(
-            "Length of the step", "bandwidth of the tier (GB/s)",
-            what, tuple(map(short_number, rates)), tuple(names),
-            points["ratio"].to_numpy().reshape(len(names), len(rates)),
-            "times as long as without tiers",
+            "Length of the step", "bandwidth of the tier (GB/s)", what,
+            tuple(map(short_number, rates)), tuple(names), ratios, "times as long as without tiers",
         )  # fmt: skip
-    for row in _live_lines(study):
-        use = next(one for one in uses if one.name == row["tier"])
+    uses = {use["name"]: use for use in data["tiers"]}
+    for row in data["live"]:
         series = [
             LineSeries(name, np.array(row["time_ns"]) / 1e6, np.array(sizes) / 2**30)
             for name, sizes in row["bytes_by_role"].items()
         ]
-        charts[f"live-{use.name}"] = LineChart(
-            f"What lives in {use.name}", ChartAxis("time (ms)"), ChartAxis("GiB"), tuple(series),
-            f"rank {use.rank}, at most {format_bytes(use.peak)}, at {format_ns(use.at)}",
+        use = uses[row["tier"]]
+        charts[f"live-{row['tier']}"] = LineChart(
+            f"What lives in {row['tier']}", ChartAxis("time (ms)"), ChartAxis("GiB"), tuple(series),
+            f"rank {use['rank']}, at most {format_bytes(use['peak'])}, at "
+            f"{format_ns(use['at_ns'])}",
         )  # fmt: skip
     return charts

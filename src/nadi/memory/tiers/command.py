@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from nadi.errors import Parameter, UsageError
 from nadi.estimates.single.command import Compat
-from nadi.results.terminal.options import AsJson, Overwrite, amounts, names_in, output_console
+from nadi.results.terminal.options import AsJson, Overwrite, amounts, names_in
 
 if TYPE_CHECKING:
     from nadi.systems.memory_tiers import MemoryTier
@@ -186,8 +185,9 @@ def command(
         progress("starting")
         from nadi.estimates.calculon.rules import rules_named
         from nadi.memory.tiers.result import (
+            SECOND_TIER,
             check_study_folder,
-            print_studies,
+            describe_studies,
             write_studies,
         )
         from nadi.memory.tiers.study import TierQuestion, study_second_tiers
@@ -203,18 +203,10 @@ def command(
             check_study_folder(output, overwrite=overwrite)
         progress("studying")
         found = study_second_tiers(names_in(model), names_in(system), question, rules=rules)
+    data = describe_studies(found)
     if output is not None:
-        write_studies(output, found)
-    if as_json:
-        from nadi.memory.tiers.result import describe_studies
-        from nadi.results.text import to_json
-
-        sys.stdout.write(to_json(describe_studies(found)).decode())
-        return
-    console = output_console()
-    print_studies(found, console)
-    if output is not None:
-        console.print(f"wrote {output}", markup=False)
+        write_studies(output, data)
+    SECOND_TIER.tell(data, output, as_json=as_json)
 
 
 def _sharings(text: str) -> tuple[int, ...]:

@@ -1,36 +1,43 @@
-"""Studies of a second memory tier as tables, data, and a folder with charts."""
+"""Studies of a second memory tier: what it gains, from which bandwidth it pays, and charts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import polars as pl
-from rich.console import Console
-from rich.text import Text
 
-from nadi.errors import InputError, Parameter
 from nadi.estimates.tier_words import schedule_words, sharing_words
 from nadi.files.csv_tables import csv_bytes
-from nadi.files.files import check_writable, write_pieces
-from nadi.files.whole_folders import whole_files
+from nadi.files.whole_folders import check_new_files
 from nadi.memory.tiers.study import StudiedExecution, StudiedJob
-from nadi.results.charts.chart_files import write_charts
-from nadi.results.charts.charts import ChartAxis, HeatMap, LineChart, LineSeries
+from nadi.results.charts.chart_files import CHART_PAGE, write_chart_folder
+from nadi.results.charts.charts import Chart, ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.results.charts.scales import short_number
-from nadi.results.text import make_table, print_table
-from nadi.trace.arrays import Floats
-from nadi.units import format_count, format_counted, format_number
+from nadi.results.declared import (
+    ALL,
+    COUNT,
+    LABEL,
+    NUMBER,
+    Charts,
+    Column,
+    Lines,
+    Result,
+    Rows,
+    Unit,
+    number,
+    value_at,
+)
+from nadi.units import format_counted, format_number
 
-__all__ = [
-    "check_study_folder", "describe_studies", "print_studies", "study_points", "write_studies",
-]  # fmt: skip
+__all__ = ["SECOND_TIER", "check_study_folder", "describe_studies", "write_studies"]
 
-_POINTS, _PAGE = "points.csv", "index.html"
+_POINTS = "points.csv"
 _BANDWIDTH = ChartAxis("bandwidth of the second tier (GB/s)", is_log=True)
 _RATE = "sequences/s"
 _EVERY = 2  # of the curve's points are drawn
@@ -39,21 +46,28 @@ _EVERY = 2  # of the curve's points are drawn
 # data
 
 
-def study_points(jobs: Sequence[StudiedJob]) -> pl.DataFrame:
-    """Give a row per model, system, capacity and bandwidth, and for each job one without a tier.
-
-    The last columns are the fastest execution's fields; null where nothing is possible.
-    """
-    rows = []
+def describe_studies(jobs: Sequence[StudiedJob]) -> list[dict[str, Any]]:
+    """Compute the JSON output; what has no value is null."""
+    found = []
     for job in jobs:
-        study = job.study
-        base = {"model": job.model, "system": job.system}
-        rows.append(base | {"capacity_gib": 0.0, "bandwidth_gbps": 0.0} | _columns(study.without))
-        for size, row in zip(study.capacities, study.best, strict=True):
-            for bandwidth, one in zip(study.bandwidths, row, strict=True):
-                place = {"capacity_gib": size, "bandwidth_gbps": bandwidth}
-                rows.append(base | place | _columns(one))
-    return pl.DataFrame(rows, infer_schema_length=None)
+        study, curve = job.study, job.study.break_even
+        moved = {name for row in study.best for one in row if one for name in one.moved}
+        largest = study.best[-1][-1]
+        found.append({
+            "model": job.model, "system": job.system, "ranks": job.ranks,
+            "global_batch": job.global_batch, "executions": study.num_executions,
+            "bandwidths_gbps": study.bandwidths, "capacities_gib": study.capacities,
+            "without": _columns(study.without),
+            "best": [[_columns(one) for one in row] for row in study.best],
+            "pays_from_gbps": curve.pays_from, "enough_from_gbps": curve.enough_from,
+            "rate_at_any_bandwidth": curve.limit,
+            "price_that_pays": study.price_that_pays, "pays_below": _price(job),
+            "offloads": None if largest is None else " ".join(largest.moved) or "nothing",
+            "assumed": [f"bandwidths are those of a tier {sharing_words(study.tier)}",
+                        *schedule_words(moved)],
+            "curve": {"bandwidths_gbps": curve.bandwidths.tolist(), "rates": curve.rates.tolist()},
+        })  # fmt: skip
+    return found
 
 
 def _columns(one: StudiedExecution | None) -> dict[str, Any]:
@@ -63,87 +77,6 @@ def _columns(one: StudiedExecution | None) -> dict[str, Any]:
                                                      "tier2_bytes")}  # fmt: skip
     fields: dict[str, Any] = msgspec.to_builtins(one.execution)
     return figures | fields
-
-
-def describe_studies(jobs: Sequence[StudiedJob]) -> list[dict[str, Any]]:
-    """Compute the JSON output; what has no value is null."""
-    found = []
-    for job in jobs:
-        study, curve = job.study, job.study.break_even
-        found.append({
-            "model": job.model, "system": job.system, "ranks": job.ranks,
-            "global_batch": job.global_batch, "executions": study.num_executions,
-            "bandwidths_gbps": study.bandwidths, "capacities_gib": study.capacities,
-            "without": _columns(study.without),
-            "best": [[_columns(one) for one in row] for row in study.best],
-            "pays_from_gbps": curve.pays_from, "enough_from_gbps": curve.enough_from,
-            "rate_at_any_bandwidth": curve.limit,
-            "price_that_pays": study.price_that_pays,
-            "curve": {"bandwidths_gbps": curve.bandwidths.tolist(), "rates": curve.rates.tolist()},
-        })  # fmt: skip
-    return found
-
-
-# text
-
-
-def print_studies(jobs: Sequence[StudiedJob], console: Console) -> None:
-    """Print the gain by bandwidth, by capacity, and what becomes possible."""
-    study = jobs[0].study
-    most = short_number(study.capacities[-1])
-    columns = {"model": "left", "system": "left", "GPUs": "right", "without": "right"}
-    columns |= {f"{short_number(one)} GB/s": "right" for one in study.bandwidths}
-    columns |= {"pays from": "right", "enough": "right", "pays below": "right"}
-    table = make_table(f"{_RATE} by bandwidth, with tiers of {most} GiB", **columns)
-    for job in jobs:
-        without, curve = job.study.without, job.study.break_even
-        table.add_row(
-            job.model, job.system, format_count(job.ranks), _rate(without),
-            *(_gain(one, without) for one in job.study.best[-1]),
-            "possible" if without is None and curve.pays_from else _gbps(curve.pays_from),
-            _gbps(curve.enough_from), _price(job),
-        )  # fmt: skip
-    print_table(table, console)
-    console.print()
-    fastest = short_number(study.bandwidths[-1])
-    columns = {"model": "left", "system": "left", "without": "right"}
-    columns |= {f"{short_number(one)} GiB": "right" for one in study.capacities}
-    columns |= {"offloads": "left", "tier 1": "right", "tier 2": "right"}
-    table = make_table(f"{_RATE} by capacity, with tiers of {fastest} GB/s", **columns)
-    for job in jobs:
-        best = job.study.best[-1][-1]
-        table.add_row(
-            job.model, job.system, _rate(job.study.without),
-            *(_gain(row[-1], job.study.without) for row in job.study.best),
-            "-" if best is None else " ".join(best.moved) or "nothing",
-            *(("-", "-") if best is None else
-              (_gib(best.tier1_bytes), _gib(best.tier2_bytes))),
-        )  # fmt: skip
-    print_table(table, console)
-    console.print()
-    tried = sum(job.study.num_executions for job in jobs)
-    console.print(Text(
-        f"{format_counted(tried, 'execution')}, each at "
-        f"{format_counted(len(study.bandwidths), 'bandwidth')} and "
-        f"{len(study.capacities)} {'capacity' if len(study.capacities) == 1 else 'capacities'}"
-    ))  # fmt: skip
-    console.print(Text(f"bandwidths are those of a tier {sharing_words(study.tier)}"))
-    moved = {name for job in jobs for row in job.study.best for one in row if one
-             for name in one.moved}  # fmt: skip
-    for line in schedule_words(moved):
-        console.print(Text(line))
-
-
-def _rate(one: StudiedExecution | None) -> str:
-    return "-" if one is None else format_number(one.rate)
-
-
-def _gain(one: StudiedExecution | None, without: StudiedExecution | None) -> str:
-    if one is None or without is None:
-        return _rate(one)
-    gain = one.rate / without.rate - 1
-    rate = format_number(one.rate)
-    return f"{rate} {gain:+.1%}" if gain >= 0.0005 else f"{rate}  same"
 
 
 def _price(job: StudiedJob) -> str:
@@ -157,12 +90,109 @@ def _price(job: StudiedJob) -> str:
     return f"{share:.1%} of a GPU"
 
 
+def _points(jobs: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    """Give a row per model, system, capacity and bandwidth, and for each job one without a tier.
+
+    The last columns are the fastest execution's fields; null where nothing is possible.
+    """
+    rows = []
+    for job in jobs:
+        base = {"model": job["model"], "system": job["system"]}
+        rows.append(base | {"capacity_gib": 0.0, "bandwidth_gbps": 0.0} | job["without"])
+        for size, row in zip(job["capacities_gib"], job["best"], strict=True):
+            for bandwidth, one in zip(job["bandwidths_gbps"], row, strict=True):
+                rows.append(base | {"capacity_gib": size, "bandwidth_gbps": bandwidth} | one)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+# what is shown
+
+
+def _by_bandwidth(jobs: Any) -> Iterator[Column]:
+    """Yield the columns of rates with the largest tiers."""
+    yield from (
+        Column("model", "model"),
+        Column("system", "system"),
+        Column("ranks", "GPUs", COUNT),
+    )
+    yield Column("without/rate", "without", NUMBER)
+    for k, rate in enumerate(jobs[0]["bandwidths_gbps"]):
+        yield _gain(f"best/{len(jobs[0]['best']) - 1}/{k}/rate", f"{short_number(rate)} GB/s")
+    yield Column("pays_from_gbps", "pays from", LABEL, shown=lambda job: (
+        "possible" if job["without"]["rate"] is None and job["pays_from_gbps"]
+        else _gbps(job["pays_from_gbps"])
+    ))  # fmt: skip
+    yield Column("enough_from_gbps", "enough", number(_gbps, "never"))
+    yield Column("pays_below", "pays below", LABEL)
+
+
+def _by_capacity(jobs: Any) -> Iterator[Column]:
+    """Yield the columns of rates with the fastest tiers."""
+    yield from (Column("model", "model"), Column("system", "system"))
+    yield Column("without/rate", "without", NUMBER)
+    for k, size in enumerate(jobs[0]["capacities_gib"]):
+        fastest = len(jobs[0]["best"][k]) - 1
+        yield _gain(f"best/{k}/{fastest}/rate", f"{short_number(size)} GiB")
+    yield Column("offloads", "offloads", shown=lambda job: job["offloads"] or "-")
+    yield Column("best", "tier 1", LABEL, shown=partial(_gib, "tier1_bytes"))
+    yield Column("best", "tier 2", LABEL, shown=partial(_gib, "tier2_bytes"))
+
+
+def _rate(one: dict[str, Any]) -> str:
+    return "-" if one["rate"] is None else format_number(one["rate"])
+
+
+def _gain(key: str, title: str) -> Column:
+    """Return the column of a rate; in text with its gain."""
+
+    def shown(job: dict[str, Any]) -> str:
+        rate, without = value_at(job, key), job["without"]["rate"]
+        if rate is None or without is None:
+            return "-" if rate is None else format_number(rate)
+        gain = rate / without - 1
+        return f"{format_number(rate)} " + (f"{gain:+.1%}" if gain >= 0.0005 else " same")
+
+    return Column(key, title, Unit(lambda told, _: told, NUMBER.write), shown=shown)
+
+
 def _gbps(bandwidth: float | None) -> str:
     return "never" if bandwidth is None else f"{bandwidth:.3g} GB/s"
 
 
-def _gib(size: float) -> str:
-    return f"{size / 2**30:,.0f} GiB"
+def _gib(tier: str, job: dict[str, Any]) -> str:
+    size = job["best"][-1][-1].get(tier)
+    return "-" if size is None else f"{size / 2**30:,.0f} GiB"
+
+
+def _lines(jobs: Any) -> Iterator[str]:
+    """Say how much was tried, and what is assumed of a tier."""
+    num_capacities = len(jobs[0]["capacities_gib"])
+    tried = format_counted(sum(job["executions"] for job in jobs), "execution")
+    rates = format_counted(len(jobs[0]["bandwidths_gbps"]), "bandwidth")
+    sizes = f"{num_capacities} {'capacity' if num_capacities == 1 else 'capacities'}"
+    yield ""
+    yield f"{tried}, each at {rates} and {sizes}"
+    yield from dict.fromkeys(line for job in jobs for line in job["assumed"])
+
+
+def _titled(what: str, key: str, unit: str) -> Callable[[Any], str]:
+    return lambda jobs: f"{_RATE} by {what} {short_number(jobs[0][key][-1])} {unit}"
+
+
+SECOND_TIER = Result(
+    kind="second_tier", title="Second memory tier", order=86, facts=(),
+    headline=None,
+    parts=(
+        Rows("", _titled("bandwidth, with tiers of", "capacities_gib", "GiB"), None, _by_bandwidth,
+             top=ALL),
+        Lines(lambda _: [""]),
+        Rows("", _titled("capacity, with tiers of", "bandwidths_gbps", "GB/s"), None, _by_capacity,
+             top=ALL),
+        Lines(_lines),
+        Charts(lambda jobs: _charts(jobs).values()),
+    ),
+)  # fmt: skip
+"""Its data is a list of objects, one for each model and system."""
 
 
 # a folder
@@ -176,16 +206,10 @@ def check_study_folder(folder: Path, *, overwrite: bool) -> None:
     InputError
         If results exist there already, or it cannot be written.
     """
-    check_writable(folder / _POINTS)
-    for name in (_POINTS, _PAGE):
-        if not overwrite and (folder / name).exists():
-            raise InputError(
-                str(folder / name), "exists already",
-                ["give another folder, or ", Parameter("overwrite", True)],
-            )  # fmt: skip
+    check_new_files(folder, (_POINTS, CHART_PAGE), overwrite=overwrite)
 
 
-def write_studies(folder: Path, jobs: Sequence[StudiedJob]) -> None:
+def write_studies(folder: Path, jobs: Sequence[dict[str, Any]]) -> None:
     """Write ``points.csv``, a page with all charts, and each chart as SVG.
 
     Raises
@@ -193,60 +217,50 @@ def write_studies(folder: Path, jobs: Sequence[StudiedJob]) -> None:
     InputError
         If a file cannot be written.
     """
-    charts = _charts(jobs)
-    files = [folder / name for name in (_PAGE, _POINTS, *(f"{name}.svg" for name in charts))]
-    with whole_files(files) as (page, points, *images):
-        write_pieces(points, [csv_bytes(study_points(jobs))])
-        for image, chart in zip(images, charts.values(), strict=True):
-            write_charts(image, [chart])
-        write_charts(page, list(charts.values()), "Training with a second memory tier")
+    title = "Training with a second memory tier"
+    write_chart_folder(folder, {_POINTS: csv_bytes(_points(jobs))}, _charts(jobs), title)
 
 
-def _charts(jobs: Sequence[StudiedJob]) -> dict[str, LineChart | HeatMap]:
+def _charts(jobs: Any) -> dict[str, Chart]:
     """Draw the gains of all, the rates of each model, and each by capacity, by file name."""
-    charts: dict[str, LineChart | HeatMap] = {}
+    charts: dict[str, Chart] = {}
     gains = tuple(
-        LineSeries(
-            f"{job.model} {job.system}", job.study.break_even.bandwidths[::_EVERY],
-            100 * (job.study.break_even.rates[::_EVERY] / job.study.without.rate - 1),
-        )
-        for job in jobs if job.study.without is not None
+        _curve(job, f"{job['model']} {job['system']}", job["without"]["rate"])
+        for job in jobs if job["without"]["rate"] is not None
     )  # fmt: skip
-    size = short_number(jobs[0].study.capacities[-1])
+    size = short_number(jobs[0]["capacities_gib"][-1])
     if gains:
         charts["gain"] = LineChart(
             "What a second memory tier gains", _BANDWIDTH, ChartAxis("gain of the rate (%)"),
             gains, f"fastest execution with tiers of {size} GiB, against none",
         )  # fmt: skip
-    for model in dict.fromkeys(job.model for job in jobs):
-        these = [job for job in jobs if job.model == model]
-        lines = [LineSeries(job.system, job.study.break_even.bandwidths[::_EVERY],
-                            _above_zero(job.study.break_even.rates[::_EVERY]))
-                 for job in these]  # fmt: skip
-        told = ", ".join(
-            f"{job.system} {_rate(job.study.without)}" for job in these if job.study.without
-        )
-        charts[f"rate-{_file(model)}"] = LineChart(
-            f"{model} on {these[0].ranks} GPUs", _BANDWIDTH, ChartAxis(_RATE), tuple(lines),
-            f"without a second tier: {told}" if told else "not possible without a second tier",
+    for model in dict.fromkeys(job["model"] for job in jobs):
+        these = [job for job in jobs if job["model"] == model]
+        told = ", ".join(f"{job['system']} {_rate(job['without'])}" for job in these
+                         if job["without"]["rate"])  # fmt: skip
+        charts[f"rate-{Path(model).stem}"] = LineChart(
+            f"{model} on {these[0]['ranks']} GPUs", _BANDWIDTH, ChartAxis(_RATE),
+            tuple(_curve(job, job["system"]) for job in these), _without(told),
         )  # fmt: skip
     for job in jobs:
-        study = job.study
-        charts[f"points-{_file(job.model)}-{_file(job.system)}"] = HeatMap(
-            f"{job.model} on {job.ranks} {job.system}", "bandwidth of a tier (GB/s)",
-            "capacity of a tier (GiB)", tuple(map(short_number, study.bandwidths)),
-            tuple(map(short_number, study.capacities)),
-            np.array([[math.nan if one is None else one.rate for one in row]
-                      for row in study.best]),
-            _RATE, f"without a second tier: {_rate(study.without)}" if study.without
-            else "not possible without a second tier",
+        rates = [[math.nan if one["rate"] is None else one["rate"] for one in row]
+                 for row in job["best"]]  # fmt: skip
+        has_rate = job["without"]["rate"] is not None
+        charts[f"points-{Path(job['model']).stem}-{Path(job['system']).stem}"] = HeatMap(
+            f"{job['model']} on {job['ranks']} {job['system']}", "bandwidth of a tier (GB/s)",
+            "capacity of a tier (GiB)", tuple(map(short_number, job["bandwidths_gbps"])),
+            tuple(map(short_number, job["capacities_gib"])), np.array(rates), _RATE,
+            _without(_rate(job["without"]) if has_rate else ""),
         )  # fmt: skip
     return charts
 
 
-def _above_zero(rates: Floats) -> Floats:
-    return np.where(rates > 0, rates, math.nan)
+def _curve(job: dict[str, Any], name: str, of: float = 0.0) -> LineSeries:
+    """Draw rates by bandwidth, or their gains in percent of a rate; below 0 there is none."""
+    x, y = (np.array(job["curve"][key][::_EVERY], dtype=np.float64)
+            for key in ("bandwidths_gbps", "rates"))  # fmt: skip
+    return LineSeries(name, x, 100 * (y / of - 1) if of else np.where(y > 0, y, math.nan))
 
 
-def _file(name: str) -> str:
-    return Path(name).stem
+def _without(told: str) -> str:
+    return f"without a second tier: {told}" if told else "not possible without a second tier"

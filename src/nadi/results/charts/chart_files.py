@@ -5,18 +5,20 @@ SVG and HTML need no library and no network, and are some kB; PNG is drawn from 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nadi.errors import UsageError
-from nadi.files.files import check_suffix, write_beside
+from nadi.files.files import check_suffix, write_beside, write_pieces
+from nadi.files.whole_folders import whole_files
 from nadi.results.charts.chart_page import page_of
 from nadi.results.charts.charts import Chart
 from nadi.results.charts.drawing import drawn
 
-__all__ = ["CHART_FILES", "write_charts"]
+__all__ = ["CHART_FILES", "CHART_PAGE", "write_chart_folder", "write_charts"]
 
 CHART_FILES = (".html", ".png", ".svg")
+CHART_PAGE = "index.html"  # of a folder
 _PNG_PIXELS = 2  # per unit of the drawing
 
 
@@ -43,6 +45,26 @@ def write_charts(path: Path, charts: Sequence[Chart], title: str = "") -> None:
         content = _png(drawings[0], path)
     with write_beside(path) as file:
         file.write(content)
+
+
+def write_chart_folder(
+    folder: Path, contents: Mapping[str, bytes], charts: Mapping[str, Chart], title: str
+) -> None:
+    """Write files by their names, a page with all charts, and each chart as SVG; all or none.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be written.
+    """
+    names = (*contents, CHART_PAGE, *(f"{name}.svg" for name in charts))
+    with whole_files([folder / name for name in names]) as places:
+        for place, content in zip(places, contents.values(), strict=False):
+            write_pieces(place, [content])
+        page, *images = places[len(contents) :]
+        write_charts(page, list(charts.values()), title)
+        for image, chart in zip(images, charts.values(), strict=True):
+            write_charts(image, [chart])
 
 
 def _png(drawing: str, path: Path) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nadi.results.charts.charts import BarChart, HeatMap, LineChart
+from nadi.results.charts.charts import Chart
 from nadi.results.charts.drawing import drawn
 
 __all__ = ["chart_html"]
@@ -10,6 +10,6 @@ __all__ = ["chart_html"]
 _NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # HTML needs none
 
 
-def chart_html(chart: BarChart | LineChart | HeatMap) -> str:
+def chart_html(chart: Chart) -> str:
     """Draw a chart; what the pointer is at says its values."""
     return f'<div class="chart">{drawn(chart).replace(_NAMESPACE, "", 1)}</div>'

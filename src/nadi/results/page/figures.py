@@ -62,35 +62,35 @@ class Figures:
 
     def ns(self, *path: str | int) -> str:
         """Write a time."""
-        return self._number(path, format_ns)
+        return self.number(path, format_ns)
 
     def mean_ns(self, *path: str | int) -> str:
         """Write a mean of times, which is rounded to ns."""
-        return self._number(path, lambda value: format_ns(round(value)))
+        return self.number(path, lambda value: format_ns(round(value)))
 
     def change_ns(self, *path: str | int) -> str:
         """Write a change of a time with its sign."""
-        return self._number(path, _change)
+        return self.number(path, _change)
 
     def mean(self, *path: str | int) -> str:
         """Write a mean with four significant digits."""
-        return self._number(path, lambda value: f"{value:.4g}")
+        return self.number(path, lambda value: f"{value:.4g}")
 
     def seconds(self, *path: str | int) -> str:
         """Write a time that is in seconds."""
-        return self._number(path, lambda value: format_ns(round(1e9 * value)))
+        return self.number(path, lambda value: format_ns(round(1e9 * value)))
 
     def count(self, *path: str | int) -> str:
         """Write a number of things."""
-        return self._number(path, format_count)
+        return self.number(path, format_count)
 
     def size(self, *path: str | int) -> str:
         """Write a size in bytes; a dash if it is not known (below 0)."""
-        return self._number(path, format_bytes) if self.get(*path, otherwise=-1) >= 0 else "-"
+        return self.number(path, format_bytes) if self.get(*path, otherwise=-1) >= 0 else "-"
 
     def whole_size(self, *path: str | int) -> str:
         """Write a size that may be no whole number of bytes, or below 0: then as 0."""
-        return self._number(path, lambda value: format_bytes(max(int(value), 0)))
+        return self.number(path, lambda value: format_bytes(max(int(value), 0)))
 
     def gigabytes(self, *path: str | int) -> str:
         """Write GB/s, which stand in the head of the column; a dash if not known (below 0)."""
@@ -98,15 +98,15 @@ class Figures:
 
     def plain(self, *path: str | int) -> str:
         """Write a number as it is, such as that of a rank."""
-        return self._number(path, str)
+        return self.number(path, str)
 
     def decimal(self, *path: str | int) -> str:
         """Write a number with one decimal."""
-        return self._number(path, lambda value: f"{value:,.1f}")
+        return self.number(path, lambda value: f"{value:,.1f}")
 
     def percent(self, *path: str | int) -> str:
         """Write a fraction as a percentage."""
-        return self._number(path, lambda value: format_percent(value, 1))
+        return self.number(path, lambda value: format_percent(value, 1))
 
     def share(self, part: Path, whole: Path) -> str:
         """Write one number as a share of another one."""
@@ -129,10 +129,11 @@ class Figures:
             f"{escape(format_range(begin, end))}</data>"
         )
 
-    def _number(self, path: Path, write: Callable[[Any], str]) -> str:
+    def number(self, path: Path, write: Callable[[Any], str], otherwise: str = "-") -> str:
+        """Write a number as ``write`` says; ``otherwise`` if there is none."""
         value = self.get(*path)
         if value is None:
-            return "-"
+            return otherwise
         return (
             f'<data value="{value}" data-at="{self._pointer(path)}">{escape(write(value))}</data>'
         )

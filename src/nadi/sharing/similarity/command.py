@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from nadi.results.terminal.options import AsJson, output_console
+from nadi.results.terminal.options import AsJson
 
 __all__ = ["HELP", "command"]
 
@@ -46,12 +45,8 @@ def command(
     from nadi.results.terminal.progress import show_progress
 
     with show_progress(announce=False, use="compare") as progress:
-        from nadi.results.text import to_json
-        from nadi.sharing.similarity.result import describe_comparison, print_comparison
+        from nadi.sharing.similarity.result import SIMILARITY
         from nadi.sharing.similarity.similarity import compare
 
         found = compare(a, b, systems=system or (), same=same or None, progress=progress)
-    if as_json:
-        sys.stdout.write(to_json(describe_comparison(found)).decode())
-        return
-    print_comparison(found, output_console())
+    SIMILARITY.tell(SIMILARITY.data(found), as_json=as_json)

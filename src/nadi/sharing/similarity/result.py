@@ -1,64 +1,51 @@
-"""How alike two jobs are, as data and as text."""
+"""How alike two jobs are: distances with their reference points, and step times on systems."""
 
 from __future__ import annotations
 
-from typing import Any
+from nadi.results.declared import ALL, LABEL, NAME, NS, Column, Lines, Result, Rows, decimals
+from nadi.units import format_change
 
-from rich.console import Console
+__all__ = ["SIMILARITY"]
 
-from nadi.results.text import make_table, print_table
-from nadi.sharing.similarity.similarity import Likeness, Similarity
-from nadi.units import format_ns
+_DISTANCE = decimals(3)
 
-__all__ = ["describe_comparison", "print_comparison"]
-
-
-def describe_comparison(found: Similarity) -> dict[str, Any]:
-    """Describe each distance with its reference points, and the step times."""
-    return {
-        "reference_system": found.reference,
-        "measures": [
-            {
-                "measure": one.measure, "distance": one.distance, "floor": one.floor,
-                "ceiling": one.ceiling, "is_near": one.is_near,
-            }
-            for one in found.measures
-        ],
-        "step_ns": [
-            {"system": system, "what_if": change, "a": a, "b": b}
-            for (system, change), (a, b) in found.step_ns.items()
-        ],
-    }  # fmt: skip
-
-
-def print_comparison(found: Similarity, console: Console) -> None:
-    """Print a row per measure, and one per system and change."""
-    has_floor = any(one.floor is not None for one in found.measures)
-    columns = {"measure": "left", "distance": "right"}
-    columns |= {"same program": "right"} if has_floor else {}
-    table = make_table(
-        "distance from 0 (equal) to 1 (nothing in common)",
-        **columns, **{"independent draws": "right", "": "left"},
-    )  # fmt: skip
-    for one in found.measures:
-        if "step time" not in one.measure:
-            table.add_row(*_cells(one, has_floor))
-    print_table(table, console)
-    console.print(
-        f"gaps, live memory and critical path: as simulated on {found.reference}", markup=False
-    )
-    console.print()
-    times = make_table("step time", system="left", **{"what-if": "left"}, A="right", B="right",
-                       difference="right")  # fmt: skip
-    for (system, change), (a, b) in found.step_ns.items():
-        share = f"{100 * (b - a) / a:+.1f} %" if a else "-"
-        times.add_row(system, change, format_ns(a), format_ns(b), share)
-    print_table(times, console)
-
-
-def _cells(one: Likeness, has_floor: bool) -> list[str]:
-    floor = [] if not has_floor else ["-" if one.floor is None else f"{one.floor:.3f}"]
-    return [
-        one.measure, f"{one.distance:.3f}", *floor, f"{one.ceiling:.3f}",
-        "near" if one.is_near else "far",
-    ]  # fmt: skip
+SIMILARITY = Result(
+    kind="similarity", title="Similarity of two jobs", order=84,
+    facts=(Column("reference_system", get=lambda found: found.reference),),
+    headline=None,
+    parts=(
+        Rows(
+            "measures", "distance from 0 (equal) to 1 (nothing in common)",
+            lambda found: found.measures,
+            (
+                Column("measure", "measure"),
+                Column("distance", "distance", _DISTANCE),
+                Column("floor", "same program", _DISTANCE, "of another recording of A's program",
+                       is_rare=True),
+                Column("ceiling", "independent draws", _DISTANCE, "of operations of A, drawn"),
+                Column("is_near"),
+                Column("is_near", " ", shown=lambda row: "near" if row["is_near"] else "far"),
+            ),
+            pick=lambda data: [
+                i for i, row in enumerate(data["measures"]) if "step time" not in row["measure"]
+            ],
+            top=ALL,
+        ),
+        Lines(lambda data: [
+            "gaps, live memory and critical path: as simulated on " + data["reference_system"], "",
+        ]),
+        Rows(
+            "step_ns", "step time",
+            lambda found: [(*key, *both) for key, both in found.step_ns.items()],
+            (
+                Column("system", "system", NAME, get=lambda row: row[0]),
+                Column("what_if", "what-if", NAME, get=lambda row: row[1]),
+                Column("a", "A", NS, get=lambda row: row[2]),
+                Column("b", "B", NS, get=lambda row: row[3]),
+                Column("", "difference", LABEL,
+                       shown=lambda row: format_change(row["b"], row["a"])),
+            ),
+            top=ALL,
+        ),
+    ),
+)  # fmt: skip
