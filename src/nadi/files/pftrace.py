@@ -18,7 +18,7 @@ import numpy as np
 from nadi.errors import FormatError
 from nadi.files.files import RawFile
 from nadi.files.json_file import Texts
-from nadi.files.kineto.foreign_events import ForeignEvents, EventArguments, json_key, kineto_content
+from nadi.files.kineto.foreign_events import EventArguments, ForeignEvents, json_key, kineto_content
 from nadi.files.kineto.kineto_trace import decode_events
 from nadi.files.message_kernels import read_decimals
 from nadi.files.messages import ProtobufMessages, plain_fields
@@ -95,7 +95,7 @@ def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
     if not (piece.is_known() | stage.is_known()).any():
         raise FormatError(
             raw.name, "a Perfetto trace without events of PyTorch's profiler",
-            "nadi reads the switches of threads in others: nadi waits TRACES --switches FILE",
+            "nadi waits reads the switches of threads in others, beside a recording",
         )  # fmt: skip
     base, offset = _base_time(packets.inside(clock).rows(clock.is_known()))
     tracks = _Tracks(packets.inside(track).rows(track.is_known()))

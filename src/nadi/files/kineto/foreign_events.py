@@ -19,7 +19,7 @@ from nadi.files.timeline import chrome_kernels as kernels
 from nadi.files.timeline.chrome import NumberedTexts, written_pieces
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["ForeignEvents", "EventArguments", "json_key", "kineto_content"]
+__all__ = ["EventArguments", "ForeignEvents", "json_key", "kineto_content"]
 
 _FIXED = (',"cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
 _KINDS = (
