@@ -2,8 +2,9 @@
 
 Usage: python verification/field_formats.py [FILES...]
 
-Files are counted without Nadi, by sqlite3, json, a reader of protobuf and one of pickles of their
-own. By default those of ../shared/data/field. Checked of each file with events:
+Files are counted without Nadi, by sqlite3, json, and a reader of protobuf of its own. By default
+those of ../shared/data/field, and a recording that torch 2.15 wrote both as JSON and as .pftrace.
+Checked of each file with events:
 
 events
     as many nodes of each category as the file has.
@@ -26,6 +27,7 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +40,7 @@ DEFAULTS = (
     "field/nsys/nsys-ai_mfu_2gpu_after.sqlite",
     "field/devices/rocprof__908_results.json.gz",
 )
+RECORDED = Path(__file__).parents[1] / "tests/formats/recorded"
 DEVICE_WORK = ("kernel", "memcpy", "memset")
 Check = tuple[str, Any, Any]
 
@@ -111,6 +114,83 @@ def rocprof_events(path: Path) -> Iterator[Event]:
                             one["correlation_id"]["internal"])  # fmt: skip
 
 
+def varint(content: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        value |= (content[at] & 127) << shift
+        if content[at] < 128:
+            return value, at + 1
+        at, shift = at + 1, shift + 7
+
+
+def message(content: bytes) -> Iterator[tuple[int, Any]]:
+    """Give number and value of each field: an int, or bytes."""
+    at = 0
+    while at < len(content):
+        tag, at = varint(content, at)
+        if tag & 7 == 0:
+            value, at = varint(content, at)
+            yield tag >> 3, value
+        else:
+            size = {1: 8, 5: 4}.get(tag & 7)
+            if size is None:
+                size, at = varint(content, at)
+            yield tag >> 3, content[at : at + size]
+            at += size
+
+
+def parts(content: bytes, number: int) -> list[Any]:
+    return [value for key, value in message(content) if key == number]
+
+
+STAGES = {"Kernel": "kernel", "Memcpy": "memcpy", "Memset": "memset",
+          "Annotation": "device_annotation"}  # fmt: skip
+OF_KINETO = {"cpu_op": "operator", "user_annotation": "annotation", "cuda_runtime": "runtime",
+             "cuda_driver": "driver", "python_function": "python"}  # fmt: skip
+
+
+def pftrace_events(path: Path) -> Iterator[Event]:
+    """Read a .pftrace of PyTorch; of some begins that follow each other, the ends do so too."""
+    packets = [p for n, p in message(content_of(path)) if n == 1]
+    interned = b"".join(one for p in packets for one in parts(p, 12))
+    texts = {number: {dict(message(e))[1]: dict(message(e))[2].decode()
+                      for e in parts(interned, number)} for number in (1, 2, 24)}  # fmt: skip
+    begun: list[tuple[int, dict[int, Any]]] = []
+    for packet in packets:
+        said = dict(message(packet))
+        if 11 in said:
+            event = dict(message(said[11]))
+            if event[9] == 1:
+                notes = [dict(message(one)) for one in parts(said[11], 4)]
+                event[4] = {one[10]: one.get(4) for one in notes}
+                begun.append((said[8], event))
+                continue
+            start, event = begun.pop(0)
+            category = OF_KINETO.get(texts[1].get(event.get(3), ""), "sync")
+            launch = event[4].get(b"correlation")
+            yield Event(category, texts[2][event[10]], start, said[8] - start, launch)
+        elif 53 in said:
+            stage = dict(message(said[53]))
+            extra = dict(tuple(dict(message(one)).values())[:2] for one in parts(said[53], 6))
+            kind = texts[24][stage[14]]
+            yield Event(STAGES[kind], texts[2].get(stage.get(20, 0), kind), said[8], stage[2],
+                        int(extra.get(b"correlation", -1)))  # fmt: skip
+
+
+def kineto_events(path: Path) -> Iterator[Event]:
+    """Read the JSON of a recording, of which there is a .pftrace too."""
+    found = json.loads(content_of(path), parse_float=Decimal)
+    of_device = {"cuda_sync": "sync", "gpu_memcpy": "memcpy", "gpu_memset": "memset",
+                 "kernel": "kernel", "gpu_user_annotation": "device_annotation"}  # fmt: skip
+    categories = OF_KINETO | of_device
+    for event in found["traceEvents"]:
+        if event["ph"] == "X" and event["cat"] in categories:
+            start, duration = (round(event[key] * 1000) for key in ("ts", "dur"))
+            yield Event(categories[event["cat"]], event["name"],
+                        found["baseTimeNanoseconds"] + start, duration,
+                        event["args"].get("correlation"))  # fmt: skip
+
+
 def content_of(path: Path) -> bytes:
     stored = path.read_bytes()
     return gzip.decompress(stored) if stored[:2] == b"\x1f\x8b" else stored
@@ -151,6 +231,8 @@ def checks_of(path: Path) -> Iterator[Check]:
     readers: list[tuple[bool, Callable[[Path], Iterator[Event]]]] = [
         (head.startswith(b"SQLite format 3\0"), nsight_events),
         (b'"rocprofiler-sdk-tool"' in head, rocprof_events),
+        (b'"schemaVersion"' in head, kineto_events),
+        (head.startswith(b"\n"), pftrace_events),
     ]
     for fits, reader in readers:
         if fits:
@@ -161,7 +243,10 @@ def checks_of(path: Path) -> Iterator[Check]:
 
 def main() -> int:
     exact = total = 0
-    for path in arguments(*DEFAULTS):
+    paths = list(arguments(*DEFAULTS))
+    if len(sys.argv) == 1:
+        paths += [RECORDED / "recorded.pftrace", RECORDED / "recorded.trace.json.gz"]
+    for path in paths:
         print(path.name)
         for what, there, read in checks_of(path):
             total += 1

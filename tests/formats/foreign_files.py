@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-__all__ = ["NSIGHT_START", "nsight_export", "nsight_tables", "rocprof_object"]
+from nadi.files.timeline.perfetto_packets import field
+
+__all__ = ["NSIGHT_START", "nsight_export", "nsight_tables", "pftrace", "rocprof_object"]
 
 NSIGHT_START = 1_700_000_000_000_000_000
 _THREAD = (1 << 48) | (200 << 24) | 201  # of process 200
@@ -108,3 +110,47 @@ def rocprof_object() -> dict[str, Any]:
             "scratch_memory": [record(0, 0, 1, 2, of=0)],
         },
     }]}  # fmt: skip
+
+
+def _message(*fields: tuple[int, Any]) -> bytes:
+    """Write a message of numbers, texts, bytes, and messages as lists of fields."""
+    return b"".join(
+        field(number, _message(*value) if isinstance(value, list) else value)
+        for number, value in fields
+    )
+
+
+def pftrace(*more: list[tuple[int, Any]], start: int = 1_700_000_000_000_000_000) -> bytes:
+    """Write a recording as PyTorch does: two operators, a call, a kernel and a copy of it.
+
+    ``more`` are packets after these.
+    """
+    args = [(4, [(10, "External id"), (4, 7)]), (4, [(10, "Input Dims"), (12, [(12, [(4, 2)])])])]
+    slices: tuple[tuple[int, int, int, int, list[Any]], ...] = (  # name, category, begin, end
+        (1, 1, 0, 90_000, args), (2, 1, 10_000, 50_000, []),
+        (3, 2, 20_000, 30_001, [(4, [(10, "correlation"), (4, 11)])]),
+    )  # fmt: skip
+    said = {"device id": "3", "stream id": "7", "correlation": "11", "dtype": "Float"}
+    extra = [(6, [(1, key), (2, value)]) for key, value in said.items()]
+    packets: list[list[tuple[int, Any]]] = [
+        [(8, start), (10, 1), (6, [(1, [(1, 6), (2, start)]), (1, [(1, 1), (2, start)])])],
+        [(60, [(1, 1), (3, [(1, 900), (6, "python")])])],
+        [(60, [(1, 2), (5, 1), (4, [(1, 900), (2, 901), (5, "thread 901")])])],
+        [(10, 1), (13, 1), (12, [
+            *((2, [(1, k), (2, name)]) for k, name in enumerate(
+                ("aten::mm", "aten::t", "cudaLaunchKernel", 'gemm<"é">'), 1)),
+            (1, [(1, 1), (2, "cpu_op")]), (1, [(1, 2), (2, "cuda_runtime")]),
+            (24, [(1, 1), (2, "Kernel")]), (24, [(1, 2), (2, "Memcpy")]),
+            (24, [(1, 100), (2, "[07] stream 7")]),
+        ])],
+        *([(8, start + begin), (11, [(9, 1), (11, 2), (10, name), (3, category), *said])]
+          for name, category, begin, _, said in slices),
+        *([(8, start + end), (11, [(9, 2), (11, 2)])] for _, _, _, end, _ in slices),
+        [(8, start + 40_000), (53, [
+            (1, 1), (2, 20_007), (11, 3), (13, 100), (14, 1), (20, 4), *extra,
+            (21, [(1, [(1, 4), (2, 2), (3, 1)]), (2, [(1, 128), (2, 1), (3, 1)])])])],
+        [(8, start + 61_000), (53, [
+            (1, 2), (2, 1_000), (11, 3), (13, 100), (14, 2), (6, [(1, "bytes"), (2, "4096")])])],
+        *more,
+    ]  # fmt: skip
+    return b"".join(field(1, _message(*packet)) for packet in packets)

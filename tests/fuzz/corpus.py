@@ -15,7 +15,7 @@ import nadi
 from nadi.files.registry import format_named
 from nadi.trace.protobuf_values import LIST_TYPES, SCALAR_TYPES
 from tests.conftest import DEMO
-from tests.formats.foreign_files import nsight_export, rocprof_object
+from tests.formats.foreign_files import nsight_export, pftrace, rocprof_object
 from tests.reference.chakra_messages import (
     AttributeProto,
     GlobalMetadata,
@@ -204,6 +204,7 @@ def _samples() -> list[Sample]:
             "HYBRID_CUSTOMIZED", ("a", "b"), "0 HYBRID_DLRM_ENHANCED"), 6),
         Sample("nsight", "nsight", ".sqlite", nsight_export(), 8),
         Sample("rocprof", "rocprof", ".json", json.dumps(rocprof_object()).encode(), 4),
+        Sample("pftrace", "perfetto", ".pftrace", pftrace(), 5),
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.et"

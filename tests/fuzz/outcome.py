@@ -16,6 +16,7 @@ from typing import Any
 import nadi
 from nadi.files import sniff
 from nadi.files.files import read_file
+from nadi.files.messages import plain_fields
 from tests.fuzz.corpus import samples
 from tests.reference import kineto
 from tests.reference.chakra_messages import read_messages
@@ -233,6 +234,14 @@ def _check_rocprof(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
         assert trace.nodes.height <= len(records)
 
 
+def _check_pftrace(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
+    """Compare with the begins of slices and the work of devices, packet by packet."""
+    if trace is not None:
+        fields = plain_fields(memoryview(content))
+        packets = [dict(plain_fields(p)) for n, p in fields if n == 1 and not isinstance(p, int)]
+        assert trace.nodes.height <= sum(11 in packet or 53 in packet for packet in packets)
+
+
 _ORACLES = {
     "pytorch": _check_host,
     "kineto": _check_device,
@@ -242,4 +251,5 @@ _ORACLES = {
     "nadi": _check_own,
     "nsight": _check_nsight,
     "rocprof": _check_rocprof,
+    "perfetto": _check_pftrace,
 }

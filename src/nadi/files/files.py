@@ -170,9 +170,10 @@ class RawFile:
     content: Bytes
     stored: Bytes
 
-    def with_content(self, content: bytes) -> RawFile:
+    def with_content(self, content: bytes | bytearray) -> RawFile:
         """Return the file as if it held other bytes, which were made of its own."""
-        return replace(self, content=np.frombuffer(content, dtype=np.uint8).copy())
+        owned = content if isinstance(content, bytearray) else bytearray(content)
+        return replace(self, content=np.frombuffer(owned, dtype=np.uint8))
 
     def source(self, format_name: str) -> Source:
         """Return the file's entry in the provenance of a trace."""

@@ -28,6 +28,7 @@ import numpy as np
 
 from nadi.errors import FormatError
 from nadi.files.files import HEAD_SIZE, locate, read_file, read_head
+from nadi.files.messages import plain_fields, plain_varint
 from nadi.trace.arrays import Bools, Ints
 
 __all__ = [
@@ -140,10 +141,10 @@ def decode_perfetto_switches(content: bytes) -> SwitchEvents:
     log = SwitchLog()
     view = memoryview(content)
     try:
-        for number, packet in _fields(view):
+        for number, packet in plain_fields(view):
             if number != _PACKET or isinstance(packet, int):
                 continue
-            for field, bundle in _fields(packet):
+            for field, bundle in plain_fields(packet):
                 if field == _BUNDLE and not isinstance(bundle, int):
                     _read_bundle(log, bundle)
     except (IndexError, ValueError):
@@ -163,7 +164,7 @@ def _read_bundle(log: SwitchLog, bundle: memoryview) -> None:
     """Read the events of one CPU; an interrupt counts until it is done."""
     current = 0
     running: list[tuple[int, int]] = []
-    for number, value in _fields(bundle):
+    for number, value in plain_fields(bundle):
         if isinstance(value, int):
             continue
         if number == _EVENT:
@@ -175,22 +176,22 @@ def _read_bundle(log: SwitchLog, bundle: memoryview) -> None:
 def _read_event(log: SwitchLog, event: memoryview, current: int) -> int:
     """Read one event; gives the interrupt that the CPU handles afterwards."""
     time = thread = 0
-    for number, value in _fields(event):
+    for number, value in plain_fields(event):
         if isinstance(value, int):
             time, thread = (value, thread) if number == _TIME else (time, thread)
             thread = _signed(value) if number == _THREAD else thread
         elif number == _SWITCH:
-            said = dict(_fields(value))
+            said = dict(plain_fields(value))
             before, after = _signed(_int(said, _PREV)), _signed(_int(said, _NEXT))
             log.names[before], log.names[after] = _text(said, _PREV_COMM), _text(said, _NEXT_COMM)
             log.switch(time, before, after, stays=_int(said, _STATE) & _PREEMPTED == 0)
         elif number in (_WAKING, _WAKEUP, _WAKEUP_NEW):
-            said = dict(_fields(value))
+            said = dict(plain_fields(value))
             woken = _signed(_int(said, _WOKEN))
             log.names[woken] = _text(said, _COMM)
             log.wakeup(time, thread, woken, current, is_waking=number == _WAKING)
         elif number == _SOFT_ENTRY:
-            current = _VECTOR.get(_int(dict(_fields(value)), 1), -16)
+            current = _VECTOR.get(_int(dict(plain_fields(value)), 1), -16)
         elif number == _HARD_ENTRY:
             current = -1
         elif number in (_SOFT_EXIT, _HARD_EXIT):
@@ -203,10 +204,10 @@ def _read_compact(log: SwitchLog, compact: memoryview, running: list[tuple[int, 
 
     Who leaves at a switch is who came at the one before on this CPU; so is who wakes.
     """
-    names = [bytes(v).decode(errors="replace") for n, v in _fields(compact)
+    names = [bytes(v).decode(errors="replace") for n, v in plain_fields(compact)
              if n == 5 and not isinstance(v, int)]  # fmt: skip
     columns = {
-        n: list(_packed(v)) for n, v in _fields(compact) if n != 5 and not isinstance(v, int)
+        n: list(_packed(v)) for n, v in plain_fields(compact) if n != 5 and not isinstance(v, int)
     }
     time, before = 0, running[-1][1] if running else 0
     for delta, state, after, name in zip(
@@ -232,44 +233,10 @@ def _read_compact(log: SwitchLog, compact: memoryview, running: list[tuple[int, 
         log.wakeup(time, waker, _signed(woken), cause, is_waking=True)
 
 
-def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield the number and value of each field of a protobuf message."""
-    at, size = 0, len(message)
-    while at < size:
-        key, at = _varint(message, at)
-        wire = key & 7
-        if wire == 0:
-            value, at = _varint(message, at)
-            yield key >> 3, value
-        elif wire == 2:
-            length, at = _varint(message, at)
-            if at + length > size:
-                raise ValueError("a field is longer than its message")
-            yield key >> 3, message[at : at + length]
-            at += length
-        elif wire in (1, 5):
-            at += 8 if wire == 1 else 4
-        else:
-            raise ValueError(f"wire type {wire}")
-
-
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number is too long")
-
-
 def _packed(values: memoryview) -> Iterator[int]:
     at = 0
     while at < len(values):
-        value, at = _varint(values, at)
+        value, at = plain_varint(values, at)
         yield value
 
 

@@ -171,7 +171,7 @@ def decode(raw: RawFile) -> Trace:
     return _decode(raw, IssueLog())
 
 
-def decode_events(raw: RawFile, content: bytes, title: str, log: IssueLog) -> Trace:
+def decode_events(raw: RawFile, content: bytes | bytearray, title: str, log: IssueLog) -> Trace:
     """Read another tool's file, as the events that its reader made of it.
 
     Parameters

@@ -10,7 +10,7 @@ from nadi.kernels.jit import borrowed, inner, kernel
 
 __all__ = [
     "ARGS", "BYTES_PER_EVENT", "BYTES_PER_NUMBER", "CATEGORY", "NANOSECONDS", "NUMBER", "NUM_FIXED",
-    "OTHER", "PID", "TEXT", "TID", "EventColumns", "write_events",
+    "OTHER", "PID", "TEXT", "TID", "EventColumns", "write_events", "write_objects",
 ]  # fmt: skip
 
 # columns that every event has, in order; the others are its args
@@ -210,3 +210,41 @@ def write_events(events: EventColumns, low: int, high: int, out: np.ndarray) -> 
         is_row = row >= 0
         at = _event(out, at, events, row, span_of) if is_row else _span(out, at, events, -1 - row)
     return at
+
+
+@kernel
+def write_objects(
+    first: np.ndarray, text: np.ndarray, value: np.ndarray, has_value: np.ndarray,
+    first_text: np.ndarray, texts: np.ndarray, out: np.ndarray, at: np.ndarray,
+) -> None:  # fmt: skip
+    """Write JSON objects of members, each a text and for some a number after it.
+
+    Parameters
+    ----------
+    first
+        int64, shape (objects + 1,): object k has the members ``first[k]:first[k + 1]``.
+    text, value, has_value
+        int64, int64 and bool, shape (members,): the number of the text, and the number.
+    first_text, texts
+        As for :class:`EventColumns`.
+    out
+        uint8: long enough for all texts, ``BYTES_PER_NUMBER`` a member and 2 an object.
+    at
+        int64, shape (objects + 1,), filled: where each begins and the last one ends. O(bytes).
+    """
+    place = 0
+    for k in range(first.size - 1):
+        at[k] = place
+        out[place] = ord("{")
+        place += 1
+        for member in range(first[k], first[k + 1]):
+            if member > first[k]:
+                out[place] = ord(",")
+                place += 1
+            number = text[member]
+            place = _copy(out, place, texts, first_text[number], first_text[number + 1])
+            if has_value[member]:
+                place = _digits(out, place, value[member])
+        out[place] = ord("}")
+        place += 1
+    at[first.size - 1] = place

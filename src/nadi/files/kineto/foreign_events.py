@@ -1,0 +1,164 @@
+"""Events of other tools, from columns to the JSON of a Kineto trace, which all of Nadi reads.
+
+A reader of such a tool states its events as columns, and this module writes them. So what a
+recording means is decided in one place, whatever wrote it, and what has no column is kept as
+arguments like those of PyTorch's own events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from nadi.files.json_file import Texts
+from nadi.files.timeline import chrome_kernels as kernels
+from nadi.files.timeline.chrome import NumberedTexts, written_pieces
+from nadi.trace.arrays import Bools, Ints
+
+__all__ = ["EventArguments", "ForeignEvents", "json_key", "kineto_content"]
+
+_FIXED = (',"cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
+_KINDS = (
+    kernels.TEXT, kernels.TEXT, kernels.NUMBER, kernels.NUMBER,
+    kernels.NANOSECONDS, kernels.NANOSECONDS,
+)  # fmt: skip
+_NO_SPANS = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class EventArguments:
+    """Arguments of events, where events have different ones.
+
+    Attributes
+    ----------
+    owner
+        int64, shape (members,): the event of each, ascending.
+    text
+        int64, shape (members,): a row of ``texts``.
+    value, has_value
+        int64 and bool, shape (members,): the number after the text, if there is one.
+    texts
+        JSON of a key and its value, ``"key":value``; of those with a number only ``"key":``.
+    """
+
+    owner: Ints
+    text: Ints
+    value: Ints
+    has_value: Bools
+    texts: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class ForeignEvents:
+    """Events in the order of the file; arrays of shape (events,).
+
+    Attributes
+    ----------
+    category, name
+        Kineto's categories, and names.
+    pid, tid
+        int64: the process and the thread; of device work the device and the stream.
+    start, duration
+        int64 ns, from the base time of the file.
+    args
+        Arguments by name: int64, of which -1 is left out, or texts, of which code -1 is.
+    members
+        Other arguments; an event that has any has none of ``args``.
+    """
+
+    category: Texts
+    name: Texts
+    pid: Ints
+    tid: Ints
+    start: Ints
+    duration: Ints
+    args: Mapping[str, Ints | Texts] = field(default_factory=dict)
+    members: EventArguments | None = None
+
+
+def json_key(key: str) -> str:
+    """Return a key of a JSON object with its colon."""
+    return f"{msgspec.json.encode(key).decode()}:"
+
+
+def kineto_content(parts: Iterable[ForeignEvents], base: int = 0) -> bytearray:
+    """Write events as a Kineto trace.
+
+    Parameters
+    ----------
+    parts
+        The events, in pieces: what is needed meanwhile grows with a piece.
+    base
+        Base time of the file, in ns since 1970.
+
+    Returns
+    -------
+    bytearray
+        JSON. O(bytes).
+    """
+    content = bytearray(b'{"schemaVersion":1,"baseTimeNanoseconds":%d,"traceEvents":[' % base)
+    is_first = True
+    for part in parts:
+        if part.start.size:
+            content += b"" if is_first else b",\n"
+            for piece in written_pieces(_events(part)):
+                content += piece
+            is_first = False
+    content += b"]}"
+    return content
+
+
+def _events(part: ForeignEvents) -> kernels.EventColumns:
+    texts = NumberedTexts()
+
+    def numbers(values: Texts) -> Ints:
+        codes = values.codes.astype(np.int64)
+        return np.where(codes >= 0, codes + texts.add_json(values.unique), -1)
+
+    columns = [
+        numbers(part.category), numbers(part.name), part.pid, part.tid, part.start, part.duration,
+        *(numbers(one) if isinstance(one, Texts) else one for one in part.args.values()),
+    ]  # fmt: skip
+    kinds = [kernels.TEXT if isinstance(one, Texts) else kernels.NUMBER
+             for one in part.args.values()]  # fmt: skip
+    prefix = texts.add([*_FIXED, *map(json_key, part.args)])
+    head, args = texts.add(['{"ph":"X"']), texts.add([',"args":'])
+    first_text, content = texts.table()
+    count = part.start.size
+    return kernels.EventColumns(
+        order=np.arange(count), values=np.stack(columns),
+        kind=np.array([*_KINDS, *kinds], dtype=np.uint8), prefix=prefix + np.arange(len(columns)),
+        head=head, args=args, texts=content, first_text=first_text, **_spans(part.members, count),
+    )  # fmt: skip
+
+
+def _spans(members: EventArguments | None, count: int) -> dict[str, Any]:
+    """Return the arguments of events as spans of bytes, for the events that have any."""
+    if members is None or not members.owner.size:
+        return {
+            "first_span": np.zeros(count + 1, dtype=np.int64), "key": _NO_SPANS, "at": _NO_SPANS,
+            "length": _NO_SPANS, "role": np.zeros(0, dtype=np.uint8),
+            "recorded": np.zeros(0, dtype=np.uint8),
+        }  # fmt: skip
+    texts = NumberedTexts()
+    texts.add(members.texts)
+    first_text, content = texts.table()
+    per_event = np.bincount(members.owner, minlength=count)
+    has_any = per_event > 0
+    first = np.concatenate([[0], np.cumsum(per_event[has_any])])
+    size = int(np.diff(first_text)[members.text].sum())
+    size += members.text.size * (kernels.BYTES_PER_NUMBER + 1) + 2 * first.size
+    out, at = np.empty(size, dtype=np.uint8), np.empty(first.size, dtype=np.int64)
+    kernels.write_objects(
+        first, members.text, members.value, members.has_value, first_text, content, out, at
+    )
+    return {
+        "first_span": np.concatenate([[0], np.cumsum(has_any)]),
+        "role": np.full(first.size - 1, kernels.ARGS, dtype=np.uint8),
+        "key": np.zeros(first.size - 1, dtype=np.int64),
+        "at": at[:-1].copy(), "length": np.diff(at), "recorded": out,
+    }  # fmt: skip
