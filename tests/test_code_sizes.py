@@ -26,6 +26,7 @@ COMMANDS = {
     "sharing/obfuscation/command.py: command",
     "pytorch/fake/command.py: command",
     "pytorch/rerunning/command.py: command",
+    "bottlenecks/pages/report_command.py: command",
     "bottlenecks/steps/command.py: command",
     "jobs/scaled/command.py: command",
     "estimates/searches/command.py: command",

@@ -598,7 +598,10 @@ COMMANDS: dict[str, Command] = {
         _recordings,
         ("run @job", "run @job --json --step 1 -o @out", "waits @job", "info @job", "run @merged.json",
          "validate @job", "critical-path @job", "critical-path @job --rules hta", "diff @job @job",
-         "link @job -o @linked", "run @pair --capture @job", "extract @job --step 1 -o @part", "run @pair", "what-if @job",
+         "link @job -o @linked", *(f"{one} --capture @job" for one in (
+             "run @pair", "what-if @pair", "waits @job", "critical-path @pair", "diff @pair @job",
+             "analyze rates @pair", "report @pair -o @page.html")),
+         "extract @job --step 1 -o @part", "run @pair", "what-if @job",
          "graph @job -o @graph.dot", "run @job --report @page.html", "link @pair -o @pair.et",
          "simulate @job --system dgx-h100", "convert @job @nadi --to nadi",
          *(f"analyze {name} @job" for name in (

@@ -295,3 +295,32 @@ def test_the_option_of_run_takes_a_file_and_a_folder(tmp_path: Path) -> None:
         summary = json.loads((folder / "summary.json").read_text())
         counts = {one["code"]: one["count"] for one in summary["issues"]}
         assert counts["graphs.joined"] == 4
+
+
+def test_all_commands_take_captures_from_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(write(tmp_path / "here" / "step.json", replay([names(MODEL)] * 2)))
+    given = ["--capture", str(write(tmp_path / "there" / "graphs.json", capture([MODEL])))]
+    page = tmp_path / "page.html"
+    for words in (
+        ["analyze", "rates", file], ["what-if", file, "remove in=Norm_0"], ["waits", file],
+        ["critical-path", file], ["diff", file, file], ["report", file, "-o", str(page)],
+        ["analyze", "rates", file, "--window", "0us:50us"],
+    ):  # fmt: skip
+        assert main([*words, *given]) == 0
+        if words[0] == "analyze":
+            assert "4 x 32 x 16" in capsys.readouterr().out
+    assert "Norm_0" in page.read_text()
+    assert main(["what-if", file, "remove in=Norm_0"]) == 2  # nothing tells the module
+
+
+def test_ranks_that_are_analysed_one_after_the_other_are_joined(tmp_path: Path) -> None:
+    for rank in range(2):
+        events = replay([names(MODEL)])
+        place = write(tmp_path / f"rank_{rank}.json", events)
+        content = {"traceEvents": events, "distributedInfo": {"rank": rank, "world_size": 2}}
+        place.write_text(json.dumps(content))
+    write(tmp_path / "capture_traces" / "graph.json", capture([MODEL]))
+    rates = analyze.analyze("rates", tmp_path)
+    assert rates.select("rank", "count", "sum_ns").rows() == [(0, 2, 4000), (1, 2, 4000)]

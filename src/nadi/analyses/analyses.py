@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -15,12 +15,14 @@ from nadi.analyses.recorded_parts import part_named, recorded_part
 from nadi.analyses.registry import ANALYSES, Analysis, analysis_named
 from nadi.errors import InputError
 from nadi.recordings.discover import (
+    TraceFiles,
     TraceIdentity,
     find_files,
     glance,
     pair_recordings,
     recording_of,
 )
+from nadi.recordings.graph_replays.joining import join_traces
 from nadi.recordings.job_of_files import load_devices, load_job
 from nadi.recordings.large import are_large, check_room, read_what_is_needed
 from nadi.trace.trace import Trace
@@ -35,7 +37,7 @@ _Progress = Callable[[str], None]
 
 def analyze(
     name: str, *paths: Path | str, step: str | int = "all", window: str = "",
-    executor: Executor | None = None, **options: Any,
+    capture: Path | str = "", executor: Executor | None = None, **options: Any,
 ) -> pl.DataFrame:  # fmt: skip
     """Run one analysis on the device traces of a job.
 
@@ -51,6 +53,8 @@ def analyze(
     step, window
         The number of a step, or a time range such as ``120ms:180ms``, as of :func:`nadi.extract`:
         the table is that of this part alone. Ranks are read and linked all at once then.
+    capture
+        As for :func:`nadi.run`.
     executor
         Where ranks are analysed, if there are several; by default here, one after the other.
     options
@@ -70,7 +74,8 @@ def analyze(
     """
     chosen = analysis_named(name)
     part = part_named(step, window)
-    found = _found([chosen], paths, part, executor, lambda _: None, {name: options})[name]
+    places = _Places(paths, capture)
+    found = _found([chosen], places, part, executor, lambda _: None, {name: options})[name]
     if isinstance(found, str):
         raise InputError("", found)
     return found
@@ -81,6 +86,7 @@ def analyze_all(
     names: Sequence[str] = (),
     step: str | int = "all",
     window: str = "",
+    capture: Path | str = "",
     executor: Executor | None = None,
     progress: _Progress = lambda _: None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
@@ -89,7 +95,7 @@ def analyze_all(
 
     Parameters
     ----------
-    paths, step, window, executor
+    paths, step, window, capture, executor
         As for :func:`analyze`.
     names
         Which analyses.
@@ -106,19 +112,26 @@ def analyze_all(
     """
     chosen = [analysis_named(name) for name in names] or list(ANALYSES)
     part = part_named(step, window)
-    return _found(chosen, paths, part, executor, progress, options or {})
+    return _found(chosen, _Places(paths, capture), part, executor, progress, options or {})
 
 
 _Options = Mapping[str, Mapping[str, Any]]
 
 
+class _Places(NamedTuple):
+    """Where a recording is, and the captures of its graphs."""
+
+    paths: Sequence[Path | str]
+    capture: Path | str
+
+
 def _found(
-    chosen: Sequence[Analysis], paths: Sequence[Path | str], part_of: PartOf | None,
+    chosen: Sequence[Analysis], places: _Places, part_of: PartOf | None,
     executor: Executor | None, progress: _Progress, options: _Options,
 ) -> _Found:  # fmt: skip
     if part_of is None:
-        return _of_ranks(chosen, paths, executor, progress, options)
-    part = recorded_part(paths, part_of, progress)
+        return _of_ranks(chosen, places, executor, progress, options)
+    part = recorded_part(places.paths, part_of, progress, places.capture)
     single = [one for one in chosen if not one.of_job]
     parts = [_of_trace(one.device, single, options) for one in part.ranks]
     found = {one.name: _joined([each[one.name] for each in parts]) for one in single}
@@ -134,36 +147,37 @@ def _found(
 
 
 def _of_ranks(
-    chosen: Sequence[Analysis], paths: Sequence[Path | str], executor: Executor | None,
-    progress: _Progress, options: _Options,
+    chosen: Sequence[Analysis], places: _Places, executor: Executor | None, progress: _Progress,
+    options: _Options,
 ) -> _Found:  # fmt: skip
     single = [one for one in chosen if not one.of_job]
     parts: list[_Found] = []
-    files = find_files(list(paths)).devices
-    are_read_alone = are_large(paths) if len(files) < 2 else _may_be_ranks(files)
-    if single and not are_read_alone:
-        traces = load_devices(*paths, progress=progress)
+    paths, capture = places
+    files = find_files(list(paths), capture)
+    are_alone = are_large(paths) if len(files.devices) < 2 else _may_be_ranks(files.devices)
+    if single and not are_alone:
+        traces = load_devices(*paths, capture=capture, progress=progress)
         parts = [_of_trace(trace, single, options) for trace in traces]
     elif single:
         parts = _of_files(files, [one.name for one in single], executor, progress, options)
     found = {one.name: _joined([part[one.name] for part in parts]) for one in single}
     of_job = [one for one in chosen if one.of_job]
     if of_job:
-        where = ", ".join(map(str, paths))
-        found |= _of_job(of_job, paths, where, progress, options)
+        found |= _of_job(of_job, places, progress, options)
     return {one.name: found[one.name] for one in chosen}
 
 
 def _of_job(
-    chosen: Sequence[Analysis], paths: Sequence[Path | str], where: str, progress: _Progress,
-    options: _Options,
-) -> _Found:  # fmt: skip
+    chosen: Sequence[Analysis], places: _Places, progress: _Progress, options: _Options
+) -> _Found:
     """Run the analyses that need all ranks at once, if memory has room for them."""
+    paths, capture = places
+    where = ", ".join(map(str, paths))
     try:
         check_room(paths)
     except InputError as error:
         return {one.name: f"{where}: {error}" for one in chosen}
-    job = load_job(*paths, progress=progress)
+    job = load_job(*paths, capture=capture, progress=progress)
     return {one.name: _answer(one, job, options, where) for one in chosen}
 
 
@@ -177,7 +191,7 @@ def _may_be_ranks(files: Sequence[Path]) -> bool:
 
 
 def _of_files(
-    files: Sequence[Path], names: Sequence[str], executor: Executor | None, progress: _Progress,
+    files: TraceFiles, names: Sequence[str], executor: Executor | None, progress: _Progress,
     options: _Options,
 ) -> list[_Found]:  # fmt: skip
     """Analyse a file per rank; in order of rank.
@@ -185,11 +199,13 @@ def _of_files(
     Where the beginning of a file does not state its rank, the rank is known when it was read.
     """
     recordings, found = [], []
-    mapped = map if executor is None or len(files) < _FEW else executor.map
-    at_once = 1 if mapped is map else min(len(files), os.cpu_count() or 1)
-    work = mapped(_of_file, files, *zip(*[(names, options, at_once)] * len(files), strict=True))
+    count = len(files.devices)
+    mapped = map if executor is None or count < _FEW else executor.map
+    at_once = 1 if mapped is map else min(count, os.cpu_count() or 1)
+    of_all = zip(*[(files, names, options, at_once)] * count, strict=True)
+    work = mapped(_of_file, files.devices, *of_all)
     for number, (recording, part) in enumerate(work):
-        progress(f"analysed {number + 1} of {len(files)} ranks")
+        progress(f"analysed {number + 1} of {count} ranks")
         recordings.append(recording)
         found.append(part)
     return [
@@ -206,7 +222,7 @@ def _of_rank(answer: pl.DataFrame | str, rank: int) -> pl.DataFrame | str:
 
 
 def _of_file(
-    file: Path, names: Sequence[str], options: _Options, at_once: int
+    file: Path, files: TraceFiles, names: Sequence[str], options: _Options, at_once: int
 ) -> tuple[TraceIdentity, _Found]:
     chosen = [analysis_named(name) for name in names]
     needs = {need for one in chosen for need in (*one.needs, *one.uses)}
@@ -214,7 +230,8 @@ def _of_file(
         file, operators="operators" in needs, arguments="arguments" in needs,
         launches=bool(needs & {"host events", "launches"}), at_once=at_once,
     )  # fmt: skip
-    return recording_of(trace), _of_trace(trace, chosen, options)
+    (joined,) = join_traces([trace], files)
+    return recording_of(trace), _of_trace(joined, chosen, options)
 
 
 def _of_trace(trace: Trace, chosen: Sequence[Analysis], options: _Options) -> _Found:

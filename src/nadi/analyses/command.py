@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nadi.errors import InputError, Parameter, UsageError
-from nadi.results.terminal.options import AsJson, Overwrite, Step, TimeRange, output_console
+from nadi.results.terminal.options import (
+    AsJson,
+    Capture,
+    Overwrite,
+    Step,
+    TimeRange,
+    output_console,
+)
 from nadi.results.terminal.progress import show_progress
 
 if TYPE_CHECKING:
@@ -73,6 +80,7 @@ def command(
     paths: Paths = None,
     step: Step = "all",
     window: TimeRange = "",
+    capture: Capture = "",
     top: Top = 20,
     settings: Settings = None,
     output: Output = None,
@@ -97,8 +105,8 @@ def command(
         names = [one.name for one in chosen]
         with worker_processes(os.cpu_count() or 1) as processes:
             found = analyze_all(
-                *paths or [], names=names, step=step, window=window, executor=processes,
-                progress=progress, options=options,
+                *paths or [], names=names, step=step, window=window, capture=capture,
+                executor=processes, progress=progress, options=options,
             )  # fmt: skip
         tables = {key: one for key, one in found.items() if not isinstance(one, str)}
         if not tables:

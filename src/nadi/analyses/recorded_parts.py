@@ -63,7 +63,10 @@ def part_named(step: str | int = _ALL, window: str = "") -> PartOf | None:
 
 
 def recorded_part(
-    paths: Sequence[Path | str], part_of: PartOf, progress: Callable[[str], None] = lambda _: None
+    paths: Sequence[Path | str],
+    part_of: PartOf,
+    progress: Callable[[str], None] = lambda _: None,
+    capture: Path | str = "",
 ) -> RecordedPart:
     """Read recordings, and take a part out of them.
 
@@ -79,10 +82,10 @@ def recorded_part(
     """
     if are_large(paths):
         job, as_read = load_window(
-            *paths, step=part_of.step, window=part_of.window, progress=progress
+            *paths, step=part_of.step, window=part_of.window, capture=capture, progress=progress
         )
     else:
-        job, as_read = load_recordings(*paths, progress=progress)
+        job, as_read = load_recordings(*paths, capture=capture, progress=progress)
     progress("finding the part")
     graph = build_graph(job)
     chosen = part_operations(graph, part_of)

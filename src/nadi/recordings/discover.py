@@ -55,6 +55,8 @@ class TraceFiles:
     captures
         Kineto traces of the capture of graphs, by their names or those of their folders, as serving
         engines write them; found beside the device traces, too.
+    are_given
+        Whether the captures were named as such: they may hold the same kernels without graphs.
     ignored
         Files of a folder whose names look like traces, but that are not traces.
     """
@@ -63,6 +65,7 @@ class TraceFiles:
     devices: list[Path] = field(default_factory=list)
     others: list[Path] = field(default_factory=list)
     captures: list[Path] = field(default_factory=list)
+    are_given: bool = False
     ignored: list[Path] = field(default_factory=list)
 
     @property
@@ -82,10 +85,11 @@ class TraceFiles:
         return log.table()
 
 
-def find_files(paths: Sequence[Path | str]) -> TraceFiles:
+def find_files(paths: Sequence[Path | str], capture: Path | str = "") -> TraceFiles:
     """Find PyTorch's traces among files and folders, as :func:`list_files`.
 
-    Device traces are required. Host traces may be absent for all ranks, but not for some.
+    Device traces are required. Host traces may be absent for all ranks, but not for some. Captures
+    of graphs are found beside the traces, or are all traces of ``capture``.
 
     Raises
     ------
@@ -95,6 +99,9 @@ def find_files(paths: Sequence[Path | str]) -> TraceFiles:
     found = list_files(paths)
     if not found.devices:
         raise _no_device(paths, found)
+    if capture:
+        found.captures, found.are_given = list_files([capture]).traces, True
+        return found
     for folder in dict.fromkeys(file.parent for file in found.devices):
         found.captures += [file for file in _captures_in(folder) if file not in found.traces]
     return found

@@ -411,9 +411,9 @@ def load_recordings(
 
     As :func:`load_job`; ranks as read are in the order of ``job.traces``.
     """
-    files = find_files(list(paths))
+    files = find_files(list(paths), capture)
     hosts = read_all(files.hosts, progress)
-    devices, left_out = _read_devices(files, capture, progress)
+    devices, left_out = _read_devices(files, progress)
     progress("linking hosts and devices")
     linked, as_read, observed = [], [], []
     for host, device, rank in pair_recordings(
@@ -455,7 +455,7 @@ def load_devices(
     InputError
         If a file cannot be read, there is no device trace, or two have the same rank.
     """
-    devices, _ = _read_devices(find_files(list(paths)), capture, progress)
+    devices, _ = _read_devices(find_files(list(paths), capture), progress)
     ranked = pair_recordings([], [recording_of(trace) for trace in devices])
     return [replace(devices[device], rank=rank) for _, device, rank in ranked]
 
@@ -469,9 +469,7 @@ def why_empty(trace: Trace) -> str:
     return ": ".join(filter(None, ["no operations", ", ".join(reasons[:_TOLD])]))
 
 
-def _read_devices(
-    files: TraceFiles, capture: Path | str, progress: _Progress
-) -> tuple[list[Trace], pl.DataFrame]:
+def _read_devices(files: TraceFiles, progress: _Progress) -> tuple[list[Trace], pl.DataFrame]:
     """Read one device trace of each rank, with the operators of graphs; and what was left out.
 
     A file into which ranks were merged becomes as many.
@@ -480,9 +478,7 @@ def _read_devices(
     traces = [rank for file, trace in zip(files.devices, read_traces, strict=True)
               for rank in split_ranks(file, trace)]  # fmt: skip
     devices, left_out = one_per_rank(traces)
-    given = list_files([capture]).traces if capture else []
-    captures = given or files.captures
-    return join_traces(devices, captures, eager=bool(given), progress=progress), left_out
+    return join_traces(devices, files, progress=progress), left_out
 
 
 def read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

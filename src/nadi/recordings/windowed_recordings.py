@@ -12,6 +12,7 @@ from nadi.errors import Parameter, UsageError
 from nadi.files.kineto.kineto_pieces import Survey, TimeRange, read_range, survey
 from nadi.files.kineto.kineto_trace import decode
 from nadi.recordings.discover import find_files, pair_recordings, recording_of
+from nadi.recordings.graph_replays.joining import join_traces
 from nadi.recordings.job_of_files import ReadRank
 from nadi.recordings.join_host_device import link_device
 from nadi.recordings.join_ranks import link_job
@@ -27,6 +28,7 @@ def load_window(
     *paths: Path | str,
     step: str = "",
     window: str = "",
+    capture: Path | str = "",
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Job, list[ReadRank]]:
     """Read what belongs to a step or a time range, and link it; host traces are ignored.
@@ -40,6 +42,8 @@ def load_window(
         Number of a step that is marked by ``ProfilerStep``.
     window
         Two times since the first operation, such as ``120ms:180ms``.
+    capture
+        As of :func:`nadi.recordings.job_of_files.load_recordings`.
 
     Returns
     -------
@@ -53,7 +57,8 @@ def load_window(
     UsageError
         If the time range cannot be read, or no step is marked.
     """
-    files = find_files(list(paths)).devices
+    found = find_files(list(paths), capture)
+    files = found.devices
     seen = []
     for file in files:
         progress(f"looking through {file.name}")
@@ -64,6 +69,7 @@ def load_window(
         progress(f"reading a part of {file.name}")
         chosen = _range_of(one, step, window, origin)
         devices.append(decode(read_range(file, one, chosen)))
+    devices = join_traces(devices, found, progress=progress)
     ranked = pair_recordings([], [recording_of(trace) for trace in devices])
     as_read = [ReadRank(None, replace(devices[device], rank=rank)) for _, device, rank in ranked]
     return link_job([link_device(one.device) for one in as_read]), as_read

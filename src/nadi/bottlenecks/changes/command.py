@@ -11,6 +11,7 @@ import typer
 from nadi.errors import UsageError
 from nadi.results.terminal.options import (
     AsJson,
+    Capture,
     Overwrite,
     ReportFile,
     Step,
@@ -93,6 +94,7 @@ def command(
     changes: _Changes = None,
     step: Step = "all",
     window: TimeRange = "",
+    capture: Capture = "",
     sweep: _Sweep = "",
     redraw: _Redraw = "",
     report: ReportFile = None,
@@ -122,7 +124,7 @@ def command(
             check_page(report, [Path(job)], overwrite=overwrite)
         answers = ask(
             job, changes=changes or [], step=step, window=window, sweep_over=sweep,
-            progress=progress,
+            capture=capture, progress=progress,
         )  # fmt: skip
         left_out = None
         if redraw:

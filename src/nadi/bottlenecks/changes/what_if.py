@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 from nadi.bottlenecks.steps.run import Answers
 from nadi.errors import Parameter, UsageError
@@ -13,6 +14,9 @@ from nadi.units import as_list
 from nadi.whatif.change_syntax import parse_change, parse_values
 from nadi.whatif.reordering.move_search import Reordering, reorder
 from nadi.whatif.what_if_results import ideal_limits, sweep, what_if
+
+if TYPE_CHECKING:
+    from nadi.recordings.job_of_files import Reading
 
 __all__ = ["ask", "reorder_job"]
 
@@ -26,6 +30,7 @@ def ask(
     window: str = "",
     sweep_over: str = "",
     progress: _Progress = lambda _: None,
+    **reading: Unpack[Reading],
 ) -> Answers:
     """Predict the effect of changes, alone and together; without changes, compute upper bounds.
 
@@ -43,6 +48,8 @@ def ask(
         Values that replace ``{}`` in all changes: ``0.5,1,2`` or ``0.5:2:0.25``.
     progress
         Called with a line of text before each longer stage.
+    reading
+        ``force`` and ``capture``, as in :func:`load_job`.
 
     Raises
     ------
@@ -60,7 +67,7 @@ def ask(
     for change in asked:
         for value in values or [""]:
             parse_change(change.replace("{}", value) if values else change)
-    graph = load_graph(paths, progress)
+    graph = load_graph(paths, progress, **reading)
     chosen = choose_window(graph, find_steps(graph), str(step), window)
     alone, together, swept, limits = [], None, [], []
     if values:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nadi.results.terminal.options import AsJson, ForceLink, Step, output_console
+from nadi.results.terminal.options import AsJson, Capture, ForceLink, Step, output_console
 from nadi.results.terminal.progress import show_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from nadi.bottlenecks.differences.predictions import SavedPrediction
+    from nadi.recordings.job_of_files import Reading
 
 __all__ = ["HELP", "command"]
 
@@ -52,6 +53,7 @@ def command(
     top: Annotated[
         int, typer.Option("--top", metavar="ROWS", min=1, help="Print so many rows of each table.")
     ] = 10,
+    capture: Capture = "",
     force: ForceLink = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -61,11 +63,12 @@ def command(
         from nadi.bottlenecks.differences.predictions import read_report_inputs
         from nadi.results.text import to_json
 
+        reading: Reading = {"force": force, "capture": capture}
         predicted = read_report_inputs([after]).prediction
         if predicted is not None:
-            described, show = _with_prediction(before, predicted, step, force, progress)
+            described, show = _with_prediction(before, predicted, step, reading, progress)
         else:
-            described, show = _with_recording(before, after, step, force, progress)
+            described, show = _with_recording(before, after, step, reading, progress)
     if as_json:
         sys.stdout.write(to_json(described()).decode())
         return
@@ -76,18 +79,18 @@ _Shown = tuple[Callable[[], dict[str, Any]], Callable[["Console", int], None]]
 
 
 def _with_recording(
-    before: str, after: str, step: str, force: bool, progress: Callable[[str], None]
+    before: str, after: str, step: str, reading: Reading, progress: Callable[[str], None]
 ) -> _Shown:
     """Compare two recordings; gives what makes the JSON output, and what prints."""
     from nadi.bottlenecks.differences.compared_runs import diff
     from nadi.bottlenecks.differences.result import describe_diff, print_diff
 
-    found = diff(before, after, step=step, force=force, progress=progress)
+    found = diff(before, after, step=step, progress=progress, **reading)
     return partial(describe_diff, found), partial(print_diff, found)
 
 
 def _with_prediction(
-    recording: str, predicted: SavedPrediction, step: str, force: bool,
+    recording: str, predicted: SavedPrediction, step: str, reading: Reading,
     progress: Callable[[str], None],
 ) -> _Shown:  # fmt: skip
     """Compare a recording with a prediction; gives the same."""
@@ -98,6 +101,6 @@ def _with_prediction(
     from nadi.bottlenecks.differences.predictions import compare_prediction
     from nadi.bottlenecks.steps.recorded_jobs import run
 
-    done = run(recording, step=step, force=force, progress=progress)
+    done = run(recording, step=step, progress=progress, **reading)
     found = compare_prediction(done, predicted, whole=step == "all")
     return partial(describe_compared_prediction, found), partial(print_compared_prediction, found)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 import polars as pl
@@ -34,6 +34,9 @@ from nadi.kernels.sequences import union_length
 from nadi.trace.arrays import Bools
 from nadi.trace.categories import kernel_class
 from nadi.trace.schema import DEVICE_WORK
+
+if TYPE_CHECKING:
+    from nadi.recordings.job_of_files import Reading
 
 __all__ = [
     "FORMS_OF_PROGRAMS", "ComparedRuns", "RunSide", "Speed", "common_names", "compare_runs",
@@ -519,8 +522,8 @@ def diff(
     after: _Places,
     *,
     step: str | int = "all",
-    force: bool = False,
     progress: Callable[[str], None] = lambda _: None,
+    **reading: Unpack[Reading],
 ) -> ComparedRuns:
     """Compare two recordings of a program: what got slower, and what of it lengthens the step.
 
@@ -530,10 +533,10 @@ def diff(
         A folder or file of each, or several, as for :func:`nadi.run`.
     step
         Number of a step of both, or ``all``: then times are means over the steps of each.
-    force
-        As for :func:`nadi.load_job`.
     progress
         Called with a line of text before each longer stage.
+    reading
+        ``force`` and ``capture`` of both, as for :func:`nadi.load_job`.
 
     Raises
     ------
@@ -542,7 +545,9 @@ def diff(
     UsageError
         If a recording has no such step.
     """
-    return compare_runs(*(_side(places, str(step), force, progress) for places in (before, after)))
+    return compare_runs(
+        *(_side(places, str(step), reading, progress) for places in (before, after))
+    )
 
 
 def diff_runs(before: Run, after: Run) -> ComparedRuns:
@@ -554,10 +559,10 @@ def diff_runs(before: Run, after: Run) -> ComparedRuns:
 
 
 def _side(
-    places: _Places, step: str, force: bool, progress: Callable[[str], None]
+    places: _Places, step: str, reading: Reading, progress: Callable[[str], None]
 ) -> RunSide:  # fmt: skip
     paths: Any = places if isinstance(places, list | tuple) else [places]
-    graph = load_graph(paths, progress, force=force)
+    graph = load_graph(paths, progress, **reading)
     steps = find_steps(graph)
     window = choose_window(graph, steps, step)
     path = walk_critical_path(replay_graph(graph), window)

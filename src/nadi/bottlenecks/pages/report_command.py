@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from nadi.results.terminal.options import ForceLink, Overwrite, Step, TimeRange, output_console
+from nadi.results.terminal.options import (
+    Capture,
+    ForceLink,
+    Overwrite,
+    Step,
+    TimeRange,
+    output_console,
+)
 from nadi.results.terminal.progress import show_progress
 
 if TYPE_CHECKING:
     from nadi.bottlenecks.differences.predictions import ReportInputs
+    from nadi.recordings.job_of_files import Reading
 
 __all__ = ["HELP", "command"]
 
@@ -75,6 +83,7 @@ def command(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
     ] = Path("report.html"),
+    capture: Capture = "",
     force: ForceLink = False,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
@@ -87,7 +96,9 @@ def command(
 
         check_page(output, [Path(path) for path in paths], overwrite=overwrite)
         found = read_report_inputs(paths)
-        wishes = _Wishes(step, window, tuple(what_if or ()), system, force)
+        wishes = _Wishes(
+            step, window, tuple(what_if or ()), system, {"force": force, "capture": capture}
+        )
         if len(found.traces) == 2 and are_two_recordings(*found.traces):
             _compare(found, wishes, output, progress)
         elif found.traces:
@@ -104,7 +115,7 @@ class _Wishes(NamedTuple):
     window: str
     what_if: tuple[str, ...]
     system: str
-    force: bool
+    reading: Reading
 
 
 def _refuse(wishes: _Wishes, names: Sequence[str], why: str) -> None:
@@ -135,7 +146,7 @@ def _of_recording(
 
     done = run(
         *found.traces, step=wishes.step, window=wishes.window, what_if=wishes.what_if,
-        system=wishes.system, force=wishes.force, by="module", progress=progress,
+        system=wishes.system, by="module", progress=progress, **wishes.reading,
     )  # fmt: skip
     progress(f"writing {output}")
     whole = wishes.step == "all" and not wishes.window
@@ -158,7 +169,7 @@ def _compare(
             "give the recording that it predicts",
         )  # fmt: skip
     before, after = found.traces
-    runs = [run(path, step=wishes.step, force=wishes.force, by="module", progress=progress)
+    runs = [run(path, step=wishes.step, by="module", progress=progress, **wishes.reading)
             for path in (before, after)]  # fmt: skip
     progress(f"writing {output}")
     names = Path(before).name, Path(after).name

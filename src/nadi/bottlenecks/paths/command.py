@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from nadi.errors import UsageError
-from nadi.results.terminal.options import AsJson, TimeRange, output_console
+from nadi.results.terminal.options import AsJson, Capture, TimeRange, output_console
 from nadi.results.terminal.progress import show_progress
 
 __all__ = ["HELP", "command"]
@@ -108,6 +108,7 @@ def command(
     rules: Rules = "nadi",
     step: StepByNadi = "all",
     window: TimeRange = "",
+    capture: Capture = "",
     annotation: Annotation = "",
     instance: Instance = "0",
     rank: Rank = None,
@@ -126,7 +127,7 @@ def command(
             "--include-last-step": include_last_step, "--overlay": overlay is not None,
             "--only-critical": only_critical, "--all-edges": all_edges,
         })  # fmt: skip
-        _by_nadi(paths, step, window, as_json=as_json)
+        _by_nadi(paths, step, window, capture, as_json=as_json)
         return
     if rules != "hta":
         raise UsageError("--rules", f"{rules!r} is not a known set of rules", "use nadi or hta")
@@ -147,7 +148,7 @@ def command(
         "include_last_step": include_last_step,
     }
     marks = {"only_critical": only_critical, "all_edges": all_edges}
-    _by_hta(paths, rank, options, overlay, marks, as_json=as_json)
+    _by_hta(paths, capture, rank, options, overlay, marks, as_json=as_json)
 
 
 def _refuse(given: dict[str, bool]) -> None:
@@ -171,6 +172,7 @@ def _instance(text: str) -> int | tuple[int, int]:
 
 def _by_hta(
     paths: Sequence[Path | str],
+    capture: str,
     rank: int | None,
     options: dict[str, Any],
     overlay: Path | None,
@@ -187,7 +189,7 @@ def _by_hta(
         from nadi.recordings.job_of_files import load_devices
         from nadi.results.text import to_json
 
-        traces = load_devices(*paths, progress=progress)
+        traces = load_devices(*paths, capture=capture, progress=progress)
         progress("finding the critical path")
         path = critical_path(traces, rules="hta", rank=rank, **options)
         trace = next(trace for trace in traces if rank in (None, trace.rank))
@@ -205,7 +207,9 @@ def _by_hta(
         console.print(f"wrote {overlay}", markup=False)
 
 
-def _by_nadi(paths: Sequence[Path | str], step: str, window: str, *, as_json: bool) -> None:
+def _by_nadi(
+    paths: Sequence[Path | str], step: str, window: str, capture: str, *, as_json: bool
+) -> None:
     with show_progress(announce=False, use="critical-path") as progress:
         progress("starting")
         from nadi.bottlenecks.paths.result import NEAR_CRITICAL
@@ -215,7 +219,7 @@ def _by_nadi(paths: Sequence[Path | str], step: str, window: str, *, as_json: bo
         from nadi.results.text import to_json
         from nadi.units import format_ns
 
-        found = run(*paths, step=step, window=window, progress=progress)
+        found = run(*paths, step=step, window=window, capture=capture, progress=progress)
         near = near_critical_paths(found.replay, found.window)
         room = slack_histogram(found.replay, found.window)
     data = NEAR_CRITICAL.data((found.graph, near, room))

@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from nadi.results.terminal.options import AsJson, Overwrite, Step, TimeRange, output_console
+from nadi.results.terminal.options import (
+    AsJson,
+    Capture,
+    Overwrite,
+    Step,
+    TimeRange,
+    output_console,
+)
 from nadi.results.terminal.progress import show_progress
 
 __all__ = ["HELP", "command"]
@@ -64,6 +71,7 @@ def command(
     paths: _Paths,
     step: Step = "all",
     window: TimeRange = "",
+    capture: Capture = "",
     switches: _Switches = "",
     output: _Output = None,
     overwrite: Overwrite = False,
@@ -80,7 +88,10 @@ def command(
 
         if output is not None:
             check_new_file(output, CHART_FILES, overwrite=overwrite)
-        found = waits(*paths, step=step, window=window, switches=switches, progress=progress)
+        found = waits(
+            *paths, step=step, window=window, switches=switches, capture=capture,
+            progress=progress,
+        )  # fmt: skip
         if output is not None:
             write_charts(output, wait_charts(found), "Who waits for whom")
     data = WAITS.data(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 from nadi.bottlenecks.waiting.bottlenecks import Waits, find_waits
 from nadi.bottlenecks.waiting.switches import switch_timelines
@@ -12,6 +13,9 @@ from nadi.errors import InputError, UsageError
 from nadi.files.switches import is_switches, read_switches
 from nadi.graph.load_graph import load_graph
 from nadi.graph.windows import choose_window, find_steps
+
+if TYPE_CHECKING:
+    from nadi.recordings.job_of_files import Reading
 
 __all__ = ["waits"]
 
@@ -22,6 +26,7 @@ def waits(
     window: str = "",
     switches: Path | str = "",
     progress: Callable[[str], None] = lambda _: None,
+    **reading: Unpack[Reading],
 ) -> Waits:
     """Find who waits for whom: host threads, device streams, ranks, the system's threads.
 
@@ -39,6 +44,8 @@ def waits(
         script``, ``perf script`` or ``trace-cmd report``, or a Perfetto trace.
     progress
         Called with a line of text before each longer stage.
+    reading
+        ``force`` and ``capture``, as in :func:`nadi.load_job`.
 
     Raises
     ------
@@ -54,7 +61,7 @@ def waits(
         progress(f"reading {paths[0]}")
         return Waits(wait_graph(switch_timelines(read_switches(paths[0]))))
     events = read_switches(switches) if switches else None
-    graph = load_graph(paths, progress)
+    graph = load_graph(paths, progress, **reading)
     chosen = choose_window(graph, find_steps(graph), str(step), window)
     progress("finding waits")
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ import polars as pl
 
 from nadi.files.kineto.kineto_trace import nodes_in_order
 from nadi.files.trace_files import read, sniff
+from nadi.recordings.discover import TraceFiles
 from nadi.recordings.graph_replays.captures import (
     CapturedGraph,
     captured_graphs,
@@ -36,9 +36,8 @@ _MATRICES = 3  # sides of a matrix for each expert
 
 def join_traces(
     traces: Sequence[Trace],
-    captures: Sequence[Path],
+    files: TraceFiles,
     *,
-    eager: bool = False,
     progress: _Progress = lambda _: None,
 ) -> list[Trace]:
     """Give the kernels that graphs replay the operators of the captures.
@@ -47,11 +46,10 @@ def join_traces(
     ----------
     traces
         Kineto traces as read, one per rank.
-    captures
-        Files with captures; they are read only if something was replayed. Ranks run the same
-        program, so that the capture of one serves all.
-    eager
-        Whether the files may also hold the same kernels without graphs.
+    files
+        Of its captures; they are read only if something was replayed. Ranks run the same program,
+        so that the capture of one serves all. Those that were given may also hold the same
+        kernels without graphs.
 
     Raises
     ------
@@ -62,13 +60,13 @@ def join_traces(
     if not any(replayed):
         return list(traces)
     graphs: list[CapturedGraph] = []
-    for file in captures:
+    for file in files.captures:
         if (kind := sniff(file)) is None or kind.name != "kineto":
             continue
         progress(f"reading {file.name}")
         recorded = read(file)
         found = captured_graphs(recorded)
-        if not found and eager and (work := earlier_work(recorded)) is not None:
+        if not found and files.are_given and (work := earlier_work(recorded)) is not None:
             found = [work]
         graphs += found
     return [
