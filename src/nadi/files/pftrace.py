@@ -301,7 +301,8 @@ def _annotation(message: memoryview) -> str:
 
 def _named_value(message: memoryview, depth: int) -> tuple[str, Any]:
     """Return the name and the value of an annotation, which may hold others."""
-    name, value, parts = "", None, list[tuple[str, Any]]()
+    name, parts = "", list[tuple[str, Any]]()
+    value: Any = None
     is_list = True
     for number, content in plain_fields(message):
         if isinstance(content, int):
