@@ -39,7 +39,7 @@ def test_two_axes_are_a_table_with_gaps(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_rows_that_are_not_shown_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["estimate", *FILES, "--sweep", "batch_size=2:200:2"]) == 0
-    assert "60 more rows are not shown; -o FILE.csv has all" in capsys.readouterr().out
+    assert "... and 60 more (--json)" in capsys.readouterr().out
 
 
 def test_points_go_to_tables_and_charts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,11 +32,11 @@ from nadi.units import (
 )
 
 __all__ = [
-    "ALL", "BOTH", "BYTES", "CHANGE_NS", "COUNT", "FLAG", "KIND", "LABEL", "MEAN", "MEAN_NS",
-    "NAME", "NS", "NUMBER", "PAGE", "PERCENT", "PLAIN", "RANKS", "SECONDS", "TEXT", "WORDS",
-    "Charts", "Column", "Html", "Lines", "Result", "Rows", "Sums", "Tiles", "Unit", "barred",
-    "decimals", "in_words", "name_or", "number", "number_as", "range_of", "share_of", "text_of",
-    "value_at",
+    "ALL", "BLANK", "BOTH", "BYTES", "CHANGE_NS", "COUNT", "FLAG", "KIND", "LABEL", "MEAN",
+    "MEAN_NS", "NAME", "NS", "NUMBER", "PAGE", "PERCENT", "PLAIN", "RANKS", "SECONDS", "TEXT",
+    "WORDS", "Charts", "Column", "Html", "Lines", "Result", "Rows", "Sums", "Tiles", "Unit",
+    "barred", "decimals", "in_words", "name_or", "named", "number", "number_as", "range_of",
+    "share_of", "text_of", "value_at", "valued",
 ]  # fmt: skip
 
 BOTH, TEXT, PAGE = "text and page", "text", "page"
@@ -208,12 +208,22 @@ class Column(NamedTuple):
         """Return the value that is shown."""
         return self.shown(row) if self.shown is not None else value_at(row, self.key)
 
-    def is_there(self, rows: Iterable[_Data]) -> bool:
+    def is_there(self, rows: Iterable[Any]) -> bool:
         """Return whether it is shown of these rows."""
         if not self.is_rare:
             return True
         values = (self.value(row) for row in rows)
         return any(value or isinstance(value, float) for value in values)
+
+
+def named(title: str, words: Callable[[str], str] = str) -> Column:
+    """Return the column of the names of an object, in words."""
+    return Column("", title, in_words(words), shown=lambda row: row["name"])
+
+
+def valued(title: str, unit: Unit) -> Column:
+    """Return a column of the values of an object."""
+    return Column("", title, unit, shown=lambda row: row["value"])
 
 
 class Rows(NamedTuple):
@@ -227,7 +237,8 @@ class Rows(NamedTuple):
         Above the table, or a function of the data; empty for data alone.
     rows
         Takes what was found; gives an object for each row, or a frame, all of whose columns are
-        data; None if a fact or another table has the data.
+        data; None if a fact or another table has the data. Where that is an object, rows are its
+        names with their values, other than 0 (``named``, ``valued``).
     columns
         In their order, or a function of the data.
     unless
@@ -255,7 +266,7 @@ class Rows(NamedTuple):
     top: int | None = None
     most: int = _MOST
     on: str = BOTH
-    made: Callable[[_Data], Iterable[tuple[_Place, _Data]]] | None = None
+    made: Callable[[_Data], Iterable[tuple[_Place, Any]]] | None = None
 
     def data(self, found: Any) -> list[_Data]:
         """Return the rows for JSON."""
@@ -304,17 +315,22 @@ class Rows(NamedTuple):
         title += f"; the first {self.most} of {len(shown):,}" if left > 0 else ""
         return table(title, heads, cells, searchable=len(shown) > TOP)
 
-    def _shown(self, data: _Data) -> Sequence[tuple[_Place, _Data]]:
+    def _shown(self, data: _Data) -> Sequence[tuple[_Place, Any]]:
         if self.made is not None:
             return list(self.made(data))
         rows = value_at(data, self.key) or ()
+        if isinstance(rows, dict):
+            return [
+                ((*_steps(self.key), name), {"name": name, "value": value})
+                for name, value in rows.items() if value
+            ]  # fmt: skip
         picked = self.pick(data) if self.pick and rows else range(len(rows))
         return [((*_steps(self.key), i), rows[i]) for i in picked]
 
     def _title(self, data: _Data) -> str:
         return self.title(data) if callable(self.title) else self.title
 
-    def _titled(self, data: _Data, on: str, shown: Sequence[tuple[_Place, _Data]]) -> list[Column]:
+    def _titled(self, data: _Data, on: str, shown: Sequence[tuple[_Place, Any]]) -> list[Column]:
         columns = self.columns(data) if callable(self.columns) else self.columns
         rows = [row for _, row in shown]
         return [one for one in columns if one.title and on in one.on and one.is_there(rows)]
@@ -401,6 +417,9 @@ class Lines(NamedTuple):
     def html(self, data: _Data, figures: Figures) -> str:
         """Write each as a paragraph."""
         return "\n".join(f"<p>{_sentence(line)}</p>" for line in self.of(data) if line)
+
+
+BLANK = Lines(lambda _: [""], TEXT)
 
 
 class Charts(NamedTuple):

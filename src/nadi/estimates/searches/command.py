@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +11,10 @@ from nadi.errors import UsageError
 from nadi.estimates.single.command import Compat, MachineName, ModelName
 from nadi.estimates.single.sweep_output import check_output, show_sweep
 from nadi.models.llm.options import Seq
-from nadi.results.terminal.options import AsJson, Overwrite, SweepOver, output_console
+from nadi.results.terminal.options import AsJson, Overwrite, SweepOver
 
 if TYPE_CHECKING:
-    from nadi.estimates.search_layouts import SearchSpace
-    from nadi.estimates.search_results import SearchResult
+    pass
 
 __all__ = ["HELP", "command"]
 
@@ -103,17 +101,9 @@ def command(
         show_sweep(swept.frame(), swept.axes, f"{model} on {ranks} {system}", output,
                    as_json=as_json)  # fmt: skip
         return
-    _show(found, space, as_json=as_json)
+    from nadi.estimates.searches.result import SEARCH
 
-
-def _show(found: SearchResult, space: SearchSpace, *, as_json: bool) -> None:
-    from nadi.estimates.single.result import describe_search, print_search
-    from nadi.results.text import to_json
-
-    if as_json:
-        sys.stdout.write(to_json(describe_search(found, space)).decode())
-        return
-    print_search(found, space, output_console())
+    SEARCH.tell(SEARCH.data((found, space)), as_json=as_json)
 
 
 def _parsed(text: str) -> tuple[str, list[Any]]:

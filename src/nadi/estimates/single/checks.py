@@ -2,7 +2,7 @@
 
 Published step times that ship with Nadi, by model, system and plan.
 
-An estimate beside the simulated job and the published step time, as data and as text.
+An estimate beside the simulated job and the published step time, as data.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import polars as pl
-from rich.console import Console
-from rich.text import Text
 
 from nadi.errors import UsageError
 from nadi.estimates.single.estimate import DescribedStep
@@ -25,16 +23,14 @@ from nadi.files.shipped_files import Shelf
 from nadi.models.job_rows import COMPUTE
 from nadi.models.llm.llm_jobs import job_of_model
 from nadi.models.llm.parallel_plan import ParallelPlan
-from nadi.results.text import make_table, print_table
 from nadi.simulation.accounts.steady_step import steady_step
 from nadi.simulation.runs.simulate import simulate
 from nadi.simulation.simulation import Simulation
 from nadi.systems.library import load_system
-from nadi.units import format_change, format_ns, format_percent
 
 __all__ = [
     "EstimateCheck", "MeasuredStep", "PartCheck", "check_estimate", "describe_check",
-    "measured_steps", "print_check",
+    "measured_steps",
 ]  # fmt: skip
 
 
@@ -268,28 +264,3 @@ def describe_check(check: EstimateCheck) -> dict[str, Any]:
         "source": measured.source if measured else None,
         "parts": [part._asdict() for part in check.parts],
     }
-
-
-def print_check(check: EstimateCheck, console: Console) -> None:
-    """Print both ways part by part, why they part, and the published time."""
-    columns = {"part": "left", "estimate": "right", "simulation": "right", "of the step": "right"}
-    table = make_table("Estimate and simulated job", **columns)
-    rows = [(part.name, part.estimated, part.simulated) for part in check.parts]
-    for name, estimated, simulated in (*rows, ("step", check.estimated, check.simulated)):
-        difference = format_percent(estimated - simulated, check.simulated)
-        table.add_row(name, _seconds(estimated), _seconds(simulated), difference)
-    print_table(table, console)
-    for part in check.parts:
-        if part.reason:
-            console.print(Text(f"{part.name}: {part.reason}"))
-    measured = check.measured
-    if measured is None:
-        console.print(Text("no published step time is known for this model, system and plan"))
-        return
-    console.print(Text(f"measured: {_seconds(measured.seconds)} ({measured.source})"))
-    for name, value in (("estimate", check.estimated), ("simulation", check.simulated)):
-        console.print(Text(f"  {name} {format_change(value, measured.seconds)}"))
-
-
-def _seconds(seconds: float) -> str:
-    return format_ns(round(seconds * 1e9))

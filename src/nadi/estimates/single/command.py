@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +25,7 @@ from nadi.models.llm.options import (
     Sp,
     Tp,
 )
-from nadi.results.terminal.options import AsJson, Overwrite, SweepFile, SweepOver, output_console
+from nadi.results.terminal.options import AsJson, Overwrite, SweepFile, SweepOver
 
 if TYPE_CHECKING:
     from nadi.estimates.calculon.rules import EstimateRules
@@ -152,29 +151,17 @@ def _estimate(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Estimate and print; with the names of model and system, also what a check finds."""
-    from nadi.estimates.single.checks import describe_check, print_check
-    from nadi.estimates.single.result import describe_estimate, print_estimate
+    from nadi.estimates.single.result import ESTIMATE
     from nadi.estimates.single_estimate import estimate
-    from nadi.results.text import to_json
 
     found = estimate(step.model, step.machine, step.execution, rules)
-    checked = None
+    data = ESTIMATE.data(found)
     if checked_names is not None:
-        from nadi.estimates.single.checks import check_estimate
+        from nadi.estimates.single.checks import check_estimate, describe_check
 
         model, system = checked_names
-        checked = check_estimate(step, system, found, model)
-    if as_json:
-        data = describe_estimate(found)
-        if checked is not None:
-            data["check"] = describe_check(checked)
-        sys.stdout.write(to_json(data).decode())
-        return
-    console = output_console()
-    print_estimate(found, console)
-    if checked is not None:
-        console.print()
-        print_check(checked, console)
+        data["check"] = describe_check(check_estimate(step, system, found, model))
+    ESTIMATE.tell(data, as_json=as_json)
 
 
 def _estimate_network(
@@ -182,11 +169,7 @@ def _estimate_network(
 ) -> None:
     """Estimate a network on data parallel ranks; it has no other degrees, and no sequences."""
     from nadi.estimates.single.network_estimates import network_estimate
-    from nadi.estimates.single.result import (
-        describe_network_estimate,
-        print_network_estimate,
-    )
-    from nadi.results.text import to_json
+    from nadi.estimates.single.result import NETWORK_ESTIMATE
 
     known = ("dp", "global_batch", "zero", "dtype", "inference")
     changed = [
@@ -210,10 +193,7 @@ def _estimate_network(
         model, system, ranks=ranks, batch=samples // ranks, dtype=fields["dtype"],
         zero=fields["zero"] or 0, inference=bool(fields["inference"]),
     )  # fmt: skip
-    if as_json:
-        sys.stdout.write(to_json(describe_network_estimate(found)).decode())
-        return
-    print_network_estimate(found, output_console())
+    NETWORK_ESTIMATE.tell(NETWORK_ESTIMATE.data(found), as_json=as_json)
 
 
 def _check_alone(execution: str, fields: dict[str, Any]) -> None:

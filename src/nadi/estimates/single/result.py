@@ -1,14 +1,10 @@
-"""The results of ``nadi estimate`` and ``nadi search``, as data and as text.
-
-What the parts of an estimate are called.
-
-Sweeps as tables on a terminal, as data, and in files: tables and charts.
-"""
+"""The results of ``nadi estimate``, and sweeps on a terminal, as data, and in files."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +12,11 @@ import msgspec
 import numpy as np
 import polars as pl
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from nadi.estimates.execution import moved_tensors
 from nadi.estimates.network_steps import NetworkEstimate
-from nadi.estimates.search_layouts import SearchSpace
-from nadi.estimates.search_results import RankedExecution, SearchResult
-from nadi.estimates.single_estimate import Estimate, hourly_price
+from nadi.estimates.single_estimate import Estimate
 from nadi.estimates.sweep_axes import SweepAxis
 from nadi.estimates.tier_words import schedule_words, tier_words
 from nadi.files.csv_tables import csv_bytes, parquet_bytes
@@ -31,10 +24,31 @@ from nadi.files.files import write_beside
 from nadi.results.charts.chart_files import CHART_FILES, write_charts
 from nadi.results.charts.charts import ChartAxis, HeatMap, LineChart, LineSeries
 from nadi.results.charts.scales import short_number
-from nadi.results.text import make_table, print_table, to_json
+from nadi.results.declared import (
+    ALL,
+    BLANK,
+    LABEL,
+    MEAN,
+    NUMBER,
+    PERCENT,
+    SECONDS,
+    Column,
+    Lines,
+    Result,
+    Rows,
+    Tiles,
+    in_words,
+    named,
+    number,
+    share_of,
+    text_of,
+    valued,
+)
+from nadi.results.text import to_json
 from nadi.trace.arrays import Floats
 from nadi.units import (
     format_bytes,
+    format_change,
     format_count,
     format_counted,
     format_ns,
@@ -43,13 +57,12 @@ from nadi.units import (
 )
 
 __all__ = [
-    "PART_NAMES", "SWEEP_FILES", "TENSOR_NAMES", "describe_estimate", "describe_network_estimate",
-    "describe_search", "print_estimate", "print_network_estimate", "print_search", "print_sweep",
-    "sweep_chart", "sweep_rows", "write_sweep",
+    "CHOICES", "ESTIMATE", "NETWORK_ESTIMATE", "SWEEP_FILES", "describe_estimate", "offloads",
+    "print_sweep", "sweep_chart", "sweep_rows", "write_sweep",
 ]  # fmt: skip
 
 
-PART_NAMES = {
+_PART_NAMES = {
     "forward": "forward",
     "backward": "backward",
     "ends": "embedding, head and loss",
@@ -64,8 +77,7 @@ PART_NAMES = {
     "backward_offload": "exposed offloading, backward",
     "update_offload": "exposed offloading, update",
 }
-"""What the parts of an estimated step are called."""
-TENSOR_NAMES = {
+_TENSOR_NAMES = {
     "weights": "weights",
     "activations": "activations",
     "checkpoints": "checkpoints",
@@ -74,13 +86,8 @@ TENSOR_NAMES = {
     "optimizer": "optimizer",
     "keys_and_values": "keys and values",
 }
-"""What the tensors of an estimate are called."""
 
 
-_SHORT = {
-    "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "micro-batch",
-    "pipeline_interleaving": "interleaving",
-}  # fmt: skip
 # what would lift each part of a network's step
 _LIFTED = {
     "tables": "more bandwidth of memory, or rows of fewer bytes",
@@ -105,7 +112,7 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
         "parameters": estimate.model.num_parameters,
         "lacks": estimate.lacks or None,
         "reason": estimate.reason or None,
-        "times": estimate.times,
+        "times": {name: estimate.times[name] for name in _PART_NAMES},
         "limits": [limit._asdict() for limit in estimate.limits],
         "tier1_bytes": estimate.tier1,
         "tier2_bytes": estimate.tier2,
@@ -125,106 +132,16 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def describe_network_estimate(estimate: NetworkEstimate) -> dict[str, Any]:
+def _network_estimate(estimate: NetworkEstimate) -> dict[str, Any]:
     """Compute the JSON output of an estimate of a network."""
     return {
-        "seconds": estimate.seconds, "rate": estimate.rate, "lacks": estimate.lacks or None,
-        "times": estimate.times, "memory_bytes": estimate.memory,
+        "seconds": estimate.seconds, "rate": estimate.rate, "samples": estimate.plan.samples,
+        "lacks": estimate.lacks or None,
+        "times": dict(sorted(estimate.times.items(), key=lambda one: -one[1])),
+        "memory_bytes": estimate.memory,
         "memory_capacity": estimate.system.memory_capacity or None,
         "plan": msgspec.to_builtins(estimate.plan),
     }  # fmt: skip
-
-
-def describe_search(found: SearchResult, space: SearchSpace) -> dict[str, Any]:
-    """Compute the JSON output."""
-    prices = [_prices(one, space) for one in found.best]
-    return {
-        "executions": found.num_executions,
-        "feasible": found.num_feasible,
-        "lacking": found.lacking(),
-        "best": [
-            one._asdict() | {"execution": msgspec.to_builtins(one.execution)} | price
-            for one, price in zip(found.best, prices, strict=True)
-        ],
-    }
-
-
-# results as text
-
-
-def print_estimate(estimate: Estimate, console: Console) -> None:
-    """Print the step's time, where it goes, where the bytes are, and what limits it."""
-    share = format_percent(estimate.statistics["total_efficiency"], 1)
-    how = estimate.execution
-    rates = f"{format_number(estimate.rate)} sequences/s"
-    if how.decoding:
-        each = format_number(1 / estimate.seconds)
-        rates = f"{format_number(estimate.rate)} tokens/s in all, {each} for each user"
-    step = "an output token" if how.decoding else "a step"
-    console.print(Text.assemble(
-        (_seconds(estimate.seconds), "bold"),
-        f" {step} of {format_counted(how.batch_size, 'sequence')}, {rates}, "
-        f"{share} of the matrix engine's peak",
-    ))  # fmt: skip
-    if estimate.price_per_hour:
-        currency = estimate.machine.currency
-        console.print(Text(
-            f"{estimate.price_per_hour:,.2f} {currency} an hour, "
-            f"{format_number(estimate.price_per_step)} {currency} a step, "
-            f"{format_number(estimate.price_per_million_tokens)} {currency} a million tokens"
-        ))  # fmt: skip
-    if estimate.lacks:
-        console.print(Text(f"not possible: {estimate.lacks}", "bold red"))
-    console.print()
-    table = make_table("Time", part="left", time="right", share="right")
-    for name, title in PART_NAMES.items():
-        if estimate.times[name]:
-            part = estimate.times[name]
-            table.add_row(title, _seconds(part), format_percent(part, estimate.seconds))
-    print_table(table, console)
-    console.print()
-    print_table(_memory_table(estimate), console)
-    for line in _assumed(estimate):
-        console.print(Text(line))
-    console.print()
-    columns = {"limit": "left", "share": "right", "what would lift it": "left"}
-    table = make_table("Limits", **columns)
-    for limit in estimate.limits:
-        if limit.seconds >= 0.005 * estimate.seconds:
-            share = format_percent(limit.seconds, estimate.seconds)
-            table.add_row(limit.name, share, limit.lifted_by)
-    print_table(table, console)
-    needed = estimate.statistics["offload_mem_bw_req"]
-    if 0 < needed < math.inf:
-        console.print(Text(
-            f"offloading would be hidden by {needed / 1e9:.4g} GB/s to the second tier"
-        ))  # fmt: skip
-
-
-def print_network_estimate(estimate: NetworkEstimate, console: Console) -> None:
-    """Print the step's time and where it goes, most first, and where the bytes are."""
-    console.print(Text.assemble(
-        (_seconds(estimate.seconds), "bold"),
-        f" a step of {format_counted(estimate.plan.samples, 'sample')}, "
-        f"{format_number(estimate.rate)} samples/s",
-    ))  # fmt: skip
-    if estimate.lacks:
-        console.print(Text(f"not possible: {estimate.lacks}", "bold red"))
-    console.print()
-    table = make_table("Time", part="left", time="right", share="right")
-    for name, part in sorted(estimate.times.items(), key=lambda one: -one[1]):
-        table.add_row(name, _seconds(part), format_percent(part, estimate.seconds))
-    print_table(table, console)
-    console.print()
-    table = make_table("Memory of the rank with most", tensors="left", bytes="right")
-    rows = estimate.memory | {"all": sum(estimate.memory.values())}
-    for name, size in (rows | {"capacity": estimate.system.memory_capacity}).items():
-        if size:
-            table.add_row(name, format_bytes(size))
-    print_table(table, console)
-    console.print()
-    name, remedy = max(_LIFTED.items(), key=lambda one: estimate.times.get(one[0], 0.0))
-    console.print(Text(f"bound by {name}; what would lift it: {remedy}"))
 
 
 def _assumed(estimate: Estimate) -> list[str]:
@@ -242,87 +159,173 @@ def _assumed(estimate: Estimate) -> list[str]:
     return [*found, *([tier_words(machine.mem2), *schedule_words(moved)] if moved else [])]
 
 
-def _memory_table(estimate: Estimate) -> Table:
-    capacities = estimate.capacities
-    used = [(capacities[0], estimate.tier1)]
-    if capacities[1] or any(estimate.tier2.values()):
-        used.append((capacities[1], estimate.tier2))
-    columns = {f"tier {k + 1}": "right" for k in range(len(used))}
-    table = make_table("Memory of a rank", tensors="left", **columns)
-    for name, title in TENSOR_NAMES.items():
-        if any(sizes[name] for _, sizes in used):
-            table.add_row(title, *(format_bytes(int(sizes[name])) for _, sizes in used))
-    table.add_row("all", *(format_bytes(int(sum(sizes.values()))) for _, sizes in used))
-    table.add_row("capacity", *(format_bytes(int(capacity)) for capacity, _ in used))
-    return table
+# results as text and pages
 
 
-def _prices(one: RankedExecution, space: SearchSpace) -> dict[str, float]:
-    """Give the prices of a step and of a million tokens; nothing if the machine states none."""
-    hour = hourly_price(space.machine, one.execution)
-    tokens = one.execution.batch_size * (1 if one.execution.decoding else space.model.seq_size)
-    step = hour / 3600 * one.seconds
-    return {"price_per_step": step, "price_per_million_tokens": step / tokens * 1e6} if hour else {}
+def _headline(data: dict[str, Any]) -> str:
+    decoding = data["execution"]["decoding"]
+    rates = f"{format_number(data['rate'])} sequences/s"
+    if decoding:
+        each = format_number(1 / data["seconds"])
+        rates = f"{format_number(data['rate'])} tokens/s in all, {each} for each user"
+    step = "an output token" if decoding else "a step"
+    return (
+        f"{_time(data['seconds'])} {step} of "
+        f"{format_counted(data['execution']['batch_size'], 'sequence')}, {rates}, "
+        f"{format_percent(data['efficiency'], 1)} of the matrix engine's peak"
+    )
 
 
-def print_search(found: SearchResult, space: SearchSpace, console: Console) -> None:
-    """Print the fastest executions, and what the others lack."""
-    console.print(Text(
-        f"{format_counted(found.num_executions, 'configuration')}, "
-        f"{format_count(found.num_feasible)} possible"
-    ))  # fmt: skip
-    if found.best:
-        console.print()
-        print_table(_best_table(found.best, space), console)
-    lacking = found.lacking()
-    if lacking:
-        console.print()
-        table = make_table("Not possible", configurations="right", reason="left")
-        for rule, count in lacking.items():
-            table.add_row(format_count(count), rule)
-        print_table(table, console)
+def _costs(data: dict[str, Any]) -> Iterator[str]:
+    """Say what the step costs, and why it is not possible."""
+    if data.get("price_per_hour"):
+        currency = data["currency"]
+        yield (
+            f"{data['price_per_hour']:,.2f} {currency} an hour, "
+            f"{format_number(data['price_per_step'])} {currency} a step, "
+            f"{format_number(data['price_per_million_tokens'])} {currency} a million tokens"
+        )
+    if data["lacks"]:
+        yield f"not possible: {data['lacks']}"
 
 
-def _best_table(best: tuple[RankedExecution, ...], space: SearchSpace) -> Table:
-    rate = "tokens/s" if all(one.execution.decoding for one in best) else "sequences/s"
-    columns = {rate: "right", "step": "right"} | dict.fromkeys(_SHORT.values(), "right")
-    columns |= {"recompute": "left", "tensors": "left", "offload": "left", "tier 1": "right"}
-    currency = space.machine.currency
-    titles = [f"{currency} a step", f"{currency} a million tokens"]
-    if any(_prices(one, space) for one in best):
-        columns |= dict.fromkeys(titles, "right")
-    table = make_table("Fastest", **columns)
-    for one in best:
-        e = one.execution
-        also = {
-            e.tensor_par_overlap: e.tensor_par_overlap != "none",
-            "redo": e.seq_par_ag_redo,
-            "sharded": e.optimizer_sharding,
-            "overlapped dp": e.data_par_overlap,
-        }
-        tensors = [e.tensor_par_comm_type, *(name for name, is_so in also.items() if is_so)]
-        table.add_row(
-            format_number(one.rate), _seconds(one.seconds),
-            *(str(getattr(e, field)) for field in _SHORT),
-            e.activation_recompute, " ".join(tensors), " ".join(moved_tensors(e)) or "-",
-            format_bytes(int(one.tier1_bytes)), *map(format_number, _prices(one, space).values()),
-        )  # fmt: skip
-    return table
+def _sizes(data: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Yield the bytes of each kind of tensor, those of all, and the capacity, in both tiers."""
+    tiers = [data["tier1_bytes"], data["tier2_bytes"]]
+    capacities = [data["tier1_capacity"], data["tier2_capacity"]]
+    rows = {title: [tier[name] for tier in tiers] for name, title in _TENSOR_NAMES.items()}
+    used = {title: sizes for title, sizes in rows.items() if any(sizes)}
+    sums = [sum(tier.values()) for tier in tiers]
+    for title, sizes in (used | {"all": sums, "capacity": capacities}).items():
+        yield (), {"tensors": title, "tier 1": int(sizes[0]), "tier 2": int(sizes[1])}
 
 
-def _seconds(seconds: float) -> str:
+def _hidden(data: dict[str, Any]) -> Iterator[str]:
+    needed = data["statistics"]["offload_mem_bw_req"]
+    if needed is not None and 0 < needed < math.inf:
+        yield f"offloading would be hidden by {needed / 1e9:.4g} GB/s to the second tier"
+
+
+def _checked(data: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Yield the parts of a step both ways, and the step."""
+    if check := data.get("check"):
+        step = {"name": "step", "estimated": check["estimated"], "simulated": check["simulated"]}
+        for part in (*check["parts"], step):
+            difference = part["estimated"] - part["simulated"]
+            yield (), part | {"difference": format_percent(difference, check["simulated"])}
+
+
+def _reasons(data: dict[str, Any]) -> Iterator[str]:
+    """Say why estimate and simulation part, and what was measured."""
+    check = data.get("check") or {"parts": ()}
+    for part in check["parts"]:
+        if part["reason"]:
+            yield f"{part['name']}: {part['reason']}"
+    if data.get("check") and not check["measured"]:
+        yield "no published step time is known for this model, system and plan"
+    elif data.get("check"):
+        yield f"measured: {_time(check['measured'])} ({check['source']})"
+        for name, key in (("estimate", "estimated"), ("simulation", "simulated")):
+            yield f"  {name} {format_change(check[key], check['measured'])}"
+
+
+def _time(seconds: float) -> str:
     return format_ns(round(seconds * 1e9))
+
+
+_TIME, _SIZE = text_of(_time), text_of(lambda size: format_bytes(int(size)))
+_LACKS = Lines(lambda data: [f"not possible: {data['lacks']}"] if data["lacks"] else [])
+
+ESTIMATE = Result(
+    kind="estimate", title="Estimate", order=2, needs="seconds", facts=describe_estimate,
+    headline=_headline,
+    parts=(
+        Tiles((
+            Column("seconds", "step", SECONDS, "estimated"),
+            Column("rate", "rate", MEAN, "sequences per second"),
+            Column("efficiency", "efficiency", PERCENT, "of the matrix engine's peak"),
+            Column("price_per_million_tokens", "price", MEAN, "of a million tokens"),
+        )),
+        Lines(_costs), BLANK,
+        Rows("times", "Time", None, (
+            named("part", lambda name: _PART_NAMES[name]), valued("time", SECONDS),
+            valued("share", share_of("seconds")),
+        ), top=ALL),
+        BLANK,
+        Rows("", "Memory of a rank", None, (
+            Column("tensors", "tensors"), Column("tier 1", "tier 1", _SIZE),
+            Column("tier 2", "tier 2", _SIZE, is_rare=True),
+        ), made=_sizes, top=ALL),
+        Lines(lambda data: data["assumed"]), BLANK,
+        Rows("limits", "Limits", None, (
+            Column("name", "limit", in_words(str)), Column("seconds", "share", share_of("seconds")),
+            Column("lifted_by", "what would lift it", in_words(str)),
+        ), top=ALL, pick=lambda data: [
+            i for i, limit in enumerate(data["limits"])
+            if limit["seconds"] >= 0.005 * data["seconds"]
+        ]),
+        Lines(_hidden),
+        Lines(lambda data: [""] if data.get("check") else []),
+        Rows("", "Estimate and simulated job", None, (
+            Column("name", "part"), Column("estimated", "estimate", _TIME),
+            Column("simulated", "simulation", _TIME), Column("difference", "of the step", LABEL),
+        ), made=_checked, top=ALL),
+        Lines(_reasons),
+    ),
+)  # fmt: skip
+
+
+def _lifted(data: dict[str, Any]) -> Iterator[str]:
+    name, remedy = max(_LIFTED.items(), key=lambda one: data["times"].get(one[0], 0.0))
+    yield f"bound by {name}; what would lift it: {remedy}"
+
+
+def _all_tensors(data: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    memory = data["memory_bytes"]
+    both = {"all": sum(memory.values()), "capacity": data["memory_capacity"]}
+    for name, size in (memory | both).items():
+        if size:
+            yield (), {"name": name, "size": size}
+
+
+NETWORK_ESTIMATE = Result(
+    kind="network_estimate", title="Estimate", order=2, facts=_network_estimate,
+    headline=lambda data: (
+        f"{_time(data['seconds'])} a step of {format_counted(data['samples'], 'sample')}, "
+        f"{format_number(data['rate'])} samples/s"
+    ),
+    parts=(
+        _LACKS, BLANK,
+        Rows("times", "Time", None, (
+            named("part"), valued("time", SECONDS), valued("share", share_of("seconds")),
+        ), top=ALL),
+        BLANK,
+        Rows("", "Memory of the rank with most", None, (
+            Column("name", "tensors"), Column("size", "bytes", _SIZE),
+        ), made=_all_tensors, top=ALL),
+        BLANK, Lines(_lifted),
+    ),
+)  # fmt: skip
 
 
 SWEEP_FILES = (".csv", ".json", ".parquet", *CHART_FILES)
 _MOST_ROWS, _MOST_COLUMNS = 40, 12
 _MOST_LINES = 10  # of a chart, before two axes make a heat map
 _RATE = "sequences/s"
-_CHOICES = {
+CHOICES = {
     "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "micro-batch",
-    "pipeline_interleaving": "interleaving", "activation_recompute": "recompute",
+    "pipeline_interleaving": "interleaving",
 }  # fmt: skip
-_MOVED = ("weight_offload", "activations_offload", "optimizer_offload")
+"""What a search chooses, and what it is called in tables."""
+_CHOICE = text_of(lambda value: "-" if value is None else value)
+_BYTES = number(lambda size: format_bytes(int(size)))
+
+
+def offloads(execution: dict[str, Any]) -> str:
+    """Name what lives in the second memory tier, of the fields of an execution."""
+    kinds = {"weights": "weight_offload", "activations": "activations_offload",
+             "optimizer": "optimizer_offload"}  # fmt: skip
+    return " ".join(name for name, field in kinds.items() if execution.get(field)) or "-"
 
 
 def sweep_rows(frame: pl.DataFrame) -> bytes:
@@ -405,14 +408,11 @@ def _at(axis: SweepAxis, value: Any) -> str:
 
 def print_sweep(frame: pl.DataFrame, axes: Sequence[SweepAxis], console: Console) -> None:
     """Print a row per point, or the rates of two axes as a table; and the best point."""
-    if len(axes) == 2 and len(axes[1].values) <= _MOST_COLUMNS:
-        _print_rates(frame, axes, console)
-    else:
-        _print_points(frame, axes, console)
+    is_table = len(axes) == 2 and len(axes[1].values) <= _MOST_COLUMNS
+    (_by_two if is_table else _by_point)(frame, axes).print({}, console, _MOST_ROWS)
     feasible = frame["rate"].is_not_null().sum()
     console.print()
-    points = f"{format_count(frame.height)} point{'s' if frame.height > 1 else ''}"
-    counts = f"{points}, {format_count(int(feasible))} possible"
+    counts = f"{format_counted(frame.height, 'point')}, {format_count(int(feasible))} possible"
     if feasible:
         row = frame.row(int(frame["rate"].arg_max() or 0), named=True)
         where = ", ".join(_at(axis, row[axis.name]) for axis in axes)
@@ -420,55 +420,28 @@ def print_sweep(frame: pl.DataFrame, axes: Sequence[SweepAxis], console: Console
     console.print(Text(counts))
 
 
-def _print_rates(frame: pl.DataFrame, axes: Sequence[SweepAxis], console: Console) -> None:
-    columns = {axes[0].title: "right"} | {_shown(value): "right" for value in axes[1].values}
-    table = make_table(f"{_RATE}, by {axes[0].name} and {axes[1].title}", **columns)
-    rates = _rates(frame, axes)
-    rows = rates.shape[0]
-    for value, rate in zip(axes[0].values[:_MOST_ROWS], rates, strict=False):
-        table.add_row(
-            _shown(value), *("-" if np.isnan(one) else format_number(one) for one in rate)
-        )
-    print_table(table, console)
-    _say_left_out(rows, console)
+def _by_two(frame: pl.DataFrame, axes: Sequence[SweepAxis]) -> Rows:
+    """Return a table of the rates by two axes; rows are lists, with the first value first."""
+    first, last = axes
+    size, rates = len(last.values), frame["rate"].to_list()
+    rows = [[value, *rates[k * size : (k + 1) * size]] for k, value in enumerate(first.values)]
+    columns = [Column("", first.title, text_of(_shown), shown=itemgetter(0))]
+    for k, value in enumerate(last.values, 1):
+        columns.append(Column("", _shown(value), NUMBER, shown=itemgetter(k)))
+    title = f"{_RATE}, by {first.name} and {last.title}"
+    return Rows("", title, None, tuple(columns), made=lambda _: [((), row) for row in rows])
 
 
-def _print_points(frame: pl.DataFrame, axes: Sequence[SweepAxis], console: Console) -> None:
+def _by_point(frame: pl.DataFrame, axes: Sequence[SweepAxis]) -> Rows:
+    """Return a table with a row per point."""
     is_search = "feasible" in frame.columns
-    columns = dict.fromkeys((axis.title for axis in axes), "right")
-    columns |= {_RATE: "right", "step": "right"}
-    columns |= dict.fromkeys(_CHOICES.values(), "right") if is_search else {}
-    columns |= {"offload": "left"} if is_search else {}
-    columns |= {"tier 1": "right", "tier 2": "right"}
-    columns |= {} if is_search else {"lacks": "left"}
-    table = make_table("", **columns)
-    table.title = None
-    for row in frame.head(_MOST_ROWS).iter_rows(named=True):
-        values = [_shown(row[axis.name]) for axis in axes]
-        values += [
-            "-" if row["rate"] is None else format_number(row["rate"]),
-            _step(row["seconds"]),
-        ]
-        if is_search:
-            there = row["rate"] is not None
-            values += [str(row.get(field)) if there else "-" for field in _CHOICES]
-            moved = [field.split("_")[0] for field in _MOVED if row.get(field)]
-            values.append(" ".join(moved) or "-")
-        values += [_bytes(row["tier1_bytes"]), _bytes(row["tier2_bytes"])]
-        table.add_row(*values, *([] if is_search else [str(row["lacks"])]))
-    print_table(table, console)
-    _say_left_out(frame.height, console)
-
-
-def _say_left_out(rows: int, console: Console) -> None:
-    if rows > _MOST_ROWS:
-        left = format_count(rows - _MOST_ROWS)
-        console.print(Text(f"{left} more rows are not shown; -o FILE.csv has all"))
-
-
-def _step(seconds: float | None) -> str:
-    return "-" if seconds is None else format_ns(round(seconds * 1e9))
-
-
-def _bytes(size: float | None) -> str:
-    return "-" if size is None else format_bytes(int(size))
+    columns = [Column(axis.name, axis.title, text_of(_shown)) for axis in axes]
+    columns += [Column("rate", _RATE, NUMBER), Column("seconds", "step", SECONDS)]
+    if is_search:
+        columns += [Column(key, title, _CHOICE) for key, title in CHOICES.items()]
+        columns.append(Column("activation_recompute", "recompute", _CHOICE))
+        columns.append(Column("", "offload", shown=offloads))
+    columns += [Column("tier1_bytes", "tier 1", _BYTES), Column("tier2_bytes", "tier 2", _BYTES)]
+    columns += [] if is_search else [Column("lacks", "lacks")]
+    rows = frame.iter_rows(named=True)
+    return Rows("", lambda _: "", None, tuple(columns), made=lambda _: [((), row) for row in rows])

@@ -1,0 +1,102 @@
+"""What ``nadi search`` found: the fastest executions, and what the others lack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from nadi.estimates.search_layouts import SearchSpace
+from nadi.estimates.search_results import RankedExecution, SearchResult
+from nadi.estimates.single.result import CHOICES, offloads
+from nadi.estimates.single_estimate import hourly_price
+from nadi.results.declared import (
+    ALL,
+    COUNT,
+    NUMBER,
+    PLAIN,
+    SECONDS,
+    Column,
+    Lines,
+    Result,
+    Rows,
+    Tiles,
+    barred,
+    named,
+    number,
+    valued,
+)
+from nadi.units import format_bytes, format_count, format_counted
+
+__all__ = ["SEARCH"]
+
+
+def _described(asked: tuple[SearchResult, SearchSpace]) -> dict[str, Any]:
+    """Compute the JSON output of what was found in a space."""
+    found, space = asked
+    return {
+        "executions": found.num_executions,
+        "feasible": found.num_feasible,
+        "lacking": found.lacking(),
+        "currency": space.machine.currency
+        if any(_prices(one, space) for one in found.best)
+        else None,
+        "best": [
+            one._asdict() | {"execution": msgspec.to_builtins(one.execution)} | _prices(one, space)
+            for one in found.best
+        ],
+    }
+
+
+def _prices(one: RankedExecution, space: SearchSpace) -> dict[str, float]:
+    """Give the prices of a step and of a million tokens; nothing if the machine states none."""
+    hour = hourly_price(space.machine, one.execution)
+    tokens = one.execution.batch_size * (1 if one.execution.decoding else space.model.seq_size)
+    step = hour / 3600 * one.seconds
+    return {"price_per_step": step, "price_per_million_tokens": step / tokens * 1e6} if hour else {}
+
+
+def _tensors(row: dict[str, Any]) -> str:
+    one = row["execution"]
+    also = {
+        one["tensor_par_overlap"]: one["tensor_par_overlap"] != "none",
+        "redo": one["seq_par_ag_redo"],
+        "sharded": one["optimizer_sharding"],
+        "overlapped dp": one["data_par_overlap"],
+    }
+    return " ".join([one["tensor_par_comm_type"], *(name for name, is_so in also.items() if is_so)])
+
+
+def _columns(data: dict[str, Any]) -> Iterator[Column]:
+    decoding = all(one["execution"]["decoding"] for one in data["best"])
+    yield Column("rate", "tokens/s" if decoding else "sequences/s", barred(NUMBER))
+    yield Column("seconds", "step", SECONDS)
+    for key, title in CHOICES.items():
+        yield Column(f"execution/{key}", title, PLAIN)
+    yield Column("execution/activation_recompute", "recompute")
+    yield Column("", "tensors", shown=_tensors)
+    yield Column("", "offload", shown=lambda row: offloads(row["execution"]))
+    yield Column("tier1_bytes", "tier 1", number(lambda size: format_bytes(int(size))))
+    for key, title in (("price_per_step", "step"), ("price_per_million_tokens", "million tokens")):
+        yield Column(key, f"{data.get('currency')} a {title}", NUMBER, is_rare=True)
+
+
+SEARCH = Result(
+    kind="search", title="Search", order=4, needs="executions", facts=_described,
+    headline=lambda data: (
+        f"{format_counted(data['executions'], 'configuration')}, "
+        f"{format_count(data['feasible'])} possible"
+    ),
+    parts=(
+        Tiles((
+            Column("executions", "configurations", COUNT), Column("feasible", "possible", COUNT),
+        )),
+        Lines(lambda data: [""] if data["best"] else []),
+        Rows("best", "Fastest", None, _columns, top=ALL),
+        Lines(lambda data: [""] if data["lacking"] else []),
+        Rows("lacking", "Not possible", None, (valued("configurations", COUNT), named("reason")),
+             top=ALL),
+    ),
+)  # fmt: skip
+"""Made of what was found, and of the space."""
