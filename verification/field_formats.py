@@ -21,7 +21,9 @@ The last line says how many checks are exact; the exit status is 1 unless all ar
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import pickle
 import re
 import sqlite3
 import sys
@@ -34,11 +36,13 @@ from typing import Any, NamedTuple
 from _report import arguments
 
 import nadi
+import nadi.analyses
 
 DEFAULTS = (
     "field/nsys/nsys-ai_mfu_2gpu_before.sqlite",
     "field/nsys/nsys-ai_mfu_2gpu_after.sqlite",
     "field/devices/rocprof__908_results.json.gz",
+    "field/memory/cs336_memory_ctx128_fullstep.pickle",
 )
 RECORDED = Path(__file__).parents[1] / "tests/formats/recorded"
 DEVICE_WORK = ("kernel", "memcpy", "memset")
@@ -143,6 +147,46 @@ def parts(content: bytes, number: int) -> list[Any]:
     return [value for key, value in message(content) if key == number]
 
 
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+def snapshot_checks(path: Path) -> Iterator[Check]:
+    """Follow the history of a memory snapshot entry by entry, by Python's own pickle."""
+    whole = _PlainUnpickler(io.BytesIO(content_of(path))).load()
+    trace = nadi.read(path)
+    series = nadi.analyses.memory_timeline(trace)
+    for device, entries in enumerate(whole["device_traces"]):
+        segments = [one for one in whole["segments"] if one["device"] == device]
+        blocks = [one for segment in segments for one in segment["blocks"]]
+        active = {one["address"]: one["requested_size"] for one in blocks
+                  if one["state"] != "inactive"}  # fmt: skip
+        own = series.filter(series["device"] == f"cuda:{device}")
+        changes = Counter({"alloc": 0, "free_completed": 0})
+        changes.update(e["action"] for e in entries if e["action"] in changes)
+        # backward from the end, where what is held is known
+        held = [sum(active.values())]
+        for one in reversed(entries):
+            if one["action"] in changes:
+                change = one["size"] if one["action"] == "alloc" else -one["size"]
+                held.append(held[-1] - change)
+        yield "allocations and releases", changes.total(), own.filter(
+            own["operator"] != "(before the history)").height  # fmt: skip
+        yield "held at the end", held[0], own["allocated_bytes"][-1]
+        yield "held at the peak", max(held), own["allocated_bytes"].max()
+        yield "held before", held[-1], own.filter(own["operator"] == "(before the history)")[
+            "change_bytes"].sum()  # fmt: skip
+        yield "reserved", sum(one["total_size"] for one in segments), own["reserved_bytes"][-1]
+        holders = nadi.analyses.memory_holders(trace)
+        yield "held by somebody", max(held), holders["held_bytes"].sum()
+    table = nadi.analyses.memory_segments(trace)
+    yield "segments", len(whole["segments"]), table["segments"].sum()
+    free = sum(one["size"] for s in whole["segments"] for one in s["blocks"]
+               if one["state"] == "inactive")  # fmt: skip
+    yield "free in segments", free, table["free_bytes"].sum()
+
+
 STAGES = {"Kernel": "kernel", "Memcpy": "memcpy", "Memset": "memset",
           "Annotation": "device_annotation"}  # fmt: skip
 OF_KINETO = {"cpu_op": "operator", "user_annotation": "annotation", "cuda_runtime": "runtime",
@@ -228,6 +272,9 @@ def _launched(events: list[Event]) -> Counter[tuple[str, str]]:
 def checks_of(path: Path) -> Iterator[Check]:
     """Tell what kind of file it is, and compare it."""
     head = content_of(path)[:64]
+    if head.startswith(b"\x80"):
+        yield from snapshot_checks(path)
+        return
     readers: list[tuple[bool, Callable[[Path], Iterator[Event]]]] = [
         (head.startswith(b"SQLite format 3\0"), nsight_events),
         (b'"rocprofiler-sdk-tool"' in head, rocprof_events),

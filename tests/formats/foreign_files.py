@@ -9,7 +9,10 @@ from typing import Any
 
 from nadi.files.timeline.perfetto_packets import field
 
-__all__ = ["NSIGHT_START", "nsight_export", "nsight_tables", "pftrace", "rocprof_object"]
+__all__ = [
+    "NSIGHT_START", "memory_snapshot", "nsight_export", "nsight_tables", "pftrace",
+    "rocprof_object",
+]  # fmt: skip
 
 NSIGHT_START = 1_700_000_000_000_000_000
 _THREAD = (1 << 48) | (200 << 24) | 201  # of process 200
@@ -154,3 +157,40 @@ def pftrace(*more: list[tuple[int, Any]], start: int = 1_700_000_000_000_000_000
         *more,
     ]  # fmt: skip
     return b"".join(field(1, _message(*packet)) for packet in packets)
+
+
+def memory_snapshot() -> dict[str, Any]:
+    """Give a snapshot of a device: 700 bytes from before, two allocations, a release, a segment."""
+    line = {"name": "forward", "filename": "/home/me/model/train.py", "line": 7}
+    inside = {"name": "linear", "filename": "/x/torch/nn/functional.py", "line": 3}
+    backward = {
+        "name": "torch::autograd::generated::MmBackward0::apply(x)",
+        "filename": "",
+        "line": 0,
+    }
+
+    def entry(action: str, address: int, size: int, time: int, *frames: Any) -> dict[str, Any]:
+        return {"action": action, "addr": address, "size": size, "stream": 0, "time_us": time,
+                "frames": list(frames)}  # fmt: skip
+
+    def block(address: int, size: int, requested: int, state: str) -> dict[str, Any]:
+        return {"address": address, "size": size, "requested_size": requested, "state": state,
+                "frames": []}  # fmt: skip
+
+    return {
+        "segments": [
+            {"device": 0, "address": 0, "total_size": 4096, "stream": 0, "segment_type": "small",
+             "blocks": [block(0, 1024, 700, "active_allocated"), block(1024, 512, 500, "inactive"),
+                        block(1536, 2560, 0, "inactive")]},
+            {"device": 0, "address": 8192, "total_size": 2048, "stream": 0, "segment_type": "large",
+             "blocks": [block(8192, 2048, 2000, "active_allocated")]},
+        ],
+        "device_traces": [[
+            entry("alloc", 1024, 500, 1_000, inside, line),
+            entry("segment_alloc", 8192, 2048, 2_000),
+            entry("alloc", 8192, 2000, 2_001, backward),
+            entry("free_requested", 1024, 500, 3_000), entry("free_completed", 1024, 500, 3_001),
+        ]],
+        "external_annotations": [{"stage": "START", "name": "step", "time_us": 1_500},
+                                 {"stage": "END", "name": "step", "time_us": 2_500}],
+    }  # fmt: skip

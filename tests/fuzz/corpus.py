@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 import tempfile
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +16,12 @@ import nadi
 from nadi.files.registry import format_named
 from nadi.trace.protobuf_values import LIST_TYPES, SCALAR_TYPES
 from tests.conftest import DEMO
-from tests.formats.foreign_files import nsight_export, pftrace, rocprof_object
+from tests.formats.foreign_files import (
+    memory_snapshot,
+    nsight_export,
+    pftrace,
+    rocprof_object,
+)
 from tests.reference.chakra_messages import (
     AttributeProto,
     GlobalMetadata,
@@ -204,6 +210,7 @@ def _samples() -> list[Sample]:
             "HYBRID_CUSTOMIZED", ("a", "b"), "0 HYBRID_DLRM_ENHANCED"), 6),
         Sample("nsight", "nsight", ".sqlite", nsight_export(), 8),
         Sample("rocprof", "rocprof", ".json", json.dumps(rocprof_object()).encode(), 4),
+        Sample("snapshot", "memory-snapshot", ".pickle", pickle.dumps(memory_snapshot(), 4), 2),
         Sample("pftrace", "perfetto", ".pftrace", pftrace(), 5),
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import pickle
 import re
 import sqlite3
 import zipfile
 import zlib
 from contextlib import closing
 from pathlib import Path
+from pickletools import genops
 from typing import Any
 
 import nadi
@@ -35,6 +37,13 @@ _TOLD = {
     "tensors.elements": "",
     "tensors.strides": "",
 }
+# instructions of a pickle that make plain values
+_PLAIN = {
+    "PROTO", "FRAME", "STOP", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "MARK", "MEMOIZE", "BINGET",
+    "LONG_BINGET", "SETITEM", "SETITEMS", "APPEND", "APPENDS", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
+    "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "BINFLOAT", "LONG1",
+    "SHORT_BINUNICODE", "BINUNICODE",
+}  # fmt: skip
 _LINE_END = re.compile(r"\r\n|\r|\n")
 # why an .et may be refused that the protobuf package reads
 _CHAKRA_RULES = re.compile(
@@ -242,6 +251,20 @@ def _check_pftrace(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
         assert trace.nodes.height <= sum(11 in packet or 53 in packet for packet in packets)
 
 
+def _check_snapshot(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
+    """Compare the entries of the history with Python's pickle, unless that would call anything."""
+    try:
+        if trace is None or not _PLAIN.issuperset(code.name for code, *_ in genops(content)):
+            return
+        whole = pickle.loads(content)
+    except (ValueError, pickle.UnpicklingError):  # a text that is no UTF-8, or sizes of frames,
+        return  # which are not looked at
+    entries = sum(map(len, whole.get("device_traces", ())))
+    blocks = sum(len(segment["blocks"]) for segment in whole["segments"])
+    # what was released without an allocation was there before: two events
+    assert len(list(trace.attributes.rows_named("event"))) <= 2 * entries + blocks
+
+
 _ORACLES = {
     "pytorch": _check_host,
     "kineto": _check_device,
@@ -252,4 +275,5 @@ _ORACLES = {
     "nsight": _check_nsight,
     "rocprof": _check_rocprof,
     "perfetto": _check_pftrace,
+    "memory-snapshot": _check_snapshot,
 }

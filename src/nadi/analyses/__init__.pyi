@@ -37,7 +37,9 @@ from .recorded.memory_bandwidth import (
     memory_bandwidth as memory_bandwidth,
     memory_bandwidth_series as memory_bandwidth_series,
 )
+from .recorded.memory_segments import memory_segments as memory_segments
 from .recorded.memory_timeline import (
+    memory_holders as memory_holders,
     memory_peaks as memory_peaks,
     memory_timeline as memory_timeline,
 )

@@ -36,7 +36,12 @@ from nadi.errors import Parameter, UsageError
 if TYPE_CHECKING:
     from nadi.files.files import RawFile
 
-__all__ = ["FORMATS", "READABLE_SUFFIXES", "Format", "format_for_writing", "format_named"]
+__all__ = [
+    "FORMATS", "READABLE_SUFFIXES", "SNAPSHOT", "Format", "format_for_writing", "format_named",
+]  # fmt: skip
+
+SNAPSHOT = "memory-snapshot"
+"""The name of PyTorch's memory snapshots: beside the traces of a job they are of its ranks, too."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,9 @@ FORMATS = (
            looks_like="nsight.looks_like", events="nsight.to_events"),
     Format("rocprof", "JSON of rocprofv3", (".json",), "rocprof.decode",
            keys=(frozenset(("rocprofiler-sdk-tool",)),), events="rocprof.to_events"),
+    Format(SNAPSHOT, "memory snapshot of PyTorch", (".pickle", ".pkl"),
+           "memory_snapshot.decode",
+           looks_like="memory_snapshot.looks_like", events="memory_snapshot.to_events"),
     Format("astra-text", "ASTRA-sim text workload", (".txt",), "astra_sim_text.decode",
            looks_like="astra_sim_text.looks_like"),
     Format("perfetto", "Perfetto trace (read: of PyTorch's profiler)",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Unpack
 
 from nadi.errors import InputError
+from nadi.files.memory_snapshot import NO_OPERATIONS
 from nadi.graph.edges.job_graph import build_graph
 from nadi.graph.event_graph import EventGraph
 from nadi.recordings.job_of_files import Reading, load_job, why_empty
@@ -31,6 +32,12 @@ def load_graph(
         If a file cannot be read, files are not from one job, or no operation has a timestamp.
     """
     job = load_job(*paths, tensors=tensors, progress=progress, **reading)
+    if all((trace.issues["code"] == NO_OPERATIONS).any() for trace in job.traces):
+        raise InputError(
+            ", ".join(map(str, paths)),
+            "a memory snapshot has no operators and no device work that could be replayed",
+            "nadi analyze memory-holders, memory and memory-segments show what it holds",
+        )  # fmt: skip
     progress("building the event graph")
     graph = build_graph(job)
     if graph.num_ops == 0:

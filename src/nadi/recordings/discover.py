@@ -12,7 +12,7 @@ import polars as pl
 
 from nadi.errors import InputError, PairError, Parameter, UsageError
 from nadi.files.files import is_local, locate, read_head
-from nadi.files.registry import READABLE_SUFFIXES
+from nadi.files.registry import READABLE_SUFFIXES, SNAPSHOT
 from nadi.files.trace_files import read, sniff
 from nadi.files.whole_folders import refuse_partial
 from nadi.recordings.ranks.one_job import refuse_other_sizes
@@ -32,6 +32,7 @@ _RECORDINGS = "a device trace per rank, and the host traces if there are any"
 RANK_IN_NAME = re.compile(r"(?i)rank[-_.]?(\d{1,9})(?!\d)")
 _STEP_IN_NAME = re.compile(r"(?i)(?:step|iter|iteration)s?[-_.]?\d+")
 _CAPTURE = re.compile(r"(?i)(?:^|[-_.])captures?(?:[-_.]|$)")
+_PICKLES = (".pickle", ".pickle.gz", ".pkl", ".pkl.gz")
 _TEXT = (".txt", ".txt.gz")  # of which few are traces
 # as PyTorch writes the beginning of its files; 18 digits are an int64
 _HOST_PROCESS = re.compile(rb'\s*\{\s*"schema"\s*:\s*"[^"\\]*"\s*,\s*"pid"\s*:\s*(\d{1,18})\s*,')
@@ -144,11 +145,22 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
         _sort_by_format([path], found, required=True)
     if not found.traces:
         raise _no_traces(places, wanted)
+    _put_snapshots_aside(found)
     found.captures = [file for file in found.devices if _is_capture(file)]
     if len(found.captures) == len(found.devices):  # a recording with such a name
         found.captures = []
     found.devices = [file for file in found.devices if file not in found.captures]
     return found
+
+
+def _put_snapshots_aside(found: TraceFiles) -> None:
+    """Ignore memory snapshots beside device traces: they are of the same ranks, and say other."""
+    is_snapshot = {file: (kind := sniff(file)) is not None and kind.name == SNAPSHOT
+                   for file in found.devices if file.name.endswith(_PICKLES)}  # fmt: skip
+    snapshots = [file for file, is_one in is_snapshot.items() if is_one]
+    if len(snapshots) < len(found.devices):
+        found.devices = [file for file in found.devices if file not in snapshots]
+        found.ignored += snapshots
 
 
 def _is_capture(file: Path) -> bool:

@@ -22,13 +22,13 @@ from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
 from nadi.trace.arrays import Ints
 
-__all__ = ["describe_memory", "memory_peaks", "memory_timeline", "peaks_of"]
+__all__ = ["describe_memory", "memory_holders", "memory_peaks", "memory_timeline", "peaks_of"]
 
 
 _KINDS = {0: "cpu", 1: "cuda", 20: "privateuse"}
 _SCHEMA = {
     "device": pl.String, "time": pl.Int64, "change_bytes": pl.Int64, "allocated_bytes": pl.Int64,
-    "reserved_bytes": pl.Int64, "thread": pl.Int64,
+    "reserved_bytes": pl.Int64, "thread": pl.Int64, "address": pl.Int64, "place": pl.String,
 }  # fmt: skip
 
 
@@ -54,13 +54,19 @@ def memory_timeline(events: RankEvents) -> pl.DataFrame:
         ``device`` such as ``cuda:0``, ``time_ns`` (since the rank's first event), ``change_bytes``,
         ``allocated_bytes`` and ``reserved_bytes`` after it (if the profiler does not state the
         former: what was allocated since the recording began), ``operator`` (the innermost on its
-        thread, empty if none). O(allocations log events).
+        thread, in a memory snapshot the line of the program; empty if none). O(allocations log
+        events).
 
     Raises
     ------
     InputError
         If no allocations are recorded.
     """
+    return _timeline(events).drop("address")
+
+
+def _timeline(events: RankEvents) -> pl.DataFrame:
+    """Return the same with the address of each allocation; null where none is stated."""
     table = _allocations(events)
     begin = int(events.column("start").min())
     inside = _operators(events, table["time"].to_numpy(), table["thread"].to_numpy())
@@ -68,8 +74,48 @@ def memory_timeline(events: RankEvents) -> pl.DataFrame:
     operator = names.gather(np.maximum(inside, 0)).set(pl.Series(inside < 0), "")
     return table.select(
         "device", (pl.col("time") - begin).alias("time_ns"), "change_bytes", "allocated_bytes",
-        "reserved_bytes", operator.alias("operator"),
+        "reserved_bytes", operator=pl.coalesce("place", operator), address="address",
     )  # fmt: skip
+
+
+@per_rank("arguments")
+def memory_holders(events: RankEvents) -> pl.DataFrame:
+    """Find who holds the memory of each device when it holds the most.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row per device and operator, or line of the program, that has allocated what is held at
+        that moment, the most first: ``device``, ``operator``, ``blocks``, ``held_bytes``,
+        ``largest_bytes`` (of a block), ``peak_bytes`` and ``peak_ns`` (of the device). What the
+        device holds from before the recording has the operator ``(before the recording)``.
+        O(allocations log events).
+
+    Raises
+    ------
+    InputError
+        If no allocations are recorded, or none with its address.
+    """
+    parts = []
+    for (device,), rows in _timeline(events).group_by("device", maintain_order=True):
+        at = int(rows["allocated_bytes"].arg_max() or 0)
+        peak, time = (int(rows[name][at]) for name in ("allocated_bytes", "time_ns"))
+        last = rows.head(at + 1).drop_nulls("address").group_by("address").last()
+        held = (
+            last.filter(pl.col("change_bytes") > 0)
+            .group_by("operator")
+            .agg(blocks=pl.len().cast(pl.Int64), held_bytes=pl.sum("change_bytes"),
+                 largest_bytes=pl.max("change_bytes"))
+        )  # fmt: skip
+        if (before := peak - int(held["held_bytes"].sum())) > 0:
+            row = {"operator": "(before the recording)", "blocks": -1, "held_bytes": before,
+                   "largest_bytes": -1}  # fmt: skip
+            held = pl.concat([held, pl.DataFrame([row], schema=held.schema)])
+        parts.append(held.select(
+            pl.lit(device).alias("device"), "operator", "blocks", "held_bytes", "largest_bytes",
+            peak_bytes=pl.lit(peak), peak_ns=pl.lit(time),
+        ).sort("held_bytes", "operator", descending=[True, False]))  # fmt: skip
+    return pl.concat(parts)
 
 
 @per_rank("arguments")
@@ -119,6 +165,9 @@ def _allocations(events: RankEvents) -> pl.DataFrame:
             device, round(one.ts * 1000) + base, _number(one.args, "Bytes"),
             _number(one.args, "Total Allocated"), _number(one.args, "Total Reserved"),
             one.tid if isinstance(one.tid, int) and abs(one.tid) < 2**62 else -1,
+            address if isinstance(address := one.args.get("Addr"), int) and 0 <= address < 2**63
+            else None,
+            place if isinstance(place := one.args.get("Place"), str) else None,
         ))  # fmt: skip
     if not found:
         raise InputError(

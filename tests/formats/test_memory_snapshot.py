@@ -1,0 +1,88 @@
+"""Memory snapshots: what a device held when, who allocated it, and that nothing is called."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nadi
+from nadi.analyses import analyze, memory_holders, memory_peaks, memory_segments, memory_timeline
+from tests.formats.foreign_files import memory_snapshot
+
+
+def _read(folder: Path, value: Any) -> nadi.Trace:
+    path = folder / "000000_step_2.pickle"
+    path.write_bytes(pickle.dumps(value, 4))
+    return nadi.read(path)
+
+
+def test_memory_over_time_begins_with_what_the_history_has_not(tmp_path: Path) -> None:
+    series = memory_timeline(_read(tmp_path, memory_snapshot()))
+    columns = ("time_ns", "change_bytes", "allocated_bytes", "reserved_bytes", "operator")
+    assert series.select(columns).rows() == [
+        (0, 700, 700, 4096, "(before the history)"),
+        (0, 500, 1200, 4096, "model/train.py:7 forward"),
+        (1_001_000, 2000, 3200, 6144, "MmBackward0"),
+        (2_001_000, -500, 2700, 6144, "model/train.py:7 forward"),
+    ]
+
+
+def test_what_is_held_at_the_peak_adds_up(tmp_path: Path) -> None:
+    trace = _read(tmp_path, memory_snapshot())
+    held = memory_holders(trace)
+    assert held.select("operator", "blocks", "held_bytes").rows() == [
+        ("MmBackward0", 1, 2000), ("(before the history)", 1, 700),
+        ("model/train.py:7 forward", 1, 500),
+    ]  # fmt: skip
+    assert held["held_bytes"].sum() == held["peak_bytes"][0] == memory_peaks(trace)["peak_bytes"][0]
+
+
+def test_segments_tell_rounding_from_free_blocks(tmp_path: Path) -> None:
+    table = memory_segments(_read(tmp_path, memory_snapshot()))
+    names = ("kind", "reserved_bytes", "requested_bytes", "rounding_bytes", "free_bytes",
+             "largest_free_bytes")  # fmt: skip
+    assert table.select(names).rows() == [
+        ("small", 4096, 700, 324, 3072, 2560), ("large", 2048, 2000, 48, 0, 0),
+    ]  # fmt: skip
+    parts = ("requested_bytes", "rounding_bytes", "free_bytes")
+    assert table["reserved_bytes"].sum() == sum(table[name].sum() for name in parts)
+
+
+def test_releases_of_what_came_before_count_from_the_begin(tmp_path: Path) -> None:
+    value = memory_snapshot()
+    history = value["device_traces"][0]
+    history.append({"action": "free_completed", "addr": 64, "size": 40, "time_us": 4_000})
+    series = memory_timeline(_read(tmp_path, value))
+    assert series["allocated_bytes"].to_list() == [40, 740, 1240, 3240, 2740, 2700]
+
+
+def test_a_snapshot_without_history_has_its_blocks(tmp_path: Path) -> None:
+    trace = _read(tmp_path, {**memory_snapshot(), "device_traces": []})
+    assert memory_timeline(trace)["allocated_bytes"].to_list() == [700, 2700]
+    assert "memory.no-history" in trace.issues["code"].to_list()
+
+
+def test_nothing_is_called(tmp_path: Path) -> None:
+    class Call:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    with pytest.raises(nadi.errors.FormatError, match="plain value"):
+        _read(tmp_path, {"segments": [], "device_traces": [Call()]})
+    assert not (tmp_path / "made").exists()
+
+
+def test_run_says_what_it_lacks_and_traces_beside_it_are_taken(
+    tmp_path: Path, demo_folder: Path
+) -> None:
+    _read(tmp_path, memory_snapshot())
+    with pytest.raises(nadi.errors.InputError, match="memory-holders"):
+        nadi.run(tmp_path)
+    assert analyze("memory-holders", tmp_path)["operator"][0] == "MmBackward0"
+    device = demo_folder / "device_0.json.gz"
+    (tmp_path / device.name).write_bytes(device.read_bytes())
+    assert nadi.load_job(tmp_path).traces[0].nodes.height > 1000
