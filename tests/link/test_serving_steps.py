@@ -10,7 +10,9 @@ from hypothesis import given, strategies as st
 
 import nadi
 from nadi.bottlenecks.steps.run_report import summarize
+from nadi.cli import main
 from nadi.recordings.serving_steps import ServingStep, serving_step
+from nadi.whatif.selection import Selection, select
 from tests.link.test_graph_replays import event
 
 
@@ -137,7 +139,8 @@ def test_a_steady_state_and_the_time_between_steps_are_found(recording: Path) ->
         "kind": "decode", "sequences": 3, "first": 2, "last": 5, "median_ns": 60_000,
     }  # fmt: skip
     assert serving["between"] == {
-        "ns": 60_000, "median_ns": 10_000, "by": [{"name": "schedule", "ns": 24_000}],
+        "ns": 60_000, "median_ns": 10_000, "parts": {"scheduling": 24_000},
+        "by": [{"name": "schedule", "ns": 24_000}],
     }  # fmt: skip
 
 
@@ -145,3 +148,31 @@ def test_a_step_is_chosen_by_its_number(recording: Path) -> None:
     run = nadi.run(recording, step=1)
     assert run.window.serving == ServingStep("mixed", 98, 3, 96)
     assert run.measured_ns == 200_000
+
+
+def test_changes_of_a_kind_of_step_leave_the_others(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = ["scale aten::mm step=decode 0.5", "scale aten::mm step=0,1 0.5"]
+    assert main(["what-if", str(recording), *changes, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["changes"]
+    kinds = [{one["kind"]: one for one in change["by_kind_of_step"]} for change in found]
+    assert [one["steps"] for one in kinds[0].values()] == [1, 1, 5]
+    gains = [{kind: one["measured_ns"] - one["step_ns"] for kind, one in each.items()}
+             for each in kinds]  # fmt: skip
+    assert gains[0]["prefill"] == gains[0]["mixed"] == 0
+    # half of 46 us four times, and of 36 us once
+    assert gains[0]["decode"] == pytest.approx((4 * 23 + 18) / 5 * 1000, rel=0.2)
+    assert (gains[1]["prefill"], gains[1]["mixed"]) == (148_000, 98_000)
+    assert main(["what-if", str(recording), "remove gemm step=idle"]) == 2
+    assert "prefill, mixed, decode" in capsys.readouterr().err
+    assert main(["what-if", str(recording), changes[0]]) == 0
+    assert "mean step of each kind" in capsys.readouterr().out
+
+
+def test_a_step_condition_takes_what_hosts_issue_in_it(recording: Path) -> None:
+    graph = nadi.run(recording).graph
+    kernels = select(graph, Selection("gemm", steps=("1", "decode"))).nonzero()[0]
+    times = graph.time[2 * kernels] // 1000
+    starts = [sum(LASTS[:number]) + 10 * number for number in range(7)]
+    assert times.tolist() == [starts[number] + 8 for number in range(1, 7)]

@@ -48,6 +48,7 @@ numbers = st.lists(st.integers(0, 2**40), max_size=3).map(tuple)
 selections = st.builds(
     Selection, expressions, st.lists(st.sampled_from(KINDS), max_size=2).map(tuple),
     numbers, numbers, numbers, expressions,
+    st.lists(st.sampled_from(["0", "17", "decode", "graph-8"]), max_size=2).map(tuple),
 )  # fmt: skip
 times = st.integers(0, 2**61)
 changes = st.one_of(
@@ -88,6 +89,7 @@ def test_every_form_is_tried() -> None:
         ("set gemm kind=kernel 1.5us", SetTime(Selection("gemm", kinds=("kernel",)), 1_500)),
         ("remove rank=0,2", Remove(Selection(ranks=(0, 2)))),
         ("scale wait in=fetch 0.5", ScaleWait(Selection(inside="fetch"), 0.5)),
+        ("scale gemm step=3,decode 2", Scale(Selection("gemm", steps=("3", "decode")), 2)),
         ("remove wait", ScaleWait(Selection(), 0)),
         ("balance aten::mm rank=0,1", Balance(Selection("aten::mm", ranks=(0, 1)))),
         ("fuse a|b stream=7", Fuse(Selection("a|b", streams=(7,)))),

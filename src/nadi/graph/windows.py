@@ -30,7 +30,7 @@ from nadi.units import format_ns
 
 __all__ = [
     "MARK", "WHOLE", "FoundStep", "Window", "choose_window", "end_of_earlier_work", "find_steps",
-    "operations_of_step", "repeated_steps", "step_times",
+    "repeated_steps", "step_times", "steps_of_operations",
 ]  # fmt: skip
 
 
@@ -504,34 +504,46 @@ def _after_earlier_work(graph: EventGraph, window: Window) -> Window:
     return Window(name, -1, np.array([vertex]), last, steps=steps, after_earlier_work=True)
 
 
-def operations_of_step(graph: EventGraph, steps: list[Window], step: Window) -> Bools:
-    """Return the operations that the hosts issue in a step; bool, shape (ops,).
+def steps_of_operations(graph: EventGraph, steps: Sequence[Window]) -> Ints:
+    """Return the step in which the hosts issue each operation.
 
-    Its marks belong to it, and the device work that is launched in it. What contains several
+    Its marks belong to a step, and the device work that is launched in it. What contains several
     steps does not.
 
     Parameters
     ----------
     steps
         All steps, from :func:`find_steps`.
-    step
-        One of them.
+
+    Returns
+    -------
+    int64, shape (ops,)
+        Positions in ``steps``, -1 where there is none.
     """
-    chosen = np.zeros(graph.num_ops, dtype=np.bool_)
-    marks = step.first // 2
-    if step.is_marked:
-        anchors = _Anchors(graph)
-        chosen[np.concatenate([marks, *(anchors.between(op) for op in marks.tolist())])] = True
-        return chosen
-    moment, later = _anchors(graph), steps[steps.index(step) + 1 :]
-    for mark in marks.tolist():
-        mine = graph.op_trace == graph.op_trace[mark]
-        until = [moment[op] for op in later[0].first // 2 if mine[op]] if later else []
-        last = step.last[mine[step.last // 2]]
-        on_host = last[graph.gather("is_cpu", last // 2).to_numpy()]
-        until += graph.time[on_host].tolist() if not until else []
-        chosen |= mine & (moment >= moment[mark]) & (moment < max(until, default=2**62))
-    return chosen
+    found = np.full(graph.num_ops, -1, dtype=np.int64)
+    anchors, moment = _Anchors(graph), _anchors(graph)
+    for number, step in enumerate(steps):
+        for mark in (step.first // 2).tolist():
+            if step.is_marked:
+                found[anchors.between(mark)] = number
+            else:
+                found[_issued(graph, steps, number, mark, moment)] = number
+            found[mark] = number
+    return found
+
+
+def _issued(
+    graph: EventGraph, steps: Sequence[Window], number: int, mark: int, moment: Ints
+) -> Bools:
+    """Return what the rank of a mark issues until its next step that was found."""
+    mine, step = graph.op_trace == graph.op_trace[mark], steps[number]
+    later = steps[number + 1].first // 2 if number + 1 < len(steps) else step.first[:0]
+    last = step.last[mine[step.last // 2]]
+    on_host = last[graph.gather("is_cpu", last // 2).to_numpy()]
+    until = moment[later[mine[later]]]
+    latest = max(until.tolist() or graph.time[on_host].tolist(), default=2**62)
+    issued: Bools = mine & (moment >= moment[mark]) & (moment < latest)
+    return issued
 
 
 def _time_window(graph: EventGraph, window: str) -> Window:

@@ -316,8 +316,8 @@ def parse_change(text: str) -> Change:
 def parse_selection(text: str) -> Selection:
     """Parse a selection: a regular expression for the name, and conditions, in any order.
 
-    Conditions are ``kind=``, ``rank=``, ``stream=``, ``thread=`` and ``in=``; several values
-    are separated by commas. A quoted expression may contain anything; quotes inside are
+    Conditions are ``kind=``, ``rank=``, ``stream=``, ``thread=``, ``step=`` and ``in=``; several
+    values are separated by commas. A quoted expression may contain anything; quotes inside are
     doubled. A single ``.`` selects all operations.
 
     Raises
@@ -332,6 +332,9 @@ def parse_selection(text: str) -> Selection:
     for kind in kinds:
         if kind not in KINDS:
             raise ValueError(f"kind={kind} is not one of {', '.join(KINDS)}")
+    steps = tuple(_values("step", conditions))
+    if not all(re.fullmatch(r"[\w-]+", step) for step in steps):
+        raise ValueError(f"step={conditions['step']}: expected numbers or kinds of steps")
     return Selection(
         name=name,
         kinds=kinds,
@@ -339,6 +342,7 @@ def parse_selection(text: str) -> Selection:
         streams=_numbers("stream", conditions),
         threads=_numbers("thread", conditions),
         inside=conditions.get("in", ""),
+        steps=steps,
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from nadi.errors import Parameter, UsageError, checked
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.overheads import recorded_launchers
-from nadi.graph.windows import choose_window, find_steps, operations_of_step
+from nadi.graph.windows import choose_window, find_steps, steps_of_operations
 from nadi.recordings.dependencies.operator_nesting import nest
 from nadi.recordings.dependencies.thread_handovers import waiting_threads
 from nadi.trace.arrays import Bools
@@ -155,7 +155,8 @@ def _of_step(graph: EventGraph, text: str) -> Bools:
         raise UsageError(
             Parameter("step", text), "the trace has no such step", f"{near}there are: {told}"
         )
-    return operations_of_step(graph, steps, steps[numbers.index(int(text))])
+    chosen: Bools = steps_of_operations(graph, steps) == numbers.index(int(text))
+    return chosen
 
 
 def _nearest_step(text: str, numbers: list[int]) -> str:

@@ -18,7 +18,7 @@ import polars as pl
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.overheads import unconfirmed_edges
 from nadi.graph.replay import Replay, replay_graph
-from nadi.graph.windows import MARK, Window, operations_of_step, step_times
+from nadi.graph.windows import MARK, Window, step_times, steps_of_operations
 from nadi.trace.arrays import Ints, text_codes
 from nadi.trace.trace import Trace
 
@@ -54,7 +54,7 @@ def with_typical_steps(graph: EventGraph, steps: Sequence[Window]) -> EventGraph
     """
     if len(steps) < FEWEST_STEPS:
         return graph
-    step_of = np.append(_steps_of(graph, steps), -1)  # the last is none
+    step_of = np.append(steps_of_operations(graph, steps), -1)  # the last is none
     vertex, source = graph.destinations, graph.in_src
     into, out_of = (np.minimum(ends // 2, graph.num_ops) for ends in (vertex, source))
     marks = graph.op_names.str.replace(rf"^{MARK}#\d+$", MARK)  # each step has another number
@@ -97,7 +97,7 @@ def without_recording_costs(graph: EventGraph, steps: Sequence[Window]) -> Event
     into, out_of = np.minimum(ends // 2, op)
     between = np.isin(kind, (EdgeKind.HOST_OP, EdgeKind.HOST_GAP)) & (into != out_of)
     trace = np.append(graph.op_trace, -1)
-    in_step = np.append(_steps_of(graph, steps) >= 0, False)
+    in_step = np.append(steps_of_operations(graph, steps) >= 0, False)
     costs = np.zeros(graph.num_edges)
     for number, one in enumerate(graph.job.traces):
         longer = _longer(one)
@@ -119,14 +119,6 @@ def _longer(trace: Trace) -> float:
     if lengths is None or not lengths.timed_ns or not lengths.unrecorded_ns:
         return 0.0
     return median(lengths.timed_ns) - median(lengths.unrecorded_ns)
-
-
-def _steps_of(graph: EventGraph, steps: Sequence[Window]) -> Ints:
-    """Return the number of the step that each operation belongs to, or -1."""
-    step_of = np.full(graph.num_ops, -1, dtype=np.int64)
-    for number, step in enumerate(steps):
-        step_of[operations_of_step(graph, list(steps), step)] = number
-    return step_of
 
 
 LEVEL = 0.9

@@ -1,4 +1,4 @@
-"""Selection of operations by name, kind, rank, stream, thread and enclosing operation."""
+"""Selection of operations by name, kind, rank, stream, thread, step and enclosing operation."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import polars as pl
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.overheads import recorded_launchers
+from nadi.graph.windows import find_steps, steps_of_operations
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
 from nadi.units import format_count
@@ -26,7 +27,7 @@ __all__ = [
 
 _MAX_NAMES_SHOWN = 3
 _GROUPS_OF_CATEGORIES = {"host": THREAD_WORK, "device": DEVICE_WORK}
-CONDITIONS = ("kind", "rank", "stream", "thread", "in")
+CONDITIONS = ("kind", "rank", "stream", "thread", "step", "in")
 KINDS = ("host", "device", "communication", *(c for c in CATEGORIES if c != "metadata"))
 """Values of ``kind=``: a category of the schema, ``host``, ``device`` or ``communication``."""
 WAIT = "wait"
@@ -55,6 +56,8 @@ class Selection:
         parts of the path, and selects forward, backward and optimizer. If it matches none, it is
         found in the name of an enclosing operation or annotation; device work is inside the
         operations that enclose its launch.
+    steps
+        Numbers of steps, or what a serving engine does in them, such as ``decode``; any of them.
     """
 
     name: str = ""
@@ -63,11 +66,12 @@ class Selection:
     streams: tuple[int, ...] = ()
     threads: tuple[int, ...] = ()
     inside: str = ""
+    steps: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         conditions = [_written(self.name)] if self.name else []
         for key, values in (("kind", self.kinds), ("rank", self.ranks), ("stream", self.streams),
-                            ("thread", self.threads)):  # fmt: skip
+                            ("thread", self.threads), ("step", self.steps)):  # fmt: skip
             if values:
                 conditions.append(f"{key}={','.join(map(str, values))}")
         if self.inside:
@@ -107,6 +111,8 @@ def select(graph: EventGraph, selection: Selection) -> Bools:
         chosen &= np.isin(graph.op_stream, selection.streams)
     if selection.threads:
         chosen &= np.isin(graph.gather("thread").to_numpy(), selection.threads)
+    if selection.steps:
+        chosen &= _in_steps(graph, selection.steps)
     if selection.inside:
         chosen &= _in_condition(graph, selection)
     if not chosen.any():
@@ -190,6 +196,20 @@ def _inside(graph: EventGraph, around: Bools) -> Bools:
     call = recorded_launchers(graph)
     strictly: Bools = (graph.op_parent >= 0) & within[graph.op_parent]
     return strictly | ((call >= 0) & within[call])
+
+
+def _in_steps(graph: EventGraph, wanted: Sequence[str]) -> Bools:
+    steps = find_steps(graph)
+    names = [{str(one.number), one.serving.kind if one.serving else ""} for one in steps]
+    if unknown := [one for one in wanted if not any(one in each for each in names)]:
+        kinds = {one.serving.kind: 0 for one in steps if one.serving}
+        there = [f"{steps[0].number} to {steps[-1].number}", *kinds] if steps else []
+        raise UsageError(
+            f"step={unknown[0]}", "the trace has no such step",
+            f"give some of: {', '.join(there)}" if there else "nothing marks steps in it",
+        )  # fmt: skip
+    chosen = [number for number, each in enumerate(names) if not each.isdisjoint(wanted)]
+    return np.isin(steps_of_operations(graph, steps), chosen)
 
 
 def _of_kind(graph: EventGraph, kind: str) -> Bools:

@@ -43,9 +43,10 @@ gaps on the host, and with balanced ranks.
   network BANDWIDTH [LATENCY] reprice communication: 400GB/s 5us
 
 SELECT is a regular expression on names, conditions, or both. Conditions: kind=kernel
-(host, device, communication, memcpy, ...), rank=0,1, stream=7, thread=123, and
-in=REGEX for operations inside a matching operation or annotation, or of a module:
-in=Block_2 is its forward, its backward, and the optimizer's work on its parameters.
+(host, device, communication, memcpy, ...), rank=0,1, stream=7, thread=123,
+step=5 or step=decode (of a serving engine), and in=REGEX for operations inside a
+matching operation or annotation, or of a module: in=Block_2 is its forward, its
+backward, and the optimizer's work on its parameters.
 
 [bold]Examples[/]
 
@@ -53,6 +54,7 @@ in=Block_2 is its forward, its backward, and the optimizer's work on its paramet
   nadi what-if TRACES 'scale gemm kind=kernel 0.5' 'network 400GB/s'
   nadi what-if TRACES 'scale rank=3 {}' --sweep 0.8,0.9,1
   nadi what-if TRACES 'remove in=Block_2'
+  nadi what-if TRACES 'scale in=Attention step=decode 0.5'
   nadi what-if TRACES 'remove nccl' --redraw after.pftrace
   nadi what-if TRACES 'remove nccl' --report after.html
 """

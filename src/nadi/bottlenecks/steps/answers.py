@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 from rich.console import Console
 from rich.text import Text
 
 from nadi.bottlenecks.steps.path_changes import path_by_kind
 from nadi.bottlenecks.steps.run import Answers
+from nadi.graph.windows import step_times
 from nadi.results.text import make_table, name_cell, print_issues, print_table
 from nadi.trace.issues import summed_issues
-from nadi.units import format_ns, format_percent, format_range, printable
+from nadi.units import format_count, format_ns, format_percent, format_range, printable
 from nadi.whatif.prediction_intervals import LEVEL, Interval
 from nadi.whatif.what_if_results import WhatIf
 
@@ -52,7 +54,27 @@ def _describe(answer: WhatIf) -> dict[str, Any]:
         "bound_by_operation": name,
         "included": list(answer.included),
         "critical_path_by_kind": path_by_kind(answer.path),
+        **({"by_kind_of_step": kinds} if (kinds := _by_kind(answer)) else {}),
     }
+
+
+def _by_kind(answer: WhatIf) -> list[dict[str, Any]]:
+    """Compare the steps of each kind of a serving engine; none if all are of one kind.
+
+    A step lasts from its mark to the next one.
+    """
+    steps = answer.window.steps
+    kinds = np.array([step.serving.kind if step.serving else "" for step in steps])
+    if len(there := dict.fromkeys(kinds.tolist())) < 2:
+        return []
+    before = step_times(answer.graph, steps, answer.graph.time)
+    after = step_times(answer.graph, steps, answer.replay.time)
+    return [
+        {"kind": kind, "steps": int(of_kind.sum()), "step_ns": int(after[of_kind].mean()),
+         "measured_ns": int(before[of_kind].mean())}
+        for kind in there
+        if (of_kind := kinds == kind).any()
+    ]  # fmt: skip
 
 
 def describe_interval(interval: Interval) -> dict[str, Any]:
@@ -76,9 +98,11 @@ def print_answers(answers: Answers, console: Console) -> None:
         if data["together"]:
             rows.append(("all together", data["together"]))
         _print_table("step time after each change", "change", rows, measured, console)
+        _print_kinds("change", rows, console)
     if data["sweep"]:
         rows = [(row["value"], row) for row in data["sweep"]]
         _print_table("; ".join(answers.asked), "value", rows, measured, console)
+        _print_kinds("value", rows, console)
     asked = [*data["changes"], *data["sweep"]]
     for text in dict.fromkeys(text for row in asked for text in row["included"]):
         console.print(Text(printable(text)))
@@ -121,6 +145,25 @@ def _print_table(
         )  # fmt: skip
     print_table(table, console)
     print_if_one_step(rows[0][1]["interval"]["steps"], console)
+
+
+def _print_kinds(first: str, rows: list[tuple[str, dict[str, Any]]], console: Console) -> None:
+    """Print the mean step of each kind of a serving engine, if there are several."""
+    table = make_table(
+        "mean step of each kind",
+        **{first: "left", "kind": "left", "steps": "right", "measured": "right",
+           "step time": "right", "gain": "right", "share": "right"},
+    )  # fmt: skip
+    for label, row in rows:
+        for one in row.get("by_kind_of_step", []):
+            gain = one["measured_ns"] - one["step_ns"]
+            table.add_row(
+                name_cell(label), one["kind"], format_count(one["steps"]),
+                format_ns(one["measured_ns"]), format_ns(one["step_ns"]), format_ns(gain),
+                format_percent(gain, one["measured_ns"]),
+            )  # fmt: skip
+    if table.row_count:
+        print_table(table, console)
 
 
 def print_if_one_step(steps: int, console: Console) -> None:

@@ -13,6 +13,7 @@ from nadi.bottlenecks.steps.run import Run
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window, step_times
 from nadi.results.text import make_table, name_cell, print_table
+from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import THREAD_WORK
 from nadi.units import format_count, format_ns, format_percent
@@ -21,6 +22,12 @@ __all__ = ["describe_serving", "print_serving"]
 
 _TOP = 5  # names of work between steps
 _STEADY = 3  # steps at least
+# what engines do between steps, by names of functions, modules and operators of vLLM and SGLang
+_PARTS = {
+    "scheduling": r"(?i)schedul(?:e|er)\b|get_next_batch",
+    "sampling": r"(?i)sampl|aten::(?:argmax|multinomial|topk|sort)$",
+    "detokenising": r"(?i)detokeni|output_processor|tokenizer.*decode",
+}
 _KINDS = ("prefill", "mixed", "decode", "idle", "step")
 
 
@@ -79,29 +86,37 @@ def _steady(table: pl.DataFrame) -> dict[str, Any] | None:
 
 
 def _between(graph: EventGraph, steps: list[Window]) -> dict[str, Any]:
-    """Return the time of the first rank's host between marks, by the outermost work in it."""
+    """Return the time of the first rank's host between marks, by the outermost work in it.
+
+    ``parts`` are the times of those operations in it whose names tell what they do.
+    """
     marks = np.array([step.first[0] // 2 for step in steps])
     start, end = graph.time[2 * marks[1:]], graph.time[2 * marks[:-1] + 1]
     gaps = np.maximum(start - end, 0)
-    names: dict[str, int] = {}
     thread = graph.numbers("thread")
     mine = graph.gather("category").is_in(THREAD_WORK).to_numpy()
     mine &= (graph.op_trace == graph.op_trace[marks[0]]) & (thread == thread[marks[0]])
     mine &= (graph.gather("category") != "annotation").to_numpy()
     ops = np.flatnonzero(mine)
-    for low, high in zip(end.tolist(), start.tolist(), strict=True):
-        inside = ops[(graph.time[2 * ops] >= low) & (graph.time[2 * ops + 1] <= high)]
-        for op in _outermost(graph, inside).tolist():
-            name = str(graph.names(np.array([op]))[0])
-            names[name] = names.get(name, 0) + int(graph.time[2 * op + 1] - graph.time[2 * op])
-    by = sorted(names.items(), key=lambda one: (-one[1], one[0]))[:_TOP]
+    begins, ends = graph.time[2 * ops], graph.time[2 * ops + 1]
+    gap = np.searchsorted(end, begins, side="right") - 1
+    inside = ops[(gap >= 0) & (ends <= np.append(start, -1)[gap])]
+    by = _outermost(graph, inside).head(_TOP).to_dicts()
+    names = graph.names(inside)
+    parts = {word: _outermost(graph, inside[names.str.contains(pattern).to_numpy()])["ns"].sum()
+             for word, pattern in _PARTS.items()}  # fmt: skip
     return {"ns": int(gaps.sum()), "median_ns": int(np.median(gaps)) if gaps.size else 0,
-            "by": [{"name": name, "ns": time} for name, time in by]}  # fmt: skip
+            "parts": {word: time for word, time in parts.items() if time}, "by": by}  # fmt: skip
 
 
-def _outermost(graph: EventGraph, ops: Ints) -> Ints:
-    kept: Ints = ops[~np.isin(graph.op_parent[ops], ops)]
-    return kept
+def _outermost(graph: EventGraph, ops: Ints) -> pl.DataFrame:
+    """Return names and times of those operations that are in no other one, the longest first."""
+    chosen = np.zeros(graph.num_ops, dtype=np.bool_)
+    chosen[ops] = True
+    kept = ops[nearest(graph.op_parent[ops], graph.op_parent, chosen) < 0]
+    lasts = graph.time[2 * kept + 1] - graph.time[2 * kept]
+    table = pl.DataFrame({"name": graph.names(kept).cast(pl.String), "ns": lasts})
+    return table.group_by("name").sum().sort("ns", "name", descending=[True, False])
 
 
 def print_serving(data: dict[str, Any], console: Console) -> None:
@@ -125,8 +140,11 @@ def print_serving(data: dict[str, Any], console: Console) -> None:
     between = data["between"]
     if between["ns"]:
         whole = sum(one["ns"] for one in data["kinds"])
-        names = ", ".join(f"{name_cell(one['name'])} {format_ns(one['ns'])}"
-                          for one in between["by"])  # fmt: skip
+        named = list(between["parts"].items()), [(one["name"], one["ns"]) for one in between["by"]]
+        parts, longest = (
+            ", ".join(f"{name_cell(name)} {format_ns(time)}" for name, time in one) for one in named
+        )
+        names = "; most in ".join(filter(None, [parts, longest]))
         console.print(
             f"between steps: {format_ns(between['ns'])} of the host "
             f"({format_percent(between['ns'], whole)}), median {format_ns(between['median_ns'])}"
