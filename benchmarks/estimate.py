@@ -108,7 +108,7 @@ def main() -> None:
             options += ["--compat", "calculon", "-o", f"{folder}/points.parquet", "--overwrite"]
             found = measure(nadi("estimate", *files, *options), runs=3)
         print(f"a million points of {axes[0].split('=')[0]} and {axes[1].split('=')[0]}: {found}")
-    print(f"nadi cxl: {measure(nadi('cxl'), runs=1)}")
+    print(f"nadi memory plan: {measure(nadi('memory', 'plan'), runs=1)}")
     single = json.loads(json.dumps(machine)) | {"mem2": machine["mem2"] | {"GiB": 0}}
     with tempfile.TemporaryDirectory() as folder:
         paths = {}

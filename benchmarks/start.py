@@ -37,9 +37,9 @@ simulate {demo} --system=dgx-h100
 critical-path {demo}
 critical-path {gpu} --rules=hta --rank=0
 what-if {demo}
-reorder {demo}
+what-if {demo} --reorder
 info {demo}
-validate {demo}
+info {demo} --check
 link {demo} -o {made}/linked
 simulate {made}/linked --system=dgx-h100
 convert {made}/linked {made}/json --to=chakra-json

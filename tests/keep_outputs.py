@@ -30,11 +30,9 @@ __all__ = ["FOLDER", "NOT_KEPT", "lines", "outputs"]
 
 FOLDER = Path(__file__).resolve().parent / "kept_outputs"
 NOT_KEPT = {
-    "collect": "it runs a program of PyTorch",
-    "record-fake": "it runs a program of PyTorch, whose version chooses the operators",
+    "record": "it runs a program of PyTorch, whose version chooses the operators",
     "hang": "it needs dumps of a flight recorder, which tests/hangs makes",
-    "replay": "it prints times of this machine",
-    "view": "it serves a page until Ctrl-C",
+    "rerun": "it prints times of this machine",
 }
 _ROOT = Path(__file__).resolve().parents[1]
 _MOST_ROWS = 4  # of a list

@@ -24,7 +24,7 @@ COMMANDS = {
     "jobs/generated/generate_network_command.py: network",
     "memory/offloading/command.py: command",
     "sharing/obfuscation/command.py: command",
-    "pytorch/fake/command.py: command",
+    "memory/placement/command.py: command",
     "pytorch/rerunning/command.py: command",
     "bottlenecks/pages/report_command.py: command",
     "bottlenecks/steps/command.py: command",

@@ -143,11 +143,11 @@ def test_what_a_page_shows_is_what_a_command_prints(
 
 def test_every_command_that_prints_a_report_is_shown() -> None:
     shown = {command.split()[1] for command in COMMANDS}
-    assert shown == {"run", "demo", "collective", "what-if", "critical-path", "reorder",
-                     "simulate", "info", "validate", "link", "convert", "systems", "generate",
-                     "estimate", "search", "cxl", "loggp", "extract", "fold",
-                     "offload", "report", "diff", "analyze", "scale", "waits", "compare",
-                     "learn", "collect", "graph"}  # fmt: skip
+    assert shown == {"run", "demo", "collective", "what-if", "critical-path",
+                     "simulate", "info", "link", "convert", "systems", "generate",
+                     "estimate", "search", "memory", "loggp", "extract", "fold",
+                     "report", "diff", "analyze", "scale", "waits", "similarity",
+                     "learn", "record", "draw"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:
@@ -164,25 +164,23 @@ def test_force_means_one_thing() -> None:
         "collective",
         "simulate",
         "what-if",
-        "reorder",
         "extract",
-        "graph",
+        "draw graph",
         "link",
         "convert",
         "estimate",
         "search",
-        "cxl",
+        "memory place",
+        "memory plan",
         "generate cases",
         "generate llm",
         "generate network",
         "fold",
         "obfuscate",
-        "unfold",
         "scale",
-        "record-fake",
-        "replay",
-        "collect",
-        "timeline",
+        "rerun",
+        "record",
+        "draw timeline",
         "learn",
         "synthesize",
         "waits",

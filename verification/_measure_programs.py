@@ -125,7 +125,7 @@ def version(python: str) -> str:
 
 
 def record(python: str, folder: Path) -> None:
-    """Record a program as the documentation of ``nadi collect`` says."""
+    """Record a program as the documentation of ``nadi record`` says."""
     truth = json.loads((folder / "truth.json").read_text())
     short = "_".join(version(python).split(".")[:2])
     target = folder / "rec" / f"torch_{short}"
@@ -135,11 +135,11 @@ def record(python: str, folder: Path) -> None:
     launcher = torchrun if truth["ranks"] > 1 else [python]
     steps = str(truth.get("recorded_steps", RECORDED))
     done = subprocess.run(
-        [python, "-m", "nadi", "collect", "--steps", steps, "--warmup", "6", "-o", target, "--",
+        [python, "-m", "nadi", "record", "--steps", steps, "--warmup", "6", "-o", target, "--",
          *launcher, program, "--steps", "40"],
         env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
     )  # fmt: skip
-    said = [line for line in done.stderr.splitlines() if line.startswith("nadi collect")]
+    said = [line for line in done.stderr.splitlines() if line.startswith("nadi record")]
     print(folder.name, *said, sep="\n  ", flush=True)
     size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
     print(f"  {size / 1e3:.0f} kB", flush=True)

@@ -4,8 +4,8 @@ Each point is a model, a machine and an execution, with the 96 statistics that C
 its refusal. All statistics must agree within 1e-9 of their value, and what it refuses must be
 refused for the same reason. The study of a second memory tier has the fastest execution of a
 small space for each of 24 bandwidths and machines: execution, rate and counts must be the same, and
-the rates that ``nadi cxl`` has in a space with these executions and more. Calculon's own search
-of 530 billion parameters on 5,128 ranks must count the same executions.
+the rates that ``nadi memory plan`` has in a space with these executions and more. Calculon's own
+search of 530 billion parameters on 5,128 ranks must count the same executions.
 
     python verification/calculon.py [POINTS.json.gz [STUDY.json.gz]]
 """
@@ -151,7 +151,7 @@ def compare_study(row: dict[str, Any], systems: dict[str, Any], tally: Tally) ->
 
 
 def compare_curve(rows: list[dict[str, Any]], machine: dict[str, Any], tally: Tally) -> None:
-    """Compare the rates by bandwidth of ``nadi cxl``, whose space has the study's and more."""
+    """Compare the rates by bandwidth of ``nadi memory plan``, whose space has the study's, too."""
     hidden, heads, size, blocks = SIZES[rows[0]["app"]]
     model = ModelDescription(
         hidden=hidden, feedforward=4 * hidden, seq_size=2048, attn_heads=heads, attn_size=size,
@@ -277,7 +277,7 @@ def main() -> None:
             several = list(group)
             told = next(row["system_json"] for row in several if row["mem2_GBps"] == 32)
             compare_curve(several, told, curves)
-        checks.add_tally("rates by bandwidth, as nadi cxl has them", curves)
+        checks.add_tally("rates by bandwidth, as nadi memory plan has them", curves)
         app = next(point["app"] for point in points if point["app_name"] == "turing-530B")
         system = next(point["system"] for point in points if point["system_name"] == "a100_80g")
         count = count_of_calculon(

@@ -1,4 +1,4 @@
-"""``nadi timeline`` against Chakra's timeline visualizer, at the right scale.
+"""``nadi draw timeline`` against Chakra's timeline visualizer, at the right scale.
 
 Usage: python verification/chakra_timeline.py [LOG ...]
 

@@ -38,7 +38,6 @@ from tests.hardening.writers import (
 
 # a search goes on with the parts that are there
 _LINES = {name: line for name, line in WRITERS.items() if name != "search"}
-_NEED_TORCH = ("record-fake",)
 _BEGUN = b"begun"
 _RUN = f"import os; from nadi.cli import run; os.write(2, {_BEGUN}); run()"
 _PATIENCE = 60  # seconds beside those that the command itself takes
@@ -120,7 +119,7 @@ def _main(moments: int, seed: int) -> int:
         for first, (name, line) in enumerate(_LINES.items()):
             place = Path(folder) / "to" / name
             words = words_of(line, place, given, str(DEMO))
-            if words[0] in _NEED_TORCH and find_spec("torch") is None:
+            if "--fake" in words and find_spec("torch") is None:
                 print(f"{name:<16} skipped: torch is missing")
                 continue
             place.parent.mkdir()

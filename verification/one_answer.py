@@ -3,8 +3,8 @@
 Drawn are plans of dense models, models with experts and recommendation models; training, prefill
 and decode; without a tier, and with each kind of tensors in one of a drawn bandwidth. Of each plan,
 on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the generated job
-(``nadi generate``, ``nadi simulate``), the study of a tier (``nadi cxl --model``) and the placement
-in it (``nadi cxl --trace``) have to agree within 3 %: all four with a tier, and without one the
+(``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and the placement
+in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and without one the
 first two. What a command does not know of a plan has no answer,
 and counts as one that differs. Of each shipped system ``nadi estimate --check`` has to be within
 5 %.
@@ -120,7 +120,7 @@ def answers(drawn: Drawn) -> dict[str, float | None]:
     there = msgspec.structs.replace(plain.system, tiers=(tier,))
     staging = plain.staging(there)
     where = plain.chosen(ByRules(parse_rules(f"{drawn.placed}=cxl")), there, staging)
-    found["cxl --trace"] = plain.placed(where, there, staging).ns / 1e9
+    found["memory place"] = plain.placed(where, there, staging).ns / 1e9
     found |= _with_tier(drawn, there, tier)
     return found
 
@@ -137,7 +137,7 @@ def _estimated(drawn: Drawn, system: nadi.System) -> float | None:
 
 def _with_tier(drawn: Drawn, system: Any, tier: Any) -> dict[str, float | None]:
     """Estimate with a tier, and study the space that has this execution alone."""
-    none: dict[str, float | None] = {"estimate": None, "cxl --model": None}
+    none: dict[str, float | None] = {"estimate": None, "memory plan": None}
     try:
         step = describe_step(drawn.model, drawn.system, drawn.plan)
         machine = nadi.estimates.machine_of_system(system)
@@ -160,7 +160,7 @@ def _with_tier(drawn: Drawn, system: Any, tier: Any) -> dict[str, float | None]:
         best = study_second_tier(space, [drawn.gbps], [1 << 30], tier).best[0][0]
     except nadi.NadiError:
         best = None
-    return {"estimate": seconds, "cxl --model": best.seconds if best else None}
+    return {"estimate": seconds, "memory plan": best.seconds if best else None}
 
 
 def checked_systems(checks: Checks) -> None:

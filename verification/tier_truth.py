@@ -4,7 +4,7 @@ Two steps of training that clip gradients by their norm, with the state of Adam 
 GB/s, full and half duplex. No schedule ends before SA: what is freed in the last backward, or
 taken again in the next forward, holds state that was read ahead or is not yet written. None that
 overlaps reads, updates and writes needs more than S1: small buffers, and nothing before the last
-backward ends. ``nadi estimate``, ``nadi cxl --trace`` and this program's own count of the schedule
+backward ends. ``nadi estimate``, ``nadi memory place`` and this program's own count of the schedule
 that they state have to agree within 1 %, and lie between both within 1 %. Further: what is exposed
 does not depend on the number of micro-batches, and more bandwidth is never longer.
 

@@ -1,6 +1,6 @@
 """Compare what ``scale wait`` and ``remove wait`` predict with programs that wait less.
 
-Three programs (_awaited_programs.py) are recorded with ``nadi collect``: one sleeps, one gets its
+Three programs (_awaited_programs.py) are recorded with ``nadi record``: one sleeps, one gets its
 batches of a queue, one awaits an event loop twice in each step. Each is recorded again with a
 shorter wait. The gain that was predicted from the first recording has to be real within a tenth,
 and the suggestions of ``nadi run`` have to name the wait first.
@@ -48,7 +48,7 @@ def recorded(name: str, seconds: str, folder: Path) -> Path:
     """Record a program; gives the folder."""
     program = str(Path(__file__).with_name("_awaited_programs.py"))
     subprocess.run(
-        [sys.executable, "-m", "nadi", "collect", "--steps", str(STEPS), "-o", folder, "--",
+        [sys.executable, "-m", "nadi", "record", "--steps", str(STEPS), "-o", folder, "--",
          sys.executable, program, name, seconds],
         check=True, capture_output=True,
     )  # fmt: skip

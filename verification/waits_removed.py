@@ -1,6 +1,6 @@
 """Compare the gain that ``nadi waits`` predicts with what a program gains without the cause.
 
-Three programs (_wait_programs.py) are recorded with ``nadi collect``: one waits for a lock, one for
+Three programs (_wait_programs.py) are recorded with ``nadi record``: one waits for a lock, one for
 a slow rank, one for a slow DataLoader. Each has to name its cause first, and without the cause the
 recorded steps have to take what is predicted, within a tenth of the gain.
 
@@ -35,7 +35,7 @@ def recorded(name: str, seconds: str, folder: Path) -> Path:
     program = str(Path(__file__).with_name("_wait_programs.py"))
     launcher = ["torchrun", "--nproc-per-node", "2"] if name == "slow_rank" else [sys.executable]
     subprocess.run(
-        [sys.executable, "-m", "nadi", "collect", "--steps", str(STEPS), "--locks", "-o", folder,
+        [sys.executable, "-m", "nadi", "record", "--steps", str(STEPS), "--locks", "-o", folder,
          "--", *launcher, program, name, seconds],
         check=True, capture_output=True,
     )  # fmt: skip

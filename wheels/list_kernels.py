@@ -35,14 +35,14 @@ link {demo} -o {made}/linked
 link {demo} -o {made}/astra --for=astra-sim
 simulate {made}/linked --system=dgx-h100
 what-if {demo} 'scale gloo:all_reduce 0.5'
-reorder {demo}
+what-if {demo} --reorder
 waits {demo}
 extract {demo} --step=1 -o {made}/part
 analyze all {demo} --json
 analyze all {made}/device.json --json
 diff {demo} {demo} --json
 info {demo} {made}/linked
-validate {demo} {made}/linked
+info {demo} {made}/linked --check
 convert {demo} {made}/chakra --to=chakra
 convert {demo} {made}/perfetto --to=perfetto
 convert {demo} {made}/kineto --to=kineto
@@ -56,7 +56,7 @@ loggp {demo} --latency=2us --overhead=1us --gap=0ns --gap-per-byte=50GB/s
 SELDOM = """
 simulate {demo} --system={made}/lifo.toml
 simulate {demo} --system={made}/queues.toml
-cxl --trace {examples}/estimate/step-8b.toml --system=dgx-h100 --memory=16 --bandwidth=64
+memory place {examples}/estimate/step-8b.toml --system=dgx-h100 --memory=16 --bandwidth=64
 """
 SYSTEM = DEMO.parent / "systems" / "dgx-h100.toml"
 LIFO = 'slots = "device"', 'slots = "device"\npolicy = "lifo"'
@@ -121,7 +121,8 @@ def main() -> None:
         often.append(f"feeder {made}/linked/rank0.et")
         for line in (*often, *seldom):
             arguments = shlex.split(line)
-            use = "seldom" if line in seldom else arguments[0]
+            use = "reorder" if "--reorder" in arguments else arguments[0]
+            use = "seldom" if line in seldom else use
             print("nadi", *arguments)
             for kernel, size in calls_of(arguments):
                 uses.setdefault(use, Counter())[kernel] += 1

@@ -240,7 +240,7 @@ def test_a_terminal_that_cannot_show_a_name(pair: PairWriter) -> None:
     code = (
         "import sys\n"
         "from nadi.cli import main\n"
-        "given = ['run'], ['run', '--json'], ['info'], ['validate']\n"
+        "given = ['run'], ['run', '--json'], ['info'], ['info', '--check']\n"
         "sys.exit(any([main([*one, sys.argv[1]]) for one in given]))\n"
     )
     done = subprocess.run(

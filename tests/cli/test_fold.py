@@ -1,4 +1,4 @@
-"""`nadi fold`, `nadi unfold`, and folded jobs in other commands."""
+"""`nadi fold`, `nadi fold --undo`, and folded jobs in other commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_traces_become_a_file_and_traces_again(
     assert "16 ranks" in printed
     assert "2 classes of ranks" in printed
     assert "exact" in printed
-    assert main(["unfold", str(file), "-o", str(again)]) == 0
+    assert main(["fold", "--undo", str(file), "-o", str(again)]) == 0
     for name in os.listdir(traces):
         assert (traces / name).read_bytes() == (again / name).read_bytes()
 
@@ -104,7 +104,7 @@ def test_what_cannot_be_done_is_said_in_a_line(
 def test_only_folded_jobs_are_unfolded(
     traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["unfold", str(traces / "trace.0.et"), "-o", str(tmp_path / "x")]) == 2
+    assert main(["fold", "--undo", str(traces / "trace.0.et"), "-o", str(tmp_path / "x")]) == 2
     assert "not a folded job" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
 

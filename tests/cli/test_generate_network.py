@@ -56,7 +56,7 @@ def test_a_job_is_written_and_can_be_simulated(
     printed = capsys.readouterr().out
     assert "(300 in shared tables) on 2 ranks" in printed
     assert f"2 traces and comm_group.json in {folder}" in printed
-    assert main(["validate", folder]) == 0
+    assert main(["info", "--check", folder]) == 0
     assert main(["simulate", folder, "--system", "dgx-h100"]) == 0
     capsys.readouterr()
     assert main(command) == 2  # without --overwrite

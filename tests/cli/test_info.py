@@ -1,4 +1,4 @@
-"""`nadi info` and `nadi validate`."""
+"""`nadi info` and `nadi info --check`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_device_trace_alone_will_do(
     (tmp_path / "notes.json").write_text("{}")
     assert main(["info", str(tmp_path)]) == 0
     assert "skipped: " in capsys.readouterr().out
-    assert main(["validate", str(tmp_path)]) == 0
+    assert main(["info", "--check", str(tmp_path)]) == 0
     assert "device_1.json.gz: valid" in capsys.readouterr().out.replace("\n", "")
 
 
@@ -62,7 +62,7 @@ def test_host_operations_are_of_the_kinds_that_the_device_trace_gives_them(
 def test_validate_checks_files_and_the_job_that_they_make(
     demo_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["validate", str(demo_folder)]) == 0
+    assert main(["info", "--check", str(demo_folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8 + 4 + 1
     assert all(line.endswith(": valid") for line in lines)
@@ -77,5 +77,5 @@ def test_a_broken_rule_is_named_and_the_exit_code_is_1(
     broken = read.nodes.with_columns(parent=pl.lit(7, pl.Int64))
     monkeypatch.setattr("nadi.files.trace_files.read", lambda _: nadi.Trace(
         broken, read.deps, read.groups, read.issues, read.provenance))  # fmt: skip
-    assert main(["validate", str(device)]) == 1
+    assert main(["info", "--check", str(device)]) == 1
     assert "nodes.parent: 1 rows of nodes break the rule: a parent is" in capsys.readouterr().out

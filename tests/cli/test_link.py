@@ -30,7 +30,7 @@ def test_a_pair(run: Any, demo_folder: Path, tmp_path: Path) -> None:
     assert code == 0
     assert f"rank 0: host_0.json.gz + device_0.json.gz -> {target} (chakra, " in out
     assert "matched by record function id: all operations" in out
-    assert main(["validate", str(target)]) == 0
+    assert main(["info", "--check", str(target)]) == 0
 
 
 def test_a_folder(run: Any, demo_folder: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``nadi offload``: what it prints, machines of one's own, and what it refuses."""
+"""``nadi memory offload``: what it prints, machines of one's own, and what it refuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest.importorskip("highspy", reason="the solver is an extra")
 
 
 def test_text_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["offload", "opt-13b", "t4", "--gpu-batch-size", "8", "--generate", "8"]
+    asked = ["memory", "offload", "opt-13b", "t4", "--gpu-batch-size", "8", "--generate", "8"]
     assert main([*asked, "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     policy = described["policy"]
@@ -31,13 +31,16 @@ def test_text_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_given_percentages_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     percent = ["--gpu-batch-size", "24", "--num-gpu-batches", "2", "--percent", "10,90,0,100,0,100"]
-    assert main(["offload", "opt-30b", "t4", *percent, "--json"]) == 0
+    assert main(["memory", "offload", "opt-30b", "t4", *percent, "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     shares = described["policy"]["shares"]
     assert shares["weights_gpu"] == pytest.approx(0.1)
     assert shares["cache_cpu"] == pytest.approx(1)
     assert described["flexgen"] is None
-    assert main(["offload", "opt-6.7b", "t4", "--compat", "flexgen", "--percent", "50,,,,,"]) == 0
+    assert (
+        main(["memory", "offload", "opt-6.7b", "t4", "--compat", "flexgen", "--percent", "50,,,,,"])
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "50.0 %" in printed
     assert "FlexGen's search" not in printed
@@ -49,7 +52,7 @@ def test_a_machine_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str
     file.write_text(text.replace('"0.473 GiB/s"', '"5 GiB/s"'))
     rates = []
     for machine in ("t4", str(file)):
-        assert main(["offload", "opt-30b", machine, "--json"]) == 0
+        assert main(["memory", "offload", "opt-30b", machine, "--json"]) == 0
         rates.append(json.loads(capsys.readouterr().out)["policy"]["rate"])
     assert rates[1] > 1.05 * rates[0]
 
@@ -72,7 +75,7 @@ def test_a_wrong_machine_is_refused(
     text = offload_machine_text("t4")
     assert old in text
     file.write_text(text.replace(old, new))
-    assert main(["offload", "opt-13b", str(file)]) == 2
+    assert main(["memory", "offload", "opt-13b", str(file)]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
@@ -99,7 +102,7 @@ def test_a_wrong_machine_is_refused(
 def test_what_is_refused(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["offload", *options]) == 2
+    assert main(["memory", "offload", *options]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

@@ -181,16 +181,16 @@ def test_device_traces_alone(run: Any, demo_folder: Path, tmp_path: Path) -> Non
     assert issue["detail"].endswith("no operands and no recorded parents")
     lines = [line for line in run("run", tmp_path)[1].splitlines() if "no host trace" in line]
     assert len(lines) == 1
-    assert "adds data dependencies: nadi reorder" in lines[0]
+    assert "adds data dependencies: nadi what-if --reorder" in lines[0]
 
 
 @pytest.mark.parametrize(
     "command",
     [
         ["run"], ["run", "--by", "module"], ["critical-path"], ["what-if"],
-        ["what-if", "network 10GB/s"], ["info"], ["validate"],
+        ["what-if", "network 10GB/s"], ["info"], ["info", "--check"],
     ],
-    ids=["run", "modules", "critical-path", "limits", "what-if", "info", "validate"],
+    ids=["run", "modules", "critical-path", "limits", "what-if", "info", "check"],
 )  # fmt: skip
 def test_commands_answer_from_device_traces_alone(
     run: Any, demo_folder: Path, tmp_path: Path, command: list[str]
@@ -204,13 +204,15 @@ def test_commands_answer_from_device_traces_alone(
 
 def test_what_needs_data_dependencies_says_so_without_hosts(run: Any, demo_folder: Path) -> None:
     device = demo_folder / "device_0.json.gz"
-    assert_one_clear_line(*run("reorder", device), "no data dependencies", "add host traces")
+    assert_one_clear_line(
+        *run("what-if", device, "--reorder"), "no data dependencies", "add host traces"
+    )
 
 
-@pytest.mark.parametrize("command", ["run", "critical-path", "what-if", "reorder"])
+@pytest.mark.parametrize("command", ["run", "critical-path", "what-if", "what-if --reorder"])
 def test_a_device_trace_without_operations(run: Any, tmp_path: Path, command: str) -> None:
     (tmp_path / "device.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
-    assert_one_clear_line(*run(command, tmp_path), "no operation has a timestamp")
+    assert_one_clear_line(*run(*command.split(), tmp_path), "no operation has a timestamp")
 
 
 def test_a_step_that_is_not_there_lists_those_that_are(run: Any, demo_folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A package named torch that has what ``nadi collect`` watches, for machines without PyTorch."""
+"""A package named torch that has what ``nadi record`` watches, for machines without PyTorch."""
 
 from __future__ import annotations
 

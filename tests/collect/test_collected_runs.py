@@ -1,4 +1,4 @@
-"""``nadi collect``: with a small package that stands for torch, and with torch where it is."""
+"""``nadi record``: with a small package that stands for torch, and with torch where it is."""
 
 from __future__ import annotations
 
@@ -176,9 +176,9 @@ def test_errors_before_the_program(place: Path, capsys: pytest.CaptureFixture[st
         collect(["no-such-program"], place / "x")
     (place / "y").mkdir()
     (place / "y" / "host_rank0_a.json").write_text("")
-    assert main(["collect", "-o", str(place / "y"), "--", "true"]) == 2
+    assert main(["record", "-o", str(place / "y"), "--", "true"]) == 2
     assert "has a recording" in capsys.readouterr().err
-    assert main(["collect", "--overwrite", "-o", str(place / "y"), "--", "false", "--x"]) == 1
+    assert main(["record", "--overwrite", "-o", str(place / "y"), "--", "false", "--x"]) == 1
     assert "nothing was recorded" in capsys.readouterr().err
     assert not list((place / "y").glob("*"))
 
@@ -198,7 +198,7 @@ def test_a_true_program(tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text(TRUE)
     ran = subprocess.run(
-        [sys.executable, "-m", "nadi", "collect", "-o", tmp_path / "traces", "--", sys.executable,
+        [sys.executable, "-m", "nadi", "record", "-o", tmp_path / "traces", "--", sys.executable,
          file], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True,
     )  # fmt: skip
     assert b"recorded 3 steps of rank 0" in ran.stderr
@@ -225,7 +225,7 @@ def test_a_compiled_optimizer_is_compiled_as_without_a_recorder(tmp_path: Path) 
     file = tmp_path / "program.py"
     file.write_text(COMPILED)
     plain = [sys.executable, str(file)]
-    collecting = [sys.executable, "-m", "nadi", "collect", "-o", str(tmp_path / "traces"), "--"]
+    collecting = [sys.executable, "-m", "nadi", "record", "-o", str(tmp_path / "traces"), "--"]
     alone, recorded = (
         subprocess.run(
             command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True,

@@ -1,4 +1,4 @@
-"""``nadi collect --check``: what a folder of recordings lacks."""
+"""``nadi record --check``: what a folder of recordings lacks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def without(demo: Path, folder: Path, *names: str) -> Path:
 
 
 def test_a_whole_recording(demo_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["collect", "--check", str(demo_folder)]) == 0
+    assert main(["record", "--check", str(demo_folder)]) == 0
     printed = capsys.readouterr().out
     assert "ranks 0-3 of 4, 4 host traces" in printed
     assert "for memory, memory-series: no allocations" in printed
-    assert "(nadi collect --memory)" in printed
+    assert "(nadi record --memory)" in printed
     assert "nothing is missing for nadi run" in printed
 
 
@@ -40,7 +40,7 @@ def test_absent_files(
         "nadi.pytorch.collecting.checked_recordings.analyze_all", lambda *_, **__: {}
     )
     folder = without(demo_folder, tmp_path / "part", *names)
-    assert main(["collect", "--check", str(folder)]) == 1
+    assert main(["record", "--check", str(folder)]) == 1
     printed = capsys.readouterr().out
     assert said in printed
     assert "nothing is missing" not in printed
@@ -58,7 +58,7 @@ def test_what_cannot_be_read(demo_folder: Path, tmp_path: Path) -> None:
 
 
 def test_bad_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["collect", "--check", str(tmp_path / "none")]) == 2
-    assert main(["collect", "--check", str(tmp_path), "--", "python"]) == 2
-    assert main(["collect"]) == 2
+    assert main(["record", "--check", str(tmp_path / "none")]) == 2
+    assert main(["record", "--check", str(tmp_path), "--", "python"]) == 2
+    assert main(["record"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 3

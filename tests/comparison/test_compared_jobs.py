@@ -66,7 +66,7 @@ def test_the_command_prints_and_refuses(
 ) -> None:
     nadi.models.write_job(job, tmp_path / "a")
     place = str(tmp_path / "a")
-    assert main(["compare", place, place, "--system", "dgx-h100"]) == 0
+    assert main(["similarity", place, place, "--system", "dgx-h100"]) == 0
     assert "operation mix" in capsys.readouterr().out
-    assert main(["compare", place, str(tmp_path / "none"), "--system", "dgx-h100"]) == 2
+    assert main(["similarity", place, str(tmp_path / "none"), "--system", "dgx-h100"]) == 2
     assert "none" in capsys.readouterr().err

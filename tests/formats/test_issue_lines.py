@@ -25,7 +25,10 @@ callback,npu_id=1,curr_cycle=207,node_id=2,node_name=COMM_COLL_NODE_a=b
 def drawn(folder: Path, text: str, *options: str) -> list[dict[str, Any]]:
     (folder / "run.log").write_text(text)
     target = folder / "out.json"
-    assert main(["timeline", str(folder / "run.log"), str(target), "--overwrite", *options]) == 0
+    assert (
+        main(["draw", "timeline", str(folder / "run.log"), str(target), "--overwrite", *options])
+        == 0
+    )
     events = json.loads(target.read_text())["traceEvents"]
     return [event for event in events if event["ph"] == "X"]
 
@@ -85,7 +88,7 @@ def test_wrong_lines_are_named(
     tmp_path: Path, line: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "run.log").write_text(SAMPLE + line + "\n")
-    assert main(["timeline", str(tmp_path / "run.log"), str(tmp_path / "out.json")]) == 2
+    assert main(["draw", "timeline", str(tmp_path / "run.log"), str(tmp_path / "out.json")]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert len(error.splitlines()) == 1
@@ -103,7 +106,9 @@ def test_an_end_before_its_begin_and_what_is_no_schedule(
         ("rank,id,name,start,end,resource\n0,1,a,b,3,x\n", "is no table"),
     ):  # fmt: skip
         (tmp_path / "run.log").write_text(text)
-        assert main(["timeline", str(tmp_path / "run.log"), str(tmp_path / "out.json")]) == 2
+        assert (
+            main(["draw", "timeline", str(tmp_path / "run.log"), str(tmp_path / "out.json")]) == 2
+        )
         assert said in capsys.readouterr().err
         assert not (tmp_path / "out.json").exists()
 
@@ -119,7 +124,7 @@ def test_options_are_checked_first(tmp_path: Path, capsys: pytest.CaptureFixture
         ([str(tmp_path / "none"), str(tmp_path / "out.json")], "none"),
     ]
     for arguments, said in cases:
-        assert main(["timeline", *arguments]) == 2
+        assert main(["draw", "timeline", *arguments]) == 2
         assert said in capsys.readouterr().err
 
 
@@ -131,7 +136,7 @@ def test_the_log_and_the_table_of_a_simulation_are_drawn_alike(
         made = str(tmp_path / f"simulated{suffix}")
         assert main(["simulate", str(demo_folder), "--system", "dgx-h100", "-o", made]) == 0
         target = tmp_path / f"{suffix[1:]}.json"
-        assert main(["timeline", made, str(target)]) == 0
+        assert main(["draw", "timeline", made, str(target)]) == 0
         events = json.loads(target.read_text())["traceEvents"]
         times.append(sorted(
             (event["pid"], event["args"].get("node", -1), event["ts"], event["dur"])

@@ -494,7 +494,7 @@ def _recordings() -> Files:
 
 @cache
 def _shared_ranks() -> Files:
-    """Give a job whose ranks share a trace, as ``nadi record-fake`` writes it."""
+    """Give a job whose ranks share a trace, as ``nadi record --fake`` writes it."""
     with nadi.JobBuilder(world_size=4) as job:
         group = job.group("1", range(4))
         for rank in job.ranks:
@@ -537,7 +537,7 @@ COMMANDS: dict[str, Command] = {
     "hang": Command(_dumps, ("hang @dumps", "hang @dumps --json"), tuple(_dumps())),
     "job": Command(
         _job,
-        (f"simulate @job {_ON}", f"simulate @job {_ON} --json", "info @job", "validate @job",
+        (f"simulate @job {_ON}", f"simulate @job {_ON} --json", "info @job", "info --check @job",
          "fold @job -o @out.nadi", "scale @job --dp 2 -o @large.nadi",
          "loggp @job --comm-group @groups.json --latency 2us --overhead 1us --gap 0ns --gap-per-byte 50GB/s",
          "learn @job -o @model.nadi"),
@@ -559,20 +559,20 @@ COMMANDS: dict[str, Command] = {
     ),
     "placement": Command(
         _estimates,
-        ("cxl --trace @plan.toml --system @system.toml --place @place.json",
-         "cxl --trace @plan.toml --system dgx-h100-cxl --place @place.csv"),
+        ("memory place @plan.toml --system @system.toml --place @place.json",
+         "memory place @plan.toml --system dgx-h100-cxl --place @place.csv"),
         ("plan.toml", "place.json", "place.csv", "system.toml"),
     ),
     "generate": Command(
         _generated,
         ("generate llm --model @model.json --tp 2 --dp 2 --stats",
          "generate llm --model @model.json --pp 2 -o @out.nadi",
-         "generate network --model @network.toml --ranks 2 --system dgx-h100", "offload opt-6.7b @t4.toml"),
+         "generate network --model @network.toml --ranks 2 --system dgx-h100", "memory offload opt-6.7b @t4.toml"),
         ("model.json", "network.toml", "t4.toml"),
     ),
     "schedules": Command(
         _saved,
-        ("timeline @run.log @run.json", "timeline @s.csv @t.json", "timeline @s.csv @t.pftrace",
+        ("draw timeline @run.log @run.json", "draw timeline @s.csv @t.json", "draw timeline @s.csv @t.pftrace",
          "loggp @job.goal --latency 2us --overhead 1us --gap 0ns --gap-per-byte 50GB/s",
          "loggp @job.goal --latency 2us --overhead 1us --gap 0ns --gap-per-byte 6ns --json"),
         ("run.log", "s.csv", "job.goal"),
@@ -585,7 +585,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "own-models": Command(
         _models,
-        ("unfold @folded.nadi -o @ranks", "simulate @folded.nadi --system pcie-workstation --comm-group @groups.json",
+        ("fold --undo @folded.nadi -o @ranks", "simulate @folded.nadi --system pcie-workstation --comm-group @groups.json",
          "synthesize @model.nadi -o @made"),
         ("folded.nadi", "model.nadi"),
     ),
@@ -597,12 +597,12 @@ COMMANDS: dict[str, Command] = {
     "recording": Command(
         _recordings,
         ("run @job", "run @job --json --step 1 -o @out", "waits @job", "info @job", "run @merged.json",
-         "validate @job", "critical-path @job", "critical-path @job --rules hta", "diff @job @job",
+         "info --check @job", "critical-path @job", "critical-path @job --rules hta", "diff @job @job",
          "link @job -o @linked", *(f"{one} --capture @job" for one in (
              "run @pair", "what-if @pair", "waits @job", "critical-path @pair", "diff @pair @job",
              "analyze rates @pair", "report @pair -o @page.html")),
          "extract @job --step 1 -o @part", "run @pair", "what-if @job",
-         "graph @job -o @graph.dot", "run @job --report @page.html", "link @pair -o @pair.et",
+         "draw graph @job -o @graph.dot", "run @job --report @page.html", "link @pair -o @pair.et",
          "simulate @job --system dgx-h100", "convert @job @nadi --to nadi",
          *(f"analyze {name} @job" for name in (
              "all", "queue-series", "rates", "memory", "launch-list", "stacks", "bandwidth",

@@ -119,7 +119,7 @@ def try_server(seed: str, folder: Path) -> bool:
 
     line = chance.choice((
         f"info {_HOST}/job/", f"info {_HOST}/rank.0.et", f"convert {_HOST}/a.json {folder}/a.nadi",
-        f"validate {_HOST}/", f"run {_HOST}/job/",
+        f"info --check {_HOST}/", f"run {_HOST}/job/",
     ))  # fmt: skip
     with (
         mock.patch.object(web_paths, "_LARGEST", _LARGEST),
@@ -169,7 +169,7 @@ def try_replay(seed: str, folder: Path) -> bool:
         (Path(own) / "host_0.json").write_bytes(json.dumps(host).encode(errors="replace"))
         (Path(own) / "device_0.json").write_bytes(device)
         if importlib.util.find_spec("torch") and chance.random() < 0.2:
-            return run_line(["replay", own, "--repeats", "1"]) != 2
+            return run_line(["rerun", own, "--repeats", "1"]) != 2
         try:
             recorded = RecordedCalls(nadi.load_job(own).traces[0])
             plan_replay(recorded.call(row) for row in recorded.outermost())

@@ -85,7 +85,7 @@ _PLAIN = {
     "FIELD=VALUES", "FIELD=VALUE,...", "PARAMETER=VALUE", "cpu|cuda", "none|gloo|nccl", "nadi|hta",
     "-- PROGRAM...",
 }  # fmt: skip
-_ELSEWHERE = {("view", "page"), ("replay", "traces")}  # the second by a target of its own
+_ELSEWHERE = {("rerun", "traces")}  # by a target of its own
 
 
 def test_each_file_that_a_command_takes_has_a_target() -> None:

@@ -170,7 +170,7 @@ def test_the_command_writes_and_other_commands_take_it(
     assert [line.split()[0] for line in lines[:-1]] == list(CASES)
     assert lines[-1].startswith("20 cases of 4 ranks, ")
     for name in CASES:
-        assert main(["validate", f"{folder}/{name}"]) == 0
+        assert main(["info", "--check", f"{folder}/{name}"]) == 0
         if "_mem_" not in name:  # for which the system needs remote memory
             capsys.readouterr()
             arguments = ["simulate", f"{folder}/{name}", "--system", "tpu-v4", "--json"]

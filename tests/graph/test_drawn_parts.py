@@ -137,7 +137,7 @@ def test_what_cannot_be_drawn_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     given = [text.format(tmp=tmp_path) for text in arguments]
-    assert main(["graph", str(demo_folder), *given]) == 2
+    assert main(["draw", "graph", str(demo_folder), *given]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert len(error.strip().splitlines()) == 1
@@ -150,7 +150,10 @@ def test_dot_draws_a_neighborhood(
     suffix: str, demo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     near = tmp_path / f"near{suffix}"
-    assert main(["graph", str(demo_folder), "--operation", "gloo:barrier", "-o", str(near)]) == 0
+    assert (
+        main(["draw", "graph", str(demo_folder), "--operation", "gloo:barrier", "-o", str(near)])
+        == 0
+    )
     assert "operations within 2 edges of gloo:barrier" in capsys.readouterr().out
     assert near.read_bytes().startswith(b"%PDF" if suffix == ".pdf" else b"<?xml")
     if suffix == ".svg":
@@ -168,7 +171,9 @@ def test_without_dot_a_line_says_so(
     pytest.importorskip("graphviz")
     monkeypatch.setenv("PATH", str(tmp_path))
     drawing = tmp_path / "near.svg"
-    assert main(["graph", str(demo_folder), "--operation", "barrier", "-o", str(drawing)]) == 2
+    assert (
+        main(["draw", "graph", str(demo_folder), "--operation", "barrier", "-o", str(drawing)]) == 2
+    )
     error = capsys.readouterr().err
     assert "dot, which is not on PATH" in error
     assert len(error.strip().splitlines()) == 1

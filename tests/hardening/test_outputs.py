@@ -123,7 +123,7 @@ def test_a_folder_whose_writer_was_killed_is_refused(
     first = sorted(place.glob("[!.]*"))
     for path in first[moved:]:  # as it is after so many moves
         path.unlink()
-    assert main(["validate", str(place)]) == 2
+    assert main(["info", "--check", str(place)]) == 2
     assert f"is incomplete: {first[moved].name}" in capsys.readouterr().err
     assert main(["simulate", str(place), "--system", "dgx-h100"]) == 2
     (place / FILE_LIST).unlink()

@@ -206,7 +206,7 @@ def test_a_solver_needs_time() -> None:
 def test_the_command_says_how_good_it_is(
     demo_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = ["--trace", str(demo_folder), "--system", "dgx-h100", "--memory", "16MiB"]
-    assert main(["cxl", *job, "--bandwidth", "1", "--place", "solver"]) == 0
+    job = [str(demo_folder), "--system", "dgx-h100", "--memory", "16MiB"]
+    assert main(["memory", "place", *job, "--bandwidth", "1", "--place", "solver"]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"placement: by solver, (the least of its model|at most [\d.]+ %)", printed)

@@ -29,7 +29,7 @@ def test_every_call_is_replayed_and_recorded_again(demo_folder: Path, tmp_path: 
 
 def test_a_program_of_one_operator_needs_torch_only(demo_folder: Path, tmp_path: Path) -> None:
     script = tmp_path / "mm.py"
-    assert main(["replay", str(demo_folder), "--operator", "aten::mm", "--script",
+    assert main(["rerun", str(demo_folder), "--operator", "aten::mm", "--script",
                  str(script)]) == 0  # fmt: skip
     ran = subprocess.run([sys.executable, "-I", script], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr

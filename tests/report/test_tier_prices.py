@@ -37,7 +37,7 @@ def test_a_step_costs_its_ranks_and_the_tier_that_they_use(
     assert json.loads(capsys.readouterr().out)["price_per_hour"] == 20.0
     plan = tmp_path / "plan.toml"
     plan.write_text(_PLAN)
-    placed = ["cxl", "--trace", str(plan), "--system", system, "--place", "optimizer=cxl"]
+    placed = ["memory", "place", str(plan), "--system", system, "--place", "optimizer=cxl"]
     assert main([*placed, "--json"]) == 0
     step = json.loads(capsys.readouterr().out)
     assert step["price_per_step"] == pytest.approx(24.0 / 3.6e12 * step["with_tiers_ns"])

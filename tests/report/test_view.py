@@ -1,4 +1,4 @@
-"""``nadi view``: one page, to this machine only, until Ctrl-C."""
+"""``nadi report --open``: one page, to this machine only, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_page_is_served_and_nothing_else(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(webbrowser, "open", browser)
-    assert main(["view", str(page)]) == 0
+    assert main(["report", str(page), "--open"]) == 0
     assert [status for status, _, _ in seen] == [200, 404, 404, 404, 403, 501]
     assert seen[0][1:] == ("text/html; charset=utf-8", page.read_bytes())
     assert not any(page.read_bytes() in content or b"secret" in content
@@ -50,10 +50,10 @@ def test_the_page_is_served_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("traces", "is no page"), ("missing.html", "cannot be read")]
+    ("name", "said"), [("traces", "cannot be read"), ("missing.html", "cannot be read")]
 )
 def test_what_is_no_page_is_said(
     name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["view", str(tmp_path / name)]) == 2
+    assert main(["report", str(tmp_path / name), "--open"]) == 2
     assert said in capsys.readouterr().err

@@ -644,11 +644,16 @@ def test_real_jobs(shared_traces: Path, name: str) -> None:
 
 
 def test_the_command(demo_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reorder", str(demo_folder), "--step", "2", "--top", "3", "--apply", "1"]) == 0
+    assert (
+        main(
+            ["what-if", str(demo_folder), "--reorder", "--step", "2", "--top", "3", "--apply", "1"]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert "can start earlier" in out
     assert "after all moves:" in out
-    assert main(["reorder", str(demo_folder), "--apply", "some"]) == 2
+    assert main(["what-if", str(demo_folder), "--reorder", "--apply", "some"]) == 2
     assert "is neither a number nor all" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""The command line: one small file per command, and one place where errors are caught."""
+"""The command line: the list of commands, and one place where errors are caught."""
 
 from __future__ import annotations
 
@@ -30,6 +30,21 @@ _OPTIONS = {
     "bandwidths": "--bandwidth",
     "capacities": "--capacity",
 }  # of parameters that have another name there
+# for one release: the commands of version 0.3 whose names changed, and what they are called now
+_FORMER = {
+    "collect": "record",
+    "compare": "similarity",
+    "cxl": "memory plan",
+    "graph": "draw graph",
+    "offload": "memory offload",
+    "record-fake": "record --fake",
+    "reorder": "what-if --reorder",
+    "replay": "rerun",
+    "timeline": "draw timeline",
+    "unfold": "fold --undo",
+    "validate": "info --check",
+    "view": "report --open",
+}
 _WATCHERS = frozenset({"coverage", "memray", "scalene", "viztracer"})  # which may use other means
 
 
@@ -49,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):  # whatever names a terminal cannot show
         sys.stdout.reconfigure(errors="backslashreplace")
-    given = sys.argv[1:] if arguments is None else arguments
+    given = _respelled(sys.argv[1:] if arguments is None else arguments)
     try:
         command = _command(_named(given))
         code = command(args=given or ["--help"], prog_name="nadi", standalone_mode=False)
@@ -94,6 +109,22 @@ def _command(named: str) -> Any:
 def _named(given: list[str]) -> str:
     """Return the command that arguments name; an empty text if they name none."""
     return next((one for one in given if not one.startswith("-")), "")
+
+
+def _respelled(given: list[str]) -> list[str]:
+    """Give arguments with the new words for a former command, and say so in one line."""
+    former = _named(given)
+    if former not in _FORMER:
+        return given
+    at, words = given.index(former), _FORMER[former].split()
+    before, rest = given[:at], given[at + 1 :]
+    traced = [place for place, one in enumerate(rest) if one.partition("=")[0] == "--trace"]
+    if former == "cxl" and traced:  # with it, it was a command of its own
+        words = ["memory", "place"]
+        joined = rest[traced[0]].partition("=")[2:] if "=" in rest[traced[0]] else ()
+        rest[traced[0] : traced[0] + 1] = joined
+    _complain(f"nadi {former} is now nadi {' '.join(words)}; the former spelling will end")
+    return [*before, *words, *rest]
 
 
 def run() -> NoReturn:

@@ -1,13 +1,16 @@
-"""``nadi info``: a summary of each trace."""
+"""``nadi info``: a summary of each trace, or whether it keeps the rules of the data model."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.results.terminal.options import output_console
+from nadi.results.terminal.options import output_console, refuse
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ["HELP", "command"]
 
@@ -17,12 +20,18 @@ Each file is summarized on its own, so a host or a device trace alone is enough.
 Times are sums of durations; a nested operation also counts in the operations that
 enclose it.
 
+With --check, each file is checked against the rules of the data model instead, which
+docs/data-model.md lists. If there are device traces, they are also linked as in nadi
+run, and the linked traces and the job are checked. The exit code is 1 if a rule is
+violated or a trace has no operations.
+
 [bold]Examples[/]
 
   nadi info device.json.gz
   nadi info TRACES
   nadi info TRACES --json | jq '.[].nodes'
   nadi info simulated.nadi                   # a result of nadi simulate -o
+  nadi info TRACES --check
 """
 
 
@@ -33,11 +42,20 @@ def command(
             metavar="TRACES", help="Traces, or folders of traces.", show_default=False
         ),
     ],
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the rules of the data model, and print which "
+                           "are violated."),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON list with an object per file.")
     ] = False,
 ) -> None:  # fmt: skip
-    """Describe each trace."""
+    """Describe or check each trace."""
+    if check:
+        refuse("describes traces, and --check checks them", "leave out one of the two",
+               json=as_json)  # fmt: skip
+        _check(paths)
+        return
     import msgspec
 
     from nadi.files.trace_files import read
@@ -73,3 +91,32 @@ def command(
         print_simulation(done, console)
     for file in (one for one in files.ignored if one.name != RANK_MAP):
         console.print(f"skipped: {file} (not a trace)", markup=False)
+
+
+def _check(paths: list[str]) -> None:
+    """Check each trace, and the job that they form."""
+    from nadi.files.trace_files import read
+    from nadi.recordings.discover import list_files
+    from nadi.recordings.job_of_files import load_job, why_empty
+    from nadi.trace.validate import validate_job, validate_trace
+
+    files = list_files(paths)
+    traces = [read(file) for file in files.traces]
+    found: list[tuple[str, pl.DataFrame]] = [
+        (str(file), validate_trace(trace)) for file, trace in zip(files.traces, traces, strict=True)
+    ]
+    reasons = zip(map(str, files.traces), map(why_empty, traces), strict=True)
+    empty = {file: why for file, why in reasons if why}
+    if files.devices and not empty:
+        job = load_job(*paths)
+        found += [(f"rank {t.rank}, linked", validate_trace(t)) for t in job.traces]
+        found.append(("job", validate_job(job)))
+    for what, broken in found:
+        if what in empty:
+            typer.echo(f"{what}: {empty[what]}")
+        elif broken.is_empty():
+            typer.echo(f"{what}: valid")
+        for code, _, count, detail, _ in broken.iter_rows():
+            typer.echo(f"{what}: {code}: {count} {detail}")
+    if empty or any(broken.height for _, broken in found):
+        raise typer.Exit(1)

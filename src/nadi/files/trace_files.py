@@ -114,8 +114,8 @@ def read(path: Path | str) -> Trace:
         if native.holds_fold(container.read_head(path)):
             raise FormatError(
                 str(path), "the file is a folded job, not a trace",
-                "nadi simulate takes it as it is, tries changes and writes reports; nadi unfold "
-                "writes its ranks",
+                "nadi simulate takes it as it is, tries changes and writes reports; "
+                "nadi fold with undo writes its ranks",
             )  # fmt: skip
         titles = ", ".join(one.title for one in FORMATS if one.decoder)
         what = "not a trace in a format that Nadi reads"

@@ -1,4 +1,4 @@
-"""``nadi graph``: a part of the event graph as a drawing."""
+"""``nadi draw graph``: a part of the event graph as a drawing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ nodes, and the command prints what was condensed. SVG and PDF need Graphviz.
 
 [bold]Examples[/]
 
-  nadi graph TRACES -o graph.svg
-  nadi graph TRACES -o near.dot --operation aten::addmm --hops 3
-  nadi graph TRACES -o near.graphml --around 2:1234
+  nadi draw graph TRACES -o graph.svg
+  nadi draw graph TRACES -o near.dot --operation aten::addmm --hops 3
+  nadi draw graph TRACES -o near.graphml --around 2:1234
 """
 
 

@@ -63,7 +63,7 @@ def find_blocks(known: KnownRank) -> Blocks:
     parts, operators = known.parts, known.operators
     if not operators.row.size:
         _refuse("no operator of the recording states tensors, so layers cannot be found",
-                "record host traces, too (nadi collect, nadi.record)")  # fmt: skip
+                "record host traces, too (nadi record, nadi.record)")  # fmt: skip
     if not (parts.direction == Direction.BACKWARD).any():
         _refuse("the recording has no backward, or its operators state no sequence numbers, so it "
                 "is no training step")  # fmt: skip

@@ -135,7 +135,7 @@ def share_operators(operators: Operators, parts: Parts, ranks: int) -> SharedOpe
             walk.update(number)
     if not operators.row.size:
         _refuse("no operator of the recording states tensors, so it cannot be told how ranks share "
-                "them", "record host traces, too (nadi collect, nadi.record)")  # fmt: skip
+                "them", "record host traces, too (nadi record, nadi.record)")  # fmt: skip
     if not walk.roles:
         _refuse(f"no product has weights of a size that {ranks} ranks divide", "give a divisor")
     sizes = walk.weights.values()

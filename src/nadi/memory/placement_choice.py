@@ -243,7 +243,7 @@ class ByRules:
                 raise UsageError(
                     self.where, f"there is no tensor {rule.who!r} in this job",
                     f"name one of {', '.join(TENSOR_ROLES)}, or a tensor as in tensors.csv "
-                    "(nadi cxl writes it)",
+                    "(nadi memory plan writes it)",
                 )  # fmt: skip
         return tuple(
             np.where(moves_ever(one), np.maximum(tier, 0), 0)

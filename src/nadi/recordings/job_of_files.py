@@ -86,7 +86,7 @@ def recording_cost(job: Job, observed: Sequence[Trace] = ()) -> pl.DataFrame:
         "job.both-recorders", "warning", int(share > _TOLERATED),
         "the execution trace observer and the profiler ran at once: they take at least "
         f"{100 * share:.0f} % of the time of the thread with most operators",
-        "record with nadi collect or nadi.record, which run one after the other; until then short "
+        "record with nadi record or nadi.record, which run one after the other; until then short "
         "operators seem several times as long as they are",
     )  # fmt: skip
     return log.table()

@@ -90,7 +90,7 @@ def read_job(
         ``.nadi`` file for each rank, with the rank in its name; or PyTorch's recordings, a host
         and a device trace for each rank, or device traces alone. A file, for a job of one rank.
         If there are .et files, only they are the job, because JSON files beside them can be
-        their process groups. A folder with ``ranks.json``, as ``nadi record-fake`` writes it. The
+        their process groups. A folder with ``ranks.json``, as ``nadi record --fake`` writes it. The
         file of a folded job, as ``nadi fold`` writes it.
     progress
         Called with a line of text before each longer stage.

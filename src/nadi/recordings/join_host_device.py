@@ -361,8 +361,8 @@ def link_device(device: Trace) -> Trace:
     log.add(
         "link.no-host", "info", 1,
         "no host trace: the linked trace has no operands and no recorded parents",
-        "a host trace (ExecutionTraceObserver) adds data dependencies: nadi reorder, waits of "
-        "kernels that are moved to another stream, and tensors in exported traces",
+        "a host trace (ExecutionTraceObserver) adds data dependencies: nadi what-if --reorder, "
+        "waits of kernels that are moved to another stream, and tensors in exported traces",
     )  # fmt: skip
     device, launcher = align_device(device, log)
     device = mend_marks(transfers_beside_threads(device, launcher, log), log)

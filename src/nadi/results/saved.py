@@ -22,9 +22,9 @@ RESULT_KINDS: dict[str, tuple[str, frozenset[str]]] = {
     "search": ("nadi search", frozenset({"executions", "feasible", "best"})),
     "waits": ("nadi waits", frozenset({"bottlenecks", "knots"})),
     "fold": ("nadi fold", frozenset({"classes", "kept_nodes"})),
-    "similarity": ("nadi compare", frozenset({"measures", "reference_system"})),
-    "placement": ("nadi cxl --trace", frozenset({"each_role_alone", "with_tiers_ns"})),
-    "second_tier": ("nadi cxl", frozenset({"pays_from_gbps", "without"})),
+    "similarity": ("nadi similarity", frozenset({"measures", "reference_system"})),
+    "placement": ("nadi memory place", frozenset({"each_role_alone", "with_tiers_ns"})),
+    "second_tier": ("nadi memory plan", frozenset({"pays_from_gbps", "without"})),
 }
 """Of each kind of results, the command that writes it, and keys that no other has."""
 _MAX_SIZE = 1 << 30

@@ -97,7 +97,7 @@ def data_model_page() -> str:
         "**schedule** states when each operation ran; measured and replayed runs have the same",
         "table.",
         "",
-        "`nadi validate` and `nadi.trace.validate_trace` check the rules: each has a code.",
+        "`nadi info --check` and `nadi.trace.validate_trace` check the rules: each has a code.",
     ]
     for table in TABLES:
         lines += ["", f"## {table.name}", "", f"A row is {table.row}.", ""]

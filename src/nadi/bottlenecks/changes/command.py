@@ -1,4 +1,4 @@
-"""``nadi what-if``: the predicted step time after changes."""
+"""``nadi what-if``: the predicted step time after changes, or in another order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.results.terminal.options import (
     AsJson,
     Capture,
@@ -17,6 +17,7 @@ from nadi.results.terminal.options import (
     Step,
     TimeRange,
     output_console,
+    refuse,
 )
 from nadi.results.terminal.progress import show_progress
 
@@ -48,6 +49,14 @@ step=5 or step=decode (of a serving engine), and in=REGEX for operations inside 
 matching operation or annotation, or of a module: in=Block_2 is its forward, its
 backward, and the optimizer's work on its parameters.
 
+With --reorder, operations that can start earlier are found instead, and what that gains.
+The order of a program is one of many in which every operation finds its data. Early
+communication can be hidden by more computation, so communication is tried first. Each
+row of the result is a move that was replayed over all ranks: an operation, with the
+operations that it depends on, moves right after another one on its thread, and its
+kernels move forward on their stream. A move never breaks a data dependency and never
+passes other communication, random number generation, or a value that the host reads.
+
 [bold]Examples[/]
 
   nadi what-if TRACES
@@ -57,14 +66,16 @@ backward, and the optimizer's work on its parameters.
   nadi what-if TRACES 'scale in=Attention step=decode 0.5'
   nadi what-if TRACES 'remove nccl' --redraw after.pftrace
   nadi what-if TRACES 'remove nccl' --report after.html
+  nadi what-if TRACES --reorder --step 5 --top 30
+  nadi what-if TRACES --reorder --apply all --json
 """
 
 
 _Job = Annotated[
     str,
     typer.Argument(
-        metavar="TRACES", help="A folder with a pair of traces per rank, or a device trace.",
-        show_default=False,
+        metavar="TRACES", show_default=False,
+        help="A folder with a pair of traces per rank, or a device trace; with --reorder a pair.",
     ),
 ]  # fmt: skip
 _Changes = Annotated[
@@ -84,26 +95,42 @@ _Redraw = Annotated[
     str,
     typer.Option(
         "--redraw", metavar="FILE",
-        help="Write a timeline of the job before and after all changes, with both critical "
-        "paths, for ui.perfetto.dev: .json, .json.gz or .pftrace.",
+        help="Write a timeline of the job before and after all changes or applied moves, with "
+        "both critical paths, for ui.perfetto.dev: .json, .json.gz or .pftrace.",
         show_default=False,
     ),
 ]  # fmt: skip
 
+_PANEL = "With --reorder"
+_Reorder = Annotated[
+    bool, typer.Option("--reorder", help="Find operations that can start earlier instead.")
+]
+_Top = Annotated[
+    int | None, typer.Option("--top", metavar="ROWS", min=1, show_default="10",
+                             rich_help_panel=_PANEL, help="Number of moves to print."),
+]  # fmt: skip
+_Apply = Annotated[
+    str, typer.Option("--apply", metavar="K|all", show_default="0", rich_help_panel=_PANEL,
+                      help="Apply this many moves, the best first, each on top of the previous "
+                      "ones."),
+]  # fmt: skip
+
 
 def command(
-    job: _Job,
-    changes: _Changes = None,
-    step: Step = "all",
-    window: TimeRange = "",
-    capture: Capture = "",
-    sweep: _Sweep = "",
-    redraw: _Redraw = "",
-    report: ReportFile = None,
-    overwrite: Overwrite = False,
+    job: _Job, changes: _Changes = None, step: Step = "all", window: TimeRange = "",
+    capture: Capture = "", sweep: _Sweep = "", redraw: _Redraw = "", reorder: _Reorder = False,
+    top: _Top = None, apply: _Apply = "", report: ReportFile = None, overwrite: Overwrite = False,
     as_json: AsJson = False,
-) -> None:
-    """Predict the step time after changes."""
+) -> None:  # fmt: skip
+    """Predict the step time after changes, or find what can start earlier."""
+    if reorder:
+        refuse("is for changes, and --reorder finds what to change", "leave out one of the two",
+               change=" ".join(changes or ()), capture=capture, sweep=sweep,
+               report=report)  # fmt: skip
+        _reorder(job, step, window, (apply or "0", 10 if top is None else top), redraw,
+                 overwrite=overwrite, as_json=as_json)  # fmt: skip
+        return
+    refuse("is for moves", ["add ", Parameter("reorder")], top=top, apply=apply)
     if redraw and sweep:
         raise UsageError(
             "--redraw", "draws one result, but --sweep computes several",
@@ -144,3 +171,45 @@ def command(
         print_written(redraw, left_out, console)
     if report:
         console.print(f"wrote {report}", markup=False)
+
+
+def _reorder(
+    job: str, step: str, window: str, wanted: tuple[str, int], redraw: str, *, overwrite: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Find operations that can start earlier: how many moves are applied, and how many printed."""
+    apply, top = wanted
+    if apply != "all" and not (apply.isdecimal() and len(apply) <= 9):
+        raise UsageError(
+            f"--apply {apply}",
+            "is neither a number nor all",
+            "give the number of moves to apply, or all",
+        )
+    if redraw and apply == "0":
+        raise UsageError(
+            "--redraw", "without applied moves there is nothing to draw", "add --apply K"
+        )
+    with show_progress(announce=False, use="reorder") as progress:
+        progress("starting")
+        from nadi.bottlenecks.changes.what_if import reorder_job
+        from nadi.bottlenecks.reordering.result import REORDERING
+        from nadi.graph.timeline.schedule_timeline import check_timeline
+        from nadi.results.text import print_written
+        from nadi.whatif.drawn_answers import redraw as redraw_timeline
+
+        if redraw:
+            check_timeline(redraw, job, overwrite=overwrite)
+        most = None if apply == "all" else int(apply)
+        answer = reorder_job(job, step=step, window=window, most=most, progress=progress)
+        left_out = None
+        if redraw and answer.together is not None:
+            progress(f"writing {redraw}")
+            left_out = redraw_timeline(answer.together, redraw)
+    REORDERING.tell(REORDERING.data((answer, top)), as_json=as_json)
+    if as_json:
+        return
+    console = output_console()
+    if left_out is not None:
+        print_written(redraw, left_out, console)
+    elif redraw:
+        console.print("no move was applied, so no timeline was written")

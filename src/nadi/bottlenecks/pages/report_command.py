@@ -39,7 +39,11 @@ of nadi estimate); or --system, or --what-if.
 
 Results that other commands wrote as JSON, such as the summary.json of nadi run -o, have
 pages of their own, or stand beside those of a recording: those of run, what-if, simulate,
-estimate, search, waits, fold, compare and cxl.
+estimate, search, waits, fold, similarity, memory place and memory plan.
+
+With --open the page is shown in the browser until Ctrl-C; FILE.html is a page of an earlier
+run. It is served to this machine only, at an address that others cannot guess. For a
+page on another machine, forward the port that is printed: ssh -L PORT:127.0.0.1:PORT HOST.
 
 [bold]Examples[/]
 
@@ -50,9 +54,12 @@ estimate, search, waits, fold, compare and cxl.
   nadi report BEFORE AFTER -o differences.html
   nadi report TRACES simulated.nadi -o predicted.html
   nadi report TRACES fold.json estimate.json
+  nadi report report.html --open
 """
 
 _ONE = "applies to one recording, and these are two"
+_OF_RECORDINGS = "step", "window", "what_if", "system"
+_MOMENT = 0.2  # seconds
 
 
 def command(
@@ -61,7 +68,7 @@ def command(
         typer.Argument(
             metavar="TRACES|RESULTS", show_default=False,
             help="Traces as for nadi run; two recordings; and results of other commands: "
-            "folders, or files of JSON.",
+            "folders, or files of JSON; with --open also a page.",
         ),
     ],
     step: Step = "all",
@@ -84,10 +91,19 @@ def command(
         Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
     ] = Path("report.html"),
     capture: Capture = "",
+    show: Annotated[
+        bool, typer.Option("--open", help="Show the page in the browser, until Ctrl-C.")
+    ] = False,
     force: ForceLink = False,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
-    """Write the page."""
+    """Write the page, or show it."""
+    reading: Reading = {"force": force, "capture": capture}
+    wishes = _Wishes(step, window, tuple(what_if or ()), system, reading)
+    if show and len(paths) == 1 and paths[0].endswith((".html", ".htm")):
+        _refuse(wishes, _OF_RECORDINGS, "applies to a recording, and this is a page")
+        _show(paths[0])
+        return
     with show_progress(announce=False, use="run") as progress:
         progress("starting")
         from nadi.bottlenecks.differences.predictions import read_report_inputs
@@ -96,9 +112,6 @@ def command(
 
         check_page(output, [Path(path) for path in paths], overwrite=overwrite)
         found = read_report_inputs(paths)
-        wishes = _Wishes(
-            step, window, tuple(what_if or ()), system, {"force": force, "capture": capture}
-        )
         if len(found.traces) == 2 and are_two_recordings(*found.traces):
             _compare(found, wishes, output, progress)
         elif found.traces:
@@ -106,6 +119,8 @@ def command(
         else:
             _of_results(found, wishes, output, Path(paths[0]).name)
     output_console().print(f"wrote {output}", markup=False)
+    if show:
+        _show(str(output))
 
 
 class _Wishes(NamedTuple):
@@ -133,7 +148,7 @@ def _of_results(found: ReportInputs, wishes: _Wishes, output: Path, title: str) 
     from nadi.bottlenecks.pages.result_pages import write_saved_page
 
     why = "applies to a recording, and these are results"
-    _refuse(wishes, ("step", "window", "what_if", "system"), why)
+    _refuse(wishes, _OF_RECORDINGS, why)
     write_saved_page(found, output, title)
 
 
@@ -178,3 +193,27 @@ def _compare(
     write_diff_page(
         runs[0], runs[1], output, names, Beside(saved_results(found), files=found.results)
     )
+
+
+def _show(page: str) -> None:
+    """Serve the page, and open the browser."""
+    import webbrowser
+    from threading import Thread
+
+    from nadi.files.files import locate, read_file
+    from nadi.results.page.page import page_server
+
+    server, address = page_server(bytes(read_file(locate(page)).content))
+    serving = Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    console = output_console()
+    console.print(f"{address} until Ctrl-C", markup=False)
+    try:
+        webbrowser.open(address)
+        while serving.is_alive():  # a signal that another thread gets does not end a wait
+            serving.join(_MOMENT)
+    except KeyboardInterrupt:
+        console.print("ended")
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,4 +1,4 @@
-"""What ``nadi reorder`` tells: a row per move, what blocks the others, what was applied."""
+"""The results of ``nadi what-if --reorder``: moves, what blocks others, what was applied."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def stated_waits(
 ) -> StatedWaits | None:
     """Find work of threads that is a wait: in a lock, or for data from worker processes.
 
-    ``nadi collect --locks`` writes ranges ``nadi::wait LOCK``, each followed by ``nadi::woken by
+    ``nadi record --locks`` writes ranges ``nadi::wait LOCK``, each followed by ``nadi::woken by
     THREAD``. PyTorch writes ``enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__``,
     whose own time is a wait for the worker processes. O(segments + operations).
 

@@ -1,4 +1,4 @@
-"""``nadi timeline``: a schedule in a file as a timeline for trace viewers."""
+"""``nadi draw timeline``: a schedule in a file as a timeline for trace viewers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ and counts cycles of --frequency. Traces are drawn by nadi convert.
 
 [bold]Examples[/]
 
-  nadi timeline run.log run.json
-  nadi timeline run.log run.pftrace --frequency 1.5GHz
-  nadi timeline schedule.csv schedule.json.gz
+  nadi draw timeline run.log run.json
+  nadi draw timeline run.log run.pftrace --frequency 1.5GHz
+  nadi draw timeline schedule.csv schedule.json.gz
 """
 
 

@@ -1,14 +1,15 @@
-"""``nadi fold``: a job as few ranks and repeats, which answers for all."""
+"""``nadi fold``: a job as few ranks and repeats, which answers for all, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from nadi.errors import UsageError
-from nadi.results.terminal.options import AsJson, Overwrite, SystemName, output_console
+from nadi.errors import Parameter, UsageError
+from nadi.results.terminal.options import AsJson, Overwrite, SystemName, output_console, refuse
 
 if TYPE_CHECKING:
     from nadi.recordings.folded.folded_job import FoldedJob
@@ -18,14 +19,18 @@ __all__ = ["HELP", "command"]
 HELP = """Fold a job: store what ranks and layers repeat only once.
 
 Alike ranks become one, and layers, micro-batches and steps are stored once.
-The job is a Chakra .et file per rank, a recording, or a folder of nadi record-fake, as
+The job is a Chakra .et file per rank, a recording, or a folder of nadi record --fake, as
 for nadi simulate. The folded job is a file that nadi simulate takes like the job
 itself: its answers are those of the whole job, with a bound where alike ranks took
-different times. nadi unfold writes all ranks again.
+different times.
 
 With --to-ranks OUT is a folder instead: a job of so many ranks and a system whose links
 let its collectives take the times of the whole job, for another simulator or a small
 testbed.
+
+With --undo all ranks of a folded job are written as Chakra traces. A job whose alike
+ranks took the same times becomes what it was. Where they took different ones, each rank
+gets the typical times. A recording becomes the nodes that nadi simulate makes of it.
 
 [bold]Examples[/]
 
@@ -33,6 +38,7 @@ testbed.
   nadi simulate small.nadi --system dgx-h100
   nadi fold TRACES --system dgx-h100 --to-ranks 8 -o eight
   nadi simulate eight --system eight/system.toml
+  nadi fold small.nadi --undo -o TRACES
 """
 
 
@@ -45,8 +51,11 @@ def command(
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
                           help="Write the folded job to this file (.nadi); with --to-ranks, the "
-                          "small job and its system to this folder."),
+                          "small job and its system to this folder; with --undo, the traces."),
     ] = "",
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Write all ranks of a folded job as Chakra traces.")
+    ] = False,
     system: SystemName = "",
     to_ranks: Annotated[
         int, typer.Option("--to-ranks", metavar="N", min=0, show_default=False,
@@ -58,6 +67,11 @@ def command(
     """Fold a job, and print its classes of ranks, its repeats and what varies."""
     from nadi.results.terminal.progress import show_progress
 
+    if undo:
+        refuse("is for a job to fold, and --undo writes one again", "leave it out",
+               system=system, to_ranks=to_ranks, json=as_json)  # fmt: skip
+        _unfold(job, output, overwrite=overwrite)
+        return
     if to_ranks and not system:
         raise UsageError(
             "--to-ranks", "times of communication depend on a system", "give --system, too"
@@ -113,3 +127,30 @@ def _folded(
         progress(f"writing {output}")
         described["file_bytes"] = write_folded(folded, output)
     return folded, described, None
+
+
+def _unfold(job: str, output: str, *, overwrite: bool) -> None:
+    """Write all ranks."""
+    if not output:
+        raise UsageError(
+            "--undo", "it writes traces", ["say where: ", Parameter("output", "TRACES")]
+        )
+    from rich.text import Text
+
+    from nadi.jobs.folded.fold import unfold
+    from nadi.models.job_files import check_place, write_job
+    from nadi.recordings.folded.files import read_folded
+    from nadi.results.terminal.progress import show_progress
+    from nadi.units import format_counted
+
+    with show_progress(announce=False, use="unfold") as progress:
+        progress(f"reading {job}")
+        folded = read_folded(job)
+        check_place(Path(output), "trace", len(folded.traces), overwrite=overwrite)
+        progress(f"writing {output}")
+        files = write_job(unfold(folded), output, overwrite=overwrite)
+    times = "typical times, as alike ranks took different ones" if folded.times_vary else ""
+    console = output_console()
+    ranks = format_counted(len(files.traces), "rank")
+    nodes = format_counted(files.nodes, "node")
+    console.print(Text(f"{ranks}, {nodes} -> {output}{'; ' if times else ''}{times}"))

@@ -1,4 +1,4 @@
-"""``nadi offload``: inference of a model that is larger than the GPU's memory."""
+"""``nadi memory offload``: inference of a model that is larger than the GPU's memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ solver: pip install 'nadi\\[solver]'.
 
 [bold]Examples[/]
 
-  nadi offload opt-30b t4
-  nadi offload opt-30b t4 --prompt 1024 --generate 64 --cpu 400GiB
-  nadi offload opt-30b t4 --gpu-batch-size 48 --num-gpu-batches 3 --percent 20,80,0,100,0,100
+  nadi memory offload opt-30b t4
+  nadi memory offload opt-30b t4 --prompt 1024 --generate 64 --cpu 400GiB
+  nadi memory offload opt-30b t4 --gpu-batch-size 48 --num-gpu-batches 3 --percent 20,80,0,100,0,100
 """
 
 _Model = Annotated[

@@ -29,7 +29,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-_SHELF = Shelf("offload", "machine", "nadi offload MODEL t4 uses the one that ships with Nadi")
+_SHELF = Shelf(
+    "offload", "machine", "nadi memory offload MODEL t4 uses the one that ships with Nadi"
+)
 
 
 def offload_machine_text(name: str) -> str:

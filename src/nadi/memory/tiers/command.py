@@ -1,4 +1,4 @@
-"""``nadi cxl``: what a second memory tier, such as CXL memory, changes."""
+"""``nadi memory plan``: the fastest plans with a second memory tier, such as CXL memory."""
 
 from __future__ import annotations
 
@@ -14,28 +14,21 @@ from nadi.results.terminal.options import AsJson, Overwrite, amounts, names_in
 if TYPE_CHECKING:
     from nadi.systems.memory_tiers import MemoryTier
 
-__all__ = ["HELP", "command"]
+__all__ = ["HELP", "Outstanding", "StudyFolder", "command", "sharings_in"]
 
-HELP = """Study what a second memory tier, such as CXL memory, changes.
+HELP = """Search the fastest plans with a second memory tier, such as CXL.
 
 For each model and system, searches the fastest execution without a second tier, and
 with one of each bandwidth and capacity. Prints what becomes possible, what gets faster,
 from which bandwidth the tier pays, and from which more of it does not. docs/cxl.md
-has the space of executions and the study with its charts.
-
-With --trace, simulates a job whose tensors live in several tiers: a recording or
-Chakra traces with operands, or a generated job by a file of its plan. Prints the step
-with and without tiers, what lives and moves where, which operations wait for memory,
-what each kind of tensor costs, and from which bandwidth the tier pays
-(docs/placement.md).
+has the space of executions and the study with its charts. What tiers change for a job
+whose plan stays: nadi memory place.
 
 [bold]Examples[/]
 
-  nadi cxl
-  nadi cxl --model 175b,1t --system h100 --ranks 64 -o study
-  nadi cxl --model llama3-70b --system gb200-nvl72 --bandwidth 64,128 --capacity 512,1TiB
-  nadi cxl --trace RECORDING --system dgx-h100 --place optimizer=cxl
-  nadi cxl --trace plan.toml --system dgx-h100 --memory 24,32,40 --bandwidth 64,128,256
+  nadi memory plan
+  nadi memory plan --model 175b,1t --system h100 --ranks 64 -o study
+  nadi memory plan --model llama3-70b --system gb200-nvl72 --bandwidth 64,128 --capacity 1TiB
 """
 
 
@@ -61,89 +54,31 @@ _GlobalBatch = Annotated[
 ]
 _Bandwidths = Annotated[
     str, typer.Option("--bandwidth", metavar="LIST",
-                      show_default="32,64,128,256,512; with --trace the system's, or 64",
+                      show_default="32,64,128,256,512",
                       help="Bandwidths of a tier, in GB/s or with a unit."),
 ]  # fmt: skip
 _Capacities = Annotated[
     str, typer.Option("--capacity", metavar="LIST",
-                      show_default="64,128,256,512,1024,4096; with --trace the system's, or any",
+                      show_default="64,128,256,512,1024,4096",
                       help="Capacities of a tier, in GiB or with a unit."),
 ]  # fmt: skip
 _Latency = Annotated[
-    str,
-    typer.Option(
-        "--latency", metavar="LIST", help="Of an access without load; several with --trace."
-    ),
+    str, typer.Option("--latency", metavar="TIME", help="Of an access without load.")
 ]
-_Outstanding = Annotated[
+Outstanding = Annotated[
     int, typer.Option("--outstanding", metavar="N", min=1,
                       help="Accesses of 64 bytes that a rank has under way."),
 ]  # fmt: skip
 _SharedBy = Annotated[
-    str, typer.Option("--shared-by", metavar="LIST", show_default="1; with --trace the system's",
-                      help="How many ranks share a tier, its bandwidth and its capacity; "
-                      "several numbers with --trace."),
+    str, typer.Option("--shared-by", metavar="N", show_default="1",
+                      help="How many ranks share a tier, its bandwidth and its capacity."),
 ]  # fmt: skip
-_Folder = Annotated[
+StudyFolder = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
                  help="Write tables, index.html and charts as SVG to this folder."),
 ]  # fmt: skip
-_Trace = Annotated[
-    str | None, typer.Option("--trace", metavar="JOB|PLAN", show_default=False,
-                      help="Simulate this job instead: a folder of traces, or a file (.toml) "
-                      "with a model and its plan."),
-]  # fmt: skip
-_Place = Annotated[
-    str, typer.Option("--place", metavar="RULES|FILE", show_default=False,
-                      help="With --trace: where tensors live, such as "
-                      "optimizer=cxl,activations>64MB=cxl, a .csv or .json file, or solver "
-                      "(docs/placement-solver.md); default: what moves most stays as the first "
-                      "tier has room."),
-]  # fmt: skip
-_Memories = Annotated[
-    str, typer.Option("--memory", metavar="LIST", show_default="the system's",
-                      help="With --trace: capacities of the first tier, in GiB or with a unit."),
-]  # fmt: skip
-_Buffers = Annotated[
-    str, typer.Option("--buffers", metavar="SIZE", show_default="a 16th of the first tier",
-                      help="With --trace: buffers in the first tier for what is loaded."),
-]  # fmt: skip
-_Prefetch = Annotated[
-    int, typer.Option("--prefetch", metavar="N", min=0, show_default="32",
-                      help="With --trace: operations before a use that its load may begin."),
-]  # fmt: skip
-
-
-_InPlace = Annotated[
-    bool, typer.Option("--in-place", help="With --trace: computations access tensors where they "
-                       "live, rather than copies in buffers."),
-]  # fmt: skip
-_TableCache = Annotated[
-    str, typer.Option("--table-cache", metavar="SIZE:SKEW", show_default="none",
-                      help="With --trace: a cache in the first tier of the rows of tables that are "
-                      "looked up most, where the k-th is looked up k to the power -SKEW "
-                      "times as often as the first, such as 1GiB:1.05 (docs/placement.md)."),
-]  # fmt: skip
 _BANDWIDTHS, _CAPACITIES = "32,64,128,256,512", "64,128,256,512,1024,4096"
-
-
-def _refuse_with_trace(**given: object) -> None:
-    for name, value in given.items():
-        if value:
-            raise UsageError(
-                Parameter(name, value), "is for a search, and a job is given",
-                ["leave it out, or ", Parameter("trace")],
-            )  # fmt: skip
-
-
-def _refuse_without_trace(**given: object) -> None:
-    for name, value in given.items():
-        if value:
-            raise UsageError(
-                Parameter(name, value), "is for a job, and none is given",
-                ["give one: ", Parameter("trace", "JOB")],
-            )  # fmt: skip
 
 
 def _refuse_several(**given: str) -> None:
@@ -151,34 +86,18 @@ def _refuse_several(**given: str) -> None:
         if len(names_in(text)) > 1:
             raise UsageError(
                 Parameter(name, text), "a search has one value of it",
-                ["give one, or ", Parameter("trace", "JOB")],
+                "give one, or ask nadi memory place about a job",
             )  # fmt: skip
 
 
 def command(
     model: _Models = "", system: _Systems = "", ranks: _Ranks = 0, global_batch: _GlobalBatch = 512,
-    trace: _Trace = None, place: _Place = "", memory: _Memories = "", buffers: _Buffers = "",
-    prefetch: _Prefetch = 0, in_place: _InPlace = False, table_cache: _TableCache = "",
     bandwidth: _Bandwidths = "", capacity: _Capacities = "", latency: _Latency = "250ns",
-    outstanding: _Outstanding = 4096, shared_by: _SharedBy = "", compat: Compat = "",
-    output: _Folder = None, overwrite: Overwrite = False, as_json: AsJson = False,
+    outstanding: Outstanding = 4096, shared_by: _SharedBy = "", compat: Compat = "",
+    output: StudyFolder = None, overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Study, and print what changes."""
-    tier = (bandwidth, capacity, latency, outstanding, _sharings(shared_by))
-    if trace is not None:  # also an empty text: a variable that is not set
-        _refuse_with_trace(model=model, ranks=ranks, compat=compat)
-        from nadi.memory.placement.command import PlacedWishes, study_trace
-
-        study_trace(PlacedWishes(
-            trace, system, place, memory, buffers, prefetch, in_place, table_cache, tier, output,
-            overwrite, as_json,
-        ))  # fmt: skip
-        return
     _refuse_several(shared_by=shared_by, latency=latency)
-    _refuse_without_trace(
-        place=place, memory=memory, buffers=buffers, prefetch=prefetch, in_place=in_place,
-        table_cache=table_cache,
-    )  # fmt: skip
     from nadi.results.terminal.progress import show_progress
 
     with show_progress(announce=False, counts="studies") as progress:
@@ -197,7 +116,7 @@ def command(
         question = TierQuestion(
             amounts("bandwidth", bandwidth or _BANDWIDTHS, lambda text: parse_rate(text) / 1e9),
             amounts("capacity", capacity or _CAPACITIES, lambda text: parse_bytes(text) / 2**30),
-            _kind(latency, outstanding, _sharings(shared_by)), ranks, global_batch,
+            _kind(latency, outstanding, sharings_in(shared_by)), ranks, global_batch,
         )  # fmt: skip
         if output is not None:
             check_study_folder(output, overwrite=overwrite)
@@ -209,7 +128,7 @@ def command(
     SECOND_TIER.tell(data, output, as_json=as_json)
 
 
-def _sharings(text: str) -> tuple[int, ...]:
+def sharings_in(text: str) -> tuple[int, ...]:
     """Read how many ranks share a tier."""
     found = names_in(text)
     for one in found:

@@ -35,7 +35,7 @@ class NotRecorded(NamedTuple):
     what
         It, and how to record it.
     option
-        The option of ``nadi collect`` that does; empty if none does.
+        The option of ``nadi record`` that does; empty if none does.
     analyses
         Which need it.
     """
@@ -128,7 +128,7 @@ def _of_pairs(hosts: Sequence[Trace], devices: Sequence[Trace]) -> list[str]:
         return ["device traces: host traces alone have no times; record with torch.profiler too"]
     if not hosts:
         what = "without them nothing has operands, and dependencies are inferred"
-        return [f"host traces: {what}; record with ExecutionTraceObserver, as nadi collect does"]
+        return [f"host traces: {what}; record with ExecutionTraceObserver, as nadi record does"]
     try:
         pair_recordings(*([recording_of(one) for one in side] for side in (hosts, devices)))
     except InputError as error:

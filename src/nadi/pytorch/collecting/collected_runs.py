@@ -1,4 +1,4 @@
-"""Run a program under a recorder, and say what it left: ``nadi collect``."""
+"""Run a program under a recorder, and say what it left: ``nadi record``."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def _missing(states: list[dict[str, Any]], done: list[dict[str, Any]]) -> tuple[
     """Say what is missing, and why."""
     if not states:
         what = "no Python process of the program imported torch and ended by itself"
-        return (f"{what} (python -I and -E ignore what nadi collect sets)",)
+        return (f"{what} (python -I and -E ignore what nadi record sets)",)
     found = []
     if done:
         ranks = {one["rank"] for one in done}

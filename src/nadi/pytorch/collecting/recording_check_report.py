@@ -24,7 +24,7 @@ def print_recording_check(found: CheckedRecordings, folder: str, console: Consol
     for text in found.missing:
         console.print(f"missing: {text}", markup=False)
     for one in found.not_recorded:
-        option = f" (nadi collect {one.option})" if one.option else ""
+        option = f" (nadi record {one.option})" if one.option else ""
         console.print(f"for {', '.join(one.analyses)}: {one.what}{option}", markup=False)
     if not found.missing:
         console.print("nothing is missing for nadi run", markup=False)

@@ -1,4 +1,4 @@
-"""``nadi replay``: the operators of a recording, run again."""
+"""``nadi rerun``: the operators of a recording, run again."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ alone and stay in their memory. Others are named and skipped, unless --allow nam
 
 [bold]Examples[/]
 
-  nadi replay TRACES                              time the steps of a recording
-  nadi replay TRACES --comm gloo -o AGAIN         all ranks, recorded again
-  nadi replay TRACES --operator aten::mm          only these calls
-  nadi replay TRACES --script step.py             a program to send to a vendor
+  nadi rerun TRACES                              time the steps of a recording
+  nadi rerun TRACES --comm gloo -o AGAIN         all ranks, recorded again
+  nadi rerun TRACES --operator aten::mm          only these calls
+  nadi rerun TRACES --script step.py             a program to send to a vendor
   nadi run AGAIN                                  analyse the replay
 """
 

@@ -1,6 +1,6 @@
 """The operations of each thread as a sequence of starts and ends, and how they are nested.
 
-Waits for locks, as ``nadi collect --locks`` records them: ranges with names.
+Waits for locks, as ``nadi record --locks`` records them: ranges with names.
 
 Detect recordings that contain only a sample of the operations.
 """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import Parameter, UsageError, Wording
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsJson", "Capture", "ChakraSchema", "ForceLink", "Format", "Measured", "Overwrite",
     "ReportFile", "ResultsFolder", "SimulatedOn", "Step", "SweepFile", "SweepOver", "SystemName",
-    "TimeRange", "amounts", "names_in", "output_console",
+    "TimeRange", "amounts", "names_in", "output_console", "refuse",
 ]  # fmt: skip
 
 
@@ -125,6 +125,19 @@ def output_console(*, wraps: bool = True) -> Console:
 
     soft_wrap = not wraps or not sys.stdout.isatty()
     return Console(highlight=False, emoji=False, soft_wrap=soft_wrap)
+
+
+def refuse(met: str, remedy: Wording, **given: object) -> None:
+    """Refuse options that do not apply to what is asked for: those that have a value.
+
+    Raises
+    ------
+    UsageError
+        If any has one.
+    """
+    for name, value in given.items():
+        if value:
+            raise UsageError(Parameter(name, value), met, remedy)
 
 
 def names_in(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""``nadi compare``: how alike two jobs are."""
+"""``nadi similarity``: how alike two jobs are."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ another recording of the same program to that job. Both jobs run on each system,
 
 [bold]Examples[/]
 
-  nadi compare RECORDED SYNTHETIC
-  nadi compare RECORDED SYNTHETIC --same RECORDED_AGAIN
-  nadi compare A B --system dgx-h100 --system mine.toml
+  nadi similarity RECORDED SYNTHETIC
+  nadi similarity RECORDED SYNTHETIC --same RECORDED_AGAIN
+  nadi similarity A B --system dgx-h100 --system mine.toml
 """
 
 

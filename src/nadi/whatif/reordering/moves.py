@@ -111,7 +111,7 @@ class MoveEarlier:
         stays = f" after {names[int(units.op[blocker])]}" if blocker >= 0 else " at its position"
         raise UsageError(
             str(self), f"{names[int(units.op[unit])]} must stay{stays} ({reason})",
-            "choose a later position; nadi reorder lists possible moves",
+            "choose a later position; nadi what-if with reorder lists possible moves",
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Runs when a Python process starts under ``nadi collect``; then runs the one that it stands for.
+"""Runs when a Python process starts under ``nadi record``; then runs the one that it stands for.
 
 Python imports one module of this name. The environment may have its own, further down the path.
 """
@@ -31,5 +31,5 @@ if os.environ.get("NADI_COLLECT"):
     try:
         importlib.import_module("collected_process").prepare()
     except Exception as error:
-        sys.stderr.write(f"nadi collect: cannot record this process: {error!r}\n")
+        sys.stderr.write(f"nadi record: cannot record this process: {error!r}\n")
     _next()

@@ -1,4 +1,4 @@
-"""`nadi cxl` as a user has it."""
+"""`nadi memory plan` as a user has it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_study_is_printed_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    assert main(["cxl", *SMALL, "-o", str(tmp_path / "out")]) == 0
+    assert main(["memory", "plan", *SMALL, "-o", str(tmp_path / "out")]) == 0
     text = capsys.readouterr().out
     assert "sequences/s by bandwidth, with tiers of 1,024 GiB" in text
     assert re.search(r"gpt3-125m +h100 +2 +\d", text)
@@ -34,7 +34,7 @@ def test_a_study_is_printed_and_written(
         "rate-gpt3-350m.svg",
     ]  # fmt: skip
     assert all((tmp_path / "out" / name).read_text() in page for name in names)
-    assert main(["cxl", *SMALL, "-o", str(tmp_path / "out")]) == 2
+    assert main(["memory", "plan", *SMALL, "-o", str(tmp_path / "out")]) == 2
     assert "exists already; give another folder, or --overwrite" in capsys.readouterr().err
 
 
@@ -42,7 +42,7 @@ def test_a_study_as_json_has_the_curve(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    assert main(["cxl", *SMALL, "--compat", "calculon", "--json"]) == 0
+    assert main(["memory", "plan", *SMALL, "--compat", "calculon", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["model"] for one in found] == ["gpt3-125m", "gpt3-350m"]
     assert found[0]["bandwidths_gbps"] == [32, 100]
@@ -61,7 +61,7 @@ def test_a_study_as_json_has_the_curve(
 def test_what_cannot_be_is_one_line(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["cxl", *SMALL[2:], "--model", "gpt3-125m", *arguments]) == 2
+    assert main(["memory", "plan", *SMALL[2:], "--model", "gpt3-125m", *arguments]) == 2
     found = capsys.readouterr().err
     assert found.count("\n") == 1
     assert words in found
