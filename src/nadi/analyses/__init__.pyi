@@ -20,6 +20,7 @@ from .recorded.collectives import (
 from .recorded.device_counters import device_counters as device_counters
 from .recorded.events import RankEvents as RankEvents, events_of as events_of
 from .recorded.from_graph import (
+    kernel_contention as kernel_contention,
     late_collectives as late_collectives,
     module_table as module_table,
     step_table as step_table,

@@ -191,6 +191,9 @@ ANALYSES = (
     Analysis("collective-list", "each collective: its skew, its transfer time",
              "collectives.collective_list", "communication",
              ("lines", "start_ns", "transfer_ns", "name"), of_job=True),
+    Analysis("contention", "kernels beside communication, against the same kernels alone",
+             "from_graph.kernel_contention", "communication", ("means", "class", "ratio"),
+             of_job=True),
     Analysis("rates", "FLOP/s and B/s of operators by shape", "rates.operator_rates",
              "operators", ("means", "shape", "tflop_per_s")),
 )  # fmt: skip

@@ -1,6 +1,12 @@
 """What ``nadi.graph`` gives; each name is loaded when it is first used."""
 
 from .arrivals import Stragglers as Stragglers, find_stragglers as find_stragglers
+from .contention import (
+    Contention as Contention,
+    Slowdown as Slowdown,
+    learn_contention as learn_contention,
+    learned_ratio as learned_ratio,
+)
 from .critical_paths import CriticalPath as CriticalPath
 from .drawing import DrawnPart as DrawnPart, draw_graph as draw_graph
 from .edges.job_graph import build_graph as build_graph

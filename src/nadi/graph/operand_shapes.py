@@ -20,6 +20,21 @@ _STATED = "inputs.shapes"
 _IN_ARGUMENTS = r'"Input Dims"\s*:\s*(\[[^"]*\])'
 
 
+def stated_shapes(trace: Trace) -> pl.DataFrame:
+    """Return what a trace states of the shapes of operands: ``node``; ``text``, without spaces.
+
+    A row for each node of which it states any. O(attributes of operators).
+    """
+    attributes = trace.attributes
+    rows = np.concatenate([attributes.rows_named(name) for name in (_STATED, "args")])
+    chosen = np.zeros(len(attributes), dtype=np.bool_)
+    chosen[rows] = np.append(trace.category_mask("operator"), False)[attributes.node[rows]]
+    attrs = attributes.filtered(chosen).table()
+    is_stated = pl.col("name").cast(pl.String) == _STATED
+    text = pl.when(is_stated).then("value").otherwise(pl.col("value").str.extract(_IN_ARGUMENTS))
+    return attrs.select("node", text=text.str.replace_all(r"\s", "")).drop_nulls()
+
+
 def shapes_in(graph: EventGraph, window: Window, traces: Iterable[int] | None = None) -> Shapes:
     """Return the shapes of the operands of the operators that begin in a window.
 
@@ -46,16 +61,6 @@ def shapes_in(graph: EventGraph, window: Window, traces: Iterable[int] | None = 
         for name, shapes in pairs.iter_rows():
             found.setdefault(name, set()).add(shapes)
     return {name: frozenset(shapes) for name, shapes in found.items()}
-
-
-def stated_shapes(trace: Trace) -> pl.DataFrame:
-    """Return what a trace states of the shapes of inputs; ``node`` and ``text``, without spaces."""
-    name = pl.col("name").cast(pl.String)
-    text = (
-        pl.when(name == _STATED).then("value").otherwise(pl.col("value").str.extract(_IN_ARGUMENTS))
-    )
-    attrs = trace.attrs.filter(name.is_in([_STATED, "args"]) & (pl.col("node") >= 0))
-    return attrs.select("node", text=text.str.replace_all(r"\s", "")).drop_nulls()
 
 
 def with_other_shapes(one: Shapes, other: Shapes) -> set[str]:

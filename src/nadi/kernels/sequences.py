@@ -1,4 +1,4 @@
-"""Half-open intervals: the length of their union, and the positions in ranges.
+"""Half-open intervals: their union, its length, and the positions in ranges.
 
 Group rows by a key, for the compressed arrays of graphs and attributes.
 
@@ -9,12 +9,57 @@ Substring search in many spans of bytes.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from nadi.kernels.jit import inner, kernel
 
-__all__ = ["expand_ranges", "group_rows", "put_in", "spans_holding", "take_first", "union_length"]
+__all__ = [
+    "Union", "expand_ranges", "group_rows", "put_in", "spans_holding", "take_first", "union_length",
+    "union_of",
+]  # fmt: skip
+
+
+class Union(NamedTuple):
+    """The time covered by at least one of some intervals.
+
+    Attributes
+    ----------
+    start, end
+        int64, shape (stretches,): stretches that do not touch, ascending.
+    before
+        int64, shape (stretches,): the time covered before each.
+    """
+
+    start: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    before: npt.NDArray[np.int64]
+
+    def until(self, time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the time covered before each moment; int64. O(moments log stretches)."""
+        if not self.start.size:
+            return np.zeros_like(time)
+        at = np.maximum(np.searchsorted(self.start, time, side="right") - 1, 0)
+        length = self.end[at] - self.start[at]
+        return self.before[at] + np.clip(time - self.start[at], 0, length)
+
+
+def union_of(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Union:
+    """Return the union of intervals ``[start, end)``, in any order, with any overlap.
+
+    Parameters
+    ----------
+    start, end
+        int64, shape (intervals,); ``end >= start``. O(n log n).
+    """
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(end[order])
+    is_first = np.append(True, start[1:] > reach[:-1])[: start.size]
+    first = np.flatnonzero(is_first)
+    begin, stop = start[first], reach[np.append(first[1:], start.size)[: first.size] - 1]
+    return Union(begin, stop, np.cumsum(stop - begin) - (stop - begin))
 
 
 def union_length(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> int:
@@ -30,14 +75,8 @@ def union_length(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> in
     int
         Same unit as the input. O(n log n).
     """
-    if start.size == 0:
-        return 0
-    order = np.argsort(start, kind="stable")
-    start = start[order]
-    reach = np.maximum.accumulate(end[order])
-    # time between two consecutive starts is covered as far as the reach so far
-    covered = np.minimum(reach[:-1], start[1:]) - start[:-1]
-    return int(covered.sum() + reach[-1] - start[-1])
+    found = union_of(start, end)
+    return int((found.end - found.start).sum())
 
 
 def expand_ranges(

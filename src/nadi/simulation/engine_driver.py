@@ -34,6 +34,7 @@ from nadi.simulation.lowering.rank_classes import representatives_of
 from nadi.simulation.lowering.task_tables import Tables, tables_of, with_other_memory
 from nadi.simulation.rules import rules_of
 from nadi.simulation.simulation import Simulation
+from nadi.simulation.work.contended_program import with_contention
 from nadi.simulation.work.ordered_lanes import in_lanes, policy_of
 from nadi.simulation.work.program import Program, program_of
 from nadi.simulation.work.recorded_work import (
@@ -81,13 +82,18 @@ def simulate_job(
     found = _prepared(job, system)
     programs = {name: program_of(custom[name]) for name in system.collectives.custom_traces}
 
-    def make_tables() -> Tables:
-        return tables_of(found.program, system, representatives=found.stand_ins, custom=programs)
+    def run(program: Program) -> Simulation:
+        def make_tables() -> Tables:
+            return tables_of(program, system, representatives=found.stand_ins, custom=programs)
 
-    tables = make_tables()
-    _refuse_centuries(tables)
-    machine = run_tables(tables, anew=make_tables)
-    return simulation_of(tables, machine, len(found.traces), found.traces, found.recorded)
+        tables = make_tables()
+        _refuse_centuries(tables)
+        machine = run_tables(tables, anew=make_tables)
+        return simulation_of(tables, machine, len(found.traces), found.traces, found.recorded)
+
+    if isinstance(job, Job) and found.recorded and found.stand_ins is None:
+        return with_contention(job, found.program, found.recorded, run)
+    return run(found.program)
 
 
 def simulate_with_memories(

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError, check_kind
+from nadi.graph.edges.job_graph import ends_after
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.overheads import recorded_launchers
 from nadi.recordings.dependencies.tensor_dependencies import tensor_deps
@@ -154,7 +155,7 @@ def _stream_edges(graph: EventGraph, old: _Order, new: _Order) -> tuple[Edges, E
     of_stream = edges.kind == EdgeKind.STREAM
     usual = int(np.median(edges.weight[of_stream])) if of_stream.any() else 0
     op = np.minimum(edges.dst // 2, graph.num_ops - 1)
-    gone = of_stream & (old.before[op] != new.before[op])
+    gone = (of_stream | ends_after(graph)) & (old.before[op] != new.before[op])
     kept = Edges(*(column[~gone] for column in edges))
     placed = np.flatnonzero((new.before >= 0) & (old.before != new.before))
     return kept, make_edges(2 * new.before[placed] + 1, 2 * placed, usual, EdgeKind.STREAM, placed)

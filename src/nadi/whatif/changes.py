@@ -22,6 +22,7 @@ import polars as pl
 from nadi.errors import UsageError, checked
 from nadi.forks import refuse_in_fork
 from nadi.graph.edges.collective_edges import returns_early
+from nadi.graph.edges.job_graph import ends_after
 from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.overheads import recorded_launchers
 from nadi.trace.arrays import Bools, Ints
@@ -91,8 +92,9 @@ class SetTime:
             )
         top = outermost(graph, chosen)
         edges = np.flatnonzero((graph.edge_op >= 0) & (top[graph.edge_op] >= 0) & is_work(graph))
-        # another thread, which continues before the end, does so as much sooner or later
-        early = returns_early(graph)[edges]
+        # another thread, which continues before the end, does so as much sooner or later, and
+        # a kernel has its time both from its start and from the end that it waits for
+        early = (returns_early(graph) | ends_after(graph))[edges]
         earlier, edges = edges[early], edges[~early]
         of = top[graph.edge_op[edges]]
         shares = _shares(graph.weight[edges], of, self.time_ns, graph.num_ops)

@@ -161,6 +161,13 @@ class Interval:
     gain_high_ns: int
     num_steps: int
 
+    def with_length(self, length_ns: int, measured_ns: int) -> Interval:
+        """Return the interval with another possible length in it; ns."""
+        low, high = min(self.low_ns, length_ns), max(self.high_ns, length_ns)
+        gain = measured_ns - length_ns
+        gains = min(self.gain_low_ns, gain), max(self.gain_high_ns, gain)
+        return Interval(low, high, *gains, self.num_steps)
+
 
 class _Extent(NamedTuple):
     """How much of the recorded time a change shortens or lengthens.

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nadi.errors import Parameter, UsageError, check_kind, checked
+from nadi.graph.contention import PUBLISHED
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import Replay, replay_graph
@@ -18,6 +19,7 @@ from nadi.units import as_list, format_ns, format_percent, format_range
 from nadi.whatif.balance_change import Balance, ranks_wait
 from nadi.whatif.change_syntax import given_changes, parse_values
 from nadi.whatif.changes import Change, NoGaps, NoOverhead, Remove, apply_change
+from nadi.whatif.contended_replay import contended, unknown_beside_ns
 from nadi.whatif.module_selection import describe_parts
 from nadi.whatif.prediction_intervals import Interval, interval_of
 from nadi.whatif.selection import Selection, selected_modules
@@ -90,10 +92,31 @@ class WhatIf:
     def interval(self) -> Interval:
         """How sure the step time is; the changes are applied and replayed again."""
         since = self.window.start(self.graph.time)
-        return interval_of(
+        found = interval_of(
             self.graph, self.replay, self.window,
             lambda graph: _changed(graph, self.changes, since),
         )  # fmt: skip
+        return found if self.published_ns is None else found.with_length(
+            self.published_ns, self.measured_ns
+        )  # fmt: skip
+
+    @cached_property
+    def unknown_ns(self) -> int:
+        """For how long kernels run beside communication whose slowdown is unknown, as measured."""
+        ends = self.window.start(self.graph.time), self.window.end(self.graph.time)
+        return unknown_beside_ns(self.graph, *ends)
+
+    @cached_property
+    def published_ns(self) -> int | None:
+        """Length of the window if these are slowed as much as published at most; None without any.
+
+        :data:`nadi.graph.contention.PUBLISHED` says how much; ``step_ns`` takes them as not slowed.
+        """
+        if not self.unknown_ns:
+            return None
+        since = self.window.start(self.graph.time)
+        changed = _changed(self.graph, self.changes, since, PUBLISHED[2])
+        return self.window.length(replay_graph(changed).time)
 
     @cached_property
     def path(self) -> CriticalPath:
@@ -155,11 +178,14 @@ def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = N
     return WhatIf(graph, made, asked, asked.length(graph.time), asked.length(replay.time), replay)
 
 
-def _changed(graph: EventGraph, changes: Sequence[Change], since: int) -> EventGraph:
-    """Return the graph after changes, one after the other."""
+def _changed(
+    graph: EventGraph, changes: Sequence[Change], since: int, unknown: float = PUBLISHED[0]
+) -> EventGraph:
+    """Return the graph after changes, with kernels as fast as they are then."""
+    changed = graph
     for change in changes:
-        graph = apply_change(graph, change, since)
-    return graph
+        changed = apply_change(changed, change, since)
+    return contended(graph, changed, since, unknown)
 
 
 @checked

@@ -1,4 +1,4 @@
-"""Tables of a job that need its event graph: stragglers, steps, modules."""
+"""Tables of a job that need all its ranks, linked: stragglers, steps, modules, contention."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import polars as pl
 
 from nadi.errors import InputError, checked
 from nadi.graph.arrivals import Stragglers, find_stragglers
+from nadi.graph.contention import learn_contention
 from nadi.graph.edges.job_graph import build_graph
 from nadi.graph.module_times import time_by_module
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import choose_window, find_steps, step_times
 from nadi.trace.trace import Job
 
-__all__ = ["late_collectives", "module_table", "step_table", "straggler_ranks"]
+__all__ = [
+    "kernel_contention", "late_collectives", "module_table", "step_table", "straggler_ranks",
+]  # fmt: skip
 
 
 def _stragglers(job: Job) -> Stragglers:
@@ -117,3 +120,30 @@ def module_table(job: Job) -> pl.DataFrame:
         )
     times = [name for name in table.columns if name.endswith(("_host", "_device"))]
     return table.drop("critical").rename({name: f"{name}_ns" for name in times})
+
+
+@checked
+def kernel_contention(job: Job) -> pl.DataFrame:
+    """Compare kernels beside communication with the same kernels alone.
+
+    Returns
+    -------
+    polars.DataFrame
+        The columns of :attr:`nadi.graph.Contention.kernels`, the most time beside communication
+        first.
+
+    Raises
+    ------
+    InputError
+        If no kernel runs beside communication.
+    """
+    table = learn_contention(job).kernels
+    if not table.height:
+        raise InputError(
+            "", "no kernel runs beside communication on its device",
+            "record steps in which they overlap, with record_shapes=True",
+        )  # fmt: skip
+    return table.select(
+        "class", "name", "operator", "ratio", "low", "high", "basis", "alone", "beside",
+        "alone_ns", "beside_ns", "slowed_ns", "unknown", "shapes", "grid", "block", "place",
+    )  # fmt: skip

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from nadi.bottlenecks.steps.path_changes import path_by_kind
 from nadi.bottlenecks.steps.run import Answers
+from nadi.graph.contention import PUBLISHED
 from nadi.graph.windows import step_times
 from nadi.results.text import make_table, name_cell, print_issues, print_table
 from nadi.trace.issues import summed_issues
@@ -24,6 +25,7 @@ _LEVEL = f"{LEVEL:.0%} ".replace("%", " %")
 # issues that bear on all predictions
 _OF_PREDICTIONS = ("job.recording-cost", "job.both-recorders", "link.nested-steps")
 _BETWEEN = "between operations"
+_BESIDE = "beside_communication"
 
 
 def describe_answers(answers: Answers) -> dict[str, Any]:
@@ -55,7 +57,20 @@ def _describe(answer: WhatIf) -> dict[str, Any]:
         "included": list(answer.included),
         "critical_path_by_kind": path_by_kind(answer.path),
         **({"by_kind_of_step": kinds} if (kinds := _by_kind(answer)) else {}),
-    }
+    } | _beside(answer)
+
+
+def _beside(answer: WhatIf) -> dict[str, Any]:
+    """Compute what publications say of kernels whose slowdown the recording does not tell."""
+    if answer.published_ns is None:
+        return {}
+    least, mean, most = PUBLISHED
+    return {
+        _BESIDE: {
+            "unknown_ns": answer.unknown_ns, "published_ratios": [least, mean, most],
+            "step_ns": answer.published_ns,
+        }
+    }  # fmt: skip
 
 
 def _by_kind(answer: WhatIf) -> list[dict[str, Any]]:
@@ -106,6 +121,13 @@ def print_answers(answers: Answers, console: Console) -> None:
     asked = [*data["changes"], *data["sweep"]]
     for text in dict.fromkeys(text for row in asked for text in row["included"]):
         console.print(Text(printable(text)))
+    if published := next((row[_BESIDE] for row in asked if _BESIDE in row), None):
+        least, _, most = published["published_ratios"]
+        console.print(
+            f"kernels run {format_ns(published['unknown_ns'])} beside communication, and how much "
+            f"that slows them is unknown: steps are predicted without it, intervals include the "
+            f"published {least:.2f} to {most:.2f} (nadi analyze contention)"
+        )
     if data["ideals"]:
         table = make_table(
             "upper bounds: the step with one kind of cost removed",

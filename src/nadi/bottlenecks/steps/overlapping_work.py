@@ -10,6 +10,7 @@ import polars as pl
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
+from nadi.kernels.sequences import union_of
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import pattern
 from nadi.trace.schema import DEVICE_WORK
@@ -85,16 +86,7 @@ def work_meanwhile(graph: EventGraph, path: CriticalPath) -> Meanwhile | None:
 
 def _overlap(graph: EventGraph, ops: Ints, mine: Bools, segments: pl.DataFrame) -> Ints:
     """Return for how long operations overlap segments, which do not overlap each other; ns."""
-    segments = segments.sort("start")
-    start, end = segments["start"].to_numpy(), segments["end"].to_numpy()
-    before = np.append(0, np.cumsum(end - start))
-
-    def up_to(time: Ints) -> Ints:
-        at = np.searchsorted(start, time, side="right") - 1
-        known = np.maximum(at, 0)
-        within = np.clip(time - start[known], 0, (end - start)[known])
-        return np.where(at >= 0, before[known] + within, 0)
-
-    overlap = up_to(graph.time[2 * ops + 1]) - up_to(graph.time[2 * ops])
+    path = union_of(segments["start"].to_numpy(), segments["end"].to_numpy())
+    overlap = path.until(graph.time[2 * ops + 1]) - path.until(graph.time[2 * ops])
     found: Ints = np.where(mine, overlap, 0)
     return found

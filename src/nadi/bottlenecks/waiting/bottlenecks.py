@@ -19,6 +19,7 @@ from nadi.files.switches import SwitchEvents
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import WHOLE, Window
+from nadi.kernels.sequences import union_of
 from nadi.trace.arrays import Ints
 from nadi.whatif.what_if_results import WhatIf, balanced_ranks, what_if
 
@@ -256,8 +257,8 @@ def _work_awaited(
 ) -> WithoutWaits:
     """Return the change that what an actor does while others wait for it takes no time."""
     own = of_actor.chosen((of_actor.kind == SegmentKind.RUN) & (of_actor.edge >= 0))
-    start, end = _union(awaited.start, awaited.end)
-    amounts = _covered(start, end, own.end) - _covered(start, end, own.start)
+    union = union_of(awaited.start, awaited.end)
+    amounts = union.until(own.end) - union.until(own.start)
     return _summed(graph, name, own.edge, amounts)
 
 
@@ -268,24 +269,6 @@ def _summed(graph: EventGraph, name: str, edges: Ints, amounts: Ints) -> Without
     np.add.at(total, edges[has_edge], amounts[has_edge])
     each = np.flatnonzero(total)
     return WithoutWaits(name, each, total[each])
-
-
-def _union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return disjoint intervals, ascending, that cover the same times."""
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], np.maximum.accumulate(end[order])
-    begins = np.append(True, start[1:] > end[:-1])[: start.size]
-    ends = np.append(begins[1:], True)[: start.size]
-    return start[begins], end[ends]
-
-
-def _covered(start: Ints, end: Ints, moments: Ints) -> Ints:
-    """Return how much of the time before each moment lies in disjoint, ascending intervals."""
-    before = np.append(0, np.cumsum(end - start))
-    at = np.searchsorted(start, moments, side="right")
-    running = np.where(at > 0, np.append(end, 0)[np.maximum(at - 1, 0)], moments)
-    found: Ints = before[at] - np.maximum(running - moments, 0)
-    return found
 
 
 def _operations(graph: EventGraph, change: WithoutWaits) -> tuple[tuple[str, int], ...]:

@@ -31,7 +31,7 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job
 
-__all__ = ["build_graph", "device_edges", "loader_edges", "waiting_edges"]
+__all__ = ["build_graph", "device_edges", "ends_after", "loader_edges", "waiting_edges"]
 
 
 _NEXT = "_MultiProcessingDataLoaderIter.__next__"
@@ -128,7 +128,11 @@ def waiting_edges(
 
 
 def device_edges(rank: RankOps, waits_for_others: Ints) -> Edges:
-    """Return the edges from start to end of device work, except for collectives between ranks."""
+    """Return the edges from start to end of device work, except for collectives between ranks.
+
+    A kernel may begin before the one before it on its stream has ended, and wait for that end while
+    it runs (programmatic dependent launch): its own time is the rest, from either moment.
+    """
     row = np.flatnonzero(rank.trace.category_mask(*DEVICE_WORK))
     op = rank.op_of_row[row]
     others = ~np.isin(op, waits_for_others)
@@ -136,7 +140,41 @@ def device_edges(rank: RankOps, waits_for_others: Ints) -> Edges:
     is_comm = (rank.trace.nodes["comm_type"].gather(row) != "none").to_numpy()
     kind = np.where(is_comm, EdgeKind.COMMUNICATION, EdgeKind.KERNEL)
     duration = rank.trace.nodes["duration"].gather(row).to_numpy()
-    return make_edges(2 * op, 2 * op + 1, duration, kind, op)
+    before, early, own = _begun_early(rank)
+    if not early.size:
+        return make_edges(2 * op, 2 * op + 1, duration, kind, op)
+    rest = np.full(rank.rows.size, -1, dtype=np.int64)
+    rest[early - rank.first_op] = own
+    rest = rest[op - rank.first_op]
+    duration = np.where(rest >= 0, rest, duration)
+    return Edges(*map(np.concatenate, zip(
+        make_edges(2 * op, 2 * op + 1, duration, kind, op),
+        make_edges(2 * before + 1, 2 * early + 1, own, EdgeKind.KERNEL, early), strict=True,
+    )))  # fmt: skip
+
+
+def _begun_early(rank: RankOps) -> tuple[Ints, Ints, Ints]:
+    """Return kernels before, kernels that begin before their end, and the time after it; ns."""
+    trace = rank.trace
+    pairs = trace.deps.filter(pl.col("kind") == "stream").select("src", "dst")
+    src, dst = (pairs[name].to_numpy() for name in ("src", "dst"))
+    computes = trace.category_mask("kernel") & (trace.nodes["comm_type"] == "none").to_numpy()
+    before, begun, end_before = rank.times(src)
+    op, start, end = rank.times(dst)
+    early = (begun < start) & (start < end_before) & (end_before < end)
+    early &= computes[src] & computes[dst]
+    return before[early], op[early], (end - end_before)[early]
+
+
+def ends_after(graph: EventGraph) -> Bools:
+    """Return which edges end a kernel some time after the end of the one that it waits for.
+
+    bool, shape (edges,): beside the edge from the kernel's own start, of the same time.
+    """
+    own_end = graph.destinations == 2 * graph.edge_op + 1
+    from_end = (graph.in_src % 2 == 1) & (graph.in_src < 2 * graph.num_ops)
+    found: Bools = (graph.edge_kind == EdgeKind.KERNEL) & own_end & from_end
+    return found
 
 
 def _launch_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, WaitLimits]:

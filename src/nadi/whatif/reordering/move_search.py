@@ -23,6 +23,7 @@ from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import Window
 from nadi.trace.arrays import Bools, Ints
 from nadi.whatif.changes import apply_change
+from nadi.whatif.contended_replay import contended
 from nadi.whatif.reordering.data_edges import with_tensor_edges
 from nadi.whatif.reordering.movable_units import BLOCKERS, Units, find_units
 from nadi.whatif.reordering.moves import (
@@ -323,11 +324,17 @@ class _Try:
 
 
 @checked
-def find_reorders(graph: EventGraph, window: Window) -> Found:
+def find_reorders(graph: EventGraph, window: Window, measured: EventGraph | None = None) -> Found:
     """Find operations that can start earlier, replay promising moves, and sort them by gain.
 
     Communication is tried even if it cannot gain. At most 200 moves are tried, most promising
-    first; the same operation moves on all ranks at once.
+    first; the same operation moves on all ranks at once. Kernels are as fast as communication
+    beside them then allows.
+
+    Parameters
+    ----------
+    measured
+        The job before the moves that ``graph`` has; by default it has none.
 
     Raises
     ------
@@ -337,7 +344,8 @@ def find_reorders(graph: EventGraph, window: Window) -> Found:
     """
     require_tensors(graph)
     kept = with_tensor_edges(graph)
-    replay = replay_graph(kept)
+    before = kept if measured is None else with_tensor_edges(measured)
+    replay = replay_graph(contended(before, kept, window.start(graph.time)))
     units = find_units(OperationLayout.of(kept), replay.time, window.start(graph.time))
     promise = Promise(units, replay, walk_critical_path(replay, window).vertices)
     step = window.length(replay.time)
@@ -352,7 +360,7 @@ def find_reorders(graph: EventGraph, window: Window) -> Found:
             continue
         if num_simulated == _MOST_SIMULATED:
             break
-        found = _simulated(promise, window, one, step)
+        found = _simulated(promise, window, one, step, before)
         num_simulated += 1
         if found is not None and (former is None or found.gain_ns > former.gain_ns):
             best[one.group] = found
@@ -393,11 +401,14 @@ def _tries(units: Units, promise: Promise, groups: list[list[int]]) -> list[_Try
     return sorted(found, key=lambda one: -one.most)
 
 
-def _simulated(promise: Promise, window: Window, one: _Try, step: int) -> Candidate | None:
+def _simulated(
+    promise: Promise, window: Window, one: _Try, step: int, before: EventGraph
+) -> Candidate | None:
     """Replay a move; None if it creates a dependency cycle."""
     units, unit = promise.units, one.unit
+    since = window.start(before.time)
     try:
-        time = replay_graph(moved_graph(units, one.blocks)).time
+        time = replay_graph(contended(before, moved_graph(units, one.blocks), since)).time
     except CycleError:
         return None
     change = _change(units, one.blocks)
@@ -492,13 +503,13 @@ def reorder(graph: EventGraph, window: Window, most: int | None = 0) -> Reorderi
                 changed = apply_change(current, candidate.change, since)
             except UsageError:  # a former move has taken its place
                 continue
-            step = window.length(replay_graph(changed).time)
+            step = window.length(replay_graph(contended(graph, changed, since)).time)
             if step < length:
                 current = changed
                 applied.append(replace(candidate, gain_ns=length - step, step_ns=step))
         if len(applied) == before:
             break
-        found = find_reorders(current, window)
+        found = find_reorders(current, window, graph)
     changes = [candidate.change for candidate in applied]
     together = what_if(graph, *changes, window=window) if applied else None
     return Reordering(window, since, first, applied, together)

@@ -378,7 +378,7 @@ class _Rows:
 
         Its turn-around stays; what was the first of its stream has the usual one.
         """
-        graph, streams = self.layout.graph, self.layout.streams
+        graph, streams, ends_early = self.layout.graph, self.layout.streams, self.layout.ends_early
         self.before.pop(-1, None)  # where the last of a stream moved, nothing is after it
         for op, before in self.before.items():
             edge = int(streams.edge[op])
@@ -386,6 +386,8 @@ class _Rows:
                 continue
             if edge >= 0:
                 edits.removed.append(edge)
+            into = range(int(graph.in_ptr[2 * op + 1]), int(graph.in_ptr[2 * op + 2]))
+            edits.removed += [one for one in into if ends_early[one]]
             if before >= 0:
                 weight = graph.weight[edge] if edge >= 0 else streams.usual
                 edits.add(2 * before + 1, 2 * op, weight, EdgeKind.STREAM, op)

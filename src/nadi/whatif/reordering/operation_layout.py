@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from nadi.graph.edges.collective_edges import returns_early
+from nadi.graph.edges.job_graph import ends_after
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
@@ -139,6 +140,11 @@ class OperationLayout:
     def returns_early(self) -> Bools:
         """Which edges let a thread continue before a collective's own range ends."""
         return returns_early(self.graph)
+
+    @cached_property
+    def ends_early(self) -> Bools:
+        """Which edges end a kernel after the end of the one that it waits for."""
+        return ends_after(self.graph)
 
     @cached_property
     def destinations(self) -> Ints:

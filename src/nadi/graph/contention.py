@@ -1,0 +1,318 @@
+"""How much longer kernels take while communication runs beside them, learned from a recording.
+
+The same kernel (name, grid, operator, shapes of its operands) runs alone and beside communication
+in one recording. The ratio of both times is how much slower it is beside it. Without shapes that
+ratio is of no use: persistent kernels have one grid for all sizes, and a large one beside
+communication compares with a small one alone. Then the ratio is unknown, and says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import checked
+from nadi.graph.operand_shapes import stated_shapes
+from nadi.kernels.sequences import union_of
+from nadi.recordings.dependencies.device_calls import launcher_rows
+from nadi.trace.ancestors import nearest
+from nadi.trace.arrays import Bools, Floats, Ints
+from nadi.trace.categories import kernel_class
+from nadi.trace.trace import Job, Trace
+
+__all__ = [
+    "PUBLISHED", "Contention", "Slowdown", "beside_communication", "learn_contention",
+    "learned_ratio", "runs_of_kernels",
+]  # fmt: skip
+
+PUBLISHED = (1.0, 1.189, 1.4)
+"""Least, mean and greatest slowdown of computation beside communication.
+
+Of language models on A100, H100, MI250 and MI210 (arXiv 2507.03114): for what a recording does not
+tell.
+"""
+
+_ALONE, _BESIDE = 0.0, 0.9  # shares of a kernel's time in which communication runs
+_FEWEST = 2  # a median of one value has no spread
+_SHORTEST = 20  # steps of the clock: a shorter time is its rounding
+_MICROSECOND = 1_000
+_MOST_SPREAD = 0.5  # of the middle half of times alone, as a part of their median
+_LEAST_RATIO = 0.9  # nothing gets faster beside communication: the shapes hide other work
+# Ratios of kernels differ by so much, as published; and so much one time differs from the next,
+# which counts as much as two measured times
+_OF_KERNELS, _OF_TIMES, _COUNTED = 0.15, 0.05, 2
+_OF_MEDIAN = 1.57  # variance of a median, against that of a mean
+_OF_DEVIATION = 1.4826  # standard deviation, against the median of absolute deviations
+_LEVEL = NormalDist().inv_cdf(0.95)  # each side of an interval of 90 %
+_KERNEL = ("name", "grid", "block", "operator", "shapes", "place")
+_GRID = r'"{}"\s*:\s*(\[[^\]]*\])'
+# why a ratio is unknown
+_NO_SHAPES = "no shapes are recorded"
+_NEVER_ALONE = "fewer than two alone"
+_SELDOM_BESIDE = "fewer than two beside communication"
+_TOO_SHORT = "too short for the clock"
+_VARIES = "times alone vary: other work with the same shapes"
+_FASTER = "faster beside communication: other work with the same shapes"
+
+
+class Slowdown(NamedTuple):
+    """How many times as long a kernel takes beside communication, and its interval of 90 %."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Contention:
+    """What a job tells of its kernels beside communication.
+
+    Attributes
+    ----------
+    kernels
+        A row per kernel that runs beside communication, the most time first: ``class``, ``name``,
+        ``grid``, ``block``, ``operator``, ``shapes``, ``place`` among the kernels of its operator;
+        ``alone`` and ``beside`` (how many run so), ``beside_ns`` (time beside communication),
+        ``alone_ns`` (median), ``ratio`` (null if unknown), its interval ``low`` to ``high`` (of
+        ``basis``: this recording, or as published), ``slowed_ns`` (what communication costs them),
+        ``unknown`` (why; null if known).
+    ratios
+        Of each trace of the job: float64, shape (nodes,); 1 of what is no kernel or unknown, NaN
+        of kernels beside communication whose ratio is unknown.
+    beside
+        Of each trace: int64 ns, shape (nodes,): for how long communication runs beside each kernel
+        that has a ratio.
+    """
+
+    kernels: pl.DataFrame
+    ratios: tuple[Floats, ...]
+    beside: tuple[Ints, ...]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the ratio of any kernel is known."""
+        return bool(self.kernels["ratio"].is_not_null().any())
+
+
+_LEARNED: WeakKeyDictionary[Job, Contention] = WeakKeyDictionary()
+
+
+@checked
+def learn_contention(job: Job) -> Contention:
+    """Learn how much slower kernels are beside communication; kept with the job.
+
+    Kernels beside other kernels that compute tell nothing, and are left out.
+
+    Returns
+    -------
+    Contention
+        O(nodes log nodes); without kernels beside communication O(nodes).
+    """
+    if job not in _LEARNED:
+        _LEARNED[job] = _learned(job)
+    return _LEARNED[job]
+
+
+def _learned(job: Job) -> Contention:
+    traces = list(dict.fromkeys(job.traces))  # ranks may share one
+    groups = runs_of_kernels(job)
+    ratios = [np.ones(trace.nodes.height) for trace in traces]
+    lost = [np.zeros(trace.nodes.height, dtype=np.int64) for trace in traces]
+    rows = []
+    for group in groups.iter_rows(named=True):
+        found = _group(group)
+        rows.append(found)
+        # communication makes no kernel faster: less than 1 is chance
+        value = max(found["ratio"], 1.0) if "ratio" in found else np.nan
+        for at, node, beside in zip(group["trace"], group["node"], group["beside"], strict=True):
+            # what never ran beside communication and is unknown stays as it is
+            ratios[at][node] = value if beside or "ratio" in found else 1.0
+            lost[at][node] = beside
+    table = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+    table = table.sort("beside_ns", "name", "shapes", "place", descending=[True, *[False] * 3])
+    number = {trace: at for at, trace in enumerate(traces)}
+    places = [number[trace] for trace in job.traces]
+    return Contention(
+        table, tuple(ratios[at] for at in places), tuple(lost[at] for at in places)
+    )  # fmt: skip
+
+
+def runs_of_kernels(job: Job) -> pl.DataFrame:
+    """Return each time that the kernels beside communication ran, beside it or alone.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row per kernel: its name, ``grid``, ``block``, ``operator``, ``shapes``, ``place``, and as
+        lists ``trace`` (of the different ones of the job), ``node``, ``duration``, ``beside``
+        (ns beside communication), ``is_shared`` (whether other kernels compute meanwhile),
+        ``is_coarse`` (whether times are whole microseconds). O(nodes log nodes).
+    """
+    parts = [_kernels(trace, at) for at, trace in enumerate(dict.fromkeys(job.traces))]
+    groups = pl.concat(parts).group_by(_KERNEL, maintain_order=True).agg(
+        pl.col("trace", "node", "duration", "beside", "is_shared", "is_coarse")
+    )  # fmt: skip
+    return groups.filter(pl.col("beside").list.sum() > 0)
+
+
+_SCHEMA = {
+    "class": pl.String, "name": pl.String, "grid": pl.String, "block": pl.String,
+    "operator": pl.String, "shapes": pl.String, "place": pl.Int64, "alone": pl.Int64,
+    "beside": pl.Int64, "beside_ns": pl.Int64, "alone_ns": pl.Float64, "ratio": pl.Float64,
+    "low": pl.Float64, "high": pl.Float64, "basis": pl.String,
+    "slowed_ns": pl.Float64, "unknown": pl.String,
+}  # fmt: skip
+
+
+def _group(group: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a kernel, of all times that it ran."""
+    lists = {name: np.array(group[name]) for name in ("duration", "beside", "is_shared")}
+    duration, beside = lists["duration"].astype(np.float64), lists["beside"]
+    own = ~lists["is_shared"].astype(np.bool_)
+    share = beside / np.maximum(duration, 1)
+    alone, beside_it = duration[own & (share == _ALONE)], own & (share > _BESIDE)
+    row: dict[str, Any] = {name: group[name] for name in _KERNEL}
+    row |= {
+        "class": kernel_class(str(group["name"])), "alone": alone.size,
+        "beside": int(beside_it.sum()), "beside_ns": int(beside.sum()),
+        "alone_ns": float(np.median(alone)) if alone.size else None,
+    }  # fmt: skip
+    step = _MICROSECOND if np.all(group["is_coarse"]) else 1
+    found = learned_ratio(alone, duration[beside_it], share[beside_it])
+    if group["shapes"] is None:
+        found = _NO_SHAPES
+    elif alone.size >= _FEWEST and np.median(alone) < _SHORTEST * step:
+        found = _TOO_SHORT
+    if isinstance(found, str):
+        low, _, high = PUBLISHED
+        return row | {"unknown": found, "low": low, "high": high, "basis": "published"}
+    slowed = float(beside.sum() * (1 - 1 / max(found.ratio, 1.0)))
+    return row | found._asdict() | {"slowed_ns": slowed, "basis": "recording"}
+
+
+@checked
+def learned_ratio(alone: Floats, beside: Floats, share: Floats) -> Slowdown | str:
+    """Return how much slower a kernel is beside communication, from its times.
+
+    The median of the ratios, drawn towards 1 where they vary or are few: as much as kernels
+    differ from each other, against how much the times of this one differ.
+
+    Parameters
+    ----------
+    alone, beside
+        float64 ns: its times without and with communication beside it.
+    share
+        float64, shape of ``beside``: in which part of each time communication ran.
+
+    Returns
+    -------
+    Slowdown or str
+        Why it is unknown, if it is.
+    """
+    if alone.size < _FEWEST:
+        return _NEVER_ALONE
+    if beside.size < _FEWEST:
+        return _SELDOM_BESIDE
+    low, usual, high = np.quantile(alone, [0.25, 0.5, 0.75])
+    if high - low > _MOST_SPREAD * usual:
+        return _VARIES
+    left = np.maximum(usual - (1 - share) * beside, 0.01 * usual)  # of the work, while beside it
+    ratios = share * beside / left
+    ratio = float(np.median(ratios))
+    if ratio < _LEAST_RATIO:
+        return _FASTER
+    deviation = _OF_DEVIATION * float(np.median(np.abs(ratios - ratio)))
+    count = ratios.size
+    variance = (deviation**2 * count + _OF_TIMES**2 * _COUNTED) / (count + _COUNTED)
+    variance *= _OF_MEDIAN / count
+    weight = _OF_KERNELS**2 / (_OF_KERNELS**2 + variance)
+    ratio = 1 + (ratio - 1) * weight
+    spread = _LEVEL * sqrt(weight * variance)
+    return Slowdown(ratio, ratio - spread, ratio + spread)
+
+
+def _kernels(trace: Trace, number: int) -> pl.DataFrame:
+    """Return the kernels of a trace that compute, if any runs beside communication."""
+    rows = np.flatnonzero(trace.category_mask("kernel"))
+    start, duration = trace.column("start")[rows], trace.column("duration")[rows]
+    talks = (trace.nodes["comm_type"].gather(rows) != "none").to_numpy()
+    device = trace.column("device")[rows]
+    beside, is_shared = _beside(start, start + duration, talks, device)
+    if not beside.any():
+        rows = rows[:0]
+    kept = ~talks[: rows.size]
+    rows, keep = rows[kept], np.flatnonzero(kept)
+    frame = pl.DataFrame({
+        "trace": np.full(rows.size, number), "node": rows,
+        "name": trace.nodes["name"].gather(rows).cast(pl.String), "start": start[keep],
+        "duration": duration[keep], "beside": beside[keep], "is_shared": is_shared[keep],
+        "is_coarse": np.full(rows.size, not (duration % _MICROSECOND).any()),
+    })  # fmt: skip
+    return _with_operators(trace, frame)
+
+
+def _beside(start: Ints, end: Ints, talks: Bools, device: Ints) -> tuple[Ints, Bools]:
+    """Return how long communication runs beside each kernel, and whether other kernels do."""
+    beside = np.zeros(start.size, dtype=np.int64)
+    is_shared = np.zeros(start.size, dtype=np.bool_)
+    for one in np.unique(device[talks]).tolist():
+        mine = np.flatnonzero((device == one) & ~talks)
+        talking = np.flatnonzero((device == one) & talks)
+        beside[mine] = beside_communication(start[talking], end[talking], start[mine], end[mine])
+        order = mine[np.argsort(start[mine], kind="stable")]
+        overlaps = start[order[1:]] < np.maximum.accumulate(end[order])[:-1]
+        is_shared[order[1:]] = overlaps
+        is_shared[order[:-1]] |= start[order[1:]] < end[order[:-1]]
+    return beside, is_shared
+
+
+def beside_communication(start: Ints, end: Ints, kernel_start: Ints, kernel_end: Ints) -> Ints:
+    """Return for how long communication ``[start, end)`` runs while each kernel does; int64."""
+    union = union_of(start, end)
+    return union.until(kernel_end) - union.until(kernel_start)
+
+
+def _with_operators(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
+    """Add the launch and the operator of each kernel, and the shapes of that."""
+    node = frame["node"].to_numpy()
+    stated = stated_shapes(trace) if node.size else pl.DataFrame(
+        schema={"node": pl.Int64, "text": pl.String}
+    )  # fmt: skip
+    has_shapes = np.zeros(trace.nodes.height, dtype=np.bool_)
+    has_shapes[stated["node"].to_numpy()] = True
+    operator = nearest(launcher_rows(trace)[node], trace.column("parent"), has_shapes)
+    names = trace.nodes["name"].gather(np.maximum(operator, 0)).cast(pl.String)
+    named = pl.when(pl.col("of") >= 0).then(pl.col("operator"))
+    return (
+        frame.with_columns(operator=names, of=pl.Series(operator))
+        .with_columns(operator=named)
+        .join(_launched(trace, node), on="node", how="left", maintain_order="left")
+        .join(
+            stated.unique("node", keep="first").rename({"node": "of", "text": "shapes"}),
+            on="of", how="left", maintain_order="left",
+        )
+        .sort("start", maintain_order=True)
+        .with_columns(place=pl.int_range(pl.len(), dtype=pl.Int64).over("of"))
+        .with_columns(place=pl.when(pl.col("of") >= 0).then(pl.col("place")).otherwise(0))
+        .select(*_KERNEL, "trace", "node", "duration", "beside", "is_shared", "is_coarse")
+    )  # fmt: skip
+
+
+def _launched(trace: Trace, kernels: Ints) -> pl.DataFrame:
+    """Return the grid and the block with which each kernel was launched."""
+    attributes = trace.attributes
+    rows = attributes.rows_named("args")
+    chosen = np.zeros(len(attributes), dtype=np.bool_)
+    chosen[rows] = np.isin(attributes.node[rows], kernels)
+    texts = attributes.filtered(chosen).table()
+    sides = {
+        name: pl.col("value").str.extract(_GRID.format(name)).str.replace_all(r"\s", "")
+        for name in ("grid", "block")
+    }
+    return texts.select("node", **sides).unique("node", keep="first")

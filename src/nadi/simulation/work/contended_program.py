@@ -1,0 +1,71 @@
+"""Kernels of a simulated recording, as fast as the communication beside them on the system allows.
+
+The recording tells how much slower each kernel is beside communication. On another system that
+takes other times, and runs beside other kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nadi.graph.contention import learn_contention
+from nadi.simulation.simulation import Simulation
+from nadi.simulation.work.program import Program
+from nadi.simulation.workload.simulator_nodes import PlayedRank
+from nadi.trace.schema import COMMUNICATION_KINDS, NODE_KINDS
+from nadi.trace.trace import Job
+from nadi.whatif.contended_replay import MOST_ROUNDS, SlowedKernels
+
+__all__ = ["with_contention"]
+
+_TALKS = [NODE_KINDS.index(kind) for kind in COMMUNICATION_KINDS]
+
+
+def with_contention(
+    job: Job, program: Program, ranks: Sequence[PlayedRank], run: Callable[[Program], Simulation]
+) -> Simulation:
+    """Simulate a recording until its kernels take what communication beside them makes of them.
+
+    Parameters
+    ----------
+    job
+        The recording.
+    program, ranks
+        What is simulated of it, and where that comes from.
+    run
+        Simulates the program with other durations.
+
+    Returns
+    -------
+    Simulation
+        After eight runs at most, and after one if the recording tells of no slowed kernel.
+    """
+    known = learn_contention(job)
+    done = run(program)
+    if not known.is_known or len(ranks) != len(job.traces):
+        return done
+    ratio, beside = np.ones(program.num_nodes), np.zeros(program.num_nodes)
+    for number, rank in enumerate(ranks):
+        mine = np.arange(program.first[number], program.first[number + 1])
+        row = rank.node[program.row[mine]]
+        # what is simulated in parts keeps its time
+        whole = (row >= 0) & (rank.first[row] == rank.last[row])
+        ratio[mine[whole]] = known.ratios[number][row[whole]]
+        beside[mine[whole]] = known.beside[number][row[whole]]
+    node = np.flatnonzero(ratio > 1)  # not so of those that are unknown
+    talking = np.flatnonzero(np.isin(program.kind, _TALKS) & ~program.is_cpu)
+    kernels = SlowedKernels(1 - 1 / ratio[node], program.rank[node], talking, program.rank[talking])
+    work = program.duration[node] - kernels.slowed * beside[node]
+    for _ in range(MOST_ROUNDS - 1):
+        time = np.stack([done.start, done.end], axis=1).reshape(-1)
+        length = kernels.lengths(time, done.start[node], work, program.duration[node])
+        if (length == program.duration[node]).all():
+            break
+        duration = program.duration.copy()
+        duration[node] = length
+        program = replace(program, duration=duration)
+        done = run(program)
+    return done

@@ -1,0 +1,187 @@
+"""Kernels of a changed job are as fast as the communication that runs beside them then allows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from nadi.graph.contention import PUBLISHED, beside_communication, learn_contention
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.replay import replay_graph
+from nadi.trace.arrays import Floats, Ints
+from nadi.trace.distinct_rows import number_rows
+
+__all__ = ["MOST_ROUNDS", "SlowedKernels", "contended", "unknown_beside_ns"]
+
+# many changes of one graph are tried
+_TIMES: WeakKeyDictionary[EventGraph, Ints] = WeakKeyDictionary()
+MOST_ROUNDS = 8
+"""Replays or simulations of one change, each with the overlap of the one before."""
+_MOST_STEPS = 64  # towards the end of a kernel: each brings it closer by 1 - 1 / ratio
+
+
+class SlowedKernels(NamedTuple):
+    """The kernels whose time depends on communication beside them.
+
+    Attributes
+    ----------
+    slowed
+        float64, shape (kernels,): the part of time beside communication that is lost,
+        1 - 1 / ratio.
+    device, talking, device_of_talking
+        int64: a number of the device of each kernel; all communication on devices as operations
+        whose start and end are vertices ``2 * op`` and ``2 * op + 1``, and their devices.
+    """
+
+    slowed: Floats
+    device: Ints
+    talking: Ints
+    device_of_talking: Ints
+
+    def beside(self, time: Ints, start: Ints, end: Ints) -> Ints:
+        """Return for how long communication runs in each interval, one for each kernel; ns."""
+        found = np.zeros(start.size, dtype=np.int64)
+        for one in np.unique(self.device).tolist():
+            mine = self.device == one
+            talking = self.talking[self.device_of_talking == one]
+            ends = (time[2 * talking], time[2 * talking + 1])
+            found[mine] = beside_communication(*ends, start[mine], end[mine])
+        return found
+
+    def lengths(self, time: Ints, begin: Ints, work: Floats, length: Ints) -> Ints:
+        """Return how long kernels take that begin at given times; ns.
+
+        Parameters
+        ----------
+        time
+            int64 ns, shape (vertices,): when communication runs.
+        begin, work, length
+            When each kernel begins, its time without communication, and a first guess.
+        """
+        for _ in range(_MOST_STEPS):
+            lost = self.slowed * self.beside(time, begin, begin + length)
+            longer = np.rint(work + lost).astype(np.int64)
+            if (longer == length).all():
+                break
+            length = longer
+        return length
+
+
+class _Edges(NamedTuple):
+    """The edges that are the time of kernels up to their ends: int64, the kernel and the edge."""
+
+    op: Ints
+    edge: Ints
+    kernels: SlowedKernels
+
+
+def contended(
+    before: EventGraph, after: EventGraph, since: int = 0, unknown: float = PUBLISHED[0]
+) -> EventGraph:
+    """Return a changed graph whose kernels are slowed by the communication beside them then.
+
+    A kernel does its work at full speed while no communication runs on its device, and by its
+    learned ratio slower while any does (:func:`nadi.graph.contention.learn_contention`). So what
+    loses communication gets shorter, and what gets some takes longer, in proportion to the
+    overlap. The replay says what overlaps, and is repeated until that stays the same, eight times
+    at most.
+
+    Parameters
+    ----------
+    before
+        The job as measured, whose times contain the overlap of its replay.
+    after
+        The same job after changes.
+    since
+        ns since the origin of the job: kernels that began before stay.
+    unknown
+        The ratio of kernels whose ratio is not known.
+
+    Returns
+    -------
+    EventGraph
+        ``after`` itself where nothing overlaps otherwise than before. O(vertices + edges) for
+        each replay; O(traces) if the recording tells of no ratio.
+    """
+    edges = _edges(after, since, unknown) if after is not before else None
+    if edges is None:
+        return after
+    kernels = edges.kernels
+    # what a kernel does without communication, as measured, and after the change in proportion
+    if before not in _TIMES:
+        _TIMES[before] = replay_graph(before).time
+    time = _TIMES[before]
+    measured = _weights(before, edges)
+    end = time[2 * edges.op + 1]
+    work = measured - kernels.slowed * kernels.beside(time, end - measured, end)
+    changed = after.weight[edges.edge]
+    work = np.where(measured > 0, work * (changed / np.maximum(measured, 1)), changed)
+    for _ in range(MOST_ROUNDS):
+        time = replay_graph(after).time
+        begin = time[2 * edges.op + 1] - after.weight[edges.edge]
+        length = kernels.lengths(time, begin, work, after.weight[edges.edge])
+        if (length == after.weight[edges.edge]).all():
+            break
+        weight = after.weight.copy()
+        weight[edges.edge] = length
+        after = after.with_weights(weight)
+    return after
+
+
+def _edges(graph: EventGraph, since: int, unknown: float) -> _Edges | None:
+    """Return what communication slows; None if no ratio is known, or no kernel is left."""
+    known = learn_contention(graph.job)
+    if not known.kernels.height or (unknown == PUBLISHED[0] and not known.is_known):
+        return None
+    ratio = np.ones(graph.num_ops)
+    for number, of_rows in enumerate(known.ratios):
+        mine = graph.op_trace == number
+        ratio[mine] = of_rows[graph.op_row[mine]]
+    ratio[np.isnan(ratio)] = unknown
+    edges = np.flatnonzero(graph.edge_kind == EdgeKind.KERNEL)
+    op = graph.edge_op[edges]
+    own = (graph.destinations[edges] == 2 * op + 1) & (ratio[op] > 1)
+    own &= graph.time[2 * op] >= since
+    edges, op = edges[own], op[own]
+    if not op.size:
+        return None
+    category = (graph.gather("category") == "kernel").to_numpy()
+    talking = np.flatnonzero(category & (graph.gather("comm_type") != "none").to_numpy())
+    device = graph.numbers("device")
+    both = np.append(op, talking)
+    of_both, _ = number_rows([graph.op_trace[both], device[both]])
+    split = op.size
+    kernels = SlowedKernels(1 - 1 / ratio[op], of_both[:split], talking, of_both[split:])
+    return _Edges(op, edges, kernels)
+
+
+def _weights(graph: EventGraph, edges: _Edges) -> Ints:
+    """Return the measured time of kernels in a graph whose edges may stand elsewhere."""
+    every = np.flatnonzero(graph.edge_kind == EdgeKind.KERNEL)
+    op = graph.edge_op[every]
+    own = graph.destinations[every] == 2 * op + 1
+    found = np.zeros(graph.num_ops, dtype=np.int64)
+    found[op[own]] = graph.weight[every[own]]
+    return found[edges.op]
+
+
+def unknown_beside_ns(graph: EventGraph, since: int, end: int) -> int:
+    """Return the time beside communication of kernels whose ratio is unknown; ns.
+
+    Parameters
+    ----------
+    since, end
+        ns since the origin of the job: of kernels that begin between.
+    """
+    edges = _edges(graph, since, PUBLISHED[2])
+    if edges is None:
+        return 0
+    known = learn_contention(graph.job)
+    unknown = 0
+    for op in np.unique(edges.op[graph.time[2 * edges.op] < end]).tolist():
+        number, row = graph.op_trace[op], graph.op_row[op]
+        if np.isnan(known.ratios[number][row]):
+            unknown += int(known.beside[number][row])
+    return unknown
