@@ -17,7 +17,7 @@ import nadi
 from nadi.cli import main
 from nadi.models import write_job
 from nadi.simulation import Simulation, read_simulation, results_of, write_simulation
-from nadi.simulation.runs.simulation_report import print_simulation
+from nadi.simulation.runs.result import SIMULATION
 from nadi.systems import (
     Compute,
     System,
@@ -61,7 +61,7 @@ def job_of(times: tuple[int | None, ...] = (None, None, None), ranks: int = 4) -
 
 def page(done: Simulation) -> str:
     file = io.StringIO()
-    print_simulation(results_of(done), Console(file=file, width=200))
+    SIMULATION.print(SIMULATION.data(results_of(done)), Console(file=file, width=200))
     return file.getvalue()
 
 

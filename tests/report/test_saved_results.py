@@ -87,7 +87,6 @@ def test_results_have_a_page_with_their_numbers(
     sections = read_page(html).sections
     expected = {"second_tier": "second-tier"}.get(kind, kind)
     assert expected in sections
-    assert ("memory-tier" in sections) == (kind == "simulation")
     charts = {"second_tier", "placement", "simulation"}
     assert ('<div class="chart"><svg' in html) == (kind in charts)
 
@@ -113,7 +112,7 @@ def test_a_saved_simulation_has_its_timeline(inputs: dict[str, str], tmp_path: P
     html = page_of([str(tmp_path / "done.nadi")], tmp_path)
     data = json.loads((tmp_path / "done.json").read_text())
     assert check_numbers(html, {"simulation": data}) > 20
-    assert read_page(html).sections == ["simulation", "memory-tier", "timeline"]
+    assert read_page(html).sections == ["simulation", "timeline"]
 
 
 def test_a_trace_is_no_result(tmp_path: Path) -> None:

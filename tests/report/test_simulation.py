@@ -16,15 +16,11 @@ from rich.console import Console
 import nadi
 from nadi.cli import main
 from nadi.errors import FormatError, InputError, UsageError
+from nadi.results.text import to_json
 from nadi.simulation import Simulation, SimulationResults, results_of
+from nadi.simulation.runs.result import SIMULATION
 from nadi.simulation.runs.simulate import simulate
-from nadi.simulation.runs.simulation_report import (
-    describe_simulation,
-    named_schedule,
-    print_simulation,
-    simulation_json,
-    write_simulation,
-)
+from nadi.simulation.runs.simulation_report import named_schedule, write_simulation
 from nadi.systems import System
 from nadi.systems.system import Compute, Dimension, Network
 from tests.simulator.cases import Node, collective, compute, trace_of
@@ -41,7 +37,8 @@ def as_results(done: Simulation | SimulationResults) -> SimulationResults:
 
 def page(done: Simulation | nadi.simulation.SavedSimulation) -> list[str]:
     file = io.StringIO()
-    print_simulation(as_results(done), Console(file=file, width=100, highlight=False))
+    data = SIMULATION.data(as_results(done))
+    SIMULATION.print(data, Console(file=file, width=100, highlight=False))
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 
@@ -79,7 +76,7 @@ def test_live_memory_is_told_where_traces_say_of_tensors(demo_folder: Path, tmp_
     (row,) = nadi.simulation.live_memory(done).iter_rows(named=True)
     (line,) = (line for line in page(done) if line.startswith("live tensors"))
     assert line.startswith(f"live tensors on {row['device']}: peak ")
-    told = json.loads(simulation_json(describe_simulation(as_results(done))))["live_memory"]
+    told = json.loads(to_json(SIMULATION.data(as_results(done))))["live_memory"]
     assert told == [{"rank": 0, "device": row["device"], "peak_bytes": row["peak"],
                      "at_ns": row["at"], "storages": row["storages"]}]  # fmt: skip
 
@@ -109,9 +106,7 @@ def test_the_schedule_has_the_names_of_every_rank() -> None:
 
 def test_figures_that_are_not_known_are_null() -> None:
     done = simulate([trace_of([collective(0, "all_reduce", 0)])] * 4, System(Network((SWITCH,))))
-    (row,) = json.loads(simulation_json(describe_simulation(as_results(done))))[
-        "collectives_by_type"
-    ]
+    (row,) = json.loads(to_json(SIMULATION.data(as_results(done))))["collectives_by_type"]
     assert row["bandwidth_gb_per_s"] is None
     assert row["bound_ns"] == 0
 
@@ -162,8 +157,8 @@ def test_what_was_written_comes_back(demo_folder: Path, tmp_path: Path) -> None:
             assert found.live_memory.equals(nadi.simulation.live_memory(done))
         assert (found.makespan, found.num_nodes) == (done.makespan, done.num_nodes)
         assert page(found) == page(done)
-        assert simulation_json(describe_simulation(as_results(found))) == simulation_json(
-            describe_simulation(as_results(done))
+        assert to_json(SIMULATION.data(as_results(found))) == to_json(
+            SIMULATION.data(as_results(done))
         )
 
 
@@ -232,9 +227,8 @@ def test_tables_are_whole_where_lines_are_not_folded() -> None:
     nodes = [collective(0, "reduce_scatter", 1 << 33), compute(1, 1, data_deps=[0])]
     done = simulate([trace_of(nodes)] * 4, System(Network((SWITCH,))))
     file = io.StringIO()
-    print_simulation(
-        as_results(done), Console(file=file, width=40, highlight=False, soft_wrap=True)
-    )
+    console = Console(file=file, width=40, highlight=False, soft_wrap=True)
+    SIMULATION.print(SIMULATION.data(as_results(done)), console)
     assert "\nreduce_scatter      4      1  8.000 GiB" in file.getvalue()
     assert "…" not in file.getvalue()
 
@@ -276,7 +270,7 @@ def test_what_does_not_fit_is_told_on_the_page(demo_folder: Path) -> None:
     done = simulate(demo_folder, system)
     line = "warning: live tensors of 4 ranks exceed the 1.000 MiB memory of a rank's device"
     assert line in page(done)
-    told = json.loads(simulation_json(describe_simulation(as_results(done))))
+    told = json.loads(to_json(SIMULATION.data(as_results(done))))
     assert told["memory_capacity_bytes"] == 1 << 20
     assert told["beyond_capacity"] == told["live_memory"]
     fits = msgspec.structs.replace(system, memory_capacity=1 << 30)

@@ -56,19 +56,13 @@ def command(
                json=as_json)  # fmt: skip
         _check(paths)
         return
-    import msgspec
-
     from nadi.files.trace_files import read
     from nadi.recordings.discover import TraceFiles, list_files
     from nadi.recordings.rank_map import RANK_MAP
     from nadi.recordings.summary.result import describe, print_description
     from nadi.results.text import to_json
+    from nadi.simulation.runs.result import SIMULATION
     from nadi.simulation.runs.saved import is_saved_simulation, read_simulation
-    from nadi.simulation.runs.simulation_report import (
-        describe_simulation,
-        print_simulation,
-        simulation_json,
-    )
 
     saved = [path for path in paths if is_saved_simulation(path)]
     traces = [path for path in paths if path not in saved]
@@ -76,8 +70,7 @@ def command(
     simulations = [read_simulation(path) for path in saved]
     data = [describe(read(file)) for file in files.traces]
     if as_json:
-        saved_data = [msgspec.Raw(simulation_json(describe_simulation(one))) for one in simulations]
-        sys.stdout.write(to_json([*data, *saved_data]).decode())
+        sys.stdout.write(to_json([*data, *map(SIMULATION.data, simulations)]).decode())
         return
     console = output_console()
     for number, one in enumerate(data):
@@ -88,7 +81,7 @@ def command(
         if number or data:
             console.print()
         console.print(f"{path}  (a simulated job)", style="bold", markup=False)
-        print_simulation(done, console)
+        SIMULATION.print(SIMULATION.data(done), console)
     for file in (one for one in files.ignored if one.name != RANK_MAP):
         console.print(f"skipped: {file} (not a trace)", markup=False)
 

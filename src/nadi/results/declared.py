@@ -34,8 +34,8 @@ from nadi.units import (
 __all__ = [
     "ALL", "BLANK", "BOTH", "BYTES", "CHANGE_NS", "COUNT", "FLAG", "KIND", "LABEL", "MEAN",
     "MEAN_NS", "NAME", "NS", "NUMBER", "PAGE", "PERCENT", "PLAIN", "RANKS", "SECONDS", "TEXT",
-    "WORDS", "Charts", "Column", "Html", "Lines", "Result", "Rows", "Sums", "Tiles", "Unit",
-    "barred", "decimals", "in_words", "name_or", "named", "number", "number_as", "range_of",
+    "WHOLE", "WORDS", "Charts", "Column", "Html", "Lines", "Result", "Rows", "Sums", "Tiles",
+    "Unit", "barred", "decimals", "in_words", "name_or", "named", "number", "number_as", "range_of",
     "share_of", "text_of", "value_at", "valued",
 ]  # fmt: skip
 
@@ -161,6 +161,8 @@ SECONDS = number(lambda seconds: format_ns(round(1e9 * seconds)))
 NAME = name_or()
 WORDS = in_words(_spaced)
 LABEL = text_of(str)
+WHOLE = NAME._replace(show=lambda value, _: Text(printable(str(value))))
+"""A text that is not shortened."""
 FLAG = in_words(lambda value: "yes" if value else "")
 RANKS = in_words(rank_ranges)
 KIND = WORDS._replace(write=lambda _, __, value: f'<i class="key {value}"></i>{_spaced(value)}')
@@ -318,7 +320,8 @@ class Rows(NamedTuple):
     def _shown(self, data: _Data) -> Sequence[tuple[_Place, Any]]:
         if self.made is not None:
             return list(self.made(data))
-        rows = value_at(data, self.key) or ()
+        rows = value_at(data, self.key)
+        rows = rows.to_dicts() if isinstance(rows, pl.DataFrame) else rows or ()
         if isinstance(rows, dict):
             return [
                 ((*_steps(self.key), name), {"name": name, "value": value})

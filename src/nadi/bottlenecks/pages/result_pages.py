@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import polars as pl
+from polars.exceptions import PolarsError
 
 from nadi.analyses.recorded.call_stacks import describe_flame, module_frames
 from nadi.analyses.recorded.events import RankEvents, events_of
@@ -38,7 +39,8 @@ from nadi.graph.replay import replay_graph
 from nadi.graph.timeline.schedule_timeline import TimelinePart
 from nadi.graph.timeline.timeline_section import page_timeline
 from nadi.results.page.html_page import write_page
-from nadi.simulation.runs.simulation_report import describe_simulation, simulation_json
+from nadi.results.text import to_json
+from nadi.simulation.runs.result import SIMULATION
 from nadi.simulation.runs.timeline import saved_part
 from nadi.systems.roofs import describe_roofs, recorded_roofs
 from nadi.whatif.what_if_results import WhatIf
@@ -244,7 +246,7 @@ def _as_written(results: Sequence[str]) -> Iterator[None]:
     """Say which results have other values than the commands that write them."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, PolarsError) as error:
         if not results:
             raise
         raise FormatError(
@@ -258,8 +260,8 @@ def saved_results(inputs: ReportInputs) -> dict[str, Any]:
     for one in inputs.summaries:
         results |= one.data if one.kind in OWN_PAGE else {one.kind: one.data}
     if inputs.prediction is not None and inputs.prediction.simulation is not None:
-        data = describe_simulation(inputs.prediction.simulation)
-        results["simulation"] = msgspec.json.decode(simulation_json(data))
+        data = SIMULATION.data(inputs.prediction.simulation)
+        results["simulation"] = msgspec.json.decode(to_json(data))
     return results
 
 

@@ -117,21 +117,18 @@ def _generate(
     )
     from nadi.models.llm.job_statistics import statistics_of
     from nadi.models.llm.llm_jobs import job_of_model
+    from nadi.results.text import to_json
     from nadi.simulation.accounts.simulation_results import results_of
-    from nadi.simulation.runs.simulation_report import (
-        describe_simulation,
-        print_simulation,
-        simulation_json,
-    )
+    from nadi.simulation.runs.result import SIMULATION
 
     job, done = make_job(lambda: job_of_model(model, plan), plan.world_size, wishes)
     statistics = statistics_of(model, plan, job)
     if as_json:
         data = describe_job(statistics)
         if done is not None:
-            data["simulation"] = describe_simulation(results_of(done))
+            data["simulation"] = SIMULATION.data(results_of(done))
             data |= rate_of_step(statistics, done)._asdict()
-        sys.stdout.write(simulation_json(data).decode())
+        sys.stdout.write(to_json(data).decode())
         return
     console = output_console()
     print_job(statistics, console)
@@ -139,7 +136,7 @@ def _generate(
         print_tables(statistics, console)
     if done is not None:
         console.print()
-        print_simulation(results_of(done), console)
+        SIMULATION.print(SIMULATION.data(results_of(done)), console)
         print_fit(statistics, done, console)
     if wishes.output:
         console.print(wishes.told(plan.world_size), markup=False)

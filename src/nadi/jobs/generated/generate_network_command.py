@@ -77,8 +77,9 @@ def network(
     from nadi.models.networks.generated_networks import planned_network
     from nadi.models.networks.network_jobs import job_of_network
     from nadi.models.networks.network_statistics import statistics_of_network
+    from nadi.results.text import to_json
     from nadi.simulation.accounts.simulation_results import results_of
-    from nadi.simulation.runs.simulation_report import print_simulation, simulation_json
+    from nadi.simulation.runs.result import SIMULATION
 
     found, plan = planned_network(
         model,
@@ -90,13 +91,13 @@ def network(
     results = None if done is None else results_of(done)
     statistics = statistics_of_network(found, plan, job)
     if as_json:
-        sys.stdout.write(simulation_json(describe_network_job(statistics, results)).decode())
+        sys.stdout.write(to_json(describe_network_job(statistics, results)).decode())
         return
     console = output_console()
     print_network_job(statistics, console)
     if results is not None:
         console.print()
-        print_simulation(results, console)
+        SIMULATION.print(SIMULATION.data(results), console)
         print_network_fit(statistics, results, console)
     if output:
         console.print(wishes.told(ranks), markup=False)

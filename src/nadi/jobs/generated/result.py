@@ -17,7 +17,7 @@ from nadi.models.networks.network_statistics import NetworkStatistics
 from nadi.results.text import make_table, print_table, rank_ranges
 from nadi.simulation.accounts.simulation_results import SimulationResults
 from nadi.simulation.accounts.steady_step import steady_step
-from nadi.simulation.runs.simulation_report import describe_simulation
+from nadi.simulation.runs.result import SIMULATION
 from nadi.simulation.simulation import Simulation
 from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
@@ -216,7 +216,7 @@ def describe_network_job(
         "memory_per_rank_bytes": statistics.memory,
     }
     if results is not None:
-        found["simulation"] = describe_simulation(results)
+        found["simulation"] = SIMULATION.data(results)
         found["mfu"] = _utilization(statistics, results)
     return found
 

@@ -37,8 +37,7 @@ SECTIONS = (
     "nadi.memory.placement.result:PLACEMENT",
     "nadi.memory.tiers.result:SECOND_TIER",
     "nadi.sharing.similarity.result:SIMILARITY",
-    "nadi.simulation.runs.memory_tier_section",
-    "nadi.simulation.runs.simulation_section",
+    "nadi.simulation.runs.result:SIMULATION",
 )
 """Declared results, and modules with ``ORDER``, ``TITLE`` and ``render``, beside what they show."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -258,23 +257,12 @@ def _print_written(output: str, left_out: pl.DataFrame | None, report: Path | No
 def _show(done: Simulation, compared: pl.DataFrame | None, *, as_json: bool) -> None:
     """Print the results, and what changes would do."""
     from nadi.simulation.accounts.simulation_results import results_of
-    from nadi.simulation.runs.result import changes_data, print_changes
-    from nadi.simulation.runs.simulation_report import (
-        describe_simulation,
-        print_simulation,
-        simulation_json,
-    )
+    from nadi.simulation.runs.result import SIMULATION, changes_data
 
-    if as_json:
-        data = describe_simulation(results_of(done))
-        if compared is not None:
-            data["what_if"] = changes_data(compared)
-        sys.stdout.write(simulation_json(data).decode())
-        return
-    console = output_console()
-    print_simulation(results_of(done), console)
+    data = SIMULATION.data(results_of(done))
     if compared is not None:
-        print_changes(compared, console)
+        data["what_if"] = changes_data(compared)
+    SIMULATION.tell(data, as_json=as_json)
 
 
 def _groups_of_jobs(
