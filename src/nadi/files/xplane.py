@@ -26,7 +26,7 @@ from nadi.files.kineto.foreign_events import (
 )
 from nadi.files.kineto.kineto_trace import decode_events
 from nadi.files.messages import ProtobufMessages, plain_fields
-from nadi.trace.arrays import Ints
+from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
@@ -253,7 +253,7 @@ class _Stats:
         keys = [key for key, text in self.names.items() if text == name]
         return np.flatnonzero(np.isin(self.key, keys))
 
-    def has(self, name: str) -> Ints:
+    def has(self, name: str) -> Bools:
         """Return which events have a statistic; bool, shape (events,)."""
         has = np.zeros(self.count, dtype=np.bool_)
         has[self.owner[self._rows(name)]] = True
