@@ -42,6 +42,7 @@ DEFAULTS = (
     "field/nsys/nsys-ai_mfu_2gpu_before.sqlite",
     "field/nsys/nsys-ai_mfu_2gpu_after.sqlite",
     "field/devices/rocprof__908_results.json.gz",
+    "field/devices/test_data_jax_te_fused_attn_categorization__934987a2fc2f.xplane.pb",
     "field/memory/cs336_memory_ctx128_fullstep.pickle",
 )
 RECORDED = Path(__file__).parents[1] / "tests/formats/recorded"
@@ -221,6 +222,38 @@ def pftrace_events(path: Path) -> Iterator[Event]:
                         int(extra.get(b"correlation", -1)))  # fmt: skip
 
 
+def xplane_events(path: Path) -> Iterator[Event]:
+    """Read an XPlane file plane by plane; launches are also of the operation that they state."""
+    planes = []
+    for plane in parts(content_of(path), 1):
+        tables = [{one.get(1, 0): dict(message(one[2])) for one in map(dict, map(message, parts(
+            plane, number)))} for number in (4, 5)]  # fmt: skip
+        names, stats = ({key: one.get(2, b"").decode() for key, one in table.items()}
+                        for table in tables)  # fmt: skip
+        planes.append((parts(plane, 2)[0].decode(), plane, names, stats))
+    base = next(dict(message(one))[3] for _, plane, _, stats in planes for one in parts(plane, 6)
+                if stats.get(dict(message(one))[1]) == "profile_start_time")  # fmt: skip
+    for title, plane, names, stats in planes:
+        on_device = re.search(r"/device:[A-Z]+:\d+$", title)
+        for line in parts(plane, 3) if on_device or title == "/host:CPU" else ():
+            about = dict(message(line))
+            for event in parts(line, 4):
+                said = dict(message(event))
+                notes = {stats[one[1]]: one.get(3, one.get(4, one.get(7)))
+                         for one in map(dict, map(message, parts(event, 4)))}  # fmt: skip
+                start = base + about[3] + round(Decimal(said.get(2, 0)) / 1000)
+                length = round(Decimal(said.get(3, 0)) / 1000)
+                name, launch = names[said[1]], notes.get("correlation_id")
+                if on_device:
+                    yield Event("kernel", name, start, length, launch)
+                elif launch is not None:
+                    yield Event("runtime", name, start, length, launch)
+                    if "hlo_op" in notes:
+                        yield Event("operator", stats[notes["hlo_op"]], start, length)
+                elif not re.search(r"profiler.py.* st(art|op)_trace", name):
+                    yield Event("python" if name[0] == "$" else "operator", name, start, length)
+
+
 def kineto_events(path: Path) -> Iterator[Event]:
     """Read the JSON of a recording, of which there is a .pftrace too."""
     found = json.loads(content_of(path), parse_float=Decimal)
@@ -279,6 +312,7 @@ def checks_of(path: Path) -> Iterator[Check]:
         (head.startswith(b"SQLite format 3\0"), nsight_events),
         (b'"rocprofiler-sdk-tool"' in head, rocprof_events),
         (b'"schemaVersion"' in head, kineto_events),
+        (path.name.endswith(".xplane.pb"), xplane_events),
         (head.startswith(b"\n"), pftrace_events),
     ]
     for fits, reader in readers:

@@ -11,7 +11,7 @@ from nadi.files.timeline.perfetto_packets import field
 
 __all__ = [
     "NSIGHT_START", "memory_snapshot", "nsight_export", "nsight_tables", "pftrace",
-    "rocprof_object",
+    "rocprof_object", "xplane",
 ]  # fmt: skip
 
 NSIGHT_START = 1_700_000_000_000_000_000
@@ -194,3 +194,35 @@ def memory_snapshot() -> dict[str, Any]:
         "external_annotations": [{"stage": "START", "name": "step", "time_us": 1_500},
                                  {"stage": "END", "name": "step", "time_us": 2_500}],
     }  # fmt: skip
+
+
+def xplane() -> bytes:
+    """Write an XSpace of a host and a GPU: a launched kernel, a copy, two ranges of a thread."""
+    start = 1_700_000_000_000_000_000
+
+    def table(number: int, names: Mapping[int, str]) -> list[tuple[int, Any]]:
+        return [(number, [(1, key), (2, [(1, key), (2, name)])]) for key, name in names.items()]
+
+    def event(
+        kind: int, offset: int, length: int, *stats: list[tuple[int, Any]]
+    ) -> tuple[int, Any]:
+        return 4, [(1, kind), (2, offset), (3, length), *((4, stat) for stat in stats)]
+
+    stats = {1: "correlation_id", 2: "hlo_op", 3: "fusion.1", 4: "kernel_details",
+             5: "grid:4,2,1 block:64,1,1", 6: "memcpy_details", 7: "size:4096 async:1"}  # fmt: skip
+    correlation, operation = [(1, 1), (3, 11)], [(1, 2), (7, 3)]
+    host = [(2, "/host:CPU"), *table(5, stats), *table(4, {
+        1: "hipLaunchKernel", 2: "PjitFunction(f)", 3: "$train.py:3 step",
+        4: "$profiler.py:101 start_trace"}),
+        (3, [(1, 7), (2, "Host Threads/7"), (3, 1_000), event(1, 500, 2_001_400, correlation,
+                                                              operation)]),
+        (3, [(1, 99), (2, "python3"), (3, 0), event(2, 0, 9_000_000), event(3, 1_000, 8_000_000),
+             event(4, 0, 99_000_000)])]  # fmt: skip
+    device = [(2, "/device:GPU:3"), *table(5, stats), *table(4, {1: "fusion.kd", 2: "MemcpyD2H"}),
+              (3, [(1, 1), (2, "Stream #17(Kernel)"), (3, 5_000),
+                   event(1, 0, 3_000_000, correlation, [(1, 4), (5, "grid:4,2,1 block:64,1,1")]),
+                   event(2, 4_000_000, 1_000_000, [(1, 6), (7, 7)])]),
+              (3, [(1, 2), (2, "XLA Modules"), (3, 5_000), event(1, 0, 5_000_000)])]  # fmt: skip
+    environment = [(2, "Task Environment"), *table(5, {1: "profile_start_time"}),
+                   (6, [(1, 1), (3, start)])]  # fmt: skip
+    return _message((1, host), (1, device), (1, environment), (4, "host"))

@@ -21,6 +21,7 @@ from tests.formats.foreign_files import (
     nsight_export,
     pftrace,
     rocprof_object,
+    xplane,
 )
 from tests.reference.chakra_messages import (
     AttributeProto,
@@ -210,6 +211,7 @@ def _samples() -> list[Sample]:
             "HYBRID_CUSTOMIZED", ("a", "b"), "0 HYBRID_DLRM_ENHANCED"), 6),
         Sample("nsight", "nsight", ".sqlite", nsight_export(), 8),
         Sample("rocprof", "rocprof", ".json", json.dumps(rocprof_object()).encode(), 4),
+        Sample("xplane", "xplane", ".xplane.pb", xplane(), 7),
         Sample("snapshot", "memory-snapshot", ".pickle", pickle.dumps(memory_snapshot(), 4), 2),
         Sample("pftrace", "perfetto", ".pftrace", pftrace(), 5),
     ]  # fmt: skip

@@ -265,6 +265,16 @@ def _check_snapshot(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
     assert len(list(trace.attributes.rows_named("event"))) <= 2 * entries + blocks
 
 
+def _check_xplane(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
+    """Compare with the events of all lines, plane by plane; a launch may be of an operation."""
+    if trace is not None:
+        inner = [memoryview(content)]
+        for number in (1, 3, 4):
+            inner = [value for message in inner for key, value in plain_fields(message)
+                     if key == number and not isinstance(value, int)]  # fmt: skip
+        assert trace.nodes.height <= 2 * len(inner)
+
+
 _ORACLES = {
     "pytorch": _check_host,
     "kineto": _check_device,
@@ -276,4 +286,5 @@ _ORACLES = {
     "rocprof": _check_rocprof,
     "perfetto": _check_pftrace,
     "memory-snapshot": _check_snapshot,
+    "xplane": _check_xplane,
 }

@@ -18,7 +18,13 @@ import numpy as np
 from nadi.errors import FormatError
 from nadi.files.files import RawFile
 from nadi.files.json_file import Texts
-from nadi.files.kineto.foreign_events import EventArguments, ForeignEvents, json_key, kineto_content
+from nadi.files.kineto.foreign_events import (
+    EventArguments,
+    ForeignEvents,
+    are_usable,
+    json_key,
+    kineto_content,
+)
 from nadi.files.kineto.kineto_trace import decode_events
 from nadi.files.message_kernels import read_decimals
 from nadi.files.messages import ProtobufMessages, plain_fields
@@ -199,7 +205,7 @@ def _slices(
         "instants and counters of tracks", "they are left out",
     )  # fmt: skip
     start, duration = time[begin], time[end] - time[begin]
-    good = _are_usable(start, duration, "slices", log)
+    good = are_usable(start, duration, "slices", "pftrace", log)
     begin, start, duration = begin[good], start[good], duration[good]
     place = tracks.rows(track[begin])
     names = texts.find(_NAMES, name[begin], "unnamed")
@@ -218,15 +224,6 @@ def _slices(
             start=start[some], duration=duration[some],
             members=_annotations(found.rows(begin[some])),
         )  # fmt: skip
-
-
-def _are_usable(start: Ints, duration: Ints, what: str, log: IssueLog) -> Bools:
-    good = (start > -_LATEST) & (start < _LATEST) & (duration >= 0) & (duration < _LATEST)
-    log.add(
-        "pftrace.without-time", "warning", int((~good).sum()), f"{what} have no usable time",
-        "they are left out",
-    )  # fmt: skip
-    return good
 
 
 def _paired(kind: Ints, track: Ints, time: Ints) -> tuple[Ints, Ints]:
@@ -332,7 +329,7 @@ def _stages(
         "pftrace.graph-edges", "info", int((waits > 0).sum()),
         "nodes of graphs state what they wait for", "it is not read",
     )  # fmt: skip
-    rows = np.flatnonzero(_are_usable(time, duration, "work of devices", log))
+    rows = np.flatnonzero(are_usable(time, duration, "work of devices", "pftrace", log))
     stages = texts.find(_SPECIFICATIONS, stage)
     category = Texts(stages.codes, tuple(_CATEGORY_OF_STAGE.get(one, one) for one in stages.unique))
     lanes = texts.find(_SPECIFICATIONS, queue)

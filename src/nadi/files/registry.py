@@ -133,6 +133,8 @@ FORMATS = (
            looks_like="nsight.looks_like", events="nsight.to_events"),
     Format("rocprof", "JSON of rocprofv3", (".json",), "rocprof.decode",
            keys=(frozenset(("rocprofiler-sdk-tool",)),), events="rocprof.to_events"),
+    Format("xplane", "XPlane of JAX, TensorFlow and torch-xla", (".xplane.pb",), "xplane.decode",
+           looks_like="xplane.looks_like", events="xplane.to_events"),
     Format(SNAPSHOT, "memory snapshot of PyTorch", (".pickle", ".pkl"),
            "memory_snapshot.decode",
            looks_like="memory_snapshot.looks_like", events="memory_snapshot.to_events"),

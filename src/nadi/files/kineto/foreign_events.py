@@ -18,14 +18,16 @@ from nadi.files.json_file import Texts
 from nadi.files.timeline import chrome_kernels as kernels
 from nadi.files.timeline.chrome import NumberedTexts, written_pieces
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.issues import IssueLog
 
-__all__ = ["EventArguments", "ForeignEvents", "json_key", "kineto_content"]
+__all__ = ["EventArguments", "ForeignEvents", "are_usable", "json_key", "kineto_content"]
 
 _FIXED = (',"cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
 _KINDS = (
     kernels.TEXT, kernels.TEXT, kernels.NUMBER, kernels.NUMBER,
     kernels.NANOSECONDS, kernels.NANOSECONDS,
 )  # fmt: skip
+_LATEST = 2**62  # ns
 _NO_SPANS = np.zeros(0, dtype=np.int64)
 
 
@@ -78,6 +80,29 @@ class ForeignEvents:
     duration: Ints
     args: Mapping[str, Ints | Texts] = field(default_factory=dict)
     members: EventArguments | None = None
+
+
+def are_usable(start: Ints, duration: Ints, what: str, prefix: str, log: IssueLog) -> Bools:
+    """Return which events have times that a trace can hold, and record the others.
+
+    Parameters
+    ----------
+    start, duration
+        int64 ns, shape (events,).
+    what
+        What they are, for the issue ``PREFIX.without-time``.
+
+    Returns
+    -------
+    numpy.ndarray
+        bool, shape (events,).
+    """
+    good = (start > -_LATEST) & (start < _LATEST) & (duration >= 0) & (duration < _LATEST)
+    log.add(
+        f"{prefix}.without-time", "warning", int((~good).sum()), f"{what} have no usable time",
+        "they are left out",
+    )  # fmt: skip
+    return good
 
 
 def json_key(key: str) -> str:

@@ -1,0 +1,318 @@
+"""Read XPlane files, which the profilers of JAX, TensorFlow and torch-xla write.
+
+A file is an XSpace of protobuf (numbers of fields are those of XLA's xplane.proto): planes of the
+host and of each device, which have lines of events, whose names and statistics refer to tables of
+the plane. Events become those of a Kineto trace.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from nadi.errors import FormatError
+from nadi.files.files import RawFile
+from nadi.files.json_file import Texts
+from nadi.files.kineto.foreign_events import (
+    EventArguments,
+    ForeignEvents,
+    are_usable,
+    json_key,
+    kineto_content,
+)
+from nadi.files.kineto.kineto_trace import decode_events
+from nadi.files.messages import ProtobufMessages, plain_fields
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.issues import IssueLog
+from nadi.trace.trace import Trace
+
+__all__ = ["decode", "looks_like", "to_events"]
+
+_PLANES, _NAME, _LINES, _EVENTS, _EVENT_TABLE, _STAT_TABLE, _STATS = 1, 2, 3, 4, 4, 5, 6
+_DEVICE = re.compile(r"/device:[A-Za-z]+:(\d{1,9})$")
+_STREAM = re.compile(r"Stream #(\d{1,9})")
+_WORK_LINES = ("XLA Ops", "Async XLA Ops")  # of devices without streams, such as TPUs
+_HEAD = re.compile(rb"/(?:host|device):[A-Za-z]|Task Environment")
+_HEAD_SIZE = 4096  # bytes within which the name of the first plane stands
+_OWN_NAMES = {"correlation_id": "correlation"}
+_DETAIL = re.compile(r"(grid|block):(\d+),(\d+),(\d+)")
+_COPIED = re.compile(r"\bsize:(\d{1,18})\b")
+_CALL = re.compile(r"(hip|cuda|cu|nccl|rccl)[A-Z]")
+_PROFILER = re.compile(r"\$profiler\.py:\d+ (?:start|stop)_trace$")
+_AT_ONCE = 1 << 15  # events: what is needed meanwhile grows with them
+_LATEST = 2**62
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether a file begins as an XSpace does: with a plane that has the name of one."""
+    return head[:1] == b"\n" and _HEAD.search(head[:_HEAD_SIZE]) is not None
+
+
+def decode(raw: RawFile) -> Trace:
+    """Read an XPlane file.
+
+    Returns
+    -------
+    Trace
+        Nodes with their times in ns since 1970: work of devices, calls that launch it, each within
+        the operation of XLA that it is of, annotations and functions of Python.
+
+    Raises
+    ------
+    FormatError
+        If the file is broken, or has no plane with events.
+    """
+    content, log = to_events(raw)
+    return decode_events(raw, content, "XPlane", log)
+
+
+def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
+    """Return the events as the JSON of a Kineto trace, and what the file does not hold.
+
+    Raises
+    ------
+    FormatError
+        As :func:`decode`.
+    """
+    log = IssueLog()
+    _, found = ProtobufMessages.whole(raw.name, raw.content).inner(_PLANES)
+    planes = [_Plane(found.rows(slice(row, row + 1))) for row in range(found.at.size)]
+    base = next((one.begin for one in planes if one.begin > 0), 0)
+    parts = [part for plane in planes for part in plane.parts(log)]
+    if not parts:
+        raise FormatError(
+            raw.name, "an XPlane file without events of hosts or devices",
+            "profile while the program computes",
+        )  # fmt: skip
+    log.add(
+        "xplane.not-held", "info", 1,
+        "the file has no rank, no groups, sizes of collectives, nor tensors",
+        "ranks are those of the files' names",
+    )  # fmt: skip
+    return kineto_content(parts, base), log
+
+
+class _Plane:
+    """A plane: its name, its tables, and its lines."""
+
+    def __init__(self, plane: ProtobufMessages) -> None:
+        self.plane = plane
+        self.name = _text(plane, _NAME)
+        self.stats = self._table(_STAT_TABLE)
+        found = _DEVICE.search(self.name)
+        self.device = int(found[1]) if found else -1
+        self.begin = self._begin()
+
+    def _table(self, number: int) -> dict[int, str]:
+        """Return the names of a table by id; of events the short one where there are two."""
+        _, entries = self.plane.inner(number)
+        key, value = entries.fields(1, 2)
+        values = entries.inside(value)
+        name, shown = values.fields(2, 4)
+        names, shorts = values.texts(name), values.texts(shown)
+        if number == _STAT_TABLE:
+            shorts = [b""] * len(names)
+        return {one: (short or name).decode(errors="replace") for one, name, short in zip(
+            key.numbers(0).tolist(), names, shorts, strict=True)}  # fmt: skip
+
+    def _begin(self) -> int:
+        """Return when the profile began, in ns since 1970; 0 if the plane does not say."""
+        _, stats = self.plane.inner(_STATS)
+        key, number = stats.fields(1, 3)
+        for one, value in zip(key.numbers().tolist(), number.numbers(0).tolist(), strict=True):
+            if self.stats.get(one) == "profile_start_time" and 0 < value < _LATEST:
+                return int(value)
+        return 0
+
+    def parts(self, log: IssueLog) -> Iterator[ForeignEvents]:
+        """Return the events of the plane, and record those that are not read."""
+        _, lines = self.plane.inner(_LINES)
+        owner, events = lines.inner(_EVENTS)
+        if not events.at.size:
+            return
+        if self.device < 0 and not self.name.startswith("/host:CPU"):
+            log.add(
+                "xplane.not-read", "info", events.at.size, f"events of the plane {self.name}",
+                "they are not read",
+            )  # fmt: skip
+            return
+        ids, began = (one.numbers(0) for one in lines.fields(1, 3))
+        titles = [_text(lines.rows(slice(row, row + 1)), 2) for row in range(lines.at.size)]
+        places = self._places(titles, ids)
+        kind, offset, duration, times = events.fields(1, 2, 3, 5)
+        is_sum = times.is_known() & ~offset.is_known()
+        log.add(
+            "xplane.sums", "info", int(is_sum.sum()), "events are sums of many",
+            "they are left out",
+        )  # fmt: skip
+        start = began[owner] + _rounded(offset.numbers(0))
+        length = _rounded(duration.numbers(0))
+        rows = np.flatnonzero(
+            ~is_sum & are_usable(start, length, f"events of {self.name}", "xplane", log)
+        )
+        names = _Names(self._table(_EVENT_TABLE), kind.numbers(0))
+        for low in range(0, rows.size, _AT_ONCE):
+            some = rows[low : low + _AT_ONCE]
+            stats = _Stats(events.rows(some), self.stats)
+            yield from self._events(
+                names, owner[some], some, places, start[some], length[some], stats
+            )
+
+    def _places(self, titles: list[str], ids: Ints) -> tuple[Ints, list[str]]:
+        """Return the thread or stream of each line, and the category of its events, or empty."""
+        streams = [_STREAM.search(title) for title in titles]
+        numbers = zip(streams, ids.tolist(), strict=True)
+        tid = np.array([int(found[1]) if found else one for found, one in numbers], dtype=np.int64)
+        if self.device < 0:
+            return tid, [""] * len(titles)
+        works = streams if any(streams) else [title in _WORK_LINES for title in titles]
+        return tid, ["kernel" if work else "gpu_user_annotation" for work in works]
+
+    def _events(
+        self, names: _Names, line: Ints, rows: Ints, places: tuple[Ints, list[str]], start: Ints,
+        length: Ints, stats: _Stats,
+    ) -> Iterator[ForeignEvents]:  # fmt: skip
+        tid, of_line = places
+        name = names.of(rows)
+        is_call = stats.has("correlation_id")
+        # categories are told by line and name: each pair is looked at once
+        pairs, codes = np.unique(
+            np.stack([line, name.codes.astype(np.int64), is_call]), axis=1, return_inverse=True
+        )
+        words = tuple(_category(of_line[one], name.unique[text], bool(call))
+                      for one, text, call in pairs.T.tolist())  # fmt: skip
+        pid = np.full(rows.size, max(self.device, 0), dtype=np.int64)
+        if self.device < 0:
+            operations, at = stats.texts("hlo_op")
+            launched = at[is_call[at]]
+            if launched.size:
+                yield ForeignEvents(
+                    category=Texts(np.zeros(launched.size, dtype=np.int32), ("cpu_op",)),
+                    name=Texts(operations.codes[is_call[at]], operations.unique),
+                    pid=pid[launched], tid=tid[line[launched]], start=start[launched],
+                    duration=length[launched],
+                )  # fmt: skip
+        yield ForeignEvents(
+            category=Texts(codes.reshape(-1).astype(np.int32), words), name=name, pid=pid,
+            tid=tid[line], start=start, duration=length, members=stats.arguments(),
+        )  # fmt: skip
+
+
+def _text(message: ProtobufMessages, number: int) -> str:
+    (found,) = message.fields(number)
+    return message.texts(found)[0].decode(errors="replace")
+
+
+def _rounded(picoseconds: Ints) -> Ints:
+    """Return picoseconds as ns, the nearest."""
+    return (picoseconds + 500) // 1000
+
+
+def _category(of_line: str, name: str, is_call: bool) -> str:
+    """Return Kineto's category of an event, by the one of its line."""
+    if of_line:
+        lowered = name.lower()
+        is_work = of_line == "kernel"
+        if is_work and lowered.startswith(("memcpy", "memset")):
+            return f"gpu_{lowered[:6]}"
+        return of_line
+    if is_call and _CALL.match(name):
+        return "cuda_driver" if re.match(r"cu[A-Z]", name) else "cuda_runtime"
+    if _PROFILER.match(name):  # they enclose all that was recorded
+        return "overhead"
+    return "python_function" if name.startswith("$") else "cpu_op"
+
+
+class _Names:
+    """Names of events by the ids of their kinds."""
+
+    def __init__(self, table: dict[int, str], kind: Ints) -> None:
+        unique, codes = np.unique(kind, return_inverse=True)
+        self._names = tuple(table.get(one, "") or "unnamed" for one in unique.tolist())
+        self._codes = codes.reshape(-1).astype(np.int32)
+
+    def of(self, rows: Ints) -> Texts:
+        """Return the names of some events."""
+        return Texts(self._codes[rows], self._names)
+
+
+class _Stats:
+    """The statistics of events: each has a key and one value, of one of several types."""
+
+    def __init__(self, events: ProtobufMessages, names: dict[int, str]) -> None:
+        self.count, self.names = events.at.size, names
+        self.owner, self.found = events.inner(_EVENTS)
+        key, self.unsigned, self.signed, self.ref = self.found.fields(1, 3, 4, 7)
+        self.key = key.numbers(0)
+
+    def _rows(self, name: str) -> Ints:
+        keys = [key for key, text in self.names.items() if text == name]
+        return np.flatnonzero(np.isin(self.key, keys))
+
+    def has(self, name: str) -> Bools:
+        """Return which events have a statistic; bool, shape (events,)."""
+        has = np.zeros(self.count, dtype=np.bool_)
+        has[self.owner[self._rows(name)]] = True
+        return has
+
+    def texts(self, name: str) -> tuple[Texts, Ints]:
+        """Return the texts of a statistic that refer to the plane's table, and their events."""
+        rows = self._rows(name)
+        rows = rows[self.ref.end[rows] == -1]
+        unique, codes = np.unique(self.ref.value[rows], return_inverse=True)
+        words = tuple(self.names.get(one, "") for one in unique.tolist())
+        return Texts(codes.reshape(-1).astype(np.int32), words), self.owner[rows]
+
+    def arguments(self) -> EventArguments:
+        """Return all statistics as arguments; of equal ones the text is made once."""
+        is_number = (self.signed.end == -1) | (
+            (self.unsigned.end == -1) & (self.unsigned.value >= 0)
+        )
+        value = np.where(self.signed.end == -1, self.signed.value, self.unsigned.value)
+        text, texts = np.zeros(self.key.size, dtype=np.int64), list[str]()
+        keys, codes = np.unique(self.key[is_number], return_inverse=True)
+        text[is_number] = codes.reshape(-1)
+        texts += [json_key(self._key(one)) for one in keys.tolist()]
+        is_ref = ~is_number & (self.ref.end == -1)
+        pairs, codes = np.unique(
+            np.stack([self.key[is_ref], self.ref.value[is_ref]]), axis=1, return_inverse=True
+        )
+        text[is_ref] = codes.reshape(-1) + len(texts)
+        texts += [_member(self._key(one), self.names.get(ref, "")) for one, ref in pairs.T.tolist()]
+        rows = np.flatnonzero(~is_number & ~is_ref)
+        number: dict[str, int] = {}
+        text[rows] = [number.setdefault(self._other(row), len(number) + len(texts))
+                      for row in rows.tolist()]  # fmt: skip
+        return EventArguments(self.owner, text, value, is_number, [*texts, *number])
+
+    def _key(self, key: int) -> str:
+        name = self.names.get(key, "") or f"statistic {key}"
+        return _OWN_NAMES.get(name, name)
+
+    def _other(self, row: int) -> str:
+        """Return a statistic that is a text, a real number or bytes."""
+        at, end = int(self.found.at[row]), int(self.found.end[row])
+        try:
+            said = dict(plain_fields(self.found.text[at:end].data))
+        except (IndexError, ValueError):
+            raise self.found.error(at) from None
+        key, real, written = self._key(int(self.key[row])), said.get(2), said.get(5)
+        if isinstance(real, memoryview):
+            value = struct.unpack("<d", real)[0] if len(real) == 8 else None
+            return json_key(key) + msgspec.json.encode(value).decode()
+        if isinstance(written, memoryview):
+            return _member(key, bytes(written).decode(errors="replace"))
+        unsigned = said.get(3)  # beyond 63 bits
+        return json_key(key) + (str(unsigned) if isinstance(unsigned, int) else "null")
+
+
+def _member(key: str, value: str) -> str:
+    """Return a text as a member of a JSON object, and what it says in Kineto's words."""
+    more = [f'"{name}":[{x},{y},{z}]' for name, x, y, z in _DETAIL.findall(value)]
+    if key == "memcpy_details" and (size := _COPIED.search(value)) is not None:
+        more.append(f'"bytes":{size[1]}')
+    return ",".join([json_key(key) + msgspec.json.encode(value).decode(), *more])
