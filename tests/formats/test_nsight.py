@@ -61,6 +61,17 @@ def test_processes_are_ranks_whose_equal_correlation_ids_do_not_mix(tmp_path: Pa
     assert "nsight.not-held" in ranks[0].issues["code"].to_list()
 
 
+def test_waits_state_device_0_and_are_of_the_device_of_their_context(tmp_path: Path) -> None:
+    tables: dict[str, Any] = nsight_tables(device=1)
+    tables[f"{_DEVICE}KERNEL"][0] |= {"contextId": 3}
+    tables[f"{_DEVICE}SYNCHRONIZATION"][0] |= {"contextId": 3, "deviceId": 0}
+    other = tables[f"{_DEVICE}SYNCHRONIZATION"][0] | {"contextId": 4}
+    tables[f"{_DEVICE}SYNCHRONIZATION"].append(other)
+    trace = _read(tmp_path, nsight_export(tables))
+    syncs = trace.nodes.filter(trace.nodes["category"] == "sync")
+    assert sorted(syncs["device"].to_list()) == [0, 1]
+
+
 def test_what_is_not_read_is_counted(tmp_path: Path) -> None:
     tables: dict[str, Any] = nsight_tables()
     mark, half = dict(tables["NVTX_EVENTS"][0]), dict(tables["NVTX_EVENTS"][0])

@@ -311,12 +311,27 @@ class Slow:
     def possible(self, pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
         """Drop what contradicts the times; only a copy may end after its own call."""
         found = set()
-        for row, call in pairs:
+        for given, call in pairs:
+            row = self.ended_before(given, call)
+            self.issues["link.sync-clocks"] += row != given
             ready = self.start[row] if self.launcher[row] == call else self.end[row]
             if ready <= self.end[call] and self.start[row] < self.end[call]:
                 found.add((row, call))
-        self.issues["link.sync-contradicted"] += len(pairs) - len(found)
+            else:
+                self.issues["link.sync-contradicted"] += 1
         return found
+
+    def ended_before(self, row: int, call: int) -> int:
+        """Give the work before some that ends up to 20 us after the call that waits for it."""
+        late = self.end[row] - self.end[call]
+        if self.launcher[row] == call or not 0 < late <= 20 * US:
+            return row
+        before = row
+        for other, _ in self.streams[self.key[row]]:
+            if self.end[other] > self.end[call]:
+                break
+            before = other
+        return before if self.end[before] > self.start[call] else row
 
     def due(self, row: int) -> int:
         """Give after when work is late for its launch and its stream."""

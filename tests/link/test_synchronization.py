@@ -449,3 +449,16 @@ def test_streams_that_wait_for_each_other_in_rows_have_nothing_to_do_with_other_
         device.work(f"waits{row}", (row + 8, row + 9), (row + 150, row + 151), stream=row + 4)
     expected = [(f"source{row}", f"waits{row}") for row in (10, 20, 30)]
     assert pairs(device.read(), "event") == expected
+
+
+@pytest.mark.parametrize(("late", "waits"), [(0, "second"), (8, "first"), (30, "")])
+def test_a_device_whose_clock_is_a_little_late_is_waited_for(
+    device: DeviceWriter, late: int, waits: str
+) -> None:
+    device.work("first", (0, 5), (10, 190 + late // 2 - 8))
+    device.work("second", (6, 9), (190, 199 + late))
+    device.sync_event("Stream Sync", device.call("cudaStreamSynchronize", 20, 180), stream=7)
+    trace = device.read()
+    assert pairs(trace, "sync") == ([(waits, "cudaStreamSynchronize")] if waits else [])
+    assert count(trace, "link.sync-clocks") == (waits == "first")
+    assert count(trace, "link.sync-contradicted") == (waits == "")

@@ -231,9 +231,12 @@ class _Export:
             sql += f" AND {known['eventType']} IN {_RANGES} AND NOT {_across_threads(known)}"
         return [row[0] for row in self.database.execute(sql)]
 
-    def on_device(self, table: str, name: str, category: str, args: dict[str, str]) -> list[bytes]:
+    def on_device(
+        self, table: str, name: str, category: str, args: dict[str, str],
+        known: _Columns | None = None,
+    ) -> list[bytes]:  # fmt: skip
         """Return an event for each row of work on a device."""
-        known = self.known(table)
+        known = known or self.known(table)
         place = {"pid": known["deviceId"], "tid": known["streamId"]}
         told = {
             "device": known["deviceId"], "stream": known["streamId"],
@@ -286,12 +289,35 @@ class _Export:
         ]  # fmt: skip
 
     def syncs(self) -> list[bytes]:
-        """Return the waits for events, streams and devices."""
+        """Return the waits for events, streams and devices.
+
+        They state device 0 whatever the device is: it is that of other work of the context.
+        """
         known = self.known(_SYNC)
+        cases = " ".join(
+            f"WHEN ({known['globalPid']}, {known['contextId']}) = ({pid}, {context}) THEN {device}"
+            for (pid, context), device in self.devices().items()
+        )
+        if cases:
+            known["deviceId"] = f"CASE {cases} ELSE {known['deviceId']} END"
         return self.on_device(
             _SYNC, _case(known["syncType"], _SYNCS), "cuda_sync",
-            {"wait_on_cuda_event_id": f"nullif({known['eventId']}, {_UNSIGNED})"},
+            {"wait_on_cuda_event_id": f"nullif({known['eventId']}, {_UNSIGNED})"}, known,
         )  # fmt: skip
+
+    def devices(self) -> dict[tuple[int, int], int]:
+        """Return the device of each context of a process that has kernels, copies or fills."""
+        found: dict[tuple[int, int], int] = {}
+        for table in _WORK:
+            if table in self.columns and table != _SYNC:
+                known = self.known(table)
+                rows = self.database.execute(
+                    f"SELECT {known['globalPid']}, {known['contextId']}, max({known['deviceId']}) "
+                    f"FROM {table} AS e GROUP BY 1, 2 LIMIT {_MOST_PROCESSES}"
+                )
+                found |= {(pid, context): device for pid, context, device in rows
+                          if None not in (pid, context, device)}  # fmt: skip
+        return found
 
     def ranges(self) -> list[bytes]:
         """Return NVTX's ranges; those of PyTorch's emit_nvtx are operators.

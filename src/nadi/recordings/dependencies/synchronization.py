@@ -10,10 +10,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from nadi.recordings.dependencies.device_calls import DeviceCalls, find_rows, stream_keys
+from nadi.recordings.dependencies.device_calls import (
+    DeviceCalls,
+    find_rows,
+    stream_keys,
+    unique_pairs,
+)
 from nadi.recordings.dependencies.event_records import EventWaits, find_events
 from nadi.recordings.dependencies.stream_waits import stream_waits
-from nadi.trace.arrays import Ints, text_codes
+from nadi.trace.arrays import Bools, Ints, text_codes
 from nadi.trace.categories import COPY_FROM_PAGEABLE, COPY_ON_DEVICE, COPY_TO_PAGEABLE, pattern
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
@@ -28,6 +33,7 @@ STAGED_COPY_BYTES = 64 * 1024  # up to this size copies from pageable memory do 
 _LONGEST_RETURN_NS = 20_000  # a call usually returns 4 to 8 us after the awaited work
 _FEWEST_REPEATS = 3  # that confirm an inference
 _MOST_BEGUN = 0.9  # of calls contain the start of their work
+_CLOCKS_DIFFER_NS = 20_000  # at most, where device and host are one machine
 _FOUND_WITHIN_NS = 50_000  # a call returns at most this long after the awaited work
 
 
@@ -66,16 +72,41 @@ def synchronization(here: DeviceCalls, device: Trace, log: IssueLog) -> _Found:
 
 
 def _consistent(here: DeviceCalls, src: Ints, dst: Ints, log: IssueLog) -> tuple[Ints, Ints]:
-    """Drop waits that contradict the times; only a copy may end after the call that it blocks."""
+    """Drop waits that contradict the times; only a copy may end after the call that it blocks.
+
+    A device whose clock is a little late seems to end work after the return of the call that waits
+    for it. Then the call waits for the last work of the stream that had ended.
+    """
     start, end = here.start, here.end
     own_copy = here.launcher[src] == dst
+    src, is_other = _ended_before(here, src, dst, own_copy)
+    log.add(
+        "link.sync-clocks", "info", int(is_other.sum()),
+        "device operations end shortly after the return of a call that waits for them, as clocks "
+        "differ", "the call waits for the work before them",
+    )  # fmt: skip
     possible = (np.where(own_copy, start[src], end[src]) <= end[dst]) & (start[src] < end[dst])
     log.add(
         "link.sync-contradicted", "info", int((~possible).sum()),
         "device operations end after the return of a call that waits for them",
         "no dependency is added between them",
     )  # fmt: skip
-    return src[possible], dst[possible]
+    src, dst = src[possible], dst[possible]
+    return unique_pairs(src, dst) if is_other.any() else (src, dst)
+
+
+def _ended_before(here: DeviceCalls, src: Ints, dst: Ints, own_copy: Bools) -> tuple[Ints, Bools]:
+    """Replace work that ends shortly after the call returns; tells which was replaced."""
+    end, found = here.end, src.copy()
+    late = ~own_copy & (end[src] > end[dst]) & (end[src] - end[dst] <= _CLOCKS_DIFFER_NS)
+    keys = stream_keys(here.trace.column("device")[src], here.trace.column("stream")[src])
+    for stream, key in enumerate(here.work.keys):
+        mine = np.flatnonzero(late & (keys == key))
+        at = here.work.last_ended(stream, end, end[dst[mine]])
+        rows = here.work.rows[at]
+        known = (at >= 0) & (end[rows] > here.start[dst[mine]])
+        found[mine[known]] = rows[known]
+    return found, found != src
 
 
 def _device_syncs(here: DeviceCalls) -> _Waits:
