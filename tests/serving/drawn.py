@@ -59,8 +59,12 @@ def drawn_rules(random: np.random.Generator, requests: Requests, block: int) -> 
     apart = instances > 1 and random.random() < 0.4
     tiers = tuple(
         CacheTier(
-            f"tier {k}", int(random.integers(1, 30)), bool(random.integers(2)),
-            float(random.integers(0, 20)), float(random.integers(0, 9)), int(random.integers(50)),
+            f"tier {k}",
+            int(random.integers(1, 30)),
+            bool(random.integers(2)),
+            float(random.integers(0, 20)),
+            float(random.integers(0, 9)),
+            int(random.integers(50)),
             bool(random.integers(2)),
         )
         for k in range(random.integers(0, 3))

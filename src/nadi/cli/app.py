@@ -29,6 +29,7 @@ from nadi.pytorch.collecting import command as collect
 from nadi.pytorch.fake import command as record_fake
 from nadi.pytorch.rerunning import command as replay
 from nadi.results.terminal.typer_internals import QuickCommand, QuickGroup
+from nadi.serving import command as serve
 from nadi.sharing.attacks import command as attack
 from nadi.sharing.conversion import convert_command as convert, link_command as link
 from nadi.sharing.obfuscation import command as obfuscate
@@ -59,7 +60,7 @@ _COMMANDS: dict[str, dict[str, ModuleType]] = {
         "fold": fold, "unfold": unfold, "loggp": loggp,
     },
     "Estimate without a trace": {
-        "estimate": estimate, "search": search, "cxl": cxl, "offload": offload,
+        "estimate": estimate, "search": search, "serve": serve, "cxl": cxl, "offload": offload,
     },
     "Record and replay": {"collect": collect, "record-fake": record_fake, "replay": replay},
     "Read, check and convert traces": {

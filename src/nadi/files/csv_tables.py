@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
@@ -61,7 +62,7 @@ def csv_bytes(frame: pl.DataFrame, *, header: bool = True) -> bytes:
 
 
 def read_table(
-    name: str, content: bytes, columns: dict[str, type[pl.DataType]], remedy: str
+    name: str, content: bytes, columns: Mapping[str, type[pl.DataType]], remedy: str
 ) -> pl.DataFrame:
     """Read columns of a CSV file; others are passed over.
 
@@ -72,7 +73,7 @@ def read_table(
     """
     try:
         return pl.read_csv(
-            io.BytesIO(content), columns=list(columns), schema_overrides=columns
+            io.BytesIO(content), columns=list(columns), schema_overrides=dict(columns)
         ).select(list(columns))
     except (pl.exceptions.PolarsError, ValueError) as error:
         said = str(error).split("\n", 1)[0]

@@ -23,7 +23,7 @@ def mixed(stream: int, number: int) -> int:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     x = x ^ (x >> np.uint64(31))
-    return np.int64(x >> np.uint64(1)) | 1
+    return int(np.int64(x >> np.uint64(1)) | 1)
 
 
 @inner

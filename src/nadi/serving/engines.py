@@ -27,7 +27,7 @@ from nadi.serving.scheduler_kernels import serve_requests
 from nadi.serving.step_times import StepTimes
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["CacheTier", "EngineRules", "ServedRequests", "serve_on_engines"]
+__all__ = ["BOUND_BY", "ROUTING", "CacheTier", "EngineRules", "ServedRequests", "serve_on_engines"]
 
 ROUTING = ("turns", "least", "session")
 BOUND_BY = ("arrivals", "tokens", "sequences", "blocks", "loads")
@@ -118,6 +118,14 @@ class EngineRules(NamedTuple):
     seed: int = 0
 
 
+class TierUse(NamedTuple):
+    """Blocks that were read from a tier and written to it, and ns that its memory took for them."""
+
+    read: int
+    written: int
+    busy: int
+
+
 class ServedRequests(NamedTuple):
     """When requests were served, and what instances did.
 
@@ -134,8 +142,8 @@ class ServedRequests(NamedTuple):
         Sums of each instance by name: int64, shape (instances,).
     bound
         ns of steps by why no more requests were in them: ``BOUND_BY``.
-    channels
-        Blocks read and written, and ns, of each tier: its links, then its memory.
+    tiers
+        What was moved to and from each tier.
     """
 
     arrival: Ints
@@ -148,7 +156,7 @@ class ServedRequests(NamedTuple):
     put_out: Ints
     instances: dict[str, Ints]
     bound: dict[str, int]
-    channels: Ints
+    tiers: tuple[TierUse, ...]
 
 
 def serve_on_engines(
@@ -175,14 +183,23 @@ def serve_on_engines(
     rows, here = engines.requests, engines.instances
     sums = {name: here[:, getattr(INSTANCE, name)].copy() for name in _SUMS}
     bound = here[:, INSTANCE.bound : INSTANCE.bound + REASONS].sum(axis=0).tolist()
-    columns = (REQUEST.arrival, REQUEST.queued, REQUEST.first, REQUEST.last, REQUEST.prompt,
-               REQUEST.output, REQUEST.hits, REQUEST.put_out)  # fmt: skip
+    columns = {name: rows[:, getattr(REQUEST, name)].copy() for name in _KEPT}
     return ServedRequests(
-        *(rows[:, column].copy() for column in columns), sums,
-        dict(zip(BOUND_BY, bound, strict=True)), engines.channels[:, CHANNEL.moved :],
+        instances=sums, bound=dict(zip(BOUND_BY, bound, strict=True)),
+        tiers=tuple(_use(engines, row, rules) for row in range(len(rules.tiers))), **columns,
     )  # fmt: skip
 
 
+def _use(engines: Engines, row: int, rules: EngineRules) -> TierUse:
+    """Add up what the memory of a tier moved; of links it is the same."""
+    tier = engines.tiers[row]
+    many = 1 if tier[TIER.shared] else rules.instances
+    memory = engines.channels[tier[TIER.memory] : tier[TIER.memory] + many]
+    moved = memory[:, CHANNEL.moved : CHANNEL.moved + 2].sum(axis=0).tolist()
+    return TierUse(moved[0], moved[1], int(memory[:, CHANNEL.busy].sum()))
+
+
+_KEPT = ("arrival", "queued", "first", "last", "prompt", "output", "hits", "put_out")
 _SUMS = (
     "steps", "busy", "dense", "prefill", "decode", "heads", "host", "tokens", "hit_tokens",
     "loaded_tokens", "lost_tokens", "put_out", "in_system", "most_blocks",
@@ -264,12 +281,13 @@ def _fill_requests(rows: Ints, requests: Requests, rules: EngineRules) -> None:
 
 def _memories(rules: EngineRules) -> tuple[Ints, Ints, Ints, Ints, Ints, Floats]:
     """Lay out the blocks of instances and tiers, and the channels between them."""
-    sizes, tiers, pace = [rules.blocks] * rules.instances, [], []
+    sizes, tiers = [rules.blocks] * rules.instances, []
+    pace: list[float] = []
     for tier in rules.tiers:
         many = 1 if tier.shared else rules.instances
         first = len(pace)
-        tiers.append((len(sizes), tier.shared, first, first + rules.instances, tier.latency,
-                      tier.duplex))  # fmt: skip
+        tiers.append((len(sizes), int(tier.shared), first, first + rules.instances, tier.latency,
+                      int(tier.duplex)))  # fmt: skip
         sizes += [max(1, tier.blocks)] * many
         pace += [tier.link_ns] * rules.instances + [tier.memory_ns] * many
     tiers.append((0, 0, len(pace), len(pace) + rules.instances, 0, 1))  # between instances

@@ -12,7 +12,9 @@ __all__ = ["arrive", "next_arrival", "release_followers", "send_on"]
 @inner
 def _is_before(engines: Engines, a: int, b: int) -> bool:
     heap = engines.heap
-    return heap[a, 0] < heap[b, 0] or (heap[a, 0] == heap[b, 0] and heap[a, 1] < heap[b, 1])
+    if heap[a, 0] != heap[b, 0]:
+        return bool(heap[a, 0] < heap[b, 0])
+    return bool(heap[a, 1] < heap[b, 1])
 
 
 @inner
@@ -82,7 +84,7 @@ def _chosen(engines: Engines, request: int, first: int, end: int) -> int:
         return best
     turn = SETTING.turn if first == 0 else SETTING.turn_decode
     settings[turn] += 1
-    return first + (settings[turn] - 1) % (end - first)
+    return int(first + (settings[turn] - 1) % (end - first))
 
 
 @called

@@ -17,7 +17,7 @@ __all__ = ["Requests", "read_requests"]
 
 _MOST_TOKENS = 1 << 24  # of a request
 _MOST_SECONDS = 1e9
-_REMEDY = "a line is such as {\"input_toks\": 512, \"output_toks\": 128, \"arrival_time_ns\": 0}"
+_REMEDY = 'a line is such as {"input_toks": 512, "output_toks": 128, "arrival_time_ns": 0}'
 
 
 class Requests(NamedTuple):

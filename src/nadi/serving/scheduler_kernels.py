@@ -265,11 +265,13 @@ def _run(engines: Engines, i: int, request: int) -> None:
 
 
 @called
-def _begin_load(
-    engines: Engines, i: int, request: int, found: int, loads: int, now: int
-) -> None:
-    """Have blocks loaded, while the request stands beside the steps; it has all blocks that it needs."""
-    here, row, block = engines.instances[i], engines.requests[request], engines.settings[SETTING.block]
+def _begin_load(engines: Engines, i: int, request: int, found: int, loads: int, now: int) -> None:
+    """Have blocks loaded, while the request, with all the blocks of its prompt, is in no step."""
+    here, row, block = (
+        engines.instances[i],
+        engines.requests[request],
+        engines.settings[SETTING.block],
+    )
     _extend(engines, i, request, (row[REQUEST.known] + block - 1) // block - found)
     row[REQUEST.ready] = load_blocks(engines, i, request, found, loads, now)
     reached = min((found + loads) * block, row[REQUEST.known] - 1)

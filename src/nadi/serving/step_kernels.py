@@ -88,4 +88,4 @@ def step_ns(engines: Engines, instance: int, role: int) -> int:
     row[INSTANCE.prefill] += np.int64(alone)
     row[INSTANCE.decode] += np.int64(beside)
     row[INSTANCE.host] += np.int64(waits)
-    return max(1, np.int64(np.rint(on_device + waits)))
+    return int(max(1.0, np.rint(on_device + waits)))

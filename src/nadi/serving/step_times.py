@@ -52,18 +52,18 @@ class StepTimes(NamedTuple):
 
     def by_tokens(self, budget: int) -> Floats:
         """Give the time of 0 to ``budget`` tokens, shape (budget + 1,)."""
-        sizes = np.arange(budget + 1)
+        sizes = np.arange(budget + 1.0)
         if self.graphs:
             above = np.searchsorted(GRAPH_SIZES, sizes)
             captured = np.append(GRAPH_SIZES, 0)[above]
-            sizes = np.where(above < len(GRAPH_SIZES), captured, sizes)
+            sizes = np.where(above < len(GRAPH_SIZES), captured, sizes).astype(float)
         times = along(self.tokens, self.dense, sizes)
         times[0] = 0.0
         return times
 
     def by_rows(self, most: int) -> Floats:
         """Give the time of 0 to ``most`` requests that get a token, shape (most + 1,)."""
-        times = along(self.rows, self.heads, np.arange(most + 1))
+        times = along(self.rows, self.heads, np.arange(most + 1.0))
         times[0] = 0.0
         return times
 
@@ -100,7 +100,9 @@ def profiled_times(folder: str | Path, layers: int) -> StepTimes:
     for name, (at, time) in dense.items():
         if not np.array_equal(at, points):
             raise FormatError(
-                str(folder / "dense.csv"), f"{name} has other numbers of tokens", "profile all alike"
+                str(folder / "dense.csv"),
+                f"{name} has other numbers of tokens",
+                "profile all alike",
             )
         whole += time * (1 if name in _ONCE else layers * (2 if name in _TWICE else 1))
     heads = _by_layer(folder / "per_sequence.csv", "sequences")
