@@ -147,7 +147,7 @@ def test_every_command_that_prints_a_report_is_shown() -> None:
                      "simulate", "info", "validate", "link", "convert", "systems", "generate",
                      "estimate", "search", "cxl", "loggp", "extract", "fold",
                      "offload", "report", "diff", "analyze", "scale", "waits", "compare",
-                     "learn", "collect", "graph"}  # fmt: skip
+                     "learn", "collect", "graph", "serve"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:

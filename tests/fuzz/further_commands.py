@@ -96,7 +96,7 @@ FURTHER_COMMANDS: dict[str, Command] = {
     "serving": Command(
         _served,
         ("serve @model.json @system.toml --requests @requests.jsonl --blocks 400",
-         "serve @model.json @large.toml --rate 5 --number 20 --input 20 --output-tokens 4 --tp 2",
+         "serve @model.json @large.toml --rate 5 --number 20 --input 20 --output 4 --tp 2",
          "serve gpt3-125m dgx-h100 --concurrency 3 --number 9 --input 20 --measured @profile"),
         ("requests.jsonl", "profile/dense.csv", "profile/per_sequence.csv",
          "profile/attention.csv", "model.json", "system.toml"),

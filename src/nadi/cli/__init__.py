@@ -29,6 +29,11 @@ _OPTIONS = {
     "sequence_parallel": "--sp",
     "bandwidths": "--bandwidth",
     "capacities": "--capacity",
+    "tiers": "--tier",
+    "host_us": "--host-time",
+    "ttft_ms": "--ttft",
+    "tpot_ms": "--tpot",
+    "e2e_ms": "--e2e",
 }  # of parameters that have another name there
 _WATCHERS = frozenset({"coverage", "memray", "scalene", "viztracer"})  # which may use other means
 

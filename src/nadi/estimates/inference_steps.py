@@ -9,11 +9,13 @@ priced as an estimate prices them, so that a server's step and the estimate of o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.described_systems import machine_of_system, model_of_language_model
 from nadi.estimates.execution import columns_of
 from nadi.estimates.generated_blocks import generated_costs
@@ -85,7 +87,7 @@ def inference_parts(
         If the plan does not fit the model, or the system lacks what prices need.
     """
     machine = machine_of_system(system)
-    datatype = np.zeros(1, dtype=np.int64)  # counts for machines without a device alone
+    core = partial(_core_seconds, model, machine)
     described = model_of_language_model(model, 1)
     plans = [_decoding(model, plan, int(many), 1) for many in tokens]
     has_experts = model.moe is not None
@@ -95,21 +97,6 @@ def inference_parts(
     number, costs = generated_costs(described, machine, columns)
     forward = costs.block.forward.time + costs.block.forward_exchange[0].exposed
     dense = (model.layers * forward + costs.first.seconds)[number]
-
-    kind = model.layer_kinds[0]  # all have the same attention
-
-    def core(plans: Sequence[ParallelPlan]) -> Floats:
-        works = [
-            [one.forward for one in layer_pieces(model, plan, kind) if one.name in _CORE]
-            for plan in plans
-        ]
-        amounts = amounts_of_works([work for of_plan in works for work in of_plan])
-        seconds = kernel_seconds(
-            machine, amounts.operations, np.broadcast_to(datatype, amounts.flops.size)
-        )
-        summed: Floats = model.layers * seconds.reshape(len(plans), -1).sum(axis=1)
-        return summed
-
     if plan.pp > 1:
         group = RankGroup(np.array([2]), np.array([plan.tp * plan.dp]), np.array([0]))
         hop = message_seconds(machine, costs.block.boundary[number], group)
@@ -122,6 +109,22 @@ def inference_parts(
             for many in decodes[0] for before in decodes[1]
         ]).reshape(decodes[0].size, -1),
     )  # fmt: skip
+
+
+def _core_seconds(
+    model: LanguageModel, machine: MachineDescription, plans: Sequence[ParallelPlan]
+) -> Floats:
+    """Price the core of attention of all layers, in each of some plans."""
+    kind = model.layer_kinds[0]  # all have the same attention
+    works = [
+        one.forward for plan in plans for one in layer_pieces(model, plan, kind)
+        if one.name in _CORE
+    ]  # fmt: skip
+    amounts = amounts_of_works(works)
+    datatype = np.zeros(amounts.flops.size, dtype=np.int64)  # the device's curves know the type
+    seconds = kernel_seconds(machine, amounts.operations, datatype)
+    summed: Floats = model.layers * seconds.reshape(len(plans), -1).sum(axis=1)
+    return summed
 
 
 def _of_chunks(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from nadi.models.llm.options import Dtype, Ep, Pp, Tp, axis
-from nadi.results.terminal.options import AsJson, output_console
+from nadi.results.terminal.options import AsJson
 
 __all__ = ["HELP", "command"]
 
@@ -53,7 +52,7 @@ _Concurrency = Annotated[
     int, _numbers("--concurrency", "Requests that are always under way, instead of a rate.")
 ]
 _Input = Annotated[int, axis("--input", "Tokens of a prompt, in the mean.")]
-_Output = Annotated[int, axis("--output-tokens", "Tokens of an answer, in the mean.")]
+_Output = Annotated[int, axis("--output", "Tokens of an answer, in the mean.")]
 _Spread = Annotated[
     float, typer.Option("--spread", metavar="X",
                         help="Standard deviation of these lengths, as a share of the mean."),
@@ -162,16 +161,12 @@ def command(
     }  # fmt: skip
     with show_progress(announce=False) as progress:
         progress("starting")
-        from nadi.results.text import to_json
         from nadi.serving.result import SERVING
-        from nadi.serving.serve import serve
+        from nadi.serving.served import serve
 
         progress("serving")
         data = SERVING.data(serve(model, system, **values))
-    if as_json:
-        sys.stdout.write(to_json(data).decode())
-        return
-    SERVING.print(data, output_console())
+    SERVING.tell(data, as_json=as_json)
 
 
 def _ns(name: str, text: str) -> float:

@@ -118,7 +118,7 @@ class EngineRules(NamedTuple):
     seed: int = 0
 
 
-class TierUse(NamedTuple):
+class TierTraffic(NamedTuple):
     """Blocks that were read from a tier and written to it, and ns that its memory took for them."""
 
     read: int
@@ -156,7 +156,7 @@ class ServedRequests(NamedTuple):
     put_out: Ints
     instances: dict[str, Ints]
     bound: dict[str, int]
-    tiers: tuple[TierUse, ...]
+    tiers: tuple[TierTraffic, ...]
 
 
 def serve_on_engines(
@@ -190,13 +190,13 @@ def serve_on_engines(
     )  # fmt: skip
 
 
-def _use(engines: Engines, row: int, rules: EngineRules) -> TierUse:
+def _use(engines: Engines, row: int, rules: EngineRules) -> TierTraffic:
     """Add up what the memory of a tier moved; of links it is the same."""
     tier = engines.tiers[row]
     many = 1 if tier[TIER.shared] else rules.instances
     memory = engines.channels[tier[TIER.memory] : tier[TIER.memory] + many]
     moved = memory[:, CHANNEL.moved : CHANNEL.moved + 2].sum(axis=0).tolist()
-    return TierUse(moved[0], moved[1], int(memory[:, CHANNEL.busy].sum()))
+    return TierTraffic(moved[0], moved[1], int(memory[:, CHANNEL.busy].sum()))
 
 
 _KEPT = ("arrival", "queued", "first", "last", "prompt", "output", "hits", "put_out")

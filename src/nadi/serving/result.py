@@ -7,10 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from nadi.results.declared import COUNT, NAME, NS, Column, Lines, Result, Rows, Unit, share_of
-from nadi.results.page.figures import text
+from nadi.results.declared import (
+    COUNT,
+    NAME,
+    NS,
+    Column,
+    Lines,
+    Result,
+    Rows,
+    in_words,
+    number,
+    share_of,
+)
 from nadi.serving.engines import ServedRequests
-from nadi.serving.serve import METRICS, Serving, measures, within_limits
+from nadi.serving.served import METRICS, Serving, measures, within_limits
 from nadi.trace.arrays import Floats
 from nadi.units import format_bytes, format_count, format_ns, format_number
 
@@ -19,21 +29,12 @@ __all__ = ["SERVING"]
 _LEVELS = (5.0, 95.0)  # between which nine of ten seeds lie
 _PERCENTILES = (50, 90, 95, 99)
 _TITLES = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "to last token"}
-_NUMBER = Unit(
-    lambda value, _: "" if value is None else format_number(value),
-    lambda figures, at, _: figures.mean(*at),
+_OPTIONAL_NS = number(format_ns, "")
+_BETWEEN = in_words(
+    lambda value: "" if value is None else f"{format_ns(value[0])} to {format_ns(value[1])}"
 )
-_OPTIONAL_NS = Unit(
-    lambda value, _: "" if value is None else format_ns(value),
-    lambda figures, at, value: "" if value is None else figures.ns(*at),
-)
-_BETWEEN = Unit(
-    lambda value, _: "" if value is None else f"{format_ns(value[0])} to {format_ns(value[1])}",
-    lambda _, __, value: (
-        "" if value is None else text(f"{format_ns(value[0])} to {format_ns(value[1])}")
-    ),
-    "",
-)
+_BYTES, _COUNT = number(format_bytes, ""), number(format_count, "")
+_SHARE = number(lambda share: f"{100 * share:.1f} %", "")
 _WHY = {
     "arrivals": "no request waited", "tokens": "the step had all tokens of its budget",
     "sequences": "as many requests ran as may", "blocks": "keys and values had no room",
@@ -173,19 +174,6 @@ def _bound_by(found: Serving) -> str:
     return f"{why['title']}; steps go to {part['title']}"
 
 
-_BYTES = Unit(
-    lambda value, _: "" if value is None else format_bytes(value),
-    lambda figures, at, value: "" if value is None else figures.count(*at),
-)
-_OPTIONAL_COUNT = Unit(
-    lambda value, _: "" if value is None else format_count(value),
-    lambda figures, at, value: "" if value is None else figures.count(*at),
-)
-_PERCENT = Unit(
-    lambda value, _: "" if value is None else f"{100 * value:.1f} %",
-    lambda _, __, value: "" if value is None else text(f"{100 * value:.1f} %"),
-)
-
 SERVING = Result(
     kind="serving", title="Serving", order=87,
     facts=(
@@ -245,11 +233,11 @@ SERVING = Result(
             Column("name", "memory", NAME),
             Column("bytes", "room", _BYTES),
             Column("tokens", "tokens", COUNT),
-            Column("most_tokens", "most used", _OPTIONAL_COUNT),
+            Column("most_tokens", "most used", _COUNT),
             Column("hit_tokens", "tokens found", COUNT),
             Column("read_bytes", "read", _BYTES),
             Column("written_bytes", "written", _BYTES),
-            Column("busy_share", "busy", _PERCENT),
+            Column("busy_share", "busy", _SHARE),
         )),
     ),
 )  # fmt: skip
