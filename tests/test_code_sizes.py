@@ -23,6 +23,7 @@ COMMANDS = {
     "simulation/loggp/command.py: command",
     "jobs/generated/generate_network_command.py: network",
     "memory/offloading/command.py: command",
+    "serving/command.py: command",
     "sharing/obfuscation/command.py: command",
     "memory/placement/command.py: command",
     "pytorch/rerunning/command.py: command",

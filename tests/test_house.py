@@ -31,12 +31,15 @@ GROUND = [
     "results",
 ]
 ENGINES = ["systems", "recordings", "models", "graph", "whatif", "simulation"]
-ROOMS = ["analyses", "bottlenecks", "estimates", "memory", "jobs", "sharing", "pytorch"]
+ROOMS = [
+    "analyses", "bottlenecks", "estimates", "memory", "serving", "jobs", "sharing", "pytorch",
+]  # fmt: skip
 TOP = ["cli", "__main__"]
 FLOORS = [*GROUND, *ENGINES, *ROOMS, *TOP]
 # rooms do not know each other, but for these: why stands in docs/design.md
 ARROWS = {
     ("bottlenecks", "analyses"), ("memory", "estimates"), ("pytorch", "analyses"),
+    ("serving", "estimates"),
 }  # fmt: skip
 # kernels are compiled: they take arrays, and know nothing that numba does not
 KERNEL_MODULES = {"collections", "nadi", "numpy", "typing"}

@@ -13,6 +13,7 @@ from . import (
     pytorch as pytorch,
     recordings as recordings,
     results as results,
+    serving as serving,
     sharing as sharing,
     simulation as simulation,
     systems as systems,
@@ -33,6 +34,7 @@ from .models.llm.generated_jobs import llm_job as llm_job
 from .pytorch.collecting.recorder import record as record
 from .recordings.job_of_files import load_job as load_job
 from .recordings.join_host_device import link_pair as link_pair
+from .serving.served import serve as serve
 from .sharing.conversion.convert import convert as convert
 from .sharing.conversion.link_files import link_files as link_files
 from .sharing.obfuscation.obfuscate import obfuscate as obfuscate

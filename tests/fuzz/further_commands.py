@@ -21,6 +21,26 @@ _SYSTEM = {
 }  # fmt: skip
 
 
+_DENSE = "layer,tokens,time_us\n" + "".join(f"mlp,{n},{n / 8 + 3}\n" for n in (1, 64, 2048))
+_HEADS = "layer,sequences,time_us\n" + "".join(f"head,{n},{n / 9 + 2}\n" for n in (1, 64, 256))
+_CELLS = "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n" + "".join(
+    f"{a},{b},{c},{d},{3 + a + b / 9 + c + d / 7}\n"
+    for a in (0, 16, 2048) for b in (0, 1024) for c in (0, 1, 64) for d in (0, 16, 4096)
+)  # fmt: skip
+_LINE = {"input_toks": 40, "output_toks": 5, "input_tok_ids": list(range(40))}
+
+
+@cache
+def _served() -> dict[str, bytes]:
+    """Give requests, a profile of layers, a model and systems."""
+    lines = (json.dumps({**_LINE, "arrival_time_ns": 1e7 * k}) for k in range(12))
+    return {
+        **{name: _machines()[name] for name in ("model.json", "system.toml", "large.toml")},
+        "requests.jsonl": "\n".join(lines).encode(), "profile/dense.csv": _DENSE.encode(),
+        "profile/per_sequence.csv": _HEADS.encode(), "profile/attention.csv": _CELLS.encode(),
+    }  # fmt: skip
+
+
 @cache
 def _machines() -> dict[str, bytes]:
     """Give a job, and each file that a system can be described by."""
@@ -72,6 +92,14 @@ FURTHER_COMMANDS: dict[str, Command] = {
          "memory offload @model.json t4"),
         ("system.toml", "large.toml", "net.yml", "sys.json", "memory.json", "all_reduce.txt",
          "model.json", "groups.json"),
+    ),
+    "serving": Command(
+        _served,
+        ("serve @model.json @system.toml --requests @requests.jsonl --blocks 400",
+         "serve @model.json @large.toml --rate 5 --number 20 --input 20 --output 4 --tp 2",
+         "serve gpt3-125m dgx-h100 --concurrency 3 --number 9 --input 20 --measured @profile"),
+        ("requests.jsonl", "profile/dense.csv", "profile/per_sequence.csv",
+         "profile/attention.csv", "model.json", "system.toml"),
     ),
     "jobs": Command(
         _machines,

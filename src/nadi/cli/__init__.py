@@ -29,6 +29,11 @@ _OPTIONS = {
     "sequence_parallel": "--sp",
     "bandwidths": "--bandwidth",
     "capacities": "--capacity",
+    "tiers": "--tier",
+    "host_us": "--host-time",
+    "ttft_ms": "--ttft",
+    "tpot_ms": "--tpot",
+    "e2e_ms": "--e2e",
 }  # of parameters that have another name there
 # for one release: the commands of version 0.3 whose names changed, and what they are called now
 _FORMER = {

@@ -28,6 +28,7 @@ from nadi.memory.tiers import command as memory_plan
 from nadi.pytorch.collecting import command as record
 from nadi.pytorch.rerunning import command as rerun
 from nadi.results.terminal.typer_internals import QuickCommand, QuickGroup
+from nadi.serving import command as serve
 from nadi.sharing.attacks import command as attack
 from nadi.sharing.conversion import convert_command as convert, link_command as link
 from nadi.sharing.obfuscation import command as obfuscate
@@ -61,7 +62,7 @@ _COMMANDS: dict[str, dict[str, ModuleType]] = {
     },
     "More on other machines and sizes": {
         "systems": systems, "collective": collective, "loggp": loggp, "search": search,
-        "scale": scale, "fold": fold,
+        "serve": serve, "scale": scale, "fold": fold,
     },
     "Read recordings, and run them again": {
         "info": info, "link": link, "extract": extract, "rerun": rerun,

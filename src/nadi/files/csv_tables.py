@@ -1,16 +1,19 @@
-"""CSV: write each table of a trace as a text file."""
+"""CSV: write each table of a trace as a text file, and read a table of numbers and texts."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
 
+from nadi.errors import InputError
 from nadi.trace.trace import Trace
 
 __all__ = [
-    "as_written", "csv_bytes", "encode_table", "file_of_table", "parquet_bytes", "trace_tables",
+    "as_written", "csv_bytes", "encode_table", "file_of_table", "parquet_bytes", "read_table",
+    "trace_tables",
 ]  # fmt: skip
 
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
@@ -56,6 +59,25 @@ def csv_bytes(frame: pl.DataFrame, *, header: bool = True) -> bytes:
     texts = [name for name, dtype in frame.schema.items() if dtype in _TEXTS]
     safe = frame.with_columns(_safe(pl.col(name).cast(pl.String)).alias(name) for name in texts)
     return safe.write_csv(include_header=header).encode()
+
+
+def read_table(
+    name: str, content: bytes, columns: Mapping[str, type[pl.DataType]], remedy: str
+) -> pl.DataFrame:
+    """Read columns of a CSV file; others are passed over.
+
+    Raises
+    ------
+    InputError
+        If one is missing, or has other values; the message names the file.
+    """
+    try:
+        return pl.read_csv(
+            io.BytesIO(content), columns=list(columns), schema_overrides=dict(columns)
+        ).select(list(columns))
+    except (pl.exceptions.PolarsError, ValueError) as error:
+        said = str(error).split("\n", 1)[0]
+        raise InputError(name, f"is no table: {said}", remedy) from None
 
 
 def parquet_bytes(frame: pl.DataFrame) -> bytes:

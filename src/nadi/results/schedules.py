@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from nadi.errors import FormatError, InputError
-from nadi.files.csv_tables import as_written
+from nadi.errors import FormatError
+from nadi.files.csv_tables import as_written, read_table
 from nadi.files.files import read_file
 from nadi.files.issue_lines import decode_issue_lines, looks_like_issue_lines
 from nadi.trace.arrays import Ints
@@ -81,15 +80,8 @@ def _ns(cycles: Ints, per_second: float) -> Ints:
 
 
 def _table(path: Path, content: bytes) -> pl.DataFrame:
-    try:
-        found = pl.read_csv(
-            io.BytesIO(content), columns=list(_COLUMNS),
-            schema_overrides=dict.fromkeys(("rank", "id", "start", "end"), pl.Int64)
-            | dict.fromkeys(("name", "resource"), pl.String),
-        )  # fmt: skip
-    except (pl.exceptions.PolarsError, ValueError) as error:
-        said = str(error).split("\n", 1)[0]
-        raise InputError(str(path), f"is no table: {said}", "write it again") from None
+    types = dict.fromkeys(_COLUMNS, pl.Int64) | dict.fromkeys(("name", "resource"), pl.String)
+    found = read_table(str(path), content, types, "write it again")
     wrong = found.filter((pl.col("end") < pl.col("start")) | pl.col("start").is_null())
     if wrong.height or found.null_count().select("rank", "end").sum_horizontal().item():
         raise FormatError(str(path), "has a row without a time, or that ends before it begins",

@@ -36,6 +36,7 @@ SECTIONS = (
     "nadi.jobs.folded.result:FOLD",
     "nadi.memory.placement.result:PLACEMENT",
     "nadi.memory.tiers.result:SECOND_TIER",
+    "nadi.serving.result:SERVING",
     "nadi.sharing.similarity.result:SIMILARITY",
     "nadi.simulation.runs.result:SIMULATION",
 )

@@ -1,0 +1,180 @@
+"""Parts of steps of inference, priced once for many sizes: what a server's steps consist of.
+
+A step of any mix of prompts and generated tokens is the sum of four parts: what goes by its tokens,
+the logits of those requests that get a token, attention of each chunk of a prompt, and attention of
+the requests that generate. They are the operations of ``inference`` in :class:`ParallelPlan`,
+priced as an estimate prices them, so that a server's step and the estimate of one are one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from nadi.estimates.calculon.machine_description import MachineDescription
+from nadi.estimates.described_systems import machine_of_system, model_of_language_model
+from nadi.estimates.execution import columns_of
+from nadi.estimates.generated_blocks import generated_costs
+from nadi.estimates.part_structures import amounts_of_works
+from nadi.estimates.plan_execution import execution_of_plan
+from nadi.estimates.rings import RankGroup, message_seconds
+from nadi.estimates.row_prices import kernel_seconds
+from nadi.models.llm.language_model import LanguageModel
+from nadi.models.llm.lasting_tensors import cache_width
+from nadi.models.llm.layer_pieces import layer_pieces
+from nadi.models.llm.parallel_plan import ParallelPlan
+from nadi.systems.system import System
+from nadi.trace.arrays import Floats, Ints
+from nadi.trace.dtypes import ITEMSIZE
+
+__all__ = ["InferenceBytes", "InferenceParts", "inference_bytes", "inference_parts"]
+
+_CORE = ("attention.core", "attention.scores", "attention.softmax", "attention.values")
+
+
+class InferenceParts(NamedTuple):
+    """Seconds of parts of steps, float64.
+
+    Attributes
+    ----------
+    dense
+        All layers but the core of attention, the embedding, and messages between stages: by tokens.
+    heads
+        The last norm and the logits: by requests.
+    chunks
+        The core of attention for a chunk of a prompt: shape (chunks, tokens before it).
+    decodes
+        For requests that generate: shape (requests, tokens before each).
+    """
+
+    dense: Floats
+    heads: Floats
+    chunks: Floats
+    decodes: Floats
+
+
+class InferenceBytes(NamedTuple):
+    """Bytes on a rank: of weights, and of keys and values of a token."""
+
+    weights: int
+    token: int
+
+
+def inference_parts(
+    model: LanguageModel, system: System, plan: ParallelPlan, tokens: Ints,
+    chunks: tuple[Ints, Ints], decodes: tuple[Ints, Ints],
+) -> InferenceParts:  # fmt: skip
+    """Price the parts of steps.
+
+    Parameters
+    ----------
+    plan
+        Its degrees and its type of numbers count; what its step is does not.
+    tokens
+        Of steps, or requests that get a token: 1 or more.
+    chunks
+        Tokens of chunks of prompts, 1 or more, and tokens before them.
+    decodes
+        Requests that generate, and tokens before each, both 1 or more.
+
+    Raises
+    ------
+    UsageError
+        If the plan does not fit the model, or the system lacks what prices need.
+    """
+    machine = machine_of_system(system)
+    core = partial(_core_seconds, model, machine)
+    described = model_of_language_model(model, 1)
+    plans = [_decoding(model, plan, int(many), 1) for many in tokens]
+    has_experts = model.moe is not None
+    columns = columns_of([
+        execution_of_plan(one, machine, has_experts=has_experts) for one in plans
+    ])  # fmt: skip
+    number, costs = generated_costs(described, machine, columns)
+    forward = costs.block.forward.time + costs.block.forward_exchange[0].exposed
+    dense = (model.layers * forward + costs.first.seconds)[number]
+    if plan.pp > 1:
+        group = RankGroup(np.array([2]), np.array([plan.tp * plan.dp]), np.array([0]))
+        hop = message_seconds(machine, costs.block.boundary[number], group)
+        dense = dense + (plan.pp - 1) * hop
+    return InferenceParts(
+        dense - core(plans), costs.last.seconds[number],
+        _of_chunks(core, model, plan, chunks),
+        core([
+            _decoding(model, plan, int(many), int(before))
+            for many in decodes[0] for before in decodes[1]
+        ]).reshape(decodes[0].size, -1),
+    )  # fmt: skip
+
+
+def _core_seconds(
+    model: LanguageModel, machine: MachineDescription, plans: Sequence[ParallelPlan]
+) -> Floats:
+    """Price the core of attention of all layers, in each of some plans."""
+    kind = model.layer_kinds[0]  # all have the same attention
+    works = [
+        one.forward for plan in plans for one in layer_pieces(model, plan, kind)
+        if one.name in _CORE
+    ]  # fmt: skip
+    amounts = amounts_of_works(works)
+    datatype = np.zeros(amounts.flops.size, dtype=np.int64)  # the device's curves know the type
+    seconds = kernel_seconds(machine, amounts.operations, datatype)
+    summed: Floats = model.layers * seconds.reshape(len(plans), -1).sum(axis=1)
+    return summed
+
+
+def _of_chunks(
+    core: Callable[[Sequence[ParallelPlan]], Floats], model: LanguageModel, plan: ParallelPlan,
+    chunks: tuple[Ints, Ints],
+) -> Floats:  # fmt: skip
+    """Price attention of chunks: tokens of a prompt behind those that were computed.
+
+    Latent attention has its keys and values compressed, which plans with a prefix lack; there a
+    chunk is what the whole costs beyond what is before it.
+    """
+
+    def read(tokens: int, prefix: int = 0) -> ParallelPlan:
+        return msgspec.structs.replace(
+            plan, inference="prefill", micro_batch=1, global_batch=plan.dp, sequence=tokens,
+            prefix=prefix, sequence_parallel=False, expert_tp=plan.tp,
+        ).of(model)  # fmt: skip
+
+    cells = [(int(chunk), int(before)) for chunk in chunks[0] for before in chunks[1]]
+    if model.mla is None:
+        found = core([read(before + chunk, before) for chunk, before in cells])
+    else:
+        whole, part = (
+            core([read(max(tokens, 1)) for tokens in sizes])
+            for sizes in ([sum(cell) for cell in cells], [before for _, before in cells])
+        )
+        found = whole - part * np.array([before > 0 for _, before in cells])
+    return found.reshape(chunks[0].size, -1)
+
+
+def inference_bytes(model: LanguageModel, plan: ParallelPlan) -> InferenceBytes:
+    """Give the bytes of weights, and of a token's keys and values, on a rank of the first stage.
+
+    Stages have equal parts of the layers; the fullest is counted, with all of the embedding.
+    """
+    whole = _decoding(model, plan, 1, 1)
+    kinds, element = model.layer_kinds, ITEMSIZE[plan.dtype]
+    layers = 0
+    for kind in set(kinds):
+        pieces = layer_pieces(model, whole, kind)
+        layers += kinds.count(kind) * sum(one.weight + one.expert_weight for one in pieces)
+    tables = -(-model.vocab // plan.tp) * model.hidden * (1 if model.tied_embeddings else 2)
+    weights = -(-layers * element // plan.pp) + tables * whole.itemsize
+    token = cache_width(model, whole) * whole.itemsize * -(-model.layers // plan.pp)
+    return InferenceBytes(weights, token)
+
+
+def _decoding(model: LanguageModel, plan: ParallelPlan, requests: int, before: int) -> ParallelPlan:
+    """Give the plan of a step in which so many requests of each replica get a token."""
+    return msgspec.structs.replace(
+        plan, inference="decode", micro_batch=requests, global_batch=requests * plan.dp,
+        sequence=before, prefix=0, sequence_parallel=None,
+    ).of(model)  # fmt: skip

@@ -1,0 +1,15 @@
+"""What ``nadi.serving`` gives; each name is loaded when it is first used."""
+
+from .engines import (
+    CacheTier as CacheTier,
+    EngineRules as EngineRules,
+    ServedRequests as ServedRequests,
+    TierTraffic as TierTraffic,
+    serve_on_engines as serve_on_engines,
+)
+from .priced_steps import ServerBasis as ServerBasis, server_basis as server_basis
+from .requests import Requests as Requests, read_requests as read_requests
+from .result import SERVING as SERVING
+from .served import Serving as Serving, measures as measures, serve as serve
+from .server_setup import ServerSetup as ServerSetup, setup_of as setup_of
+from .step_times import StepTimes as StepTimes, profiled_times as profiled_times

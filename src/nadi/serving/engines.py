@@ -1,0 +1,320 @@
+"""Serve requests on engines of given rules, with given times of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.errors import Parameter, UsageError
+from nadi.serving.engine_columns import (
+    BATCH,
+    BLOCK,
+    CACHE,
+    CHANNEL,
+    FAR,
+    FLIGHT,
+    INSTANCE,
+    REASONS,
+    REQUEST,
+    SETTING,
+    TIER,
+    Engines,
+)
+from nadi.serving.requests import Requests
+from nadi.serving.scheduler_kernels import serve_requests
+from nadi.serving.step_times import StepTimes
+from nadi.trace.arrays import Floats, Ints
+
+__all__ = ["BOUND_BY", "ROUTING", "CacheTier", "EngineRules", "ServedRequests", "serve_on_engines"]
+
+ROUTING = ("turns", "least", "session")
+BOUND_BY = ("arrivals", "tokens", "sequences", "blocks", "loads")
+"""Why no more requests were in a step: none waited, it was full, memory was, or loads were slow."""
+
+
+class CacheTier(NamedTuple):
+    """A memory behind the devices', for blocks of keys and values.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    blocks
+        How many it holds: each instance's, or all in common.
+    shared
+        Whether all instances have it in common.
+    link_ns, memory_ns
+        Time of a block on an instance's link, and in the memory, which all its users share.
+    latency
+        Of a transfer, in ns.
+    duplex
+        Whether reading and writing go at once.
+    """
+
+    name: str
+    blocks: int
+    shared: bool
+    link_ns: float
+    memory_ns: float
+    latency: int = 0
+    duplex: bool = True
+
+
+class EngineRules(NamedTuple):
+    """How engines work; by default as vLLM does.
+
+    Attributes
+    ----------
+    budget
+        Tokens of a step at most: longer prompts are read in chunks.
+    sequences
+        Running requests at most.
+    block
+        Tokens of a block of keys and values.
+    blocks
+        Of an instance's memory.
+    overlaps
+        Whether the next step is prepared while one runs (async scheduling).
+    reserves
+        Whether a request is admitted only if its whole prompt has room.
+    reuses
+        Whether prompts that begin alike share blocks (prefix caching).
+    instances, prefills
+        How many there are; how many of them only read prompts, if those are apart.
+    stages
+        Of a pipeline.
+    routing
+        Of ``turns``, ``least`` (requests) and ``session``.
+    host
+        ns of the host's part of a step.
+    drafts, acceptance
+        Tokens that a step guesses for each request, and the chance that a guess is right.
+    moved_ns
+        Time of a block from an instance that reads prompts to one that generates.
+    tiers
+        Behind the devices' memory, first to last.
+    seed
+        Of guesses.
+    """
+
+    budget: int = 2048
+    sequences: int = 256
+    block: int = 16
+    blocks: int = 0
+    overlaps: bool = True
+    reserves: bool = True
+    reuses: bool = True
+    instances: int = 1
+    prefills: int = 0
+    stages: int = 1
+    routing: str = "turns"
+    host: int = 0
+    drafts: int = 0
+    acceptance: float = 0.0
+    moved_ns: float = 0.0
+    tiers: tuple[CacheTier, ...] = ()
+    seed: int = 0
+
+
+class TierTraffic(NamedTuple):
+    """Blocks that were read from a tier and written to it, and ns that its memory took for them."""
+
+    read: int
+    written: int
+    busy: int
+
+
+class ServedRequests(NamedTuple):
+    """When requests were served, and what instances did.
+
+    Attributes
+    ----------
+    arrival, queued, first, last
+        int64 ns, shape (requests,): when each came, when the engine saw it, when its first and
+        its last token were there.
+    prompt, output
+        Tokens.
+    hits, put_out
+        Tokens of each that were found or loaded; how often it was put out.
+    instances
+        Sums of each instance by name: int64, shape (instances,).
+    bound
+        ns of steps by why no more requests were in them: ``BOUND_BY``.
+    tiers
+        What was moved to and from each tier.
+    """
+
+    arrival: Ints
+    queued: Ints
+    first: Ints
+    last: Ints
+    prompt: Ints
+    output: Ints
+    hits: Ints
+    put_out: Ints
+    instances: dict[str, Ints]
+    bound: dict[str, int]
+    tiers: tuple[TierTraffic, ...]
+
+
+def serve_on_engines(
+    requests: Requests, rules: EngineRules, times: Sequence[StepTimes]
+) -> ServedRequests:
+    """Serve requests.
+
+    Parameters
+    ----------
+    times
+        Of instances that only read prompts, and of the others; the same twice if all are alike.
+
+    Raises
+    ------
+    UsageError
+        If a request does not fit the memory of an instance.
+    """
+    _check_room(requests, rules)
+    engines = _engines(requests, rules, times)
+    if serve_requests(engines):
+        raise UsageError(
+            Parameter("requests"), "some can never go on", "give their instances more memory"
+        )
+    rows, here = engines.requests, engines.instances
+    sums = {name: here[:, getattr(INSTANCE, name)].copy() for name in _SUMS}
+    bound = here[:, INSTANCE.bound : INSTANCE.bound + REASONS].sum(axis=0).tolist()
+    columns = {name: rows[:, getattr(REQUEST, name)].copy() for name in _KEPT}
+    return ServedRequests(
+        instances=sums, bound=dict(zip(BOUND_BY, bound, strict=True)),
+        tiers=tuple(_use(engines, row, rules) for row in range(len(rules.tiers))), **columns,
+    )  # fmt: skip
+
+
+def _use(engines: Engines, row: int, rules: EngineRules) -> TierTraffic:
+    """Add up what the memory of a tier moved; of links it is the same."""
+    tier = engines.tiers[row]
+    many = 1 if tier[TIER.shared] else rules.instances
+    memory = engines.channels[tier[TIER.memory] : tier[TIER.memory] + many]
+    moved = memory[:, CHANNEL.moved : CHANNEL.moved + 2].sum(axis=0).tolist()
+    return TierTraffic(moved[0], moved[1], int(memory[:, CHANNEL.busy].sum()))
+
+
+_KEPT = ("arrival", "queued", "first", "last", "prompt", "output", "hits", "put_out")
+_SUMS = (
+    "steps", "busy", "dense", "prefill", "decode", "heads", "host", "tokens", "hit_tokens",
+    "loaded_tokens", "lost_tokens", "put_out", "in_system", "most_blocks",
+)  # fmt: skip
+
+
+def _check_room(requests: Requests, rules: EngineRules) -> None:
+    longest = int((requests.prompt + requests.output).max()) + rules.drafts
+    need = -(-longest // rules.block)
+    if need > rules.blocks:
+        raise UsageError(
+            Parameter("requests"),
+            f"one has {longest} tokens, and an instance has room for {rules.blocks * rules.block}",
+            "give it more memory, or leave the request out",
+        )  # fmt: skip
+
+
+def _engines(requests: Requests, rules: EngineRules, times: Sequence[StepTimes]) -> Engines:
+    num, instances = requests.arrival.size, rules.instances
+    longest = int((requests.prompt + requests.output).max()) + rules.drafts
+    tables = (instances, 2 * rules.sequences, -(-longest // rules.block) + 1)
+    depth = rules.stages if rules.stages > 1 else 2 if rules.overlaps else 1
+    rows = np.zeros((num, len(REQUEST)), dtype=np.int64)
+    _fill_requests(rows, requests, rules)
+    free = np.flatnonzero(requests.follows < 0)
+    here = np.zeros((instances, len(INSTANCE)), dtype=np.int64)
+    here[:, INSTANCE.head] = here[:, INSTANCE.tail] = -1
+    here[:, INSTANCE.slots] = 2 * rules.sequences
+    here[:, INSTANCE.sleeps] = 1
+    caches, blocks, places, tiers, channels, pace = _memories(rules)
+    axes, grid = _grids(times)
+    return Engines(
+        settings=_settings(rules, depth), requests=rows, content=requests.content,
+        arrivals=free[np.argsort(requests.arrival[free], kind="stable")],
+        heap=np.zeros((num + 1, 2), dtype=np.int64), instances=here,
+        wake=np.full(instances, FAR, dtype=np.int64),
+        running=np.zeros((instances, rules.sequences), dtype=np.int64),
+        loading=np.zeros((instances, rules.sequences), dtype=np.int64),
+        slots=np.tile(np.arange(2 * rules.sequences)[::-1], (instances, 1)),
+        tables=np.zeros(tables, dtype=np.int64),
+        flights=np.zeros((instances, depth, len(FLIGHT)), dtype=np.int64),
+        events=np.zeros((instances, depth, 2 * rules.sequences), dtype=np.int64),
+        caches=caches, blocks=blocks, places=places, tiers=tiers, channels=channels,
+        batch=np.zeros(len(BATCH), dtype=np.int64),
+        chunks=np.zeros((rules.sequences, 2), dtype=np.int64), pace=pace,
+        dense=np.stack([one.by_tokens(rules.budget) for one in times]),
+        heads=np.stack([one.by_rows(max(rules.sequences, rules.budget)) for one in times]),
+        axes=axes, attention=grid,
+    )  # fmt: skip
+
+
+def _settings(rules: EngineRules, depth: int) -> Ints:
+    settings = np.zeros(len(SETTING), dtype=np.int64)
+    for name in ("budget", "sequences", "block", "stages", "instances", "prefills", "host",
+                 "drafts", "seed", "reserves", "reuses"):  # fmt: skip
+        settings[getattr(SETTING, name)] = getattr(rules, name)
+    settings[SETTING.depth] = depth
+    settings[SETTING.routing] = ROUTING.index(rules.routing)
+    settings[SETTING.hidden] = rules.overlaps
+    settings[SETTING.accepted] = round(rules.acceptance * 2**53)
+    settings[SETTING.tiers] = len(rules.tiers)
+    return settings
+
+
+def _fill_requests(rows: Ints, requests: Requests, rules: EngineRules) -> None:
+    """Write what is known of requests before they are served."""
+    rows[:, REQUEST.arrival] = rows[:, REQUEST.pause] = requests.arrival
+    rows[:, REQUEST.prompt] = rows[:, REQUEST.known] = requests.prompt
+    rows[:, REQUEST.output], rows[:, REQUEST.stream] = requests.output, requests.stream
+    rows[:, REQUEST.group], rows[:, REQUEST.shared] = (
+        requests.group, np.minimum(requests.shared, requests.prompt) // rules.block
+    )  # fmt: skip
+    rows[:, REQUEST.told] = requests.told
+    rows[:, REQUEST.content] = np.cumsum(requests.told) - requests.told
+    rows[:, REQUEST.follower] = rows[:, REQUEST.next] = rows[:, REQUEST.instance] = -1
+    later = np.flatnonzero(requests.follows >= 0)
+    rows[requests.follows[later], REQUEST.follower] = later
+
+
+def _memories(rules: EngineRules) -> tuple[Ints, Ints, Ints, Ints, Ints, Floats]:
+    """Lay out the blocks of instances and tiers, and the channels between them."""
+    sizes, tiers = [rules.blocks] * rules.instances, []
+    pace: list[float] = []
+    for tier in rules.tiers:
+        many = 1 if tier.shared else rules.instances
+        first = len(pace)
+        tiers.append((len(sizes), int(tier.shared), first, first + rules.instances, tier.latency,
+                      int(tier.duplex)))  # fmt: skip
+        sizes += [max(1, tier.blocks)] * many
+        pace += [tier.link_ns] * rules.instances + [tier.memory_ns] * many
+    tiers.append((0, 0, len(pace), len(pace) + rules.instances, 0, 1))  # between instances
+    pace += [rules.moved_ns] * rules.instances + [0.0] * rules.instances
+    caches = np.zeros((len(sizes), len(CACHE)), dtype=np.int64)
+    size = np.array(sizes)
+    first = np.cumsum(size) - size
+    place_sizes = 2 ** np.ceil(np.log2(2 * size + 2)).astype(np.int64)
+    caches[:, CACHE.first] = caches[:, CACHE.head] = first
+    caches[:, CACHE.size] = caches[:, CACHE.free] = size
+    caches[:, CACHE.place] = np.cumsum(place_sizes) - place_sizes
+    caches[:, CACHE.mask] = place_sizes - 1
+    caches[:, CACHE.tail] = first + size - 1
+    number = np.arange(int(size.sum()))
+    blocks = np.zeros((number.size, len(BLOCK)), dtype=np.int64)
+    blocks[:, BLOCK.before], blocks[:, BLOCK.after] = number - 1, number + 1
+    blocks[first, BLOCK.before] = blocks[first + size - 1, BLOCK.after] = -1
+    places = np.zeros(int(place_sizes.sum()), dtype=np.int64)
+    channels = np.zeros((len(pace), len(CHANNEL)), dtype=np.int64)
+    return (caches, blocks, places, np.array(tiers, dtype=np.int64).reshape(-1, len(TIER)),
+            channels, np.array(pace, dtype=float))  # fmt: skip
+
+
+def _grids(times: Sequence[StepTimes]) -> tuple[Floats, Floats]:
+    """Put the grids of attention of both roles into one array."""
+    points = max(axis.size for axis in times[0].axes)
+    axes = np.zeros((4, points))
+    for row, axis in zip(axes, times[0].axes, strict=True):
+        row[: axis.size] = axis
+    return axes, np.stack([one.attention for one in times])

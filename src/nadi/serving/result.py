@@ -1,0 +1,243 @@
+"""What ``nadi serve`` says: rates, latencies with intervals, what bounds, memory, and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from nadi.results.declared import (
+    COUNT,
+    NAME,
+    NS,
+    Column,
+    Lines,
+    Result,
+    Rows,
+    in_words,
+    number,
+    share_of,
+)
+from nadi.serving.engines import ServedRequests
+from nadi.serving.served import METRICS, Serving, measures, within_limits
+from nadi.trace.arrays import Floats
+from nadi.units import format_bytes, format_count, format_ns, format_number
+
+__all__ = ["SERVING"]
+
+_LEVELS = (5.0, 95.0)  # between which nine of ten seeds lie
+_PERCENTILES = (50, 90, 95, 99)
+_TITLES = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "to last token"}
+_OPTIONAL_NS = number(format_ns, "")
+_BETWEEN = in_words(
+    lambda value: "" if value is None else f"{format_ns(value[0])} to {format_ns(value[1])}"
+)
+_BYTES, _COUNT = number(format_bytes, ""), number(format_count, "")
+_SHARE = number(lambda share: f"{100 * share:.1f} %", "")
+_WHY = {
+    "arrivals": "no request waited", "tokens": "the step had all tokens of its budget",
+    "sequences": "as many requests ran as may", "blocks": "keys and values had no room",
+    "loads": "keys and values were loaded",
+}  # fmt: skip
+_SPENT = {
+    "dense": "weights and all that goes by tokens", "prefill": "attention of prompts",
+    "decode": "attention of generated tokens", "heads": "logits and samples",
+    "host": "the host",
+}  # fmt: skip
+
+
+def _mean(found: Serving, of: Callable[[ServedRequests], float]) -> float:
+    return float(np.mean([of(run) for run in found.runs]))
+
+
+def _seconds(run: ServedRequests) -> float:
+    return float(run.last.max() - run.arrival.min()) / 1e9
+
+
+def _interval(found: Serving, of: Callable[[ServedRequests], float]) -> list[float] | None:
+    """Return between what nine of ten seeds lie; None for one seed."""
+    if len(found.runs) < 2:
+        return None
+    low, high = np.percentile([of(run) for run in found.runs], _LEVELS)
+    return [float(low), float(high)]
+
+
+def _output_rate(run: ServedRequests) -> float:
+    return float(run.output.sum()) / _seconds(run)
+
+
+def _goodput(found: Serving) -> float | None:
+    setup = found.setup
+    if not (setup.ttft_ms or setup.tpot_ms or setup.e2e_ms):
+        return None
+    return _mean(found, lambda run: float(within_limits(run, setup).sum()) / _seconds(run))
+
+
+def _cost(found: Serving) -> float | None:
+    """Return the price of a million generated tokens."""
+    if not found.basis.price:
+        return None
+    return found.basis.price / 3600 / _mean(found, _output_rate) * 1e6
+
+
+def _latencies(found: Serving) -> Iterator[dict[str, Any]]:
+    values = [measures(run) for run in found.runs]
+    for name in METRICS:
+        columns: list[Floats] = [one[name][~np.isnan(one[name])] for one in values]
+        if not all(column.size for column in columns):
+            continue
+        row: dict[str, Any] = {"metric": name, "title": _TITLES[name]}
+        row["mean_ns"] = round(float(np.mean([column.mean() for column in columns])))
+        for level in _PERCENTILES:
+            of_runs = [float(np.percentile(column, level)) for column in columns]
+            row[f"p{level}_ns"] = round(float(np.mean(of_runs)))
+            between = np.percentile(of_runs, _LEVELS)
+            row[f"p{level}_between_ns"] = (
+                None if len(of_runs) < 2 else [round(float(one)) for one in between]
+            )
+        limit = getattr(found.setup, f"{name}_ms")
+        row["limit_ns"] = round(limit * 1e6) if limit else None
+        yield row
+
+
+def _spent(found: Serving) -> Iterator[dict[str, Any]]:
+    for name, title in _SPENT.items():
+        yield {"part": name, "title": title, "time_ns": sum(
+            int(run.instances[name].sum()) for run in found.runs
+        )}  # fmt: skip
+
+
+def _bound(found: Serving) -> Iterator[dict[str, Any]]:
+    for name, title in _WHY.items():
+        yield {"why": name, "title": title, "time_ns": sum(run.bound[name] for run in found.runs)}
+
+
+def _memories(found: Serving) -> Iterator[dict[str, Any]]:
+    basis, setup = found.basis, found.setup
+    most = max(int(run.instances["most_blocks"].max()) for run in found.runs)
+    yield {
+        "name": "device", "bytes": basis.blocks * basis.block_bytes,
+        "tokens": basis.blocks * setup.block, "most_tokens": most * setup.block,
+        "hit_tokens": sum(int(run.instances["hit_tokens"].sum()) for run in found.runs),
+        "read_bytes": None, "written_bytes": None, "busy_share": None,
+    }  # fmt: skip
+    for row, tier in enumerate(basis.tiers):
+        moved = [run.tiers[row] for run in found.runs]
+        took = sum(_seconds(run) for run in found.runs) * 1e9
+        channels = 1 if tier.shared else setup.instances
+        yield {
+            "name": tier.name, "bytes": tier.blocks * basis.block_bytes,
+            "tokens": tier.blocks * setup.block, "most_tokens": None,
+            "hit_tokens": sum(one.read for one in moved) * setup.block,
+            "read_bytes": sum(one.read for one in moved) * basis.block_bytes,
+            "written_bytes": sum(one.written for one in moved) * basis.block_bytes,
+            "busy_share": sum(one.busy for one in moved) / took / channels,
+        }  # fmt: skip
+
+
+def _tokens(name: str) -> Callable[[Serving], int]:
+    return lambda found: sum(int(run.instances[name].sum()) for run in found.runs)
+
+
+def _headline(data: dict[str, Any]) -> str:
+    rate = format_number(data["output_tokens_per_second"])
+    requests = format_number(data["requests_per_second"])
+    return f"{data['model']} on {data['system']}: {rate} generated tokens/s, {requests} requests/s"
+
+
+def _more(data: dict[str, Any]) -> Iterator[str]:
+    between = data["output_tokens_per_second_between"]
+    if between:
+        low, high = (format_number(one) for one in between)
+        yield f"nine of ten of {data['seeds']} seeds: {low} to {high} generated tokens/s"
+    if data["goodput_per_second"] is not None:
+        share = data["goodput_per_second"] / data["requests_per_second"]
+        yield (
+            f"within the limits: {format_number(data['goodput_per_second'])} requests/s "
+            f"({100 * share:.1f} %)"
+        )
+    if data["price_per_million_tokens"] is not None:
+        price = format_number(data["price_per_million_tokens"])
+        yield f"a million generated tokens cost {price} {data['currency']}".rstrip()
+    yield (
+        f"{format_count(data['steps'])} steps, {format_count(data['put_out'])} requests put out "
+        "and computed again"
+    )
+    yield f"what bounds it: {data['bound_by']}"
+
+
+def _bound_by(found: Serving) -> str:
+    """Say what most of the time of steps goes to, and why no more requests were in them."""
+    why = max(_bound(found), key=lambda row: row["time_ns"])
+    part = max(_spent(found), key=lambda row: row["time_ns"])
+    return f"{why['title']}; steps go to {part['title']}"
+
+
+SERVING = Result(
+    kind="serving", title="Serving", order=87,
+    facts=(
+        Column("model", get=lambda found: found.model.name),
+        Column("system", get=lambda found: found.system.name),
+        Column("requests", get=lambda found: int(found.runs[0].arrival.size)),
+        Column("seeds", get=lambda found: len(found.runs)),
+        Column("devices", get=lambda found: found.setup.ranks * found.setup.instances),
+        Column("seconds", get=lambda found: _mean(found, _seconds)),
+        Column("requests_per_second",
+               get=lambda found: _mean(found, lambda run: run.arrival.size / _seconds(run))),
+        Column("output_tokens_per_second", get=lambda found: _mean(found, _output_rate)),
+        Column("output_tokens_per_second_between",
+               get=lambda found: _interval(found, _output_rate)),
+        Column("tokens_per_second", get=lambda found: _mean(
+            found, lambda run: float((run.prompt + run.output).sum()) / _seconds(run)
+        )),
+        Column("goodput_per_second", get=_goodput),
+        Column("price_per_hour", get=lambda found: found.basis.price or None),
+        Column("price_per_million_tokens", get=_cost),
+        Column("currency", get=lambda found: found.system.currency),
+        Column("steps", get=_tokens("steps")),
+        Column("put_out", get=_tokens("put_out")),
+        Column("busy_ns", get=_tokens("busy")),
+        Column("computed_tokens", get=_tokens("tokens")),
+        Column("hit_tokens", get=_tokens("hit_tokens")),
+        Column("loaded_tokens", get=_tokens("loaded_tokens")),
+        Column("lost_tokens", get=_tokens("lost_tokens")),
+        Column("bound_by", get=_bound_by),
+    ),
+    headline=_headline,
+    parts=(
+        Lines(_more),
+        Rows("latencies", "latency", _latencies, (
+            Column("metric"),
+            Column("title", "of a request", NAME),
+            Column("mean_ns", "mean", NS),
+            *(
+                column for level in _PERCENTILES for column in (
+                    Column(f"p{level}_ns", f"P{level}", NS),
+                    Column(f"p{level}_between_ns", about="between what nine of ten seeds lie"),
+                )
+            ),
+            Column("p99_between_ns", "P99 of nine of ten seeds", _BETWEEN,
+                   shown=lambda row: row["p99_between_ns"]),
+            Column("limit_ns", "limit", _OPTIONAL_NS),
+        )),
+        Rows("spent", "what steps go to", _spent, (
+            Column("part"), Column("title", "part", NAME), Column("time_ns", "time", NS),
+            Column("time_ns", "share", share_of("busy_ns"), shown=lambda row: row["time_ns"]),
+        )),
+        Rows("bound", "why no more requests were in steps", _bound, (
+            Column("why"), Column("title", "why", NAME), Column("time_ns", "time of steps", NS),
+            Column("time_ns", "share", share_of("busy_ns"), shown=lambda row: row["time_ns"]),
+        )),
+        Rows("memories", "keys and values: room of an instance, and what was found", _memories, (
+            Column("name", "memory", NAME),
+            Column("bytes", "room", _BYTES),
+            Column("tokens", "tokens", COUNT),
+            Column("most_tokens", "most used", _COUNT),
+            Column("hit_tokens", "tokens found", COUNT),
+            Column("read_bytes", "read", _BYTES),
+            Column("written_bytes", "written", _BYTES),
+            Column("busy_share", "busy", _SHARE),
+        )),
+    ),
+)  # fmt: skip

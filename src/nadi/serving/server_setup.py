@@ -1,0 +1,179 @@
+"""What a server is asked to do, on what, and within which limits: the fields of a question."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from nadi.errors import Parameter, UsageError
+from nadi.units import lowered
+
+__all__ = ["ServerSetup", "setup_of"]
+
+_Count = Annotated[int, Meta(ge=1, le=1 << 20)]
+_Many = Annotated[int, Meta(ge=1, le=1 << 26)]
+_Whole = Annotated[int, Meta(ge=0, le=1 << 40)]
+_Positive = Annotated[float, Meta(ge=0, le=1e12)]
+_Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A server and its requests; what is 0 or empty is not limited, or not there.
+
+    Attributes
+    ----------
+    requests
+        A file of requests (:func:`read_requests`), instead of drawn ones.
+    rate, concurrency
+        Requests a second, or requests that are always under way (closed loop).
+    input, output, spread
+        Tokens of prompts and of answers in the mean, and the standard deviation of their
+        (lognormal) lengths as a share of it.
+    number
+        How many requests are drawn.
+    burst
+        Standard deviation of the time between arrivals as a share of its mean: 1 Poisson, 0
+        steady.
+    prefix, groups
+        Tokens with which all prompts of a group begin, and how many groups there are.
+    turns, think
+        Requests of a session, each of which begins with all of the one before it, and seconds
+        between them.
+    tp, pp, ep
+        Ranks of an instance: tensor parallel, stages, and those that share experts.
+    replicas, prefill_replicas
+        Instances, and further ones that only read prompts: the others then generate.
+    attention_dp
+        Groups of ranks of an instance that each have requests of their own (data parallel
+        attention), and share the experts.
+    dtype
+        Of weights and activations, as in torch.
+    budget, sequences, block
+        Of a step: tokens, and requests, at most; tokens of a block of keys and values.
+    blocks
+        Of an instance; 0: what its memory has room for.
+    memory_share, reserved
+        Share of a device's memory that is used; bytes of it that are neither weights nor keys
+        and values. Its default is what a vLLM run on an RTX 4090 had.
+    overlap, reserve, prefix_caching, graphs
+        Whether the next step is prepared while one runs; whether a request waits until all of its
+        prompt has room; whether prompts that begin alike share blocks; whether steps are padded
+        to the sizes of CUDA graphs.
+    routing
+        Who takes a request: ``turns``, ``least`` (requests) or ``session``.
+    host_us
+        Of the host's part of a step.
+    drafts, acceptance
+        Tokens that a step guesses for each request (speculative decoding), and the chance that a
+        guess is right. A step of the drafting model is a part of ``host_us``.
+    measured
+        A folder of measured times of layers (:func:`profiled_times`); else steps are priced.
+    tiers
+        Memories behind the devices': names of the system's, or such as ``pool=1TB@64GB/s``.
+    link
+        Bytes a second from instances that read prompts to one that generates; 0: the network's.
+    ttft_ms, tpot_ms, e2e_ms
+        Limits, for goodput: until the first token, between tokens, and until the last.
+    seeds
+        How often requests are drawn.
+    """
+
+    requests: str = ""
+    rate: _Positive = 0.0
+    concurrency: _Whole = 0
+    input: _Many = 1024
+    output: _Many = 256
+    spread: Annotated[float, Meta(ge=0, le=10)] = 0.0
+    number: _Many = 1000
+    burst: Annotated[float, Meta(ge=0, le=100)] = 1.0
+    prefix: _Whole = 0
+    groups: _Count = 1
+    turns: _Count = 1
+    think: _Positive = 0.0
+    tp: _Count = 1
+    pp: _Count = 1
+    ep: _Count = 1
+    attention_dp: _Count = 1
+    replicas: _Count = 1
+    prefill_replicas: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
+    dtype: str = "bfloat16"
+    budget: Annotated[int, Meta(ge=1, le=1 << 20)] = 2048
+    sequences: Annotated[int, Meta(ge=1, le=1 << 16)] = 256
+    block: Annotated[int, Meta(ge=1, le=1 << 16)] = 16
+    blocks: Annotated[int, Meta(ge=0, le=1 << 28)] = 0
+    memory_share: _Share = 0.9
+    reserved: _Positive = 1.25e9
+    overlap: bool = True
+    reserve: bool = True
+    prefix_caching: bool = True
+    graphs: bool = True
+    routing: Literal["turns", "least", "session"] = "turns"
+    host_us: _Positive = 0.0
+    drafts: Annotated[int, Meta(ge=0, le=64)] = 0
+    acceptance: _Share = 0.0
+    measured: str = ""
+    tiers: tuple[str, ...] = ()
+    link: _Positive = 0.0
+    ttft_ms: _Positive = 0.0
+    tpot_ms: _Positive = 0.0
+    e2e_ms: _Positive = 0.0
+    seeds: Annotated[int, Meta(ge=1, le=1000)] = 1
+
+    def check(self) -> None:
+        """Raise UsageError for values that do not go together."""
+        loads = [bool(self.requests), self.rate > 0, self.concurrency > 0]
+        if sum(loads) != 1:
+            raise UsageError(
+                [Parameter("requests"), ", ", Parameter("rate"), ", ", Parameter("concurrency")],
+                "one of them says which requests come", "give one of the three",
+            )  # fmt: skip
+        if self.tiers and not self.prefix_caching:
+            raise UsageError(
+                Parameter("tiers"), "blocks in tiers are found by their content, as prefixes are",
+                "leave prefix caching on",
+            )  # fmt: skip
+        if self.prefix > self.input:
+            raise UsageError(
+                Parameter("prefix", self.prefix), f"prompts have {self.input} tokens",
+                "give as many or fewer",
+            )  # fmt: skip
+        if self.drafts and not self.acceptance:
+            raise UsageError(
+                Parameter("drafts", self.drafts), "without a chance that guesses are right",
+                ["give ", Parameter("acceptance"), ", such as 0.7"],
+            )  # fmt: skip
+
+    @property
+    def ranks(self) -> int:
+        """Devices of an instance."""
+        return self.tp * self.pp * self.attention_dp
+
+    @property
+    def instances(self) -> int:
+        """All of them."""
+        return self.replicas + self.prefill_replicas
+
+
+def setup_of(values: dict[str, Any]) -> ServerSetup:
+    """Make a setup of fields by name.
+
+    Raises
+    ------
+    UsageError
+        If one is unknown, or has no such value.
+    """
+    known = {field.name: field for field in msgspec.structs.fields(ServerSetup)}
+    for name, value in values.items():
+        if name not in known:
+            raise UsageError(
+                Parameter(name), "there is no such field", f"known: {', '.join(known)}"
+            )
+        try:
+            msgspec.convert(value, known[name].type, strict=False)
+        except msgspec.ValidationError as error:
+            raise UsageError(Parameter(name, value), lowered(str(error)), "give another") from None
+    found = msgspec.convert(values, ServerSetup, strict=False)
+    found.check()
+    return found

@@ -1,0 +1,155 @@
+"""How long steps of an engine take, as tables: by tokens, by requests, and by attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import FormatError
+from nadi.files.csv_tables import read_table
+from nadi.files.files import read_file
+from nadi.trace.arrays import Floats
+
+__all__ = ["GRAPH_SIZES", "StepTimes", "profiled_times"]
+
+GRAPH_SIZES = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
+"""Tokens for which vLLM captures CUDA graphs: a step is padded to the next of them."""
+
+_GRID = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
+_ONCE = ("embedding", "final_layernorm")  # of a step; all else is of each layer
+_TWICE = ("layernorm",)  # of a layer
+_REMEDY = "give a folder with dense.csv, per_sequence.csv and attention.csv"
+
+
+class StepTimes(NamedTuple):
+    """Times of a step in ns; they add up.
+
+    Attributes
+    ----------
+    tokens, dense
+        Points of what goes by tokens, ascending, and the time there: same shape.
+    rows, heads
+        Points of what goes by requests that get a token, and the time there.
+    axes
+        Points of attention: tokens of a chunk of a prompt, tokens before it, requests that
+        generate, and tokens before each. Each begins with 0.
+    attention
+        float64, a dimension for each axis.
+    graphs
+        Whether steps are padded to the sizes of CUDA graphs.
+    """
+
+    tokens: Floats
+    dense: Floats
+    rows: Floats
+    heads: Floats
+    axes: tuple[Floats, Floats, Floats, Floats]
+    attention: Floats
+    graphs: bool = True
+
+    def by_tokens(self, budget: int) -> Floats:
+        """Give the time of 0 to ``budget`` tokens, shape (budget + 1,)."""
+        sizes = np.arange(budget + 1.0)
+        if self.graphs:
+            above = np.searchsorted(GRAPH_SIZES, sizes)
+            captured = np.append(GRAPH_SIZES, 0)[above]
+            sizes = np.where(above < len(GRAPH_SIZES), captured, sizes).astype(float)
+        times = along(self.tokens, self.dense, sizes)
+        times[0] = 0.0
+        return times
+
+    def by_rows(self, most: int) -> Floats:
+        """Give the time of 0 to ``most`` requests that get a token, shape (most + 1,)."""
+        times = along(self.rows, self.heads, np.arange(most + 1.0))
+        times[0] = 0.0
+        return times
+
+
+def along(points: Floats, values: Floats, where: Floats) -> Floats:
+    """Interpolate between points, and go on beyond them along the first and the last two."""
+    k = np.clip(np.searchsorted(points, where, side="right") - 1, 0, points.size - 2)
+    share = (where - points[k]) / (points[k + 1] - points[k])
+    found: Floats = values[k] * (1 - share) + values[k + 1] * share
+    return found
+
+
+def profiled_times(folder: str | Path, layers: int) -> StepTimes:
+    """Read times of kernels that were measured, one layer at a time.
+
+    Parameters
+    ----------
+    folder
+        With ``dense.csv`` (layer, tokens, time_us), ``per_sequence.csv`` (layer, sequences,
+        time_us) and ``attention.csv`` (prefill_chunk, kv_prefill, n_decode, kv_decode, time_us),
+        as LLMServingSim's profiler writes them.
+    layers
+        Of the model.
+
+    Raises
+    ------
+    FormatError
+        If a file is missing, or is no such table.
+    """
+    folder = Path(folder)
+    dense = _by_layer(folder / "dense.csv", "tokens")
+    points, _ = next(iter(dense.values()))
+    whole = np.zeros(points.size)
+    for name, (at, time) in dense.items():
+        if not np.array_equal(at, points):
+            raise FormatError(
+                str(folder / "dense.csv"),
+                f"{name} has other numbers of tokens",
+                "profile all alike",
+            )
+        whole += time * (1 if name in _ONCE else layers * (2 if name in _TWICE else 1))
+    heads = _by_layer(folder / "per_sequence.csv", "sequences")
+    rows, _ = next(iter(heads.values()))
+    of_rows = sum((along(at, time, rows) for at, time in heads.values()), np.zeros(rows.size))
+    axes, grid = _grid(folder / "attention.csv")
+    return StepTimes(points, whole * 1e3, rows, of_rows * 1e3, axes, grid * layers * 1e3)
+
+
+def _by_layer(path: Path, sizes: str) -> dict[str, tuple[Floats, Floats]]:
+    """Read the sizes and times of each kind of layer, ascending."""
+    columns = {"layer": pl.String, sizes: pl.Float64, "time_us": pl.Float64}
+    frame = read_table(str(path), read_file(path).content.tobytes(), columns, _REMEDY)
+    found = {}
+    for (name,), part in frame.group_by("layer", maintain_order=True):
+        ordered = part.unique(sizes).sort(sizes)
+        found[str(name)] = ordered[sizes].to_numpy(), ordered["time_us"].to_numpy()
+        if ordered.height < 2 or not (ordered["time_us"] > 0).all():
+            raise FormatError(
+                str(path), f"{name} has fewer than two sizes, or a time of 0", "profile it again"
+            )
+    if not found:
+        raise FormatError(str(path), "has no rows", _REMEDY)
+    return found
+
+
+def _grid(path: Path) -> tuple[tuple[Floats, Floats, Floats, Floats], Floats]:
+    """Read the grid of attention; cells that were not measured are the sum of their parts."""
+    columns = dict.fromkeys((*_GRID, "time_us"), pl.Float64)
+    frame = read_table(str(path), read_file(path).content.tobytes(), columns, _REMEDY)
+    axes = [np.unique(np.append(frame[name].to_numpy(), 0.0)) for name in _GRID]
+    if any(axis.size < 2 for axis in axes):
+        raise FormatError(str(path), "has one size of a kind", "profile several")
+    grid = np.full([axis.size for axis in axes], np.nan)
+    cells = [np.searchsorted(axis, frame[name]) for axis, name in zip(axes, _GRID, strict=True)]
+    grid[tuple(cells)] = frame["time_us"].to_numpy()
+    # without a chunk, nothing is before it; without requests that generate, nothing before them
+    grid[0, 0, 0, :] = 0.0
+    grid[0, 0, :, 0] = np.where(np.isnan(grid[0, 0, :, 0]), grid[0, 0, :, 1], grid[0, 0, :, 0])
+    grid[0, :] = grid[0, :1]
+    grid[:, :, 0, :] = grid[:, :, 0, :1]
+    grid[..., 0] = np.where(np.isnan(grid[..., 0]), grid[..., 1], grid[..., 0])
+    alone = grid[:, :, :1, :1] + grid[:1, :1, :, :]
+    grid = np.where(np.isnan(grid), alone, grid)
+    if np.isnan(grid).any():
+        raise FormatError(
+            str(path), "lacks chunks alone, or requests that generate alone", "profile both"
+        )
+    first, second, third, fourth = axes
+    return (first, second, third, fourth), grid

@@ -1,0 +1,420 @@
+"""Serving engines, slow and plain: lists, dictionaries, and one moment after the other."""
+
+from __future__ import annotations
+
+import bisect
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from nadi.serving.engines import EngineRules
+from nadi.serving.requests import Requests
+from nadi.serving.step_times import StepTimes
+
+FAR = 1 << 62
+_WORD = (1 << 64) - 1
+
+
+def mix(stream: int, number: int) -> int:
+    x = (stream * 0x9E3779B97F4A7C15 + number) & _WORD
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _WORD
+    return ((x ^ (x >> 31)) >> 1) | 1
+
+
+def right_guesses(rules: EngineRules, request: int, generated: int, drafts: int) -> int:
+    for right in range(drafts):
+        x = (rules.seed * 0x9E3779B97F4A7C15 + request * 0xD1B54A32D192ED03) & _WORD
+        x = (x + generated + right) & _WORD
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _WORD
+        if (x ^ (x >> 31)) >> 11 >= round(rules.acceptance * 2**53):
+            return right
+    return drafts
+
+
+def along(points: Any, value: float) -> tuple[int, float]:
+    k = min(max(bisect.bisect_right(list(points), value) - 1, 0), len(points) - 2)
+    return k, (value - points[k]) / (points[k + 1] - points[k])
+
+
+def attention(times: StepTimes, *where: float) -> float:
+    places = [along(axis, value) for axis, value in zip(times.axes, where, strict=True)]
+    total = 0.0
+    for corner in range(16):
+        weight, cell = 1.0, []
+        for axis, (place, share) in enumerate(places):
+            is_far = corner >> axis & 1
+            weight *= share if is_far else 1 - share
+            cell.append(place + is_far)
+        total += weight * times.attention[tuple(cell)]
+    return total
+
+
+class Request:
+    def __init__(self, requests: Requests, number: int, rules: EngineRules) -> None:
+        self.number = number
+        self.prompt, self.output = int(requests.prompt[number]), int(requests.output[number])
+        self.known, self.computed, self.generated = self.prompt, 0, 0
+        self.blocks: list[int] = []
+        self.is_moved = False
+        self.queued = self.first = self.last = -1
+        self.hits = self.put_out = 0
+        self.ready = 0
+        self.state = "waiting"
+        self.flight = 0
+        begin = int(requests.told[:number].sum())
+        self.told = [int(one) for one in requests.content[begin:][: requests.told[number]]]
+        self.shared = min(int(requests.shared[number]), self.prompt) // rules.block
+        self.group, self.stream = int(requests.group[number]), int(requests.stream[number])
+
+    def content(self, number: int) -> int:
+        if number < len(self.told):
+            return self.told[number]
+        return mix(self.group if number < self.shared else self.stream, number)
+
+
+class Memory:
+    """Blocks that nobody uses in the order in which they are given away; and what they hold."""
+
+    def __init__(self, size: int) -> None:
+        self.free: OrderedDict[int, None] = OrderedDict.fromkeys(range(size))
+        self.users, self.holds = [0] * size, [0] * size
+        self.found: dict[int, int] = {}
+
+    def take(self) -> tuple[int, int]:
+        block, _ = self.free.popitem(last=False)
+        content, self.holds[block] = self.holds[block], 0
+        if content and self.found.get(content) == block:
+            del self.found[content]
+        return block, content
+
+    def register(self, block: int, content: int) -> None:
+        self.holds[block] = content
+        self.found.setdefault(content, block)
+
+    def let_go(self, block: int) -> None:
+        self.users[block] -= 1
+        if self.users[block] == 0:
+            self.free[block] = None
+
+
+class Flight(NamedTuple):
+    end: int
+    events: list[tuple[Request, bool]]
+
+
+class Instance:
+    def __init__(self, number: int, server: Server) -> None:
+        self.number, self.server, self.rules = number, server, server.rules
+        self.memory = Memory(server.rules.blocks)
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self.loading: list[Request] = []
+        self.flights: list[Flight] = []
+        self.wake, self.sleeps, self.free_at = FAR, True, 0
+        self.launched = self.landed = self.load = self.steps = 0
+        self.only_reads = number < server.rules.prefills
+
+    def wanted(self, request: Request) -> int:
+        return 1 if self.only_reads else request.output
+
+    def look(self) -> None:
+        now = self.wake
+        while self.flights and self.flights[0].end <= now:
+            self.land(self.flights.pop(0))
+        self.left, self.decodes, self.contexts = self.rules.budget, 0, 0
+        self.rows, self.chunks, self.events = 0, [], []
+        depth = self.rules.stages if self.rules.stages > 1 else 1 + self.rules.overlaps
+        if len(self.flights) < depth and not self.continue_running(now):
+            self.admit(now)
+        is_made = self.left < self.rules.budget
+        if is_made:
+            self.launch(now)
+        self.sleeps = not self.flights
+        if not self.flights:
+            self.wake = min((one.ready for one in self.loading), default=FAR)
+            return
+        self.wake = self.flights[0].end
+        if is_made and len(self.flights) < depth:
+            self.wake = min(self.wake, now if self.rules.stages == 1 else self.free_at)
+
+    def land(self, flight: Flight) -> None:
+        self.landed += 1
+        for request, is_end in flight.events:
+            if not is_end:
+                request.first = flight.end
+                continue
+            if request.state == "running":
+                self.give_up(request)
+                self.running.remove(request)
+            request.state = "gone"
+            self.load -= 1
+            if request.generated < request.output:
+                request.is_moved, request.computed = True, 0
+                self.server.come(flight.end, request)
+                continue
+            request.last = flight.end
+            self.server.finish(request)
+
+    def give_up(self, request: Request) -> None:
+        for block in reversed(request.blocks):
+            self.memory.let_go(block)
+        request.blocks = []
+
+    def extend(self, request: Request, need: int) -> None:
+        for _ in range(need):
+            block, _ = self.memory.take()
+            self.memory.users[block] = 1
+            request.blocks.append(block)
+
+    def continue_running(self, now: int) -> bool:
+        put_out, k = False, 0
+        while k < len(self.running) and self.left > 0:
+            request = self.running[k]
+            under_way = self.rules.stages > 1 and request.flight > self.landed
+            if request.generated == self.wanted(request) or under_way:
+                k += 1
+                continue
+            tokens = request.known - request.computed
+            if tokens == 1 and request.generated > 0:
+                beyond = self.wanted(request) - request.generated - 1
+                tokens += min(self.rules.drafts, beyond)
+            tokens = min(tokens, self.left)
+            need = -(-(request.computed + tokens) // self.rules.block) - len(request.blocks)
+            while need > len(self.memory.free) and request in self.running:
+                put_out = True
+                last = self.running.pop()
+                self.give_up(last)
+                last.put_out += 1
+                last.state = "gone"
+                if last.generated < self.wanted(last):
+                    last.computed, last.state = 0, "waiting"
+                    self.waiting.insert(0, last)
+            if request not in self.running:
+                break
+            self.extend(request, need)
+            self.compute(request, tokens, now)
+            k += 1
+        return put_out
+
+    def compute(self, request: Request, tokens: int, now: int) -> None:
+        self.left -= tokens
+        request.flight = self.launched + 1
+        before = request.computed
+        if request.known - request.computed == 1 and request.generated > 0:
+            self.decodes += 1
+            self.contexts += request.computed
+            right = right_guesses(self.rules, request.number, request.generated, tokens - 1)
+            gained = min(self.wanted(request) - request.generated, 1 + right)
+            request.computed += gained
+            rows = tokens
+        else:
+            self.chunks.append((tokens, request.computed))
+            request.computed += tokens
+            gained = rows = int(request.computed == request.known)
+        if self.rules.reuses:
+            for k in range(before // self.rules.block, request.computed // self.rules.block):
+                if not self.memory.holds[request.blocks[k]]:
+                    self.memory.register(request.blocks[k], request.content(k))
+                    self.server.store(self, request.content(k), now)
+        if gained:
+            self.rows += rows
+            if request.generated == 0:
+                self.events.append((request, False))
+            request.generated += gained
+            request.known += gained
+            if request.generated == self.wanted(request):
+                self.events.append((request, True))
+
+    def admit(self, now: int) -> None:
+        for request in list(self.loading):
+            fits = self.left > 0 and len(self.running) < self.rules.sequences
+            if request.ready <= now and fits:
+                self.loading.remove(request)
+                self.run(request)
+                self.compute(request, min(request.known - request.computed, self.left), now)
+        while self.waiting and self.left > 0:
+            if max(len(self.running), len(self.loading)) >= self.rules.sequences:
+                break
+            if not self.has_room(self.waiting[0], now):
+                break
+            self.waiting.pop(0)
+
+    def run(self, request: Request) -> None:
+        self.running.append(request)
+        request.state = "running"
+
+    def has_room(self, request: Request, now: int) -> bool:
+        size, memory = self.rules.block, self.memory
+        hits: list[int] = []
+        while self.rules.reuses and len(hits) < (request.known - 1) // size:
+            block = memory.found.get(request.content(len(hits)))
+            if block is None:
+                break
+            hits.append(block)
+        loads = 0
+        if request.is_moved:
+            loads = -(-(request.known - 1) // size) - len(hits)
+        else:
+            while len(hits) + loads < (request.known - 1) // size:
+                if self.server.tier_of(self, request.content(len(hits) + loads)) is None:
+                    break
+                loads += 1
+        tokens = min(request.known - len(hits) * size, self.left)
+        least = -(-request.known // size)
+        if not self.rules.reserves and not loads:
+            least = -(-(len(hits) * size + tokens) // size)
+        unused = sum(not memory.users[block] for block in hits)
+        if least - len(hits) + unused > len(memory.free):
+            return False
+        for block in hits:
+            memory.free.pop(block, None)
+            memory.users[block] += 1
+        request.blocks, request.computed = hits.copy(), len(hits) * size
+        request.hits += request.computed
+        if not loads:
+            need = -(-(request.computed + tokens) // size) - len(hits)
+            self.extend(request, need)
+            self.run(request)
+            self.compute(request, tokens, now)
+            return True
+        self.extend(request, -(-request.known // size) - len(hits))
+        request.ready = self.server.load(self, request, len(hits), loads, now)
+        reached = min((len(hits) + loads) * size, request.known - 1)
+        request.hits += reached - request.computed
+        if self.rules.reuses:
+            for k in range(len(hits), reached // size):
+                memory.register(request.blocks[k], request.content(k))
+        request.computed, request.is_moved, request.state = reached, False, "loading"
+        self.loading.append(request)
+        return True
+
+    def launch(self, now: int) -> None:
+        times = self.server.times[0 if self.only_reads else 1]
+        tokens = self.rules.budget - self.left
+        took = times.by_tokens(self.rules.budget)[tokens] + times.by_rows(self.rows + 1)[self.rows]
+        mean = self.contexts / self.decodes if self.decodes else 0.0
+        took += sum(attention(times, *chunk, 0, 0) for chunk in self.chunks)
+        chunk = self.chunks[-1] if self.chunks else (0, 0)
+        if self.decodes:
+            beside = attention(times, *chunk, self.decodes, mean)
+            took += beside - (attention(times, *chunk, 0, 0) if self.chunks else 0)
+        host = self.rules.host
+        took = max(took, host) if self.rules.overlaps else took + host
+        took = max(1, round(took))
+        start = max(now, self.free_at)
+        self.free_at = start + max(1, took // self.rules.stages)
+        self.flights.append(Flight(start + took, self.events))
+        self.launched += 1
+        self.steps += 1
+
+
+class Server:
+    """Serve requests; afterwards they have their times."""
+
+    def __init__(self, requests: Requests, rules: EngineRules, times: list[StepTimes]) -> None:
+        self.rules, self.times = rules, times
+        self.requests = [Request(requests, k, rules) for k in range(requests.arrival.size)]
+        self.arrivals = [
+            (int(requests.arrival[k]), 0, k) for k in range(len(self.requests))
+            if requests.follows[k] < 0
+        ]  # fmt: skip
+        self.followers = {
+            int(before): (k, int(requests.arrival[k]))
+            for k, before in enumerate(requests.follows) if before >= 0
+        }  # fmt: skip
+        self.turns = [0, 0]
+        self.tiers = [
+            [Memory(max(1, tier.blocks)) for _ in range(1 if tier.shared else rules.instances)]
+            for tier in rules.tiers
+        ]
+        self.channels: dict[Any, int] = {}
+        self.instances = [Instance(k, self) for k in range(rules.instances)]
+
+    def serve(self) -> None:
+        while any(one.last < 0 for one in self.requests):
+            instance = min(self.instances, key=lambda one: (one.wake, one.number))
+            if self.arrivals and min(self.arrivals)[0] <= instance.wake:
+                first = min(self.arrivals)
+                self.arrivals.remove(first)
+                self.arrive(first[0], self.requests[first[2]])
+            else:
+                instance.look()
+
+    def come(self, time: int, request: Request) -> None:
+        self.arrivals.append((time, 1, request.number))
+
+    def finish(self, request: Request) -> None:
+        if request.number in self.followers:
+            follower, pause = self.followers[request.number]
+            self.arrivals.append((request.last + pause, 1, follower))
+
+    def arrive(self, time: int, request: Request) -> None:
+        prefills, last = self.rules.prefills, self.rules.instances
+        first, last = (prefills, last) if request.is_moved else (0, prefills or last)
+        if self.rules.routing == "session":
+            number = first + mix(request.stream, 0) % (last - first)
+        elif self.rules.routing == "least":
+            number = min(range(first, last), key=lambda k: (self.instances[k].load, k))
+        else:
+            number = first + self.turns[first > 0] % (last - first)
+            self.turns[first > 0] += 1
+        instance = self.instances[number]
+        instance.load += 1
+        if instance.sleeps:
+            instance.wake = min(instance.wake, time)
+        if not request.is_moved:
+            request.queued = max(time, instance.wake)
+        request.state = "waiting"
+        instance.waiting.append(request)
+
+    def of_tier(self, tier: int, instance: Instance) -> Memory:
+        memories = self.tiers[tier]
+        return memories[0 if self.rules.tiers[tier].shared else instance.number]
+
+    def tier_of(self, instance: Instance, content: int) -> int | None:
+        for tier in range(len(self.tiers)):
+            if content in self.of_tier(tier, instance).found:
+                return tier
+        return None
+
+    def over(self, channel: Any, pace: float, blocks: int, now: int) -> int:
+        self.channels[channel] = max(self.channels.get(channel, 0), now) + round(pace * blocks)
+        return self.channels[channel]
+
+    def transfer(self, tier: int, instance: Instance, way: str, blocks: int, now: int) -> int:
+        what = self.rules.tiers[tier]
+        way = way if what.duplex else "both"
+        place = -1 if what.shared else instance.number
+        link = self.over((tier, instance.number, way), what.link_ns, blocks, now)
+        inside = self.over((tier, "memory", place, way), what.memory_ns, blocks, now)
+        return max(link, inside) + what.latency
+
+    def load(self, instance: Instance, request: Request, found: int, loads: int, now: int) -> int:
+        if request.is_moved:
+            return self.over(("moved", instance.number), self.rules.moved_ns, loads, now)
+        of = [self.tier_of(instance, request.content(k)) for k in range(found, found + loads)]
+        ready = now
+        for tier in range(len(self.tiers)):
+            memory = self.of_tier(tier, instance)
+            for k, where in enumerate(of):
+                if where == tier:
+                    memory.free.move_to_end(memory.found[request.content(found + k)])
+            if tier in of:
+                many = of.count(tier)
+                ready = max(ready, self.transfer(tier, instance, "read", many, now))
+        return ready
+
+    def store(self, instance: Instance, content: int, now: int) -> None:
+        for tier in range(len(self.tiers)):
+            memory = self.of_tier(tier, instance)
+            if content in memory.found:
+                memory.free.move_to_end(memory.found[content])
+                return
+            block, content_before = memory.take()
+            memory.register(block, content)
+            memory.free[block] = None
+            self.transfer(tier, instance, "write", 1, now)
+            if not content_before:
+                return
+            content = content_before

@@ -1,0 +1,93 @@
+"""Draw requests, rules and times of steps, small enough for the slow reference."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nadi.serving.engines import ROUTING, CacheTier, EngineRules
+from nadi.serving.requests import Requests
+from nadi.serving.step_times import StepTimes
+
+
+def drawn_times(random: np.random.Generator) -> StepTimes:
+    """Draw times that rise with everything, at any points."""
+    axes = tuple(
+        np.append(0.0, np.cumsum(random.integers(1, 40, random.integers(2, 5)))).astype(float)
+        for _ in range(4)
+    )
+    grid = sum(
+        np.expand_dims(
+            np.append(0.0, np.cumsum(random.uniform(1, 9, axis.size - 1))),
+            [k for k in range(4) if k != place],
+        )
+        for place, axis in enumerate(axes)
+    )
+    points = np.append(1.0, 1.0 + np.cumsum(random.integers(1, 30, 4)))
+    return StepTimes(
+        points, np.cumsum(random.uniform(5, 50, 5)), points, np.cumsum(random.uniform(1, 5, 5)),
+        axes, np.asarray(grid), bool(random.integers(2)),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def drawn_requests(random: np.random.Generator, block: int) -> Requests:
+    """Draw requests that begin alike, or follow each other, or say what others say."""
+    num = int(random.integers(1, 25))
+    prompt, output = random.integers(1, 60, num), random.integers(1, 40, num)
+    arrival = random.integers(0, 3000, num)
+    told = np.where(random.random(num) < 0.3, prompt // block, 0)
+    begins = random.integers(1, 3, num)
+    content = [
+        7 + 2 * (10 * (begins[k] if place < 2 else 100 + k % 3) + place)
+        for k in range(num) for place in range(told[k])
+    ]  # fmt: skip
+    follows = np.where(random.random(num) < 0.3, np.arange(num) - 1, -1)
+    stream = np.arange(1, num + 1)
+    for k in np.flatnonzero(follows >= 0):
+        stream[k] = stream[follows[k]]
+    return Requests(
+        arrival, prompt, output, stream, random.integers(1000, 1003, num),
+        np.where(random.random(num) < 0.5, random.integers(0, 40, num), 0),
+        follows, told, np.array(content, dtype=np.int64),
+    )  # fmt: skip
+
+
+def drawn_rules(random: np.random.Generator, requests: Requests, block: int) -> EngineRules:
+    """Draw rules under which every request has room, and few have it at once."""
+    drafts = int(random.integers(0, 4)) if random.random() < 0.3 else 0
+    longest = int((requests.prompt + requests.output).max()) + drafts
+    instances = int(random.integers(1, 4))
+    apart = instances > 1 and random.random() < 0.4
+    tiers = tuple(
+        CacheTier(
+            f"tier {k}",
+            int(random.integers(1, 30)),
+            bool(random.integers(2)),
+            float(random.integers(0, 20)),
+            float(random.integers(0, 9)),
+            int(random.integers(50)),
+            bool(random.integers(2)),
+        )
+        for k in range(random.integers(0, 3))
+    )
+    return EngineRules(
+        int(random.integers(4, 80)), int(random.integers(1, 8)), block,
+        -(-longest // block) + int(random.integers(0, 20)),
+        *(bool(one) for one in random.integers(0, 2, 2)), reuses=bool(random.random() < 0.8),
+        instances=instances, prefills=int(random.integers(1, instances)) if apart else 0,
+        stages=int(random.integers(1, 4)) if random.random() < 0.3 else 1,
+        routing=ROUTING[random.integers(3)], host=int(random.integers(0, 30)), drafts=drafts,
+        acceptance=float(random.random()), moved_ns=float(random.integers(0, 30)), tiers=tiers,
+        seed=int(random.integers(100)),
+    )  # fmt: skip
+
+
+def drawn_case(seed: int) -> tuple[Requests, EngineRules, list[StepTimes]]:
+    """Draw requests, rules and times; tiers need blocks that are found by their content."""
+    random = np.random.default_rng(seed)
+    block = int(random.integers(1, 9))
+    requests = drawn_requests(random, block)
+    rules = drawn_rules(random, requests, block)
+    if not rules.reuses:
+        rules = rules._replace(tiers=())
+    times = drawn_times(random)
+    return requests, rules, [times, times]
