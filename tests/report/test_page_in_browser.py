@@ -73,6 +73,7 @@ def test_it_opens_without_a_complaint_and_without_a_request(opened: Browser) -> 
 
 def test_wheel_and_drag_zoom_and_pan(opened: Browser) -> None:
     from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.keys import Keys
 
     before = shown(opened)
     wheel(opened, ctrlKey="true", deltaY=-40)
@@ -83,7 +84,8 @@ def test_wheel_and_drag_zoom_and_pan(opened: Browser) -> None:
     assert panned[0] > after[0]
     assert panned[1] - panned[0] == pytest.approx(after[1] - after[0])
     canvas = opened.driver.find_element("id", "timeline-canvas")
-    ActionChains(opened.driver).drag_and_drop_by_offset(canvas, 120, 0).perform()
+    shift = ActionChains(opened.driver).key_down(Keys.SHIFT)
+    shift.drag_and_drop_by_offset(canvas, 120, 0).key_up(Keys.SHIFT).perform()
     assert shown(opened)[0] < panned[0]
     scrolled = shown(opened)
     wheel(opened, deltaY=50)  # rows scroll

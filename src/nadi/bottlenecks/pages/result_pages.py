@@ -17,7 +17,9 @@ from polars.exceptions import PolarsError
 
 from nadi.analyses.recorded.call_stacks import describe_flame, module_frames
 from nadi.analyses.recorded.events import RankEvents, events_of
-from nadi.analyses.recorded.memory_timeline import describe_memory
+from nadi.analyses.recorded.kernel_types import kernel_type_codes
+from nadi.analyses.recorded.memory_bandwidth import memory_bandwidth_series
+from nadi.analyses.recorded.memory_timeline import describe_memory, memory_timeline
 from nadi.analyses.recorded.rates import operator_rates
 from nadi.bottlenecks.differences.compared_runs import diff_runs
 from nadi.bottlenecks.differences.prediction_result import describe_compared_prediction
@@ -37,7 +39,7 @@ from nadi.errors import FormatError, InputError, checked
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.replay import replay_graph
 from nadi.graph.timeline.schedule_timeline import TimelinePart
-from nadi.graph.timeline.timeline_section import page_timeline
+from nadi.graph.timeline.timeline_section import PageCounter, TimelineExtras, page_timeline
 from nadi.results.page.html_page import write_page
 from nadi.results.text import to_json
 from nadi.simulation.runs.result import SIMULATION
@@ -150,7 +152,48 @@ def write_run_page(
         found = compare_prediction(run, beside.prediction, whole=beside.whole)
         results["prediction"] = describe_compared_prediction(found)
     with _as_written(beside.files):
-        write_page(path, results, page_timeline(parts, window), title=title or _title(run))
+        timeline = page_timeline(parts, window, _extras(run))
+        write_page(path, results, timeline, title=title or _title(run))
+
+
+def _extras(run: Run) -> TimelineExtras:
+    """Return what the timeline shows beside a run's schedule: memory, copies, who is blamed."""
+    counters = []
+    for trace in run.job.traces:
+        events = events_of(trace)
+        if not events.table.height:
+            continue
+        begin = int(events.column("start").min()) - run.job.origin
+        for title, unit, factor, key, value, analysis in _SERIES:
+            try:
+                table = analysis(events)
+            except InputError:
+                continue  # not recorded
+            for (name,), part in table.group_by(key, maintain_order=True):
+                ordered = part.sort("time_ns", maintain_order=True)
+                values = (factor * ordered[value].cast(pl.Float64)).round().cast(pl.Int64)
+                time = ordered["time_ns"].to_numpy() + begin
+                counters.append(
+                    PageCounter(trace.rank, f"{title} {name}", unit, time, values.to_numpy())
+                )
+    return TimelineExtras(_blamed(run), counters, kernel_type_codes)
+
+
+_SERIES = (
+    ("memory", "bytes", 1, "device", "allocated_bytes", memory_timeline),
+    ("bandwidth", "MB/s", 1000, "kind", "gb_per_s", memory_bandwidth_series),
+)
+
+
+def _blamed(run: Run) -> int:
+    """Return the rank that the verdict blames, else the one with most of the critical path."""
+    late = run.verdict.late
+    if late is not None and late.is_straggler:
+        return late.rank
+    parts = run.path.segments.group_by("rank").agg(
+        time=(pl.col("end") - pl.col("start")).sum()
+    ).sort("time", "rank", descending=[True, False])  # fmt: skip
+    return int(parts["rank"][0]) if parts.height else -1
 
 
 def _predicted_parts(run: Run, beside: Beside) -> list[TimelinePart]:
@@ -199,7 +242,7 @@ def write_diff_page(
                for run in (before, after)]  # fmt: skip
     window = min(start for start, _ in windows), max(end for _, end in windows)
     with _as_written(beside.files if beside else ()):
-        timeline = page_timeline(parts, window)
+        timeline = page_timeline(parts, window, _extras(before))
         write_page(path, results, timeline, title=f"{names[0]} and {names[1]}")
 
 

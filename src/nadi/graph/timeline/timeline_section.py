@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
+from nadi.files.communication_names import comm_type_of_host
 from nadi.graph.timeline.page_timeline import (
     TimelineEvents,
     detail_levels,
@@ -15,28 +17,73 @@ from nadi.graph.timeline.page_timeline import (
     timeline_events,
 )
 from nadi.graph.timeline.schedule_timeline import TimelinePart
+from nadi.graph.windows import MARK
 from nadi.results.page.html_page import PageTimeline
 from nadi.results.page.page_sections import RenderedSection
 from nadi.trace.arrays import Ints
-from nadi.trace.schema import DEP_KINDS
+from nadi.trace.schema import DEP_KINDS, DEVICE_WORK
 from nadi.units import format_count
 
-__all__ = ["packed_timeline", "page_timeline"]
+__all__ = ["PageCounter", "TimelineExtras", "packed_timeline", "page_timeline"]
 
 _COLLECTIVE = len(DEP_KINDS)  # the kind of a dependency between the members of a collective
 _INFERRED = 128
 
 
 _HELP = (
-    "Scroll for rows; Ctrl + wheel zooms, Shift + wheel or a drag pans. Keys: W S zoom, A D pan, "
-    "0 all, / search, N next, [ ] neighbors, F zoom to the selection."
+    "A drag selects an area, Shift + drag or Shift + wheel pans, Ctrl + wheel zooms. Keys: W S "
+    "zoom, A D or arrows pan, 0 all, M maximise, / search, N next, [ ] neighbors, F zoom to the "
+    "chosen operation, X sum what is in view, K keep an area to compare; of a track that is "
+    "clicked: P pin, H hide, Shift + arrows move. The address of the page says what is shown."
 )
-_ORDER = 10  # of the timeline among the sections
+_ORDER = 4  # of the timeline among the sections: below the verdict
+
+
+class PageCounter(NamedTuple):
+    """A value over time that a page draws below a rank.
+
+    Attributes
+    ----------
+    rank
+        Of the first schedule.
+    title, unit
+        What it is; the unit is ``bytes`` or one that is written as it is.
+    time
+        int64 ns since the job's origin, shape (changes,), ascending.
+    value
+        int64, shape (changes,): from each time on.
+    """
+
+    rank: int
+    title: str
+    unit: str
+    time: Ints
+    value: Ints
+
+
+class TimelineExtras(NamedTuple):
+    """What a timeline shows beside its schedules.
+
+    Attributes
+    ----------
+    focus
+        The rank that is in view at first; -1 for the first.
+    counters
+        Values over time.
+    type_codes
+        The type of device work by name and category, as
+        :func:`nadi.analyses.recorded.kernel_types.kernel_type_codes` gives it.
+    """
+
+    focus: int = -1
+    counters: Sequence[PageCounter] = ()
+    type_codes: Callable[[pl.Series, pl.Series], Ints] | None = None
 
 
 def page_timeline(
-    parts: Sequence[TimelinePart], window: tuple[int, int] | None = None
-) -> PageTimeline:
+    parts: Sequence[TimelinePart], window: tuple[int, int] | None = None,
+    extras: TimelineExtras | None = None,
+) -> PageTimeline:  # fmt: skip
     """Draw schedules for a page.
 
     Parameters
@@ -45,34 +92,43 @@ def page_timeline(
         Drawn one below the other, rank by rank.
     window
         The time range that is shown first, ns since the job's origin; all of it by default.
+    extras
+        What is shown beside them.
     """
-    packed, number = packed_timeline(parts, window)
+    packed, number = packed_timeline(parts, window, extras or TimelineExtras())
     html = f"""<section id="timeline"><h2>Timeline</h2>
-<div class=tools>
+<div class=tools role=toolbar aria-label="timeline">
 <button class=button id=timeline-in aria-label="zoom in">+</button>
 <button class=button id=timeline-out aria-label="zoom out">&minus;</button>
 <button class=button id=timeline-home>all</button>
+<button class=button id=timeline-most aria-pressed=false>maximise</button>
 <button class=button id=timeline-path aria-pressed=false>critical path only</button>
-<input type=search id=timeline-search placeholder="search operations"
+<input type=search id=timeline-search placeholder="search: text or /regular expression/"
  aria-label="search operations">
 <button class=button id=timeline-next>next</button>
 <output id=timeline-found></output>
+<input type=search id=timeline-filter placeholder="only tracks with ..." aria-label="filter tracks">
+<button class=button id=timeline-shown hidden></button>
 <small>{format_count(number)} events, all in this file</small>
 </div>
-<div id=timeline-rows><canvas id=timeline-canvas tabindex=0 role=application
- aria-label="timeline: ranks, threads and streams over time"></canvas>
+<div id=timeline-body><div id=timeline-rows><canvas id=timeline-canvas tabindex=0 role=application
+ aria-label="timeline: ranks, threads and streams over time"
+ aria-describedby=timeline-help></canvas>
 <div id=timeline-room></div></div>
-<p id=timeline-status role=status>loading ...</p>
+<div id=timeline-side role=region aria-label="what is chosen" tabindex=0 hidden>
 <div id=timeline-details aria-live=polite></div>
-<small>{_HELP} Red: the critical path. Arrows of the chosen operation: blue, what it waits for;
-those in the color of text, what waits for it; dashed, inferred.</small>
+<div id=timeline-results></div><div id=timeline-area aria-live=polite></div></div></div>
+<p id=timeline-status role=status>loading ...</p>
+<p class=legend id=timeline-legend></p>
+<small id=timeline-help>{_HELP} Arrows of the chosen operation: blue, what it waits for; those in
+the color of text, what waits for it; dashed, inferred.</small>
 </section>
 """
     return PageTimeline(RenderedSection(_ORDER, "timeline", "Timeline", html), packed)
 
 
 def packed_timeline(
-    parts: Sequence[TimelinePart], window: tuple[int, int] | None = None
+    parts: Sequence[TimelinePart], window: tuple[int, int] | None, extras: TimelineExtras
 ) -> tuple[str, int]:
     """Pack schedules for the page's timeline.
 
@@ -81,7 +137,9 @@ def packed_timeline(
     parts
         Drawn one below the other, rank by rank.
     window
-        The time range that is shown first, ns since the job's origin; all of it by default.
+        The time range that is shown first, ns since the job's origin; all of it if None.
+    extras
+        What is shown beside them.
 
     Returns
     -------
@@ -96,16 +154,21 @@ def packed_timeline(
     src, dst, kind = _dependencies(parts, events)
     texts, text = operand_texts(parts, events)
     begin = int(events.start.min()) if events.start.size else 0
+    ranks = [int(title.split()[1]) for title, _ in events.processes]
+    counters = [one for one in extras.counters if one.rank in ranks and one.time.size]
     header = {
         "processes": events.processes,
-        "tracks": [list(one) for one in events.tracks],
+        "tracks": _titled_tracks(events),
         "rows": [list(one) for one in events.rows],
         "names": events.names,
+        "types": _types(events.names, extras),
         "texts": texts,
         "dependencyKinds": [*DEP_KINDS, "collective"],
         "levels": [level.width for level in levels],
         "begin": begin,
         "window": window,
+        "focus": ranks.index(extras.focus) if extras.focus in ranks else 0,
+        "counters": [[ranks.index(one.rank), one.title, one.unit] for one in counters],
         "leftOut": events.left_out,
     }
     columns = {
@@ -119,7 +182,57 @@ def packed_timeline(
         "dependencyKind": kind,
         **{f"level{i}": level.counts for i, level in enumerate(levels)},
     }
+    for i, one in enumerate(counters):
+        columns |= {f"time{i}±": np.diff(one.time, prepend=begin),
+                    f"value{i}±": np.diff(one.value, prepend=0)}  # fmt: skip
     return packed(header, columns), events.start.size
+
+
+def _types(names: Sequence[tuple[str, str]], extras: TimelineExtras) -> list[int]:
+    """Return the type of each name: 0 unless it is of device work, or communicates."""
+    found = [2 * (comm_type_of_host(name) != "none") for name, _ in names]
+    rows = [i for i, (_, category) in enumerate(names) if category in DEVICE_WORK]
+    if extras.type_codes is not None and rows:
+        name = pl.Series([names[i][0] for i in rows], dtype=pl.String)
+        category = pl.Series([names[i][1] for i in rows], dtype=pl.String)
+        for i, code in zip(rows, extras.type_codes(name, category).tolist(), strict=True):
+            found[i] = code + 1
+    return found
+
+
+def _titled_tracks(events: TimelineEvents) -> list[tuple[int, str, bool]]:
+    """Return tracks; threads are named after what they do, as far as it is known."""
+    says = [_says_of_thread(name, category) for name, category in events.names]
+    code = np.array(says, dtype=np.int64)[events.name] if says else events.name
+    last = np.cumsum([row.size for row in events.rows])
+    counts = np.zeros((len(events.tracks), len(_THREADS)), dtype=np.int64)
+    for row, end in zip(events.rows, last.tolist(), strict=True):
+        np.add.at(counts[row.track], code[end - row.size : end], 1)
+    titles = [one.title for one in events.tracks]
+    for process in range(len(events.processes)):
+        mine = [i for i, one in enumerate(events.tracks)
+                if one.process == process and one.title.startswith("thread ")]  # fmt: skip
+        main = max(mine, key=lambda i: (counts[i, 1], counts[i].sum()), default=-1)
+        for i in mine:
+            told = "main" if i == main else _THREADS[int(counts[i, 2:].argmax()) + 2]
+            if i == main or counts[i, 2:].any():
+                titles[i] += f", {told}"
+    return [(one.process, title, one.is_path)
+            for one, title in zip(events.tracks, titles, strict=True)]  # fmt: skip
+
+
+_THREADS = ("", "main", "autograd", "loader")
+
+
+def _says_of_thread(name: str, category: str) -> int:
+    """Return which of ``_THREADS`` an operation tells of the thread it runs on."""
+    if category == "annotation":
+        return 1 if name.startswith(MARK) else 0
+    if name.startswith("autograd::engine::evaluate_function"):
+        return 2
+    return (
+        3 if category == "python" and ("_pin_memory_loop" in name or "_worker_loop" in name) else 0
+    )
 
 
 def _dependencies(parts: Sequence[TimelinePart], events: TimelineEvents) -> tuple[Ints, Ints, Ints]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
 from importlib import resources
@@ -22,8 +23,12 @@ from nadi.units import printable
 
 __all__ = ["PageTimeline", "check_page", "html_page", "write_page"]
 
+# a page is sent by mail and kept for years: what only who edits the files reads is left out
+_COMMENTS = re.compile(r"^ *(?://|/\*\*|\*(?! \{)).*\n", re.MULTILINE)
+_INDENTS = re.compile(r"^ +", re.MULTILINE)
 _SCRIPTS = (
-    "timeline_data.js", "timeline_view.js", "timeline_controls.js", "flame_graph.js", "page.js",
+    "timeline_data.js", "timeline_view.js", "timeline_overview.js", "timeline_area.js",
+    "timeline_link.js", "timeline_controls.js", "flame_graph.js", "page.js",
 )  # fmt: skip
 
 
@@ -110,7 +115,8 @@ def _head(title: str, script: str) -> str:
 def _assets(names: Sequence[str]) -> str:
     folder = resources.files("nadi.results.page") / "assets"
     texts = ((folder / name).read_text(encoding="utf-8") for name in names)
-    return "\n".join(texts).replace('"use strict";\n', "")
+    joined = "\n".join(texts).replace('"use strict";\n', "")
+    return _INDENTS.sub("", _COMMENTS.sub("", joined))
 
 
 def check_page(path: Path, sources: list[Path], *, overwrite: bool) -> None:

@@ -17,7 +17,11 @@ function setUpScheme() {
   const change = (scheme) => {
     setScheme(scheme);
     nadiTimeline.then((shown) => {
-      if (shown) { shown.view.readColors(); shown.view.request(); }
+      if (!shown) return;
+      shown.view.readColors();
+      shown.view.overview.forget();
+      showLegend(shown.view);
+      shown.view.request();
     });
   };
   prefers.addEventListener("change", () => {
@@ -67,6 +71,10 @@ function addSearch(table, body) {
   });
 }
 
+const header = document.querySelector("header");
+new ResizeObserver(() => {
+  root.style.setProperty("--head", `${header.offsetHeight}px`);
+}).observe(header);
 const nadiTimeline = openTimeline();
 window.nadiTimeline = nadiTimeline;
 setUpScheme();

@@ -11,7 +11,9 @@ class TimelineControls {
     this.details = document.getElementById("timeline-details");
     this.field = document.getElementById("timeline-search");
     this.number = document.getElementById("timeline-found");
+    this.area = new AreaPanel(this);
     this.#listen();
+    showLegend(view);
   }
 
   #listen() {
@@ -39,13 +41,51 @@ class TimelineControls {
     on("timeline-in", () => view.zoom(0.5));
     on("timeline-out", () => view.zoom(2));
     on("timeline-home", () => view.show(...view.home));
-    on("timeline-path", (event) => {
-      view.pathOnly = !view.pathOnly;
-      event.currentTarget.setAttribute("aria-pressed", String(view.pathOnly));
-      view.layOut();
-      view.resize();
-    });
+    on("timeline-path", () => this.pathOnly(!view.pathOnly));
+    on("timeline-most", () => this.maximise());
     on("timeline-next", () => this.next(1));
+    on("timeline-shown", () => { view.hidden.clear(); this.arranged(); });
+    const filter = document.getElementById("timeline-filter");
+    filter.addEventListener("input", () => this.filter(filter.value));
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && this.isMost && event.target !== canvas) this.maximise(false);
+    });
+  }
+
+  pathOnly(only) {
+    this.view.pathOnly = only;
+    document.getElementById("timeline-path").setAttribute("aria-pressed", String(only));
+    this.arranged();
+  }
+
+  get isMost() { return document.getElementById("timeline").classList.contains("most"); }
+
+  /** Give the timeline the whole window, or what it had. */
+  maximise(most = !this.isMost) {
+    document.getElementById("timeline").classList.toggle("most", most);
+    document.getElementById("timeline-most").setAttribute("aria-pressed", String(most));
+    document.body.classList.toggle("covered", most);
+    this.view.resize();
+  }
+
+  /** Show the tracks whose title, or whose rank, fits a text or a /regular expression/. */
+  filter(text) {
+    const { data, view } = this;
+    document.getElementById("timeline-filter").value = text;
+    try {
+      view.filter = text ? fitting(text, data.tracks.map(
+        (track) => `${data.processes[track.process]} ${track.title}`)) : null;
+    } catch { return; }  // an expression that is not complete yet
+    this.arranged();
+  }
+
+  /** After tracks were shown, hidden or moved. */
+  arranged() {
+    const { view } = this;
+    view.arrange();
+    const button = document.getElementById("timeline-shown");
+    button.hidden = !view.hidden.size;
+    button.textContent = `show ${view.hidden.size} hidden`;
   }
 
   #wheel(event) {
@@ -60,54 +100,133 @@ class TimelineControls {
     event.preventDefault();
   }
 
+  /** Begin a drag: of the overview, of the time (with Shift, or by the axis), of a title, of an area. */
   #press(event) {
-    if (event.button) return;
-    this.pressed = { x: event.clientX, y: event.clientY, moved: false };
-    this.view.canvas.setPointerCapture(event.pointerId);
+    if (event.button > 1) return;
+    const { view } = this;
+    const [x, y] = [event.offsetX, event.offsetY];
+    const line = view.lineAt(y);
+    let what = "area";
+    if (y < MAP && x >= view.gutter) what = "map";
+    else if (event.shiftKey || event.button === 1 || y < AXIS) what = "time";
+    else if (x < view.gutter) what = line ? "title" : "head";
+    this.pressed = { what, x: event.clientX, y: event.clientY, from: [x, y], moved: false, line };
+    if (what === "map") view.overview.press(x);
+    view.canvas.setPointerCapture(event.pointerId);
+    if (event.button) event.preventDefault();
   }
 
   #move(event) {
     const { view, pressed } = this;
-    if (pressed) {
-      const [dx, dy] = [event.clientX - pressed.x, event.clientY - pressed.y];
-      if (!pressed.moved && Math.abs(dx) + Math.abs(dy) < 4) return;
-      pressed.moved = true;
+    const [x, y] = [event.offsetX, event.offsetY];
+    if (!pressed) { this.#hover(event); return; }
+    const [dx, dy] = [event.clientX - pressed.x, event.clientY - pressed.y];
+    if (!pressed.moved && Math.abs(dx) + Math.abs(dy) < 4) return;
+    pressed.moved = true;
+    this.tip.hidden = true;
+    if (pressed.what === "map") {
+      view.overview.drag(x);
+    } else if (pressed.what === "time") {
       view.canvas.classList.add("dragged");
       view.pan(-dx);
       view.scroller.scrollTop -= dy;
       [pressed.x, pressed.y] = [event.clientX, event.clientY];
-      this.tip.hidden = true;
-      return;
+    } else if (pressed.what === "area") {
+      view.areas.drawn = this.#areaTo(x, y);
+      view.request();
     }
-    const found = view.eventAt(event.offsetX, event.offsetY);
-    this.tip.hidden = found < 0;
-    if (found < 0) return;
-    const { data } = this;
-    const name = data.nameOf(found);
-    this.tip.textContent = [
-      name.length > 300 ? `${name.slice(0, 300)}…` : name,
-      `${formatTime(data.end[found] - data.start[found])}, ${data.categoryOf(found)}` +
-        (data.critical[found] ? ", on the critical path" : ""),
-    ].join("\n");
-    const right = event.clientX + 16 + this.tip.offsetWidth > window.innerWidth;
-    this.tip.style.left = `${event.clientX + (right ? -12 - this.tip.offsetWidth : 14)}px`;
-    this.tip.style.top = `${Math.min(event.clientY + 14, window.innerHeight - this.tip.offsetHeight)}px`;
+  }
+
+  #areaTo(x, y) {
+    const { view, pressed } = this;
+    const times = [pressed.from[0], x].map(
+      (at) => view.timeAt(Math.max(view.gutter, Math.min(at, view.width))));
+    return {
+      from: Math.round(Math.min(...times)), to: Math.round(Math.max(...times)),
+      tracks: view.tracksBetween(pressed.from[1], y),
+    };
   }
 
   #release(event) {
     const { view, pressed } = this;
     this.pressed = null;
     view.canvas.classList.remove("dragged");
-    if (!pressed || pressed.moved) return;
+    if (!pressed) return;
     view.canvas.focus({ preventScroll: true });
-    const process = event.offsetX < view.gutter ? view.processAt(event.offsetY) : -1;
-    if (process >= 0) {
-      if (!view.closed.delete(process)) view.closed.add(process);
-      view.layOut();
-      view.resize();
-    } else {
-      this.select(view.eventAt(event.offsetX, event.offsetY), false);
+    const [x, y] = [event.offsetX, event.offsetY];
+    if (pressed.moved) {
+      view.areas.drawn = null;
+      if (pressed.what === "area") {
+        this.pressed = pressed;
+        const area = this.#areaTo(x, y);
+        this.pressed = null;
+        this.area.choose(area);
+      }
+      if (pressed.what === "title") this.#dropTitle(pressed.line.track, y);
+      return;
     }
+    if (pressed.what === "map") view.overview.drag(x);
+    else if (pressed.what === "title") this.#clickTitle(pressed.line.track, x);
+    else if (pressed.what === "head") this.fold(view.processAt(y));
+    else if (pressed.what === "area") {
+      const found = view.eventAt(x, y);
+      const line = view.lineAt(y);
+      if (line) view.chosen = line.track.number;
+      this.area.choose(null);
+      this.select(found, false);
+    }
+  }
+
+  #clickTitle(track, x) {
+    const { view } = this;
+    if (x > view.gutter - SIGNS - 6) view.hide(track.number);
+    else if (x > view.gutter - 2 * SIGNS - 8) view.pin(track.number);
+    else view.chosen = view.chosen === track.number ? -1 : track.number;
+    this.arranged();
+  }
+
+  #dropTitle(track, y) {
+    const line = this.view.lineAt(y);
+    if (!line || line.fixed || line.track === track) return;
+    if (line.track.process === track.process) this.view.move(track.number, line.track.number);
+  }
+
+  /** Hide or show the tracks of a process. */
+  fold(process) {
+    const { view } = this;
+    if (process < 0) return;
+    if (!view.closed.delete(process)) view.closed.add(process);
+    this.arranged();
+  }
+
+  #hover(event) {
+    const { view, data } = this;
+    const [x, y] = [event.offsetX, event.offsetY];
+    const line = view.lineAt(y);
+    const over = x < view.gutter && line ? line.track.number : null;
+    if (over !== view.hover) { view.hover = over; view.request(); }
+    const found = view.eventAt(x, y);
+    const counter = x >= view.gutter ? line?.track.counter : null;
+    this.tip.hidden = found < 0 && !counter && over === null;
+    if (this.tip.hidden) return;
+    if (counter) {
+      this.tip.textContent = `${line.track.title}: ${counter.told(counter.at(view.timeAt(x)))}`;
+    } else if (found < 0) {
+      this.tip.textContent = `${data.processes[line.track.process]}, ${line.track.title}\n` +
+        "☆ pins it, ✕ hides it, a drag moves it";
+    } else {
+      const name = data.nameOf(found);
+      this.tip.textContent = [
+        name.length > 600 ? `${name.slice(0, 600)}…` : name,
+        `${formatTime(data.end[found] - data.start[found])}, ${data.categoryOf(found)}` +
+          (data.critical[found] ? ", on the critical path" : ""),
+      ].join("\n");
+    }
+    const right = event.clientX + 16 + this.tip.offsetWidth > window.innerWidth;
+    this.tip.style.left = `${Math.max(
+      right ? event.clientX - 8 - this.tip.offsetWidth : event.clientX + 12, 4)}px`;
+    const low = event.clientY + 18 + this.tip.offsetHeight > window.innerHeight;
+    this.tip.style.top = `${low ? event.clientY - 10 - this.tip.offsetHeight : event.clientY + 14}px`;
   }
 
   #key(event) {
@@ -126,9 +245,40 @@ class TimelineControls {
       "/": () => this.field.focus(),
       n: () => this.next(1), N: () => this.next(-1),
       "]": () => this.step(1), "[": () => this.step(-1),
-      Escape: () => this.select(-1),
+      m: () => this.maximise(), x: () => this.area.choose(this.inView()),
+      k: () => this.area.keep(),
+      p: () => this.#arrangeChosen((number) => view.pin(number)),
+      h: () => this.#arrangeChosen((number) => view.hide(number)),
+      Escape: () => this.#leave(),
     }[event.key];
-    if (act) { act(); event.preventDefault(); }
+    if (event.shiftKey && event.key.startsWith("Arrow")) {
+      const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+      if (by) this.#arrangeChosen((number) => view.shift(number, by));
+      event.preventDefault();
+    } else if (act) { act(); event.preventDefault(); }
+  }
+
+  #arrangeChosen(act) {
+    const { view, data } = this;
+    const number = view.selected >= 0 && view.chosen < 0
+      ? data.trackOf(view.selected).number : view.chosen;
+    if (number < 0) return;
+    act(number);
+    this.arranged();
+  }
+
+  /** Return the time in view, of the chosen track, or of all tracks in view. */
+  inView() {
+    const { view } = this;
+    const tracks = view.chosen >= 0 ? [view.chosen] : view.tracksBetween(0, view.height);
+    return { from: Math.round(view.from), to: Math.round(view.to), tracks };
+  }
+
+  #leave() {
+    const { view } = this;
+    if (view.areas.now) this.area.choose(null);
+    else if (view.selected >= 0) this.select(-1);
+    else if (this.isMost) this.maximise(false);
   }
 
   /** Select the next or the previous event of the row; without one, the first of the path. */
@@ -150,11 +300,18 @@ class TimelineControls {
 
   search(text) {
     const { view } = this;
-    const { fits, events } = text ? this.data.find(text) : { fits: null, events: [] };
-    view.found = fits;
-    this.matches = events;
+    let found = { fits: null, events: [] };
+    try {
+      if (text) found = this.data.find(text);
+      this.number.textContent =
+        text ? `${found.events.length.toLocaleString("en-US")} found` : "";
+    } catch (error) {
+      this.number.textContent = error.message;  // no regular expression
+    }
+    view.found = found.fits;
+    this.matches = found.events;
     this.match = -1;
-    this.number.textContent = text ? `${events.length.toLocaleString("en-US")} found` : "";
+    showResults(this, text, found);
     view.request();
   }
 
@@ -169,6 +326,7 @@ class TimelineControls {
 
   select(event, reveal = true) {
     this.view.selected = event;
+    if (event >= 0) this.view.chosen = this.data.trackOf(event).number;
     if (event >= 0 && reveal) this.view.reveal(event);
     this.#describe(event);
     this.view.request();
@@ -178,19 +336,15 @@ class TimelineControls {
   #describe(event) {
     const { data, details } = this;
     details.replaceChildren();
-    if (event < 0) {
-      details.textContent = "Click an operation for its details and its dependencies.";
-      return;
-    }
-    const add = (parent, tag, text) => {
-      const made = document.createElement(tag);
-      if (text !== undefined) made.textContent = text;
-      parent.append(made);
-      return made;
-    };
+    showSide();
+    if (event < 0) return;
     add(details, "h3", data.nameOf(event));
     const list = add(details, "dl");
     const track = data.trackOf(event);
+    if (data.short[data.code[event]] !== data.nameOf(event)) {
+      add(list, "dt", "shown as");
+      add(list, "dd", data.short[data.code[event]]);
+    }
     const facts = {
       duration: formatTime(data.end[event] - data.start[event]),
       start: formatTime(data.start[event]),
@@ -208,6 +362,7 @@ class TimelineControls {
       add(list, "dt", line.slice(0, colon));
       add(list, "dd", shortened(line.slice(colon + 2)));
     }
+    showSide();
     const link = (parent, other) => {
       const button = add(parent, "button", shortened(data.nameOf(other)));
       button.addEventListener("click", () => this.select(other));
@@ -255,6 +410,7 @@ async function openTimeline() {
     status.hidden = true;
     setTimeout(() => data.prepare(), 0);
     controls.select(-1);
+    new TimelineLink(controls);
     return { data, view, controls, openTime: performance.now() - begun };
   } catch (error) {
     status.textContent = `The timeline cannot be shown: ${error.message}`;

@@ -54,10 +54,13 @@ class TimelineData {
       this.critical[i] = columns.name[i] % 2;
       this.code[i] = columns.name[i] >> 1;
     }
+    this.short = shortNames(this.names);
     this.text = Uint32Array.from(columns.text);
     this.node = summed(columns.node);
     this.#placeRows();
     this.#takeDependencies(columns);
+    this.#markDeepest();
+    this.#addCounters(columns);
     this.counts = header.levels.map((_, level) => columns[`level${level}`]);
     this.joined = header.levels.map(() => null);
   }
@@ -75,8 +78,159 @@ class TimelineData {
       return row;
     });
     this.tracks = this.tracks.map(([process, title, isPath], number) => ({
-      process, title, isPath, number, rows: this.rows.filter((row) => row.track === number),
+      process, title, isPath, number, rows: [],
     }));
+    for (const row of this.rows) this.tracks[row.track].rows.push(row);
+    for (const track of this.tracks) {
+      const kind = track.rows.length ? this.categoryOf(track.rows[0].first) : "";
+      track.isHost = HOST.has(kind);
+      track.isDevice = DEVICE.has(kind);
+    }
+  }
+
+  /** Of calls in each other that are on the path, mark the innermost alone. */
+  #markDeepest() {
+    this.marked = this.critical.slice();
+    for (const track of this.tracks) {
+      if (!track.isHost) continue;
+      track.rows.forEach((row, depth) => {
+        if (!depth) return;
+        const above = track.rows[depth - 1];
+        let outer = above.first;
+        for (let i = row.first; i < row.last; i++) {
+          if (!this.critical[i]) continue;
+          while (outer < above.last && this.end[outer] < this.end[i]) outer++;
+          if (outer < above.last && this.start[outer] <= this.start[i]) this.marked[outer] = 0;
+        }
+      });
+    }
+  }
+
+  /** Counters are tracks without rows: those that the page brings, and those of its events. */
+  #addCounters(columns) {
+    this.numDrawn = this.tracks.length;
+    const add = (process, title, unit, make) => this.tracks.push({
+      process, title, isPath: false, number: this.tracks.length, rows: [],
+      counter: new Counter(unit, make),
+    });
+    this.processes.forEach((_, process) => {
+      const own = this.tracks.filter((track) => track.process === process && track.isDevice);
+      if (own.length) {
+        add(process, "device busy", "%", () => this.#busy(own, (type) => type >= 0));
+        if (this.types.includes(2) && this.types.includes(1)) {
+          add(process, "exposed communication", "%", () => this.#exposed(own));
+        }
+        if (this.dependencyKinds.includes("launch")) {
+          add(process, "queue length", "", () => this.#queue(own));
+        }
+      }
+      this.counters.forEach(([owner, title, unit], i) => {
+        if (owner !== process) return;
+        const time = summed(columns[`time${i}`], this.begin);
+        add(process, title, unit, () => [time, summed(columns[`value${i}`])]);
+      });
+    });
+  }
+
+  /** Return when device work of some types runs: times and 1 or 0 from each on. */
+  #busy(tracks, fits) {
+    const begins = [];
+    const ends = [];
+    this.#work(tracks, (event, type) => {
+      if (fits(type)) { begins.push(this.start[event]); ends.push(this.end[event]); }
+    });
+    return counted(begins, ends, (running) => (running > 0 ? 1 : 0));
+  }
+
+  #exposed(tracks) {
+    const [time, any] = this.#busy(tracks, (type) => type === 1 || type === 2);
+    const [computing, is] = this.#busy(tracks, (type) => type === 1);
+    const all = [time, any, computing, is];
+    return joined(all, (either, computes) => either - computes);
+  }
+
+  /** A launch makes the queue longer when it starts, and its work shorter when it starts. */
+  #queue(tracks) {
+    const launch = this.dependencyKinds.indexOf("launch");
+    const begins = [];
+    const ends = [];
+    this.#work(tracks, (event) => {
+      for (let edge = this.into[event]; edge < this.into[event + 1]; edge++) {
+        if ((this.kind[edge] & 127) !== launch) continue;
+        begins.push(this.start[this.source[edge]]);
+        ends.push(this.start[event]);
+        break;
+      }
+    });
+    return counted(begins, ends, (running) => running);
+  }
+
+  #work(tracks, visit) {
+    for (const track of tracks) for (const row of track.rows) {
+      for (let i = row.first; i < row.last; i++) {
+        if (DEVICE.has(this.names[this.code[i]][1])) visit(i, this.types[this.code[i]]);
+      }
+    }
+  }
+
+  /** All events in order of time, without those of paths; sorted by digits when first wanted. */
+  get byTime() {
+    return (this.sorted ??= sortedBy(this.start, this.begin).filter(
+      (event) => !this.trackOf(event).isPath));
+  }
+
+  /** What an event is: a type of device work, or its category. */
+  classOf(code) {
+    return [null, "computation", "communication", "memory"][this.types[code]]
+      ?? this.names[code][1];
+  }
+
+  /** Return the innermost event around one, in the rows above a row of a track; or -1. */
+  callerAbove(track, depth, event) {
+    for (let at = depth - 1; at >= 0; at--) {
+      const row = track.rows[at];
+      const outer = bound(this.start, row.first, row.last, this.start[event]) - 1;
+      if (outer >= row.first && this.end[outer] >= this.end[event]) return outer;
+    }
+    return -1;
+  }
+
+  /** Sum what overlaps a time range, per track and name: the time inside of it, and that alone. */
+  sums(from, to, tracks) {
+    const found = [];
+    const [count, time, own] = [0, 1, 2].map(() => new Float64Array(this.names.length));
+    const { start, end, code } = this;
+    for (const number of tracks) {
+      const track = this.tracks[number];
+      const used = [];
+      track.rows.forEach((row, depth) => {
+        const above = track.isHost && depth ? track.rows[depth - 1] : null;
+        const last = bound(start, row.first, row.last, to - 1);
+        let outer = above
+          ? Math.max(bound(start, above.first, above.last, from) - 1, above.first) : 0;
+        let i = Math.max(bound(start, row.first, row.last, from) - 1, row.first);
+        for (; i < last; i++) {
+          const [begin, stop] = [start[i], end[i]];
+          if (stop <= from && begin < from) continue;
+          const inside = (stop < to ? stop : to) - (begin > from ? begin : from);
+          const which = code[i];
+          if (!count[which]) used.push(which);
+          count[which] += 1;
+          time[which] += inside;
+          own[which] += inside;
+          if (!above) continue;
+          while (outer < above.last && end[outer] < stop) outer++;
+          const isIn = outer < above.last && start[outer] <= begin;
+          const caller = isIn ? outer : this.callerAbove(track, depth - 1, i);
+          if (caller >= 0) own[code[caller]] -= inside;
+        }
+      });
+      for (const which of used) {
+        found.push({ track, code: which, count: count[which], time: time[which], own: own[which] });
+        count[which] = time[which] = own[which] = 0;
+      }
+    }
+    return found;
   }
 
   /** Dependencies come in the order of their targets; those by source get an index. */
@@ -110,7 +264,7 @@ class TimelineData {
 
   /** Join the events of all levels, one after the other, while nothing else is to do. */
   prepare(level = 0) {
-    if (level >= this.levels.length) return;
+    if (level >= this.levels.length) { this.byTime; return; }
     this.runs(level);
     setTimeout(() => this.prepare(level + 1), 0);
   }
@@ -130,7 +284,7 @@ class TimelineData {
       for (const stop = event + counts[run]; event < stop; event++) {
         const length = this.end[event] - this.start[event];
         busy[run] += length;
-        critical[run] |= this.critical[event];
+        critical[run] |= this.marked[event];
         if (length > best) { best = length; longest[run] = event; }
       }
     }
@@ -160,10 +314,9 @@ class TimelineData {
   around(event) {
     const own = this.rows[this.rowOf[event]];
     const found = [];
-    for (const row of this.tracks[own.track].rows) {
-      if (row.depth >= own.depth) continue;
-      const outer = bound(this.start, row.first, row.last, this.start[event]) - 1;
-      if (outer >= row.first && this.end[outer] >= this.end[event]) found.unshift(outer);
+    const next = (depth) => this.callerAbove(this.tracks[own.track], depth, event);
+    for (let at = next(own.depth); at >= 0; at = next(this.rows[this.rowOf[at]].depth)) {
+      found.push(at);
     }
     return found;
   }
@@ -187,17 +340,176 @@ class TimelineData {
     return { before, after };
   }
 
-  /** Return the events whose name has a text in it, in order of time, and which names these are. */
+  /**
+   * Return the events whose name has a text in it, or fits a /regular expression/, in order of
+   * time; which names these are, and of each name how often it occurs and how long.
+   */
   find(text) {
-    const wanted = text.toLowerCase();
-    const fits = Uint8Array.from(this.names, ([name]) => name.toLowerCase().includes(wanted));
+    const fits = fitting(text, this.names.map(([name, category]) =>
+      (category === "critical path" ? "" : name)));
+    const count = new Float64Array(this.names.length);
+    const time = new Float64Array(this.names.length);
     const events = [];
-    for (let i = 0; i < this.size; i++) {
-      if (fits[this.code[i]] && !this.trackOf(i).isPath) events.push(i);
+    for (const event of this.byTime) {
+      const code = this.code[event];
+      if (!fits[code]) continue;
+      events.push(event);
+      count[code] += 1;
+      time[code] += this.end[event] - this.start[event];
     }
-    events.sort((a, b) => this.start[a] - this.start[b]);
-    return { fits, events };
+    return { fits, events, count, time };
   }
+}
+
+const HOST = new Set(["annotation", "python", "operator", "runtime", "driver"]);
+const DEVICE = new Set(["kernel", "memcpy", "memset"]);
+
+/** A value over time: times in ns, the value from each on, and its sum over time until each. */
+class Counter {
+  constructor(unit, make) {
+    this.unit = unit;
+    this.make = make;
+  }
+
+  #fill() {
+    [this.time, this.value] = this.make();
+    this.make = null;
+    this.area = new Float64Array(this.time.length);
+    this.most = 0;
+    for (let i = 0; i < this.time.length; i++) {
+      if (i) {
+        const lasts = this.time[i] - this.time[i - 1];
+        this.area[i] = this.area[i - 1] + this.value[i - 1] * lasts;
+      }
+      if (this.value[i] > this.most) this.most = this.value[i];
+    }
+  }
+
+  /** Return the value at a time. */
+  at(time) {
+    if (this.make) this.#fill();
+    const place = bound(this.time, 0, this.time.length, time) - 1;
+    return place < 0 ? 0 : this.value[place];
+  }
+
+  /** Return the sum of value by time until a time. */
+  until(time) {
+    if (this.make) this.#fill();
+    const place = bound(this.time, 0, this.time.length, time) - 1;
+    return place < 0 ? 0 : this.area[place] + this.value[place] * (time - this.time[place]);
+  }
+
+  /** Return the mean over a time range. */
+  mean(from, to) {
+    return to > from ? (this.until(to) - this.until(from)) / (to - from) : this.at(from);
+  }
+
+  get largest() {
+    if (this.make) this.#fill();
+    return this.most;
+  }
+
+  told(value) {
+    if (this.unit === "%") return `${(100 * value).toFixed(1)} %`;
+    if (this.unit !== "bytes") return `${+value.toPrecision(4)} ${this.unit}`.trim();
+    const size = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]].find(([, n]) => value >= n);
+    return size ? `${(value / size[1]).toFixed(2)} ${size[0]}` : `${Math.round(value)} B`;
+  }
+}
+
+/** Count what runs: beginnings and ends in any order to times and what `write` makes of numbers. */
+function counted(begins, ends, write) {
+  const up = Float64Array.from(begins).sort();
+  const down = Float64Array.from(ends).sort();
+  const time = new Float64Array(2 * up.length);
+  const value = new Float64Array(2 * up.length);
+  let [i, j, size] = [0, 0, 0];
+  while (j < down.length) {
+    const at = i < up.length && up[i] <= down[j] ? up[i] : down[j];
+    while (i < up.length && up[i] === at) i++;
+    while (j < down.length && down[j] === at) j++;
+    const now = write(i - j);
+    if (size && value[size - 1] === now) continue;
+    time[size] = at;
+    value[size++] = now;
+  }
+  return [time.subarray(0, size), value.subarray(0, size)];
+}
+
+/** Join two values over time into one. */
+function joined([time, value, other, otherValue], write) {
+  const times = [];
+  const values = [];
+  for (let i = 0, j = 0; i < time.length || j < other.length;) {
+    const at = Math.min(time[i] ?? Infinity, other[j] ?? Infinity);
+    while (time[i] === at) i++;
+    while (other[j] === at) j++;
+    times.push(at);
+    values.push(write(i ? value[i - 1] : 0, j ? otherValue[j - 1] : 0));
+  }
+  return [Float64Array.from(times), Float64Array.from(values)];
+}
+
+/** Return places in the order of values, by 16 bits of the values at a time. */
+function sortedBy(values, least) {
+  const size = values.length;
+  let order = new Int32Array(size).map((_, i) => i);
+  let other = new Int32Array(size);
+  let most = 0;
+  for (let i = 0; i < size; i++) if (values[i] - least > most) most = values[i] - least;
+  for (let unit = 1; unit <= most; unit *= 65536) {
+    const first = new Int32Array(65537);
+    const digit = (i) => Math.floor((values[i] - least) / unit) % 65536;
+    for (let i = 0; i < size; i++) first[digit(i) + 1]++;
+    for (let i = 0; i < 65536; i++) first[i + 1] += first[i];
+    for (let i = 0; i < size; i++) other[first[digit(order[i])]++] = order[i];
+    [order, other] = [other, order];
+  }
+  return order;
+}
+
+/** Return which texts a search fits: a part in any case, or a /regular expression/. */
+function fitting(text, among) {
+  const pattern = /^\/(.+)\/(i?)$/.exec(text);
+  if (!pattern) {
+    const wanted = text.toLowerCase();
+    return Uint8Array.from(among, (one) => one !== "" && one.toLowerCase().includes(wanted));
+  }
+  const expression = new RegExp(pattern[1], pattern[2]);
+  return Uint8Array.from(among, (one) => one !== "" && expression.test(one));
+}
+
+/** Return names without types, namespaces and parameters; those that would be equal get numbers. */
+function shortNames(names) {
+  const short = names.map(([name, category]) => (category === "kernel" ? shortName(name) : name));
+  const alike = new Map();
+  short.forEach((one, i) => {
+    const whole = names[i][0];
+    if (!alike.has(one)) alike.set(one, []);
+    if (!alike.get(one).includes(whole)) alike.get(one).push(whole);
+  });
+  return short.map((one, i) => {
+    const same = alike.get(one);
+    return same.length > 1 ? `${one} #${same.sort().indexOf(names[i][0]) + 1}` : one;
+  });
+}
+
+const FUNCTION = /([A-Za-z_]\w*)(?=[<(]|\b)/g;
+const TELLING = /kernel|functor|_cuda|op$|ops$|reduce|softmax|norm|gemm|conv/i;
+
+/** `void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, ...>(...)`
+ * becomes `vectorized_elementwise_kernel<FillFunctor>`. */
+function shortName(name) {
+  if (!/[<(:]/.test(name)) return name;
+  const plain = name.replace(/\(anonymous namespace\)::/g, "").replace(/^(void|static) /, "");
+  const end = plain.search(/[<(]/);
+  const base = (end < 0 ? plain : plain.slice(0, end)).split("::").pop().trim();
+  if (!base || end < 0) return base || name;
+  const inner = [];
+  for (const [word] of plain.slice(end).matchAll(FUNCTION)) {
+    if (TELLING.test(word) && word !== base && !inner.includes(word)) inner.push(word);
+  }
+  return inner.length ? `${base}<${inner.slice(0, 2).join(", ")}>` : base;
 }
 
 /** Return the first place in values[low..high) whose value is above `limit`; they ascend. */

@@ -6,7 +6,10 @@ const ROW = 17;         // pixels of a row, with 1 of space
 const PATH_ROW = 13;
 const HEAD = 24;        // of a process
 const GAP = 5;          // below a track
-const AXIS = 26;        // of the time axis, which stays on top
+const MAP = 38;         // of the overview above the time axis
+const AXIS = MAP + 26;  // of both, which stay on top
+const CURVE = 34;       // of a counter
+const SIGNS = 17;       // of each sign beside the title under the pointer
 const TEXT = 6.3;       // pixels of a letter, about
 const PATH_COLORS = {
   "host op": "--host", "host gap": "--gap", launch: "--launch", kernel: "--kernel",
@@ -19,7 +22,7 @@ const HUES = {
   kernel: [120, 60, 42], memcpy: [185, 15, 55], memset: [185, 15, 55], sync: [5, 10, 45],
   metadata: [210, 10, 8],
 };
-const COMMUNICATION = /nccl|rccl|gloo|hccl|mccl|oneccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv/i;
+const COMMUNICATES = [26, 10, 75];
 
 class TimelineView {
   constructor(data, canvas, scroller) {
@@ -31,6 +34,13 @@ class TimelineView {
     this.selected = -1;
     this.found = null;         // names that fit a search
     this.pathOnly = false;
+    this.pins = [];            // numbers of tracks, as the next three
+    this.hidden = new Set();
+    this.moved = new Map();    // by process, where a person put the tracks
+    this.chosen = -1;
+    this.filter = null;        // which tracks fit
+    this.areas = { now: null, kept: null, drawn: null };
+    this.hover = null;         // the track whose title is under the pointer
     const [begin, end] = data.window || [data.begin, data.lastEnd];
     const margin = (end - begin) * 0.01 || 1000;
     this.home = [begin - margin, end + margin];
@@ -41,30 +51,32 @@ class TimelineView {
         for (let i = row.first; i < row.last; i++) this.pathEvents.push(i);
       }
     }
+    this.overview = new Overview(this);
     this.readColors();
     this.layOut();
-    scroller.style.height = `${Math.max(Math.min(this.total + 2, 620), 160)}px`;
+    scroller.style.height = `max(200px, min(${this.total + 2}px, 100vh - 190px))`;
     this.resize();
+    const head = this.heads.find((one) => one.process === data.focus);
+    if (head) scroller.scrollTop = head.y - this.top;
   }
 
   readColors() {
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(name).trim();
     this.color = Object.fromEntries(
-      ["ground", "card", "ink", "soft", "line", "accent", "mark", "dim", "idle", "hover"].map(
+      ["ground", "card", "ink", "soft", "line", "accent", "mark", "dim", "idle", "hover",
+       "kernel", "comm"].map(
         (name) => [name, color(`--${name}`)]));
     this.eventText = color("--event-text");
     const light = parseFloat(color("--event-light"));
-    this.fills = this.data.names.map(([name, category]) => {
+    this.fills = this.data.names.map(([name, category], code) => {
       if (category === "critical path") return color(PATH_COLORS[name] || "--delay");
       let hash = 7;
       for (let i = 0; i < Math.min(name.length, 200); i++) {
         hash = (hash * 31 + name.charCodeAt(i)) >>> 0;
       }
       let [hue, range, vivid] = HUES[category] || HUES.metadata;
-      if (category !== "python" && COMMUNICATION.test(name)) {
-        [hue, range, vivid] = [26, 10, 75];
-      }
+      if (this.data.types[code] === 2) [hue, range, vivid] = COMMUNICATES;
       return `hsl(${hue + hash % range} ${vivid}% ${light + (hash >> 8) % 9 - 4}%)`;
     }).map((fill) => {  // as the canvas writes it, which takes no time to read again
       this.paper.fillStyle = fill;
@@ -72,31 +84,85 @@ class TimelineView {
     });
   }
 
-  /** Place processes, tracks and rows; the places are pixels from the top of all rows. */
+  /** Place processes, tracks and rows; places are pixels from the top of all, pins on the canvas. */
   layOut() {
-    let y = AXIS;
     this.lines = [];
     this.heads = [];
-    const tops = new Map();
+    this.tops = new Map();
+    let y = AXIS;
+    const put = (track, fixed) => {
+      const tall = track.isPath ? PATH_ROW : ROW;
+      const height = track.counter ? CURVE : tall * track.rows.length;
+      this.lines.push({ track, y, height, fixed });
+      for (const row of track.rows) this.tops.set(row.number, [y + tall * row.depth, tall, fixed]);
+      y += height + GAP;
+    };
+    for (const number of this.pins) put(this.data.tracks[number], true);
+    this.top = this.pins.length ? y + 3 : y;  // rows that scroll begin here
+    y = this.top;
     this.data.processes.forEach((title, process) => {
+      const shown = this.tracksOf(process).filter((track) => this.isShown(track));
+      if (this.filter && !shown.length) return;
       this.heads.push({ process, title, y });
       y += HEAD;
-      for (const track of this.data.tracks) {
-        if (track.process !== process || this.closed.has(process)) continue;
-        if (this.pathOnly && !track.isPath && !this.#carriesPath(track)) continue;
-        const height = track.isPath ? PATH_ROW : ROW;
-        this.lines.push({ track, y, height: height * track.rows.length });
-        for (const row of track.rows) tops.set(row.number, [y + height * row.depth, height]);
-        y += height * track.rows.length + GAP;
-      }
+      if (!this.closed.has(process)) for (const track of shown) put(track, false);
     });
-    this.tops = tops;
     this.total = y + 8;
+  }
+
+  /** Return the tracks of a process in the order in which they are shown. */
+  tracksOf(process) {
+    const own = this.data.tracks.filter((track) => track.process === process);
+    const order = this.moved.get(process);
+    return order ? order.map((number) => this.data.tracks[number]) : own;
+  }
+
+  isShown(track) {
+    if (this.hidden.has(track.number) || this.pins.includes(track.number)) return false;
+    if (this.filter && !this.filter[track.number]) return false;
+    return !this.pathOnly || track.isPath || this.#carriesPath(track);
+  }
+
+  /** Put a track before another one of its process, or at the end. */
+  move(number, before) {
+    const { process } = this.data.tracks[number];
+    const order = this.tracksOf(process).map((track) => track.number);
+    order.splice(order.indexOf(number), 1);
+    const place = order.indexOf(before);
+    order.splice(place < 0 ? order.length : place, 0, number);
+    this.moved.set(process, order);
+    this.arrange();
+  }
+
+  /** Move a track one place up or down among those that are shown. */
+  shift(number, by) {
+    const shown = this.tracksOf(this.data.tracks[number].process)
+      .filter((track) => this.isShown(track)).map((track) => track.number);
+    const place = shown.indexOf(number);
+    if (place < 0 || place + by < 0) return;
+    this.move(number, shown[place + (by > 0 ? 2 : -1)] ?? -1);
+  }
+
+  pin(number) {
+    const place = this.pins.indexOf(number);
+    if (place < 0) this.pins.push(number); else this.pins.splice(place, 1);
+    this.arrange();
+  }
+
+  hide(number) {
+    this.pins = this.pins.filter((one) => one !== number);
+    this.hidden.add(number);
+    this.arrange();
+  }
+
+  arrange() {
+    this.layOut();
+    this.resize();
   }
 
   #carriesPath(track) {
     track.onPath ??= track.rows.some((row) => {
-      for (let i = row.first; i < row.last; i++) if (this.data.critical[i]) return true;
+      for (let i = row.first; i < row.last; i++) if (this.data.marked[i]) return true;
       return false;
     });
     return track.onPath;
@@ -115,6 +181,7 @@ class TimelineView {
     this.canvas.style.width = `${this.width}px`;
     this.canvas.style.height = `${this.height}px`;
     this.paper.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.overview.forget();
     this.scroller.querySelector("#timeline-room").style.height =
       `${Math.max(this.total - this.height, 0)}px`;
     this.request();
@@ -125,6 +192,7 @@ class TimelineView {
   timeAt(x) { return this.from + (x - this.gutter) / this.scale; }
 
   request() {
+    this.changed?.();
     if (this.asked) return;
     this.asked = true;
     requestAnimationFrame(() => { this.asked = false; this.draw(); });
@@ -160,9 +228,10 @@ class TimelineView {
     const track = data.trackOf(event);
     if (!this.tops.has(data.rowOf[event])) {
       this.closed.delete(track.process);
+      this.hidden.delete(track.number);
       this.pathOnly = false;
-      this.layOut();
-      this.resize();
+      this.filter = null;
+      this.arrange();
     }
     const [begin, end] = [data.start[event], data.end[event]];
     const length = Math.max(end - begin, 1);
@@ -170,27 +239,52 @@ class TimelineView {
       const span = Math.max(length * 12, 2000);
       this.show((begin + end - span) / 2, (begin + end + span) / 2);
     }
-    const [top, height] = this.tops.get(data.rowOf[event]);
+    const [top, height, fixed] = this.tops.get(data.rowOf[event]);
     const seen = this.scroller.scrollTop;
-    if (top < seen + AXIS || top + height > seen + this.height) {
+    if (!fixed && (top < seen + this.top || top + height > seen + this.height)) {
       this.scroller.scrollTop = Math.max(top - this.height / 2, 0);
     }
     this.request();
   }
 
+  /** Return where a row or a line is on the canvas. */
+  place([y, height, fixed]) { return [fixed ? y : y - this.scroller.scrollTop, height]; }
+  placeOfRow(number) {
+    const found = this.tops.get(number);
+    return found ? this.place(found) : null;
+  }
+
+  /** Return the line at a height of the canvas. */
+  lineAt(y) {
+    if (y < AXIS) return null;
+    const isFixed = y < this.top;
+    const inside = isFixed ? y : y + this.scroller.scrollTop;
+    return this.lines.find((line) =>
+      line.fixed === isFixed && inside >= line.y && inside < line.y + line.height) ?? null;
+  }
+
   /** Return the event at a place of the canvas, or -1. */
   eventAt(x, y) {
-    if (x < this.gutter || y < AXIS) return -1;
-    const inside = y + this.scroller.scrollTop;
-    for (const { track, y: top, height } of this.lines) {
-      if (inside < top || inside >= top + height) continue;
-      const row = track.rows[Math.floor((inside - top) / (track.isPath ? PATH_ROW : ROW))];
-      return row ? this.data.at(row, this.timeAt(x), 3 / this.scale) : -1;
-    }
-    return -1;
+    const line = x < this.gutter ? null : this.lineAt(y);
+    if (!line || line.track.counter) return -1;
+    const { track } = line;
+    const inside = line.fixed ? y : y + this.scroller.scrollTop;
+    const row = track.rows[Math.floor((inside - line.y) / (track.isPath ? PATH_ROW : ROW))];
+    return row ? this.data.at(row, this.timeAt(x), 3 / this.scale) : -1;
+  }
+
+  /** Return the numbers of the tracks with operations between two heights of the canvas. */
+  tracksBetween(one, other) {
+    const [low, high] = [Math.min(one, other), Math.max(one, other)];
+    return this.lines.filter((line) => {
+      if (line.track.isPath || line.track.counter) return false;
+      const [y, height] = this.place([line.y, line.height, line.fixed]);
+      return y < high && y + height > low && high > (line.fixed ? 0 : this.top);
+    }).map((line) => line.track.number);
   }
 
   processAt(y) {
+    if (y < this.top) return -1;
     const inside = y + this.scroller.scrollTop;
     return this.heads.find((head) => inside >= head.y && inside < head.y + HEAD)?.process ?? -1;
   }
@@ -201,26 +295,47 @@ class TimelineView {
     const scroll = this.scroller.scrollTop;
     paper.fillStyle = color.card;
     paper.fillRect(0, 0, this.width, this.height);
-    this.#drawGrid();
+    this.#drawGrid(AXIS, this.height);
+    this.#drawLines(false);
+    this.#drawPathLinks();
+    if (this.selected >= 0) this.#drawSelected();
+    drawAreas(this, false);
+    this.#drawGutter(scroll);
+    if (this.pins.length) {
+      paper.fillStyle = color.card;
+      paper.fillRect(0, AXIS, this.width, this.top - AXIS);
+      this.#drawGrid(AXIS, this.top);
+      this.#drawLines(true);
+      drawAreas(this, true);
+      paper.fillStyle = color.line;
+      paper.fillRect(0, this.top - 2, this.width, 2);
+      this.#drawTitles(true);
+    }
+    this.#drawAxis();
+    this.overview.draw();
+    this.drawTime = performance.now() - begun;
+    this.frames = (this.frames || 0) + 1;
+  }
+
+  #drawLines(fixed) {
     const level = this.data.levelFor(1.5 / this.scale);
+    const { paper } = this;
     this.filled = -1;
     paper.font = "11px system-ui, 'Liberation Sans', sans-serif";
     paper.textBaseline = "middle";
-    for (const { track, y, height } of this.lines) {
-      if (y + height < scroll + AXIS || y > scroll + this.height) continue;
-      for (const row of track.rows) {
-        const [top, tall] = this.tops.get(row.number);
-        if (top + tall < scroll + AXIS || top > scroll + this.height) continue;
-        if (level < 0) this.#drawEvents(row, top - scroll, tall - 1);
-        else this.#drawRuns(row, top - scroll, tall - 1, level);
+    const least = fixed ? 0 : this.top;
+    for (const line of this.lines) {
+      if (line.fixed !== fixed) continue;
+      const [y, height] = this.place([line.y, line.height, fixed]);
+      if (y + height < least || y > this.height) continue;
+      if (line.track.counter) { this.overview.curve(line.track.counter, y, height); continue; }
+      for (const row of line.track.rows) {
+        const [top, tall] = this.placeOfRow(row.number);
+        if (top + tall < least || top > this.height) continue;
+        if (level < 0) this.#drawEvents(row, top, tall - 1);
+        else this.#drawRuns(row, top, tall - 1, level);
       }
     }
-    this.#drawPathLinks(scroll);
-    if (this.selected >= 0) this.#drawSelected(scroll);
-    this.#drawGutter(scroll);
-    this.#drawAxis();
-    this.drawTime = performance.now() - begun;
-    this.frames = (this.frames || 0) + 1;
   }
 
   #drawEvents(row, y, height) {
@@ -232,7 +347,7 @@ class TimelineView {
       const right = this.x(data.end[i]);
       if (right < this.gutter || right < drawn) continue;
       const left = this.x(data.start[i]);
-      drawn = this.#block(left, right, y, height, data.code[i], data.critical[i], 1);
+      drawn = this.#block(left, right, y, height, data.code[i], data.marked[i], 1);
       const room = Math.min(right, this.width) - Math.max(left, this.gutter);
       if (room > 24 && height > 13) this.#name(i, Math.max(left, this.gutter), room, y, height);
     }
@@ -282,7 +397,7 @@ class TimelineView {
 
   #name(event, left, room, y, height) {
     const { paper } = this;
-    const text = this.data.nameOf(event);
+    const text = this.data.short[this.data.code[event]];
     const letters = Math.floor((room - 6) / TEXT);
     if (letters < 3) return;
     this.filled = -1;
@@ -297,7 +412,7 @@ class TimelineView {
   }
 
   /** Connect the critical path where it goes from rank to rank. */
-  #drawPathLinks(scroll) {
+  #drawPathLinks() {
     const { data, paper } = this;
     const schedule = (event) => data.scheduleOf[data.trackOf(event).process];
     const events = this.pathOrder ??= this.pathEvents.slice().sort((a, b) =>
@@ -311,22 +426,22 @@ class TimelineView {
       if (data.rowOf[a] === data.rowOf[b] || data.end[a] !== data.start[b]) continue;
       if (schedule(a) !== schedule(b)) continue;
       if (data.start[b] < this.from || data.end[a] > this.to) continue;
-      const [one, other] = [this.tops.get(data.rowOf[a]), this.tops.get(data.rowOf[b])];
+      const [one, other] = [this.placeOfRow(data.rowOf[a]), this.placeOfRow(data.rowOf[b])];
       if (!one || !other) continue;
       const x = this.x(data.start[b]);
-      paper.moveTo(x, one[0] - scroll + 6);
-      paper.lineTo(x, other[0] - scroll + 6);
+      paper.moveTo(x, one[0] + 6);
+      paper.lineTo(x, other[0] + 6);
       links++;
     }
     paper.stroke();
   }
 
-  #drawSelected(scroll) {
+  #drawSelected() {
     const { data, paper, color } = this;
     const box = (event) => {
-      const place = this.tops.get(data.rowOf[event]);
+      const place = this.placeOfRow(data.rowOf[event]);
       if (!place) return null;
-      return [this.x(data.start[event]), this.x(data.end[event]), place[0] - scroll, place[1] - 1];
+      return [this.x(data.start[event]), this.x(data.end[event]), place[0], place[1] - 1];
     };
     const own = box(this.selected);
     if (!own) return;
@@ -379,16 +494,40 @@ class TimelineView {
       const sign = this.closed.has(head.process) ? "▸" : "▾";
       paper.fillText(`${sign} ${head.title}`, 6, y + (HEAD - 4) / 2);
     }
+    this.#drawTitles(false);
+  }
+
+  /** Write the titles of tracks; under the pointer stand signs to pin and to hide. */
+  #drawTitles(fixed) {
+    const { paper, color } = this;
     paper.font = TRACK_FONT;
-    for (const { track, y: top, height } of this.lines) {
-      const y = top - scroll;
+    for (const { track, y: top, height, fixed: isFixed } of this.lines) {
+      if (isFixed !== fixed) continue;
+      const [y] = this.place([top, height, fixed]);
       if (y + height < 0 || y > this.height) continue;
-      paper.fillStyle = track.isPath ? color.mark : color.soft;
+      const isOver = this.hover === track.number;
+      const room = this.gutter - 28 - (isOver ? 2 * SIGNS : 0);
       paper.save();
       paper.beginPath();
-      paper.rect(0, y, this.gutter - 6, Math.max(height, 12));
+      paper.rect(0, y, this.gutter - 4, Math.max(height, 12));
       paper.clip();
-      paper.fillText(this.#ending(track.title, this.gutter - 28), 18, y + Math.min(height, ROW) / 2);
+      if (track.number === this.chosen) {
+        paper.fillStyle = color.hover;
+        paper.fillRect(0, y, this.gutter, height);
+      }
+      paper.fillStyle = track.isPath ? color.mark : color.soft;
+      const middle = y + Math.min(height, ROW) / 2;
+      const owner = fixed ? `${this.data.processes[track.process]}: ` : "";
+      paper.fillText(this.#ending(owner + track.title, room), 18, middle);
+      if (track.counter && height > 25) {
+        const { counter } = track;
+        paper.fillText(`to ${counter.told(counter.largest)}`, 18, middle + 14);
+      }
+      if (isOver) {
+        paper.fillStyle = color.ink;
+        paper.fillText(fixed ? "★" : "☆", this.gutter - 2 * SIGNS - 4, middle);
+        paper.fillText("✕", this.gutter - SIGNS - 2, middle);
+      }
       paper.restore();
     }
   }
@@ -412,15 +551,16 @@ class TimelineView {
     return [found, step];
   }
 
-  #drawGrid() {
+  #drawGrid(from, to) {
     this.paper.fillStyle = this.color.line;
-    for (const time of this.#ticks()[0]) this.paper.fillRect(this.x(time), AXIS, 0.5, this.height);
+    for (const time of this.#ticks()[0]) this.paper.fillRect(this.x(time), from, 0.5, to - from);
   }
 
   #drawAxis() {
     const { paper, color } = this;
     paper.fillStyle = color.card;
     paper.fillRect(0, 0, this.width, AXIS);
+    paper.font = TRACK_FONT;
     paper.fillStyle = color.line;
     paper.fillRect(0, AXIS - 1, this.width, 1);
     paper.fillStyle = color.soft;
@@ -433,8 +573,8 @@ class TimelineView {
       paper.fillRect(x, AXIS - 6, 0.5, 6);
       const number = +(time / size).toFixed(3);
       const text = `${number.toLocaleString("en-US", { maximumFractionDigits: 3 })} ${unit}`;
-      if (x + text.length * TEXT < this.width) paper.fillText(text, x + 3, AXIS / 2 - 1);
+      if (x + text.length * TEXT < this.width) paper.fillText(text, x + 3, MAP + 12);
     }
-    paper.fillText(`${formatTime(this.to - this.from)} shown`, 6, AXIS / 2 - 1);
+    paper.fillText(`${formatTime(this.to - this.from)} shown`, 6, MAP + 12);
   }
 }
