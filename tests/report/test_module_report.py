@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import nadi
-from nadi.bottlenecks.steps.result import describe_modules, print_modules
+from nadi.bottlenecks.steps.result import MODULES, describe_modules
 from nadi.cli import main
 from nadi.graph.module_times import OUTSIDE, ModuleTimes
 
@@ -35,7 +35,8 @@ def times_of(rows: list[tuple[str, int, int]], optimizer: str = "") -> ModuleTim
 
 def printed(found: ModuleTimes, length: int = 1_000_000) -> list[str]:
     text = StringIO()
-    print_modules(found, length, Console(file=text, width=200))
+    data = {"modules": describe_modules(found), "critical_path_ns": length}
+    MODULES.print(data, Console(file=text, width=200))
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
@@ -68,7 +69,7 @@ def test_few_rows_are_printed_and_all_are_in_json() -> None:
     rows = [(f"{chr(65 + k // 26)}{chr(65 + k % 26)}", -1, k) for k in range(60)]
     found = times_of([*rows, (OUTSIDE, -1, 0)], "attributed")
     lines = printed(found)
-    assert lines[-2:] == ["21 more modules: --json prints all", "optimizer: attributed"]
+    assert lines[-2:] == ["... and 21 more (--json)", "optimizer: attributed"]
     assert len(lines) == 2 + 40 + 2
     described = describe_modules(found)
     assert [row["forward_host_ns"] for row in described["rows"]] == [

@@ -18,8 +18,8 @@ from rich.console import Console
 
 import nadi
 from nadi.bottlenecks.differences.compared_runs import diff_runs
-from nadi.bottlenecks.differences.result import describe_diff, print_diff
-from nadi.bottlenecks.steps.answers import describe_answers, print_answers
+from nadi.bottlenecks.differences.result import DIFF
+from nadi.bottlenecks.steps.answers import ANSWERS
 from nadi.bottlenecks.steps.run import Answers
 from nadi.bottlenecks.steps.run_report import print_summary, summarize
 from nadi.bottlenecks.waiting.bottlenecks import find_waits
@@ -67,8 +67,9 @@ def all_said(path: Path) -> Said:
     return Said(
         run, summarize(run), lines_of(lambda console: print_summary(run, console)),
         WAITS.data(waits), lines_of(lambda console: WAITS.print(WAITS.data(waits), console)),
-        describe_answers(answers), lines_of(lambda console: print_answers(answers, console)),
-        describe_diff(diff), lines_of(lambda console: print_diff(diff, console)),
+        ANSWERS.data(answers),
+        lines_of(lambda console: ANSWERS.print(ANSWERS.data(answers), console)),
+        DIFF.data(diff), lines_of(lambda console: DIFF.print(DIFF.data(diff), console)),
     )  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import nadi
-from nadi.bottlenecks.differences.prediction_result import describe_compared_prediction
 from nadi.bottlenecks.differences.predictions import compare_prediction, read_report_inputs
+from nadi.bottlenecks.differences.result import COMPARED_PREDICTION
 from nadi.bottlenecks.steps.run_report import summarize
 from nadi.bottlenecks.waiting.bottlenecks import find_waits
 from nadi.bottlenecks.waiting.result import WAITS
@@ -56,7 +56,7 @@ def test_differences_to_a_simulation_come_first(
     compared = compare_prediction(demo_run, nadi.bottlenecks.read_prediction(str(file)))
     waits = WAITS.data(find_waits(demo_run.graph, demo_run.window))
     results = json.loads(json.dumps(summarize(demo_run)))
-    results["prediction"] = json.loads(json.dumps(describe_compared_prediction(compared)))
+    results["prediction"] = json.loads(json.dumps(COMPARED_PREDICTION.data(compared)))
     results["simulation"] = json.loads((simulated / "simulated.json").read_text())
     results["waits"] = json.loads(json.dumps(waits))
     assert check_numbers(html, results) > 500

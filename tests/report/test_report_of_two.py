@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.bottlenecks.differences.result import describe_diff
+from nadi.bottlenecks.differences.result import DIFF
 from nadi.bottlenecks.steps.run_report import summarize
 from nadi.bottlenecks.waiting.result import WAITS
 from nadi.cli import main
@@ -33,7 +33,7 @@ def test_differences_come_first_with_the_numbers_of_the_commands(
     assert main(["report", *map(str, folders), "-o", str(page)]) == 0
     html = page.read_text()
     summaries = [summarize(nadi.run(folder, by="module")) for folder in folders]
-    found = describe_diff(nadi.bottlenecks.diff(*folders))
+    found = DIFF.data(nadi.bottlenecks.diff(*folders))
     # as JSON has them: keys are texts
     both = {**summaries[1], "diff": found, "before": summaries[0]}
     both["waits"] = WAITS.data(nadi.bottlenecks.waits(folders[1]))

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from nadi.results.charts.charts import Chart
 from nadi.results.charts.page_charts import chart_html
-from nadi.results.page.figures import Figures, bar, table, text, tiles
+from nadi.results.page.figures import Figures, bar, stacked_bar, table, text, tiles
 from nadi.results.text import TOP, make_table, name_cell, print_table, rank_ranges, to_json
 from nadi.units import (
     format_bytes,
@@ -32,11 +32,11 @@ from nadi.units import (
 )
 
 __all__ = [
-    "ALL", "BLANK", "BOTH", "BYTES", "CHANGE_NS", "COUNT", "FLAG", "KIND", "LABEL", "MEAN",
-    "MEAN_NS", "NAME", "NS", "NUMBER", "PAGE", "PERCENT", "PLAIN", "RANKS", "SECONDS", "TEXT",
-    "WHOLE", "WORDS", "Charts", "Column", "Html", "Lines", "Result", "Rows", "Sums", "Tiles",
-    "Unit", "barred", "decimals", "in_words", "name_or", "named", "number", "number_as", "range_of",
-    "share_of", "text_of", "value_at", "valued",
+    "ALL", "BLANK", "BOTH", "BYTES", "CHANGE_NS", "COUNT", "FLAG", "GB_PER_S", "KIND", "LABEL",
+    "MEAN", "MEAN_NS", "NAME", "NS", "NUMBER", "PAGE", "PERCENT", "PLAIN", "RANKS", "SECONDS",
+    "TEXT", "WHOLE", "WORDS", "Charts", "Column", "Facts", "Html", "Lines", "Result", "Rows",
+    "Sums", "Tiles", "Unit", "barred", "decimals", "in_words", "name_or", "named", "number",
+    "number_as", "range_of", "share_of", "stacked", "text_of", "value_at", "valued",
 ]  # fmt: skip
 
 BOTH, TEXT, PAGE = "text and page", "text", "page"
@@ -154,6 +154,7 @@ CHANGE_NS = number_as(_signed, Figures.change_ns)
 COUNT = number_as(format_count, Figures.count)
 BYTES = number_as(lambda size: format_bytes(size) if size >= 0 else "-", Figures.size)
 MEAN = number_as(lambda value: f"{value:.4g}", Figures.mean)
+GB_PER_S = number_as(lambda rate: f"{rate:.4g}" if rate >= 0 else "-", Figures.gigabytes)
 PLAIN = number_as(str, Figures.plain)
 NUMBER = number(format_number)
 PERCENT = number(lambda fraction: format_percent(fraction, 1))
@@ -189,6 +190,8 @@ class Column(NamedTuple):
         Where it is shown.
     is_rare
         Whether it is left out where no row has a value but 0.
+    whole
+        Of a tile: the key of what its note begins with its share of.
     """
 
     key: str
@@ -199,6 +202,7 @@ class Column(NamedTuple):
     shown: Callable[[_Data], Any] | None = None
     on: str = BOTH
     is_rare: bool = False
+    whole: str = ""
 
     def of(self, found: Any) -> Any:
         """Return the value for JSON."""
@@ -228,6 +232,22 @@ def valued(title: str, unit: Unit) -> Column:
     return Column("", title, unit, shown=lambda row: row["value"])
 
 
+def stacked(
+    title: str, parts: Callable[[_Data], dict[str, float]], *, alone: bool = True
+) -> Column:  # fmt: skip
+    """Declare a column of pages that draws the parts of each row, by the class of their color.
+
+    A bar is as long as its parts are of all of the row, or of the largest row.
+    """
+
+    def write(figures: Figures, at: _Place, row: _Data) -> str:
+        rows = [row] if alone else figures.rows(*at[:-1])
+        whole = max(sum(parts(one).values()) for one in rows)
+        return stacked_bar(list(parts(row).items()), whole)
+
+    return Column("", title, Unit(lambda _, __: "", write, ""), shown=lambda row: row, on=PAGE)
+
+
 class Rows(NamedTuple):
     """A table of a result.
 
@@ -244,7 +264,8 @@ class Rows(NamedTuple):
     columns
         In their order, or a function of the data.
     unless
-        Takes the data: why the table is not shown in text; empty if it is.
+        Takes the data: why the table is not shown, for text; empty if it is shown, and None if
+        nothing is said.
     pick
         Takes the data; gives the numbers of the rows that are shown, in their order.
     empty
@@ -262,7 +283,7 @@ class Rows(NamedTuple):
     title: str | Callable[[_Data], str]
     rows: Callable[[Any], Iterable[Any] | pl.DataFrame] | None
     columns: tuple[Column, ...] | Callable[[_Data], Iterable[Column]]
-    unless: Callable[[_Data], str] = lambda _: ""
+    unless: Callable[[_Data], str | None] = lambda _: ""
     pick: Callable[[_Data], Iterable[int]] | None = None
     empty: str = ""
     top: int | None = None
@@ -281,10 +302,10 @@ class Rows(NamedTuple):
 
     def print(self, data: _Data, console: Console, top: int = TOP) -> None:
         """Print the first rows, or why there are none."""
-        if not self.title:
-            return
-        if why := self.unless(data):
-            console.print(why, markup=False)
+        why = self.unless(data) if self.title else None
+        if why != "":
+            if why:
+                console.print(why, markup=False)
             return
         shown = self._shown(data)
         if not shown:
@@ -304,7 +325,7 @@ class Rows(NamedTuple):
 
     def html(self, data: _Data, figures: Figures) -> str:
         """Write the table of a page; each number says where in the JSON it stands."""
-        shown = [] if not self.title or self.unless(data) else self._shown(data)
+        shown = self._shown(data) if self.title and self.unless(data) == "" else []
         if not shown:
             return ""
         titled = self._titled(data, PAGE, shown)
@@ -425,6 +446,21 @@ class Lines(NamedTuple):
 BLANK = Lines(lambda _: [""], TEXT)
 
 
+class Facts(NamedTuple):
+    """Facts of a page below each other; ``of`` takes the data, and gives those that are shown."""
+
+    title: str
+    of: Callable[[_Data], Iterable[Column]]
+    on: str = PAGE
+
+    def html(self, data: _Data, figures: Figures) -> str:
+        """Write a row for each."""
+        return table(self.title, ["", "#"], [
+            [one.title, one.unit.write(figures, _steps(one.key), value_at(data, one.key))]
+            for one in self.of(data)
+        ])  # fmt: skip
+
+
 class Charts(NamedTuple):
     """Charts of a page; ``of`` takes the data."""
 
@@ -439,16 +475,19 @@ class Charts(NamedTuple):
 class Tiles(NamedTuple):
     """Facts beside each other on a page, each with what it means below it."""
 
-    facts: tuple[Column, ...]
+    facts: tuple[Column, ...] | Callable[[_Data], Iterable[Column]]
     on: str = PAGE
 
     def html(self, data: _Data, figures: Figures) -> str:
         """Write those that have a value."""
-        known = ((one, value_at(data, one.key)) for one in self.facts)
-        return tiles([
-            (one.title, one.unit.write(figures, _steps(one.key), value), one.about)
-            for one, value in known if value is not None
-        ])  # fmt: skip
+        shown = []
+        for one in self.facts(data) if callable(self.facts) else self.facts:
+            at, value, note = _steps(one.key), value_at(data, one.key), text(one.about)
+            if one.whole:
+                note = f"{figures.share(at, _steps(one.whole))} {note}"
+            if value is not None:
+                shown.append((one.title, one.unit.write(figures, at, value), note))
+        return tiles(shown)
 
 
 class Html(NamedTuple):
@@ -488,7 +527,7 @@ class Result(NamedTuple):
     order: int
     facts: tuple[Column, ...] | Callable[[Any], _Data]
     headline: Callable[[_Data], str] | None
-    parts: tuple[Rows | Sums | Lines | Charts | Tiles | Html, ...]
+    parts: tuple[Rows | Sums | Lines | Facts | Charts | Tiles | Html, ...]
     at: str | None = None
     needs: str = ""
 
@@ -507,10 +546,10 @@ class Result(NamedTuple):
         if self.headline is not None:
             console.print(Text(self.headline(data), style="bold"))
         for part in self.parts:
-            if TEXT in part.on and not isinstance(part, (Charts, Tiles, Html)):
+            if TEXT in part.on and isinstance(part, Rows | Sums | Lines):
                 part.print(data, console, top)
 
-    def tell(self, data: Any, *written: Path | str | None, as_json: bool) -> None:
+    def tell(self, data: Any, *written: Path | str | None, as_json: bool, top: int = TOP) -> None:
         """Print the result of a command as JSON, or as text with the files that were written."""
         if as_json:
             sys.stdout.write(to_json(data).decode())
@@ -518,14 +557,14 @@ class Result(NamedTuple):
         from nadi.results.terminal.options import output_console  # pages do without a terminal
 
         console = output_console()
-        self.print(data, console)
+        self.print(data, console, top)
         for file in filter(None, written):
             console.print(f"wrote {file}", markup=False)
 
     def html(self, figures: Figures) -> str:
         """Write the section of a page; empty without this result."""
         figures = figures.under(*_steps(self.kind if self.at is None else self.at))
-        if not figures.get(*_steps(self.needs)):
+        if figures.get(*_steps(self.needs)) is None:
             return ""
         data = figures.get()
         pieces = [f"<p class=first>{_sentence(self.headline(data))}</p>"] if self.headline else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -139,9 +138,9 @@ def command(
     with show_progress(announce=False, use="what-if") as progress:
         progress("starting")
         from nadi.bottlenecks.changes.what_if import ask
-        from nadi.bottlenecks.steps.answers import describe_answers, print_answers
+        from nadi.bottlenecks.steps.answers import ANSWERS
         from nadi.graph.timeline.schedule_timeline import check_timeline
-        from nadi.results.text import print_written, to_json
+        from nadi.results.text import print_written
         from nadi.whatif.drawn_answers import redraw as redraw_timeline
 
         if redraw:
@@ -162,11 +161,10 @@ def command(
         if report:
             progress(f"writing {report}")
             write_answers_page(answers, report, Path(job).name)
+    ANSWERS.tell(ANSWERS.data(answers), as_json=as_json)
     if as_json:
-        sys.stdout.write(to_json(describe_answers(answers)).decode())
         return
     console = output_console()
-    print_answers(answers, console)
     if left_out is not None:
         print_written(redraw, left_out, console)
     if report:

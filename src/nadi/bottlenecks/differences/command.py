@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.results.terminal.options import AsJson, Capture, ForceLink, Step, output_console
+from nadi.results.terminal.options import AsJson, Capture, ForceLink, Step
 from nadi.results.terminal.progress import show_progress
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from nadi.bottlenecks.differences.predictions import SavedPrediction
     from nadi.recordings.job_of_files import Reading
 
 __all__ = ["HELP", "command"]
@@ -60,47 +54,18 @@ def command(
     """Compare and print."""
     with show_progress(announce=False, use="diff") as progress:
         progress("starting")
-        from nadi.bottlenecks.differences.predictions import read_report_inputs
-        from nadi.results.text import to_json
+        from nadi.bottlenecks.differences.compared_runs import diff
+        from nadi.bottlenecks.differences.predictions import compare_prediction, read_report_inputs
+        from nadi.bottlenecks.differences.result import COMPARED_PREDICTION, DIFF
+        from nadi.bottlenecks.steps.recorded_jobs import run
 
         reading: Reading = {"force": force, "capture": capture}
         predicted = read_report_inputs([after]).prediction
-        if predicted is not None:
-            described, show = _with_prediction(before, predicted, step, reading, progress)
+        if predicted is None:
+            found = diff(before, after, step=step, progress=progress, **reading)
+            result, data = DIFF, DIFF.data(found)
         else:
-            described, show = _with_recording(before, after, step, reading, progress)
-    if as_json:
-        sys.stdout.write(to_json(described()).decode())
-        return
-    show(output_console(), top)
-
-
-_Shown = tuple[Callable[[], dict[str, Any]], Callable[["Console", int], None]]
-
-
-def _with_recording(
-    before: str, after: str, step: str, reading: Reading, progress: Callable[[str], None]
-) -> _Shown:
-    """Compare two recordings; gives what makes the JSON output, and what prints."""
-    from nadi.bottlenecks.differences.compared_runs import diff
-    from nadi.bottlenecks.differences.result import describe_diff, print_diff
-
-    found = diff(before, after, step=step, progress=progress, **reading)
-    return partial(describe_diff, found), partial(print_diff, found)
-
-
-def _with_prediction(
-    recording: str, predicted: SavedPrediction, step: str, reading: Reading,
-    progress: Callable[[str], None],
-) -> _Shown:  # fmt: skip
-    """Compare a recording with a prediction; gives the same."""
-    from nadi.bottlenecks.differences.prediction_result import (
-        describe_compared_prediction,
-        print_compared_prediction,
-    )
-    from nadi.bottlenecks.differences.predictions import compare_prediction
-    from nadi.bottlenecks.steps.recorded_jobs import run
-
-    done = run(recording, step=step, progress=progress, **reading)
-    found = compare_prediction(done, predicted, whole=step == "all")
-    return partial(describe_compared_prediction, found), partial(print_compared_prediction, found)
+            done = run(before, step=step, progress=progress, **reading)
+            compared = compare_prediction(done, predicted, whole=step == "all")
+            result, data = COMPARED_PREDICTION, COMPARED_PREDICTION.data(compared)
+    result.tell(data, as_json=as_json, top=top)

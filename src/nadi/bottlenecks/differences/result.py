@@ -1,25 +1,52 @@
-"""Two recordings compared: as data, and as text."""
+"""What ``nadi diff`` tells: two recordings compared, or one with a saved prediction of it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from rich.console import Console
 
-from nadi.bottlenecks.differences.compared_runs import ComparedRuns
-from nadi.results.text import TOP, make_table, name_cell, print_table
-from nadi.units import format_ns
+from nadi.bottlenecks.steps.prediction_result import FIRST_CHANGE, ON_SYSTEM, measured_tiles
+from nadi.results.declared import (
+    ALL,
+    CHANGE_NS,
+    MEAN,
+    MEAN_NS,
+    NAME,
+    PAGE,
+    PLAIN,
+    TEXT,
+    WORDS,
+    Column,
+    Html,
+    Lines,
+    Result,
+    Rows,
+    Sums,
+    Tiles,
+    in_words,
+    name_or,
+)
+from nadi.results.page.figures import Figures
+from nadi.units import format_ns, format_percent, printable
 
-__all__ = ["describe_diff", "print_diff"]
+if TYPE_CHECKING:  # pages of saved results take the words only
+    from nadi.bottlenecks.differences.compared_runs import ComparedRuns
+    from nadi.bottlenecks.differences.predictions import ComparedPrediction
 
+__all__ = ["COMPARED_PREDICTION", "DIFF", "PREDICTION"]
+
+_Data = dict[str, Any]
 _SLIGHT = 0.001  # of the step: changes of the path below are not printed
 _NAMED = 3  # changes in the first lines
+_NAME_IN_LINE = 60
 
 
-def describe_diff(found: ComparedRuns) -> dict[str, Any]:
+def _differences(found: ComparedRuns) -> _Data:
     """Compute the JSON output: every row of every table."""
+    ranks = found.steps.group_by("rank", maintain_order=True)
     return {
         "of": found.of,
         "before_ns": found.before_ns,
@@ -33,130 +60,235 @@ def describe_diff(found: ComparedRuns) -> dict[str, Any]:
         "calls": found.calls.to_dicts(),
         "modules": found.modules.to_dicts(),
         "steps": found.steps.to_dicts(),
+        "ranks": ranks.agg(pl.mean("before_ns", "after_ns", "change_ns")).to_dicts(),
     }
-
-
-def print_diff(found: ComparedRuns, console: Console, top: int = TOP) -> None:
-    """Print what changed: the step, critical path, kernels, modules, calls, ranks and steps.
-
-    How the program runs comes first, then the machine; its part is taken out of all other rows.
-    """
-    change = found.after_ns - found.before_ns
-    slower = "slower" if change > 0 else "faster"
-    share = 100 * abs(change) / found.before_ns if found.before_ns else 0.0
-    if change == 0:
-        console.print(f"{found.of}: {_time(found.before_ns)} in both", style="bold", markup=False)
-    else:
-        console.print(
-            f"{found.of}: {_time(found.before_ns)} -> {_time(found.after_ns)}, "
-            f"{_time(abs(change))} ({share:.1f} %) {slower}",
-            style="bold", markup=False,
-        )  # fmt: skip
-        _print_forms(found, console)
-        _print_machine(found, console)
-        _print_reasons(found, change, console)
-    other_vendor = found.vendors[0] != found.vendors[1] and all(found.vendors)
-    path = found.path.filter(_own_change().abs() > _SLIGHT * found.before_ns)
-    _print_rows(f"critical path, per {found.of}", path, ("kind", "cause"), console, top)
-    kernels = found.kernels.filter(pl.col("state") != "same")
-    by = "operator and class" if other_vendor else "name"
-    _print_rows(f"device work by {by}, per {found.of}", kernels, ("state",), console, top)
-    if found.modules.height:
-        modules = _host_and_device(found.modules, pl.col("module"))
-        title = f"modules without those in them, host and device, per {found.of}"
-        _print_rows(title, modules, ("state",), console, top)
-    last = pl.col("path").str.split(" > ").list.tail(2).list.join(" > ")
-    calls = _host_and_device(found.calls, last)
-    _print_rows(f"calls, host and device, per {found.of}", calls, ("state",), console, top)
-    ranks = found.steps.group_by(pl.col("rank").cast(pl.String).alias("name"), maintain_order=True)
-    means = ranks.agg(pl.mean("before_ns", "after_ns", "change_ns"))
-    if means.height > 1 and (means["change_ns"] != 0).any():
-        _print_rows("steps by rank", means, (), console, top)
-
-
-def _host_and_device(table: pl.DataFrame, name: pl.Expr) -> pl.DataFrame:
-    """Return the rows that changed, with the times of host and device together."""
-    return table.filter(pl.col("state") != "same").with_columns(
-        name=name,
-        before_ns=pl.col("before_ns") + pl.col("device_before_ns"),
-        after_ns=pl.col("after_ns") + pl.col("device_after_ns"),
-    )
-
-
-def _own_change() -> pl.Expr:
-    """Return the change of a row without what the machine explains of it."""
-    return pl.col("change_ns") - pl.col("machine_ns")
-
-
-def _print_forms(found: ComparedRuns, console: Console) -> None:
-    """Print what came or went of the ways in which the program runs."""
-    for row in found.forms.iter_rows(named=True):
-        before, after = (f"{row[f'count_{side}']:.4g}" for side in ("before", "after"))
-        taken = max(row["before_ns"], row["after_ns"])
-        console.print(f"  {row['form']}: {before} -> {after} a step ({_time(taken)})", markup=False)
-    if all(found.vendors) and found.vendors[0] != found.vendors[1]:
-        before, after = (" and ".join(vendors) for vendors in found.vendors)
-        console.print(
-            f"  devices: {before} -> {after}; kernels by operator and class", markup=False
-        )
-
-
-def _print_machine(found: ComparedRuns, console: Console) -> None:
-    """Print by which factor all unchanged operations take longer or shorter, and its part."""
-    for place, factor in (("on the host", found.speed.host), ("on devices", found.speed.device)):
-        if factor != 1:
-            percent = f"{abs(factor - 1):.1%}".replace("%", " %")
-            slower = "longer" if factor > 1 else "less"
-            console.print(
-                f"  the machine: unchanged operations {place} take {percent} {slower}", markup=False
-            )
-    part = float(found.path["machine_ns"].sum() or 0)
-    if not found.speed.is_same:
-        sign = "+" if part > 0 else "-"
-        console.print(f"  {sign}{_time(abs(part))} of the step: taken out below", markup=False)
-
-
-def _print_reasons(found: ComparedRuns, change: float, console: Console) -> None:
-    """Print the changes of the path that go the same way as all of them, the largest first."""
-    rest = change - float(found.path["machine_ns"].sum() or 0)
-    rows = found.path.with_columns(own=_own_change())
-    same = rows.filter(
-        (pl.col("own") * rest > 0) & (pl.col("own").abs() > _SLIGHT * found.before_ns)
-    )
-    for row in same.head(_NAMED).iter_rows(named=True):
-        sign = "+" if row["own"] > 0 else "-"
-        console.print(
-            f"  {sign}{_time(abs(row['own']))}: {name_cell(row['name'] or '(no operation)')} "
-            f"({row['kind']}, {row['cause']})",
-            markup=False,
-        )
-
-
-def _print_rows(
-    title: str, table: pl.DataFrame, more: tuple[str, ...], console: Console, top: int
-) -> None:
-    if table.height == 0:
-        console.print(f"{title}: no change")
-        return
-    has_counts = "count_before" in table.columns
-    counts = {"count before": "right", "count after": "right"} if has_counts else {}
-    printed = make_table(
-        title, name="left", **dict.fromkeys(more, "left"), **counts,
-        before="right", after="right", change="right",
-    )  # fmt: skip
-    for row in table.head(min(top, table.height)).iter_rows(named=True):
-        change = row["change_ns"] - row.get("machine_ns", 0)
-        sign = "+" if change > 0 else "-" if change < 0 else ""
-        sides = ("before", "after") if has_counts else ()
-        printed.add_row(
-            name_cell(row["name"], "(no operation)"), *(row[name] for name in more),
-            *(f"{row[f'count_{side}']:.4g}" for side in sides),
-            _time(row["before_ns"]), _time(row["after_ns"]), f"{sign}{_time(abs(change))}",
-        )  # fmt: skip
-    print_table(printed, console)
-    if table.height > top:
-        console.print(f"{table.height - top:,} more: --json prints all")
 
 
 def _time(nanoseconds: float) -> str:
     return format_ns(round(nanoseconds))
+
+
+def _signed(nanoseconds: float) -> str:
+    return f"{'+' if nanoseconds > 0 else '-'}{_time(abs(nanoseconds))}"
+
+
+def _own(row: _Data) -> float:
+    """Return the change of a row without what the machine explains of it."""
+    change: float = row["change_ns"] - row.get("machine_ns", 0)
+    return change
+
+
+def _headline(data: _Data) -> str:
+    before, after, change = (data[f"{key}_ns"] for key in ("before", "after", "change"))
+    if change == 0:
+        return f"{data['of']}: {_time(before)} in both"
+    share = 100 * abs(change) / before if before else 0.0
+    return (
+        f"{data['of']}: {_time(before)} -> {_time(after)}, {_time(abs(change))} ({share:.1f} %) "
+        f"{'slower' if change > 0 else 'faster'}"
+    )
+
+
+def _why(data: _Data) -> Iterator[str]:
+    """Say what came or went of the ways in which the program runs, then what the machine does."""
+    if data["change_ns"] == 0:
+        return
+    for row in data["forms"]:
+        before, after = (f"{row[f'count_{side}']:.4g}" for side in ("before", "after"))
+        taken = max(row["before_ns"], row["after_ns"])
+        yield f"  {row['form']}: {before} -> {after} a step ({_time(taken)})"
+    if _other_vendor(data):
+        before, after = (" and ".join(vendors) for vendors in data["vendors"])
+        yield f"  devices: {before} -> {after}; kernels by operator and class"
+    speed = data["speed"]
+    for place, factor in (("on the host", speed["host"]), ("on devices", speed["device"])):
+        if factor != 1:
+            slower = "longer" if factor > 1 else "less"
+            percent = format_percent(abs(factor - 1), 1)
+            yield f"  the machine: unchanged operations {place} take {percent} {slower}"
+    machine = float(sum(row["machine_ns"] for row in data["path"]))
+    if any(factor != 1 for factor in speed.values()):
+        yield f"  {_signed(machine)} of the step: taken out below"
+    rest = data["change_ns"] - machine
+    same = [data["path"][i] for i in _not_slight(data) if _own(data["path"][i]) * rest > 0]
+    for row in same[:_NAMED]:
+        name = printable(row["name"], _NAME_IN_LINE) or "(no operation)"
+        yield f"  {_signed(_own(row))}: {name} ({row['kind']}, {row['cause']})"
+
+
+def _other_vendor(data: _Data) -> bool:
+    """Return whether the devices are of different vendors."""
+    return all(data["vendors"]) and data["vendors"][0] != data["vendors"][1]
+
+
+def _not_slight(data: _Data) -> list[int]:
+    least = _SLIGHT * data["before_ns"]
+    return [i for i, row in enumerate(data["path"]) if abs(_own(row)) > least]
+
+
+def _where(key: str, changed: Callable[[_Data], bool]) -> Callable[[_Data], list[int]]:
+    return lambda data: [i for i, row in enumerate(data[key]) if changed(row)]
+
+
+def _titled(title: str) -> Callable[[_Data], str]:
+    return lambda data: f"{title}, per {data['of']}"
+
+
+_BEFORE_AND_AFTER = (
+    Column("before_ns", "before", MEAN_NS), Column("after_ns", "after", MEAN_NS),
+    Column("change_ns", "change", CHANGE_NS, "without what the machine explains", shown=_own,
+           on=TEXT),
+    Column("change_ns", "change", CHANGE_NS, on=PAGE),
+)  # fmt: skip
+_COUNTS = (
+    Column("state", "state", WORDS, "added, removed, called more or less, slower or faster"),
+    Column("count_before", "count before", MEAN), Column("count_after", "count after", MEAN),
+)  # fmt: skip
+
+
+def _on_both(key: str, title: str, name: Column) -> Rows:
+    """Declare sums of host and device by name: in text together, on pages each."""
+
+    def both(side: str) -> Callable[[_Data], float]:
+        return lambda row: row[f"{side}_ns"] + row[f"device_{side}_ns"]
+
+    return Rows(key, _titled(title), None, (
+        name, *_COUNTS,
+        *(Column(f"{side}_ns", side, MEAN_NS, "host and device", shown=both(side), on=TEXT)
+          for side in ("before", "after")),
+        *(Column(f"{place}{side}_ns", f"{place.replace('_', ' ')}{side}", MEAN_NS, on=PAGE)
+          for place in ("", "device_") for side in ("before", "after")),
+        *_BEFORE_AND_AFTER[2:],
+    ), lambda data: "" if data[key] or key == "calls" else None,
+        _where(key, lambda row: row["state"] != "same"), "no change")  # fmt: skip
+
+
+_PATH = Rows("path", _titled("critical path"), None, (
+    Column("name", "name", name_or("(no operation)")), Column("kind", "kind", WORDS),
+    Column("cause", "cause", WORDS, "why it takes another time"), *_BEFORE_AND_AFTER,
+), pick=_not_slight, empty="no change", on=TEXT)  # fmt: skip
+
+
+def _both_pages(figures: Figures) -> str:
+    """Write what bounds each, and both critical paths by kind; of the whole page's results."""
+    whole = Figures(figures.results)
+    said = [
+        f"{side}: {lines[0]}"
+        for side, at in (("before", ("before",)), ("after", ()))
+        if (lines := whole.get(*at, "verdict_in_words"))
+    ]
+    rest = f"The timeline shows both; all other sections are about {figures.get('after')}."
+    by_kind = Sums("Critical path by kind, in the whole window", "kind", {
+        "before": "before/critical_path_by_kind", "after": "critical_path_by_kind",
+    })  # fmt: skip
+    lines = Lines(lambda _: [*said, rest])
+    return lines.html({}, figures) + by_kind.html(whole.results, whole)
+
+
+DIFF = Result(
+    kind="diff", title="Differences", order=-10, facts=_differences, headline=_headline,
+    parts=(
+        Tiles(lambda data: [
+            *(Column(f"{side}_ns", side, MEAN_NS, f"a step of {data.get(side)}")
+              for side in ("before", "after")),
+            Column("change_ns", "change", CHANGE_NS, "of the step before", whole="before_ns"),
+        ]),
+        Lines(_why), Html(_both_pages), _PATH,
+        _PATH._replace(
+            title="Critical path, per step: these changes add up to that of the step",
+            pick=_where("path", lambda row: row["change_ns"]), on=PAGE),
+        Rows("kernels", lambda data: "device work by {}, per {}".format(
+            "operator and class" if _other_vendor(data) else "name", data["of"]),
+            None, (Column("name", "name"), *_COUNTS, *_BEFORE_AND_AFTER),
+            pick=_where("kernels", lambda row: row["state"] != "same"), empty="no change"),
+        _on_both("modules", "modules without those in them, host and device",
+                 Column("module", "name")),
+        _on_both("calls", "calls, host and device", Column(
+            "path", "name", NAME, "the call, and that around it",
+            shown=lambda row: " > ".join(row["path"].split(" > ")[-2:]))),
+        Rows("ranks", "steps by rank", None,
+             (Column("rank", "name", PLAIN._replace(sign="")), *_BEFORE_AND_AFTER),
+             pick=_where("ranks", lambda _: True), unless=lambda data: "" if len(data["ranks"]) > 1
+             and any(row["change_ns"] for row in data["ranks"]) else None),
+        Rows("steps", "Steps of each rank", None, (
+            Column("rank", "rank", PLAIN), Column("before", "step before", PLAIN),
+            Column("after", "step after", PLAIN), *_BEFORE_AND_AFTER,
+        ), most=1 << 20, on=PAGE),
+    ),
+)  # fmt: skip
+"""Declared of ``ComparedRuns``; a page adds what ``before`` and ``after`` are called."""
+
+_PARTS = {
+    "computing": "computation",
+    "transferring": "exposed transfer",
+    "waiting": "exposed wait for other ranks",
+    "copying": "copies, and memory beyond the device",
+    "rest": "host and idle",
+}
+
+
+def _compared(found: ComparedPrediction) -> _Data:
+    """Compute the JSON output: every row of every table; times are ns."""
+    return {
+        "kind": found.kind,
+        "system": found.system,
+        "window": found.window,
+        "measured_ns": found.measured_ns,
+        "predicted_ns": found.predicted_ns,
+        "change_ns": found.predicted_ns - found.measured_ns,
+        "parts": found.parts.to_dicts(),
+        "ranks": found.ranks.to_dicts(),
+        "operations": found.operations.to_dicts(),
+    }
+
+
+def _far_apart(data: _Data) -> str:
+    on = f" on {printable(data['system'])}" if data["system"] else ""
+    change = data["change_ns"]
+    return (
+        f"{data['window']}: measured {_time(data['measured_ns'])}, predicted by the "
+        f"{data['kind']}{on} {_time(data['predicted_ns'])}, "
+        f"{format_percent(abs(change), data['measured_ns'])} "
+        f"{'longer' if change > 0 else 'shorter'}"
+    )
+
+
+def _beside(measured: str = "measured_ns", predicted: str = "predicted_ns") -> tuple[Column, ...]:
+    return (
+        Column(measured, "measured", MEAN_NS), Column(predicted, "predicted", MEAN_NS),
+        Column("change_ns", "change", CHANGE_NS, "predicted without measured"),
+    )  # fmt: skip
+
+
+COMPARED_PREDICTION = Result(
+    kind="prediction", title="Measured and predicted", order=-5, facts=_compared,
+    headline=_far_apart,
+    parts=(
+        Tiles(lambda data: [
+            *measured_tiles("measured_ns", data["window"], "predicted_ns",
+                            f"{data['kind']} on {data['system']}".removesuffix(" on ")),
+            Column("change_ns", "change", CHANGE_NS, "of the measured time", whole="measured_ns"),
+        ]),
+        Rows("parts", "time of a rank, mean over ranks", None, (
+            Column("part", "part", in_words(lambda part: _PARTS.get(part, part))), *_beside(),
+        ), top=ALL),
+        Rows("ranks", "when each rank finishes", None,
+             (Column("rank", "rank", PLAIN), *_beside()),
+             lambda data: "" if len(data["ranks"]) > 1 else None),
+        Rows("operations", "operations by name, self time", None, (
+            Column("name", "name"), Column("state", "predicted", WORDS, on=PAGE),
+            *_beside("before_ns", "after_ns"),
+        ), pick=_where("operations", lambda row: row["change_ns"])),
+    ),
+)  # fmt: skip
+"""Declared of ``ComparedPrediction``."""
+
+
+def _first(figures: Figures) -> str:
+    """Write the differences to a saved prediction, to another system, or to the first change."""
+    shown = (one.html(figures) for one in (COMPARED_PREDICTION, ON_SYSTEM, FIRST_CHANGE))
+    return next(filter(None, shown), "")
+
+
+PREDICTION = COMPARED_PREDICTION._replace(headline=None, parts=(Html(_first),), at="")
+"""The section of whatever is predicted."""

@@ -22,15 +22,14 @@ from nadi.analyses.recorded.memory_bandwidth import memory_bandwidth_series
 from nadi.analyses.recorded.memory_timeline import describe_memory, memory_timeline
 from nadi.analyses.recorded.rates import operator_rates
 from nadi.bottlenecks.differences.compared_runs import diff_runs
-from nadi.bottlenecks.differences.prediction_result import describe_compared_prediction
 from nadi.bottlenecks.differences.predictions import (
     OWN_PAGE,
     ReportInputs,
     SavedPrediction,
     compare_prediction,
 )
-from nadi.bottlenecks.differences.result import describe_diff
-from nadi.bottlenecks.steps.answers import describe_answers
+from nadi.bottlenecks.differences.result import COMPARED_PREDICTION, DIFF
+from nadi.bottlenecks.steps.answers import ANSWERS
 from nadi.bottlenecks.steps.run import Answers, Run
 from nadi.bottlenecks.steps.run_report import summarize
 from nadi.bottlenecks.waiting.bottlenecks import find_waits
@@ -150,7 +149,7 @@ def write_run_page(
     results.update(beside.results)
     if beside.prediction is not None:
         found = compare_prediction(run, beside.prediction, whole=beside.whole)
-        results["prediction"] = describe_compared_prediction(found)
+        results["prediction"] = COMPARED_PREDICTION.data(found)
     with _as_written(beside.files):
         timeline = page_timeline(parts, window, _extras(run))
         write_page(path, results, timeline, title=title or _title(run))
@@ -227,7 +226,7 @@ def write_diff_page(
     InputError
         If the file cannot be written.
     """
-    found = describe_diff(diff_runs(before, after))
+    found = DIFF.data(diff_runs(before, after))
     found |= {"before": names[0], "after": names[1]}
     results = {
         **summarize(after),
@@ -262,7 +261,7 @@ def write_answers_page(answers: Answers, path: Path, title: str) -> None:
         parts.append(_changed(whole, "; ".join(map(str, whole.changes))))
     time = answers.graph.time
     window = answers.window.start(time), answers.window.end(time)
-    write_page(path, describe_answers(answers), page_timeline(parts, window), title=title)
+    write_page(path, ANSWERS.data(answers), page_timeline(parts, window), title=title)
 
 
 def write_saved_page(inputs: ReportInputs, path: Path, title: str) -> None:

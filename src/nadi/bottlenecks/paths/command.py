@@ -214,7 +214,7 @@ def _by_nadi(
         progress("starting")
         from nadi.bottlenecks.paths.result import NEAR_CRITICAL
         from nadi.bottlenecks.steps.recorded_jobs import run
-        from nadi.bottlenecks.steps.run_report import print_path, summarize
+        from nadi.bottlenecks.steps.run_report import PATH, describe_path
         from nadi.graph.near_critical import near_critical_paths, slack_histogram
         from nadi.results.text import to_json
         from nadi.units import format_ns
@@ -222,11 +222,10 @@ def _by_nadi(
         found = run(*paths, step=step, window=window, capture=capture, progress=progress)
         near = near_critical_paths(found.replay, found.window)
         room = slack_histogram(found.replay, found.window)
-    data = NEAR_CRITICAL.data((found.graph, near, room))
+    data = {"window": found.window.name, "measured_ns": found.measured_ns}
+    data |= describe_path(found.path) | NEAR_CRITICAL.data((found.graph, near, room))
     if as_json:
-        whole = summarize(found)
-        keys = ("window", "measured_ns", *(key for key in whole if key.startswith("critical_path")))
-        sys.stdout.write(to_json({key: whole[key] for key in keys} | data).decode())
+        sys.stdout.write(to_json(data).decode())
         return
     console = output_console()
     num_ranks = len(found.job.traces)
@@ -234,5 +233,5 @@ def _by_nadi(
         f"[bold]{found.window.name}[/], {num_ranks} rank{'s' if num_ranks > 1 else ''}: measured "
         f"[bold]{format_ns(found.measured_ns)}[/]"
     )
-    print_path(found.path, console)
+    PATH.print(data, console)
     NEAR_CRITICAL.print(data, console)

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
-from rich.console import Console
-from rich.text import Text
 
 from nadi.bottlenecks.steps.path_changes import path_by_kind
 from nadi.bottlenecks.steps.run import Answers
 from nadi.graph.contention import PUBLISHED
 from nadi.graph.windows import step_times
-from nadi.results.text import make_table, name_cell, print_issues, print_table
+from nadi.results.declared import (
+    ALL,
+    COUNT,
+    NAME,
+    NS,
+    PAGE,
+    TEXT,
+    WORDS,
+    Column,
+    Lines,
+    Result,
+    Rows,
+    range_of,
+    share_of,
+    stacked,
+    text_of,
+)
+from nadi.results.text import issue_lines
 from nadi.trace.issues import summed_issues
-from nadi.units import format_count, format_ns, format_percent, format_range, printable
+from nadi.units import format_ns, format_percent
 from nadi.whatif.prediction_intervals import LEVEL, Interval
 from nadi.whatif.what_if_results import WhatIf
 
-__all__ = ["describe_answers", "describe_interval", "print_answers", "print_if_one_step"]
+__all__ = ["ANSWERS", "STEP_AFTER", "describe_interval", "one_step_line"]
 
+_Data = dict[str, Any]
 _LEVEL = f"{LEVEL:.0%} ".replace("%", " %")
 # issues that bear on all predictions
 _OF_PREDICTIONS = ("job.recording-cost", "job.both-recorders", "link.nested-steps")
@@ -28,9 +45,10 @@ _BETWEEN = "between operations"
 _BESIDE = "beside_communication"
 
 
-def describe_answers(answers: Answers) -> dict[str, Any]:
+def _described(answers: Answers) -> _Data:
     """Compute the JSON output; times are int ns."""
-    together = answers.together
+    together, job = answers.together, answers.graph.job
+    issues = summed_issues([*(trace.issues for trace in job.traces), job.issues])
     return {
         "window": answers.window.name,
         "measured_ns": answers.measured_ns,
@@ -42,6 +60,8 @@ def describe_answers(answers: Answers) -> dict[str, Any]:
              "gain_ns": answers.measured_ns - limit.step_ns}
             for limit in answers.limits
         ],
+        "asked": list(answers.asked),
+        "issues": issues.filter(pl.col("code").is_in(_OF_PREDICTIONS)).to_dicts(),
     }  # fmt: skip
 
 
@@ -103,94 +123,92 @@ def describe_interval(interval: Interval) -> dict[str, Any]:
     }
 
 
-def print_answers(answers: Answers, console: Console) -> None:
-    """Print the page of text."""
-    data = describe_answers(answers)
-    measured = data["measured_ns"]
-    console.print(Text(f"{data['window']}: measured {format_ns(measured)}"))
-    if data["changes"]:
-        rows = [(row["change"], row) for row in data["changes"]]
-        if data["together"]:
-            rows.append(("all together", data["together"]))
-        _print_table("step time after each change", "change", rows, measured, console)
-        _print_kinds("change", rows, console)
-    if data["sweep"]:
-        rows = [(row["value"], row) for row in data["sweep"]]
-        _print_table("; ".join(answers.asked), "value", rows, measured, console)
-        _print_kinds("value", rows, console)
+def one_step_line(rows: Sequence[_Data]) -> Iterator[str]:
+    """Say what the intervals of rows were made without, if the window has but one step."""
+    if rows and rows[0]["interval"]["steps"] < 2:
+        yield "the window has one step: intervals take how much steps vary from other programs"
+
+
+def _bottleneck(row: _Data) -> str:
+    return f"{row['bound_by_operation'] or _BETWEEN} ({row['bound_by_kind'].replace('_', ' ')})"
+
+
+STEP_AFTER = (
+    Column("step_ns", "step time", NS, "after the change"),
+    Column("interval", f"{_LEVEL}interval", range_of("low_ns", "high_ns"), "of the step time"),
+    Column("step_ns", "of measured", share_of("measured_ns"), on=PAGE),
+    stacked("critical path", lambda row: row["critical_path_by_kind"]),
+)  # fmt: skip
+"""Columns of a window after a change."""
+_AFTER = (
+    *STEP_AFTER[:2],
+    Column("gain_ns", "gain", NS, "how much shorter the step is"),
+    Column("interval", f"{_LEVEL}interval ", range_of("gain_low_ns", "gain_high_ns"), "of it"),
+    Column("gain_ns", "share", share_of("measured_ns"), "of the measured step"),
+    Column("bound_by_operation", "new bottleneck", NAME, "with most of the new critical path",
+           shown=_bottleneck),
+    *STEP_AFTER[2:],
+)  # fmt: skip
+
+
+_Placed = tuple[tuple[str | int, ...], _Data]
+
+
+def _with_together(data: _Data) -> Iterator[_Placed]:
+    for i, row in enumerate(data["changes"]):
+        yield ("changes", i), row
+    if data["together"]:
+        yield ("together",), {**data["together"], "change": "all together"}
+
+
+def _by_kinds(rows: Iterable[_Placed], label: str) -> Iterator[_Placed]:
+    for place, row in rows:
+        for i, one in enumerate(row.get("by_kind_of_step", ())):
+            gain = one["measured_ns"] - one["step_ns"]
+            yield (*place, "by_kind_of_step", i), {**one, "label": row[label], "gain_ns": gain}
+
+
+def _kinds(label: str, rows: Callable[[_Data], Iterable[_Placed]]) -> Rows:
+    """Declare the mean step of each kind of a serving engine, if there are several."""
+    return Rows("changes", "mean step of each kind", None, (
+        Column("label", label), Column("kind", "kind", WORDS), Column("steps", "steps", COUNT),
+        Column("measured_ns", "measured", NS), Column("step_ns", "step time", NS),
+        Column("gain_ns", "gain", NS, on=TEXT), Column("gain_ns", "share", text_of(str),
+            shown=lambda row: format_percent(row["gain_ns"], row["measured_ns"]), on=TEXT),
+    ), top=ALL, made=lambda data: _by_kinds(rows(data), label))  # fmt: skip
+
+
+def _included(data: _Data) -> Iterator[str]:
     asked = [*data["changes"], *data["sweep"]]
-    for text in dict.fromkeys(text for row in asked for text in row["included"]):
-        console.print(Text(printable(text)))
+    yield from dict.fromkeys(text for row in asked for text in row["included"])
     if published := next((row[_BESIDE] for row in asked if _BESIDE in row), None):
         least, _, most = published["published_ratios"]
-        console.print(
+        yield (
             f"kernels run {format_ns(published['unknown_ns'])} beside communication, and how much "
             f"that slows them is unknown: steps are predicted without it, intervals include the "
             f"published {least:.2f} to {most:.2f} (nadi analyze contention)"
         )
-    if data["ideals"]:
-        table = make_table(
-            "upper bounds: the step with one kind of cost removed",
-            **{"removed": "left", "step time": "right", "gain": "right", "share": "right"},
-        )
-        for limit in data["ideals"]:
-            table.add_row(
-                limit["name"], format_ns(limit["step_ns"]), format_ns(limit["gain_ns"]),
-                format_percent(limit["gain_ns"], measured),
-            )  # fmt: skip
-        print_table(table, console)
-    job = answers.graph.job
-    issues = summed_issues([*(trace.issues for trace in job.traces), job.issues])
-    print_issues(
-        issues.filter(pl.col("code").is_in(_OF_PREDICTIONS)).iter_rows(named=True), console
-    )
 
 
-def _print_table(
-    title: str, first: str, rows: list[tuple[str, dict[str, Any]]], measured: int, console: Console
-) -> None:
-    table = make_table(
-        printable(title),
-        **{first: "left", "step time": "right", f"{_LEVEL}interval": "right", "gain": "right",
-           f"{_LEVEL}interval ": "right", "share": "right", "new bottleneck": "left"},
-    )  # fmt: skip
-    for label, row in rows:
-        interval = row["interval"]
-        kind = row["bound_by_kind"].replace("_", " ")
-        bottleneck = f"{row['bound_by_operation'] or _BETWEEN} ({kind})"
-        table.add_row(
-            name_cell(label),
-            format_ns(row["step_ns"]), format_range(interval["low_ns"], interval["high_ns"]),
-            format_ns(row["gain_ns"]),
-            format_range(interval["gain_low_ns"], interval["gain_high_ns"]),
-            format_percent(row["gain_ns"], measured), name_cell(bottleneck),
-        )  # fmt: skip
-    print_table(table, console)
-    print_if_one_step(rows[0][1]["interval"]["steps"], console)
-
-
-def _print_kinds(first: str, rows: list[tuple[str, dict[str, Any]]], console: Console) -> None:
-    """Print the mean step of each kind of a serving engine, if there are several."""
-    table = make_table(
-        "mean step of each kind",
-        **{first: "left", "kind": "left", "steps": "right", "measured": "right",
-           "step time": "right", "gain": "right", "share": "right"},
-    )  # fmt: skip
-    for label, row in rows:
-        for one in row.get("by_kind_of_step", []):
-            gain = one["measured_ns"] - one["step_ns"]
-            table.add_row(
-                name_cell(label), one["kind"], format_count(one["steps"]),
-                format_ns(one["measured_ns"]), format_ns(one["step_ns"]), format_ns(gain),
-                format_percent(gain, one["measured_ns"]),
-            )  # fmt: skip
-    if table.row_count:
-        print_table(table, console)
-
-
-def print_if_one_step(steps: int, console: Console) -> None:
-    """Say what intervals were made without, if there is but one step."""
-    if steps < 2:
-        console.print(
-            "the window has one step: intervals take how much steps vary from other programs"
-        )
+ANSWERS = Result(
+    kind="what_if", title="What if", order=15, facts=_described,
+    headline=lambda data: f"{data['window']}: measured {format_ns(data['measured_ns'])}",
+    parts=(
+        Rows("changes", "step time after each change", None,
+             (Column("change", "change"), *_AFTER), top=ALL, made=_with_together),
+        Lines(lambda data: one_step_line(data["changes"]), on=TEXT),
+        _kinds("change", _with_together),
+        Rows("sweep", lambda data: "; ".join(data.get("asked", ())), None,
+             (Column("value", "value"), *_AFTER), top=ALL),
+        Lines(lambda data: one_step_line(data["sweep"]), on=TEXT),
+        _kinds("value", lambda data: ((("sweep", i), one) for i, one in enumerate(data["sweep"]))),
+        Lines(_included),
+        Rows("ideals", "upper bounds: the step with one kind of cost removed", None, (
+            Column("name", "removed"), Column("step_ns", "step time", NS),
+            Column("gain_ns", "gain", NS), Column("gain_ns", "share", share_of("measured_ns")),
+        ), top=ALL),
+        Lines(lambda data: issue_lines(data.get("issues", ()))),
+    ),
+    at="", needs="ideals",
+)  # fmt: skip
+"""Declared of ``Answers``."""

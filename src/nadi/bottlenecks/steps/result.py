@@ -1,8 +1,6 @@
 """What ranks and streams do, and totals of operations and collectives: as data.
 
-The time of modules: as data, and as a table in which layers that are alike share a row.
-
-A job as measured and as predicted on another machine, side by side.
+The time of modules; in text layers that are alike share a row.
 
 The verdict of ``nadi run``: what bounds the window, and the changes that gain most.
 """
@@ -16,24 +14,37 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from rich.console import Console
 from rich.text import Text
 
 from nadi.bottlenecks.steps.answers import describe_interval
-from nadi.bottlenecks.steps.path_changes import path_by_kind, path_changes
 from nadi.bottlenecks.steps.recorded_bounds import link_bounds
-from nadi.bottlenecks.steps.run import Prediction, Run
+from nadi.bottlenecks.steps.run import Run
 from nadi.bottlenecks.steps.verdict import WORTH_BALANCING, LateRank, Leading, Verdict
-from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.module_times import OUTSIDE, ModuleTimes
 from nadi.graph.operation_totals import collective_totals, operation_totals
 from nadi.graph.rank_excess import REASONS, Excess, ExcessPart
 from nadi.graph.time_parts import rank_activity, stream_activity
 from nadi.graph.unexplained import CAUSES
 from nadi.graph.windows import WHOLE
-from nadi.results.text import make_table, name_cell, print_table
-from nadi.trace.arrays import Ints
-from nadi.units import format_count, format_ns, format_percent, format_range, printable
+from nadi.results.declared import (
+    COUNT,
+    NS,
+    PAGE,
+    TEXT,
+    Column,
+    Lines,
+    Result,
+    Rows,
+    Unit,
+    barred,
+    in_words,
+    range_of,
+    share_of,
+    text_of,
+)
+from nadi.results.page.figures import text
+from nadi.results.text import name_cell
+from nadi.units import format_count, format_ns, format_percent, printable
 from nadi.whatif.balance_change import Balance
 from nadi.whatif.changes import NoGaps, Scale
 from nadi.whatif.prediction_intervals import LEVEL
@@ -41,8 +52,8 @@ from nadi.whatif.promising_changes import TriedChange
 from nadi.whatif.wait_changes import ScaleWait
 
 __all__ = [
-    "describe_activity", "describe_best_changes", "describe_modules", "describe_prediction",
-    "describe_verdict", "print_modules", "print_prediction", "print_verdict", "verdict_in_words",
+    "MODULES", "VERDICT", "describe_activity", "describe_best_changes", "describe_modules",
+    "describe_verdict", "verdict_in_words",
 ]  # fmt: skip
 
 
@@ -88,7 +99,8 @@ _TIMES = tuple(
     for phase in ("forward", "backward", "optimizer", "other")
 )
 _ALIKE = 0.25  # layers share a row that differ from their median by at most this part of it
-_MAX_ROWS = 40
+_MAX_ROWS, _MOST_MODULES = 40, 100  # in text, and on pages
+_NO_MODULES = "modules: none recorded; nadi.record(..., stacks=True) records them"
 _NUMBERED = re.compile(r"^(.*?)\d+$")
 _INDENT = "  "
 
@@ -103,131 +115,91 @@ def describe_modules(found: ModuleTimes) -> dict[str, Any]:
     }
 
 
-def print_modules(found: ModuleTimes, path_length: int, console: Console) -> None:
-    """Print the table. The modules in repeated layers are in the JSON output only."""
-    table = found.table
-    if table.height == 1:
-        console.print("modules: none recorded; nadi.record(..., stacks=True) records them")
-        return
-    on_device = bool((table["device_operations"] != 0).any())
-    shown = [name for name in _TIMES if (table[name] != 0).any()]
-    title = "time by module" if found.is_recorded else "time by module (annotations)"
-    printed = make_table(
-        title, module="left", calls="right",
-        **{name.replace("_", " "): "right" for name in shown},
-        **({"device operations": "right"} if on_device else {}),
-        **{"on the path": "right", "each: min, median, max": "left"},
-    )  # fmt: skip
-    groups = list(_groups(table))
-    for name, rows in groups[:_MAX_ROWS]:
-        sums = table[rows].select(pl.exclude("module").sum()).row(0, named=True)
-        cells = [format_count(sums["calls"]) if name != OUTSIDE else ""]
-        cells += [format_ns(sums[column]) for column in shown]
-        if on_device:
-            cells.append(format_count(sums["device_operations"]))
-        cells.append(format_percent(sums["critical"], path_length))
-        each = _total(table)[rows]
-        spread = (each.min(), np.median(each), each.max()) if len(rows) > 1 else ()
-        cells.append(", ".join(format_ns(int(time)) for time in spread))
-        indent = name[: len(name) - len(name.lstrip())]
-        printed.add_row(Text(indent) + name_cell(name.lstrip()), *cells)
-    print_table(printed, console)
-    if len(groups) > _MAX_ROWS:
-        console.print(f"{len(groups) - _MAX_ROWS} more modules: --json prints all")
-    if found.optimizer:
-        console.print(Text(f"optimizer: {found.optimizer}"))
+def _indented(name: str, _: dict[str, Any]) -> Text:
+    return Text(name[: len(name) - len(name.lstrip())]) + name_cell(name.lstrip())
 
 
-def _groups(table: pl.DataFrame) -> Iterator[tuple[str, list[int]]]:
+_MODULE_COLUMNS = (
+    Column("module", "module", Unit(_indented, lambda _, __, value: text(value), "*")),
+    Column("calls", "calls", text_of(lambda calls: format_count(calls) if calls else ""), on=TEXT),
+    Column("calls", "calls", COUNT, "of its forward", on=PAGE),
+    *(Column(f"{name}_ns", name.replace("_", " "), NS, is_rare=True) for name in _TIMES),
+    Column("device_operations", "device operations", COUNT, is_rare=True),
+    Column("critical_ns", "on the path", share_of("critical_path_ns"), on=TEXT),
+    Column("critical_ns", "on the critical path", barred(NS), on=PAGE),
+    Column("each", "each: min, median, max", in_words(
+        lambda times: ", ".join(format_ns(int(time)) for time in times)), on=TEXT),
+)  # fmt: skip
+
+
+def _module_groups(data: dict[str, Any]) -> Iterator[tuple[tuple[()], dict[str, Any]]]:
+    """Sum up layers that are alike; those in repeated layers are in the JSON output only."""
+    rows = data["modules"]["rows"]
+    for name, alike in _groups(rows):
+        group = [rows[i] for i in alike]
+        each = [_total(row) for row in group] if len(group) > 1 else []
+        sums = {key: sum(row[key] for row in group) for key in rows[0] if key != "module"}
+        sums |= {"calls": 0} if name == OUTSIDE else {}
+        spread = (min(each), np.median(each), max(each)) if each else ()
+        yield (), {**sums, "module": name, "each": spread}
+
+
+def _with_most_time(data: dict[str, Any]) -> list[int]:
+    rows = data["modules"]["rows"]
+    return sorted(sorted(range(len(rows)), key=lambda i: -_total(rows[i]))[:_MOST_MODULES])
+
+
+_MODULE_ROWS = Rows(
+    "modules/rows",
+    lambda data: f"time by module{'' if data['modules']['recorded'] else ' (annotations)'}", None,
+    _MODULE_COLUMNS, lambda data: "" if len(data["modules"]["rows"]) > 1 else _NO_MODULES,
+    top=_MAX_ROWS, most=_MOST_MODULES,
+)  # fmt: skip
+MODULES = Result(
+    kind="module", title="Modules", order=30, facts=(), headline=None,
+    parts=(
+        _MODULE_ROWS._replace(made=_module_groups, on=TEXT),
+        _MODULE_ROWS._replace(pick=_with_most_time, on=PAGE),
+        Lines(lambda data: [f"optimizer: {data['modules']['optimizer']}"]
+              if data["modules"]["optimizer"] and len(data["modules"]["rows"]) > 1 else []),
+        Lines(lambda data: [f"Modules with less time than these {_MOST_MODULES} are left out."]
+              if len(data["modules"]["rows"]) > _MOST_MODULES else [], on=PAGE),
+    ),
+    at="", needs="modules",
+)  # fmt: skip
+"""The time of modules; on a page those with most time."""
+
+
+def _groups(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[int]]]:
     """Yield the rows to print: a name, and the rows of the table that share it, in order."""
-    paths, parent = table["module"].to_list(), table["parent"].to_list()
     inner: dict[int, dict[str, list[int]]] = {}
     names = []
-    for row, (path, around) in enumerate(zip(paths[:-1], parent[:-1], strict=True)):
-        names.append(path.removeprefix(f"{paths[around]}.") if around >= 0 else path)
-        kind = _NUMBERED.sub(r"\1", names[row])
-        inner.setdefault(around, {}).setdefault(kind, []).append(row)
-    total = _total(table)
+    for number, row in enumerate(rows[:-1]):
+        path, around = row["module"], row["parent"]
+        names.append(path.removeprefix(f"{rows[around]['module']}.") if around >= 0 else path)
+        kind = _NUMBERED.sub(r"\1", names[number])
+        inner.setdefault(around, {}).setdefault(kind, []).append(number)
+    total = list(map(_total, rows))
 
     def walk(around: int, indent: str) -> Iterator[tuple[str, list[int]]]:
-        for kind, rows in inner.get(around, {}).items():
-            middle = np.median(total[rows])
-            alike = [row for row in rows if abs(total[row] - middle) <= _ALIKE * middle]
+        for kind, mine in inner.get(around, {}).items():
+            middle = np.median([total[row] for row in mine])
+            alike = [row for row in mine if abs(total[row] - middle) <= _ALIKE * middle]
             if len(alike) > 1:
                 last = names[alike[-1]].removeprefix(kind)
                 yield f"{indent}{names[alike[0]]}-{last} ({len(alike)} x)", alike
-            for row in rows if len(alike) < 2 else sorted(set(rows) - set(alike)):
+            for row in mine if len(alike) < 2 else sorted(set(mine) - set(alike)):
                 yield indent + names[row], [row]
-                if len(rows) == 1:
+                if len(mine) == 1:
                     yield from walk(row, indent + _INDENT)
 
     yield from walk(-1, "")
-    yield OUTSIDE, [len(paths) - 1]
+    yield OUTSIDE, [len(rows) - 1]
 
 
-def _total(table: pl.DataFrame) -> Ints:
-    """Return the time of each module on host and device; ns, shape (rows,)."""
-    return table.select(pl.sum_horizontal(_TIMES)).to_series().to_numpy()
-
-
-def describe_prediction(prediction: Prediction, measured: CriticalPath) -> dict[str, Any]:
-    """Compute the predicted and the measured values; times are int ns."""
-    answer = prediction.what_if
-    return {
-        "system": prediction.change.system.name,
-        "measured_ns": answer.measured_ns,
-        "predicted_ns": answer.step_ns,
-        "kernel_factor": prediction.change.kernel_factor,
-        "computation": prediction.change.reason,
-        "measured_by_kind": path_by_kind(measured),
-        "predicted_by_kind": path_by_kind(answer.path),
-        "path_changes": path_changes(measured, answer.path),
-        "communication": prediction.prices.by_type.rename(
-            {"measured": "measured_ns", "predicted": "predicted_ns"}
-        ).to_dicts(),
-    }
-
-
-def print_prediction(data: dict[str, Any], console: Console) -> None:
-    """Print the result of :func:`describe_prediction`."""
-    measured, predicted = data["measured_ns"], data["predicted_ns"]
-    verb = "longer" if predicted > measured else "shorter"
-    console.print(
-        Text.assemble(
-            "\npredicted on ", (printable(data["system"]), "bold"), ": measured ",
-            format_ns(measured), ", predicted ", (format_ns(predicted), "bold"),
-            f", {format_percent(abs(predicted - measured), measured)} {verb}",
-        )
-    )  # fmt: skip
-    table = make_table(
-        "critical path by kind", kind="left", measured="right", predicted="right"
-    )  # fmt: skip
-    kinds = data["measured_by_kind"], data["predicted_by_kind"]
-    for kind in dict.fromkeys([*kinds[0], *kinds[1]]):
-        cells = (format_ns(times.get(kind, 0)) for times in kinds)
-        table.add_row(kind.replace("_", " "), *cells)
-    table.add_row("total", format_ns(sum(kinds[0].values())), format_ns(sum(kinds[1].values())),
-                  style="bold")  # fmt: skip
-    print_table(table, console)
-    if data["communication"]:
-        _print_communication(data["communication"], console)
-    console.print(Text(printable(data["computation"])))
-
-
-def _print_communication(rows: list[dict[str, Any]], console: Console) -> None:
-    table = make_table(
-        "communication of the whole recording, summed over ranks",
-        type="left", count="right", measured="right", predicted="right", note="left",
-    )  # fmt: skip
-    for row in rows:
-        notes = [f"simulated as {row['simulated_as']}"] if row["simulated_as"] else []
-        if row["left"]:
-            notes.append(f"{format_count(row['left'])} more keep their time: size or ranks unknown")
-        table.add_row(
-            row["type"], format_count(row["priced"]), format_ns(row["measured_ns"]),
-            format_ns(row["predicted_ns"]), "; ".join(notes),
-        )  # fmt: skip
-    print_table(table, console)
+def _total(row: dict[str, Any]) -> int:
+    """Return the time of a module on host and device; ns."""
+    return sum(row[f"{name}_ns"] for name in _TIMES)
 
 
 _NAME_IN_LINE = 60
@@ -272,16 +244,6 @@ def verdict_in_words(run: Run) -> list[str]:
             f"--window 0ms:{end / 1e6:.3f}ms analyses all."
         )
     return lines
-
-
-def print_verdict(run: Run, console: Console) -> None:
-    """Print what bounds the window, and the changes that gain most."""
-    lines = verdict_in_words(run)
-    console.print(Text(lines[0], style="bold"))
-    for line in lines[1:]:
-        console.print(Text(line))
-    if run.best_changes:
-        _print_changes(run, console)
 
 
 def _straggler(verdict: Verdict, window: str) -> list[str]:
@@ -482,24 +444,6 @@ def _shown(name: str) -> str:
     return printable(name, _NAME_IN_LINE)
 
 
-def _print_changes(run: Run, console: Console) -> None:
-    table = make_table(
-        "changes that gain most, of those tried; each alone",
-        change="left", **{"step time": "right", "gain": "right",
-                          f"{100 * LEVEL:.0f} % interval": "right", "share": "right",
-                          "as --what-if": "left"},
-    )  # fmt: skip
-    for one in run.best_changes:
-        table.add_row(
-            name_cell(_in_words(one)), format_ns(one.step_ns), format_ns(one.gain_ns),
-            format_range(one.interval.gain_low_ns, one.interval.gain_high_ns),
-            format_percent(one.gain_ns, run.measured_ns), name_cell(str(one.change)),
-        )  # fmt: skip
-    print_table(table, console)
-    if any(name_cell(str(one.change)).plain != str(one.change) for one in run.best_changes):
-        console.print("changes with ... are shortened; --json has them in full")
-
-
 def _in_words(one: TriedChange) -> str:
     change, about = one.change, _shown(one.about)
     if isinstance(change, Balance):
@@ -511,3 +455,30 @@ def _in_words(one: TriedChange) -> str:
     if isinstance(change, NoGaps):
         return "no gaps between operations"
     return "each step in one CUDA graph" if about else "no launch overhead"
+
+
+def _shortened(data: dict[str, Any]) -> Iterator[str]:
+    changes = [row["change"] for row in data["best_changes"]]
+    if any(name_cell(change).plain != change for change in changes):
+        yield "changes with ... are shortened; --json has them in full"
+
+
+VERDICT = Result(
+    kind="verdict", title="Verdict", order=0, facts=(),
+    headline=lambda data: data["verdict_in_words"][0],
+    parts=(
+        Lines(lambda data: data["verdict_in_words"][1:]),
+        Rows("best_changes", "changes that gain most, of those tried; each alone", None, (
+            Column("in_words", "change", shown=lambda row: row.get("in_words", row["change"])),
+            Column("step_ns", "step time", NS, "after the change alone"),
+            Column("gain_ns", "gain", NS, "how much shorter the step is"),
+            Column("interval", f"{100 * LEVEL:.0f} % interval",
+                   range_of("gain_low_ns", "gain_high_ns"), "of the gain"),
+            Column("gain_ns", "share", barred(share_of("measured_ns"), "gain"), "of the step"),
+            Column("change", "as --what-if"),
+        )),
+        Lines(_shortened, on=TEXT),
+    ),
+    at="", needs="verdict_in_words",
+)  # fmt: skip
+"""What bounds the window, and the changes that gain most."""

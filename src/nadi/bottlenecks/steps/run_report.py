@@ -1,7 +1,8 @@
-"""The results of ``nadi run``: as data, as JSON and CSV files, and as a page of text."""
+"""What ``nadi run`` tells: its results as data, declared for text and pages, and in files."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,20 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from nadi.bottlenecks.steps.answers import describe_interval, print_if_one_step
+from nadi.bottlenecks.steps.answers import STEP_AFTER, describe_interval, one_step_line
 from nadi.bottlenecks.steps.path_changes import path_by_kind, path_changes
+from nadi.bottlenecks.steps.prediction_result import ON_SYSTEM
 from nadi.bottlenecks.steps.result import (
+    MODULES,
+    VERDICT,
+    describe_activity,
     describe_best_changes,
-    describe_prediction,
+    describe_modules,
     describe_verdict,
-    print_prediction,
-    print_verdict,
     verdict_in_words,
 )
 from nadi.bottlenecks.steps.run import Run
-from nadi.bottlenecks.steps.serving_report import describe_serving, print_serving
+from nadi.bottlenecks.steps.serving_report import SERVING, describe_serving
 from nadi.errors import checked
 from nadi.files.csv_tables import csv_bytes
 from nadi.files.files import check_target, check_writable, write_pieces
@@ -30,8 +33,35 @@ from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.timeline.schedule_timeline import write_timeline
 from nadi.graph.unexplained import LATE_NS
 from nadi.graph.windows import MARK, WHOLE, step_times
+from nadi.results.declared import (
+    ALL,
+    BYTES,
+    COUNT,
+    GB_PER_S,
+    KIND,
+    NS,
+    PAGE,
+    PLAIN,
+    RANKS,
+    TEXT,
+    WORDS,
+    Column,
+    Facts,
+    Html,
+    Lines,
+    Result,
+    Rows,
+    Sums,
+    Tiles,
+    Unit,
+    barred,
+    name_or,
+    share_of,
+    stacked,
+)
+from nadi.results.page.figures import Figures, bar, stacked_bar, text
 from nadi.results.saved import RESULT_FILES
-from nadi.results.text import TOP, make_table, name_cell, print_issues, print_table, to_json
+from nadi.results.text import TOP, issue_lines, to_json
 from nadi.trace.arrays import counted_texts
 from nadi.trace.issues import summed_issues
 from nadi.trace.schema import UNBOUNDED
@@ -45,11 +75,41 @@ from nadi.units import (
 )
 from nadi.whatif.what_if_results import WhatIf
 
-__all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
+__all__ = [
+    "ACTIVITY", "COLLECTIVES", "CRITICAL_PATH", "ISSUES", "OPERATIONS", "PATH", "PROVENANCE",
+    "STEP_TIME", "STRAGGLERS", "WHAT_IFS", "check_results_folder", "describe_path", "print_summary",
+    "summarize", "write_results",
+]  # fmt: skip
 
 _LACKS = (".not-held", ".not-traced", ".no-operators")  # what another tool's file has not
 _ALWAYS_SHOWN = ("link.matched", "link.no-host")  # every result depends on how traces were matched
 _NAME_IN_LINE = 40
+_STEPS = 8  # in a line
+_MANY = 200  # rows of a table of ranks or streams
+_UNCORRECTED = "no correction applied"
+_READ = {
+    "ranks": "ranks of the recording",
+    "world_size": "ranks of the job",
+    "nodes": "operations",
+    "collectives_matched": "collectives matched across ranks",
+    "transfers_matched": "transfers matched across ranks",
+}
+_ACTIVITY = {
+    "computing": "compute",
+    "transferring": "exposed transfer",
+    "waiting": "exposed wait for stragglers",
+    "copying": "exposed copies",
+    "idle": "idle",
+}
+_FRACTION = Unit(
+    lambda value, _: format_percent(value, 1) if value >= 0 else "-",
+    lambda figures, at, value: figures.percent(*at) + bar(value, 1.0) if value >= 0 else "-",
+)
+_SEVERITY = WORDS._replace(
+    write=lambda _, __, value: f'<span class="severity {value}">{text(value)}</span>'
+    if value in ("info", "warning", "error") else text(value)
+)  # fmt: skip
+_Data = dict[str, Any]
 
 
 @checked
@@ -58,9 +118,6 @@ def summarize(run: Run) -> dict[str, Any]:
 
     ``exposed_comm_ns`` is the mean over ranks, rounded down; ``per_rank`` has each.
     """
-    # what is printed has none of it, and a short run does without what it imports
-    from nadi.bottlenecks.steps.result import describe_activity
-
     return _summary(run, describe_activity(run))
 
 
@@ -86,7 +143,7 @@ def _summary(run: Run, activity: dict[str, Any]) -> dict[str, Any]:
         "serving": describe_serving(run),
         "measured_ns": run.measured_ns,
         "replayed_ns": run.replayed_ns,
-        **_critical_path(run.path),
+        **describe_path(run.path),
         **_explained(run),
         "exposed_comm_ns": sum(exposed) // len(exposed),
         "per_rank": [
@@ -97,7 +154,7 @@ def _summary(run: Run, activity: dict[str, Any]) -> dict[str, Any]:
         **activity,
         "what_if": [_what_if(run, asked) for asked in run.what_ifs],
         "on_system": (
-            describe_prediction(run.prediction, run.path) if run.prediction else None
+            ON_SYSTEM.data((run.prediction, run.path)) if run.prediction else None
         ),
         "modules": _modules(run),
         "issues": _issues(run),
@@ -133,14 +190,11 @@ def _what_if(run: Run, asked: WhatIf) -> dict[str, Any]:
 
 
 def _modules(run: Run) -> dict[str, Any] | None:
-    if run.modules is None:
-        return None
-    from nadi.bottlenecks.steps.result import describe_modules  # others do not import it
-
-    return describe_modules(run.modules)
+    return describe_modules(run.modules) if run.modules is not None else None
 
 
-def _critical_path(path: CriticalPath) -> dict[str, Any]:
+def describe_path(path: CriticalPath) -> dict[str, Any]:
+    """Compute the parts of ``summary.json`` on the critical path; times are int ns."""
     return {
         "critical_path_ns": path.length,
         "critical_path_by_kind": path_by_kind(path),
@@ -217,218 +271,392 @@ def check_results_folder(folder: Path, *, overwrite: bool) -> None:
         check_writable(folder / name)
 
 
-def print_summary(run: Run, console: Console) -> None:
-    """Print the page of text."""
-    data = _summary(run, {})
-    print_verdict(run, console)
-    _print_what_ifs(data, console)
-    console.print()
-    _print_job(data, console)
-    _print_times(run, data, console)
-    print_path(run.path, console)
-    _print_explained(run, console)
-    _print_communication(data, console)
-    _print_stragglers(data, console)
-    if run.modules:
-        from nadi.bottlenecks.steps.result import print_modules
-
-        print_modules(run.modules, run.path.length, console)
-    if data["on_system"]:
-        print_prediction(data["on_system"], console)
-    shown = (
-        i for i in data["issues"]
-        if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN or i["code"].endswith(_LACKS)
-    )  # fmt: skip
-    print_issues(shown, console)
+def _bold(text: str, *parts: str) -> Text:
+    """Make every second part bold."""
+    return Text.assemble(text, *((part, "bold" if i % 2 == 0 else "") for i, part in
+                                 enumerate(parts)))  # fmt: skip
 
 
-def _print_job(data: dict[str, Any], console: Console) -> None:
+def _what_ifs(data: _Data) -> Iterator[str | Text]:
+    replayed = data["replayed_ns"]
+    for change in data["what_if"]:
+        gain, interval = replayed - change["step_ns"], change["interval"]
+        yield _bold(
+            "what if ", printable(change["change"]), ": ", format_ns(change["step_ns"]),
+            f", {format_percent(abs(gain), replayed)} {'shorter' if gain >= 0 else 'longer'} "
+            f"(90 % interval: {format_range(interval['low_ns'], interval['high_ns'])})",
+        )  # fmt: skip
+        yield from (f"  {text}" for text in change["included"])
+    yield from one_step_line((data["what_if"] or data["best_changes"])[:1])
+
+
+WHAT_IFS = Result(
+    kind="what_ifs", title="What if", order=15, facts=(), headline=None,
+    parts=(
+        Lines(_what_ifs, on=TEXT),
+        Rows("what_if", "step time after each change", None,
+             (Column("change", "change"), *STEP_AFTER), on=PAGE),
+    ),
+    at="", needs="what_if",
+)  # fmt: skip
+
+
+def _counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{format_count(number)} {kind}" for kind, number in found.items())
+
+
+def _job(data: _Data) -> Iterator[str | Text]:
     ranks = format_counted(data["ranks"], "rank")
     if data["world_size"] > data["ranks"]:
         ranks += f" of {data['world_size']}"
-    kinds = ", ".join(f"{format_count(n)} {kind}" for kind, n in data["nodes_by_kind"].items())
-    console.print(f"[bold]{ranks}[/], {format_count(data['nodes'])} nodes: {kinds}")
-    deps = ", ".join(f"{format_count(n)} {k}" for k, n in data["dependencies_by_kind"].items())
-    matched = format_counted(data["collectives_matched"], "collective")
-    if data["transfers_matched"]:
-        matched += f", {format_counted(data['transfers_matched'], 'point-to-point transfer')}"
-    console.print(f"dependencies: {deps}")
+    nodes = f", {format_count(data['nodes'])} nodes: {_counts(data['nodes_by_kind'])}"
+    yield ""
+    yield _bold("", ranks, nodes)
+    yield f"dependencies: {_counts(data['dependencies_by_kind'])}"
     if data["ranks"] > 1:
-        console.print(f"matched across ranks: {matched}")
-    _print_clocks(data["clocks"], console)
+        matched = format_counted(data["collectives_matched"], "collective")
+        if data["transfers_matched"]:
+            matched += f", {format_counted(data['transfers_matched'], 'point-to-point transfer')}"
+        yield f"matched across ranks: {matched}"
+    yield from _skew(data["clocks"])
 
 
-def _print_clocks(clocks: list[dict[str, Any]], console: Console) -> None:
-    """Print the bound on clock skew against the reference ranks, and whether it was corrected."""
+def _skew(clocks: list[_Data]) -> Iterator[str]:
+    """Say the bound on clock skew against the reference ranks, and whether it was corrected."""
     bounds = [
         clock[end]
         for clock in clocks
         if clock["rank"] != clock["reference"]
         for end in ("low_ns", "high_ns")
     ]
-    if not bounds:
-        return
-    most = "not bounded" if None in bounds else f"at most {format_ns(max(map(abs, bounds)))}"
-    shifted = sum(clock["shift_ns"] != 0 for clock in clocks)
-    correction = (
-        f"corrected on {shifted} of {len(clocks)} ranks" if shifted else ("no correction applied")
-    )
-    console.print(f"clock skew between ranks: {most} ({correction})")
+    if bounds:
+        most = "not bounded" if None in bounds else f"at most {format_ns(max(map(abs, bounds)))}"
+        shifted = sum(clock["shift_ns"] != 0 for clock in clocks)
+        done = f"corrected on {shifted} of {len(clocks)} ranks" if shifted else _UNCORRECTED
+        yield f"clock skew between ranks: {most} ({done})"
 
 
-def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
+def _read(data: _Data) -> Iterator[Column]:
+    for key, title in _READ.items():
+        if isinstance(data.get(key), int):
+            yield Column(key, title, COUNT)
+    for kind in data.get("dependencies_by_kind") or ():
+        yield Column(f"dependencies_by_kind/{kind}", f"dependencies: {kind}", COUNT)
+
+
+PROVENANCE = Result(
+    kind="provenance", title="Provenance", order=100, facts=(), headline=None,
+    parts=(
+        Lines(_job, on=TEXT),
+        Facts("What was read", _read),
+        Rows("sources", "Files", None, (
+            Column("path", "file"), Column("format", "format", WORDS),
+            Column("size", "size", BYTES), Column("hash", "BLAKE2b-128", WORDS._replace(
+                write=lambda _, __, value: f"<code>{text(value)}</code>")),
+        ), most=ALL, on=PAGE),
+        Lines(lambda data: [f"Nadi {data['nadi_version']}"], on=PAGE),
+    ),
+    at="", needs="nadi_version",
+)  # fmt: skip
+
+
+def _times(data: _Data) -> Iterator[str | Text]:
     steps = data["steps"]
     if steps:
-        shown = ", ".join(f"{s['step']}: {format_ns(s['measured_ns'])}" for s in steps[:8])
-        more = f", and {len(steps) - 8} more" if len(steps) > 8 else ""
-        console.print(f"steps: {shown}{more}")
-        if data["serving"]:
-            print_serving(data["serving"], console)
-        else:
-            _print_found_steps(run, console)
+        shown = ", ".join(f"{s['step']}: {format_ns(s['measured_ns'])}" for s in steps[:_STEPS])
+        more = f", and {len(steps) - _STEPS} more" if len(steps) > _STEPS else ""
+        yield f"steps: {shown}{more}"
     else:
-        console.print(
-            "steps: none (no ProfilerStep annotations, and nothing repeats)"
-            + ("; the whole trace is analysed" if run.window.name == WHOLE else "")
+        whole = "; the whole trace is analysed" if data["window"] == WHOLE else ""
+        yield f"steps: none (no ProfilerStep annotations, and nothing repeats){whole}"
+    found = data["steps_found_by"]
+    if found and not data["serving"] and found["mark"] != MARK:
+        whole = "; the whole trace is analysed, --step N takes one"
+        yield (
+            "no ProfilerStep annotations: steps begin or end with "
+            f"{printable(found['mark'], _NAME_IN_LINE)}, and are "
+            f"{format_percent(found['alike'], 1)} alike{whole if data['window'] == WHOLE else ''}"
         )
-    same = "identical" if run.measured_ns == run.replayed_ns else "NOT the measured time"
-    console.print(
-        f"[bold]{run.window.name}[/]: measured [bold]{format_ns(run.measured_ns)}[/]"
-        f"{_until_its_work_ends(run, steps)}, replayed {format_ns(run.replayed_ns)} ({same})"
+
+
+def _measured(data: _Data) -> Iterator[Text]:
+    """Say the times of the window, and how a step alone differs from its time above."""
+    measured, replayed = data["measured_ns"], data["replayed_ns"]
+    took = [s["measured_ns"] for s in data["steps"] if f"step {s['step']}" == data["window"]]
+    until = (
+        f" from its mark until all its work ends ({format_ns(took[0])} to the next mark)"
+        if took and took[0] != measured
+        else ""
     )
+    same = "identical" if measured == replayed else "NOT the measured time"
+    yield _bold("", data["window"], ": measured ", format_ns(measured),
+                f"{until}, replayed {format_ns(replayed)} ({same})")  # fmt: skip
 
 
-def _until_its_work_ends(run: Run, steps: list[dict[str, int]]) -> str:
-    """Say how a step that is analysed alone differs from its time above, if it does."""
-    took = next((s["measured_ns"] for s in steps if s["step"] == run.window.number), -1)
-    if took < 0 or took == run.measured_ns:
-        return ""
-    return f" from its mark until all its work ends ({format_ns(took)} to the next mark)"
+def _time_tiles(data: _Data) -> Iterator[Column]:
+    same = "identical" if data["measured_ns"] == data.get("replayed_ns") else "not the measured"
+    on = f"on {data['on_system']['system']}" if data.get("on_system") else ""
+    yield Column("measured_ns", "measured", NS, data.get("window", ""))
+    yield Column("replayed_ns", "replayed", NS, same)
+    yield Column("on_system/predicted_ns", "predicted", NS, on)
+    yield Column("explained/explained_ns", "explained by dependencies", NS,
+                 "of the critical path", whole="explained/measured_ns")  # fmt: skip
+    if data.get("exposed_comm_ns"):
+        yield Column("exposed_comm_ns", "exposed communication", NS,
+                     "of the step, mean over ranks", whole="measured_ns")  # fmt: skip
 
 
-def _print_found_steps(run: Run, console: Console) -> None:
-    """Say what steps were found by, if the profiler did not mark them."""
-    mark, alike = run.steps[0].mark, run.steps[0].alike
-    if mark == MARK:
-        return
-    whole = "; the whole trace is analysed, --step N takes one" if run.window.name == WHOLE else ""
-    console.print(
-        Text(
-            f"no ProfilerStep annotations: steps begin or end with {printable(mark, _NAME_IN_LINE)}"
-            f", and are {format_percent(alike, 1)} alike{whole}"
+STEP_TIME = Result(
+    kind="step_time", title="Step time", order=5, facts=(), headline=None,
+    parts=(
+        Lines(_times, on=TEXT),
+        *SERVING,
+        Lines(_measured, on=TEXT),
+        Tiles(_time_tiles),
+        Rows("steps", "Steps", None, (
+            Column("step", "step", PLAIN), Column("measured_ns", "measured", barred(NS)),
+            Column("replayed_ns", "replayed", NS),
+        ), most=ALL, on=PAGE),
+    ),
+    at="", needs="measured_ns",
+)  # fmt: skip
+
+
+def _explained_lines(data: _Data) -> Iterator[str | Text]:
+    """Say how much of the path the recording explains, and the causes of the rest."""
+    explained, found = data["explained"], data["unexplained"]
+    total = explained["measured_ns"]
+
+    def told(time: int) -> tuple[str, str]:
+        return format_ns(time), f" ({format_percent(time, total)})"
+
+    time, share = told(explained["explained_ns"])
+    line = ["explained by dependencies: ", time, f" of the critical path{share}"]
+    if found["ns"]:
+        causes = [f"{cause.replace('_', ' ')} {format_ns(time)}"
+                  for cause, time in found["by_cause"].items() if time]  # fmt: skip
+        time, share = told(found["ns"])
+        line[-1] += "; unexplained: "
+        line += [time, f"{share}: {', '.join(causes)}"]
+    yield _bold(*line)
+    if found["inferred_ns"]:
+        time, share = told(found["inferred_ns"])
+        yield f"rests on inferred dependencies: {time} of the path{share}"
+    late = data["without_delays"]
+    if late["late_starts"]:
+        yield (
+            f"{format_count(late['late_starts'])} of {format_count(late['device_operations'])} "
+            f"device operations start over {format_ns(LATE_NS)} later than their dependencies "
+            "explain"
         )
-    )
 
 
-def _print_explained(run: Run, console: Console) -> None:
-    """Print how much of the path the recording explains, and the causes of the rest."""
-    found = run.unexplained
-    total = found.length_ns
-    line = (
-        f"explained by dependencies: [bold]{format_ns(found.explained_ns)}[/] of the critical path "
-        f"({format_percent(found.explained_ns, total)})"
-    )
-    if found.total_ns:
-        causes = [f"{cause} {format_ns(time)}" for cause, time in found.by_cause.items() if time]
-        line += (
-            f"; unexplained: [bold]{format_ns(found.total_ns)}[/] "
-            f"({format_percent(found.total_ns, total)}): {', '.join(causes)}"
-        )
-    console.print(line)
-    if found.inferred_ns:
-        console.print(
-            f"rests on inferred dependencies: {format_ns(found.inferred_ns)} of the path "
-            f"({format_percent(found.inferred_ns, total)})"
-        )
-    late = run.explained
-    if late.num_late:
-        console.print(
-            f"{format_count(late.num_late)} of {format_count(late.num_device_operations)} device "
-            f"operations start over {format_ns(LATE_NS)} later than their dependencies explain"
-        )
+PATH = Result(
+    kind="critical_path", title="Critical path", order=20, facts=(), headline=None,
+    parts=(
+        Html(lambda figures: stacked_bar(
+            list(figures.get("critical_path_by_kind").items()), figures.get("critical_path_ns"))),
+        Sums("critical path by kind", "kind", {"time": "critical_path_by_kind"},
+             whole="critical_path_ns"),
+        Rows("critical_path_top", "top operations on the critical path", None, (
+            Column("name", "operation", name_or("(between operations)")),
+            Column("kind", "kind", KIND),
+            Column("ns", "time", NS), Column("ns", "share", barred(share_of("critical_path_ns"))),
+            Column("count", "count", COUNT), Column("ranks", "ranks", RANKS, "where it runs"),
+        )),
+    ),
+    at="", needs="critical_path_by_kind",
+)  # fmt: skip
+"""The critical path, as ``nadi critical-path`` tells it, too."""
+
+CRITICAL_PATH = PATH._replace(parts=(
+    *PATH.parts,
+    Sums("What the recording does not explain", "cause",
+         {"time on the path": "unexplained/by_cause"}, WORDS, "critical_path_ns",
+         total=False, on=PAGE),
+    Lines(_explained_lines),
+))  # fmt: skip
 
 
-def print_path(path: CriticalPath, console: Console) -> None:
-    """Print the critical path by kind and by operation."""
-    table = make_table("critical path by kind", kind="left", time="right", share="right")
-    total = path.length
-    for kind, time in path.by_kind().items():
-        if not time:
-            continue
-        table.add_row(kind, format_ns(time), format_percent(time, total))
-    table.add_row("total", format_ns(total), "", style="bold")
-    print_table(table, console)
-    table = make_table(
-        "top operations on the critical path",
-        operation="left", kind="left", time="right", share="right", count="right", ranks="left",
+def _exposed(data: _Data) -> Iterator[str | Text]:
+    exposed, ranks = data["exposed_comm_ns"], data["per_rank"]
+    if any(rank["communication_ns"] for rank in ranks):
+        worst = max(ranks, key=lambda rank: rank["exposed_comm_ns"])
+        most = f", mean over ranks; most on rank {worst['rank']}: "
+        most += format_ns(worst["exposed_comm_ns"])
+        yield _bold("exposed communication: ", format_ns(exposed),
+                    f" ({format_percent(exposed, data['measured_ns'])})"
+                    f"{most if len(ranks) > 1 else ''}")  # fmt: skip
+
+
+def _divided(row: _Data) -> dict[str, float]:
+    return {part: row[f"{part}_ns"] for part in _ACTIVITY}
+
+
+def _of_stream(row: _Data) -> dict[str, float]:
+    talks = row["communicating_ns"]
+    return {"plain": row["busy_ns"] - talks, "transferring": talks,
+            "idle": row["idle_ns"]}  # fmt: skip
+
+
+def _legend(figures: Figures) -> str:
+    keys = " ".join(
+        f'<span><i class="key {part}"></i>{name}</span>' for part, name in _ACTIVITY.items()
+        if any(row[f"{part}_ns"] for row in figures.rows("activity"))
     )  # fmt: skip
-    for name, kind, time, count, ranks in path.by_operation().head(TOP).iter_rows():
-        shown = name_cell(name, "(between operations)")
-        on = ",".join(map(str, ranks))
-        table.add_row(
-            shown, kind, format_ns(time), format_percent(time, total), format_count(count), on
+    return f"<p class=legend>{keys}</p>"
+
+
+ACTIVITY = Result(
+    kind="activity", title="Ranks, threads and streams", order=40, facts=(), headline=None,
+    parts=(
+        Lines(_exposed, on=TEXT),
+        Html(_legend),
+        Rows("activity", "Time of each rank", None, (
+            Column("rank", "rank", PLAIN), stacked("divided", _divided),
+            *(Column(f"{part}_ns", title, NS, is_rare=True) for part, title in _ACTIVITY.items()),
+        ), most=_MANY, on=PAGE),
+        Rows("streams", "Time of each thread and stream", None, (
+            Column("rank", "rank", PLAIN), Column("resource", "thread or stream"),
+            Column("operations", "operations", COUNT), stacked("divided", _of_stream),
+            Column("busy_ns", "busy", NS),
+            Column("communicating_ns", "of it communication", NS), Column("idle_ns", "idle", NS),
+        ), most=_MANY, on=PAGE),
+    ),
+    at="", needs="activity",
+)  # fmt: skip
+
+
+def _longest_wait(data: _Data) -> Iterator[str]:
+    found = data["stragglers"]["collectives"]
+    if found:
+        worst = max(found, key=lambda row: row["longest_ns"])
+        what = printable(worst["operation"], _NAME_IN_LINE) or "between operations"
+        yield (
+            f"longest wait: {format_ns(worst['longest_ns'])} for rank {worst['rank']} in "
+            f"{printable(worst['name'], _NAME_IN_LINE)}; cause of the delay: {worst['cause']}, "
+            f"mostly {what}"
         )
-    print_table(table, console)
 
 
-def _print_communication(data: dict[str, Any], console: Console) -> None:
-    exposed, total = data["exposed_comm_ns"], data["measured_ns"]
-    if not any(rank["communication_ns"] for rank in data["per_rank"]):
-        return
-    worst = max(data["per_rank"], key=lambda rank: rank["exposed_comm_ns"])
-    most = f"; most on rank {worst['rank']}: {format_ns(worst['exposed_comm_ns'])}"
-    console.print(
-        f"exposed communication: [bold]{format_ns(exposed)}[/] "
-        f"({format_percent(exposed, total)}){', mean over ranks' if data['ranks'] > 1 else ''}"
-        f"{most if data['ranks'] > 1 else ''}"
+STRAGGLERS = Result(
+    kind="straggler", title="Stragglers", order=50, facts=(), headline=None,
+    parts=(
+        Rows("stragglers/ranks", "stragglers in collectives and transfers", None, (
+            Column("rank", "rank", PLAIN),
+            Column("times_last", "times last", COUNT, "that it enters after all others"),
+            Column("caused_ns", "wait time caused", barred(NS, "waiting"), "of all other ranks"),
+            Column("waited_ns", "own wait time", NS),
+        ), pick=lambda data: [
+            i for i, row in enumerate(data["stragglers"]["ranks"])
+            if row["times_last"] or row["caused_ns"] or row["waited_ns"]
+        ], top=ALL),
+        Lines(_longest_wait, on=TEXT),
+        Rows("stragglers/collectives", "Collectives with the longest wait times", None, (
+            Column("name", "collective"), Column("rank", "last rank", PLAIN),
+            Column("waited_ns", "wait time of the others", NS),
+            Column("longest_ns", "longest wait", NS),
+            Column("cause", "why it is late", WORDS),
+            Column("operation", "mostly", name_or("(between operations)")),
+        ), on=PAGE),
+    ),
+    at="", needs="stragglers/collectives",
+)  # fmt: skip
+
+
+def _collective_title(data: _Data) -> str:
+    bound = data["collectives_bound_by"]
+    title = "Bandwidth of transfers, as nccl-tests count it; "
+    if bound is None:
+        return f"{title}--system SYSTEM says what its links allow"
+    return f"{title}the bound is that of the links of {bound['system']} ({bound['reason']})"
+
+
+def _collective_columns(data: _Data) -> tuple[Column, ...]:
+    bounds = (
+        Column("bound_bus_bandwidth_gb_per_s", "busbw GB/s at the bound", GB_PER_S),
+        Column("fraction", "of the bound", _FRACTION),
     )
-
-
-def _print_stragglers(data: dict[str, Any], console: Console) -> None:
-    found = data["stragglers"]
-    if not found["collectives"]:
-        return
-    table = make_table(
-        "stragglers in collectives and transfers",
-        rank="right", **{"times last": "right", "wait time caused": "right",
-                         "own wait time": "right"},
+    return (
+        Column("type", "type"), Column("group", "group"), Column("members", "ranks", COUNT),
+        Column("bytes", "size", BYTES), Column("bandwidth_gb_per_s", "algbw GB/s", GB_PER_S),
+        Column("bus_bandwidth_gb_per_s", "busbw GB/s", GB_PER_S),
+        *(bounds if data["collectives_bound_by"] is not None else ()),
     )  # fmt: skip
-    for row in found["ranks"]:
-        if not (row["times_last"] or row["caused_ns"] or row["waited_ns"]):
-            continue
-        table.add_row(
-            str(row["rank"]), format_count(row["times_last"]), format_ns(row["caused_ns"]),
-            format_ns(row["waited_ns"]),
-        )  # fmt: skip
-    print_table(table, console)
-    worst = max(found["collectives"], key=lambda row: row["longest_ns"])
-    what = printable(worst["operation"], _NAME_IN_LINE) or "between operations"
-    line = (
-        f"longest wait: {format_ns(worst['longest_ns'])} for rank {worst['rank']} in "
-        f"{printable(worst['name'], _NAME_IN_LINE)}; cause of the delay: {worst['cause']}, "
-        f"mostly {what}"
-    )
-    console.print(Text(line))
 
 
-def _print_what_ifs(data: dict[str, Any], console: Console) -> None:
-    for change in data["what_if"]:
-        gain = data["replayed_ns"] - change["step_ns"]
-        interval = change["interval"]
-        console.print(
-            Text.assemble(
-                "what if ", (change["change"], "bold"), ": ",
-                (format_ns(change["step_ns"]), "bold"),
-                f", {format_percent(abs(gain), data['replayed_ns'])} "
-                f"{'shorter' if gain >= 0 else 'longer'} "
-                f"(90 % interval: {format_range(interval['low_ns'], interval['high_ns'])})",
-            )
-        )  # fmt: skip
-        for text in change["included"]:
-            console.print(Text(f"  {printable(text)}"))
-    predicted = data["what_if"] or data["best_changes"]
-    if predicted:
-        print_if_one_step(predicted[0]["interval"]["steps"], console)
+COLLECTIVES = Result(
+    kind="collectives", title="Collectives", order=60, facts=(), headline=None,
+    parts=(
+        Rows("collectives", "By name, group and size; times are sums", None, (
+            Column("name", "collective"), Column("group", "group"),
+            Column("bytes", "size", BYTES), Column("count", "count", COUNT),
+            Column("waiting_ns", "wait: first to last entry", NS),
+            Column("transferring_ns", "transfer: last entry to last end", NS),
+            stacked("divided", lambda row: {part: row[f"{part}_ns"] for part in
+                                     ("waiting", "transferring")}, alone=False),
+        )),
+        Rows("collectives", _collective_title, None, _collective_columns, pick=lambda data: [
+            i for i, row in enumerate(data["collectives"])
+            if row.get("bandwidth_gb_per_s", -1) >= 0
+        ]),
+    ),
+    at="", needs="collectives",
+)  # fmt: skip
+
+
+def _has_classes(data: _Data) -> bool:
+    return any(row["class"] for row in data["operations"])
+
+
+OPERATIONS = Result(
+    kind="operation", title="Kernels and operators", order=70, facts=(), headline=None,
+    parts=(
+        Rows("operations", lambda data: "Work on devices, summed over ranks" if _has_classes(data)
+             else "Operators, by self time, summed over ranks", None, (
+            Column("name", "name"), Column("class", "class", is_rare=True),
+            Column("time_ns", "time", barred(NS)), Column("count", "count", COUNT),
+            Column("shortest_ns", "shortest", NS), Column("longest_ns", "longest", NS),
+            Column("ranks", "ranks", COUNT, "that run it"),
+        )),
+    ),
+    at="", needs="operations",
+)  # fmt: skip
+
+
+def _shown_issues(data: _Data) -> Iterator[str]:
+    yield from issue_lines(
+        i for i in data["issues"]
+        if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN or i["code"].endswith(_LACKS)
+    )  # fmt: skip
+
+
+ISSUES = Result(
+    kind="issues", title="Import issues", order=90, facts=(), headline=None,
+    parts=(
+        Lines(_shown_issues, on=TEXT),
+        Rows("issues", "import issues", None, (
+            Column("severity", "severity", _SEVERITY),
+            Column("detail", "what", shown=lambda row: row["detail"] or row["code"]),
+            Column("count", "count", COUNT), Column("remedy", "what to do"),
+        ), most=ALL, on=PAGE),
+    ),
+    at="", needs="issues",
+)  # fmt: skip
+
+
+def print_summary(run: Run, console: Console) -> None:
+    """Print the page of text."""
+    data = _summary(run, {})
+    for one in (
+        VERDICT, WHAT_IFS, PROVENANCE, STEP_TIME, CRITICAL_PATH, ACTIVITY, STRAGGLERS,
+    ):  # fmt: skip
+        one.print(data, console)
+    if data["modules"]:
+        MODULES.print(data, console)
+    if data["on_system"]:
+        ON_SYSTEM.print(data["on_system"], console)
+    ISSUES.print(data, console)
 
 
 def _nodes_by_kind(run: Run) -> dict[str, int]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 import polars as pl
-from rich.console import Console
 
 from nadi.bottlenecks.steps.run import Run
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window, step_times
-from nadi.results.text import make_table, name_cell, print_table
+from nadi.results.declared import COUNT, NS, WORDS, Column, Lines, Rows, Unit
+from nadi.results.page.figures import Figures
+from nadi.results.text import name_cell
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import THREAD_WORK
 from nadi.units import format_count, format_ns, format_percent
 
-__all__ = ["describe_serving", "print_serving"]
+__all__ = ["SERVING", "describe_serving"]
 
 _TOP = 5  # names of work between steps
 _STEADY = 3  # steps at least
@@ -119,38 +121,54 @@ def _outermost(graph: EventGraph, ops: Ints) -> pl.DataFrame:
     return table.group_by("name").sum().sort("ns", "name", descending=[True, False])
 
 
-def print_serving(data: dict[str, Any], console: Console) -> None:
-    """Print the steps by kind, the steady state, and what runs between steps."""
-    table = make_table("steps of the serving engine by kind", kind="left", steps="right",
-                       tokens="right", sequences="right", time="right", median="right",
-                       **{"tokens/s": "right"})  # fmt: skip
-    for one in data["kinds"]:
-        low, high = one["sequences"]
-        table.add_row(
-            one["kind"], format_count(one["steps"]), _known(one["tokens"]),
-            _known(low) if low == high else f"{_known(low)} to {format_count(high)}",
-            format_ns(one["ns"]), format_ns(one["median_ns"]), _known(round(one["tokens_per_s"])),
-        )  # fmt: skip
-    print_table(table, console)
-    if (steady := data["steady"]) is not None:
-        console.print(
+def _lines(data: dict[str, Any]) -> Iterator[str]:
+    """Say the steady state, and what runs between steps."""
+    found = data.get("serving")
+    if not found:
+        return
+    if (steady := found["steady"]) is not None:
+        yield (
             f"steady: {steady['kind']} of {_known(steady['sequences'])} sequences in steps "
             f"{steady['first']} to {steady['last']}, median {format_ns(steady['median_ns'])}"
         )
-    between = data["between"]
+    between = found["between"]
     if between["ns"]:
-        whole = sum(one["ns"] for one in data["kinds"])
         named = list(between["parts"].items()), [(one["name"], one["ns"]) for one in between["by"]]
         parts, longest = (
             ", ".join(f"{name_cell(name)} {format_ns(time)}" for name, time in one) for one in named
         )
         names = "; most in ".join(filter(None, [parts, longest]))
-        console.print(
-            f"between steps: {format_ns(between['ns'])} of the host "
-            f"({format_percent(between['ns'], whole)}), median {format_ns(between['median_ns'])}"
-            + (f": {names}" if names else ""), markup=False,
-        )  # fmt: skip
+        share = format_percent(between["ns"], sum(one["ns"] for one in found["kinds"]))
+        yield (
+            f"between steps: {format_ns(between['ns'])} of the host ({share}), median "
+            f"{format_ns(between['median_ns'])}{f': {names}' if names else ''}"
+        )
 
 
-def _known(number: int) -> str:
-    return "" if number < 0 else format_count(number)
+def _known(number: float) -> str:
+    return "" if number < 0 else format_count(round(number))
+
+
+def _sequences(value: list[int]) -> str:
+    low, high = map(_known, value)
+    return low if low == high else f"{low} to {high}"
+
+
+def _write(figures: Figures, at: tuple[str | int, ...], value: float) -> str:
+    return figures.number(at, _known) if value >= 0 else ""
+
+
+_KNOWN = Unit(lambda value, _: _known(value), _write)
+SERVING = (
+    Rows("serving/kinds", "steps of the serving engine by kind", None, (
+        Column("kind", "kind", WORDS), Column("steps", "steps", COUNT),
+        Column("tokens", "tokens", _KNOWN), Column("sequences", "sequences", Unit(
+            lambda value, _: _sequences(value),
+            lambda figures, at, value: " to ".join(
+                _write(figures, (*at, end), value[end]) for end in (0, 1)))),
+        Column("ns", "time", NS, "of all of them"), Column("median_ns", "median", NS),
+        Column("tokens_per_s", "tokens/s", _KNOWN),
+    )),
+    Lines(_lines),
+)  # fmt: skip
+"""Steps by kind, of the results of ``nadi run``."""
