@@ -35,8 +35,8 @@ __all__ = [
     "ALL", "BLANK", "BOTH", "BYTES", "CHANGE_NS", "COUNT", "FLAG", "GB_PER_S", "KIND", "LABEL",
     "MEAN", "MEAN_NS", "NAME", "NS", "NUMBER", "PAGE", "PERCENT", "PLAIN", "RANKS", "SECONDS",
     "TEXT", "WHOLE", "WORDS", "Charts", "Column", "Facts", "Html", "Lines", "Result", "Rows",
-    "Sums", "Tiles", "Unit", "barred", "decimals", "in_words", "name_or", "named", "number",
-    "number_as", "range_of", "share_of", "stacked", "text_of", "value_at", "valued",
+    "Sums", "Tiles", "Unit", "Within", "barred", "decimals", "in_words", "name_or", "named",
+    "number", "number_as", "range_of", "share_of", "stacked", "text_of", "value_at", "valued",
 ]  # fmt: skip
 
 BOTH, TEXT, PAGE = "text and page", "text", "page"
@@ -501,6 +501,24 @@ class Html(NamedTuple):
         return self.of(figures)
 
 
+class Within(NamedTuple):
+    """A result within another in text, after an empty line; nothing where it has none."""
+
+    key: str
+    result: Result
+    on: str = TEXT
+
+    def print(self, data: _Data, console: Console, top: int = TOP) -> None:
+        """Print it."""
+        if found := value_at(data, self.key):
+            console.print()
+            self.result.print(found, console, top)
+
+    def html(self, data: _Data, figures: Figures) -> str:
+        """Write nothing: it has a section of its own."""
+        return ""
+
+
 class Result(NamedTuple):
     """What a capability finds, or a part of it that is a section of a page.
 
@@ -527,7 +545,7 @@ class Result(NamedTuple):
     order: int
     facts: tuple[Column, ...] | Callable[[Any], _Data]
     headline: Callable[[_Data], str] | None
-    parts: tuple[Rows | Sums | Lines | Facts | Charts | Tiles | Html, ...]
+    parts: tuple[Rows | Sums | Lines | Facts | Charts | Tiles | Html | Within, ...]
     at: str | None = None
     needs: str = ""
 

@@ -108,35 +108,12 @@ def _generate(
     model: LanguageModel, plan: ParallelPlan, wishes: Wishes, *, stats: bool, as_json: bool
 ) -> None:
     from nadi.jobs.generated.generated_job_output import make_job
-    from nadi.jobs.generated.result import (
-        describe_job,
-        print_fit,
-        print_job,
-        print_tables,
-        rate_of_step,
-    )
+    from nadi.jobs.generated.result import GENERATED, GENERATED_IN_FULL
     from nadi.models.llm.job_statistics import statistics_of
     from nadi.models.llm.llm_jobs import job_of_model
-    from nadi.results.text import to_json
-    from nadi.simulation.accounts.simulation_results import results_of
-    from nadi.simulation.runs.result import SIMULATION
 
     job, done = make_job(lambda: job_of_model(model, plan), plan.world_size, wishes)
-    statistics = statistics_of(model, plan, job)
-    if as_json:
-        data = describe_job(statistics)
-        if done is not None:
-            data["simulation"] = SIMULATION.data(results_of(done))
-            data |= rate_of_step(statistics, done)._asdict()
-        sys.stdout.write(to_json(data).decode())
-        return
-    console = output_console()
-    print_job(statistics, console)
-    if stats:
-        print_tables(statistics, console)
-    if done is not None:
-        console.print()
-        SIMULATION.print(SIMULATION.data(results_of(done)), console)
-        print_fit(statistics, done, console)
-    if wishes.output:
-        console.print(wishes.told(plan.world_size), markup=False)
+    data = GENERATED.data((statistics_of(model, plan, job), done))
+    (GENERATED_IN_FULL if stats else GENERATED).tell(data, as_json=as_json)
+    if wishes.output and not as_json:
+        output_console().print(wishes.told(plan.world_size), markup=False)

@@ -69,17 +69,11 @@ def network(
         sys.stdout.write("\n".join(shipped_networks()) + "\n")
         return
     from nadi.jobs.generated.generated_job_output import Wishes, make_job
-    from nadi.jobs.generated.result import (
-        describe_network_job,
-        print_network_fit,
-        print_network_job,
-    )
+    from nadi.jobs.generated.result import GENERATED_NETWORK
     from nadi.models.networks.generated_networks import planned_network
     from nadi.models.networks.network_jobs import job_of_network
     from nadi.models.networks.network_statistics import statistics_of_network
-    from nadi.results.text import to_json
     from nadi.simulation.accounts.simulation_results import results_of
-    from nadi.simulation.runs.result import SIMULATION
 
     found, plan = planned_network(
         model,
@@ -89,15 +83,7 @@ def network(
     wishes = Wishes(system, output, overwrite)
     job, done = make_job(lambda: job_of_network(found, plan), plan.ranks, wishes)
     results = None if done is None else results_of(done)
-    statistics = statistics_of_network(found, plan, job)
-    if as_json:
-        sys.stdout.write(to_json(describe_network_job(statistics, results)).decode())
-        return
-    console = output_console()
-    print_network_job(statistics, console)
-    if results is not None:
-        console.print()
-        SIMULATION.print(SIMULATION.data(results), console)
-        print_network_fit(statistics, results, console)
-    if output:
-        console.print(wishes.told(ranks), markup=False)
+    data = GENERATED_NETWORK.data((statistics_of_network(found, plan, job), results))
+    GENERATED_NETWORK.tell(data, as_json=as_json)
+    if output and not as_json:
+        output_console().print(wishes.told(ranks), markup=False)

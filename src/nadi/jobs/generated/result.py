@@ -1,40 +1,48 @@
-"""What a generated job of a language model amounts to, as text and JSON.
-
-What a generated job of a network amounts to, as text and JSON.
-"""
+"""What a generated job of a language model, or of a network, amounts to."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from rich.console import Console
-from rich.text import Text
 
 from nadi.models.llm.job_statistics import JobStatistics
 from nadi.models.networks.network_statistics import NetworkStatistics
-from nadi.results.text import make_table, print_table, rank_ranges
-from nadi.simulation.accounts.simulation_results import SimulationResults
+from nadi.results.declared import (
+    ALL,
+    BYTES,
+    COUNT,
+    LABEL,
+    WHOLE,
+    Column,
+    Lines,
+    Result,
+    Rows,
+    Within,
+    text_of,
+)
+from nadi.results.text import rank_ranges
+from nadi.simulation.accounts.simulation_results import SimulationResults, results_of
 from nadi.simulation.accounts.steady_step import steady_step
 from nadi.simulation.runs.result import SIMULATION
 from nadi.simulation.simulation import Simulation
 from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
-__all__ = [
-    "StepRate", "describe_job", "describe_network_job", "print_communication", "print_fit",
-    "print_job", "print_memory", "print_network_fit", "print_network_job", "print_tables",
-    "rate_of_step", "short",
-]  # fmt: skip
+__all__ = ["GENERATED", "GENERATED_IN_FULL", "GENERATED_NETWORK", "StepRate", "rate_of_step"]
 
-
-_SHOWN = 6  # stages
+_SHOWN, _PARTS = 6, 12  # stages, parts of a network
 _COMPONENTS = ("weights", "gradients", "optimizer", "tables", "activations", "kv_cache", "total")
 
 
-def describe_job(statistics: JobStatistics) -> dict[str, Any]:
+# jobs of language models
+
+
+def _described(made: tuple[JobStatistics, Simulation | None]) -> dict[str, Any]:
     """Compute the JSON output; tables are polars frames, per rank of a stage."""
-    return {
+    statistics, done = made
+    found: dict[str, Any] = {
         "ranks": statistics.world_size,
         "stages": statistics.memory.height,
         "micro_batches": statistics.micro_batches,
@@ -47,6 +55,10 @@ def describe_job(statistics: JobStatistics) -> dict[str, Any]:
         "communication_per_rank": statistics.communication,
         "memory_per_rank_bytes": statistics.memory,
     }
+    if done is not None:
+        found["simulation"] = SIMULATION.data(results_of(done))
+        found |= rate_of_step(statistics, done)._asdict()
+    return found
 
 
 class StepRate(NamedTuple):
@@ -79,72 +91,7 @@ def rate_of_step(statistics: JobStatistics, done: Simulation) -> StepRate:
     return StepRate(step, statistics.tokens / max(step, 1) * 1e9, share)
 
 
-def print_fit(statistics: JobStatistics, done: Simulation, console: Console) -> None:
-    """Print the rate and utilization of a simulated step, and whether it fits into memory."""
-    step, rate, share = rate_of_step(statistics, done)
-    full = "" if step == done.makespan else f" of full stages ({format_ns(step)} a step)"
-    told = f", model FLOPs utilization {100 * share:.1f} %" if share >= 0 else ""
-    console.print(f"{short(round(rate)).strip()} tokens/s{full}{told}", highlight=False)
-    system = done.system
-    most = int(statistics.memory["total"].max() or 0)  # type: ignore[arg-type]
-    if system.memory_capacity and most > system.memory_capacity:
-        console.print(
-            f"does not fit: a rank needs {format_bytes(most)}, and a device has "
-            f"{format_bytes(system.memory_capacity)}", highlight=False,
-        )  # fmt: skip
-
-
-def print_job(statistics: JobStatistics, console: Console) -> None:
-    """Print a summary: what the job is, and what a rank holds and communicates at most."""
-    stages = statistics.memory.height
-    active = ""
-    if statistics.active_parameters < statistics.parameters:
-        active = f" ({short(statistics.active_parameters)} per token)"
-    console.print(
-        f"{short(statistics.parameters)} parameters{active} on "
-        f"{format_counted(statistics.world_size, 'rank')} in {format_counted(stages, 'stage')}: "
-        f"{short(statistics.model_flops)}FLOP and "
-        f"{format_count(statistics.tokens)} tokens per step, "
-        f"{format_counted(statistics.micro_batches, 'micro-batch', 'es')} per rank",
-        highlight=False,
-    )
-    memory = statistics.memory.sort("total", descending=True, maintain_order=True)
-    most = memory.row(0, named=True)
-    parts = [f"{name} {format_bytes(most[name])}" for name in _COMPONENTS[:-1] if most.get(name)]
-    console.print(
-        f"most memory: {format_bytes(most['total'])} of a rank of stage {most['stage']}: "
-        f"{', '.join(parts)}",
-        highlight=False,
-    )
-    of_stage = statistics.communication.group_by("stage", "role", maintain_order=True).agg(
-        pl.col("bytes").sum()
-    )
-    largest = of_stage.group_by("role").agg(pl.col("bytes").max()).sort("bytes", descending=True)
-    told = [f"{role} {format_bytes(size)}" for role, size in largest.iter_rows()]
-    if told:
-        console.print(
-            f"most communication of a rank per step, by group: {', '.join(told)}", highlight=False
-        )
-
-
-def print_tables(statistics: JobStatistics, console: Console) -> None:
-    """Print memory and FLOPs of each stage, and communication by group and type."""
-    print_memory(statistics.memory, console)
-    _print_flops(statistics.flops, console)
-    print_communication(statistics.communication, console)
-
-
-def _print_flops(flops: pl.DataFrame, console: Console) -> None:
-    shown = [name for name in flops.columns if name != "stage" and int(flops[name].sum())]
-    table = make_table("FLOPs of a rank per step", stage="right", **dict.fromkeys(shown, "right"))
-    for row in flops.head(_SHOWN).iter_rows(named=True):
-        table.add_row(str(row["stage"]), *(short(row[name]).strip() for name in shown))
-    if flops.height > _SHOWN:
-        table.caption = f"and {flops.height - _SHOWN} more stages"
-    print_table(table, console)
-
-
-def short(number: int) -> str:
+def _short(number: int) -> str:
     """Format a large number with a prefix, as 174.6 G."""
     for power, prefix in ((18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M")):
         if number >= 10**power:
@@ -152,56 +99,119 @@ def short(number: int) -> str:
     return f"{format_count(number)} "
 
 
-def print_memory(memory: pl.DataFrame, console: Console, rest: str = "stages") -> None:
-    """Print the bytes of a rank of each stage, which the first column names.
-
-    ``rest`` is the word for those that are not shown.
-    """
-    stage = memory.columns[0]
-    shown = [name for name in _COMPONENTS if name in memory.columns and int(memory[name].sum())]
-    table = make_table("memory of a rank", **{stage: "right"}, **dict.fromkeys(shown, "right"))
-    for row in memory.head(_SHOWN).iter_rows(named=True):
-        table.add_row(str(row[stage]), *(format_bytes(row[name]) for name in shown))
-    if memory.height > _SHOWN:
-        table.caption = f"and {memory.height - _SHOWN} more {rest}"
-    print_table(table, console)
+def _headline(data: dict[str, Any]) -> str:
+    active = ""
+    if data["active_parameters"] < data["parameters"]:
+        active = f" ({_short(data['active_parameters'])} per token)"
+    return (
+        f"{_short(data['parameters'])} parameters{active} on "
+        f"{format_counted(data['ranks'], 'rank')} in {format_counted(data['stages'], 'stage')}: "
+        f"{_short(data['model_flops'])}FLOP and {format_count(data['tokens'])} tokens per step, "
+        f"{format_counted(data['micro_batches'], 'micro-batch', 'es')} per rank"
+    )
 
 
-def print_communication(
-    communication: pl.DataFrame, console: Console, which: str = "stage"
-) -> None:  # fmt: skip
-    """Print the stage that sends most of each role and type, which the first column names.
+def _most(data: dict[str, Any]) -> Iterator[str]:
+    """Say what a rank holds and communicates at most."""
+    memory = data["memory_per_rank_bytes"].sort("total", descending=True, maintain_order=True)
+    most = memory.row(0, named=True)
+    parts = [f"{name} {format_bytes(most[name])}" for name in _COMPONENTS[:-1] if most.get(name)]
+    yield (
+        f"most memory: {format_bytes(most['total'])} of a rank of stage {most['stage']}: "
+        f"{', '.join(parts)}"
+    )
+    of_stage = data["communication_per_rank"].group_by("stage", "role", maintain_order=True).agg(
+        pl.col("bytes").sum()
+    )  # fmt: skip
+    largest = of_stage.group_by("role").agg(pl.col("bytes").max()).sort("bytes", descending=True)
+    told = [f"{role} {format_bytes(size)}" for role, size in largest.iter_rows()]
+    if told:
+        yield f"most communication of a rank per step, by group: {', '.join(told)}"
 
-    ``which`` is the word for it.
-    """
-    if not communication.height:
+
+def _fit(data: dict[str, Any]) -> Iterator[str]:
+    """Say the rate and utilization of a simulated step, and whether it fits into memory."""
+    if (done := data.get("simulation")) is None:
         return
-    stage = communication.columns[0]
+    told = f", model FLOPs utilization {100 * data['mfu']:.1f} %" if data["mfu"] >= 0 else ""
+    if "samples" in data:
+        rate = round(data["samples"] / max(done["makespan_ns"], 1) * 1e9)
+        yield f"{format_count(rate)} samples/s{told}"
+    else:
+        step, rate = data["step_ns"], _short(round(data["tokens_per_second"])).strip()
+        is_full = step == done["makespan_ns"]
+        full = "" if is_full else f" of full stages ({format_ns(step)} a step)"
+        yield f"{rate} tokens/s{full}{told}"
+    most, capacity = data["memory_per_rank_bytes"]["total"].max(), done["memory_capacity_bytes"]
+    if capacity and most > capacity:
+        yield (
+            f"does not fit: a rank needs {format_bytes(most)}, and a device has "
+            f"{format_bytes(capacity)}"
+        )
+
+
+def _largest(data: dict[str, Any]) -> Iterable[tuple[tuple[str | int, ...], dict[str, Any]]]:
+    """Return what sends most of each role and type."""
     most = (
-        communication.sort("bytes", descending=True, maintain_order=True)
+        data["communication_per_rank"].with_row_index("at")
+        .sort("bytes", descending=True, maintain_order=True)
         .group_by("role", "type", maintain_order=True)
         .first()
-        .sort(pl.col("bytes"), descending=True, maintain_order=True)
-    )
-    table = make_table(
-        f"communication of a rank per step, of the {which} with most",
-        group="left", type="left", ranks="right", count="right", bytes="right", **{stage: "right"},
+        .sort("bytes", descending=True, maintain_order=True)
     )  # fmt: skip
-    for row in most.iter_rows(named=True):
-        table.add_row(
-            Text(row["role"]), row["type"], format_count(row["ranks"]), format_count(row["count"]),
-            format_bytes(row["bytes"]), str(row[stage]),
-        )  # fmt: skip
-    print_table(table, console)
+    return [(("communication_per_rank", row["at"]), _with_ranks(row, data))
+            for row in most.iter_rows(named=True)]  # fmt: skip
 
 
-_SHOWN_OF_REPORT = 12  # parts
+def _with_ranks(row: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with the ranks of its kind."""
+    return row | {"of": data["ranks_of_kind"][row["kind"]]} if "kind" in row else row
 
 
-def describe_network_job(
-    statistics: NetworkStatistics, results: SimulationResults | None = None
-) -> dict[str, Any]:
+def _tables(stage: Column, which: str) -> tuple[Rows, Rows]:
+    """Return the tables of memory and of communication; the column names whose they are."""
+    return (
+        Rows("", "memory of a rank", None, (
+            stage, *(Column(name, name, BYTES, is_rare=True) for name in _COMPONENTS),
+        ), top=_SHOWN, made=lambda data: [
+            (("memory_per_rank_bytes", i), _with_ranks(row, data))
+            for i, row in enumerate(data["memory_per_rank_bytes"].iter_rows(named=True))
+        ]),
+        Rows("", f"communication of a rank per step, of the {which} with most", None, (
+            Column("role", "group", WHOLE), Column("type", "type"), Column("ranks", "ranks", COUNT),
+            Column("count", "count", COUNT), Column("bytes", "bytes", BYTES), stage,
+        ), made=_largest, top=ALL),
+    )  # fmt: skip
+
+
+_MEMORY, _COMMUNICATION = _tables(Column("stage", "stage", LABEL), "stage")
+_FLOPS = Rows(
+    "flops_per_rank", "FLOPs of a rank per step", None,
+    lambda data: [
+        Column(name, name, LABEL) if name == "stage"
+        else Column(name, name, text_of(lambda flops: _short(flops).strip()), is_rare=True)
+        for name in data["flops_per_rank"].columns
+    ], top=_SHOWN,
+)  # fmt: skip
+_SIMULATED = (Within("simulation", SIMULATION), Lines(_fit))
+
+GENERATED = Result(
+    kind="generated", title="Generated job", order=81, facts=_described, headline=_headline,
+    parts=(Lines(_most), *_SIMULATED),
+)  # fmt: skip
+"""Made of statistics and the simulation, or None."""
+GENERATED_IN_FULL = GENERATED._replace(
+    parts=(Lines(_most), _MEMORY, _FLOPS, _COMMUNICATION, *_SIMULATED)
+)
+"""The same, with FLOPs, communication and memory of each stage."""
+
+
+# jobs of networks
+
+
+def _described_network(made: tuple[NetworkStatistics, SimulationResults | None]) -> dict[str, Any]:
     """Compute the JSON output; tables are polars frames, per rank of a kind."""
+    statistics, results = made
     found: dict[str, Any] = {
         "ranks": statistics.world_size,
         "samples": statistics.samples,
@@ -226,23 +236,17 @@ def _utilization(statistics: NetworkStatistics, results: SimulationResults) -> f
     return statistics.model_flops / possible if possible > 0 else -1.0
 
 
-def print_network_job(statistics: NetworkStatistics, console: Console) -> None:
-    """Print the page of text."""
+def _network_headline(data: dict[str, Any]) -> str:
     tables = ""
-    if statistics.table_parameters:
-        tables = f" ({short(statistics.table_parameters).strip()} in shared tables)"
-    each = statistics.samples // statistics.world_size
-    console.print(
-        f"{short(statistics.parameters).strip()} parameters{tables} on "
-        f"{format_counted(statistics.world_size, 'rank')}: {short(statistics.model_flops)}FLOP and "
-        f"{format_counted(statistics.samples, 'sample')} per step, {format_count(each)} per rank; "
-        f"forward of a sample: {short(statistics.macs)}MAC",
-        highlight=False,
+    if data["table_parameters"]:
+        tables = f" ({_short(data['table_parameters']).strip()} in shared tables)"
+    return (
+        f"{_short(data['parameters']).strip()} parameters{tables} on "
+        f"{format_counted(data['ranks'], 'rank')}: {_short(data['model_flops'])}FLOP and "
+        f"{format_counted(data['samples'], 'sample')} per step, "
+        f"{format_count(data['samples'] // data['ranks'])} per rank; "
+        f"forward of a sample: {_short(data['macs'])}MAC"
     )
-    _print_parts(statistics, console)
-    print_memory(_by_ranks(statistics, statistics.memory), console, "kinds of ranks")
-    communication = _by_ranks(statistics, statistics.communication)
-    print_communication(communication, console, "ranks")
 
 
 def _ranks_of_kinds(statistics: NetworkStatistics) -> list[str]:
@@ -251,49 +255,35 @@ def _ranks_of_kinds(statistics: NetworkStatistics) -> list[str]:
     return [rank_ranges(np.flatnonzero(statistics.kinds == kind).tolist()) for kind in kinds]
 
 
-def _by_ranks(statistics: NetworkStatistics, table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table with the ranks of each kind in the place of its number."""
-    shown = _ranks_of_kinds(statistics)
-    ranks = pl.Series("of ranks", [shown[kind] for kind in table["kind"]], dtype=pl.String)
-    return pl.DataFrame([ranks, *table.drop("kind")])
-
-
-def _print_parts(statistics: NetworkStatistics, console: Console) -> None:
-    """Print the parts, which share the beginning of their names; of many those with most work."""
-    layers = statistics.layers.with_columns(pl.col("part").str.extract(r"^([^.]*)"))
+def _parts(data: dict[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Return the parts, which share the beginning of their names; of many those with most work."""
+    layers = data["layers"].with_columns(pl.col("part").str.extract(r"^([^.]*)"))
     parts = layers.with_row_index("row").group_by("part", maintain_order=True).agg(
         pl.col("row").first(), pl.col("output").last(), pl.len().alias("layers"),
         pl.col("parameters", "macs", "forward_flops").sum(),
     )  # fmt: skip
-    shown = parts.sort("macs", "parameters", descending=True, maintain_order=True).head(
-        _SHOWN_OF_REPORT
-    )
-    table = make_table(
-        "parts of the network", part="left", layers="right", output="right",
-        parameters="right", **{"MAC per sample": "right"},
-    )  # fmt: skip
-    for row in shown.sort("row").iter_rows(named=True):
-        table.add_row(
-            Text(row["part"]), format_count(row["layers"]), row["output"],
-            short(row["parameters"]).strip(), short(row["macs"]).strip(),
-        )  # fmt: skip
-    if parts.height > _SHOWN_OF_REPORT:
-        table.caption = f"and {parts.height - _SHOWN_OF_REPORT} more parts with less"
-    print_table(table, console)
+    shown = parts.sort("macs", "parameters", descending=True, maintain_order=True).head(_PARTS)
+    return [((), row) for row in shown.sort("row").iter_rows(named=True)]
 
 
-def print_network_fit(
-    statistics: NetworkStatistics, results: SimulationResults, console: Console
-) -> None:
-    """Print the rate and utilization of a simulated step, and whether it fits into memory."""
-    rate = round(statistics.samples / max(results.makespan, 1) * 1e9)
-    share = _utilization(statistics, results)
-    told = f", model FLOPs utilization {100 * share:.1f} %" if share >= 0 else ""
-    console.print(f"{format_count(rate)} samples/s{told}", highlight=False)
-    most = int(statistics.memory["total"].max() or 0)  # type: ignore[arg-type]
-    capacity = results.system.memory_capacity
-    if capacity and most > capacity:
-        console.print(
-            f"does not fit: a rank needs {format_bytes(most)}, and a device has "
-            f"{format_bytes(capacity)}", highlight=False,
-        )  # fmt: skip
+def _more_parts(data: dict[str, Any]) -> Iterator[str]:
+    rest = data["layers"]["part"].str.extract(r"^([^.]*)").n_unique() - _PARTS
+    if rest > 0:
+        yield f"and {rest} more parts with less"
+
+
+_NUMBER = text_of(lambda number: _short(number).strip())
+
+GENERATED_NETWORK = Result(
+    kind="generated_network", title="Generated job", order=81, facts=_described_network,
+    headline=_network_headline,
+    parts=(
+        Rows("", "parts of the network", None, (
+            Column("part", "part", WHOLE), Column("layers", "layers", COUNT),
+            Column("output", "output", LABEL), Column("parameters", "parameters", _NUMBER),
+            Column("macs", "MAC per sample", _NUMBER),
+        ), made=_parts, top=ALL),
+        Lines(_more_parts), *_tables(Column("of", "of ranks", LABEL), "ranks"), *_SIMULATED,
+    ),
+)  # fmt: skip
+"""Made of statistics and the results of the simulation, or None."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from nadi.errors import Parameter, UsageError
-from nadi.results.terminal.options import AsJson, output_console
+from nadi.results.terminal.options import AsJson
 
 __all__ = ["HELP", "command"]
 
@@ -90,13 +89,9 @@ def command(
         )
         progress("searching")
         found = offload_inference(model, machine, question, compat=compat)
-    from nadi.memory.offloading.result import describe_offload, print_offload
-    from nadi.results.text import to_json
+    from nadi.memory.offloading.result import OFFLOAD
 
-    if as_json:
-        sys.stdout.write(to_json(describe_offload(found)).decode())
-        return
-    print_offload(found, output_console())
+    OFFLOAD.tell(OFFLOAD.data(found), as_json=as_json)
 
 
 def _sizes(**texts: str) -> dict[str, int]:

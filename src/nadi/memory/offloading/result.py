@@ -1,39 +1,44 @@
-"""Policies of offloaded inference, as data and as text."""
+"""The fastest policy of offloaded inference: what lies where, fills memories and takes time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
-
-from rich.console import Console
-from rich.text import Text
 
 from nadi.memory.offloading.flexgen_policy import OffloadPolicy
 from nadi.memory.offloading.offloaded_inference import OffloadAnswer
-from nadi.results.text import make_table, print_table
-from nadi.units import format_bytes, format_count, format_ns, format_number
+from nadi.results.declared import BLANK, Column, Lines, Result, Rows, in_words, text_of
+from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
-__all__ = ["describe_offload", "print_offload"]
+__all__ = ["OFFLOAD"]
 
 _TENSORS = {"weights": "weights", "cache": "keys and values", "hidden": "activations"}
 _MEMORIES = ("gpu", "cpu", "disk")
+_Rows = Iterator[tuple[tuple[()], dict[str, Any]]]
 
 
-def describe_offload(answer: OffloadAnswer) -> dict[str, Any]:
+def _described(answer: OffloadAnswer) -> dict[str, Any]:
     """Describe the fastest policy; times are seconds, rates tokens a second."""
-    asked, usable = answer.inference, answer.machine.usable.tolist()
+    asked, usable, policy = answer.inference, answer.machine.usable.tolist(), answer.policy
+    sequences, length = policy.batch * policy.num_batches, asked.prompt + asked.generated
     return {
         "prompt": asked.prompt,
         "generated": asked.generated,
         "layers": asked.layers,
         "programs": answer.num_programs,
         "usable_bytes": dict(zip(_MEMORIES, usable, strict=True)),
-        "policy": _described(answer.policy),
-        "flexgen": _described(answer.flexgen),
-        "in_percent": _described(answer.in_percent),
+        "tensor_bytes": {
+            "weights": asked.weight_bytes * asked.layers,
+            "cache": asked.cache_bytes * length * sequences * asked.layers,
+            "hidden": 2.0 * asked.hidden * asked.prompt * sequences,
+        },
+        "policy": _policy(policy),
+        "flexgen": _policy(answer.flexgen),
+        "in_percent": _policy(answer.in_percent),
     }
 
 
-def _described(policy: OffloadPolicy | None) -> dict[str, Any] | None:
+def _policy(policy: OffloadPolicy | None) -> dict[str, Any] | None:
     if policy is None:
         return None
     fields = policy._asdict()
@@ -47,89 +52,95 @@ def _described(policy: OffloadPolicy | None) -> dict[str, Any] | None:
     return fields
 
 
-def print_offload(answer: OffloadAnswer, console: Console) -> None:
-    """Print the rate, what lies where, what fills the memories, and what takes the time."""
-    policy = answer.policy
-    number = policy.batch * policy.num_batches
-    sequences = f"{format_count(number)} sequence{'' if number == 1 else 's'}"
-    console.print(
-        Text(
-            f"{format_number(policy.rate)} tokens/s: {_batches(policy)} at once, {sequences} in "
-            f"{format_ns(round(policy.seconds * 1e9))}\n"
-        )
+def _headline(data: dict[str, Any]) -> str:
+    policy = data["policy"]
+    sequences = format_counted(policy["batch"] * policy["num_batches"], "sequence")
+    return (
+        f"{format_number(policy['rate'])} tokens/s: {_batches(policy)} at once, {sequences} in "
+        f"{_time(policy['seconds'])}"
     )
-    _print_shares(answer, console)
-    _print_memory(answer, console)
-    _print_times(answer, console)
-    _print_others(answer, console)
 
 
-def _batches(policy: OffloadPolicy) -> str:
-    many = "" if policy.num_batches == 1 else "es"
-    return f"{format_count(policy.num_batches)} batch{many} of {format_count(policy.batch)}"
+def _batches(policy: dict[str, Any]) -> str:
+    batches = format_counted(policy["num_batches"], "batch", "es")
+    return f"{batches} of {format_count(policy['batch'])}"
 
 
-def _print_shares(answer: OffloadAnswer, console: Console) -> None:
-    asked, policy = answer.inference, answer.policy
-    sequences = policy.batch * policy.num_batches
-    length = asked.prompt + asked.generated
-    sizes = {
-        "weights": asked.weight_bytes * asked.layers,
-        "cache": asked.cache_bytes * length * sequences * asked.layers,
-        "hidden": 2.0 * asked.hidden * asked.prompt * sequences,
-    }
-    columns = {"tensors": "left", "GPU": "right", "CPU": "right", "disk": "right", "all": "right"}
-    table = make_table("What lies where", **columns)
+def _time(seconds: float) -> str:
+    return format_ns(round(seconds * 1e9))
+
+
+def _places(data: dict[str, Any]) -> _Rows:
+    """Yield the shares of each kind of tensor in each memory, and its bytes."""
+    shares = data["policy"]["shares"]
     for kind, name in _TENSORS.items():
-        shares = [policy.shares.get(f"{kind}_{memory}", 0.0) for memory in _MEMORIES]
-        table.add_row(
-            name, *(f"{100 * share:.1f} %" for share in shares), format_bytes(round(sizes[kind]))
-        )
-    print_table(table, console)
+        where = {one: shares.get(f"{kind}_{one}", 0.0) for one in _MEMORIES}
+        yield (), where | {"name": name, "all": data["tensor_bytes"][kind]}
 
 
-def _print_memory(answer: OffloadAnswer, console: Console) -> None:
-    columns = {"memory": "left", "prompts": "right", "tokens": "right", "usable": "right"}
-    table = make_table("\nBytes in each memory, while prompts are read and tokens generated",
-                       **columns)  # fmt: skip
-    gpu, cpu, gpu_later, cpu_later, disk = (round(one) for one in answer.policy.memory)
-    rows = {"GPU": (gpu, gpu_later), "CPU": (cpu, cpu_later), "disk": (disk, disk)}
-    for (name, pair), usable in zip(rows.items(), answer.machine.usable, strict=True):
-        table.add_row(name, *map(format_bytes, pair), format_bytes(round(usable)))
-    print_table(table, console)
+def _filled(data: dict[str, Any]) -> _Rows:
+    """Yield the bytes in each memory, in both phases."""
+    memory = data["policy"]["memory"]
+    for one, name in zip(_MEMORIES, ("GPU", "CPU", "disk"), strict=True):
+        prompts, tokens = (memory[phase].get(one, memory["disk"]) for phase in
+                           ("prefill", "decode"))  # fmt: skip
+        yield (), {"name": name, "prompts": prompts, "tokens": tokens,
+                   "usable": data["usable_bytes"][one]}  # fmt: skip
 
 
-def _print_times(answer: OffloadAnswer, console: Console) -> None:
-    policy, asked = answer.policy, answer.inference
-    columns = {"phase": "left", "a layer": "right", "all": "right", "longest": "left"}
-    table = make_table("\nTime of a block", **columns)
-    phases = {
-        "prompts": (policy.prefill_seconds, asked.layers),
-        "tokens": (policy.decode_seconds, asked.layers * (asked.generated - 1)),
-    }
-    for (name, (seconds, times)), bound in zip(phases.items(), policy.bounds, strict=True):
-        shown = [format_ns(round(one * 1e9)) for one in (seconds, seconds * times)]
-        table.add_row(name, *shown, bound)
-    print_table(table, console)
+def _phases(data: dict[str, Any]) -> _Rows:
+    """Yield the time of each phase, and what bounds it."""
+    policy, layers = data["policy"], data["layers"]
+    for name, phase, times in (("prompts", "prefill", layers),
+                               ("tokens", "decode", layers * (data["generated"] - 1))):  # fmt: skip
+        seconds = policy[f"{phase}_seconds"]
+        yield (), {"name": name, "layer": seconds, "all": seconds * times,
+                   "longest": policy["bounds"][phase]}  # fmt: skip
 
 
-def _print_others(answer: OffloadAnswer, console: Console) -> None:
+def _others(data: dict[str, Any]) -> Iterator[str]:
     """Say what FlexGen's search would find, and what to tell FlexGen."""
-    best, theirs, whole = answer.policy, answer.flexgen, answer.in_percent
-    lines = []
-    if theirs is not None:
-        rate = format_number(theirs.rate)
-        found = f"FlexGen's search finds {rate} tokens/s with {_batches(theirs)}"
-        gain = best.rate / theirs.rate - 1
-        lines.append(f"{found}: {100 * gain:.1f} % are gained" if gain > 5e-4 else f"{found}, too")
-    if whole is not None:
-        shares = whole.shares
-        names = ("weights_gpu", "weights_cpu", "cache_gpu", "cache_cpu", "hidden_gpu", "hidden_cpu")
-        percent = " ".join(f"{100 * shares[name]:.0f}" for name in names)
-        lines.append(
-            f"in whole percentages {format_number(whole.rate)} tokens/s: "
-            f"--gpu-batch-size {whole.batch} "
-            f"--num-gpu-batches {whole.num_batches} --percent {percent}"
+    best, theirs, whole = data["policy"], data["flexgen"], data["in_percent"]
+    if theirs or whole:
+        yield ""
+    if theirs:
+        found = (
+            f"FlexGen's search finds {format_number(theirs['rate'])} tokens/s with "
+            f"{_batches(theirs)}"
         )
-    for line in lines:
-        console.print(Text(f"\n{line}" if line is lines[0] else line), soft_wrap=True)
+        gain = best["rate"] / theirs["rate"] - 1
+        yield f"{found}: {100 * gain:.1f} % are gained" if gain > 5e-4 else f"{found}, too"
+    if whole:
+        names = ("weights_gpu", "weights_cpu", "cache_gpu", "cache_cpu", "hidden_gpu", "hidden_cpu")
+        percent = " ".join(f"{100 * whole['shares'][name]:.0f}" for name in names)
+        yield (
+            f"in whole percentages {format_number(whole['rate'])} tokens/s: "
+            f"--gpu-batch-size {whole['batch']} "
+            f"--num-gpu-batches {whole['num_batches']} --percent {percent}"
+        )
+
+
+_SHARE = text_of(lambda share: f"{100 * share:.1f} %")
+_BYTES = text_of(lambda size: format_bytes(round(size)))
+
+OFFLOAD = Result(
+    kind="offload", title="Offloaded inference", order=89, facts=_described, headline=_headline,
+    parts=(
+        BLANK,
+        Rows("", "What lies where", None, (
+            Column("name", "tensors"), Column("gpu", "GPU", _SHARE), Column("cpu", "CPU", _SHARE),
+            Column("disk", "disk", _SHARE), Column("all", "all", _BYTES),
+        ), made=_places),
+        BLANK,
+        Rows("", "Bytes in each memory, while prompts are read and tokens generated", None, (
+            Column("name", "memory"), Column("prompts", "prompts", _BYTES),
+            Column("tokens", "tokens", _BYTES), Column("usable", "usable", _BYTES),
+        ), made=_filled),
+        BLANK,
+        Rows("", "Time of a block", None, (
+            Column("name", "phase"), Column("layer", "a layer", text_of(_time)),
+            Column("all", "all", text_of(_time)), Column("longest", "longest", in_words(str)),
+        ), made=_phases),
+        Lines(_others),
+    ),
+)  # fmt: skip

@@ -147,16 +147,12 @@ def _record_fake(
 ) -> None:
     """Record the program without devices, and print what each kind of rank does."""
     from nadi.pytorch.fake.fake_job import record_fake_job
-    from nadi.pytorch.fake.result import describe_fake_job, print_fake_job
+    from nadi.pytorch.fake.result import FAKE_JOB
     from nadi.results.terminal.progress import show_progress
-    from nadi.results.text import to_json
 
     with show_progress(announce=False, use="record") as progress:
         done = record_fake_job(program, folder, wanted, overwrite=overwrite, progress=progress)
-    if as_json:
-        sys.stdout.write(to_json(describe_fake_job(done)).decode())
-        return
-    print_fake_job(done, output_console())
+    FAKE_JOB.tell(FAKE_JOB.data(done), as_json=as_json)
 
 
 def _ranks(text: str) -> list[int] | None:

@@ -1,19 +1,19 @@
-"""A job recorded without devices: what each kind of rank does, as JSON or text."""
+"""A job recorded without devices: what each kind of rank does."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from nadi.pytorch.fake.fake_job import FakeJob
-from nadi.units import format_bytes, format_count, format_counted
+from nadi.results.declared import ALL, BYTES, COUNT, PLAIN, Column, Lines, Result, Rows, number
+from nadi.results.text import issue_lines
+from nadi.units import format_counted
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-__all__ = ["describe_fake_job", "print_fake_job"]
+__all__ = ["FAKE_JOB"]
 
 
-def describe_fake_job(job: FakeJob) -> dict[str, Any]:
+def _described(job: FakeJob) -> dict[str, Any]:
     """Return what was recorded, as JSON values."""
     return {
         "world_size": job.world_size,
@@ -34,28 +34,29 @@ def describe_fake_job(job: FakeJob) -> dict[str, Any]:
     }
 
 
-def print_fake_job(job: FakeJob, console: Console) -> None:
-    """Print a row for each kind of rank, and warnings."""
-    from rich.text import Text
+def _headline(data: dict[str, Any]) -> str:
+    ranks, steps = format_counted(data["world_size"], "rank"), format_counted(data["steps"], "step")
+    return f"{ranks}, {format_counted(len(data['ranks']), 'kind')} of rank, {steps}"
 
-    from nadi.results.text import make_table, print_issues, print_table
 
-    kinds = format_counted(len(job.ranks), "kind")
-    ranks, steps = format_counted(job.world_size, "rank"), format_counted(job.steps, "step")
-    console.print(Text(f"{ranks}, {kinds} of rank, {steps}", style="bold"))
-    columns = ("rank", "like it", "operators", "FLOPs", "collectives", "messages", "sent", "memory")
-    table = make_table("", **dict.fromkeys(columns, "right"))
-    for one in job.ranks:
-        summary = one.summary
-        table.add_row(
-            str(summary.rank), format_count(one.num_alike), format_count(summary.operations),
-            f"{summary.flops:.3g}", format_count(summary.collectives),
-            format_count(summary.messages), format_bytes(summary.comm_bytes),
-            format_bytes(summary.peak),
-        )  # fmt: skip
-    print_table(table, console)
-    issues = {tuple(issue.values()): issue for rank in describe_fake_job(job)["ranks"]
+def _warnings(data: dict[str, Any]) -> Iterable[str]:
+    issues = {tuple(issue.values()): issue for rank in data["ranks"]
               for issue in rank["issues"] if issue["severity"] != "info"}  # fmt: skip
-    print_issues(issues.values(), console)
-    for one in job.ranks:
-        console.print(Text(f"written: {one.file}"))
+    return issue_lines(issues.values())
+
+
+FAKE_JOB = Result(
+    kind="fake_job", title="Recorded without devices", order=93, facts=_described,
+    headline=_headline,
+    parts=(
+        Rows("ranks", lambda _: "", None, (
+            Column("rank", "rank", PLAIN), Column("ranks_alike", "like it", COUNT),
+            Column("operations", "operators", COUNT),
+            Column("flops", "FLOPs", number(lambda flops: f"{flops:.3g}")),
+            Column("collectives", "collectives", COUNT), Column("messages", "messages", COUNT),
+            Column("comm_bytes", "sent", BYTES), Column("peak", "memory", BYTES),
+        ), top=ALL),
+        Lines(_warnings),
+        Lines(lambda data: [f"written: {one['file']}" for one in data["ranks"]]),
+    ),
+)  # fmt: skip

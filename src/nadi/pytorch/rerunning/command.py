@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.results.terminal.options import AsJson, Overwrite, output_console
+from nadi.results.terminal.options import AsJson, Overwrite
 
 if TYPE_CHECKING:
     from nadi.pytorch.rerunning.replay import ReplayedJob
@@ -93,16 +92,8 @@ def command(
 
 
 def _show(done: ReplayedJob, output: Path | None, script: Path | None, *, as_json: bool) -> None:
-    from nadi.pytorch.rerunning.result import describe_replay, print_replay, write_script
-    from nadi.results.text import to_json
+    from nadi.pytorch.rerunning.result import REPLAY, write_script
 
     if script is not None:
         write_script(script, done)
-    if as_json:
-        sys.stdout.write(to_json(describe_replay(done)).decode())
-        return
-    console = output_console()
-    print_replay(done, console)
-    for path in (output, script):
-        if path is not None:
-            console.print(f"wrote {path}", markup=False)
+    REPLAY.tell(REPLAY.data(done), output, script, as_json=as_json)

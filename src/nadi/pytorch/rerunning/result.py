@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from rich.console import Console
 
 from nadi.files.files import check_target, check_writable, write_pieces
 from nadi.pytorch.rerunning.operator_trials import Skipped
 from nadi.pytorch.rerunning.replay import ReplayedJob
-from nadi.results.text import make_table, name_cell, print_table
-from nadi.units import format_change, format_count, format_ns, format_percent, printable
+from nadi.results.declared import COUNT, LABEL, NS, Column, Lines, Result, Rows, in_words
+from nadi.units import (
+    format_change,
+    format_count,
+    format_counted,
+    format_ns,
+    format_percent,
+    printable,
+)
 
-__all__ = ["check_script", "describe_replay", "print_replay", "write_script"]
+__all__ = ["REPLAY", "check_script", "write_script"]
 
 _SHOWN = 12  # rows of a table
 
 
-def describe_replay(done: ReplayedJob) -> dict[str, Any]:
+def _described(done: ReplayedJob) -> dict[str, Any]:
     """Compute the JSON output; times are in ns."""
     return {
         "ranks": len(done.ranks),
@@ -51,74 +57,79 @@ def _counted(found: Counter[Skipped]) -> list[dict[str, Any]]:
     ]
 
 
-def print_replay(done: ReplayedJob, console: Console) -> None:
-    """Print the step time, what was left out, and the slowest operators."""
-    steps = sum(len(rank.times.steps[0]) for rank in done.ranks[:1])
-    repeats = len(done.ranks[0].times.steps)
-    calls = sum(len(rank.calls) for rank in done.ranks)
-    what = f"{format_count(calls)} calls of operators"
-    if len(done.ranks) > 1:
-        what += f", {len(done.ranks)} ranks"
-    console.print(f"{what}, {steps} {'step' if steps == 1 else 'steps'}", markup=False)
-    console.print(
-        f"step time  {format_ns(round(done.step_ns))} without a recorder "
-        f"(median of {repeats * steps}{_of_slowest(done)})",
-        markup=False,
+def _headline(data: dict[str, Any]) -> str:
+    what = f"{format_count(data['calls'])} calls of operators"
+    if data["ranks"] > 1:
+        what += f", {data['ranks']} ranks"
+    return f"{what}, {format_counted(len(data['steps_ns'][0][0]), 'step')}"
+
+
+def _times(data: dict[str, Any]) -> Iterator[str]:
+    """Say how long a step takes, without a recorder and with one."""
+    number = sum(map(len, data["steps_ns"][0]))
+    slowest = ", slowest rank" if data["ranks"] > 1 else ""
+    yield (
+        f"step time  {format_ns(round(data['step_ns']))} without a recorder "
+        f"(median of {number}{slowest})"
     )
-    if done.comparisons and done.comparisons[0].original_steps:
-        before = max(statistics.median(one.original_steps) for one in done.comparisons)
-        after = max(statistics.median(one.replayed_steps) for one in done.comparisons)
-        console.print(
-            f"recorded   {format_ns(round(after))}, original {format_ns(round(before))} "
-            f"({format_change(after, before)})",
-            markup=False,
+    if data["comparisons"] and data["comparisons"][0]["original_steps_ns"]:
+        before, after = (
+            max(statistics.median(one[f"{key}_steps_ns"]) for one in data["comparisons"])
+            for key in ("original", "replayed")
         )
-    _print_left_out("not replayed", done.skipped, console)
-    _print_left_out("replayed by the operators inside", done.replaced, console)
-    if done.comparisons:
-        _print_comparison(done, console)
+        yield (
+            f"recorded   {format_ns(round(after))}, original {format_ns(round(before))} "
+            f"({format_change(after, before)})"
+        )
 
 
-def _of_slowest(done: ReplayedJob) -> str:
-    return ", slowest rank" if len(done.ranks) > 1 else ""
+def _again(data: dict[str, Any]) -> Iterator[str]:
+    if data["comparisons"]:
+        calls = data["calls"]
+        same = calls - sum(one["different_calls"] for one in data["comparisons"])
+        yield (
+            f"{format_count(same)} of {format_count(calls)} calls are recorded again with the "
+            "same name and shapes"
+        )
 
 
-def _print_left_out(title: str, found: Counter[Skipped], console: Console) -> None:
-    if not found:
+def _together(data: dict[str, Any]) -> Iterator[tuple[tuple[()], dict[str, Any]]]:
+    """Yield the operators of all ranks."""
+    rows = [row for one in data["comparisons"] for row in one["operators"]]
+    if not rows:
         return
-    table = make_table(title, operator="left", calls="right", reason="left")
-    for one, count in found.most_common(_SHOWN):
-        table.add_row(name_cell(one.name), format_count(count), printable(one.reason, 100))
-    print_table(table, console)
-    rest = len(found) - _SHOWN
-    if rest > 0:
-        console.print(f"and {rest} more (--json prints all)", markup=False)
-
-
-def _print_comparison(done: ReplayedJob, console: Console) -> None:
-    different = sum(one.num_different for one in done.comparisons)
-    calls = sum(len(rank.calls) for rank in done.ranks)
-    console.print(
-        f"{format_count(calls - different)} of {format_count(calls)} calls are recorded again "
-        "with the same name and shapes",
-        markup=False,
-    )
-    together = (
-        pl.concat([one.operators for one in done.comparisons])
+    sums = (
+        pl.DataFrame(rows, infer_schema_length=None)
         .group_by("name")
         .agg(pl.col("count", "original", "replayed").sum())
         .sort("original", "name", descending=[True, False])
     )
-    table = make_table(
-        "operators, original and replay", operator="left", calls="right", original="right",
-        replay="right", ratio="right",
-    )  # fmt: skip
-    for name, count, original, replayed in together.head(_SHOWN).iter_rows():
-        ratio = format_percent(replayed, original) if original > 0 else ""
-        table.add_row(
-            name_cell(name), format_count(count), format_ns(original), format_ns(replayed), ratio
-        )
-    print_table(table, console)
+    yield from (((), row) for row in sums.iter_rows(named=True))
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    return format_percent(row["replayed"], row["original"]) if row["original"] > 0 else ""
+
+
+_LEFT_OUT = (
+    Column("name", "operator"), Column("count", "calls", COUNT),
+    Column("reason", "reason", in_words(lambda reason: printable(reason, 100))),
+)  # fmt: skip
+
+REPLAY = Result(
+    kind="replay", title="Replay", order=94, facts=_described, headline=_headline,
+    parts=(
+        Lines(_times),
+        Rows("skipped", "not replayed", None, _LEFT_OUT, top=_SHOWN),
+        Rows("replaced", "replayed by the operators inside", None, _LEFT_OUT, top=_SHOWN),
+        Lines(_again),
+        Rows("", "operators, original and replay", None, (
+            Column("name", "operator"), Column("count", "calls", COUNT),
+            Column("original", "original", NS), Column("replayed", "replay", NS),
+            Column("", "ratio", LABEL, shown=_ratio),
+        ), made=_together, top=_SHOWN),
+    ),
+)  # fmt: skip
 
 
 def check_script(path: Path, sources: Sequence[Path], *, overwrite: bool) -> None:

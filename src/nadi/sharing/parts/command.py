@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from nadi.results.terminal.options import AsJson, ForceLink, Overwrite, output_console
+from nadi.results.terminal.options import AsJson, ForceLink, Overwrite
 from nadi.results.terminal.progress import show_progress
 
 __all__ = ["HELP", "command"]
@@ -73,15 +72,11 @@ def command(
     """Extract, and print what the part is and what crosses its border."""
     with show_progress(announce=False, use="extract") as progress:
         progress("starting")
-        from nadi.results.text import to_json
         from nadi.sharing.parts.extract import extract
-        from nadi.sharing.parts.result import describe_extraction, print_extraction
+        from nadi.sharing.parts.result import EXTRACTION
 
         part = extract(
             *paths, output=output, module=module, step=step, window=window, ranks=ranks,
             under=under, force=force, overwrite=overwrite, progress=progress,
         )  # fmt: skip
-    if as_json:
-        sys.stdout.write(to_json(describe_extraction(part)).decode())
-        return
-    print_extraction(part, output_console())
+    EXTRACTION.tell(EXTRACTION.data(part), as_json=as_json)

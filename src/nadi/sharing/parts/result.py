@@ -1,23 +1,28 @@
-"""The result of ``nadi extract``: what the part is, and what crosses its border."""
+"""What ``nadi extract`` wrote: what the part is, and what crosses its border."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
-from rich.console import Console
-from rich.text import Text
 
-from nadi.results.text import TOP, make_table, name_cell, print_issues, print_table, rank_ranges
+from nadi.results.declared import COUNT, WORDS, Column, Lines, Result, Rows, name_or
+from nadi.results.text import issue_lines, rank_ranges
 from nadi.sharing.parts.extract import Extraction
-from nadi.units import format_bytes, format_count, format_ns, format_percent, printable
+from nadi.units import format_bytes, format_count, format_ns, format_percent
 
-__all__ = ["describe_extraction", "print_extraction"]
+__all__ = ["EXTRACTION"]
 
 
-def describe_extraction(part: Extraction) -> dict[str, Any]:
+def _described(part: Extraction) -> dict[str, Any]:
     """Compute the JSON output; times are int ns, sizes bytes."""
     kinds = part.waits.group_by("kind").len().sort("len", "kind", descending=[True, False])
+    most = (
+        part.waits.group_by("waits_for", "kind", maintain_order=True)
+        .agg(pl.len().alias("waits"), pl.col("name").first().alias("first"))
+        .sort("waits", descending=True, maintain_order=True)
+    )
     return {
         "part_of": str(part.part_of),
         "ranks": list(part.ranks),
@@ -27,6 +32,7 @@ def describe_extraction(part: Extraction) -> dict[str, Any]:
         "end_ns": part.end_ns,
         "waits": part.waits.height,
         "waits_by_kind": dict(kinds.iter_rows()),
+        "waited_for": most.to_dicts(),
         "cut_collectives": part.num_cut_collectives,
         "tensors_in": _sizes(part.tensors.filter(~pl.col("is_output"))),
         "tensors_out": _sizes(part.tensors.filter("is_output")),
@@ -39,53 +45,44 @@ def _sizes(tensors: pl.DataFrame) -> dict[str, int]:
     return {"count": tensors.height, "bytes": int(tensors["bytes"].clip(0).sum())}
 
 
-def print_extraction(part: Extraction, console: Console) -> None:
-    """Print the page of text."""
-    data = describe_extraction(part)
+def _headline(data: dict[str, Any]) -> str:
     count, whole = data["operations"], data["operations_of_the_whole"]
-    ranks = f"rank{'s' if len(part.ranks) > 1 else ''} {rank_ranges(part.ranks)}"
-    console.print(Text(printable(
+    ranks = f"rank{'s' if len(data['ranks']) > 1 else ''} {rank_ranges(data['ranks'])}"
+    return (
         f"{data['part_of']}: {format_count(count)} of {format_count(whole)} operations "
-        f"({format_percent(count, whole)}), {ranks}, from {format_ns(part.start_ns)} to "
-        f"{format_ns(part.end_ns)}"
-    )))  # fmt: skip
+        f"({format_percent(count, whole)}), {ranks}, from {format_ns(data['start_ns'])} to "
+        f"{format_ns(data['end_ns'])}"
+    )
+
+
+def _border(data: dict[str, Any]) -> Iterator[str]:
+    """Say what crosses the border."""
     kinds = ", ".join(
         f"{format_count(number)} {kind.replace('_', ' ')}"
         for kind, number in data["waits_by_kind"].items()
     )
     told = f": {kinds}" if kinds else ""
-    console.print(Text(f"waits for operations outside: {format_count(data['waits'])}{told}"))
-    if part.num_cut_collectives:
-        console.print(Text(
+    yield f"waits for operations outside: {format_count(data['waits'])}{told}"
+    if data["cut_collectives"]:
+        yield (
             f"collectives and messages with members outside: "
-            f"{format_count(part.num_cut_collectives)}; when they end is recorded as a wait"
-        ))  # fmt: skip
+            f"{format_count(data['cut_collectives'])}; when they end is recorded as a wait"
+        )
     for key, what in (("tensors_in", "from outside"), ("tensors_out", "left for outside")):
         sizes = data[key]
-        console.print(Text(
-            f"tensors {what}: {format_count(sizes['count'])}, {format_bytes(sizes['bytes'])}"
-        ))  # fmt: skip
-    if part.waits.height:
-        _print_waited_for(part.waits, console)
-    for file in part.files:
-        console.print(f"wrote {file}", markup=False)
-    print_issues(part.issues.iter_rows(named=True), console)
+        yield f"tensors {what}: {format_count(sizes['count'])}, {format_bytes(sizes['bytes'])}"
 
 
-def _print_waited_for(waits: pl.DataFrame, console: Console) -> None:
-    """Print what the part waits for most often."""
-    table = make_table(
-        "what the part waits for",
-        **{"outside": "left", "kind": "left", "waits": "right", "first to wait": "left"},
-    )
-    most = (
-        waits.group_by("waits_for", "kind", maintain_order=True)
-        .agg(pl.len(), pl.col("name").first())
-        .sort("len", descending=True, maintain_order=True)
-    )
-    for outside, kind, number, name in most.head(TOP).iter_rows():
-        table.add_row(
-            name_cell(outside, "(a collective)"), kind.replace("_", " "), format_count(number),
-            name_cell(name),
-        )  # fmt: skip
-    print_table(table, console)
+EXTRACTION = Result(
+    kind="extraction", title="Extracted part", order=92, facts=_described, headline=_headline,
+    parts=(
+        Lines(_border),
+        Rows("waited_for", "what the part waits for", None, (
+            Column("waits_for", "outside", name_or("(a collective)")),
+            Column("kind", "kind", WORDS), Column("waits", "waits", COUNT),
+            Column("first", "first to wait"),
+        )),
+        Lines(lambda data: [f"wrote {file}" for file in data["files"]]),
+        Lines(lambda data: issue_lines(data["issues"])),
+    ),
+)  # fmt: skip

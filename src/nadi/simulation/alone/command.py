@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nadi.errors import UsageError
-from nadi.results.terminal.options import AsJson, Measured, Overwrite, SystemName, output_console
+from nadi.results.terminal.options import AsJson, Measured, Overwrite, SystemName
 
 __all__ = ["HELP", "command"]
 
@@ -65,12 +64,10 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Estimate, and print or write."""
-    from nadi.results.text import to_json
     from nadi.simulation.alone.collective import estimate_collectives, with_tables
     from nadi.simulation.alone.result import (
+        COLLECTIVES,
         check_collective_output,
-        describe_collectives,
-        print_collectives,
         write_collectives,
     )
     from nadi.systems.library import load_system, read_measured_collectives, read_nccl_log
@@ -84,16 +81,10 @@ def command(
         read_measured_collectives(measured or []),
         read_nccl_log(nccl_log) if nccl_log else None,
     )
-    found = estimate_collectives(machine, collective, sizes)
+    data = COLLECTIVES.data((estimate_collectives(machine, collective, sizes), machine.name))
     if output:
-        write_collectives(found, machine.name, output)
-    if as_json:
-        sys.stdout.write(to_json(describe_collectives(found, machine.name)).decode())
-        return
-    console = output_console()
-    print_collectives(found, machine.name, console)
-    if output:
-        console.print(f"wrote {output}", markup=False)
+        write_collectives(data, output)
+    COLLECTIVES.tell(data, output, as_json=as_json)
 
 
 def _sizes(text: str) -> list[int]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import polars as pl
-from rich.console import Console
-from rich.text import Text
 
 from nadi.errors import UsageError
 from nadi.files.csv_tables import csv_bytes
 from nadi.files.files import check_target, check_writable, is_local, locate, write_pieces
-from nadi.results.text import make_table, print_table, to_json
+from nadi.results.declared import ALL, LABEL, NS, WHOLE, Column, Lines, Result, Rows, text_of
+from nadi.results.text import to_json
 from nadi.simulation.alone.collective import CollectiveEstimate
 from nadi.units import (
     format_bytes,
@@ -23,21 +22,17 @@ from nadi.units import (
     format_ns,
     format_number,
     format_percent,
-    printable,
 )
 
-__all__ = [
-    "check_collective_output", "describe_collectives", "print_collectives", "write_collectives",
-]  # fmt: skip
+__all__ = ["COLLECTIVES", "check_collective_output", "write_collectives"]
 
 _DECIMAL = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "KB"), (1, "B"))
 _SUFFIXES = (".csv", ".json")
 
 
-def describe_collectives(
-    found: Sequence[CollectiveEstimate], system: str
-) -> dict[str, Any]:  # fmt: skip
-    """Compute the JSON output; the units are at the ends of the names."""
+def _described(asked: tuple[Sequence[CollectiveEstimate], str]) -> dict[str, Any]:
+    """Compute the JSON output of collectives on a system; the units are at the ends of names."""
+    found, system = asked
     renamed = {"size": "size_bytes", "bandwidth": "bandwidth_gb_per_s",
                "bus_bandwidth": "bus_bandwidth_gb_per_s"}  # fmt: skip
     rows = [
@@ -68,39 +63,12 @@ def check_collective_output(path: Path | str, sources: Sequence[Path], *, overwr
         check_writable(place)
 
 
-def write_collectives(
-    found: Sequence[CollectiveEstimate], system: str, path: Path | str
-) -> None:  # fmt: skip
+def write_collectives(data: dict[str, Any], path: Path | str) -> None:
     """Write a row per size as CSV or JSON, by the suffix of ``path``."""
     place = locate(path)
-    described = describe_collectives(found, system)
-    if place.suffix == ".csv":
-        content = csv_bytes(pl.DataFrame(described["collectives"]))
-    else:
-        content = to_json(described)
+    is_table = place.suffix == ".csv"
+    content = csv_bytes(pl.DataFrame(data["collectives"])) if is_table else to_json(data)
     write_pieces(place, [content])
-
-
-def print_collectives(
-    found: Sequence[CollectiveEstimate], system: str, console: Console
-) -> None:  # fmt: skip
-    """Print a few lines for one size, and a table for several."""
-    first = found[0]
-    nodes = format_counted(first.nodes, "node")
-    what = f"{first.collective}, {format_count(first.ranks)} ranks on {nodes} of {system}"
-    if len(found) > 1:
-        _print_sizes(found, what, console)
-        return
-    console.print(Text(printable(f"{what}, {_bytes(first.size)}")))
-    lines = [("time", f"{format_ns(first.time_ns)}  ({first.source})")]
-    if first.modeled_ns >= 0:
-        own = f"{format_ns(first.modeled_ns)}  (the library's own, not corrected)"
-        lines.append(("model", own))
-    lines.append(("algorithm", _algorithm(first)))
-    lines.append(("bandwidth", _bandwidths(first)))
-    lines.append(("bound", _bound(first)))
-    for title, text in lines:
-        console.print(Text(f"  {title:<9} {printable(text)}"))
 
 
 def _bytes(size: int) -> str:
@@ -111,40 +79,65 @@ def _bytes(size: int) -> str:
     return f"{size / scale:.4g} {unit}"
 
 
-def _algorithm(one: CollectiveEstimate) -> str:
-    if not one.protocol:
-        return one.algorithm or "-"
-    channels = f"{one.channels} channel{'s' if one.channels > 1 else ''}"
-    return f"{one.algorithm}, protocol {one.protocol}, {channels}"
-
-
-def _bandwidths(one: CollectiveEstimate) -> str:
-    own = f"{format_number(one.bandwidth)} GB/s"
+def _title(data: dict[str, Any]) -> str:
+    first = data["collectives"][0]
+    nodes = format_counted(first["nodes"], "node")
     return (
-        f"{own}, bus bandwidth {format_number(one.bus_bandwidth)} GB/s"
-        if one.bus_bandwidth >= 0
-        else own
+        f"{first['collective']}, {format_count(first['ranks'])} ranks on {nodes} of "
+        f"{data['system']}"
     )
 
 
-def _bound(one: CollectiveEstimate) -> str:
-    if one.bound_ns < 0:
-        return "unknown"
-    share = format_percent(one.bound_ns, one.time_ns)
-    return f"{format_ns(one.bound_ns)} for the bytes on the busiest link, {share} of the time"
+def _one(data: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a single size."""
+    if len(data["collectives"]) > 1:
+        return
+    (one,) = data["collectives"]
+    yield f"{_title(data)}, {_bytes(one['size_bytes'])}"
+    yield f"  time      {format_ns(one['time_ns'])}  ({one['source']})"
+    if one["modeled_ns"] >= 0:
+        yield f"  model     {format_ns(one['modeled_ns'])}  (the library's own, not corrected)"
+    how = one["algorithm"] or "-"
+    if one["protocol"]:
+        channels = format_counted(one["channels"], "channel")
+        how = f"{one['algorithm']}, protocol {one['protocol']}, {channels}"
+    yield f"  algorithm {how}"
+    bus = ""
+    if one["bus_bandwidth_gb_per_s"] >= 0:
+        bus = f", bus bandwidth {_gbps(one['bus_bandwidth_gb_per_s'])}"
+    yield f"  bandwidth {_gbps(one['bandwidth_gb_per_s'])}{bus}"
+    bound = "unknown"
+    if one["bound_ns"] >= 0:
+        bound = (
+            f"{format_ns(one['bound_ns'])} for the bytes on the busiest link, {_share(one)} of "
+            "the time"
+        )
+    yield f"  bound     {bound}"
 
 
-def _print_sizes(found: Sequence[CollectiveEstimate], what: str, console: Console) -> None:
-    table = make_table(
-        printable(what), size="right", time="right", algorithm="left", protocol="left",
-        channels="right", busbw="right", efficiency="right", source="left",
-    )  # fmt: skip
-    for one in found:
-        table.add_row(
-            _bytes(one.size), format_ns(one.time_ns), Text(one.algorithm or "-"),
-            one.protocol or "-", str(one.channels or "-"),
-            f"{format_number(one.bus_bandwidth)} GB/s" if one.bus_bandwidth >= 0 else "-",
-            format_percent(one.bound_ns, one.time_ns) if one.bound_ns >= 0 else "-",
-            Text(one.source),
-        )  # fmt: skip
-    print_table(table, console)
+def _gbps(rate: float) -> str:
+    return f"{format_number(rate)} GB/s" if rate >= 0 else "-"
+
+
+def _share(one: dict[str, Any]) -> str:
+    return format_percent(one["bound_ns"], one["time_ns"]) if one["bound_ns"] >= 0 else "-"
+
+
+COLLECTIVES = Result(
+    kind="collectives", title="Collectives alone", order=80, facts=_described, headline=None,
+    parts=(
+        Lines(_one),
+        Rows("collectives", _title, None, (
+            Column("size_bytes", "size", text_of(_bytes)), Column("time_ns", "time", NS),
+            Column("algorithm", "algorithm", WHOLE, shown=lambda one: one["algorithm"] or "-"),
+            Column("protocol", "protocol", WHOLE, shown=lambda one: one["protocol"] or "-"),
+            Column("channels", "channels", LABEL, shown=lambda one: one["channels"] or "-"),
+            Column("bus_bandwidth_gb_per_s", "busbw", text_of(_gbps)),
+            Column("bound_ns", "efficiency", LABEL, shown=_share),
+            Column("source", "source", WHOLE),
+        ), top=ALL, pick=lambda data: (
+            range(len(data["collectives"])) if len(data["collectives"]) > 1 else ()
+        )),
+    ),
+)  # fmt: skip
+"""Made of collectives, and of the name of their system."""
