@@ -15,7 +15,7 @@ from nadi.errors import UsageError
 from nadi.files.csv_tables import csv_bytes
 from nadi.files.files import check_target, check_writable, is_local, locate, write_pieces
 from nadi.results.text import make_table, print_table, to_json
-from nadi.simulation.alone.collective import CollectiveEstimate
+from nadi.simulation.alone.collective import CollectiveEstimate, ComparedCollective
 from nadi.units import (
     format_bytes,
     format_count,
@@ -27,7 +27,8 @@ from nadi.units import (
 )
 
 __all__ = [
-    "check_collective_output", "describe_collectives", "print_collectives", "write_collectives",
+    "check_collective_output", "describe_collectives", "print_collectives", "print_compared",
+    "write_collectives",
 ]  # fmt: skip
 
 _DECIMAL = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "KB"), (1, "B"))
@@ -35,7 +36,7 @@ _SUFFIXES = (".csv", ".json")
 
 
 def describe_collectives(
-    found: Sequence[CollectiveEstimate], system: str
+    found: Sequence[CollectiveEstimate] | Sequence[ComparedCollective], system: str
 ) -> dict[str, Any]:  # fmt: skip
     """Compute the JSON output; the units are at the ends of the names."""
     renamed = {"size": "size_bytes", "bandwidth": "bandwidth_gb_per_s",
@@ -69,7 +70,8 @@ def check_collective_output(path: Path | str, sources: Sequence[Path], *, overwr
 
 
 def write_collectives(
-    found: Sequence[CollectiveEstimate], system: str, path: Path | str
+    found: Sequence[CollectiveEstimate] | Sequence[ComparedCollective], system: str,
+    path: Path | str,
 ) -> None:  # fmt: skip
     """Write a row per size as CSV or JSON, by the suffix of ``path``."""
     place = locate(path)
@@ -145,6 +147,23 @@ def _print_sizes(found: Sequence[CollectiveEstimate], what: str, console: Consol
             one.protocol or "-", str(one.channels or "-"),
             f"{format_number(one.bus_bandwidth)} GB/s" if one.bus_bandwidth >= 0 else "-",
             format_percent(one.bound_ns, one.time_ns) if one.bound_ns >= 0 else "-",
+            Text(one.source),
+        )  # fmt: skip
+    print_table(table, console)
+
+
+def print_compared(found: Sequence[ComparedCollective], system: str, console: Console) -> None:
+    """Print measured times beside those of a system, a row per collective and size."""
+    table = make_table(
+        printable(f"measured, and estimated of {system}"), collective="left", ranks="right",
+        nodes="right", size="right", measured="right", busbw="right", estimated="right",
+        ratio="right", source="left",
+    )  # fmt: skip
+    for one in found:
+        table.add_row(
+            one.collective, str(one.ranks), str(one.nodes), _bytes(one.size),
+            format_ns(round(one.measured_ns)), f"{format_number(one.bus_bandwidth)} GB/s",
+            format_ns(one.estimated_ns), format_number(one.estimated_ns / one.measured_ns),
             Text(one.source),
         )  # fmt: skip
     print_table(table, console)
