@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -10,7 +11,7 @@ from typing import Any
 from nadi.files.timeline.perfetto_packets import field
 
 __all__ = [
-    "NSIGHT_START", "memory_snapshot", "nsight_export", "nsight_tables", "pftrace",
+    "NSIGHT_START", "inspector_log", "memory_snapshot", "nsight_export", "nsight_tables", "pftrace",
     "rocprof_object", "xplane",
 ]  # fmt: skip
 
@@ -226,3 +227,24 @@ def xplane() -> bytes:
     environment = [(2, "Task Environment"), *table(5, {1: "profile_start_time"}),
                    (6, [(1, 1), (3, start)])]  # fmt: skip
     return _message((1, host), (1, device), (1, environment), (4, "host"))
+
+
+def inspector_log(rank: int = 0, ranks: int = 4) -> bytes:
+    """Write what the Inspector does on a rank that waits longer the lower its number is."""
+    lines = []
+    for number, (name, size, time) in enumerate(
+        [("AllReduce", 1 << 20, 50.0), ("AllReduce", 1 << 20, 70.0), ("AllGather", 1 << 10, 20.0)]
+    ):
+        traffic = size * (1 if name == "AllReduce" else ranks)
+        took = time + 5 * (ranks - 1 - rank)
+        algbw = traffic / 1000 / took
+        bus = algbw * (ranks - 1) / ranks * (2 if name == "AllReduce" else 1)
+        lines.append({
+            "header": {"id": "0xab", "rank": rank, "n_ranks": ranks, "nnodes": 2},
+            "metadata": {"inspector_output_format_version": "v4.0", "dump_timestamp_us": 17},
+            "coll_perf": {"coll": name, "coll_sn": number, "coll_msg_size_bytes": size,
+                          "coll_exec_time_us": took, "coll_timing_source": "kernel_gpu",
+                          "coll_algobw_gbs": algbw, "coll_busbw_gbs": bus},
+        })  # fmt: skip
+    lines.append({**lines[0], "coll_perf": None, "p2p_perf": {"p2p": "Send"}})
+    return b"\n".join(json.dumps(line).encode() for line in lines) + b"\n"

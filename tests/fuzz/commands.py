@@ -27,6 +27,7 @@ from nadi.systems.library import shipped_text
 from tests.conftest import DEMO
 from tests.feed.traces import attribute, content as content_of, message
 from tests.formats.flight_records import Job
+from tests.formats.foreign_files import inspector_log
 from tests.fuzz.corpus import samples
 from tests.fuzz.mutations import changed_value, mutated
 
@@ -170,7 +171,7 @@ sameChannels 1
 @cache
 def _collectives() -> Files:
     return {"all_reduce.txt": _TABLE.encode(), "nccl.log": _LOG.encode(),
-            "system.toml": shipped_text("dgx-h100").encode()}  # fmt: skip
+            "inspector.log": inspector_log(), "system.toml": shipped_text("dgx-h100").encode()}  # fmt: skip
 
 
 _SWITCHES = """
@@ -517,6 +518,11 @@ COMMANDS: dict[str, Command] = {
         _collectives,
         ("collective all_reduce 1MB,16B --system dgx-h100 --ranks 4 --measured @all_reduce.txt",),
         ("all_reduce.txt",),
+    ),
+    "inspector": Command(
+        _collectives,
+        ("collective measured --system dgx-h100 --measured @inspector.log",),
+        ("inspector.log",),
     ),
     "nccl-log": Command(
         _collectives,

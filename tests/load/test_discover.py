@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import threading
@@ -14,7 +15,7 @@ import pytest
 
 import nadi
 from nadi.cli import main
-from nadi.recordings.discover import list_files
+from nadi.recordings.discover import TraceIdentity, list_files, with_ranks
 from nadi.recordings.job_of_files import load_devices, load_job
 
 
@@ -169,3 +170,31 @@ def test_other_traces_of_one_rank_are_refused(tmp_path: Path, begins: dict[str, 
     write_steps(tmp_path, begins, distributedInfo={"rank": 3})
     with pytest.raises(nadi.errors.PairError, match="2 device traces have rank 3"):
         load_job(tmp_path)
+
+
+def _without_rank(demo_folder: Path, rank: int) -> bytes:
+    content = gzip.decompress((demo_folder / f"device_{rank}.json.gz").read_bytes())
+    return content.replace(b"distributedInfo", b"otherInfo")
+
+
+def test_folders_of_iterations_are_recordings_of_which_the_last_is_read(
+    demo_folder: Path, tmp_path: Path
+) -> None:
+    for iteration in (2, 10):
+        for rank in range(2):
+            place = tmp_path / f"traces/iteration_{iteration}/rank{rank}_trace.json"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(_without_rank(demo_folder, rank))
+    found = list_files([tmp_path / "traces"])
+    assert {path.parent.name for path in found.devices} == {"iteration_10"}
+    job = nadi.load_job(tmp_path / "traces")
+    assert [trace.rank for trace in job.traces] == [0, 1]
+    assert "job.iterations" in job.issues["code"].to_list()
+
+
+def test_ranks_of_serving_engines_are_in_their_names() -> None:
+    names = [f"171-TP-{tp}-DP-0-PP-{pp}-EP-0.trace.json.gz" for pp in (0, 1) for tp in (0, 1)]
+    names += ["171-TP-1-EP-0-decode.trace.json.gz", "rank-12.json.gz", "000004_step_20.pickle"]
+    names.append("dp0_pp0_tp3_dcp0_ep0_rank3.1773.pt.trace.json.gz")
+    ranked = with_ranks([TraceIdentity(name, -1, -1) for name in names])
+    assert [one.rank for one in ranked] == [0, 1, 2, 3, 1, 12, 4, 3]

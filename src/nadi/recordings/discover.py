@@ -31,6 +31,8 @@ _TOLD = 8  # folders
 _RECORDINGS = "a device trace per rank, and the host traces if there are any"
 RANK_IN_NAME = re.compile(r"(?i)rank[-_.]?(\d{1,9})(?!\d)")
 _STEP_IN_NAME = re.compile(r"(?i)(?:step|iter|iteration)s?[-_.]?\d+")
+_ITERATION = re.compile(r"(?i)(?:iteration|step|iter)[-_]?(\d{1,18})(?:_exit)?")
+_PARALLEL = re.compile(r"-TP-(\d{1,6})(?:-DP-\d+)?(?:-PP-(\d{1,6}))?(?:-EP-\d+)?(?=[-.]|$)")
 _CAPTURE = re.compile(r"(?i)(?:^|[-_.])captures?(?:[-_.]|$)")
 _PICKLES = (".pickle", ".pickle.gz", ".pkl", ".pkl.gz")
 _TEXT = (".txt", ".txt.gz")  # of which few are traces
@@ -60,6 +62,8 @@ class TraceFiles:
         Whether the captures were named as such: they may hold the same kernels without graphs.
     ignored
         Files of a folder whose names look like traces, but that are not traces.
+    earlier
+        Folders of earlier iterations than the one that is read.
     """
 
     hosts: list[Path] = field(default_factory=list)
@@ -68,6 +72,7 @@ class TraceFiles:
     captures: list[Path] = field(default_factory=list)
     are_given: bool = False
     ignored: list[Path] = field(default_factory=list)
+    earlier: list[Path] = field(default_factory=list)
 
     @property
     def traces(self) -> list[Path]:
@@ -82,6 +87,11 @@ class TraceFiles:
             "job.files-ignored", "warning", len(self.ignored),
             f"JSON files are not traces: {', '.join(path.name for path in self.ignored[:5])}",
             "they are ignored",
+        )  # fmt: skip
+        log.add(
+            "job.iterations", "info", len(self.earlier),
+            "folders are of earlier iterations, each a recording of its own",
+            "the last one is read; pass the folder of another, or two of them to nadi diff",
         )  # fmt: skip
         return log.table()
 
@@ -133,6 +143,7 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
         try:
             if path.is_dir():
                 inside = _files_inside(path)
+                inside += [] if inside else _of_iterations(path, found)
                 inside += [] if inside else _of_subfolders(path)
                 _sort_by_format(inside, found, required=False)
                 continue
@@ -194,6 +205,17 @@ def _files_inside(folder: Path) -> list[Path]:
         and not p.name.startswith(".")
     )
     return [p for p in names if p.is_file()]
+
+
+def _of_iterations(folder: Path, found: TraceFiles) -> list[Path]:
+    """Return the files of the last iteration, if a folder has one for each, as torchtitan's."""
+    below = [one for one in folder.iterdir() if one.is_dir()]
+    numbered = sorted((int(number[1]), one) for one in below
+                      if (number := _ITERATION.fullmatch(one.name)))  # fmt: skip
+    if not numbered or len(numbered) < len(below):
+        return []
+    found.earlier += [one for _, one in numbered[:-1]]
+    return _files_inside(numbered[-1][1])
 
 
 def _of_subfolders(folder: Path) -> list[Path]:
@@ -395,10 +417,14 @@ def with_ranks(devices: Sequence[TraceIdentity]) -> list[TraceIdentity]:
     number_of = {parent: _last_number(parent.name) for parent in map(_parent, devices)}
     names = {Path(one.path).name for one in devices}
     by_folder = len(names) < len(devices) and len({*number_of.values(), None}) == len(number_of) + 1
+    parallel = [_PARALLEL.search(Path(one.path).name) for one in devices]
+    width = 1 + max((int(found[1]) for found in parallel if found), default=0)
     ranked = []
-    for one in devices:
+    for one, found in zip(devices, parallel, strict=True):
         rank = one.rank
-        if rank < 0:
+        if rank < 0 and found:  # of SGLang, whose ranks count within a stage first
+            rank = int(found[1]) + width * int(found[2] or 0)
+        elif rank < 0:
             number = number_of[_parent(one)] if by_folder else _number(one)
             rank = 0 if number is None or len(devices) == 1 else number
         ranked.append(replace(one, rank=rank))

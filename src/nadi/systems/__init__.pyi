@@ -19,6 +19,7 @@ from .importers.astra_sim import (
 from .library import (
     load_device as load_device,
     load_system as load_system,
+    read_inspector as read_inspector,
     read_measured_collectives as read_measured_collectives,
     read_nccl_log as read_nccl_log,
     read_system_file as read_system_file,

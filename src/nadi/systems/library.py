@@ -10,24 +10,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nadi.errors import FormatError, UsageError
-from nadi.files.files import read_file, read_settings
+from nadi.errors import FormatError, InputError, UsageError, checked
+from nadi.files.files import HEAD_SIZE, read_file, read_settings
 from nadi.files.settings_text import parse_settings
 from nadi.files.shipped_files import Shelf
 from nadi.systems.device import Device, parse_device_file
+from nadi.systems.nccl.inspector import (
+    InspectedCollective,
+    inspected_table,
+    looks_inspected,
+    parse_inspector,
+    tables_of_inspected,
+)
 from nadi.systems.nccl.measured import MeasuredCollective, NcclLog, parse_nccl_log, parse_nccl_tests
 from nadi.systems.system import System
 from nadi.systems.system_file import SystemFile, system_from
 from nadi.trace.trace import Job
 
+if TYPE_CHECKING:
+    import polars as pl
+
 __all__ = [
-    "load_device", "load_system", "read_measured_collectives", "read_nccl_log", "read_system_file",
-    "read_system_keys", "recorded_devices", "shipped_devices", "shipped_systems", "shipped_text",
-    "system_file_from",
+    "load_device", "load_system", "read_inspector", "read_measured_collectives", "read_nccl_log",
+    "read_system_file", "read_system_keys", "recorded_devices", "shipped_devices",
+    "shipped_systems", "shipped_text", "system_file_from",
 ]  # fmt: skip
 
+_LOGS = (".log", ".jsonl", ".log.gz")  # of the Inspector
 
 _SHELF_OF_LIBRARY = Shelf("devices", "device", "nadi.systems.shipped_devices() lists them")
 
@@ -165,7 +176,13 @@ def recorded_devices(job: Job) -> str:
 
 
 def read_measured_collectives(paths: Sequence[Path | str]) -> tuple[MeasuredCollective, ...]:
-    """Read outputs of nccl-tests, one collective, number of ranks and number of nodes each.
+    """Read measured times of collectives.
+
+    Parameters
+    ----------
+    paths
+        Outputs of nccl-tests, of one collective, number of ranks and number of nodes each; files of
+        NCCL's Inspector, or folders of them, which together are one measurement.
 
     Raises
     ------
@@ -174,18 +191,54 @@ def read_measured_collectives(paths: Sequence[Path | str]) -> tuple[MeasuredColl
     UsageError
         If two are of the same collective, ranks and nodes.
     """
-    tables: dict[tuple[str, int, int], MeasuredCollective] = {}
+    tables, inspected = list[MeasuredCollective](), list[InspectedCollective]()
     for path in paths:
-        table = parse_nccl_tests(bytes(read_file(Path(path)).content), str(path))
+        for file in _files_at(Path(path)):
+            content = bytes(read_file(file).content)
+            if looks_inspected(content[:HEAD_SIZE]):
+                inspected += parse_inspector(content, str(file))
+            else:
+                tables.append(parse_nccl_tests(content, str(file)))
+    tables += tables_of_inspected(inspected, "NCCL's Inspector")
+    found: dict[tuple[str, int, int], MeasuredCollective] = {}
+    for table in tables:
         key = table.collective, table.ranks, table.nodes
-        if key in tables:
+        if key in found:
             raise UsageError(
-                str(path),
+                table.name,
                 f"{table.collective} of {table.ranks} ranks on {table.nodes} nodes is also in "
-                f"{tables[key].name}", "give one of the two",
+                f"{found[key].name}", "give one of the two",
             )  # fmt: skip
-        tables[key] = table
-    return tuple(tables.values())
+        found[key] = table
+    return tuple(found.values())
+
+
+@checked
+def read_inspector(paths: Sequence[Path | str]) -> pl.DataFrame:
+    """Tabulate what NCCL's Inspector has measured, see :func:`inspected_table`.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or is none of the Inspector's.
+    """
+    files = [file for path in paths for file in _files_at(Path(path))]
+    found = [one for file in files
+             for one in parse_inspector(bytes(read_file(file).content), str(file))]  # fmt: skip
+    return inspected_table(found)
+
+
+def _files_at(path: Path) -> list[Path]:
+    """Return a file, or the logs of a folder."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(one for one in path.iterdir() if one.is_file() and one.name.endswith(_LOGS))
+    if not files:
+        raise InputError(
+            str(path), f"the folder has no file that ends in {', '.join(_LOGS)}",
+            "name the folder into which NCCL's Inspector has written",
+        )  # fmt: skip
+    return files
 
 
 def read_nccl_log(path: Path | str) -> NcclLog:

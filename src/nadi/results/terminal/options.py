@@ -76,8 +76,8 @@ Measured = Annotated[
     list[Path] | None,
     typer.Option(
         "--measured", metavar="FILE",
-        help="The output of nccl-tests for one collective, as it is printed: collectives of its "
-        "type, ranks and nodes take its times; repeatable.",
+        help="The output of nccl-tests for one collective, as it is printed, or a file or folder "
+        "of NCCL's Inspector: collectives of its type, ranks and nodes take its times; repeatable.",
         show_default=False,
     ),
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -19,7 +19,14 @@ from nadi.systems.nccl.nccl_settings import with_logged_graphs
 from nadi.systems.system import COLLECTIVES, System
 from nadi.trace.arrays import Ints
 
-__all__ = ["CollectiveEstimate", "estimate_collectives", "least_collective_time", "with_tables"]
+__all__ = [
+    "CollectiveEstimate",
+    "ComparedCollective",
+    "compare_collectives",
+    "estimate_collectives",
+    "least_collective_time",
+    "with_tables",
+]  # fmt: skip
 
 _SEND = "send"
 
@@ -59,6 +66,55 @@ class CollectiveEstimate(msgspec.Struct, frozen=True):
     bandwidth: float
     bus_bandwidth: float
     bound_ns: int
+
+
+class ComparedCollective(msgspec.Struct, frozen=True):
+    """A collective as it was measured, beside what a system says of it.
+
+    Attributes
+    ----------
+    collective, size, ranks, nodes, name
+        What was measured, and the file's name.
+    measured_ns, estimated_ns
+        The two times; the second by the source of :class:`CollectiveEstimate`.
+    bandwidth, bus_bandwidth
+        Measured, in GB/s.
+    source
+        Of the estimate.
+    """
+
+    collective: str
+    size: int
+    ranks: int
+    nodes: int
+    name: str
+    measured_ns: float
+    estimated_ns: int
+    bandwidth: float
+    bus_bandwidth: float
+    source: str
+
+
+def compare_collectives(
+    systems: Callable[[int], System], measured: Sequence[MeasuredCollective]
+) -> list[ComparedCollective]:
+    """Compare measured times with those of a system without them.
+
+    Parameters
+    ----------
+    systems
+        Gives the system for a number of ranks.
+    """
+    found = []
+    for table in measured:
+        estimates = estimate_collectives(systems(table.ranks), table.collective, table.sizes)
+        factor = nccl_tests_factors(table.collective, table.ranks)[1]
+        for size, time, one in zip(table.sizes, table.times, estimates, strict=True):
+            found.append(ComparedCollective(
+                table.collective, size, table.ranks, table.nodes, table.name, time, one.time_ns,
+                size / time, factor * size / time, one.source,
+            ))  # fmt: skip
+    return found
 
 
 def with_tables(

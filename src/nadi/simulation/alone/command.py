@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.results.terminal.options import AsJson, Measured, Overwrite, SystemName
 
 __all__ = ["HELP", "command"]
@@ -23,19 +23,21 @@ that are gathered. Several sizes are a list, or a range whose sizes double.
   nadi collective all_reduce 256MB --system dgx-h100 --ranks 64
   nadi collective all_gather 1KiB..8GiB --system hgx-h200 --ranks 16 -o times.csv
   nadi collective all_reduce 1MiB,1GiB --system dgx-h100 --ranks 16 --measured nccl-tests.txt
+  nadi collective measured --system dgx-h100 --measured INSPECTOR_LOGS
 """
 _MOST_SIZES = 1000
+_MEASURED = "measured"
 
 
 _Collective = Annotated[
     str, typer.Argument(metavar="COLLECTIVE", show_default=False,
                         help="all_reduce, all_gather, reduce_scatter, broadcast, reduce, "
                         "all_to_all, gather, scatter, barrier, or send: a message from the first "
-                        "rank to the last."),
+                        "rank to the last; or measured: each that --measured has, compared."),
 ]  # fmt: skip
 _Size = Annotated[
-    str, typer.Argument(metavar="SIZE", help="Such as 256MB, 1KiB,1MiB or 1KiB..8GiB.",
-                        show_default=False),
+    str, typer.Argument(metavar="SIZE", help="Such as 256MB, 1KiB,1MiB or 1KiB..8GiB; not of "
+                        "measured.", show_default=False),
 ]  # fmt: skip
 _Ranks = Annotated[
     int | None, typer.Option("--ranks", metavar="N", min=2, show_default=False,
@@ -54,7 +56,8 @@ _Output = Annotated[
 
 def command(
     collective: _Collective,
-    size: _Size,
+    size: _Size = "",
+    *,
     system: SystemName,
     ranks: _Ranks = None,
     measured: Measured = None,
@@ -64,27 +67,56 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Estimate, and print or write."""
-    from nadi.simulation.alone.collective import estimate_collectives, with_tables
+    from nadi.simulation.alone.collective import (
+        compare_collectives,
+        estimate_collectives,
+        with_tables,
+    )
     from nadi.simulation.alone.result import (
         COLLECTIVES,
+        COMPARED,
         check_collective_output,
         write_collectives,
     )
     from nadi.systems.library import load_system, read_measured_collectives, read_nccl_log
 
-    sizes = _sizes(size)
+    compares = collective == _MEASURED
+    _check_size(size, ranks, measured, compares=compares)
+    sizes = [] if compares else _sizes(size)
     if output:
         given = [Path(one) for one in (system, *(measured or []), nccl_log) if one]
         check_collective_output(output, given, overwrite=overwrite)
-    machine = with_tables(
-        load_system(system, ranks),
-        read_measured_collectives(measured or []),
-        read_nccl_log(nccl_log) if nccl_log else None,
-    )
-    data = COLLECTIVES.data((estimate_collectives(machine, collective, sizes), machine.name))
+    tables = read_measured_collectives(measured or [])
+    log = read_nccl_log(nccl_log) if nccl_log else None
+    result: Any = COMPARED if compares else COLLECTIVES
+    if compares:
+        compared = compare_collectives(
+            lambda n: with_tables(load_system(system, n), (), log), tables
+        )
+        data = result.data((compared, load_system(system, None).name))
+    else:
+        machine = with_tables(load_system(system, ranks), tables, log)
+        data = result.data((estimate_collectives(machine, collective, sizes), machine.name))
     if output:
         write_collectives(data, output)
-    COLLECTIVES.tell(data, output, as_json=as_json)
+    result.tell(data, output, as_json=as_json)
+
+
+def _check_size(
+    size: str, ranks: int | None, measured: list[Path] | None, *, compares: bool
+) -> None:  # fmt: skip
+    """Raise UsageError if a size is missing, or is given where files have the sizes."""
+    if not compares and not size:
+        raise UsageError("SIZE", "it is missing", "such as 1KiB..8GiB")
+    if compares and (size or ranks):
+        raise UsageError(
+            _MEASURED, "sizes and ranks are those of the measured files", "leave out the others"
+        )
+    if compares and not measured:
+        raise UsageError(
+            Parameter("measured"), "no file is given to compare with",
+            "name outputs of nccl-tests, or what NCCL's Inspector has written",
+        )  # fmt: skip
 
 
 def _sizes(text: str) -> list[int]:

@@ -14,7 +14,7 @@ from nadi.files.csv_tables import csv_bytes
 from nadi.files.files import check_target, check_writable, is_local, locate, write_pieces
 from nadi.results.declared import ALL, LABEL, NS, WHOLE, Column, Lines, Result, Rows, text_of
 from nadi.results.text import to_json
-from nadi.simulation.alone.collective import CollectiveEstimate
+from nadi.simulation.alone.collective import CollectiveEstimate, ComparedCollective
 from nadi.units import (
     format_bytes,
     format_count,
@@ -24,13 +24,15 @@ from nadi.units import (
     format_percent,
 )
 
-__all__ = ["COLLECTIVES", "check_collective_output", "write_collectives"]
+__all__ = ["COLLECTIVES", "COMPARED", "check_collective_output", "write_collectives"]
 
 _DECIMAL = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "KB"), (1, "B"))
 _SUFFIXES = (".csv", ".json")
 
 
-def _described(asked: tuple[Sequence[CollectiveEstimate], str]) -> dict[str, Any]:
+def _described(
+    asked: tuple[Sequence[CollectiveEstimate] | Sequence[ComparedCollective], str],
+) -> dict[str, Any]:
     """Compute the JSON output of collectives on a system; the units are at the ends of names."""
     found, system = asked
     renamed = {"size": "size_bytes", "bandwidth": "bandwidth_gb_per_s",
@@ -141,3 +143,19 @@ COLLECTIVES = Result(
     ),
 )  # fmt: skip
 """Made of collectives, and of the name of their system."""
+COMPARED = Result(
+    kind="collectives", title="Collectives as measured", order=80, facts=_described, headline=None,
+    parts=(
+        Rows("collectives", lambda data: f"measured, and estimated of {data['system']}", None, (
+            Column("collective", "collective", WHOLE), Column("ranks", "ranks", LABEL),
+            Column("nodes", "nodes", LABEL), Column("size_bytes", "size", text_of(_bytes)),
+            Column("measured_ns", "measured", NS, shown=lambda one: round(one["measured_ns"])),
+            Column("bus_bandwidth_gb_per_s", "busbw", text_of(_gbps)),
+            Column("estimated_ns", "estimated", NS),
+            Column("estimated_ns", "ratio", LABEL,
+                   shown=lambda one: format_number(one["estimated_ns"] / one["measured_ns"])),
+            Column("source", "source", WHOLE),
+        ), top=ALL),
+    ),
+)  # fmt: skip
+"""Made of compared collectives, and of the name of their system."""

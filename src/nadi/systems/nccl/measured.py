@@ -31,9 +31,9 @@ from nadi.errors import FormatError
 from nadi.trace.arrays import Floats, Ints
 
 __all__ = [
-    "LoggedGraph", "MeasuredCollective", "MeasuredTimes", "NcclLog", "measured_times",
-    "nccl_tests_factors", "nearest_table", "parse_nccl_log", "parse_nccl_tests", "scaled_table",
-    "table_for",
+    "LoggedGraph", "MeasuredCollective", "MeasuredTimes", "NcclLog", "collective_named",
+    "measured_times", "nccl_tests_factors", "nearest_table", "parse_nccl_log", "parse_nccl_tests",
+    "scaled_table", "table_for",
 ]  # fmt: skip
 
 
@@ -162,7 +162,9 @@ def _row(text: str, columns: _Columns, where: str) -> _Row:
 def _collective(started: str, name: str, rows: list[_Row], ranks: int) -> str:
     """Tell which collective it is: as it says, by its bandwidths, or by the file's name."""
     found = (
-        _named(started) or _by_bandwidths(rows, ranks) or _named(name.rpartition("/")[2].lower())
+        collective_named(started)
+        or _by_bandwidths(rows, ranks)
+        or collective_named(name.rpartition("/")[2].lower())
     )
     if not found:
         names = ", ".join(spellings[0] for spellings in _NAMES.values())
@@ -173,7 +175,7 @@ def _collective(started: str, name: str, rows: list[_Row], ranks: int) -> str:
     return found
 
 
-def _named(text: str) -> str:
+def collective_named(text: str) -> str:
     """Return the collective that a text names; empty if it names none."""
     for collective, spellings in _NAMES.items():  # reduce is a part of other names, and last
         if any(spelling in text for spelling in spellings):
