@@ -64,6 +64,7 @@ def compare(checks: Checks, answers: Path, file: Path) -> None:
     checks.add_tally(f"{name}: ops_summary_by_category", categories(answers, rows, replayed))
     checks.add_tally(f"{name}: unified_perf_summary", shapes(answers, replayed))
     checks.add_tally(f"{name}: gpu_timeline", timeline(answers, replayed.events))
+    checks.add_tally(f"{name}: kernels of torch.compile", generated(rows, replayed.events))
     checks.add_tally(f"{name}: FLOPs and bytes", work(answers, replayed.events))
 
 
@@ -232,6 +233,23 @@ def work(answers: Path, events: analyze.RankEvents) -> Tally:
         tally.add(exact=found == [(flops, size)], detail=f"{name} {dims}: {flops, size}, {found}",
                   rule=_BESIDE if [flops] == [one["flops"] for one in same] and moved == [size]
                   else "")  # fmt: skip
+    return tally
+
+
+def generated(rows: list[_Row], events: analyze.RankEvents) -> Tally:
+    """Compare kernels that torch.compile generated: calls and time by name."""
+    tally, theirs = Tally(), [row for row in rows if row["name"].startswith("triton_")]
+    if not theirs:
+        return tally
+    mine = analyze.compiled_kernels(events).group_by("kernel").agg(pl.sum("count", "sum_ns"))
+    found = {name: (count, ns / 1000) for name, count, ns in mine.iter_rows()}
+    for row in theirs:
+        wanted = int(row["Count"]), float(row["total_direct_kernel_time_sum"])
+        own = found.pop(row["name"], (0, 0.0))
+        tally.add(exact=np.allclose(own, wanted, rtol=0, atol=_WITHIN_US),
+                  detail=f"{row['name']}: {wanted}, Nadi {own}")  # fmt: skip
+    for name in found:
+        tally.add(detail=f"{name} is in no row of TraceLens")
     return tally
 
 

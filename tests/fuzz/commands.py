@@ -612,7 +612,8 @@ COMMANDS: dict[str, Command] = {
          "simulate @job --system dgx-h100", "convert @job @nadi --to nadi",
          *(f"analyze {name} @job" for name in (
              "all", "queue-series", "rates", "memory", "launch-list", "stacks", "bandwidth",
-             "modules", "temporal", "collective-list", "full-queues", "operators", "contention"))),
+             "modules", "temporal", "collective-list", "full-queues", "operators", "contention",
+             "compiled"))),
         ("job/device_0.json", "job/device_1.json", "merged.json", "pair/host_0.json"),
     ),
     "shared-ranks": Command(

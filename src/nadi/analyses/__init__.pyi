@@ -17,6 +17,7 @@ from .recorded.collectives import (
     collective_list as collective_list,
     collective_skew as collective_skew,
 )
+from .recorded.compiled import compiled_kernels as compiled_kernels
 from .recorded.device_counters import device_counters as device_counters
 from .recorded.events import RankEvents as RankEvents, events_of as events_of
 from .recorded.from_graph import (

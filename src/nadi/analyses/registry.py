@@ -173,6 +173,8 @@ ANALYSES = (
              "operators", ("bars", "name", "self_ns")),
     Analysis("operators", "time of operators, with and without nested calls",
              "operators.operator_times", "operators", ("bars", "name", "self_host_ns")),
+    Analysis("compiled", "kernels of torch.compile: what each fuses, and its region",
+             "compiled.compiled_kernels", "operators", ("bars", "kernel", "sum_ns")),
     Analysis("counters", "hardware counters of kernels", "device_counters.device_counters",
              "devices", ("means", "counter", "value")),
     Analysis("modules", "time by module: forward, backward, optimizer",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from nadi.graph.autograd_pairs import BackwardNodes, backward_nodes, node_before
 from nadi.graph.event_graph import EventGraph
@@ -30,6 +31,9 @@ _NO_MODULE = (
     r"^ProfilerStep#|^Optimizer\.|^enumerate\(|^##|^\[|(?i:forward|backward|optimizer)|"
     r"^(?:nccl|gloo|mpi|ucc|xccl|hccl|c10d|record_param_comms)\b"
 )
+_REGION = r"^Torch-Compiled Region"
+_COMPILED = r"^## Call (CompiledFxGraph \w+) ##$"
+_AUTOGRAD = r"^autograd::engine::evaluate_function"
 _FEED_FORWARD = r"(?i)feed[-_. ]?forward"  # a module, whose name has the word
 _COMMUNICATION = r"^c10d::|^record_param_comms$"
 
@@ -121,7 +125,8 @@ def find_modules(graph: EventGraph) -> ModuleTree:
     """Find the module and the phase of each operation.
 
     The forward of a module is what runs in its calls (``nn.Module: NAME_N`` in recordings with
-    Python stacks; without any, annotations count as modules). The backward of an operator is
+    Python stacks; without any, annotations count as modules) or in a region that torch.compile
+    compiled (``Torch-Compiled Region: 0/1``). The backward of an operator is
     what autograd runs with its sequence number, all operations in it included. A gradient
     is accumulated directly after the operation that computed it, and belongs to its module. Work of
     the optimizer belongs to the module of the gradient that it uses, where the host trace
@@ -163,15 +168,33 @@ def find_modules(graph: EventGraph) -> ModuleTree:
 
 
 def _calls(graph: EventGraph) -> tuple[Bools, bool]:
-    """Return which operations are calls of modules, and whether they were recorded as such."""
+    """Return which operations are calls of modules, and whether they were recorded as such.
+
+    Regions that torch.compile compiled are modules, too.
+    """
     kind = graph.gather("category")
     is_call = (kind == "python").to_numpy() & graph.named(f"^{_CALL}")
+    is_region = _regions(graph, kind)
     if is_call.any():
-        return is_call, True
+        return is_call | is_region, True
     is_module = graph.named(_FEED_FORWARD) | ~graph.named(_NO_MODULE)
     is_range = (kind == "annotation").to_numpy() & is_module
     is_range &= (graph.gather("comm_type") == "none").to_numpy()
-    return is_range, False
+    return is_range | is_region, False
+
+
+def _regions(graph: EventGraph, kind: pl.Series) -> Bools:
+    """Return the calls of compiled regions; without any those of compiled graphs, but for backward.
+
+    bool, shape (ops,).
+    """
+    is_marked = kind.is_in(["annotation", "operator"]).to_numpy()
+    found = is_marked & graph.named(_REGION)
+    if found.any() or not (calls := is_marked & graph.named(_COMPILED)).any():
+        return found
+    ops = np.flatnonzero(calls)
+    calls[ops[nearest(ops, graph.op_parent, graph.named(_AUTOGRAD)) >= 0]] = False
+    return calls
 
 
 def _optimizer_steps(graph: EventGraph) -> Bools:
@@ -212,7 +235,7 @@ def _call_tree(graph: EventGraph, is_call: Bools) -> _Calls:
     position = np.full(graph.num_ops + 1, -1, dtype=np.int64)
     position[ops] = np.arange(ops.size)
     around = position[nearest(graph.op_parent[ops], graph.op_parent, is_call)]
-    names = graph.names(ops).str.strip_prefix(_CALL)
+    names = graph.names(ops).str.strip_prefix(_CALL).str.replace(_COMPILED, "$1")
     name = names.rank("dense").to_numpy().astype(np.int64) - 1
     return _Calls(ops, name, names.unique().sort().to_list(), around)
 
