@@ -494,6 +494,19 @@ def _recordings() -> Files:
 
 
 @cache
+def _operation_table() -> Files:
+    """Give a table of operations of two stages and two data-parallel ranks."""
+    lines = ["dp_rank,stage,step,optype,seq_id,mc,start_ts,duration"]
+    kinds = ("params-all-gather", "forward-compute", "backward-compute", "grads-reduce-scatter")
+    messages = (("forward-send", "backward-recv"), ("forward-recv", "backward-send"))
+    for number in range(4):
+        step, dp = divmod(number, 2)
+        for stage, own in enumerate(messages):
+            for at, kind in enumerate((*kinds, *own)):
+                lines.append(f"{dp},{stage},{step},{kind},0,0,{at / 8},0.1")
+    return {"table.csv": "\n".join(lines).encode()}
+
+
 def _shared_ranks() -> Files:
     """Give a job whose ranks share a trace, as ``nadi record --fake`` writes it."""
     with nadi.JobBuilder(world_size=4) as job:
@@ -613,8 +626,13 @@ COMMANDS: dict[str, Command] = {
          *(f"analyze {name} @job" for name in (
              "all", "queue-series", "rates", "memory", "launch-list", "stacks", "bandwidth",
              "modules", "temporal", "collective-list", "full-queues", "operators", "contention",
-             "compiled"))),
+             "compiled", "slowdown"))),
         ("job/device_0.json", "job/device_1.json", "merged.json", "pair/host_0.json"),
+    ),
+    "operation-table": Command(
+        _operation_table,
+        ("analyze slowdown @table.csv", "analyze ideal-timeline @table.csv"),
+        ("table.csv",),
     ),
     "shared-ranks": Command(
         _shared_ranks,

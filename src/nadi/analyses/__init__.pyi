@@ -45,6 +45,10 @@ from .recorded.memory_timeline import (
     memory_peaks as memory_peaks,
     memory_timeline as memory_timeline,
 )
+from .recorded.operation_tables import (
+    OperationTable as OperationTable,
+    operation_table as operation_table,
+)
 from .recorded.operators import operator_times as operator_times
 from .recorded.queue_lengths import (
     full_queues as full_queues,
@@ -52,4 +56,5 @@ from .recorded.queue_lengths import (
     queue_summary as queue_summary,
 )
 from .recorded.rates import operator_rates as operator_rates
+from .recorded.slowdowns import ideal_timeline as ideal_timeline, slowdowns as slowdowns
 from .registry import ANALYSES as ANALYSES, Analysis as Analysis, analysis_named as analysis_named

@@ -6,14 +6,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
 from nadi.analyses.recorded.events import events_of
 from nadi.analyses.recorded_parts import part_named, recorded_part
 from nadi.analyses.registry import ANALYSES, Analysis, analysis_named
-from nadi.errors import InputError
+from nadi.errors import InputError, UsageError
+from nadi.files.csv_tables import TABLE_FILES, read_table
+from nadi.files.files import read_file
 from nadi.recordings.discover import (
     TraceFiles,
     TraceIdentity,
@@ -27,6 +29,9 @@ from nadi.recordings.job_of_files import load_devices, load_job
 from nadi.recordings.large import are_large, check_room, read_what_is_needed
 from nadi.trace.trace import Trace
 from nadi.whatif.parts import PartOf
+
+if TYPE_CHECKING:
+    from nadi.analyses.recorded.operation_tables import OperationTable
 
 __all__ = ["analyze", "analyze_all"]
 
@@ -129,6 +134,15 @@ def _found(
     chosen: Sequence[Analysis], places: _Places, part_of: PartOf | None,
     executor: Executor | None, progress: _Progress, options: _Options,
 ) -> _Found:  # fmt: skip
+    if (table := _operation_table(places.paths)) is not None:
+        where = str(places.paths[0])
+        for one in chosen:
+            if not one.of_table:
+                raise UsageError(
+                    where, f"is a table of operations, and {one.name} takes recordings",
+                    f"such tables take {' and '.join(a.name for a in ANALYSES if a.of_table)}",
+                )  # fmt: skip
+        return {one.name: _answer(one, table, options, where) for one in chosen}
     if part_of is None:
         return _of_ranks(chosen, places, executor, progress, options)
     part = recorded_part(places.paths, part_of, progress, places.capture)
@@ -165,6 +179,19 @@ def _of_ranks(
     if of_job:
         found |= _of_job(of_job, places, progress, options)
     return {one.name: found[one.name] for one in chosen}
+
+
+def _operation_table(paths: Sequence[Path | str]) -> OperationTable | None:
+    """Return the table of operations that a path is of; None if it is of recordings."""
+    if len(paths) != 1 or not str(paths[0]).endswith(TABLE_FILES):
+        return None
+    from nadi.analyses.recorded.operation_tables import OPERATION_COLUMNS, operation_table
+
+    path = Path(paths[0])
+    content = read_file(path).content.tobytes()
+    return operation_table(
+        read_table(str(path), content, OPERATION_COLUMNS, "docs/analyze.md says which columns")
+    )
 
 
 def _of_job(

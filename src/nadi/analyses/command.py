@@ -39,6 +39,7 @@ and only their rows are kept. Each table has a chart.
   nadi analyze kernels device.json.gz --top 5
   nadi analyze idle TRACES -o idle.csv
   nadi analyze flame TRACES -o flame.html
+  nadi analyze slowdown operations.parquet
   nadi analyze kernels TRACES --step 5
   nadi analyze rates TRACES --set peak_tflops=989 --set peak_tb_per_s=3.35
   nadi analyze all TRACES -o results
@@ -52,7 +53,7 @@ Paths = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TRACES",
-        help="A folder with a device trace per rank, or the files themselves.",
+        help="A folder with a device trace per rank, its files, or a table of operations.",
         show_default=False,
     ),
 ]

@@ -66,6 +66,8 @@ class Analysis:
         name of the line; ``flame``.
     of_job
         Whether it needs all ranks at once; else ranks are analysed one after the other.
+    of_table
+        Whether it takes a table of operations (CSV, Parquet), too.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Analysis:
     group: str
     chart: tuple[str, ...]
     of_job: bool = False
+    of_table: bool = False
 
     def __call__(self, *arguments: Any, **options: Any) -> pl.DataFrame:
         """Run it; its module is imported on first use."""
@@ -184,6 +187,12 @@ ANALYSES = (
              "steps", ("bars", "step", "duration_ns"), of_job=True),
     Analysis("stragglers", "ranks that others wait for", "from_graph.straggler_ranks",
              "communication", ("bars", "rank", "wait_time_caused_ns"), of_job=True),
+    Analysis("slowdown", "slowdown by stragglers: operations, stages, ranks, steps",
+             "slowdowns.slowdowns", "communication", ("means", "name", "slowdown"),
+             of_job=True, of_table=True),
+    Analysis("ideal-timeline", "a step in which each operation takes its ideal time",
+             "slowdowns.ideal_timeline", "steps",
+             ("bars", "operation", "duration_ns"), of_job=True, of_table=True),
     Analysis("late", "collectives, and the rank that entered last",
              "from_graph.late_collectives", "communication",
              ("bars", "name", "wait_time_caused_ns"), of_job=True),

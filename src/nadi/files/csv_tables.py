@@ -12,8 +12,8 @@ from nadi.errors import InputError
 from nadi.trace.trace import Trace
 
 __all__ = [
-    "as_written", "csv_bytes", "encode_table", "file_of_table", "parquet_bytes", "read_table",
-    "trace_tables",
+    "TABLE_FILES", "as_written", "csv_bytes", "encode_table", "file_of_table", "parquet_bytes",
+    "read_table", "trace_tables",
 ]  # fmt: skip
 
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
@@ -21,6 +21,8 @@ _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 _FORMULA = r"^'*[=+\-@\t\r\n]"
 _NUMBER = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
 _ESCAPED = r"^'('*[=+\-@\t\r\n])"
+_PARQUET = b"PAR1"
+TABLE_FILES = (".parquet", ".csv", ".csv.gz")
 _TABLES = ("nodes", "deps", "groups", "attrs", "issues")
 
 
@@ -64,7 +66,7 @@ def csv_bytes(frame: pl.DataFrame, *, header: bool = True) -> bytes:
 def read_table(
     name: str, content: bytes, columns: Mapping[str, type[pl.DataType]], remedy: str
 ) -> pl.DataFrame:
-    """Read columns of a CSV file; others are passed over.
+    """Read columns of a CSV or Parquet file; others are passed over.
 
     Raises
     ------
@@ -72,6 +74,9 @@ def read_table(
         If one is missing, or has other values; the message names the file.
     """
     try:
+        if content[: len(_PARQUET)] == _PARQUET:
+            found = pl.read_parquet(io.BytesIO(content), columns=list(columns))
+            return found.select(pl.col(key).cast(dtype) for key, dtype in columns.items())
         return pl.read_csv(
             io.BytesIO(content), columns=list(columns), schema_overrides=dict(columns)
         ).select(list(columns))
