@@ -40,11 +40,13 @@ def command(
     if name and not as_json:
         sys.stdout.write(shipped_text(name))
         return
-    from nadi.systems.result import describe_system, print_systems
+    from nadi.systems.result import SYSTEM
 
     names = [name] if name else shipped_systems()
-    described = [describe_system(read_system_file(one)) for one in names]
+    described = [SYSTEM.data(read_system_file(one)) for one in names]
     if as_json:
         sys.stdout.write(to_json(described[0] if name else described).decode())
         return
-    print_systems(described, output_console())
+    console = output_console()
+    for one in described:
+        SYSTEM.print(one, console)

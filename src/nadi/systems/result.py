@@ -1,20 +1,21 @@
-"""Descriptions of systems, as data and as text."""
+"""Descriptions of systems."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
+from nadi.results.declared import Lines, Result
 from nadi.systems.memory_section import TierPart
 from nadi.systems.system_file import SystemFile
 from nadi.units import printable
 
-__all__ = ["describe_system", "print_systems"]
+__all__ = ["SYSTEM"]
 
 
-def describe_system(system: SystemFile) -> dict[str, Any]:
+def _described(system: SystemFile) -> dict[str, Any]:
     """Describe a system; figures have the units of its file."""
     return {
         "name": system.name,
@@ -48,22 +49,6 @@ def describe_system(system: SystemFile) -> dict[str, Any]:
     }
 
 
-def print_systems(described: list[dict[str, Any]], console: Console) -> None:
-    """Print a few lines for each system."""
-    for one in described:
-        console.print(Text.assemble((one["name"], "bold"), "  ", printable(one["about"])))
-        compute = f"{one['peak']}, {one['memory_bandwidth']}, {one['memory_capacity']}"
-        lines = [
-            ("ranks", one["ranks"]),
-            ("per rank", f"{compute} of memory"),
-            ("network", "; ".join(map(_link, one["network"]))),
-            *([("memory", "; ".join(map(_tier, one["tiers"])))] if one["tiers"] else []),
-            ("source", one["source"]),
-        ]
-        for title, text in lines:
-            console.print(Text(f"  {title:<9} {printable(text)}"))
-
-
 def _link(dimension: dict[str, Any]) -> str:
     size = "" if dimension["size"] == "any" else f" of {dimension['size']}"
     return f"{dimension['topology']}{size}, {dimension['bandwidth']}, {dimension['latency']}"
@@ -80,3 +65,19 @@ def _tier(tier: dict[str, Any]) -> str:
     devices = "" if tier["devices"] == 1 else f"{tier['devices']} x "
     size = f"{tier['capacity']}, " if tier["capacity"] else ""
     return f"{tier['name']} {devices}{size}{tier['bandwidth']}, {tier['latency']}"
+
+
+def _lines(one: dict[str, Any]) -> Iterator[str | Text]:
+    yield Text.assemble((one["name"], "bold"), "  ", printable(one["about"]))
+    yield f"  ranks     {one['ranks']}"
+    compute = f"{one['peak']}, {one['memory_bandwidth']}, {one['memory_capacity']}"
+    yield f"  per rank  {compute} of memory"
+    yield f"  network   {'; '.join(map(_link, one['network']))}"
+    if one["tiers"]:
+        yield f"  memory    {'; '.join(map(_tier, one['tiers']))}"
+    yield f"  source    {one['source']}"
+
+
+SYSTEM = Result(
+    kind="system", title="System", order=99, facts=_described, headline=None, parts=(Lines(_lines),)
+)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from nadi.errors import Parameter, UsageError
-from nadi.results.terminal.options import AsJson, Overwrite, SystemName, output_console
+from nadi.results.terminal.options import AsJson, Overwrite, SystemName
 
 __all__ = ["HELP", "command"]
 
@@ -66,8 +65,7 @@ def command(
 ) -> None:  # fmt: skip
     """Obfuscate a job and print what is preserved, or map pseudonyms back."""
     from nadi.results.terminal.progress import show_progress
-    from nadi.results.text import to_json
-    from nadi.sharing.obfuscation.result import describe_obfuscation, print_obfuscation
+    from nadi.sharing.obfuscation.result import NAMES, OBFUSCATION
 
     if bool(output) == bool(reveal):
         raise UsageError(
@@ -75,7 +73,9 @@ def command(
             "name the folder to write, or one that was written",
         )  # fmt: skip
     if reveal:
-        _reveal(job, key, reveal, as_json=as_json)
+        from nadi.sharing.obfuscation.obfuscate import reveal as names_behind
+
+        NAMES.tell(names_behind(job, key, reveal), as_json=as_json)
         return
     with show_progress(announce=False, use="obfuscate") as progress:
         progress("starting")
@@ -86,19 +86,6 @@ def command(
         done = obfuscate(job, key, level, system=described, epsilon=epsilon, progress=progress)
         progress(f"writing {output}")
         files = write_obfuscated(done, output, overwrite=overwrite)
-    if as_json:
-        sys.stdout.write(to_json(describe_obfuscation(done)).decode())
-        return
-    print_obfuscation(done, files, output_console())
-
-
-def _reveal(job: str, key: str, folder: str, *, as_json: bool) -> None:
-    from nadi.results.text import to_json
-    from nadi.sharing.obfuscation.obfuscate import reveal
-    from nadi.sharing.obfuscation.result import print_names
-
-    names = reveal(job, key, folder)
-    if as_json:
-        sys.stdout.write(to_json(names).decode())
-    else:
-        print_names(names, output_console())
+    data = OBFUSCATION.data(done)
+    data["folder"] = str(files[0].parent)
+    OBFUSCATION.tell(data, as_json=as_json)

@@ -1,23 +1,19 @@
-"""What an obfuscated job preserves, as data and as text for its owner."""
+"""What an obfuscated job preserves, for its owner."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
-from nadi.results.text import make_table, name_cell, print_table
+from nadi.results.declared import ALL, NS, WHOLE, Column, Lines, Result, Rows, named, number, valued
 from nadi.sharing.obfuscation.fidelity import ObfuscatedJob
-from nadi.units import format_count, format_counted, format_ns, printable
+from nadi.units import format_count, format_counted
 
-__all__ = ["describe_obfuscation", "print_names", "print_obfuscation"]
+__all__ = ["NAMES", "OBFUSCATION"]
 
 
-def describe_obfuscation(done: ObfuscatedJob) -> dict[str, Any]:
-    """Describe an obfuscated job for its owner: the report to share, and what is not shared."""
+def _described(done: ObfuscatedJob) -> dict[str, Any]:
+    """Describe an obfuscated job: the report to share, and what is not shared."""
     return {
         "report": done.report,
         "ranks": len(done.job.traces),
@@ -36,35 +32,37 @@ def describe_obfuscation(done: ObfuscatedJob) -> dict[str, Any]:
     }
 
 
-def print_obfuscation(done: ObfuscatedJob, files: Sequence[Path], console: Console) -> None:
-    """Print what was written, what it preserves and how far, and what it is not."""
-    report = done.report
-    ranks = format_counted(len(done.job.traces), "rank")
-    nodes = f"{format_count(done.original_nodes)} nodes -> {format_count(done.job.num_nodes)}"
-    told = f"{ranks}, {nodes}, level {done.level} -> {files[0].parent}"
-    console.print(Text(printable(told)))
+def _headline(data: dict[str, Any]) -> str:
+    nodes = f"{format_count(data['original_nodes'])} nodes -> {format_count(data['nodes'])}"
+    level, folder = data["report"]["level"], data["folder"]
+    return f"{format_counted(data['ranks'], 'rank')}, {nodes}, level {level} -> {folder}"
+
+
+def _promised(data: dict[str, Any]) -> Iterator[str]:
+    """Say what is preserved and removed, against whom, and how the epsilon is spent."""
+    report = data["report"]
     for name in ("preserved", "removed", "against"):
-        console.print(Text(f"{name}: {report[name]}"))
-    if done.privacy is not None:
-        spent = ", ".join(f"{what} {part:g}" for what, part in done.privacy.spent.items())
-        console.print(Text(f"epsilon {done.privacy.epsilon:g}: {spent}"))
-        console.print(Text(f"neighbors: {done.privacy.relation}"))
-    if done.fidelity:
-        table = make_table(
-            "simulated, for the owner", system="left", step="right", obfuscated="right",
-            difference="right", **{"critical path": "right"},
-        )  # fmt: skip
-        for one in done.fidelity:
-            table.add_row(
-                one.system, format_ns(one.step_ns), format_ns(one.obfuscated_ns),
-                f"{100 * one.step:.2f} %", f"{100 * one.path:.2f} %",
-            )  # fmt: skip
-        print_table(table, console)
+        yield f"{name}: {report[name]}"
+    if privacy := report.get("privacy"):
+        spent = ", ".join(f"{what} {part:g}" for what, part in privacy["spent"].items())
+        yield f"epsilon {privacy['epsilon']:g}: {spent}"
+        yield f"neighbors: {privacy['neighboring_relation']}"
 
 
-def print_names(names: Mapping[str, str], console: Console) -> None:
-    """Print the name behind each pseudonym."""
-    table = make_table("names", pseudonym="left", name="left")
-    for pseudonym, name in names.items():
-        table.add_row(Text(pseudonym), name_cell(name))
-    print_table(table, console)
+_SHARE = number(lambda share: f"{100 * share:.2f} %")
+OBFUSCATION = Result(
+    kind="obfuscation", title="Obfuscated job", order=95, facts=_described, headline=_headline,
+    parts=(
+        Lines(_promised),
+        Rows("differences", "simulated, for the owner", None, (
+            Column("system", "system"), Column("step_ns", "step", NS),
+            Column("obfuscated_step_ns", "obfuscated", NS), Column("step", "difference", _SHARE),
+            Column("critical_path", "critical path", _SHARE),
+        ), top=ALL),
+    ),
+)  # fmt: skip
+NAMES = Result(
+    kind="names", title="Names", order=96, facts=dict, headline=None,
+    parts=(Rows("", "names", None, (named("pseudonym"), valued("name", WHOLE)), top=ALL),),
+)  # fmt: skip
+"""The names behind pseudonyms."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from nadi.results.terminal.options import AsJson, Overwrite, output_console
+from nadi.results.terminal.options import AsJson, Overwrite
 
 __all__ = ["HELP", "command"]
 
@@ -50,19 +49,12 @@ def command(
         from pathlib import Path
 
         from nadi.files.files import check_target, locate
-        from nadi.results.text import to_json
         from nadi.sharing.synthesis.learned_jobs import learn
         from nadi.sharing.synthesis.model_bytes import write_trace_model
-        from nadi.sharing.synthesis.result import describe_model, print_model
+        from nadi.sharing.synthesis.result import LEARNED
 
         check_target(locate(output), [Path(job) for job in jobs], overwrite=overwrite)
         model = learn(jobs, model=kind, progress=progress)
         progress(f"writing {output}")
         size = write_trace_model(model, output, overwrite=overwrite)
-    described = describe_model(model, size)
-    if as_json:
-        sys.stdout.write(to_json(described).decode())
-        return
-    console = output_console()
-    print_model(described, console)
-    console.print(f"wrote {output}", markup=False)
+    LEARNED.tell(LEARNED.data((model, size)), output, as_json=as_json)

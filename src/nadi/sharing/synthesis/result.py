@@ -1,20 +1,22 @@
-"""What a model was learned from, and what was made of it, as data and as text."""
+"""What a model of traces was learned from."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
-
-from nadi.results.text import make_table, print_table
+from nadi.results.declared import ALL, LABEL, Column, Lines, Result, Rows, text_of
 from nadi.sharing.synthesis.learned_model import TraceModel
 from nadi.units import format_count
 
-__all__ = ["describe_model", "print_model"]
+__all__ = ["LEARNED"]
+
+_JOB = ("ranks", "roles", "steps", "layers", "hidden")
 
 
-def describe_model(model: TraceModel, size: int) -> dict[str, Any]:
-    """Describe the jobs of a model, and how large it is; ``size`` is that of its file."""
+def _described(learned: tuple[TraceModel, int]) -> dict[str, Any]:
+    """Describe the jobs of a model, and how large it and its file are."""
+    model, size = learned
     return {
         "file_bytes": size,
         "operations": len(model.tokens),
@@ -31,15 +33,22 @@ def describe_model(model: TraceModel, size: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def print_model(described: dict[str, Any], console: Console) -> None:
-    """Print a row per job, and the size of the model."""
-    columns = ("job", "ranks", "roles", "steps", "layers", "hidden")
-    table = make_table("learned", **dict.fromkeys(columns, "right"))
-    for number, job in enumerate(described["jobs"], 1):
-        values = [format_count(job[name]) if job[name] else "-" for name in columns[1:]]
-        table.add_row(str(number), *values)
-    print_table(table, console)
-    learned = "weights" if described["weights"] else "contexts"
+def _sizes(data: dict[str, Any]) -> Iterator[str]:
+    learned = "weights" if data["weights"] else "contexts"
     words = {"operations": "different operations", "rules": "repeats", learned: learned}
-    sizes = (f"{format_count(described[name])} {word}" for name, word in words.items())
-    console.print(", ".join(sizes), markup=False)
+    yield ", ".join(f"{format_count(data[name])} {word}" for name, word in words.items())
+
+
+_OR_NONE = text_of(lambda count: format_count(count) if count else "-")
+LEARNED = Result(
+    kind="learned", title="Learned model", order=98, facts=_described, headline=None,
+    parts=(
+        Rows("", "learned", None, (
+            Column("job", "job", LABEL), *(Column(key, key, _OR_NONE) for key in _JOB),
+        ), top=ALL, made=lambda data: [
+            (("jobs", i), job | {"job": i + 1}) for i, job in enumerate(data["jobs"])
+        ]),
+        Lines(_sizes),
+    ),
+)  # fmt: skip
+"""Made of the model, and of the bytes of its file."""

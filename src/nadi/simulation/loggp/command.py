@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -96,13 +95,9 @@ def command(
         times = simulate_messages(
             program, machine, groups, system=system, log=log, progress=progress
         )
-    from nadi.results.text import print_issues, to_json
-    from nadi.simulation.loggp.loggp_report import describe_messages, print_messages
+    from nadi.results.text import print_issues
+    from nadi.simulation.loggp.loggp_report import MESSAGES
 
-    described = describe_messages(times)
-    if as_json:
-        sys.stdout.write(to_json(described).decode())
-        return
-    console = output_console()
-    print_messages(described, console)
-    print_issues(log.table().iter_rows(named=True), console)
+    MESSAGES.tell(MESSAGES.data(times), as_json=as_json)
+    if not as_json:
+        print_issues(log.table().iter_rows(named=True), output_console())

@@ -1,26 +1,21 @@
-"""Results of a LogGP model, as data and as text."""
+"""When the ranks of a LogGP model finish, and what their processors do."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
 from nadi.files.goal import Action
-from nadi.results.text import make_table, print_table
+from nadi.results.declared import BLANK, NS, PLAIN, Column, Result, Rows
 from nadi.simulation.loggp.loggp import LogGPTimes
 from nadi.units import format_bytes, format_count, format_counted, format_ns
 
-__all__ = ["describe_messages", "print_messages"]
+__all__ = ["MESSAGES"]
 
 _SHOWN = 16  # ranks
-_PARTS = {
-    "computing": "compute", "sending": "send", "receiving": "receive",
-}  # fmt: skip
+_PARTS = {"computing": "compute", "sending": "send", "receiving": "receive"}
 
 
-def describe_messages(times: LogGPTimes) -> dict[str, Any]:
+def _described(times: LogGPTimes) -> dict[str, Any]:
     """Describe when ranks finish, and what their processors do; times are ns."""
     program = times.program
     sends = program.action == Action.SEND
@@ -41,19 +36,22 @@ def describe_messages(times: LogGPTimes) -> dict[str, Any]:
     }
 
 
-def print_messages(described: dict[str, Any], console: Console) -> None:
-    """Print a summary, and the ranks that finish last."""
-    console.print(
-        Text(
-            f"{format_counted(described['ranks'], 'rank')}, {format_count(described['messages'])} "
-            f"messages, {format_bytes(described['bytes'])}: {format_ns(described['makespan_ns'])}"
-        )
-    )
-    ranks = sorted(described["rank_times"], key=lambda row: (-row["finish"], row["rank"]))
-    more = f" (of {format_count(len(ranks))})" if len(ranks) > _SHOWN else ""
-    headings = {"rank": "right", "finish": "right", **dict.fromkeys(_PARTS.values(), "right")}
-    table = make_table(f"\nTime of processors, last rank first{more}", **headings)
-    for row in ranks[:_SHOWN]:
-        parts = [format_ns(row[name]) for name in ("finish", *_PARTS)]
-        table.add_row(str(row["rank"]), *parts)
-    print_table(table, console)
+def _last_first(data: dict[str, Any]) -> list[int]:
+    rows = data["rank_times"]
+    return sorted(range(len(rows)), key=lambda i: (-rows[i]["finish"], rows[i]["rank"]))
+
+
+MESSAGES = Result(
+    kind="messages", title="Program of messages", order=97, facts=_described,
+    headline=lambda data: (
+        f"{format_counted(data['ranks'], 'rank')}, {format_count(data['messages'])} messages, "
+        f"{format_bytes(data['bytes'])}: {format_ns(data['makespan_ns'])}"
+    ),
+    parts=(
+        BLANK,
+        Rows("rank_times", "Time of processors, last rank first", None, (
+            Column("rank", "rank", PLAIN), Column("finish", "finish", NS),
+            *(Column(key, title, NS) for key, title in _PARTS.items()),
+        ), pick=_last_first, top=_SHOWN),
+    ),
+)  # fmt: skip
