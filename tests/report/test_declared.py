@@ -28,6 +28,7 @@ from nadi.results.declared import (
     Rows,
     Sums,
     Tiles,
+    Within,
     barred,
     decimals,
     range_of,
@@ -172,6 +173,15 @@ def test_rows_that_are_only_shown_say_where_their_values_stand() -> None:
     assert '<data value="4" data-at="/shares/parts/1/number/value">4.0</data>' in html
     assert "<th>none" not in html
     assert "<svg" in html
+
+
+def test_a_result_within_another_is_told_where_there_is_one() -> None:
+    outer = RESULT._replace(headline=None, parts=(Within("inner", RESULT),))
+    for data, lines in (({}, []), ({"inner": RESULT.data(FOUND)}, ["", "12 kernels"])):
+        out = io.StringIO()
+        outer.print(data, Console(file=out, width=120))
+        assert out.getvalue().splitlines()[:2] == lines
+    assert outer.html(Figures({"times": {"inner": RESULT.data(FOUND)}})) == ""
 
 
 @pytest.mark.parametrize("section", all_sections(), ids=lambda section: section.name)

@@ -564,7 +564,7 @@ class Result(NamedTuple):
         if self.headline is not None:
             console.print(Text(self.headline(data), style="bold"))
         for part in self.parts:
-            if TEXT in part.on and isinstance(part, Rows | Sums | Lines):
+            if TEXT in part.on and isinstance(part, Rows | Sums | Lines | Within):
                 part.print(data, console, top)
 
     def tell(self, data: Any, *written: Path | str | None, as_json: bool, top: int = TOP) -> None:
