@@ -51,7 +51,7 @@ def test_differences_come_first_with_the_numbers_of_the_commands(
     # the steps begin at the same place of the axis
     start = np.cumsum(columns["start±"]) + header["begin"]
     steps = [i for i, (name, _) in enumerate(header["names"]) if name.startswith("ProfilerStep#")]
-    of_step = np.isin(columns["name"] // 2, steps)
+    of_step = np.isin(np.array(columns["name"]) // 2, steps)
     first_row = np.repeat([track for track, _, _ in header["rows"]],
                           [size for _, _, size in header["rows"]])  # fmt: skip
     process = np.array([one[0] for one in header["tracks"]])[first_row]

@@ -6,7 +6,7 @@ from nadi.results.page.figures import Figures, bar, table, text
 
 __all__ = ["ORDER", "TITLE", "render"]
 
-TITLE = "Operators, alone and with what they call"
+TITLE = "Operators"
 ORDER = 72
 _DETAILS = {"name": "", "shape": "by the shapes of their inputs", "stack": "by call stack"}
 
@@ -45,5 +45,5 @@ def _table(figures: Figures, by: str) -> str:
     of_device = ["self, device#", "total, device#", "kernels#"]
     columns = ["name*", *([f"{by}*"] if by != "name" else []), "kind", "calls#", "self, host#",
                "total, host#", *(of_device if timed else [])]  # fmt: skip
-    title = "Whole recording, all ranks; device time is that of what a call launches"
+    title = "Alone (self) and with what they call, whole recording, all ranks"
     return table(title, columns, lines, searchable=True)
