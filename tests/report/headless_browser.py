@@ -59,6 +59,9 @@ class Browser:
     def open(self, page: Path) -> None:
         """Open a page from disk, and wait for its timeline, which is then ``T``."""
         self.driver.get(page.resolve().as_uri())
+        if self.run("return localStorage.length"):  # what a person chose on another page
+            self.run("localStorage.clear()")
+            self.driver.get(page.resolve().as_uri())
         assert self.run_async(
             "nadiTimeline.then((t) => { window.T = t; done(true); }, (e) => done(String(e)));"
         ) is True  # fmt: skip

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
+
+from nadi.analyses.recorded.events import events_of
+from nadi.analyses.recorded.operators import describe_operators
+from nadi.trace.trace import Trace
 
 __all__ = ["PageReader", "ShownNumber", "at_pointer", "read_page"]
 
@@ -84,3 +89,9 @@ def at_pointer(results: Any, pointer: str) -> Any:
         name = step.replace("~1", "/").replace("~0", "~")
         results = results[int(name)] if isinstance(results, list) else results[name]
     return results
+
+
+def operators_of(*traces: Trace) -> Any:
+    """Give what a page says of operators, as JSON has it."""
+    found = describe_operators([events_of(trace) for trace in traces])
+    return json.loads(json.dumps(found))

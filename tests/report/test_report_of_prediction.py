@@ -17,7 +17,7 @@ from nadi.bottlenecks.waiting.bottlenecks import find_waits
 from nadi.bottlenecks.waiting.result import WAITS
 from nadi.cli import main
 from tests.analyze.test_compared_runs import recording
-from tests.report.page_numbers import read_page
+from tests.report.page_numbers import operators_of, read_page
 from tests.report.test_report_page import check_numbers, timeline_of
 from tests.report.test_report_sections import told
 
@@ -59,6 +59,7 @@ def test_differences_to_a_simulation_come_first(
     results["prediction"] = json.loads(json.dumps(COMPARED_PREDICTION.data(compared)))
     results["simulation"] = json.loads((simulated / "simulated.json").read_text())
     results["waits"] = json.loads(json.dumps(waits))
+    results["operators"] = operators_of(*demo_run.job.traces)
     assert check_numbers(html, results) > 500
     shown = read_page(html)
     assert shown.sections[0] == "prediction"
@@ -115,6 +116,7 @@ def test_an_estimate_is_compared_with_the_mean_step(
     results = json.loads(json.dumps(summarize(run)))
     results |= {"prediction": found, "estimate": estimated}
     results["waits"] = told(capsys, "waits", str(folder))
+    results["operators"] = operators_of(*run.job.traces)
     assert check_numbers(page.read_text(), results) > 80
     assert read_page(page.read_text()).sections[:3] == ["prediction", "verdict", "estimate"]
     assert main(["diff", str(folder), str(file)]) == 0

@@ -6,6 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import nadi
@@ -16,7 +17,7 @@ from nadi.cli import main
 from nadi.recordings.job_of_files import are_two_recordings
 from tests.analyze.test_compared_runs import recording
 from tests.conftest import PairWriter
-from tests.report.page_numbers import read_page
+from tests.report.page_numbers import operators_of, read_page
 from tests.report.test_report_page import check_numbers, timeline_of
 
 
@@ -37,6 +38,7 @@ def test_differences_come_first_with_the_numbers_of_the_commands(
     # as JSON has them: keys are texts
     both = {**summaries[1], "diff": found, "before": summaries[0]}
     both["waits"] = WAITS.data(nadi.bottlenecks.waits(folders[1]))
+    both["operators"] = operators_of(*nadi.run(folders[1]).job.traces)
     results = json.loads(json.dumps(both))
     assert check_numbers(html, results) > 60
     shown = read_page(html)
@@ -44,8 +46,16 @@ def test_differences_come_first_with_the_numbers_of_the_commands(
     changes = {n.at: n.text for n in shown.numbers if not n.of}
     assert changes["/diff/change_ns"] == "+90.00 us"
     assert changes["/diff/path/0/change_ns"] == "+60.00 us"
-    header, _ = timeline_of(html)
+    header, columns = timeline_of(html)
     assert [title for title, _ in header["processes"]] == ["rank 0 before", "rank 0 after"]
+    # the steps begin at the same place of the axis
+    start = np.cumsum(columns["start±"]) + header["begin"]
+    steps = [i for i, (name, _) in enumerate(header["names"]) if name.startswith("ProfilerStep#")]
+    of_step = np.isin(np.array(columns["name"]) // 2, steps)
+    first_row = np.repeat([track for track, _, _ in header["rows"]],
+                          [size for _, _, size in header["rows"]])  # fmt: skip
+    process = np.array([one[0] for one in header["tracks"]])[first_row]
+    assert start[of_step & (process == 0)].min() == start[of_step & (process == 1)].min()
     step = tmp_path / "step.html"
     assert main(["report", *map(str, folders), "--step", "4", "-o", str(step)]) == 0
     assert "+90.00 us" in step.read_text()

@@ -12,7 +12,7 @@ from nadi.bottlenecks.steps.run_report import summarize
 from nadi.cli import main
 from tests.analyze.test_compared_runs import recording
 from tests.conftest import NOT_HERE, SHARED, PairWriter
-from tests.report.page_numbers import read_page
+from tests.report.page_numbers import operators_of, read_page
 from tests.report.test_report_page import check_numbers
 
 pytestmark = pytest.mark.usefixtures("demo_read_once")
@@ -31,7 +31,8 @@ def test_waits_are_those_of_the_command(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["report", str(folder), "-o", str(page)]) == 0
     capsys.readouterr()
     summary = json.loads(json.dumps(summarize(nadi.run(folder, by="module"))))
-    results = {**summary, "waits": told(capsys, "waits", str(folder))}
+    results = {**summary, "waits": told(capsys, "waits", str(folder)),
+               "operators": operators_of(*nadi.run(folder).job.traces)}  # fmt: skip
     html = page.read_text()
     assert check_numbers(html, results) > 80
     shown = read_page(html)
@@ -84,7 +85,7 @@ def test_rates_roofs_and_memory_of_a_real_recording(
     results = {
         **json.loads(json.dumps(summarize(run))), "rates": rates, "memory": {"peaks": peaks},
         "roofs": {"recorded": "NVIDIA H100 80GB HBM3", "system": "dgx-h100", "types": [roof]},
-        "waits": told(capsys, "waits", str(VIT)),
+        "waits": told(capsys, "waits", str(VIT)), "operators": operators_of(*run.job.traces),
     }  # fmt: skip
     assert check_numbers(html, results) > 300
     shown = read_page(html)

@@ -374,3 +374,44 @@ def test_the_path_is_marked_at_the_innermost_call(opened: Browser) -> None:
         "}"
         "return marked > 0 && marked < critical"
     ) is True  # fmt: skip
+
+
+def test_operators_stand_in_a_table_and_go_to_a_file(
+    of_device: Browser, device: Path, tmp_path: Path
+) -> None:
+    given = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    of_device.cdp("Browser.setDownloadBehavior", given)
+    table = "#operators .block table"
+    head = of_device.driver.find_element("css selector", f"{table} th:nth-child(3) button")
+    of_device.run("arguments[0].click(); arguments[0].click()", head)  # fewest calls first
+    of_device.driver.find_element("css selector", "#operators button[aria-label*=CSV]").click()
+    file = tmp_path / "operators.csv"
+    for _ in range(50):
+        if file.exists():
+            break
+        of_device.run_async("setTimeout(() => done(1), 20)")
+    found = pl.read_csv(file)
+    assert found["calls"].is_sorted()
+    expected = analyze.operator_times(nadi.read(device / "device.json"))
+    names = {"calls": "count", "self, host": "self_host_ns", "total, host": "host_ns",
+             "self, device": "self_device_ns", "total, device": "device_ns"}  # fmt: skip
+    columns = ["name", "kind", *names.values(), "kernels"]
+    assert sorted(found.rename(names).select(columns).rows()) == sorted(
+        expected.select(columns).rows()
+    )
+    assert of_device.complaints() == []
+
+
+def test_it_prints_two_pages(opened: Browser) -> None:
+    import base64
+
+    data = base64.b64decode(opened.cdp("Page.printToPDF", {"printBackground": True})["data"])
+    assert data.count(b"/Type /Page\n") == 2
+
+
+def test_a_chosen_scheme_is_kept(opened: Browser, page: Path) -> None:
+    scheme = "return document.documentElement.dataset.scheme"
+    before = opened.run(scheme)
+    opened.driver.find_element("id", "scheme").click()
+    opened.driver.get(page.resolve().as_uri())
+    assert opened.run(scheme) != before

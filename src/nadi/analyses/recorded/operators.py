@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from nadi.analyses.recorded.call_stacks import call_stacks, self_times
 from nadi.analyses.recorded.events import RankEvents, per_rank
-from nadi.errors import UsageError
+from nadi.errors import InputError, UsageError
 from nadi.graph.operand_shapes import stated_shapes
 from nadi.graph.windows import MARK
 from nadi.trace.arrays import Bools, Ints, numbered_texts, text_codes
 
-__all__ = ["operator_times"]
+__all__ = ["describe_operators", "operator_times"]
 
 _BY = ("name", "shape", "stack")
+_SHOWN = {"name": 30, "shape": 20, "stack": 12}  # rows of a page
 _STEP = re.compile(rf"^{MARK}#\d+$")
 _UNSEEN = (
     "aten::is_leaf", "aten::output_nr", "aten::_version", "profiler::_record_function_enter",
@@ -74,7 +77,7 @@ def operator_times(events: RankEvents, by: str = "name", frames: int = 5) -> pl.
     columns = {
         "name": names.map_elements(_joined_steps, return_dtype=pl.String),
         "kind": events.table["category"].gather(rows).cast(pl.String),
-        **_detail(events, rows, by, frames),
+        **_detail(events, rows, by, frames), "count": np.ones(rows.size, dtype=np.int64),
         "self_host_ns": host, "host_ns": events.column("duration")[rows],
         "self_device_ns": device[0][rows], "device_ns": device[1][rows],
         "kernels": device[2][rows],
@@ -82,12 +85,35 @@ def operator_times(events: RankEvents, by: str = "name", frames: int = 5) -> pl.
     return _summed(pl.DataFrame(columns))
 
 
+def describe_operators(ranks: Sequence[RankEvents]) -> dict[str, list[dict[str, Any]]]:
+    """Sum the calls of all ranks, without Python functions: what a page shows.
+
+    Returns
+    -------
+    dict
+        ``name``, ``shape`` and ``stack``: the rows of :func:`operator_times` with most self time on
+        the host or on the device, over all ranks; those by shape and by stack are empty if nothing
+        of them is recorded, and all are if no rank has calls.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for by in _BY:
+        try:
+            table = pl.concat([operator_times(events, by=by) for events in ranks])
+        except InputError:
+            return {by: [] for by in _BY}
+        whole = _summed(table.drop("rank", "percent").filter(pl.col("kind") != "python"))
+        if by != "name" and (whole[by] == "").all():
+            whole = whole.clear()
+        most = pl.max_horizontal("self_host_ns", "self_device_ns")
+        kept = whole.with_row_index().sort(most, "index", descending=[True, False]).head(_SHOWN[by])
+        found[by] = kept.sort("index").drop("index").to_dicts()
+    return found
+
+
 def _summed(calls: pl.DataFrame) -> pl.DataFrame:
     """Sum calls of a name, a kind and what else distinguishes them."""
-    keys = [name for name in calls.columns if name not in _SUMS]
-    grouped = calls.group_by(keys).agg(
-        count=pl.len().cast(pl.Int64), **{name: pl.sum(name) for name in _SUMS}
-    )
+    keys = [name for name in calls.columns if name not in ("count", *_SUMS)]
+    grouped = calls.group_by(keys).agg(pl.sum("count"), *map(pl.sum, _SUMS))
     order = ["self_host_ns", "self_device_ns", *keys]
     return grouped.sort(order, descending=[True, True, *(False for _ in keys)]).select(
         *keys, "count", "self_host_ns",

@@ -20,6 +20,7 @@ from nadi.analyses.recorded.events import RankEvents, events_of
 from nadi.analyses.recorded.kernel_types import kernel_type_codes
 from nadi.analyses.recorded.memory_bandwidth import memory_bandwidth_series
 from nadi.analyses.recorded.memory_timeline import describe_memory, memory_timeline
+from nadi.analyses.recorded.operators import describe_operators
 from nadi.analyses.recorded.rates import operator_rates
 from nadi.bottlenecks.differences.compared_runs import diff_runs
 from nadi.bottlenecks.differences.predictions import (
@@ -59,10 +60,10 @@ def more_results(run: Run) -> dict[str, Any]:
     -------
     dict
         ``waits`` as ``nadi waits --json`` prints it, ``rates`` as ``nadi analyze rates``,
-        ``memory`` with ``peaks`` as ``nadi analyze memory``; ``roofs`` of the device that the
-        recording names; ``flame`` with ``calls`` and ``modules``
-        (:mod:`nadi.analyses.recorded.call_stacks`). What was not recorded is left out, or is
-        empty.
+        ``memory`` with ``peaks`` as ``nadi analyze memory``, ``operators`` as ``nadi analyze
+        operators``; ``roofs`` of the device that the recording names; ``flame`` with ``calls`` and
+        ``modules`` (:mod:`nadi.analyses.recorded.call_stacks`). What was not recorded is left out,
+        or is empty.
     """
     ranks = [events_of(trace) for trace in run.job.traces]
     time, origin = run.graph.time, run.job.origin
@@ -74,6 +75,7 @@ def more_results(run: Run) -> dict[str, Any]:
         "waits": WAITS.data(find_waits(run.graph, run.window)),
         "rates": _rates(ranks),
         "memory": describe_memory(ranks),
+        "operators": describe_operators(ranks),
         "flame": flame,
     }
     if found["rates"] and (roofs := recorded_roofs(run.job)) is not None:
@@ -212,7 +214,8 @@ def write_diff_page(
 ) -> None:  # fmt: skip
     """Write the page of two recordings: their differences, then what is found in the second.
 
-    The timeline shows each rank of both, one below the other.
+    The timeline shows each rank of both, one below the other; the first steps of both begin at the
+    same place.
 
     Parameters
     ----------
@@ -235,11 +238,13 @@ def write_diff_page(
         "before": summarize(before),
         **(beside or Beside()).results,
     }
-    parts = [TimelinePart.of_replay(before.replay, before.path, "before"),
-             TimelinePart.of_replay(after.replay, after.path, "after")]  # fmt: skip
     windows = [(run.window.start(run.graph.time), run.window.end(run.graph.time))
                for run in (before, after)]  # fmt: skip
-    window = min(start for start, _ in windows), max(end for _, end in windows)
+    parts = [TimelinePart.of_replay(before.replay, before.path, "before"),
+             TimelinePart.of_replay(after.replay, after.path, "after")]  # fmt: skip
+    aligned = windows[0][0] - windows[1][0]
+    parts[1] = parts[1].later(aligned)
+    window = windows[0][0], max(windows[0][1], windows[1][1] + aligned)
     with _as_written(beside.files if beside else ()):
         timeline = page_timeline(parts, window, _extras(before))
         write_page(path, results, timeline, title=f"{names[0]} and {names[1]}")

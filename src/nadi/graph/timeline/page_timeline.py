@@ -14,13 +14,13 @@ Levels of detail: short events that follow each other in a row, drawn as one.
 from __future__ import annotations
 
 import base64
+import gzip
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import polars as pl
-from isal import igzip
 
 from nadi.graph.critical_paths import PATH_KINDS, CriticalPath
 from nadi.graph.timeline.schedule_timeline import TimelinePart, path_runs
@@ -445,7 +445,7 @@ def _spans(attributes: Attributes, name: str, of_kind: Bools) -> tuple[Ints, lis
     return node, [str(held[at:end], "utf-8", "replace") for at, end in spans]
 
 
-_LEVEL = 3
+_LEVEL = 6  # a sixth smaller than the fast compression of trace files, at 70 MB/s
 
 
 def packed(header: dict[str, Any], columns: Mapping[str, Ints]) -> str:
@@ -464,7 +464,7 @@ def packed(header: dict[str, Any], columns: Mapping[str, Ints]) -> str:
         listed.append({"name": name, "size": coded.size, "planes": kept})
     head = msgspec.json.encode({**header, "columns": listed})
     content = b"".join([len(head).to_bytes(4, "little"), head, *planes])
-    return base64.b64encode(igzip.compress(content, _LEVEL)).decode()
+    return base64.b64encode(gzip.compress(content, _LEVEL, mtime=0)).decode()
 
 
 def _zigzag(values: Ints) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +62,14 @@ class TimelinePart:
     def of_replay(cls, replay: Replay, path: CriticalPath, title: str = "") -> TimelinePart:
         """Create a part from a replay and its critical path."""
         return cls(replay.schedule(), replay.graph.job, path, title)
+
+    def later(self, ns: int) -> TimelinePart:
+        """Return it with all times later by so many ns, below 0 earlier."""
+        moved = (pl.col("start") + ns, pl.col("end") + ns)
+        path = self.path
+        if path is not None:
+            path = replace(path, segments=path.segments.with_columns(*moved))
+        return replace(self, schedule=Schedule(self.schedule.table.with_columns(*moved)), path=path)
 
 
 def write_timeline(path: Path | str, replay: Replay, critical: CriticalPath) -> pl.DataFrame:

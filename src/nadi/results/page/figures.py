@@ -178,6 +178,8 @@ def table(
     kinds = [_COLUMNS.get(name[-1:], "") for name in columns]
     head = "".join(
         f"<th{kind} scope=col>{escape(name.rstrip('#*'))}</th>"
+        if name.rstrip("#*")
+        else "<td></td>"
         for name, kind in zip(columns, kinds, strict=True)
     )
     body = "\n".join(

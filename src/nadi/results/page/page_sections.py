@@ -15,6 +15,7 @@ __all__ = ["SECTIONS", "RenderedSection", "Section", "all_sections", "rendered_s
 
 SECTIONS = (
     "nadi.analyses.recorded.flame_section",
+    "nadi.analyses.recorded.operators_section",
     "nadi.analyses.recorded.rates_section",
     "nadi.analyses.recorded.recorded_memory_section",
     "nadi.bottlenecks.differences.result:DIFF",

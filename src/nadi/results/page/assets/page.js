@@ -10,10 +10,18 @@ function setScheme(scheme) {
   button.setAttribute("aria-label", `switch to the ${scheme === "dark" ? "light" : "dark"} scheme`);
 }
 
+// what a person chose holds for the next page; some browsers keep nothing of files
+function keep(name, value) {
+  try { localStorage.setItem(`nadi-${name}`, value); } catch { /* it is chosen anew */ }
+}
+function kept(name) {
+  try { return localStorage.getItem(`nadi-${name}`); } catch { return null; }
+}
+
 function setUpScheme() {
   const prefers = window.matchMedia("(prefers-color-scheme: dark)");
-  setScheme(prefers.matches ? "dark" : "light");
-  let chosen = false;
+  let chosen = kept("scheme");
+  setScheme(chosen || (prefers.matches ? "dark" : "light"));
   const change = (scheme) => {
     setScheme(scheme);
     nadiTimeline.then((shown) => {
@@ -28,8 +36,9 @@ function setUpScheme() {
     if (!chosen) change(prefers.matches ? "dark" : "light");
   });
   document.getElementById("scheme").addEventListener("click", () => {
-    chosen = true;
-    change(root.dataset.scheme === "dark" ? "light" : "dark");
+    chosen = root.dataset.scheme === "dark" ? "light" : "dark";
+    keep("scheme", chosen);
+    change(chosen);
   });
 }
 
@@ -56,19 +65,45 @@ function setUpTable(table) {
       body.append(...rows.map(([, row]) => row));
     });
   });
-  if ("searchable" in table.dataset && body.rows.length > 8) addSearch(table, body);
+  if ("searchable" in table.dataset) addTools(table, body);
 }
 
-function addSearch(table, body) {
+function addTools(table, body) {
   const field = document.createElement("input");
   field.type = "search";
   field.placeholder = "search these rows";
   field.setAttribute("aria-label", "search these rows");
-  table.parentElement.before(field);
+  const button = document.createElement("button");
+  button.className = "button";
+  button.textContent = "CSV";
+  button.setAttribute("aria-label", "these rows as a CSV file");
+  button.addEventListener("click", () => download(table));
+  table.parentElement.before(field, " ", button);
+  field.hidden = body.rows.length <= 8;
   field.addEventListener("input", () => {
     const wanted = field.value.toLowerCase();
     for (const row of body.rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
   });
+}
+
+/** Write the rows that are shown, in their order, with exact numbers. */
+function csvOf(table) {
+  const told = (cell) => {
+    const numbers = [...cell.querySelectorAll("data")].map((one) => one.value);
+    const name = cell.querySelector("details.long > span") ?? cell;
+    return numbers.length ? numbers.join(" ") : name.textContent.trim();
+  };
+  const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const rows = [table.tHead.rows[0], ...[...table.tBodies[0].rows].filter((row) => !row.hidden)];
+  return rows.map((row) => [...row.cells].map((cell) => quoted(told(cell))).join(",") + "\n").join("");
+}
+
+function download(table) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([csvOf(table)], { type: "text/csv" }));
+  link.download = `${table.closest("section").id}.csv`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
 const header = document.querySelector("header");

@@ -148,17 +148,20 @@ function showResults(controls, text, found) {
     add(place, "h3", `${found.events.length.toLocaleString("en-US")} events of ` +
       `${codes.length.toLocaleString("en-US")} names, ${formatTime(whole)}`);
     const list = add(place, "ul");
+    const names = codes.map((code) => data.names[code][0]);
     for (const code of codes.slice(0, ROWS_SHOWN)) {
+      const [name, category] = data.names[code];
+      const isTwice = names.indexOf(name) !== names.lastIndexOf(name);
       const line = add(list, "li");
       const button = add(line, "button", data.short[code]);
-      button.title = data.names[code][0];
+      button.title = name;
       button.addEventListener("click", () => {
         const first = found.events.findIndex((event) => data.code[event] === code);
         controls.match = first - 1;
         controls.next(1);
       });
       add(line, "small", ` ${found.count[code].toLocaleString("en-US")}, ` +
-        formatTime(found.time[code]));
+        formatTime(found.time[code]) + (isTwice ? `, ${category}` : ""));
     }
     if (codes.length > ROWS_SHOWN) add(list, "li", `and ${codes.length - ROWS_SHOWN} more names`);
   }

@@ -84,7 +84,7 @@ class TimelineData {
     for (const track of this.tracks) {
       const kind = track.rows.length ? this.categoryOf(track.rows[0].first) : "";
       track.isHost = HOST.has(kind);
-      track.isDevice = DEVICE.has(kind);
+      track.isDevice = DEVICE.has(kind) && track.title.startsWith("device");
     }
   }
 
@@ -411,9 +411,12 @@ class Counter {
 
   told(value) {
     if (this.unit === "%") return `${(100 * value).toFixed(1)} %`;
-    if (this.unit !== "bytes") return `${+value.toPrecision(4)} ${this.unit}`.trim();
-    const size = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]].find(([, n]) => value >= n);
-    return size ? `${(value / size[1]).toFixed(2)} ${size[0]}` : `${Math.round(value)} B`;
+    const units = {
+      bytes: [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]],
+      "MB/s": [["TB/s", 1e6], ["GB/s", 1e3], ["MB/s", 1]],
+    }[this.unit] ?? [[this.unit, 1]];
+    const [unit, size] = units.find(([, least]) => value >= least) ?? units[units.length - 1];
+    return `${+(value / size).toPrecision(4)} ${unit}`.trim();
   }
 }
 

@@ -399,7 +399,7 @@ class TimelineView {
     const { paper } = this;
     const text = this.data.short[this.data.code[event]];
     const letters = Math.floor((room - 6) / TEXT);
-    if (letters < 3) return;
+    if (letters < 3 || (this.found && !this.found[this.data.code[event]])) return;
     this.filled = -1;
     paper.fillStyle = this.eventText;
     const shown = text.length > letters ? `${text.slice(0, letters - 1)}…` : text;

@@ -1,0 +1,49 @@
+"""Operators as PyTorch's ``key_averages()`` sums them: by name, by shape, by call stack."""
+
+from __future__ import annotations
+
+from nadi.results.page.figures import Figures, bar, table, text
+
+__all__ = ["ORDER", "TITLE", "render"]
+
+TITLE = "Operators"
+ORDER = 72
+_DETAILS = {"name": "", "shape": "by the shapes of their inputs", "stack": "by call stack"}
+
+
+def render(figures: Figures) -> str:
+    """Write a row per name; those by shape and by stack are opened by a click."""
+    found = []
+    for by, title in _DETAILS.items():
+        written = _table(figures, by)
+        if written and title:
+            written = f"<details><summary>{title}</summary>{written}</details>"
+        found.append(written)
+    return "\n".join(filter(None, found))
+
+
+def _table(figures: Figures, by: str) -> str:
+    """Write the rows of a way to sum, with device times where there are any."""
+    rows = figures.rows("operators", by)
+    timed = any(row["device_ns"] for row in rows)
+    most = {key: max((row[key] for row in rows), default=0)
+            for key in ("self_host_ns", "self_device_ns")}  # fmt: skip
+    lines = []
+    for i, row in enumerate(rows):
+        at = ("operators", by, i)
+        lines.append([
+            text(row["name"]),
+            *([text(row[by], "-")] if by != "name" else []),
+            text(row["kind"]),
+            figures.count(*at, "count"),
+            figures.ns(*at, "self_host_ns") + bar(row["self_host_ns"], most["self_host_ns"]),
+            figures.ns(*at, "host_ns"),
+            *([figures.ns(*at, "self_device_ns")
+               + bar(row["self_device_ns"], most["self_device_ns"], "kernel"),
+               figures.ns(*at, "device_ns"), figures.count(*at, "kernels")] if timed else []),
+        ])  # fmt: skip
+    of_device = ["self, device#", "total, device#", "kernels#"]
+    columns = ["name*", *([f"{by}*"] if by != "name" else []), "kind", "calls#", "self, host#",
+               "total, host#", *(of_device if timed else [])]  # fmt: skip
+    title = "Alone (self) and with what they call, whole recording, all ranks"
+    return table(title, columns, lines, searchable=True)
