@@ -76,10 +76,6 @@ class Figures:
         """Write a mean with four significant digits."""
         return self.number(path, lambda value: f"{value:.4g}")
 
-    def seconds(self, *path: str | int) -> str:
-        """Write a time that is in seconds."""
-        return self.number(path, lambda value: format_ns(round(1e9 * value)))
-
     def count(self, *path: str | int) -> str:
         """Write a number of things."""
         return self.number(path, format_count)
@@ -88,10 +84,6 @@ class Figures:
         """Write a size in bytes; a dash if it is not known (below 0)."""
         return self.number(path, format_bytes) if self.get(*path, otherwise=-1) >= 0 else "-"
 
-    def whole_size(self, *path: str | int) -> str:
-        """Write a size that may be no whole number of bytes, or below 0: then as 0."""
-        return self.number(path, lambda value: format_bytes(max(int(value), 0)))
-
     def gigabytes(self, *path: str | int) -> str:
         """Write GB/s, which stand in the head of the column; a dash if not known (below 0)."""
         return self.mean(*path) if self.get(*path, otherwise=-1) >= 0 else "-"
@@ -99,10 +91,6 @@ class Figures:
     def plain(self, *path: str | int) -> str:
         """Write a number as it is, such as that of a rank."""
         return self.number(path, str)
-
-    def decimal(self, *path: str | int) -> str:
-        """Write a number with one decimal."""
-        return self.number(path, lambda value: f"{value:,.1f}")
 
     def percent(self, *path: str | int) -> str:
         """Write a fraction as a percentage."""
