@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +18,12 @@ from nadi.recordings.discover import (
     with_ranks,
 )
 from nadi.recordings.job_of_files import one_per_rank
+from nadi.results.text import rank_ranges
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
+from nadi.units import format_count, format_counted
 
-__all__ = ["CheckedRecordings", "NotRecorded", "check_recordings"]
+__all__ = ["CheckedRecordings", "NotRecorded", "check_recordings", "recording_lines"]
 
 _OPTIONS = {"profile_memory": "--memory", "with_stack": "--stacks", "record_shapes": "--shapes"}
 _TOLD = 4
@@ -181,3 +183,20 @@ def _not_recorded(
         )
         for what, names in lacked.items()
     )
+
+
+def recording_lines(found: CheckedRecordings, folder: str) -> Iterator[str]:
+    """Say what there is, what is missing, and what some analyses would need."""
+    there = "no rank"
+    if found.ranks:
+        ranks = f"rank{'s' if len(found.ranks) != 1 else ''} {rank_ranges(found.ranks)}"
+        there = f"{ranks} of {format_count(found.world_size)}"
+    marked = format_counted(found.num_steps, "marked step") if found.num_steps else "no marked step"
+    yield f"{folder}: {there}, {format_counted(found.num_hosts, 'host trace')}, {marked}"
+    for text in found.missing:
+        yield f"missing: {text}"
+    for one in found.not_recorded:
+        option = f" (nadi record {one.option})" if one.option else ""
+        yield f"for {', '.join(one.analyses)}: {one.what}{option}"
+    if not found.missing:
+        yield "nothing is missing for nadi run"

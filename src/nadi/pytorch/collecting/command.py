@@ -177,11 +177,11 @@ def _check(folder: Path, program: list[str] | None) -> None:
         )  # fmt: skip
     with show_progress(announce=False, use="analyze") as progress:
         progress("starting")
-        from nadi.pytorch.collecting.checked_recordings import check_recordings
-        from nadi.pytorch.collecting.recording_check_report import print_recording_check
+        from nadi.pytorch.collecting.checked_recordings import check_recordings, recording_lines
 
         found = check_recordings(folder, progress=progress)
-    print_recording_check(found, str(folder), output_console())
+    for line in recording_lines(found, str(folder)):
+        output_console().print(line, markup=False)
     if found.missing:
         raise typer.Exit(1)
 
