@@ -101,3 +101,17 @@ def test_rates_roofs_and_memory_of_a_real_recording(
     assert bounds == [
         "compute" if row["flops_per_byte"] >= ridge else "memory" for row in by_time
     ]  # fmt: skip
+
+
+def test_steps_of_a_serving_engine_are_no_simulated_requests(
+    pair: PairWriter, tmp_path: Path
+) -> None:
+    for i in range(4):
+        pair.event(f"execute_context_0(0)_generation_{8 + i}({8 + i})", 100 * i, 90,
+                   "user_annotation")  # fmt: skip
+        pair.event("aten::mm", 100 * i + 5, 60)
+    _, device = pair.write()
+    page = tmp_path / "page.html"
+    assert main(["report", str(device), "-o", str(page)]) == 0
+    assert summarize(nadi.run(device))["serving"]["kinds"]
+    assert "serving" not in read_page(page.read_text()).sections

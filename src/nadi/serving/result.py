@@ -176,6 +176,7 @@ def _bound_by(found: Serving) -> str:
 
 SERVING = Result(
     kind="serving", title="Serving", order=87,
+    needs="output_tokens_per_second",  # what a recording says of its steps has the same key
     facts=(
         Column("model", get=lambda found: found.model.name),
         Column("system", get=lambda found: found.system.name),

@@ -19,7 +19,7 @@ from nadi.trace.arrays import Bools, Ints, numbered_texts, text_codes
 __all__ = ["describe_operators", "operator_times"]
 
 _BY = ("name", "shape", "stack")
-_SHOWN = {"name": 30, "shape": 20, "stack": 12}  # rows of a page
+_SHOWN = {"name": 24, "shape": 12, "stack": 8}  # rows of a page
 _STEP = re.compile(rf"^{MARK}#\d+$")
 _UNSEEN = (
     "aten::is_leaf", "aten::output_nr", "aten::_version", "profiler::_record_function_enter",

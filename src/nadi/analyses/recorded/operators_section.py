@@ -38,12 +38,22 @@ def _table(figures: Figures, by: str) -> str:
             figures.count(*at, "count"),
             figures.ns(*at, "self_host_ns") + bar(row["self_host_ns"], most["self_host_ns"]),
             figures.ns(*at, "host_ns"),
-            *([figures.ns(*at, "self_device_ns")
-               + bar(row["self_device_ns"], most["self_device_ns"], "kernel"),
-               figures.ns(*at, "device_ns"), figures.count(*at, "kernels")] if timed else []),
+            *(_of_device(figures, at, most["self_device_ns"]) if timed else []),
         ])  # fmt: skip
     of_device = ["self, device#", "total, device#", "kernels#"]
     columns = ["name*", *([f"{by}*"] if by != "name" else []), "kind", "calls#", "self, host#",
                "total, host#", *(of_device if timed else [])]  # fmt: skip
-    title = "Alone (self) and with what they call, whole recording, all ranks"
+    title = (
+        "Alone (self) and with what they call, whole recording, all ranks; the first "
+        f"{len(rows)}: nadi analyze operators has all"
+    )
     return table(title, columns, lines, searchable=True)
+
+
+def _of_device(figures: Figures, at: tuple[str | int, ...], most: int) -> list[str]:
+    """Write what a call launches; dashes if nothing."""
+    if not figures.get(*at, "kernels"):
+        return ["-", "-", "-"]
+    own = figures.get(*at, "self_device_ns")
+    return [figures.ns(*at, "self_device_ns") + bar(own, most, "kernel"),
+            figures.ns(*at, "device_ns"), figures.count(*at, "kernels")]  # fmt: skip
