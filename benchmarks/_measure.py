@@ -125,11 +125,11 @@ def measure_read(path: Path) -> Read:
     return Read(*json.loads(done.stdout))
 
 
-def report_read(path: Path, content: int, count: int, what: str) -> None:
-    """Read a file and print how that went, for so many bytes of JSON and so many ``what``."""
+def report_read(path: Path, content: int, count: int, what: str, of: str = "JSON") -> None:
+    """Read a file and print how that went, for so many bytes of ``of`` and so many ``what``."""
     found = measure_read(path)
     print(
-        f"{path.name}: {content / 1e6:.0f} MB of JSON, {count:,} {what}: first {found.first:.2f} s,"
+        f"{path.name}: {content / 1e6:.0f} MB of {of}, {count:,} {what}: first {found.first:.2f} s,"
         f" best {found.best:.2f} s = {count / found.best / 1e6:.2f} M {what}/s,"
-        f" {found.peak_mb:,.0f} MB at peak = {found.peak_mb * 1e6 / content:.1f} times the JSON"
+        f" {found.peak_mb:,.0f} MB at peak = {found.peak_mb * 1e6 / content:.1f} times the {of}"
     )

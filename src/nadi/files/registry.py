@@ -17,6 +17,9 @@ A new format is one file in this package and one line in :data:`FORMATS`:
 
 2. Add its line here, with what identifies it: ``keys`` of JSON, or ``looks_like``.
 
+A format of another package is a :class:`Format` that its entry point ``nadi.formats`` names; its
+functions are written as ``package.module:function``. It is asked if no format here fits.
+
 Then ``nadi.read``, ``nadi.write``, ``nadi convert``, folders of files and the documentation
 include it. Add a test that a written trace reads back as the same trace (``tests/formats``), and
 its name to ``tests/fuzz``. ``astra_sim_text.py`` (reading) and ``drawing/graphml.py`` (writing) are
@@ -25,19 +28,21 @@ short examples.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import InputError, Parameter, UsageError
 
 if TYPE_CHECKING:
     from nadi.files.files import RawFile
 
 __all__ = [
-    "FORMATS", "READABLE_SUFFIXES", "SNAPSHOT", "Format", "format_for_writing", "format_named",
+    "FORMATS", "READABLE_SUFFIXES", "SNAPSHOT", "Format", "added_formats", "format_for_writing",
+    "format_named", "suffixes_of",
 ]  # fmt: skip
 
 SNAPSHOT = "memory-snapshot"
@@ -57,7 +62,8 @@ class Format:
     suffixes
         File name suffixes; new files get the first. ``.gz`` may follow each.
     decoder, encoder
-        Module and function in :mod:`nadi.files`; empty if it cannot be read, or written.
+        Module and function in :mod:`nadi.files`, or ``package.module:function`` of another package;
+        empty if it cannot be read, or written.
     keys
         For JSON: it is this format if the object has all keys of one of these sets.
     events
@@ -108,8 +114,11 @@ class Format:
 
 
 def _function(place: str) -> Callable[..., Any]:
-    module, _, name = place.rpartition(".")
-    found: Callable[..., Any] = getattr(import_module(f"nadi.files.{module}"), name)
+    package, of_other, name = place.partition(":")
+    if not of_other:
+        module, _, name = place.rpartition(".")
+        package = f"nadi.files.{module}"
+    found: Callable[..., Any] = getattr(import_module(package), name)
     return found
 
 
@@ -151,13 +160,44 @@ FORMATS = (
 )  # fmt: skip
 
 _BY_NAME = {one.name: one for one in FORMATS}
-READABLE_SUFFIXES = tuple(
-    suffix + compressed
-    for one in FORMATS
-    if one.decoder
-    for suffix in one.suffixes
-    for compressed in ("", ".gz")
-)
+
+
+def suffixes_of(formats: Iterable[Format]) -> tuple[str, ...]:
+    """Return the suffixes of formats that can be read, compressed or not."""
+    readable = [suffix for one in formats if one.decoder for suffix in one.suffixes]
+    return tuple(suffix + compressed for suffix in readable for compressed in ("", ".gz"))
+
+
+READABLE_SUFFIXES = suffixes_of(FORMATS)
+
+
+@cache
+def added_formats() -> tuple[Format, ...]:
+    """Return the formats of other packages, as their entry points ``nadi.formats`` give them.
+
+    Raises
+    ------
+    InputError
+        If one cannot be loaded, is no :class:`Format`, or has the name of another.
+    """
+    from importlib.metadata import entry_points
+
+    found: dict[str, Format] = {}
+    for point in entry_points(group="nadi.formats"):
+        try:
+            one = point.load()
+        except Exception as error:  # whatever another package does
+            raise _broken_package(point.value, f"it cannot be loaded: {error!r}"[:300]) from None
+        if not isinstance(one, Format):
+            raise _broken_package(point.value, f"it is a {type(one).__name__}, not a Format")
+        if one.name in _BY_NAME or one.name in found:
+            raise _broken_package(point.value, f"there is another format {one.name!r}")
+        found[one.name] = one
+    return tuple(found.values())
+
+
+def _broken_package(place: str, what: str) -> InputError:
+    return InputError(f"entry point nadi.formats: {place}", what, "update or remove its package")
 
 
 def format_named(name: str) -> Format:
@@ -168,11 +208,13 @@ def format_named(name: str) -> Format:
     UsageError
         If the name is unknown; the message lists all formats.
     """
-    if name not in _BY_NAME:
-        raise UsageError(
-            Parameter("to", name), "unknown format", f"there are {', '.join(_BY_NAME)}"
-        )
-    return _BY_NAME[name]
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    added = {one.name: one for one in added_formats()}
+    if name not in added:
+        known = ", ".join([*_BY_NAME, *added])
+        raise UsageError(Parameter("to", name), "unknown format", f"there are {known}")
+    return added[name]
 
 
 def format_for_writing(path: Path, to: str = "") -> Format:

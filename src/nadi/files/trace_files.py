@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from nadi.errors import FormatError, InputError, Parameter, UsageError, check_kind, checked
 from nadi.files import files as container
 from nadi.files.files import locate
-from nadi.files.registry import FORMATS, Format, format_for_writing, format_named
+from nadi.files.registry import (
+    FORMATS,
+    Format,
+    added_formats,
+    format_for_writing,
+    format_named,
+)
 from nadi.trace.issues import IssueLog
 
 if TYPE_CHECKING:
@@ -62,7 +68,11 @@ def _by_content(head: bytes) -> str:
     keys = _top_level_keys(head) if head.lstrip()[:1] in (b"{", b"[") else None
     if keys is not None and _OWN_TIMELINE in keys:
         return ""  # one that Nadi wrote: it is a result, not a recording
-    return next((one.name for one in _SUREST_FIRST if one.fits(head, keys)), "")
+    for formats in (lambda: _SUREST_FIRST, added_formats):
+        for one in formats():
+            if one.fits(head, keys):
+                return one.name
+    return ""
 
 
 def _top_level_keys(head: bytes) -> frozenset[str]:

@@ -12,7 +12,7 @@ import polars as pl
 
 from nadi.errors import InputError, PairError, Parameter, UsageError
 from nadi.files.files import is_local, locate, read_head
-from nadi.files.registry import READABLE_SUFFIXES, SNAPSHOT
+from nadi.files.registry import READABLE_SUFFIXES, SNAPSHOT, added_formats, suffixes_of
 from nadi.files.trace_files import read, sniff
 from nadi.files.whole_folders import refuse_partial
 from nadi.recordings.ranks.one_job import refuse_other_sizes
@@ -198,13 +198,13 @@ def _files_inside(folder: Path) -> list[Path]:
     refuse_partial(folder)
     # Nadi's own results may lie beside the traces
     names = sorted(
-        p
-        for p in folder.iterdir()
-        if p.name.endswith(READABLE_SUFFIXES)
-        and p.name not in RESULT_FILES
-        and not p.name.startswith(".")
+        p for p in folder.iterdir() if p.name not in RESULT_FILES and not p.name.startswith(".")
     )
-    return [p for p in names if p.is_file()]
+    found = [p for p in names if p.name.endswith(READABLE_SUFFIXES) and p.is_file()]
+    if not found:
+        suffixes = suffixes_of(added_formats())
+        found = [p for p in names if p.name.endswith(suffixes) and p.is_file()]
+    return found
 
 
 def _of_iterations(folder: Path, found: TraceFiles) -> list[Path]:

@@ -20,7 +20,9 @@ from nadi.files.timeline.chrome import NumberedTexts, written_pieces
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
 
-__all__ = ["EventArguments", "ForeignEvents", "are_usable", "json_key", "kineto_content"]
+__all__ = [
+    "EventArguments", "ForeignEvents", "JsonTexts", "are_usable", "json_key", "kineto_content",
+]  # fmt: skip
 
 _FIXED = (',"cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
 _KINDS = (
@@ -52,6 +54,10 @@ class EventArguments:
     value: Ints
     has_value: Bools
     texts: list[str]
+
+
+class JsonTexts(Texts):
+    """Texts that are JSON already, such as lists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +148,8 @@ def _events(part: ForeignEvents) -> kernels.EventColumns:
 
     def numbers(values: Texts) -> Ints:
         codes = values.codes.astype(np.int64)
-        return np.where(codes >= 0, codes + texts.add_json(values.unique), -1)
+        add = texts.add if isinstance(values, JsonTexts) else texts.add_json
+        return np.where(codes >= 0, codes + add(values.unique), -1)
 
     columns = [
         numbers(part.category), numbers(part.name), part.pid, part.tid, part.start, part.duration,
