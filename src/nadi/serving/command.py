@@ -71,6 +71,10 @@ _Prefills = Annotated[int, axis("--prefill-replicas", "Further instances that on
 _Attention = Annotated[
     int, axis("--attention-dp", "Groups of an instance's ranks with requests of their own.")
 ]
+_KvDtype = Annotated[
+    str, typer.Option("--kv-dtype", metavar="TYPE", show_default="as activations",
+                      help="Of keys and values."),
+]  # fmt: skip
 _Budget = Annotated[int, axis("--budget", "Tokens of a step at most.")]
 _Sequences = Annotated[int, axis("--sequences", "Requests of a step at most.")]
 _Block = Annotated[int, axis("--block", "Tokens of a block of keys and values.")]
