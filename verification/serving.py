@@ -184,7 +184,7 @@ def left_out(row: dict[str, str]) -> str:
     if "gap" in row["silicon_data_source"]:  # aic-auto-gap-analysis, gap_analysis.csv
         return "of other benchmarks, whose lengths and repeated prompts nobody states"
     if row["mode"] != "agg":
-        return "prefill and decode apart: most state no workers or batches"
+        return "prefill and decode apart: instances of two kinds, and most state no workers"
     if row["model_path"] not in MODELS:
         return "a model that does not ship with Nadi"
     if row["precision"] == "fp4" or row["gemm_quant_mode"] in ("nvfp4", "int4_wo"):
