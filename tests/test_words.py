@@ -170,6 +170,7 @@ def test_force_means_one_thing() -> None:
         "convert",
         "estimate",
         "search",
+        "serve",
         "memory place",
         "memory plan",
         "generate cases",

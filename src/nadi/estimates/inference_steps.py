@@ -66,7 +66,7 @@ class InferenceBytes(NamedTuple):
 
 def inference_parts(
     model: LanguageModel, system: System, plan: ParallelPlan, tokens: Ints,
-    chunks: tuple[Ints, Ints], decodes: tuple[Ints, Ints],
+    chunks: tuple[Ints, Ints], decodes: tuple[Ints, Ints], kv_dtype: str = "",
 ) -> InferenceParts:  # fmt: skip
     """Price the parts of steps.
 
@@ -80,6 +80,8 @@ def inference_parts(
         Tokens of chunks of prompts, 1 or more, and tokens before them.
     decodes
         Requests that generate, and tokens before each, both 1 or more.
+    kv_dtype
+        Of keys and values; by default as activations.
 
     Raises
     ------
@@ -87,7 +89,7 @@ def inference_parts(
         If the plan does not fit the model, or the system lacks what prices need.
     """
     machine = machine_of_system(system)
-    core = partial(_core_seconds, model, machine)
+    core = partial(_core_seconds, model, machine, kv_dtype)
     described = model_of_language_model(model, 1)
     plans = [_decoding(model, plan, int(many), 1) for many in tokens]
     has_experts = model.moe is not None
@@ -112,8 +114,9 @@ def inference_parts(
 
 
 def _core_seconds(
-    model: LanguageModel, machine: MachineDescription, plans: Sequence[ParallelPlan]
-) -> Floats:
+    model: LanguageModel, machine: MachineDescription, kv_dtype: str,
+    plans: Sequence[ParallelPlan],
+) -> Floats:  # fmt: skip
     """Price the core of attention of all layers, in each of some plans."""
     kind = model.layer_kinds[0]  # all have the same attention
     works = [
@@ -121,6 +124,13 @@ def _core_seconds(
         if one.name in _CORE
     ]  # fmt: skip
     amounts = amounts_of_works(works)
+    if kv_dtype:  # what is read of each sequence is smaller
+        read = [
+            one.micro_batch * one.sequence * cache_width(model, one)
+            * (one.itemsize - ITEMSIZE[kv_dtype]) for one in plans
+        ]  # fmt: skip
+        less = np.repeat(np.array(read, dtype=np.int64), len(works) // len(plans))
+        amounts = amounts._replace(bytes=np.maximum(amounts.bytes - less, 0))
     datatype = np.zeros(amounts.flops.size, dtype=np.int64)  # the device's curves know the type
     seconds = kernel_seconds(machine, amounts.operations, datatype)
     summed: Floats = model.layers * seconds.reshape(len(plans), -1).sum(axis=1)
@@ -155,7 +165,9 @@ def _of_chunks(
     return found.reshape(chunks[0].size, -1)
 
 
-def inference_bytes(model: LanguageModel, plan: ParallelPlan) -> InferenceBytes:
+def inference_bytes(
+    model: LanguageModel, plan: ParallelPlan, kv_dtype: str = ""
+) -> InferenceBytes:
     """Give the bytes of weights, and of a token's keys and values, on a rank of the first stage.
 
     Stages have equal parts of the layers; the fullest is counted, with all of the embedding.
@@ -168,7 +180,8 @@ def inference_bytes(model: LanguageModel, plan: ParallelPlan) -> InferenceBytes:
         layers += kinds.count(kind) * sum(one.weight + one.expert_weight for one in pieces)
     tables = -(-model.vocab // plan.tp) * model.hidden * (1 if model.tied_embeddings else 2)
     weights = -(-layers * element // plan.pp) + tables * whole.itemsize
-    token = cache_width(model, whole) * whole.itemsize * -(-model.layers // plan.pp)
+    element = ITEMSIZE[kv_dtype] if kv_dtype else whole.itemsize
+    token = cache_width(model, whole) * element * -(-model.layers // plan.pp)
     return InferenceBytes(weights, token)
 
 

@@ -13,3 +13,11 @@ from .result import SERVING as SERVING
 from .served import Serving as Serving, measures as measures, serve as serve
 from .server_setup import ServerSetup as ServerSetup, setup_of as setup_of
 from .step_times import StepTimes as StepTimes, profiled_times as profiled_times
+from .sweep_results import SERVER_SEARCH as SERVER_SEARCH, SERVER_SWEEP as SERVER_SWEEP
+from .sweeps import (
+    ServedPoint as ServedPoint,
+    ServerSearch as ServerSearch,
+    ServerSweep as ServerSweep,
+    search_servers as search_servers,
+    sweep_servers as sweep_servers,
+)

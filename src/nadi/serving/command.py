@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from nadi.models.llm.options import Dtype, Ep, Pp, Tp, axis
-from nadi.results.terminal.options import AsJson
+from nadi.results.terminal.options import AsJson, Overwrite
 
 __all__ = ["HELP", "command"]
 
@@ -24,6 +24,7 @@ generate llm --model list, nadi systems) or files.
   nadi serve llama3-8b hgx-h200 --rate 8 --input 2048 --output 256
   nadi serve llama3-70b hgx-h200 --tp 4 --concurrency 64 --tpot 40ms --ttft 2s
   nadi serve llama3-8b hgx-h200 --requests requests.jsonl --measured profile
+  nadi serve llama3-8b hgx-h200 --rate 40 --ttft 500ms --tpot 20ms --search 8
   nadi serve llama3-8b dgx-h100-cxl --rate 2 --turns 8 --tier dram --tier cxl --replicas 4
 """
 
@@ -71,6 +72,10 @@ _Prefills = Annotated[int, axis("--prefill-replicas", "Further instances that on
 _Attention = Annotated[
     int, axis("--attention-dp", "Groups of an instance's ranks with requests of their own.")
 ]
+_KvDtype = Annotated[
+    str, typer.Option("--kv-dtype", metavar="TYPE", show_default="as activations",
+                      help="Of keys and values."),
+]  # fmt: skip
 _Budget = Annotated[int, axis("--budget", "Tokens of a step at most.")]
 _Sequences = Annotated[int, axis("--sequences", "Requests of a step at most.")]
 _Block = Annotated[int, axis("--block", "Tokens of a block of keys and values.")]
@@ -118,6 +123,24 @@ _Tier = Annotated[
 _Seeds = Annotated[int, axis("--seeds", "How often requests are drawn, for intervals.")]
 
 
+_Sweep = Annotated[
+    list[str] | None, typer.Option(
+        "--sweep", metavar="FIELD=VALUES", show_default=False,
+        help="Serve with each value of a field of nadi.serve, or capacity or bandwidth of the last "
+        "tier, such as rate=1,2,4 or replicas=1:8:x2; repeatable once.",
+    ),
+]  # fmt: skip
+_Search = Annotated[
+    int, typer.Option("--search", metavar="N", show_default=False,
+                      help="Find the cheapest server of at most N devices that keeps the limits "
+                      "for 99 % of the requests."),
+]  # fmt: skip
+_File = Annotated[
+    Path | None, typer.Option("-o", "--chart", metavar="FILE", show_default=False,
+                              help="Write curves of a sweep: .html, .svg or .png."),
+]  # fmt: skip
+
+
 def _limit(name: str, what: str) -> Any:
     return typer.Option(name, metavar="TIME", help=f"Limit of the time {what}.",
                         show_default=False)  # fmt: skip
@@ -140,7 +163,9 @@ def command(
     prefix_caching: _Caching = True, overlap: _Overlap = True, routing: _Routing = "turns",
     host_time: _Host = "0us", drafts: _Drafts = 0, acceptance: _Acceptance = 0.0,
     measured: _Measured = None, tier: _Tier = None, ttft: _Ttft = "", tpot: _Tpot = "",
-    e2e: _E2e = "", seeds: _Seeds = 1, as_json: AsJson = False,
+    e2e: _E2e = "", seeds: _Seeds = 1,
+    sweep: _Sweep = None, search: _Search = 0, chart: _File = None, overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Serve, and print what came of it."""
     from nadi.results.terminal.progress import show_progress
@@ -161,12 +186,50 @@ def command(
     }  # fmt: skip
     with show_progress(announce=False) as progress:
         progress("starting")
+        if sweep or search:
+            _compare(
+                model,
+                system,
+                values,
+                sweep or [],
+                search,
+                chart,
+                overwrite=overwrite,
+                as_json=as_json,
+            )
+            return
         from nadi.serving.result import SERVING
         from nadi.serving.served import serve
 
         progress("serving")
         data = SERVING.data(serve(model, system, **values))
     SERVING.tell(data, as_json=as_json)
+
+
+def _compare(
+    model: str, system: str, values: dict[str, Any], sweep: list[str], search: int,
+    output: Path | None, *, overwrite: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Print servers beside each other."""
+    from nadi.errors import Parameter, UsageError
+    from nadi.serving.sweep_results import SERVER_SEARCH, SERVER_SWEEP, sweep_charts
+    from nadi.serving.sweeps import search_servers, sweep_servers
+
+    if sweep and search:
+        raise UsageError(Parameter("search"), "a sweep has its own servers", "give one of both")
+    if search:
+        found = search_servers(model, system, search, **values)
+        SERVER_SEARCH.tell(SERVER_SEARCH.data(found), as_json=as_json)
+        return
+    from nadi.files.files import check_new_file
+    from nadi.results.charts.chart_files import CHART_FILES, write_charts
+
+    if output is not None:
+        check_new_file(output, CHART_FILES, overwrite=overwrite)
+    data = SERVER_SWEEP.data(sweep_servers(model, system, sweep, **values))
+    if output is not None:
+        write_charts(output, sweep_charts(data), "Servers beside each other")
+    SERVER_SWEEP.tell(data, output, as_json=as_json)
 
 
 def _ns(name: str, text: str) -> float:

@@ -63,7 +63,7 @@ def server_basis(model: LanguageModel, system: System, setup: ServerSetup) -> Se
     plan = ParallelPlan(
         tp=setup.tp, pp=setup.pp, ep=setup.ep, dp=setup.attention_dp, dtype=setup.dtype
     )
-    sizes = inference_bytes(model, plan)
+    sizes = inference_bytes(model, plan, setup.kv_dtype)
     # every rank has the keys and values of its own heads, and of its own requests
     block_bytes = sizes.token * setup.block
     blocks = setup.blocks or _room(system, setup, sizes)
@@ -114,7 +114,7 @@ def priced_times(
     share = setup.attention_dp
     parts = inference_parts(
         model, system, plan, -(-tokens // share), (-(-chunks // share), before),
-        (-(-decodes[0] // share), decodes[1]),
+        (-(-decodes[0] // share), decodes[1]), setup.kv_dtype,
     )  # fmt: skip
     grid = np.zeros((chunks.size + 1, before.size, decodes[0].size + 1, decodes[1].size + 1))
     grid[1:] += parts.chunks[:, :, None, None] * 1e9

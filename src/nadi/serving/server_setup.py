@@ -16,6 +16,7 @@ _Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 _Many = Annotated[int, Meta(ge=1, le=1 << 26)]
 _Whole = Annotated[int, Meta(ge=0, le=1 << 40)]
 _Positive = Annotated[float, Meta(ge=0, le=1e12)]
+_Dtype = Literal["float16", "bfloat16", "float32", "float8_e4m3fn"]
 _Share = Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -48,8 +49,8 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     attention_dp
         Groups of ranks of an instance that each have requests of their own (data parallel
         attention), and share the experts.
-    dtype
-        Of weights and activations, as in torch.
+    dtype, kv_dtype
+        Of weights and activations, as in torch; of keys and values, by default as activations.
     budget, sequences, block
         Of a step: tokens, and requests, at most; tokens of a block of keys and values.
     blocks
@@ -98,7 +99,8 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     attention_dp: _Count = 1
     replicas: _Count = 1
     prefill_replicas: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
-    dtype: str = "bfloat16"
+    dtype: _Dtype = "bfloat16"
+    kv_dtype: _Dtype | Literal[""] = ""
     budget: Annotated[int, Meta(ge=1, le=1 << 20)] = 2048
     sequences: Annotated[int, Meta(ge=1, le=1 << 16)] = 256
     block: Annotated[int, Meta(ge=1, le=1 << 16)] = 16

@@ -304,7 +304,14 @@ class _Maker:
         ways = (Way("cp", whole, tokens, tokens, Layout.PARTIAL), _same(Layout.FEATURES))
         # a prefix is read once for all sequences, as by cascade attention
         cached = plan.prefix + plan.micro_batch * plan.suffix
-        read = b * (batch * queries * of_query + key_heads * cached * (of_query + of_value))
+        if model.mla is not None and plan.inference == "decode":
+            # what is compressed is read once for all heads, whose queries are compressed, too
+            of_value = model.mla.kv_lora_rank
+            of_query = of_value + model.mla.qk_rope_head_dim
+            entries = cached * of_query
+        else:
+            entries = key_heads * cached * (of_query + of_value)
+        read = b * (batch * queries * of_query + entries)
         out = b * batch * queries * of_value
         shape = (batch, queries, keys, of_query)
         # those of the other ranks stay for the backward, too; this rank's own are a part of what
@@ -433,9 +440,12 @@ def _of_experts(piece: Piece, experts: int, plan: ParallelPlan) -> Piece:
     def grouped(work: Work | None, rows: int, itemsize: int) -> Work | None:
         if work is None:
             return None
-        sizes = [experts, *work.shape[1:]]
-        sizes[rows] = max(sizes[rows] // experts, 1)
-        moved = work.bytes + (experts - 1) * piece.weight * itemsize
+        # few tokens reach few experts; who is reached is as good as drawn, for each token alone
+        number = work.shape[rows]
+        reached = max(1, min(number, round(experts * (1 - (1 - 1 / experts) ** number))))
+        sizes = [reached, *work.shape[1:]]
+        sizes[rows] = max(sizes[rows] // reached, 1)
+        moved = work.bytes + (reached - 1) * piece.weight * itemsize
         return work._replace(shape=tuple(sizes), bytes=moved)
 
     return piece._replace(

@@ -39,6 +39,8 @@ SECTIONS = (
     "nadi.memory.placement.result:PLACEMENT",
     "nadi.memory.tiers.result:SECOND_TIER",
     "nadi.serving.result:SERVING",
+    "nadi.serving.sweep_results:SERVER_SEARCH",
+    "nadi.serving.sweep_results:SERVER_SWEEP",
     "nadi.sharing.similarity.result:SIMILARITY",
     "nadi.simulation.runs.result:SIMULATION",
 )

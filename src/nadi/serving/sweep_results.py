@@ -1,0 +1,132 @@
+"""What ``nadi serve --sweep`` and ``--search`` say: a row for each server, and curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from nadi.results.charts.charts import ChartAxis, LineChart, LineSeries
+from nadi.results.declared import NAME, Column, Lines, Result, Rows, number
+from nadi.serving.sweeps import ServedPoint, ServerSearch, ServerSweep, point_row, with_tiers_worth
+from nadi.units import format_count, format_counted, format_ns, format_number
+
+__all__ = ["SERVER_SEARCH", "SERVER_SWEEP", "sweep_charts"]
+
+_NUMBER, _COUNT, _NS = number(format_number, ""), number(format_count, ""), number(format_ns, "")
+_SHARE = number(lambda share: f"{100 * share:.1f} %", "")
+
+
+def _told(values: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {format_number(value) if isinstance(value, float) else value}"
+        for name, value in values.items()
+    )
+
+
+_COLUMNS = (
+    Column("values"),
+    Column("values", "server", NAME, shown=lambda row: _told(row["values"])),
+    Column("devices", "devices", _COUNT),
+    Column("output_tokens_per_second", "tokens/s", _NUMBER, "generated, of all instances"),
+    Column("ttft_p50_ns", "first token P50", _NS),
+    Column("ttft_p99_ns", "P99", _NS),
+    Column("tpot_p50_ns", "per token P50", _NS),
+    Column("tpot_p99_ns", "P99 ", _NS),
+    Column("e2e_p50_ns"),
+    Column("e2e_p99_ns"),
+    Column("goodput_per_second"),
+    Column("within", "within limits", _SHARE, "of requests"),
+    Column("price_per_million_tokens", "a million tokens", _NUMBER, is_rare=True),
+    Column("bound_by"),
+    Column("why", "why not", NAME, "what it lacks"),
+)  # fmt: skip
+
+
+def _best_of(found: ServerSweep) -> ServedPoint | None:
+    rates = [
+        (sum(int(run.output.sum()) for run in one.found.runs), one)
+        for one in found.points if one.found
+    ]  # fmt: skip
+    return max(rates, key=lambda pair: pair[0])[1] if rates else None
+
+
+SERVER_SWEEP = Result(
+    kind="server_sweep", title="Servers beside each other", order=88,
+    facts=(Column("fields", get=lambda found: list(found.fields)),),
+    headline=lambda data: f"{format_counted(len(data['points']), 'server')} by "
+    f"{' and '.join(data['fields'])}",
+    parts=(
+        Rows("points", "servers", lambda found: map(point_row, found.points), _COLUMNS, top=60),
+    ),
+)  # fmt: skip
+
+
+def _answer(found: ServerSearch) -> dict[str, Any] | None:
+    return point_row(found.best) if found.best else None
+
+
+def _says(data: dict[str, Any]) -> str:
+    best = data["best"]
+    if best is None:
+        return f"none of {format_counted(len(data['points']), 'server')} keeps the limits"
+    price = best["price_per_million_tokens"]
+    told = f", {format_number(price)} for a million generated tokens" if price else ""
+    return (
+        f"the cheapest that keeps the limits: {_told(best['values'])}, "
+        f"{format_counted(best['devices'], 'device')}{told}"
+    )
+
+
+def _worth(data: dict[str, Any]) -> Iterator[str]:
+    worth = data["devices_saved_by_tiers"]
+    if worth is None:
+        return
+    if worth <= 0:
+        yield "without the tiers as few devices do"
+        return
+    yield (
+        f"without the tiers it takes {format_counted(worth, 'device')} more: "
+        "the tiers pay if an hour of them costs less than one of these"
+    )
+
+
+SERVER_SEARCH = Result(
+    kind="server_search", title="The cheapest server", order=89,
+    facts=(
+        Column("best", get=_answer),
+        Column("without_tiers", get=lambda found: (
+            point_row(found.without_tiers) if found.without_tiers else None
+        )),
+        Column("devices_saved_by_tiers", get=with_tiers_worth),
+    ),
+    headline=_says,
+    parts=(
+        Lines(_worth),
+        Rows("points", "servers that were tried", lambda found: map(point_row, found.points),
+             _COLUMNS, top=60),
+    ),
+)  # fmt: skip
+
+
+def sweep_charts(data: dict[str, Any]) -> list[LineChart]:
+    """Return the curves of a sweep: rate and latencies by its first field, where it has numbers."""
+    first, *others = data["fields"]
+    rows = [row for row in data["points"] if not row["why"]]
+    if not rows or not all(isinstance(row["values"][first], (int, float)) for row in rows):
+        return []
+    charts = []
+    for key, label, unit in (
+        ("output_tokens_per_second", "generated tokens/s", 1.0),
+        ("ttft_p99_ns", "time to first token, P99, in ms", 1e6),
+        ("tpot_p99_ns", "time per token, P99, in ms", 1e6),
+    ):
+        series = []
+        for value in dict.fromkeys(row["values"].get(others[0]) if others else "" for row in rows):
+            own = [row for row in rows if not others or row["values"][others[0]] == value]
+            x = np.array([row["values"][first] for row in own], dtype=float)
+            y = np.array([np.nan if row[key] is None else row[key] / unit for row in own])
+            series.append(LineSeries(f"{others[0]} {value}" if others else label, x, y))
+        charts.append(LineChart(label, ChartAxis(first), ChartAxis(label), tuple(series)))
+    return charts

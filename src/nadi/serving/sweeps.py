@@ -1,0 +1,234 @@
+"""Servers beside each other: a field varied, and the cheapest that keeps the limits."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nadi.errors import NadiError, Parameter, UsageError, checked
+from nadi.estimates.sweep_axes import UNITS_OF_FILES, read_values
+from nadi.models.llm.library import load_language_model
+from nadi.serving.result import SERVING
+from nadi.serving.served import Serving, serve_setup, within_limits
+from nadi.serving.server_setup import ServerSetup, setup_of
+from nadi.systems.library import load_system
+
+__all__ = ["ServedPoint", "ServerSearch", "ServerSweep", "search_servers", "sweep_servers"]
+
+_TIER_FIELDS = ("capacity", "bandwidth")  # of the last tier
+_MOST_POINTS = 2000
+_FEW = 0.99  # share of requests within the limits that is enough
+
+
+class ServedPoint(NamedTuple):
+    """A server of a sweep or a search.
+
+    Attributes
+    ----------
+    values
+        The fields that were varied.
+    found
+        How it served; None if it cannot.
+    why
+        Why it cannot, empty if it can.
+    """
+
+    values: dict[str, Any]
+    found: Serving | None
+    why: str
+
+    @property
+    def within(self) -> float:
+        """Share of requests within the limits, the mean of all seeds."""
+        found = self.found
+        if found is None:
+            return 0.0
+        return float(np.mean([within_limits(run, found.setup).mean() for run in found.runs]))
+
+    @property
+    def devices(self) -> int:
+        """How many it takes; 0 if it cannot serve."""
+        return self.found.setup.ranks * self.found.setup.instances if self.found else 0
+
+
+class ServerSweep(NamedTuple):
+    """Servers with each value of one field, or of two."""
+
+    fields: tuple[str, ...]
+    points: tuple[ServedPoint, ...]
+
+
+class ServerSearch(NamedTuple):
+    """Servers that were tried.
+
+    Attributes
+    ----------
+    points
+        All of them: of each way to spread an instance, the fewest instances that keep the limits,
+        and those that were tried before.
+    best
+        The cheapest that keeps them; None if none does.
+    without_tiers
+        The cheapest without the tiers, if the setup has some.
+    """
+
+    points: tuple[ServedPoint, ...]
+    best: ServedPoint | None
+    without_tiers: ServedPoint | None
+
+
+@checked
+def sweep_servers(
+    model: str | Path, system: str | Path, axes: Sequence[str], **setup: Any
+) -> ServerSweep:
+    """Serve with each value of a field, or each pair of values of two.
+
+    Parameters
+    ----------
+    axes
+        Such as ``rate=1,2,4`` or ``replicas=1:8:x2``: fields of :class:`ServerSetup`, and
+        ``capacity`` and ``bandwidth`` of the last tier.
+
+    Raises
+    ------
+    UsageError
+        If a field is unknown, or has no such value.
+    """
+    basis = setup_of(setup)
+    found: dict[str, tuple[Any, ...]] = {}
+    for axis in axes:
+        name, _, text = axis.partition("=")
+        found[name] = _values(name, text, basis)
+    if len(found) > 2 or np.prod([len(values) for values in found.values()]) > _MOST_POINTS:
+        what = f"over two fields, or over {_MOST_POINTS:,} points"
+        raise UsageError(Parameter("sweep"), what, "give fewer")
+    points = tuple(
+        _point(model, system, setup, dict(zip(found, values, strict=True)))
+        for values in itertools.product(*found.values())
+    )
+    return ServerSweep(tuple(found), points)
+
+
+def _values(name: str, text: str, basis: ServerSetup) -> tuple[Any, ...]:
+    if name in _TIER_FIELDS:
+        if not basis.tiers:
+            raise UsageError(
+                Parameter("sweep", name), "the setup has no tier",
+                ["give one with ", Parameter("tiers")],
+            )  # fmt: skip
+        return read_values(name, text, 1.0, name, UNITS_OF_FILES)
+    like = getattr(basis, name, None)
+    if not isinstance(like, (bool, int, float, str)) or name.startswith("_"):
+        known = ", ".join((*ServerSetup.__struct_fields__, *_TIER_FIELDS))
+        raise UsageError(Parameter("sweep", name), "there is no such field", f"known: {known}")
+    return read_values(name, text, like, name, {})
+
+
+def _point(
+    model: str | Path, system: str | Path, setup: Mapping[str, Any], values: dict[str, Any]
+) -> ServedPoint:
+    """Serve one setup; what cannot be is a point that says why."""
+    changed = dict(setup) | {k: v for k, v in values.items() if k not in _TIER_FIELDS}
+    tiers = tuple(changed.get("tiers", ()))
+    if tiers and any(name in values for name in _TIER_FIELDS):
+        name, _, stated = tiers[-1].partition("=")
+        capacity, _, rate = stated.partition("@")
+        if "capacity" in values:
+            capacity = f"{values['capacity']:.12g}GiB"
+        if "bandwidth" in values:
+            rate = f"{values['bandwidth']:.12g}GB/s"
+        changed["tiers"] = (*tiers[:-1], f"{name}={capacity}{'@' if rate else ''}{rate}")
+    try:
+        return ServedPoint(values, serve_setup(model, system, setup_of(changed)), "")
+    except NadiError as error:
+        if isinstance(error, UsageError):
+            return ServedPoint(values, None, error.what)
+        raise
+
+
+@checked
+def search_servers(
+    model: str | Path, system: str | Path, most_devices: int = 16, **setup: Any
+) -> ServerSearch:
+    """Find the cheapest server that keeps the limits for 99 % of the requests.
+
+    For each tensor parallel degree, and with prompts read apart or not, replicas are added until
+    the limits are kept or the devices are used up. With tiers, the same is searched without them.
+
+    Raises
+    ------
+    UsageError
+        If the setup has no limit.
+    """
+    basis = setup_of(setup)
+    if not (basis.ttft_ms or basis.tpot_ms or basis.e2e_ms):
+        raise UsageError(
+            Parameter("search"), "without a limit the smallest server would do",
+            ["give ", Parameter("ttft_ms"), " or another limit"],
+        )  # fmt: skip
+    points = list(_tried(model, system, setup, most_devices))
+    without = None
+    if basis.tiers:
+        without = _cheapest(_tried(model, system, setup | {"tiers": ()}, most_devices))
+    return ServerSearch(tuple(points), _cheapest(points), without)
+
+
+def _cheapest(points: Iterator[ServedPoint] | Sequence[ServedPoint]) -> ServedPoint | None:
+    kept = [one for one in points if one.within >= _FEW]
+    return min(kept, key=_cost, default=None)
+
+
+def _cost(point: ServedPoint) -> tuple[float, int]:
+    price = point.found.basis.price if point.found else 0.0
+    return price, point.devices
+
+
+def _tried(
+    model: str | Path, system: str | Path, setup: Mapping[str, Any], most_devices: int
+) -> Iterator[ServedPoint]:
+    """Try servers, those with fewer instances first."""
+    heads = load_language_model(model).heads
+    node = load_system(system).network.dimensions[0].size
+    for tp in (1 << k for k in range(20)):
+        if tp > min(most_devices, node or most_devices) or heads % tp:
+            return
+        for apart in (False, True):
+            for instances in range(1 + apart, most_devices // tp + 1):
+                splits = range(1, instances) if apart else (0,)
+                tried = [
+                    _point(model, system, setup, {
+                        "tp": tp, "replicas": instances - prefills, "prefill_replicas": prefills,
+                    })
+                    for prefills in splits
+                ]  # fmt: skip
+                yield from tried
+                if any(one.within >= _FEW for one in tried) or all(one.why for one in tried):
+                    break
+
+
+def point_row(point: ServedPoint) -> dict[str, Any]:
+    """Give a point's values and what it reached, None where it cannot serve."""
+    data = SERVING.data(point.found) if point.found else {}
+    latencies = {row["metric"]: row for row in data.get("latencies", ())}
+    row: dict[str, Any] = {
+        "values": point.values, "why": point.why, "devices": point.devices or None,
+        "output_tokens_per_second": data.get("output_tokens_per_second"),
+        "goodput_per_second": data.get("goodput_per_second"),
+        "price_per_million_tokens": data.get("price_per_million_tokens"),
+        "within": point.within if point.found else None, "bound_by": data.get("bound_by"),
+    }  # fmt: skip
+    for name in ("ttft", "tpot", "e2e"):
+        for level in (50, 99):
+            row[f"{name}_p{level}_ns"] = latencies.get(name, {}).get(f"p{level}_ns")
+    return row
+
+
+def with_tiers_worth(found: ServerSearch) -> float | None:
+    """Return by how many devices the tiers make the cheapest server smaller."""
+    if found.best is None or found.without_tiers is None:
+        return None
+    return found.without_tiers.devices - found.best.devices

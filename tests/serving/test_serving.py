@@ -1,0 +1,159 @@
+"""Servers: laws, one answer with estimates, files, setups, sweeps and searches."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import nadi
+from nadi.errors import FormatError, UsageError
+from nadi.estimates import describe_step, estimate
+from nadi.models import ParallelPlan
+from nadi.serving import (
+    SERVING,
+    CacheTier,
+    EngineRules,
+    measures,
+    profiled_times,
+    read_requests,
+    search_servers,
+    serve_on_engines,
+    setup_of,
+    sweep_servers,
+)
+from nadi.serving.drawn_requests import drawn_requests
+from nadi.serving.priced_steps import priced_times
+from nadi.serving.step_times import StepTimes
+
+SMALL: dict[str, Any] = {"number": 40, "input": 200, "output": 10}
+
+
+@pytest.mark.parametrize(("requests", "before", "tp"), [(1, 1024, 1), (32, 4096, 2)])
+def test_a_step_takes_what_its_estimate_says(requests: int, before: int, tp: int) -> None:
+    plan = {"tp": tp, "inference": "decode", "micro_batch": requests, "global_batch": requests,
+            "sequence": before}  # fmt: skip
+    step = describe_step("llama3-8b", "dgx-h100", plan)
+    estimated = estimate(step.model, step.machine, step.execution).seconds
+    model, system = nadi.models.load_language_model("llama3-8b"), nadi.load_system("dgx-h100")
+    setup = setup_of({"rate": 1, "tp": tp, "graphs": False})
+    times = priced_times(model, system, ParallelPlan(tp=tp), setup)
+    served = times.by_tokens(2048)[requests] + times.by_rows(256)[requests]
+    c, d = (np.flatnonzero(times.axes[k] == v)[0] for k, v in ((2, requests), (3, before)))
+    assert (served + times.attention[0, 0, c, d]) / 1e9 == pytest.approx(estimated, rel=0.03)
+
+
+def _flat(per_token: float) -> StepTimes:
+    two = np.array([1.0, 1001.0])
+    grid = np.zeros((2, 2, 2, 2))
+    grid[:, :, 1, 1] = 3000.0
+    return StepTimes(
+        two, 900.0 + per_token * two, two, np.ones(2), (np.array([0.0, 64.0]),) * 4, grid,
+        graphs=False,
+    )  # fmt: skip
+
+
+def _rate(rules: EngineRules, seed: int, per_token: float = 5.0) -> float:
+    setup = setup_of({"rate": 1e6, "number": 60, "input": 40, "output": 20, "spread": 0.5,
+                      "turns": 3, "prefix": 16})  # fmt: skip
+    run = serve_on_engines(drawn_requests(setup, seed), rules, [_flat(per_token)] * 2)
+    return float(run.output.sum()) / float(run.last.max() - run.arrival.min())
+
+
+@settings(max_examples=3, deadline=None, derandomize=True)
+@given(st.integers(45, 90), st.integers(1, 4), st.floats(1.0, 40.0))
+def test_more_never_lowers_the_mean_rate(blocks: int, instances: int, link: float) -> None:
+    """Mean over 20 seeds: single runs may be slower with more, as schedules are greedy."""
+    tier = CacheTier("pool", 200, True, link * 100, link * 100)
+    rules = EngineRules(
+        64, 8, 4, 4 * blocks, instances=instances, tiers=(tier,), routing="session"
+    )  # what a session said is where it was
+
+    def mean(rules: EngineRules, per_token: float = 5.0) -> float:
+        return float(np.mean([_rate(rules, seed, per_token) for seed in range(20)]))
+
+    plain = mean(rules) * 0.995
+    fast = tier._replace(link_ns=tier.link_ns / 4, memory_ns=tier.memory_ns / 4)
+    assert mean(rules._replace(blocks=8 * blocks)) >= plain
+    assert mean(rules._replace(instances=2 * instances)) >= plain
+    assert mean(rules._replace(tiers=(fast,))) >= plain
+    assert mean(rules, 2.0) >= plain
+
+
+def test_what_a_server_reads_says_where_it_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "requests.jsonl"
+    good = {"input_toks": 5, "output_toks": 2, "arrival_time": 1.5}
+    for text, what in (
+        ("", "has no requests"), ("{", "line 1"), (json.dumps(good | {"output_toks": 0}), "not 1"),
+        ('{"input_toks": 5, "output_toks": 2}', "arrival_time_ns"),
+    ):  # fmt: skip
+        file.write_text(text)
+        with pytest.raises(FormatError, match=what):
+            read_requests(file)
+    same = {**good, "input_toks": 40, "input_tok_ids": [7] * 40}
+    file.write_text("\n".join(json.dumps(same | {"arrival_time": at}) for at in (3, 2, 90)))
+    found = nadi.serve("llama3-8b", "hgx-h200", requests=str(file))
+    assert found.runs[0].hits.tolist()[2] == 32
+    (tmp_path / "dense.csv").write_text("layer,tokens,time_us\na,1,2\n")
+    with pytest.raises(FormatError, match="fewer than two sizes"):
+        profiled_times(tmp_path, 2)
+
+
+@pytest.mark.parametrize(
+    ("setup", "what"),
+    [({}, "one of them"), ({"rate": 1, "concurrency": 2}, "one of them"), ({"rat": 1}, "no such"),
+     ({"rate": 1, "tiers": ("dram",)}, "no such tier"), ({"rate": 1, "drafts": 2}, "chance"),
+     ({"rate": 1, "input": 2, "prefix": 3}, "prompts have 2"), ({"rate": -1}, "rate"),
+     ({"rate": 1, "model": "llama3-405b"}, "leave no room"),
+     ({"rate": 1, "blocks": 3}, "has room for 48")],
+)  # fmt: skip
+def test_what_cannot_be_served_is_refused(setup: dict[str, Any], what: str) -> None:
+    given_setup = dict(setup)
+    model = given_setup.pop("model", "llama3-8b")
+    with pytest.raises(UsageError, match=what):
+        nadi.serve(model, "hgx-h200", **given_setup)
+
+
+def test_speculation_tiers_and_instances_change_what_they_should() -> None:
+    def serve(**more: Any) -> dict[str, Any]:
+        return SERVING.data(nadi.serve("llama3-8b", "dgx-h100-cxl", **(SMALL | more)))
+
+    plain = serve(concurrency=4, output=40)
+    drafted = serve(concurrency=4, output=40, drafts=3, acceptance=0.8)
+    assert drafted["output_tokens_per_second"] > 1.5 * plain["output_tokens_per_second"]
+    sessions = {"concurrency": 6, "turns": 5, "blocks": 120}
+    alone, pooled = serve(**sessions), serve(**sessions, tiers=("pool=1TB@64GB/s",))
+    assert pooled["loaded_tokens"] > 0 == alone["loaded_tokens"]
+    assert pooled["computed_tokens"] < alone["computed_tokens"]
+    apart = serve(rate=20, replicas=1, prefill_replicas=1)
+    assert apart["devices"] == 2
+    assert apart["loaded_tokens"] == 40 * 200
+
+
+def test_servers_beside_each_other() -> None:
+    swept = sweep_servers("llama3-8b", "hgx-h200", ["concurrency=1,4", "tp=1,2,3"], **SMALL,
+                          concurrency=2)  # fmt: skip
+    assert [bool(one.why) for one in swept.points] == [False, False, True] * 2
+    rates = [SERVING.data(one.found)["output_tokens_per_second"]
+             for one in swept.points if one.found]  # fmt: skip
+    assert rates[0] < rates[1] < rates[3]
+    found = search_servers("llama3-8b", "hgx-h200", 4, rate=2000, tpot_ms=12, **SMALL)
+    assert found.best is not None
+    smaller = [one for one in found.points if one.devices < found.best.devices]
+    assert found.best.within >= 0.99 > max(one.within for one in smaller)
+    with pytest.raises(UsageError, match="without a limit"):
+        search_servers("llama3-8b", "hgx-h200", 4, rate=1)
+
+
+def test_the_time_of_a_request_ends_with_its_last_token() -> None:
+    found = nadi.serve("llama3-8b", "hgx-h200", rate=5, spread=0.4, seeds=2, **SMALL)
+    for run in found.runs:
+        values = measures(run)
+        gaps = np.where(run.output > 1, values["tpot"] * (run.output - 1), 0.0)
+        assert np.allclose(values["ttft"] + gaps, values["e2e"])
+    assert msgspec.structs.asdict(found.setup)["seeds"] == 2
