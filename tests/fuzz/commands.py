@@ -626,7 +626,7 @@ COMMANDS: dict[str, Command] = {
          *(f"analyze {name} @job" for name in (
              "all", "queue-series", "rates", "memory", "launch-list", "stacks", "bandwidth",
              "modules", "temporal", "collective-list", "full-queues", "operators", "contention",
-             "compiled", "slowdown"))),
+             "compiled", "slowdown", "experts"))),
         ("job/device_0.json", "job/device_1.json", "merged.json", "pair/host_0.json"),
     ),
     "operation-table": Command(

@@ -20,6 +20,7 @@ from .recorded.collectives import (
 from .recorded.compiled import compiled_kernels as compiled_kernels
 from .recorded.device_counters import device_counters as device_counters
 from .recorded.events import RankEvents as RankEvents, events_of as events_of
+from .recorded.experts import expert_imbalance as expert_imbalance
 from .recorded.from_graph import (
     kernel_contention as kernel_contention,
     late_collectives as late_collectives,

@@ -205,6 +205,8 @@ ANALYSES = (
     Analysis("contention", "kernels beside communication, against the same kernels alone",
              "from_graph.kernel_contention", "communication", ("means", "class", "ratio"),
              of_job=True),
+    Analysis("experts", "imbalance of experts by layer",
+             "experts.expert_imbalance", "operators", ("bars", "layer", "cost_ns"), of_job=True),
     Analysis("rates", "FLOP/s and B/s of operators by shape", "rates.operator_rates",
              "operators", ("means", "shape", "tflop_per_s")),
 )  # fmt: skip
