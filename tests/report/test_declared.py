@@ -36,6 +36,7 @@ from nadi.results.declared import (
 )
 from nadi.results.page.figures import Figures
 from nadi.results.page.page_sections import all_sections
+from nadi.units import format_ns
 from tests.report.page_numbers import at_pointer
 
 FOUND = {
@@ -81,7 +82,7 @@ NESTED = Result(
         ]),
         Rows("changes/none", "nothing", lambda _: [], (), empty="no change"),
         Lines(lambda data: ["in text"], on=TEXT),
-        Html(lambda figures: figures.ns("times", "whole_ns")),
+        Html(lambda figures: figures.number(("times", "whole_ns"), format_ns)),
     ),
     at="", needs="times",
 )  # fmt: skip

@@ -270,17 +270,18 @@ def test_levels_join_neighbors_only(seed: int, num_rows: int, random: Any) -> No
                 assert start[at + count - 1] - start[at] < level.width
 
 
-def test_a_section_is_one_file(
+def test_a_section_is_one_declaration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
     for section in page_sections.all_sections():
         assert isinstance(section.title, str)
         assert isinstance(section.order, int)
-    lines = ["TITLE = 'Ranks again'", "ORDER = 45", "def render(figures):",
-             "    return figures.count('ranks')"]  # fmt: skip
+    lines = ["from nadi.results.declared import Html, Result",
+             "RANKS = Html(lambda figures: figures.number(('ranks',), str))",
+             "AGAIN = Result('again', 'Ranks again', 45, (), None, (RANKS,), at='')"]  # fmt: skip
     (tmp_path / "again_section.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(page_sections, "SECTIONS", (*page_sections.SECTIONS, "again_section"))
+    monkeypatch.setattr(page_sections, "SECTIONS", (*page_sections.SECTIONS, "again_section:AGAIN"))
     page_sections.all_sections.cache_clear()
     try:
         assert main(["report", str(results), "-o", str(tmp_path / "page.html")]) == 0

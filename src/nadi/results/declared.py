@@ -33,10 +33,10 @@ from nadi.units import (
 
 __all__ = [
     "ALL", "BLANK", "BOTH", "BYTES", "CHANGE_NS", "COUNT", "FLAG", "GB_PER_S", "KIND", "LABEL",
-    "MEAN", "MEAN_NS", "NAME", "NS", "NUMBER", "PAGE", "PERCENT", "PLAIN", "RANKS", "SECONDS",
+    "MEAN", "NAME", "NS", "NUMBER", "PAGE", "PERCENT", "PLAIN", "RANKS", "SECONDS",
     "TEXT", "WHOLE", "WORDS", "Charts", "Column", "Facts", "Html", "Lines", "Result", "Rows",
     "Sums", "Tiles", "Unit", "Within", "barred", "decimals", "in_words", "name_or", "named",
-    "number", "number_as", "range_of", "share_of", "stacked", "text_of", "value_at", "valued",
+    "number", "range_of", "share_of", "stacked", "text_of", "value_at", "valued",
 ]  # fmt: skip
 
 BOTH, TEXT, PAGE = "text and page", "text", "page"
@@ -91,14 +91,6 @@ def text_of(show: Callable[[Any], object]) -> Unit:
     return in_words(lambda value: str(show(value)))._replace(side="right")
 
 
-def number_as(show: Callable[[Any], str], write: Callable[..., str]) -> Unit:
-    """Write a number in one form: ``show`` in text, a method of ``Figures`` on pages."""
-    return Unit(
-        lambda value, _: "-" if value is None else show(value),
-        lambda figures, at, _: write(figures, *at),
-    )
-
-
 def name_or(otherwise: str = "") -> Unit:
     """Write a name of a recording, or what stands for none."""
     return Unit(
@@ -148,14 +140,13 @@ def _spaced(value: Any) -> str:
     return str(value).replace("_", " ")
 
 
-NS = number_as(format_ns, Figures.ns)
-MEAN_NS = number_as(lambda value: format_ns(round(value)), Figures.mean_ns)
-CHANGE_NS = number_as(_signed, Figures.change_ns)
-COUNT = number_as(format_count, Figures.count)
-BYTES = number_as(lambda size: format_bytes(size) if size >= 0 else "-", Figures.size)
-MEAN = number_as(lambda value: f"{value:.4g}", Figures.mean)
-GB_PER_S = number_as(lambda rate: f"{rate:.4g}" if rate >= 0 else "-", Figures.gigabytes)
-PLAIN = number_as(str, Figures.plain)
+NS = number(lambda value: format_ns(round(value)))
+CHANGE_NS = number(_signed)
+COUNT = number(format_count)
+BYTES = number(lambda size: format_bytes(size) if size >= 0 else "-")
+MEAN = number(lambda value: f"{value:.4g}")
+GB_PER_S = number(lambda rate: f"{rate:.4g}" if rate >= 0 else "-")
+PLAIN = number(str)
 NUMBER = number(format_number)
 PERCENT = number(lambda fraction: format_percent(fraction, 1))
 SECONDS = number(lambda seconds: format_ns(round(1e9 * seconds)))
@@ -410,7 +401,7 @@ class Sums(NamedTuple):
         rows = []
         for one in self._names(data):
             cells = [
-                figures.ns(*place, one)
+                figures.number((*place, one), format_ns)
                 + bar(figures.get(*place, one, otherwise=0), max(times), one)
                 for place in places
             ]
@@ -418,7 +409,8 @@ class Sums(NamedTuple):
             rows.append([self.unit.write(figures, (), one), *cells, *share])
         shares = ["share#"] if self.whole else []
         if self.whole and self.total:
-            rows.append(["<b>total</b>", f"<b>{figures.ns(*_steps(self.whole))}</b>", ""])
+            total = figures.number(_steps(self.whole), format_ns)
+            rows.append(["<b>total</b>", f"<b>{total}</b>", ""])
         return table(self.title, [self.head, *(f"{one}#" for one in self.of), *shares], rows)
 
     def _names(self, data: _Data) -> list[str]:
@@ -591,13 +583,8 @@ class Result(NamedTuple):
 
 
 def value_at(data: Any, key: str) -> Any:
-    """Return the value at a key, which may lead into nested objects; None if there is none."""
-    for step in _steps(key):
-        if isinstance(data, list) and isinstance(step, int):
-            data = data[step] if step < len(data) else None
-        else:
-            data = data.get(step) if isinstance(data, dict) else None
-    return data
+    """Return the value at a key, which may lead into objects and lists; None if there is none."""
+    return Figures(data).get(*_steps(key))
 
 
 def _sentence(line: str | Text) -> str:

@@ -13,8 +13,8 @@ from nadi.results.declared import (
     ALL,
     CHANGE_NS,
     MEAN,
-    MEAN_NS,
     NAME,
+    NS,
     PAGE,
     PLAIN,
     TEXT,
@@ -135,7 +135,7 @@ def _titled(title: str) -> Callable[[_Data], str]:
 
 
 _BEFORE_AND_AFTER = (
-    Column("before_ns", "before", MEAN_NS), Column("after_ns", "after", MEAN_NS),
+    Column("before_ns", "before", NS), Column("after_ns", "after", NS),
     Column("change_ns", "change", CHANGE_NS, "without what the machine explains", shown=_own,
            on=TEXT),
     Column("change_ns", "change", CHANGE_NS, on=PAGE),
@@ -154,9 +154,9 @@ def _on_both(key: str, title: str, name: Column) -> Rows:
 
     return Rows(key, _titled(title), None, (
         name, *_COUNTS,
-        *(Column(f"{side}_ns", side, MEAN_NS, "host and device", shown=both(side), on=TEXT)
+        *(Column(f"{side}_ns", side, NS, "host and device", shown=both(side), on=TEXT)
           for side in ("before", "after")),
-        *(Column(f"{place}{side}_ns", f"{place.replace('_', ' ')}{side}", MEAN_NS, on=PAGE)
+        *(Column(f"{place}{side}_ns", f"{place.replace('_', ' ')}{side}", NS, on=PAGE)
           for place in ("", "device_") for side in ("before", "after")),
         *_BEFORE_AND_AFTER[2:],
     ), lambda data: "" if data[key] or key == "calls" else None,
@@ -189,7 +189,7 @@ DIFF = Result(
     kind="diff", title="Differences", order=-10, facts=_differences, headline=_headline,
     parts=(
         Tiles(lambda data: [
-            *(Column(f"{side}_ns", side, MEAN_NS, f"a step of {data.get(side)}")
+            *(Column(f"{side}_ns", side, NS, f"a step of {data.get(side)}")
               for side in ("before", "after")),
             Column("change_ns", "change", CHANGE_NS, "of the step before", whole="before_ns"),
         ]),
@@ -255,7 +255,7 @@ def _far_apart(data: _Data) -> str:
 
 def _beside(measured: str = "measured_ns", predicted: str = "predicted_ns") -> tuple[Column, ...]:
     return (
-        Column(measured, "measured", MEAN_NS), Column(predicted, "predicted", MEAN_NS),
+        Column(measured, "measured", NS), Column(predicted, "predicted", NS),
         Column("change_ns", "change", CHANGE_NS, "predicted without measured"),
     )  # fmt: skip
 

@@ -16,9 +16,8 @@ from nadi.results.declared import (
     Lines,
     Result,
     Rows,
-    number_as,
+    number,
 )
-from nadi.results.page.figures import Figures
 from nadi.results.text import issue_lines, rank_ranges
 from nadi.units import format_counted, format_ns
 
@@ -32,7 +31,7 @@ _SAYS = {
     "no dump": "left no dump; the others wait in {what}",
 }
 
-_KNOWN = number_as(lambda number: str(number) if number > 0 else "", Figures.plain)
+_KNOWN = number(lambda value: str(value) if value > 0 else "", "")
 
 
 def _verdict(found: Hang) -> list[str]:

@@ -53,13 +53,13 @@ from nadi.results.declared import (
     Rows,
     Sums,
     Tiles,
-    Unit,
     barred,
     name_or,
+    number,
     share_of,
     stacked,
 )
-from nadi.results.page.figures import Figures, bar, stacked_bar, text
+from nadi.results.page.figures import Figures, stacked_bar, text
 from nadi.results.saved import RESULT_FILES
 from nadi.results.text import TOP, issue_lines, to_json
 from nadi.trace.arrays import counted_texts
@@ -101,10 +101,7 @@ _ACTIVITY = {
     "copying": "exposed copies",
     "idle": "idle",
 }
-_FRACTION = Unit(
-    lambda value, _: format_percent(value, 1) if value >= 0 else "-",
-    lambda figures, at, value: figures.percent(*at) + bar(value, 1.0) if value >= 0 else "-",
-)
+_FRACTION = barred(number(lambda value: format_percent(value, 1) if value >= 0 else "-"))
 _SEVERITY = WORDS._replace(
     write=lambda _, __, value: f'<span class="severity {value}">{text(value)}</span>'
     if value in ("info", "warning", "error") else text(value)

@@ -12,8 +12,7 @@ import polars as pl
 from nadi.bottlenecks.steps.run import Run
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window, step_times
-from nadi.results.declared import COUNT, NS, WORDS, Column, Lines, Rows, Unit
-from nadi.results.page.figures import Figures
+from nadi.results.declared import COUNT, NS, WORDS, Column, Lines, Rows, Unit, number
 from nadi.results.text import name_cell
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Ints
@@ -154,18 +153,14 @@ def _sequences(value: list[int]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _write(figures: Figures, at: tuple[str | int, ...], value: float) -> str:
-    return figures.number(at, _known) if value >= 0 else ""
-
-
-_KNOWN = Unit(lambda value, _: _known(value), _write)
+_KNOWN = number(_known, "")
 SERVING = (
     Rows("serving/kinds", "steps of the serving engine by kind", None, (
         Column("kind", "kind", WORDS), Column("steps", "steps", COUNT),
         Column("tokens", "tokens", _KNOWN), Column("sequences", "sequences", Unit(
             lambda value, _: _sequences(value),
-            lambda figures, at, value: " to ".join(
-                _write(figures, (*at, end), value[end]) for end in (0, 1)))),
+            lambda figures, at, _: " to ".join(
+                figures.number((*at, end), _known, "") for end in (0, 1)))),
         Column("ns", "time", NS, "of all of them"), Column("median_ns", "median", NS),
         Column("tokens_per_s", "tokens/s", _KNOWN),
     )),

@@ -7,9 +7,6 @@ from html import escape
 from typing import Any
 
 from nadi.units import (
-    format_bytes,
-    format_count,
-    format_ns,
     format_percent,
     format_range,
     printable,
@@ -60,42 +57,6 @@ class Figures:
         found: list[dict[str, Any]] = self.get(*path, otherwise=[])
         return found
 
-    def ns(self, *path: str | int) -> str:
-        """Write a time."""
-        return self.number(path, format_ns)
-
-    def mean_ns(self, *path: str | int) -> str:
-        """Write a mean of times, which is rounded to ns."""
-        return self.number(path, lambda value: format_ns(round(value)))
-
-    def change_ns(self, *path: str | int) -> str:
-        """Write a change of a time with its sign."""
-        return self.number(path, _change)
-
-    def mean(self, *path: str | int) -> str:
-        """Write a mean with four significant digits."""
-        return self.number(path, lambda value: f"{value:.4g}")
-
-    def count(self, *path: str | int) -> str:
-        """Write a number of things."""
-        return self.number(path, format_count)
-
-    def size(self, *path: str | int) -> str:
-        """Write a size in bytes; a dash if it is not known (below 0)."""
-        return self.number(path, format_bytes) if self.get(*path, otherwise=-1) >= 0 else "-"
-
-    def gigabytes(self, *path: str | int) -> str:
-        """Write GB/s, which stand in the head of the column; a dash if not known (below 0)."""
-        return self.mean(*path) if self.get(*path, otherwise=-1) >= 0 else "-"
-
-    def plain(self, *path: str | int) -> str:
-        """Write a number as it is, such as that of a rank."""
-        return self.number(path, str)
-
-    def percent(self, *path: str | int) -> str:
-        """Write a fraction as a percentage."""
-        return self.number(path, lambda value: format_percent(value, 1))
-
     def share(self, part: Path, whole: Path) -> str:
         """Write one number as a share of another one."""
         value, of = self.get(*part, otherwise=0), self.get(*whole, otherwise=0)
@@ -118,23 +79,18 @@ class Figures:
         )
 
     def number(self, path: Path, write: Callable[[Any], str], otherwise: str = "-") -> str:
-        """Write a number as ``write`` says; ``otherwise`` if there is none."""
+        """Write a number as ``write`` says; ``otherwise`` if there is none, or it says so."""
         value = self.get(*path)
-        if value is None:
-            return otherwise
-        return (
-            f'<data value="{value}" data-at="{self._pointer(path)}">{escape(write(value))}</data>'
-        )
+        shown = otherwise if value is None else write(value)
+        if shown == otherwise:
+            return escape(otherwise)
+        return f'<data value="{value}" data-at="{self._pointer(path)}">{escape(shown)}</data>'
 
     def _pointer(self, path: Path) -> str:
         """Return a JSON pointer, as an attribute's value."""
         whole = (*self.place, *path)
         steps = (str(step).replace("~", "~0").replace("/", "~1") for step in whole)
         return escape("".join(f"/{step}" for step in steps))
-
-
-def _change(nanoseconds: float) -> str:
-    return f"{'+' if nanoseconds > 0 else ''}{format_ns(round(nanoseconds))}"
 
 
 def text(name: object, otherwise: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The sections of a page, each a module beside the results that it shows."""
+"""The sections of a page, each a declared result."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["SECTIONS", "RenderedSection", "Section", "all_sections", "rendered_s
 
 
 SECTIONS = (
-    "nadi.analyses.recorded.flame_section",
-    "nadi.analyses.recorded.operators_section",
-    "nadi.analyses.recorded.rates_section",
-    "nadi.analyses.recorded.recorded_memory_section",
+    "nadi.analyses.recorded.result:FLAME",
+    "nadi.analyses.recorded.result:OPERATORS",
+    "nadi.analyses.recorded.result:RATES",
+    "nadi.analyses.recorded.result:RECORDED_MEMORY",
     "nadi.bottlenecks.differences.result:DIFF",
     "nadi.bottlenecks.differences.result:PREDICTION",
     "nadi.bottlenecks.steps.run_report:ACTIVITY",
@@ -44,7 +44,7 @@ SECTIONS = (
     "nadi.sharing.similarity.result:SIMILARITY",
     "nadi.simulation.runs.result:SIMULATION",
 )
-"""Declared results, and modules with ``ORDER``, ``TITLE`` and ``render``, beside what they show."""
+"""Declared results, each beside what it shows."""
 
 
 class Section(NamedTuple):
@@ -76,12 +76,8 @@ def all_sections() -> tuple[Section, ...]:
 
 def _section(place: str) -> Section:
     module, _, name = place.partition(":")
-    found = import_module(module)
-    if name:
-        result = getattr(found, name)
-        return Section(result.order, result.kind.replace("_", "-"), result.title, result.html)
-    name = module.rpartition(".")[2].removesuffix("_section").replace("_", "-")
-    return Section(found.ORDER, name, found.TITLE, found.render)
+    result = getattr(import_module(module), name)
+    return Section(result.order, result.kind.replace("_", "-"), result.title, result.html)
 
 
 def rendered_sections(figures: Figures) -> list[RenderedSection]:

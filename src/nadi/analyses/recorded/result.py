@@ -1,0 +1,241 @@
+"""What a page tells of a recording as it is: rates by shape, memory over time, flame graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from nadi.results.charts.charts import Chart, ChartAxis, LineChart, LineSeries
+from nadi.results.declared import (
+    ALL,
+    BYTES,
+    COUNT,
+    MEAN,
+    NS,
+    PAGE,
+    PLAIN,
+    WORDS,
+    Charts,
+    Column,
+    Html,
+    Result,
+    Rows,
+    Unit,
+    barred,
+    name_or,
+)
+from nadi.results.page.figures import Figures
+from nadi.units import printable
+
+__all__ = ["FLAME", "OPERATORS", "RATES", "RECORDED_MEMORY"]
+
+_Data = dict[str, Any]
+_POINTS = 400  # shapes in the roofline
+_LINES = 8  # of memory
+
+
+def _roofs(data: _Data) -> list[_Data]:
+    found: list[_Data] = (data.get("roofs") or {}).get("types", [])
+    return found
+
+
+def _roofline(data: _Data) -> Iterator[Chart]:
+    """Draw each shape by its intensity, below the roofs if these are known."""
+    found, roofs = data["rates"], _roofs(data)
+    shown = [row for row in found if row["tflop_per_s"] > 0 and row["flops_per_byte"] > 0]
+    shown = sorted(shown, key=lambda row: -row["sum_ns"])[:_POINTS]
+    if len(shown) + len(roofs) < 2:  # a point alone says nothing
+        return
+    series = []
+    for name in dict.fromkeys(row["class"] for row in shown):
+        mine = [row for row in shown if row["class"] == name]
+        labels = tuple(f"{row['operator']} {row['shape']} {row['type']}" for row in mine)
+        x, y = (np.array([row[key] for row in mine]) for key in ("flops_per_byte", "tflop_per_s"))
+        series.append(LineSeries(name, x, y, is_points=True, labels=labels))
+    every = np.array([row["flops_per_byte"] for row in shown] or [1.0])
+    for row in roofs:
+        ridge = row["ridge_flops_per_byte"]
+        x = np.array(sorted({min(every.min(), ridge / 8), ridge, max(every.max(), ridge * 8)}))
+        y = np.minimum(x * row["tb_per_s"], row["peak_tflops"])
+        series.append(LineSeries(f"roof, {row['type']}", x, y))
+    yield LineChart(
+        "Roofline: FLOP/s by intensity", ChartAxis("FLOP per byte", is_log=True),
+        ChartAxis("TFLOP/s", is_log=True), tuple(series),
+    )  # fmt: skip
+
+
+def _bound_by_memory(figures: Figures, row: _Data) -> tuple[int, bool]:
+    """Return the number of the roof of a shape, -1 if there is none, and whether memory bounds."""
+    roofs = figures.rows("roofs", "types")
+    number = {roof["type"]: i for i, roof in enumerate(roofs)}.get(row["type"], -1)
+    return number, number >= 0 and row["flops_per_byte"] < roofs[number]["ridge_flops_per_byte"]
+
+
+def _bound(figures: Figures, _: tuple[str | int, ...], row: _Data) -> str:
+    roof, by_memory = _bound_by_memory(figures, row)
+    return "" if roof < 0 else "memory" if by_memory else "compute"
+
+
+def _of_roof(figures: Figures, at: tuple[str | int, ...], row: _Data) -> str:
+    roof, by_memory = _bound_by_memory(figures, row)
+    rate, peak = ("tb_per_s",) * 2 if by_memory else ("tflop_per_s", "peak_tflops")
+    return "-" if roof < 0 else figures.share((*at, rate), ("roofs", "types", roof, peak))
+
+
+def _of_row(title: str, write: Any, sign: str, about: str) -> Column:
+    unit = Unit(lambda _, __: "", write, sign)
+    return Column("", title, unit, about, shown=lambda row: row, on=PAGE)
+
+
+_RATES = (
+    Column("rank", "rank", PLAIN, is_rare=True), Column("operator", "operator"),
+    Column("shape", "shape"), Column("type", "type"), Column("count", "count", COUNT),
+    Column("sum_ns", "time", NS, "of device work"),
+    Column("tflop_per_s", "TFLOP/s", barred(MEAN)), Column("tb_per_s", "TB/s", MEAN),
+    Column("flops_per_byte", "FLOP per byte", MEAN),
+)  # fmt: skip
+_OF_ROOF = (
+    _of_row("bound by", _bound, "", "what the ridge point of the roof says"),
+    _of_row("of the roof", _of_roof, "#", "of the rate that bounds it"),
+)
+RATES = Result(
+    kind="rates", title="FLOP/s and B/s by shape", order=75, facts=(), headline=None,
+    parts=(
+        Charts(_roofline),
+        Rows("roofs/types", lambda data: "Roofs of {recorded}, as nadi systems {system} states "
+             "them".format(**data["roofs"]), None, (
+            Column("type", "type"), Column("peak_tflops", "peak TFLOP/s", MEAN),
+            Column("tb_per_s", "TB/s", MEAN),
+            Column("ridge_flops_per_byte", "ridge point FLOP per byte", MEAN),
+        )),
+        Rows("rates", "Device work of operators, whole recording, most time first", None,
+             lambda data: (*_RATES, *(_OF_ROOF if _roofs(data) else ())), pick=lambda data: sorted(
+            range(len(data["rates"])), key=lambda i: -data["rates"][i]["sum_ns"])),
+    ),
+    at="", needs="rates",
+)  # fmt: skip
+"""FLOP/s and B/s of operators by shape, against what the device could reach."""
+
+
+def _memory(data: _Data) -> Iterator[Chart]:
+    series = data["memory"].get("series") or []
+    if not series:
+        return
+    largest = sorted(series, key=lambda row: -max(row["allocated_bytes"]))[:_LINES]
+    lines = []
+    for row in largest:
+        time = np.array(row["time_ns"]) / 1e6
+        for name in ("allocated", "reserved"):
+            size = np.array(row[f"{name}_bytes"]) / 2**30
+            if size.any():
+                rank = f"rank {row['rank']} " if len(series) > 1 and row["rank"] >= 0 else ""
+                lines.append(LineSeries(f"{rank}{row['device']} {name}", time, size))
+    note = f"the {_LINES} with the highest peaks of {len(series)}" if len(series) > _LINES else ""
+    yield LineChart(
+        "Memory of devices", ChartAxis("time (ms)"), ChartAxis("GiB"), tuple(lines), note
+    )  # fmt: skip
+
+
+RECORDED_MEMORY = Result(
+    kind="recorded_memory", title="Memory over time", order=78, facts=(), headline=None,
+    parts=(
+        Charts(_memory),
+        Rows("memory/peaks", "Allocations by operator, whole recording", None, (
+            Column("rank", "rank", PLAIN), Column("device", "device"),
+            Column("peak_bytes", "peak of the device", BYTES), Column("peak_ns", "at", NS),
+            Column("operator", "operator", name_or("(no operator)")),
+            Column("allocations", "allocations", COUNT),
+            Column("size_bytes", "allocated in all", barred(BYTES)),
+        )),
+    ),
+    at="", needs="memory/peaks",
+)  # fmt: skip
+"""Recorded memory of devices over time, its peak, and the operators that allocate most."""
+
+_NAME = 200  # letters
+_HELP = (
+    "A frame is as wide as its time with all that is nested in it. A click zooms in. By "
+    "keyboard: arrows go from frame to frame, Enter zooms in, Escape zooms out."
+)
+_CALLS = "by calls: Python functions, annotations, operators; all ranks and steps of the window"
+_MODULES = "by module"
+_TIMES = ("calls", "total_ns", "self_ns", "device_ns")
+
+
+def _frames(figures: Figures) -> str:
+    """Write the frames as lines, which a script of the page draws."""
+    found = {"calls": _CALLS, "modules": _MODULES}
+    boxes = [_box(name, title, frames) for name, title in found.items()
+             if len(frames := figures.rows("flame", name)) > 1]  # fmt: skip
+    return "\n".join([*boxes, f"<small>{_HELP}</small>"]) if boxes else ""
+
+
+def _box(name: str, title: str, frames: list[dict[str, Any]]) -> str:
+    lines = "\n".join(
+        "\t".join([
+            str(frame["depth"]), *(str(frame[time]) for time in _TIMES),
+            printable(frame["name"], _NAME),
+        ])
+        for frame in frames
+    )  # fmt: skip
+    device = any(frame["device_ns"] for frame in frames)
+    choice = (
+        "<button class=button data-measure=3 aria-pressed=false>time on devices</button>"
+        if device
+        else ""
+    )
+    return f"""<div class=flame id="flame-{name}"><h3>{title}</h3>
+<div class=tools><button class=button data-measure=1 aria-pressed=true>time on the host</button>
+{choice}<button class=button data-out>all</button>
+<input type=search placeholder="search frames" aria-label="search frames">
+<output></output></div>
+<div class=frames tabindex=0 role=application aria-label="flame graph {title}"></div>
+<p class=frame-details role=status></p>
+<pre hidden>{escape(lines)}</pre></div>"""
+
+
+FLAME = Result(
+    kind="flame", title="Flame graph", order=32, facts=(), headline=None, parts=(Html(_frames),),
+    at="", needs="flame",
+)  # fmt: skip
+"""Flame graphs: time by path of calls, and by module."""
+
+
+def _operators(by: str) -> Rows:
+    """Declare the rows of a way to sum, with device times where there are any."""
+    detail = [Column(by, by, name_or("-"))] if by != "name" else []
+    return Rows(
+        f"operators/{by}", "Alone (self) and with what they call, whole recording, all ranks", None,
+        (
+            Column("name", "name"), *detail, Column("kind", "kind", WORDS),
+            Column("count", "calls", COUNT), Column("self_host_ns", "self, host", barred(NS)),
+            Column("host_ns", "total, host", NS),
+            Column("self_device_ns", "self, device", barred(NS, "kernel"), is_rare=True),
+            Column("device_ns", "total, device", NS, is_rare=True),
+            Column("kernels", "kernels", COUNT, is_rare=True),
+        ), most=ALL,
+    )  # fmt: skip
+
+
+def _opened(title: str, rows: Rows) -> Html:
+    """Declare a table that a click opens."""
+
+    def write(figures: Figures) -> str:
+        found = rows.html(figures.get(), figures)
+        return f"<details><summary>{title}</summary>{found}</details>" if found else ""
+
+    return Html(write)
+
+
+OPERATORS = Result(
+    kind="operators", title="Operators", order=72, facts=(), headline=None,
+    parts=(
+        _operators("name"), _opened("by the shapes of their inputs", _operators("shape")),
+        _opened("by call stack", _operators("stack")),
+    ),
+    at="", needs="operators",
+)  # fmt: skip
+"""Operators as PyTorch's ``key_averages()`` sums them: by name, by shape, by call stack."""
