@@ -78,14 +78,9 @@ def compiled_kernels(events: RankEvents) -> pl.DataFrame:
             "compile with torch.compile, and record its operators; C++ kernels have names with "
             "torch._inductor.config.cpp.enable_kernel_profile",
         )  # fmt: skip
-    kernels = names.gather(rows).to_list()
-    parts = [_NAME.match(one) or () for one in kernels]
     table = pl.DataFrame({
         "region": _regions(events, np.concatenate([calls, events.launcher[own]])),
-        "kernel": kernels,
-        "backend": [part[1] if part else "" for part in parts],
-        "form": [_FORMS.get(part[2], "") if part else "" for part in parts],
-        "fused": [part[3] or "" if part else "" for part in parts],
+        **_parts(names.gather(rows).to_list()),
         "file": _files(events, rows),
         "ns": _times(events, is_call, rows),
     })  # fmt: skip
@@ -99,6 +94,17 @@ def compiled_kernels(events: RankEvents) -> pl.DataFrame:
         )
         .sort("sum_ns", "kernel", "region", "file", descending=[True, False, False, False])
     )  # fmt: skip
+
+
+def _parts(kernels: list[str]) -> dict[str, list[str]]:
+    """Return what the names of kernels say."""
+    parts = [_NAME.match(one) or ("",) * 4 for one in kernels]
+    return {
+        "kernel": kernels,
+        "backend": [part[1] for part in parts],
+        "form": [_FORMS.get(part[2], "") for part in parts],
+        "fused": [part[3] or "" for part in parts],
+    }
 
 
 def _regions(events: RankEvents, rows: Ints) -> list[str]:
