@@ -165,9 +165,7 @@ def _of_chunks(
     return found.reshape(chunks[0].size, -1)
 
 
-def inference_bytes(
-    model: LanguageModel, plan: ParallelPlan, kv_dtype: str = ""
-) -> InferenceBytes:
+def inference_bytes(model: LanguageModel, plan: ParallelPlan, kv_dtype: str = "") -> InferenceBytes:
     """Give the bytes of weights, and of a token's keys and values, on a rank of the first stage.
 
     Stages have equal parts of the layers; the fullest is counted, with all of the embedding.
