@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from nadi.cli import main
@@ -52,6 +53,8 @@ WRITERS = {
     "search": "search gpt3-125m dgx-h100 --ranks 4 --global-batch 4 -o @",
     "tiers": "memory plan --model gpt3-125m --system dgx-h100 --ranks 8 --global-batch 8 -o @",
     "placed": "memory place #plan.toml --system dgx-h100-cxl -o @",
+    "budgets.md": "check % % --budget 'step 3ms' --markdown @",
+    "budgets.xml": "check % % --budget 'step 3ms' --junit @",
     "timeline.json": "draw timeline #schedule.csv @",
     "fake": "record --fake --world 2 -o @ -- #train.py",
 }
@@ -98,7 +101,7 @@ def words_of(line: str, place: Path, given: Path, recording: str = "#recording")
     """Give the words of a line that writes to a place, with files that were prepared."""
     tables = place.with_name(f"{place.name.partition('.')[0]}.csv")
     named = line.replace("@..", str(tables)).replace("@", str(place))
-    return named.replace("%", recording).replace("#", f"{given}/").split()
+    return shlex.split(named.replace("%", recording).replace("#", f"{given}/"))
 
 
 def left(place: Path, whole: dict[str, int]) -> str:
