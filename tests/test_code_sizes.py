@@ -13,6 +13,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # a parameter of a command is an option, which typer takes one by one
 COMMANDS = {
     "analyses/command.py: command",
+    "bottlenecks/checks/command.py: command",
     "pytorch/collecting/command.py: command",
     "simulation/alone/command.py: command",
     "bottlenecks/paths/command.py: command",

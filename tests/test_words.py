@@ -147,20 +147,21 @@ def test_every_command_that_prints_a_report_is_shown() -> None:
                      "simulate", "info", "link", "convert", "systems", "generate",
                      "estimate", "search", "memory", "loggp", "extract", "fold",
                      "report", "diff", "analyze", "scale", "waits", "similarity",
-                     "learn", "record", "draw", "serve"}  # fmt: skip
+                     "learn", "record", "draw", "serve", "check"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:
     """It links files of which few operations match; files are replaced by --overwrite."""
     sections = re.split(r"^## nadi ?", (ROOT / "docs" / "cli.md").read_text(), flags=re.MULTILINE)
     with_force = {one.split("\n")[0] for one in sections if "| `--force`" in one}
-    assert with_force == {"run", "report", "link", "extract", "diff"}
+    assert with_force == {"run", "report", "link", "extract", "diff", "check"}
     with_overwrite = {one.split("\n")[0] for one in sections if "| `--overwrite`" in one}
     assert with_overwrite == {
         "run",
         "demo",
         "report",
         "analyze",
+        "check",
         "collective",
         "simulate",
         "what-if",

@@ -31,7 +31,7 @@ from .jobs.folded.fold import fold as fold, unfold as unfold
 from .jobs.scaled.scale import scale as scale
 from .models.job_builder import JobBuilder as JobBuilder
 from .models.llm.generated_jobs import llm_job as llm_job
-from .pytorch.collecting.recorder import record as record
+from .pytorch.collecting.recorder import record as record, trace_handler as trace_handler
 from .recordings.job_of_files import load_job as load_job
 from .recordings.join_host_device import link_pair as link_pair
 from .serving.served import serve as serve

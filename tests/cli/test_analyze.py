@@ -100,5 +100,5 @@ def test_a_recording_and_itself(demo_folder: Path, capsys: pytest.CaptureFixture
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {
         "before_ns", "after_ns", "change_ns", "path", "kernels", "calls", "modules", "steps",
-        "forms", "of", "speed", "vendors",
+        "forms", "of", "speed", "vendors", "ranks",
     }  # fmt: skip

@@ -7,6 +7,8 @@ import errno
 import gzip
 import importlib.util
 import json
+import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -217,6 +219,104 @@ def test_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not (tmp_path / "new").exists()
 
 
+class Observed(Observer):
+    """An observer that is registered already, as a profiler is given it."""
+
+    def __init__(self, path: str) -> None:
+        self.register_callback(path)
+
+    def get_output_file_path(self) -> str:
+        return self.path
+
+    def unregister_callback(self) -> None:
+        super().unregister_callback()
+        Path(self.path).write_text("host")
+
+
+def handed_over(folder: Path, observer: Any = None, **options: Any) -> None:
+    """Let a profiler hand its trace to a handler."""
+    profiler = Profiler()
+    profiler.start()
+    if observer is not None:
+        vars(profiler)["execution_trace_observer"] = observer
+    nadi.trace_handler(folder, **options)(profiler)
+
+
+@pytest.mark.parametrize("place", ["elsewhere.json", "elsewhere.json.gz", "made/host_3.json"])
+def test_a_handler_writes_what_record_does(
+    torch: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("RANK", "3")
+    (tmp_path / "made").mkdir()
+    handed_over(tmp_path / "made", Observed(str(tmp_path / place)))
+    host = "host_3.json.gz" if place.endswith(".gz") else "host_3.json"
+    assert sorted(file.name for file in (tmp_path / "made").iterdir()) == ["device_3.json.gz", host]
+    assert (tmp_path / "made" / host).read_text() == "host"
+
+
+def test_a_handler_keeps_earlier_files_and_the_first_cycle(
+    torch: ModuleType, tmp_path: Path
+) -> None:
+    handle = nadi.trace_handler(tmp_path / "new")
+    profiler = Profiler()
+    profiler.start()
+    handle(profiler)
+    device = tmp_path / "new" / "device_0.json.gz"
+    device.write_text("first")
+    with pytest.warns(UserWarning, match="has the first cycle"):
+        handle(profiler)
+    assert device.read_text() == "first"
+    with pytest.raises(nadi.errors.UsageError, match="overwrite"):
+        nadi.trace_handler(tmp_path / "new")
+    earlier = device.with_name("host_0.json")
+    earlier.write_text("of the first")
+    os.utime(earlier, (0, 0))
+    handed_over(tmp_path / "new", overwrite=True)
+    assert device.read_text() != "first"
+    assert not earlier.exists()
+
+
+def test_what_a_handler_cannot_write_is_a_warning(torch: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.warns(UserWarning, match="nothing was recorded: .*choose a folder"):
+        handed_over(tmp_path / "file" / "below")
+    handle = nadi.trace_handler(tmp_path)
+    (tmp_path / "device_0.json.gz").write_text("of another rank 0")
+    with pytest.warns(UserWarning, match="nothing was recorded: .*device_0.json.gz: exists"):
+        handle(Profiler())
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_callbacks_in_the_docs_record(
+    torch: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "record.md").read_text()
+    blocks = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    (made,) = (block for block in blocks if block.startswith("profiler = "))
+    frameworks = {
+        "lightning.pytorch": ("Callback", ["on_train_start", "on_train_batch_end", "on_train_end"]),
+        "transformers": ("TrainerCallback", ["on_train_begin", "on_step_end", "on_train_end"]),
+    }
+    for number, (name, (base, (begin, step, end))) in enumerate(frameworks.items()):
+        (block,) = (one for one in blocks if f"from {name} " in one)
+        assert len(block[block.index("class") :].splitlines()) <= 5
+        module = ModuleType(name)
+        setattr(module, base, object)
+        monkeypatch.setitem(sys.modules, name.partition(".")[0], module)
+        monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.setenv("RANK", str(number))
+        names = {"nadi": nadi, "profile": torch.profiler.profile, "schedule": dict}
+        monkeypatch.chdir(tmp_path)
+        exec(made, names)
+        exec(block, names)
+        callback: Any = names["RecordSteps"]()  # type: ignore[operator]
+        getattr(callback, begin)("trainer", "module")
+        for _ in range(5):
+            getattr(callback, step)("trainer", "module")
+        getattr(callback, end)("trainer", "module")
+        assert (tmp_path / "traces" / f"device_{number}.json.gz").exists()
+
+
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_a_true_program(tmp_path: Path) -> None:
     import torch as true
@@ -230,3 +330,28 @@ def test_a_true_program(tmp_path: Path) -> None:
     assert len(run.steps) == 3
     assert run.measured_ns == run.replayed_ns
     assert "aten::addmm" in run.path.by_operation()["name"].to_list()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_a_true_profiler(tmp_path: Path) -> None:
+    from torch import nn, ones
+    from torch.profiler import ExecutionTraceObserver, profile, schedule
+
+    layer = nn.Linear(8, 8)
+    with profile(
+        schedule=schedule(wait=1, warmup=1, active=3, repeat=1),
+        on_trace_ready=nadi.trace_handler(tmp_path / "traces"), profile_memory=True,
+        execution_trace_observer=ExecutionTraceObserver().register_callback(
+            str(tmp_path / "observed.json")
+        ),
+    ) as profiler:  # fmt: skip
+        for _ in range(6):
+            layer(ones(2, 8)).sum().backward()
+            profiler.step()
+    run = nadi.run(tmp_path / "traces")
+    assert len(run.steps) == 3
+    assert run.measured_ns == run.replayed_ns
+    assert run.verdict.has_host_trace
+    assert not nadi.bottlenecks.check(
+        tmp_path / "traces", tmp_path / "traces", ["step 0 %", "memory peak 0 %"]
+    ).is_exceeded

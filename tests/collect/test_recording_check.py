@@ -21,7 +21,7 @@ def test_a_whole_recording(demo_folder: Path, capsys: pytest.CaptureFixture[str]
     assert main(["record", "--check", str(demo_folder)]) == 0
     printed = capsys.readouterr().out
     assert "ranks 0-3 of 4, 4 host traces" in printed
-    assert "for memory-holders, memory, memory-series: no allocations" in printed
+    assert "for memory, memory-holders, memory-series: no allocations" in printed
     assert "(nadi record --memory)" in printed
     assert "nothing is missing for nadi run" in printed
 

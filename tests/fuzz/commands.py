@@ -10,6 +10,7 @@ import io
 import json
 import pickle
 import random
+import shlex
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -70,7 +71,7 @@ def try_command(command: Command, seed: str, folder: Path) -> bool:
             place = Path(own) / name
             place.parent.mkdir(exist_ok=True)
             place.write_bytes(content)
-        words = chance.choice(command.lines).split()
+        words = shlex.split(chance.choice(command.lines))
         return run_line([word.replace("@", f"{own}/") for word in words]) != 2
 
 
@@ -617,6 +618,8 @@ COMMANDS: dict[str, Command] = {
         _recordings,
         ("run @job", "run @job --json --step 1 -o @out", "waits @job", "info @job", "run @merged.json",
          "info --check @job", "critical-path @job", "critical-path @job --rules hta", "diff @job @job",
+         ("check @job @pair --capture @job --budget 'step 3 %' --budget 'aten::mm 1us' "
+          "--markdown @check.md --junit @check.xml"),
          "link @job -o @linked", *(f"{one} --capture @job" for one in (
              "run @pair", "what-if @pair", "waits @job", "critical-path @pair", "diff @pair @job",
              "analyze rates @pair", "report @pair -o @page.html")),

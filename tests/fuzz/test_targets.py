@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from contextlib import suppress
@@ -71,7 +72,7 @@ def test_commands_take_the_files_before_damage(name: str, tmp_path: Path) -> Non
         path = tmp_path / file
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
-    codes = [run_line(line.replace("@", f"{tmp_path}/").split()) for line in command.lines]
+    codes = [run_line(shlex.split(line.replace("@", f"{tmp_path}/"))) for line in command.lines]
     assert codes.count(2) < len(codes)
 
 
@@ -82,7 +83,7 @@ _PLAIN = {
     "NAME", "[NAME]", "NAMES", "REGEX", "TEXT", "TYPE", "WHAT", "KIND", "HOW", "TENSORS", "LEVEL",
     "SIZE", "SIZE:SKEW", "TIME", "TIME|RATE", "TOKENS", "SAMPLES", "MIB", "VALUES", "FREQUENCY", "VERSION", "FORMAT",
     "SIMULATOR", "OPERATOR", "COLLECTIVE", "CHANGE", "[CHANGE]...", "EXPR", "FROM:TO", "0..3", "module",
-    "FIELD=VALUES", "FIELD=VALUE,...", "PARAMETER=VALUE", "cpu|cuda", "none|gloo|nccl", "nadi|hta",
+    "BUDGET", "FIELD=VALUES", "FIELD=VALUE,...", "PARAMETER=VALUE", "cpu|cuda", "none|gloo|nccl", "nadi|hta",
     "-- PROGRAM...",
 }  # fmt: skip
 _ELSEWHERE = {("rerun", "traces")}  # by a target of its own
@@ -94,7 +95,7 @@ def test_each_file_that_a_command_takes_has_a_target() -> None:
     for command in _COMMANDS.values():
         for line in command.lines:
             name = next(one for one in found if f"{line} ".startswith(f"{one} "))
-            words = line.removeprefix(name).split()
+            words = shlex.split(line.removeprefix(name))
             given = found[name].make_context(name, words, resilient_parsing=True).params
             tried |= {(name, key) for key, value in given.items() if "@" in str(value)}
     named = {

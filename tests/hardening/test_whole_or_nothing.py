@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import io
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ from tests.hardening.writers import (
 )
 
 _CONTINUED = {"search"}  # what is there is used by the next run
-_AS_OUTPUTS = ("-o", "--report", "--overlay", "--redraw", "--script")
+_AS_OUTPUTS = ("-o", "--report", "--overlay", "--redraw", "--script", "--markdown", "--junit")
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +163,7 @@ def test_each_output_of_each_command_is_tried() -> None:
     tried = set()
     for line in (*WRITERS.values(), *BY_OTHERS.values()):
         name = next(one for one in found if f"{line} ".startswith(f"{one} "))
-        words = line.removeprefix(name).split()
+        words = shlex.split(line.removeprefix(name))
         context = found[name].make_context(name, words, resilient_parsing=True)
         tried |= {
             (name, key) for key, value in context.params.items() if str(value).startswith("@")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from nadi.cli import main
@@ -52,6 +53,9 @@ WRITERS = {
     "search": "search gpt3-125m dgx-h100 --ranks 4 --global-batch 4 -o @",
     "tiers": "memory plan --model gpt3-125m --system dgx-h100 --ranks 8 --global-batch 8 -o @",
     "placed": "memory place #plan.toml --system dgx-h100-cxl -o @",
+    "budgets.md": "check % % --budget 'step 3ms' --markdown @",
+    "budgets.xml": "check % % --budget 'step 3ms' --junit @",
+    "served.svg": "serve gpt3-125m dgx-h100 --number 9 --rate 1 --sweep rate=1,2 -o @",
     "timeline.json": "draw timeline #schedule.csv @",
     "fake": "record --fake --world 2 -o @ -- #train.py",
 }
@@ -63,7 +67,7 @@ BY_OTHERS = {
 }
 # which file of a folder says that all are there; else a list does, or they are read one by one
 _FIRST = {"results": "summary.json", "shown": "summary.json", "placed": "summary.json",
-          "tiers": "index.html", "analyses": "charts.html"}  # fmt: skip
+          "tiers": "points.csv", "analyses": "charts.html"}  # fmt: skip
 _SEVERAL = {"cases"}  # jobs that have nothing to do with each other, each of them whole
 _TRAIN = """import torch
 model = torch.nn.Linear(8, 8)
@@ -98,7 +102,7 @@ def words_of(line: str, place: Path, given: Path, recording: str = "#recording")
     """Give the words of a line that writes to a place, with files that were prepared."""
     tables = place.with_name(f"{place.name.partition('.')[0]}.csv")
     named = line.replace("@..", str(tables)).replace("@", str(place))
-    return named.replace("%", recording).replace("#", f"{given}/").split()
+    return shlex.split(named.replace("%", recording).replace("#", f"{given}/"))
 
 
 def left(place: Path, whole: dict[str, int]) -> str:

@@ -78,8 +78,9 @@ def test_what_comes_with_nadi_can_be_loaded_and_says_where_it_is_from(name: str)
     assert system.compute.peak > 1e14
     assert system.compute.memory_bandwidth > 5e11
     assert all(d.bandwidth > 10 and d.latency > 0 for d in system.network.dimensions)
-    assert nadi.load_system(name, 4).network.num_ranks == 4
-    assert system.network.num_ranks in {1, 4, 8, 72, 256, 4096}
+    few = min(system.network.num_ranks, 4) if name == "rtx-4090-workstation" else 4  # two slots
+    assert nadi.load_system(name, few).network.num_ranks == few
+    assert system.network.num_ranks in {1, 2, 4, 8, 72, 256, 4096}
 
 
 def test_figures_come_out_in_the_units_of_the_simulator(tmp_path: Path) -> None:

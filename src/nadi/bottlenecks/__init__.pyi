@@ -1,6 +1,12 @@
 """What ``nadi.bottlenecks`` gives; each name is loaded when it is first used."""
 
 from .changes.what_if import ask as ask, reorder_job as reorder_job
+from .checks.budgets import (
+    Budget as Budget,
+    CheckedBudget as CheckedBudget,
+    CheckedRuns as CheckedRuns,
+    check as check,
+)
 from .differences.compared_runs import (
     ComparedRuns as ComparedRuns,
     RunSide as RunSide,

@@ -8,6 +8,7 @@ import typer
 
 from nadi.analyses import command as analyze
 from nadi.bottlenecks.changes import command as what_if
+from nadi.bottlenecks.checks import command as check
 from nadi.bottlenecks.differences import command as diff
 from nadi.bottlenecks.hangs import command as hang
 from nadi.bottlenecks.pages import report_command as report
@@ -57,7 +58,7 @@ _COMMANDS: dict[str, dict[str, ModuleType]] = {
         "record": record, "generate": generate, "convert": convert,
     },
     "More on what bounds a step": {
-        "critical-path": critical_path, "hang": hang, "report": report,
+        "critical-path": critical_path, "check": check, "hang": hang, "report": report,
         "draw graph": draw_graph, "draw timeline": draw_timeline,
     },
     "More on other machines and sizes": {

@@ -9,7 +9,11 @@ from .collecting.collected_runs import (
     CollectOptions as CollectOptions,
     collect as collect,
 )
-from .collecting.recorder import Recording as Recording, record as record
+from .collecting.recorder import (
+    Recording as Recording,
+    record as record,
+    trace_handler as trace_handler,
+)
 from .fake.fake_groups import GroupFamily as GroupFamily
 from .fake.fake_job import (
     FakeJob as FakeJob,

@@ -7,6 +7,7 @@ is data only. Keys may lead into nested objects: ``interval/low_ns``.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
@@ -43,6 +44,7 @@ BOTH, TEXT, PAGE = "text and page", "text", "page"
 """Where a column or a part is shown."""
 ALL = 1 << 60  # rows of a table in text
 _MOST = 40  # rows of a table on a page
+_MARKS = re.compile(r"[\\`*_\[\]|~#@]")
 _Data = dict[str, Any]
 _Place = tuple[str | int, ...]
 
@@ -314,6 +316,20 @@ class Rows(NamedTuple):
         if len(shown) > top:
             console.print(f"... and {len(shown) - top:,} more (--json)")
 
+    def markdown(self, data: _Data) -> str:
+        """Write all rows as a table of Markdown, below its title."""
+        shown = [] if not self.title or self.unless(data) else self._shown(data)
+        if not shown:
+            return ""
+        titled = self._titled(data, TEXT, shown)
+        cells = [
+            [one.title for one in titled],
+            ["--:" if one.unit.justify == "right" else "---" for one in titled],
+            *([_marked(one.unit.show(one.value(row), data)) for one in titled] for _, row in shown),
+        ]
+        lines = (f"| {' | '.join(row)} |" for row in cells)
+        return "\n".join((f"{_marked(self._title(data))}\n", *lines))
+
     def html(self, data: _Data, figures: Figures) -> str:
         """Write the table of a page; each number says where in the JSON it stands."""
         shown = self._shown(data) if self.title and self.unless(data) == "" else []
@@ -327,7 +343,7 @@ class Rows(NamedTuple):
         heads = [one.title + one.unit.sign for one in titled]
         title, left = self._title(data), len(shown) - self.most
         title += f"; the first {self.most} of {len(shown):,}" if left > 0 else ""
-        return table(title, heads, cells, searchable=len(shown) > TOP)
+        return table(title, heads, cells, searchable=len(shown) > TOP or self.most == ALL)
 
     def _shown(self, data: _Data) -> Sequence[tuple[_Place, Any]]:
         if self.made is not None:
@@ -429,6 +445,10 @@ class Lines(NamedTuple):
         """Print each line."""
         for line in self.of(data):
             console.print(line if isinstance(line, Text) else Text(printable(line)))
+
+    def markdown(self, data: _Data) -> str:
+        """Write each as an item of a list."""
+        return "\n".join(f"- {_marked(line)}" for line in self.of(data) if line)
 
     def html(self, data: _Data, figures: Figures) -> str:
         """Write each as a paragraph."""
@@ -559,6 +579,13 @@ class Result(NamedTuple):
             if TEXT in part.on and isinstance(part, Rows | Sums | Lines | Within):
                 part.print(data, console, top)
 
+    def markdown(self, data: _Data) -> str:
+        """Write the headline, the lines and the tables of rows as Markdown, such as a comment."""
+        pieces = [f"**{_marked(self.headline(data))}**"] if self.headline else []
+        pieces += [part.markdown(data) for part in self.parts
+                   if TEXT in part.on and isinstance(part, Rows | Lines)]  # fmt: skip
+        return "\n\n".join(filter(None, pieces)) + "\n"
+
     def tell(self, data: Any, *written: Path | str | None, as_json: bool, top: int = TOP) -> None:
         """Print the result of a command as JSON, or as text with the files that were written."""
         if as_json:
@@ -585,6 +612,11 @@ class Result(NamedTuple):
 def value_at(data: Any, key: str) -> Any:
     """Return the value at a key, which may lead into objects and lists; None if there is none."""
     return Figures(data).get(*_steps(key))
+
+
+def _marked(text: str | Text) -> str:
+    """Write text in Markdown, which no name of a recording can leave."""
+    return _MARKS.sub(r"\\\g<0>", escape(printable(str(text)), quote=False))
 
 
 def _sentence(line: str | Text) -> str:

@@ -34,7 +34,6 @@ from nadi.simulation.lowering.rank_classes import representatives_of
 from nadi.simulation.lowering.task_tables import Tables, tables_of, with_other_memory
 from nadi.simulation.rules import rules_of
 from nadi.simulation.simulation import Simulation
-from nadi.simulation.work.contended_program import with_contention
 from nadi.simulation.work.ordered_lanes import in_lanes, policy_of
 from nadi.simulation.work.program import Program, program_of
 from nadi.simulation.work.recorded_work import (
@@ -92,6 +91,9 @@ def simulate_job(
         return simulation_of(tables, machine, len(found.traces), found.traces, found.recorded)
 
     if isinstance(job, Job) and found.recorded and found.stand_ins is None:
+        # of recordings alone, so that other jobs do not load what reads them
+        from nadi.simulation.work.contended_program import with_contention
+
         return with_contention(job, found.program, found.recorded, run)
     return run(found.program)
 

@@ -31,6 +31,7 @@ __all__ = [
     "ordered_nodes",
 ]
 
+_LONGEST = 9e9  # s: what int64 ns hold
 _KEY = ("stage", "optype", "seq_id")
 OPERATION_COLUMNS: dict[str, type[pl.DataType]] = {
     "dp_rank": pl.Int64, "stage": pl.Int64, "step": pl.Int64, "optype": pl.String,
@@ -220,6 +221,11 @@ def operation_table(rows: pl.DataFrame) -> OperationTable:
             "steps", "leave out steps that are not whole",
         )  # fmt: skip
     start, duration = (placed[name].to_numpy().reshape(shape) for name in ("start_ts", "duration"))
+    if not max(np.abs(start).max(), np.abs(duration).max()) < _LONGEST:  # nor is it no number
+        raise InputError(
+            "the table of operations", "it has times that are no seconds of a job",
+            f"start_ts and duration are seconds, below {_LONGEST:.0e}",
+        )  # fmt: skip
     names = ("stage", "optype", "seq_id", "mc")
     found = _Operations(*(tuple(operations[name].to_list()) for name in names))
     before = _dependencies(found)

@@ -26,6 +26,7 @@ from nadi.results.declared import (
     Unit,
     barred,
     name_or,
+    value_at,
 )
 from nadi.results.page.figures import Figures
 from nadi.units import printable
@@ -204,11 +205,16 @@ FLAME = Result(
 """Flame graphs: time by path of calls, and by module."""
 
 
+_ALONE = "Alone (self) and with what they call, whole recording, all ranks"
+_MORE = "nadi analyze operators has all"
+
+
 def _operators(by: str) -> Rows:
     """Declare the rows of a way to sum, with device times where there are any."""
+    key = f"operators/{by}"
     detail = [Column(by, by, name_or("-"))] if by != "name" else []
     return Rows(
-        f"operators/{by}", "Alone (self) and with what they call, whole recording, all ranks", None,
+        key, lambda data: f"{_ALONE}; the first {len(value_at(data, key))}: {_MORE}", None,
         (
             Column("name", "name"), *detail, Column("kind", "kind", WORDS),
             Column("count", "calls", COUNT), Column("self_host_ns", "self, host", barred(NS)),

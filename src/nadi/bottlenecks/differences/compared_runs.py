@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMS_OF_PROGRAMS", "ComparedRuns", "RunSide", "Speed", "common_names", "compare_runs",
-    "compare_sums", "diff", "diff_runs", "program_forms", "speed_of", "vendors_of",
+    "compare_sums", "diff", "diff_runs", "marked_steps", "program_forms", "read_side", "speed_of",
+    "vendors_of",
 ]  # fmt: skip
 
 
@@ -260,7 +261,7 @@ def compare_runs(before: RunSide, after: RunSide) -> ComparedRuns:
         1.0 if other_vendor else speed_of(kernels, ["name"], set()),
     )
     return ComparedRuns(
-        of="step" if all(map(_marked_steps, sides)) else "recording",
+        of="step" if all(map(marked_steps, sides)) else "recording",
         before_ns=lengths[0],
         after_ns=lengths[1],
         speed=speed,
@@ -497,14 +498,15 @@ def _compared_steps(before: RunSide, after: RunSide) -> pl.DataFrame:
     ).sort("rank", "step")  # fmt: skip
 
 
-def _marked_steps(side: RunSide) -> list[Window]:
+def marked_steps(side: RunSide) -> list[Window]:
+    """Return the marked steps of the window; none in a recording without marks."""
     steps = side.window.steps or ((side.window,) if side.window.number >= 0 else ())
     return [step for step in steps if step.is_marked]
 
 
 def _steps_of_ranks(side: RunSide) -> pl.DataFrame:
     """List the marked steps of the window on each rank: their positions, numbers and times."""
-    graph, marked = side.graph, _marked_steps(side)
+    graph, marked = side.graph, marked_steps(side)
     rows = [
         (rank, position, marked[position].number, took)
         for place, rank in enumerate(graph.job.ranks)
@@ -546,7 +548,7 @@ def diff(
         If a recording has no such step.
     """
     return compare_runs(
-        *(_side(places, str(step), reading, progress) for places in (before, after))
+        *(read_side(places, str(step), reading, progress) for places in (before, after))
     )
 
 
@@ -558,9 +560,10 @@ def diff_runs(before: Run, after: Run) -> ComparedRuns:
     ))  # fmt: skip
 
 
-def _side(
+def read_side(
     places: _Places, step: str, reading: Reading, progress: Callable[[str], None]
 ) -> RunSide:  # fmt: skip
+    """Read one of the recordings that :func:`diff` compares, with its arguments."""
     paths: Any = places if isinstance(places, list | tuple) else [places]
     graph = load_graph(paths, progress, **reading)
     steps = find_steps(graph)

@@ -29,8 +29,8 @@ from nadi.trace.categories import kernel_class
 from nadi.trace.schema import DEVICE_WORK
 
 __all__ = [
-    "BOUND_BY", "WORTH_BALANCING", "LateRank", "Leading", "RepeatedLateness", "Verdict", "judge",
-    "lateness_over_repeats", "leading_range",
+    "BOUND_BY", "WORTH_BALANCING", "LateRank", "Leading", "RepeatedLateness", "Verdict",
+    "device_idle", "judge", "lateness_over_repeats", "leading_range", "student_above",
 ]  # fmt: skip
 
 
@@ -99,10 +99,10 @@ def _above(values: np.ndarray) -> float:
     mean = float(np.mean(values))
     if deviation == 0:
         return 0.0 if mean > 0 else 1.0
-    return _student_above(mean / deviation * math.sqrt(values.size), values.size - 1)
+    return student_above(mean / deviation * math.sqrt(values.size), values.size - 1)
 
 
-def _student_above(value: float, freedom: int) -> float:
+def student_above(value: float, freedom: int) -> float:
     """Return the probability that Student's t exceeds a value; Abramowitz and Stegun, 26.7.3-4."""
     angle = math.atan(value / math.sqrt(freedom))
     cosine, sine = math.cos(angle), math.sin(angle)
@@ -403,7 +403,7 @@ def judge(
     parts = _parts(path)
     late = _late_rank(graph, window, path, stragglers)
     exposed = sum(rank.exposed for rank in communication) // len(communication)
-    idle = _device_idle(graph, window)
+    idle = device_idle(graph, window.start(graph.time), window.end(graph.time))
     largest = bound_by = _largest(parts, path.length - idle if idle >= 0 else 0, exposed)
     if late is not None and late.is_straggler:
         cost = max(path.length - balanced_ns, late.began_late_ns)
@@ -484,9 +484,11 @@ def _calls(graph: EventGraph, path: CriticalPath) -> int:
     return total
 
 
-def _device_idle(graph: EventGraph, window: Window) -> int:
-    """Return how long devices run nothing in a window, as a mean over ranks with one; or -1."""
-    begin, end = window.start(graph.time), window.end(graph.time)
+def device_idle(graph: EventGraph, begin: int, end: int) -> int:
+    """Return how long devices run nothing in ``[begin, end)``: the mean of ranks with one; or -1.
+
+    All are ns, those of the range since the job's origin.
+    """
     on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
     idle = []
     for trace in range(len(graph.job.traces)):

@@ -9,14 +9,14 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nadi.errors import InputError, Parameter, UsageError
+from nadi.errors import InputError, Parameter, UsageError, checked
 from nadi.pytorch.collecting.hook.recorded_steps import StepRecorder
 
-__all__ = ["Recording", "record"]
+__all__ = ["Recording", "record", "trace_handler"]
 
 
 class Recording:
@@ -134,9 +134,7 @@ def record(
             raise UsageError(Parameter(name, value), "is too small", "give 1 or more")
     torch = _torch()
     recording = Recording(Path(folder), rank if rank >= 0 else _rank(torch))
-    for file in (recording.host, recording.device):
-        if file.exists() and not overwrite:
-            raise UsageError(str(file), "exists", ["pass ", Parameter("overwrite", True)])
+    _check_new(recording.host, recording.device, overwrite=overwrite)
     options = {"steps": steps, "sync": True, "shapes": shapes, "stacks": stacks, "memory": memory}
     recorder = StepRecorder(torch, str(unfinished := _unfinished(Path(folder))), options)
     recording._warmup, recording._num_wanted = warmup, warmup + 2 * steps
@@ -149,6 +147,80 @@ def record(
     finally:
         recorder.stop()
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+@checked
+def trace_handler(
+    folder: Path | str, *, overwrite: bool = False, rank: int = -1
+) -> Callable[[Any], None]:
+    """Return what ``torch.profiler.profile`` takes as ``on_trace_ready``.
+
+    The first cycle of the profiler is written as :func:`record` names files, so that
+    :func:`nadi.run` takes the folder: ``device_RANK.json.gz``, and ``host_RANK.json`` if the
+    profiler has an ``execution_trace_observer``, which ends with this cycle. Whatever goes wrong
+    then is a warning, and the program goes on.
+
+    Parameters
+    ----------
+    folder
+        Where the files go; it is made if it does not exist.
+    overwrite
+        Whether files of an earlier recording are replaced.
+    rank
+        That of the files; -1 for the rule of :func:`record`.
+
+    Raises
+    ------
+    UsageError
+        If torch is missing, or the device trace exists.
+    """
+    torch, begun = _torch(), time.time()
+    written: list[Path] = []
+
+    def files() -> Recording:
+        found = Recording(Path(folder), rank if rank >= 0 else _rank(torch))
+        _check_new(found.device, overwrite=overwrite)
+        return found
+
+    def handle(profiler: Any) -> None:
+        if written:
+            warnings.warn(f"{written[0]} has the first cycle: this is not written", stacklevel=2)
+            return
+        try:
+            recording = files()
+            if recording.host.exists() and overwrite and recording.host.stat().st_mtime < begun:
+                recording.host.unlink()  # of an earlier recording, to which it does not belong
+            _write_cycle(profiler, recording)
+            written.append(recording.device)
+        except Exception as error:
+            warnings.warn(f"nothing was recorded: {error}", stacklevel=2)
+
+    files()
+    return handle
+
+
+def _write_cycle(profiler: Any, recording: Recording) -> None:
+    """Write what a profiler has recorded, and its observer; both are whole, or neither appears."""
+    unfinished = _unfinished(recording.device.parent)
+    try:
+        profiler.export_chrome_trace(str(device := unfinished / recording.device.name))
+        observer = getattr(profiler, "execution_trace_observer", None)
+        if observer is not None and (observed := observer.get_output_file_path()):
+            observer.unregister_callback()  # ends its file
+            name = f"{recording.host.name}{'.gz' if observed.endswith('.gz') else ''}"
+            host = recording.host.with_name(name)
+            if not (host.exists() and host.samefile(observed)):
+                shutil.copyfile(observed, unfinished / name)
+                os.replace(unfinished / name, host)
+        os.replace(device, recording.device)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _check_new(*files: Path, overwrite: bool) -> None:
+    for file in files:
+        if file.exists() and not overwrite:
+            raise UsageError(str(file), "exists", ["pass ", Parameter("overwrite", True)])
 
 
 def _torch() -> Any:

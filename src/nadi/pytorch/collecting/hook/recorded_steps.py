@@ -162,7 +162,8 @@ def _profiler(torch: Any, device: str, options: dict[str, Any]) -> Any:
         "enable_cuda_sync_events": options["sync"],
         # they tell of which operation a kernel is, and are a sixth of the cost of each operation
         "disable_external_correlation": len(activities) == 1,
-        "profile_all_threads": _version(torch) >= _ALL_THREADS_SINCE,
+        # with it, PyTorch 2.13 leaves out every allocation
+        "profile_all_threads": _version(torch) >= _ALL_THREADS_SINCE and not options["memory"],
     }
     while wanted:
         try:

@@ -1,0 +1,1 @@
+"""Whether a recording keeps its budgets against a baseline."""
