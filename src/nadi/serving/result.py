@@ -22,7 +22,7 @@ from nadi.results.declared import (
 from nadi.serving.engines import ServedRequests
 from nadi.serving.served import METRICS, Serving, measures, within_limits
 from nadi.trace.arrays import Floats
-from nadi.units import format_bytes, format_count, format_ns, format_number
+from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
 __all__ = ["SERVING"]
 
@@ -161,8 +161,8 @@ def _more(data: dict[str, Any]) -> Iterator[str]:
         price = format_number(data["price_per_million_tokens"])
         yield f"a million generated tokens cost {price} {data['currency']}".rstrip()
     yield (
-        f"{format_count(data['steps'])} steps, {format_count(data['put_out'])} requests put out "
-        "and computed again"
+        f"{format_counted(data['steps'], 'step')}, "
+        f"{format_counted(data['preemptions'], 'preemption')}"
     )
     yield f"what bounds it: {data['bound_by']}"
 
@@ -197,7 +197,7 @@ SERVING = Result(
         Column("price_per_million_tokens", get=_cost),
         Column("currency", get=lambda found: found.system.currency),
         Column("steps", get=_tokens("steps")),
-        Column("put_out", get=_tokens("put_out")),
+        Column("preemptions", get=_tokens("put_out")),
         Column("busy_ns", get=_tokens("busy")),
         Column("computed_tokens", get=_tokens("tokens")),
         Column("hit_tokens", get=_tokens("hit_tokens")),
