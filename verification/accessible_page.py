@@ -34,7 +34,8 @@ T.controls.area.choose({ from: T.view.from, to: T.view.to, tracks });
 def main() -> None:
     """Make the pages, and ask of each."""
     if len(sys.argv) < 2:
-        sys.exit(__doc__)
+        print(f"{__doc__}\naxe-core is not given: nothing is asked\n0 of 0 exact")
+        return
     if why := why_absent():
         sys.exit(why)
     axe = Path(sys.argv[1]).read_text()

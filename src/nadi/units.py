@@ -41,7 +41,11 @@ def parse_ns(text: str) -> int:
     number, unit = _parts(text)
     if unit not in _NS:
         raise ValueError(f"{_shown(text)} is not a time such as 10us (ns, us, ms, s)")
-    if (time := number * _NS[unit]) > _LARGEST:
+    whole = text.strip().removesuffix(unit).strip()
+    # a float has no more than 53 bits
+    if (
+        time := (int(whole) if whole.isdecimal() and len(whole) < 20 else number) * _NS[unit]
+    ) > _LARGEST:
         raise ValueError(f"{_shown(text)} exceeds the largest time, 2^63 - 1 ns")
     return round(time)
 

@@ -37,7 +37,7 @@ class _Args(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Args)
 
 
-@per_rank("host events", uses=("arguments", "operators", "launches"))
+@per_rank("operators", "host events", uses=("arguments", "launches"))
 def compiled_kernels(events: RankEvents) -> pl.DataFrame:
     """Sum the kernels that Inductor generated for Triton or C++, by region and kernel.
 

@@ -113,7 +113,7 @@ def memory_holders(events: RankEvents) -> pl.DataFrame:
             held = pl.concat([held, pl.DataFrame([row], schema=held.schema)])
         parts.append(held.select(
             pl.lit(device).alias("device"), "operator", "blocks", "held_bytes", "largest_bytes",
-            peak_bytes=pl.lit(peak), peak_ns=pl.lit(time),
+            peak_bytes=pl.lit(peak, dtype=pl.Int64), peak_ns=pl.lit(time, dtype=pl.Int64),
         ).sort("held_bytes", "operator", descending=[True, False]))  # fmt: skip
     return pl.concat(parts)
 

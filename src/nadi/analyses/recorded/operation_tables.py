@@ -221,7 +221,7 @@ def operation_table(rows: pl.DataFrame) -> OperationTable:
             "steps", "leave out steps that are not whole",
         )  # fmt: skip
     start, duration = (placed[name].to_numpy().reshape(shape) for name in ("start_ts", "duration"))
-    if not max(np.abs(start).max(), np.abs(duration).max()) < _LONGEST:  # nor is it no number
+    if not (np.abs([start, duration]) < _LONGEST).all():  # nor is it no number
         raise InputError(
             "the table of operations", "it has times that are no seconds of a job",
             f"start_ts and duration are seconds, below {_LONGEST:.0e}",
