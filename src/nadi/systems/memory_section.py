@@ -18,6 +18,7 @@ __all__ = ["MemoryPart", "PathPart", "TierPart", "memory_paths", "memory_tiers",
 _Value = TypeVar("_Value")
 _MOST = 1 << 31  # of anything that is counted
 _MOST_PORTS = 4096  # of a switch: each is a link
+_MOST_LATENCY = 3_600_000_000_000  # an hour, in ns
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _UNLIMITED = "unlimited"
 
@@ -216,7 +217,7 @@ def remote_memory(part: RemotePart | None, name: str) -> MemoryTier | None:
         where.refuse("bandwidth", f"{part.bandwidth!r} is below 1 GB/s", "write at least 1 GB/s")
     return remote_tier(
         part.kind,
-        where.read("latency", part.latency, parse_ns),
+        int(where.latency("latency", part.latency)),
         round(rate),
         where.count("ranks_per_node", part.ranks_per_node),
         where.read("capacity", part.capacity, parse_bytes) if part.capacity else 0,
@@ -230,14 +231,14 @@ def _loaded(part: LoadedPart | None, where: _Where) -> LoadedLatency | None:
         return None
     read = where.read("loaded.read", part.read, parse_rate) / 1e9
     write = where.read("loaded.write", part.write, parse_rate) / 1e9
-    latency = float(where.read("loaded.latency", part.latency, parse_ns))
+    latency = where.latency("loaded.latency", part.latency)
     return _curve(part, where, read, write, latency)
 
 
 def _tier(part: TierPart, where: _Where) -> MemoryTier:
     read, write = _bandwidths(part, where)
     devices = where.count("devices", part.devices)
-    latency = float(where.read("latency", part.latency, parse_ns))
+    latency = where.latency("latency", part.latency)
     loaded = None
     if part.loaded:
         if not (read and write and latency):
@@ -314,7 +315,7 @@ def _curve(
     values = {
         "idle_ns": latency, "read_gbps": read, "write_gbps": write, "slope": part.slope,
         "knee": part.knee, "saturation": part.saturation,
-        "most_ns": float(where.read("loaded.most", part.most, parse_ns)),
+        "most_ns": where.latency("loaded.most", part.most),
         "outstanding": part.outstanding,
     }  # fmt: skip
     try:
@@ -342,6 +343,13 @@ class _Where:
     def rate(self, key: str, text: str) -> float:
         """Read a bandwidth in bytes per ns; 0 for one without limit."""
         return 0.0 if text == _UNLIMITED else self.read(key, text, parse_rate) / 1e9
+
+    def latency(self, key: str, text: str) -> float:
+        """Read a latency in ns. Load multiplies it, so it must stay far below the largest time."""
+        latency = self.read(key, text, parse_ns)
+        if latency > _MOST_LATENCY:
+            self.refuse(key, f"{text!r} is longer than an hour", "give the latency of an access")
+        return float(latency)
 
     def count(self, key: str, number: int) -> int:
         if not 1 <= number <= _MOST:
