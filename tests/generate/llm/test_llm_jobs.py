@@ -258,3 +258,24 @@ def test_impossible_plans_are_refused_with_what_would_fit(
 def test_a_word_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(UsageError, match="no such value; use one of prefill, decode"):
         nadi.llm_job(LLAMA, inference="training")
+
+
+@pytest.mark.parametrize(
+    ("plan", "micro_batch"),
+    [
+        ({"inference": "decode", "global_batch": 16}, 16),
+        ({"inference": "decode", "global_batch": 64, "dp": 2, "pp": 4}, 8),
+        ({"inference": "decode", "global_batch": 24, "pp": 2, "micro_batch": 4}, 4),
+        ({"inference": "decode", "global_batch": 10, "pp": 4}, 2),  # 5 micro-batches for 4 stages
+        ({"inference": "decode", "global_batch": 3, "pp": 4}, 1),
+        ({"inference": "decode"}, 1),
+        ({"inference": "prefill", "global_batch": 16}, 1),
+        ({"global_batch": 16}, 1),
+    ],
+)
+def test_decode_takes_all_sequences_of_a_rank_at_once(
+    plan: dict[str, Any], micro_batch: int
+) -> None:
+    found = ParallelPlan(**plan).of(read_model("llama3-8b"))
+    assert found.micro_batch == micro_batch
+    assert found.micro_batches * micro_batch * found.dp == found.global_batch

@@ -90,7 +90,7 @@ _Zero = Annotated[
 ]  # fmt: skip
 
 _USUAL = {
-    "tp": 1, "pp": 1, "dp": 1, "ep": 1, "zero": None, "sequence_parallel": None, "micro_batch": 1,
+    "tp": 1, "pp": 1, "dp": 1, "ep": 1, "zero": None, "sequence_parallel": None, "micro_batch": 0,
     "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1, "recompute": "none",
     "attention": "flash", "dtype": "bfloat16", "inference": "",
 }  # fmt: skip
@@ -99,7 +99,7 @@ _USUAL = {
 def command(
     model: ModelName, system: MachineName, execution: _Execution = "",
     tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, ep: Ep = 1, zero: _Zero = None, sp: Sp = None,
-    micro_batch: MicroBatch = 1, global_batch: GlobalBatch = 0, seq: Seq = 0,
+    micro_batch: MicroBatch = 0, global_batch: GlobalBatch = 0, seq: Seq = 0,
     schedule: Schedule = "1f1b", chunks: Chunks = 1, recompute: Recompute = "none",
     attention: Attention = "flash", dtype: Dtype = "bfloat16", inference: Inference = "",
     overlap: _Overlap = "none", offload: _Offload = "", compat: Compat = "",

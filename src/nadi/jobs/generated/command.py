@@ -79,7 +79,7 @@ _Output = Annotated[
 def llm(
     model: _Model,
     tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, cp: _Cp = 1, ep: Ep = 1, expert_tp: _ExpertTp = 0,
-    zero: Zero = 1, sp: Sp = None, micro_batch: MicroBatch = 1, global_batch: GlobalBatch = 0,
+    zero: Zero = 1, sp: Sp = None, micro_batch: MicroBatch = 0, global_batch: GlobalBatch = 0,
     seq: Seq = 0, schedule: Schedule = "1f1b", chunks: Chunks = 1,
     recompute: Recompute = "none", attention: Attention = "flash", dtype: Dtype = "bfloat16",
     inference: Inference = "", prefix: _Prefix = 0, stats: _Stats = False, system: SimulatedOn = "",

@@ -42,7 +42,10 @@ Sp = Annotated[
 ]  # fmt: skip
 
 
-MicroBatch = Annotated[int, axis("--micro-batch", "Sequences of a micro-batch of a rank.")]
+MicroBatch = Annotated[
+    int, typer.Option("--micro-batch", metavar="N", show_default="1, of decode all of a rank",
+                      help="Sequences of a micro-batch of a rank."),
+]  # fmt: skip
 
 
 GlobalBatch = Annotated[

@@ -45,8 +45,9 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Whether norms and residuals are sharded along the sequence by tensor parallel ranks
         (arXiv 2205.05198); by default where ``tp`` is over 1.
     micro_batch, global_batch
-        Sequences of a micro-batch of one rank, and of a step of all; by default one micro-batch
-        for each stage of the pipeline.
+        Sequences of a micro-batch of one rank, and of a step of all. By default a micro-batch is
+        one sequence, of decode all that a rank has: as many at once as leave no stage of the
+        pipeline idle. A step has by default one micro-batch for each stage.
     sequence
         Tokens of a sequence; by default the model's.
     schedule, chunks
@@ -76,7 +77,7 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expert_tp: _CountOrUsual = 0
     zero: Literal[0, 1, 2, 3] = 1
     sequence_parallel: bool | None = None
-    micro_batch: _Count = 1
+    micro_batch: _CountOrUsual = 0
     global_batch: _CountOrUsual = 0
     sequence: _Tokens = 0
     schedule: PipelineSchedule = "1f1b"
@@ -98,15 +99,28 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         expert_tp = self.expert_tp or (1 if self.ep > 1 or self.tp == 1 else self.tp)
         sharded = self.tp > 1 if self.sequence_parallel is None else self.sequence_parallel
+        micro_batch = self.micro_batch or self._usual_micro_batch()
         plan = msgspec.structs.replace(
             self,
             expert_tp=expert_tp,
+            micro_batch=micro_batch,
             sequence_parallel=sharded and self.inference != "decode",
             sequence=self.sequence or model.sequence,
-            global_batch=self.global_batch or self.dp * self.pp * self.micro_batch,
+            global_batch=self.global_batch or self.dp * self.pp * micro_batch,
         )
         plan._check(model)
         return plan
+
+    def _usual_micro_batch(self) -> int:
+        """Give the sequences of a micro-batch where none are stated.
+
+        Decode reads all weights once for each micro-batch, so serving engines take all sequences
+        at once; a pipeline needs one micro-batch for each stage.
+        """
+        of_rank = self.global_batch // self.dp
+        if self.inference != "decode" or of_rank <= self.pp:
+            return 1
+        return next(size for size in range(of_rank // self.pp, 0, -1) if of_rank % size == 0)
 
     @property
     def world_size(self) -> int:
