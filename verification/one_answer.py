@@ -5,9 +5,9 @@ and decode; without a tier, and with each kind of tensors in one of a drawn band
 on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the generated job
 (``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and the placement
 in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and without one the
-first two. What a command does not know of a plan has no answer,
-and counts as one that differs. Of each shipped system ``nadi estimate --check`` has to be within
-5 %.
+first two. A plan that does not fit its device is asked of one with 1 TiB. What a command does not
+know of a plan has no answer, and counts as one that differs. Of each shipped system
+``nadi estimate --check`` has to be within 5 %.
 
     python verification/one_answer.py [PART ...]
 
@@ -118,6 +118,8 @@ def answers(drawn: Drawn) -> dict[str, float | None]:
     tier = second_tier(drawn.gbps, 1 << 50)
     plain = plain_step(job, system)
     there = msgspec.structs.replace(plain.system, tiers=(tier,))
+    if not _fits(drawn, there):
+        there = msgspec.structs.replace(there, memory_capacity=1 << 40)
     staging = plain.staging(there)
     where = plain.chosen(ByRules(parse_rules(f"{drawn.placed}=cxl")), there, staging)
     found["memory place"] = plain.placed(where, there, staging).ns / 1e9
@@ -135,29 +137,38 @@ def _estimated(drawn: Drawn, system: nadi.System) -> float | None:
         return None
 
 
+def _offloaded(drawn: Drawn, system: Any) -> tuple[Any, Any, Any]:
+    """Give the model, the machine and the execution with what lives in the tier."""
+    step = describe_step(drawn.model, drawn.system, drawn.plan)
+    machine = nadi.estimates.machine_of_system(system)
+    assert step.plan is not None
+    how = execution_of_plan(
+        step.plan, machine, has_experts=step.model.language_model.moe is not None,
+        offload=[drawn.placed],
+    )  # fmt: skip
+    return step.model, machine, how
+
+
+def _fits(drawn: Drawn, system: Any) -> bool:
+    try:
+        return not estimate(*_offloaded(drawn, system)).lacks
+    except nadi.NadiError:
+        return True
+
+
 def _with_tier(drawn: Drawn, system: Any, tier: Any) -> dict[str, float | None]:
     """Estimate with a tier, and study the space that has this execution alone."""
-    none: dict[str, float | None] = {"estimate": None, "memory plan": None}
     try:
-        step = describe_step(drawn.model, drawn.system, drawn.plan)
-        machine = nadi.estimates.machine_of_system(system)
-        assert step.plan is not None
-        how = execution_of_plan(
-            step.plan, machine, has_experts=step.model.language_model.moe is not None,
-            offload=[drawn.placed],
-        )  # fmt: skip
-        seconds = estimate(step.model, machine, how).seconds
+        model, machine, how = _offloaded(drawn, system)
+        seconds = estimate(model, machine, how).seconds
     except nadi.NadiError:
-        return none
+        return {"estimate": None, "memory plan": None}
     values = msgspec.to_builtins(how)
-    sizes = {"num_procs": values.pop("num_procs"), "batch_size": values.pop("batch_size")}
-    wide = msgspec.structs.replace(machine, mem1=msgspec.structs.replace(machine.mem1, GiB=1e6))
+    sizes = values.pop("num_procs"), values.pop("batch_size")
+    space = {name: [value] for name, value in values.items()}
     try:
-        space = search_space(
-            step.model, wide, sizes["num_procs"], sizes["batch_size"],
-            {name: [value] for name, value in values.items()},
-        )  # fmt: skip
-        best = study_second_tier(space, [drawn.gbps], [1 << 30], tier).best[0][0]
+        chosen = search_space(model, machine, *sizes, space)
+        best = study_second_tier(chosen, [drawn.gbps], [1 << 30], tier).best[0][0]
     except nadi.NadiError:
         best = None
     return {"estimate": seconds, "memory plan": best.seconds if best else None}

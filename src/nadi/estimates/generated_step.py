@@ -29,7 +29,7 @@ from nadi.estimates.generated_blocks import GeneratedCosts
 from nadi.estimates.rings import RankGroup, message_seconds
 from nadi.estimates.step_ends import PartEnds, StepEnds
 from nadi.estimates.step_shape import StepShape, shape_of
-from nadi.systems.streamed_update import streamed_seconds
+from nadi.systems.streamed_update import streamed_seconds, usual_buffers
 from nadi.trace.arrays import Floats
 
 __all__ = ["generated_step", "step_statistics"]
@@ -71,7 +71,7 @@ def generated_step(
     update, exposed, rate = _streamed(machine, executions, moves, _gathered(shape, ends), ends)
     offload = offload_beside(machine, executions, block, rate, _moved_layers(executions, shape))
     head = costs.last.seconds + late_end(
-        machine, executions, block, costs.last.seconds, ends.last.weight * _element(block, ends)
+        machine, executions, block, ends.head * _element(block, ends)
     )
     work = (
         block.forward.time + block.activation.time + block.again.time
@@ -83,6 +83,9 @@ def generated_step(
         executions.pipeline_par, executions.tensor_par * executions.data_par,
         executions.pipeline_par_net,
     )  # fmt: skip
+    late = np.minimum(layers * offload.forward[0], costs.last.seconds)
+    beside_head = _stored_beside_head(machine, executions, late)
+    head = head - beside_head
     stages = _Stages(
         layers * work + costs.first.seconds + np.where(alone, head, 0.0),
         layers * work, fewer * work + head,
@@ -90,12 +93,13 @@ def generated_step(
     )  # fmt: skip
     slowest, transfers, bubble = _pipeline(shape, stages, executions)
     every = shape.microbatches * layers
+    beside_head = np.where(alone, shape.microbatches * beside_head, 0.0)
     reduction = _reduction(executions, shape, costs, ends, offload.backward[0])
     times = StepTimes(
         forward=every * block.forward.time,
         backward=every * block.activation.time,
         optimizer=update + _before_update(shape, fewer, ends),
-        forward_offload=every * offload.forward[0],
+        forward_offload=every * offload.forward[0] - beside_head,
         backward_offload=every * offload.backward[0],
         update_offload=exposed,
         computed_again=every * block.again.time,
@@ -105,7 +109,7 @@ def generated_step(
         * (block.forward_exchange[0].exposed + block.backward_exchange[0].exposed),
         pipeline_parallel=transfers,
         data_parallel=reduction.exposed,
-        ends=shape.microbatches * (slowest - layers * work),
+        ends=shape.microbatches * (slowest - layers * work) + beside_head,
     )
     link = [every * one[0].time for one in
             (block.forward_exchange, block.backward_exchange, block.exchange_again)]  # fmt: skip
@@ -114,6 +118,20 @@ def generated_step(
         shape, block, optimizer, times, link[0] + link[1], hops * (shape.stages > 1), link[2],
         offload, reduction, _memory(executions, shape, costs, optimizer, ends),
     )  # fmt: skip
+
+
+def _stored_beside_head(
+    machine: MachineDescription, executions: Executions, late: Floats
+) -> Floats:
+    """Give the seconds of a forward's late stores that the head's forward and backward hide.
+
+    Stores wait in buffers, so that layers do not wait for them; the backward of the layers does,
+    as it loads what they stored. ``late`` would be hidden with buffers of any size.
+    """
+    stores = (executions.activations_offload == 1) & (executions.weight_offload == 0)
+    buffers = usual_buffers(machine.mem1.capacity)
+    held = machine.mem2.moving_time(np.zeros(1), buffers, executions.num_procs)
+    return np.where(stores & (executions.training == 1), np.minimum(late, held), 0.0)
 
 
 def _pipeline(
@@ -178,6 +196,8 @@ def _reduction(
         )
         for part in (ends.layer, ends.last)
     )
+    # while a layer waits for its tensors, the reduction before it goes on
+    beside = np.maximum(beside - offloading, 0.0)
     longer = backward + beside
     # reductions that take longer than the backward begin less often
     slowest = np.maximum(ends.layer.reduce, ends.layer.reduce_experts)
@@ -271,19 +291,19 @@ def _streamed(
 ) -> tuple[Floats, Floats, Floats]:  # fmt: skip
     """Give the seconds of the update, by which its moves extend it, and what rate hides them.
 
-    Weights are stored with the states, or else once the update is done. Where they are gathered
-    then, a layer is loaded and another one is stored meanwhile.
+    Weights are stored with the states, part by part. Where they are gathered then, a layer is
+    loaded and another one is stored meanwhile.
     """
     states, own, whole = moves
     update: Floats = ends.update + states / _STATE * ends.update_each
-    none, tier, moved = np.zeros(1), machine.mem2, executions.optimizer_offload == 1
+    none, tier = np.zeros(1), machine.mem2
+    rate = states * (1.0 if tier.duplex else 2.0) / np.maximum(update, 1e-30)
+    states = states * executions.optimizer_offload
     load = tier.moving_time(states, none, executions.num_procs)
     store = tier.moving_time(none, states + own, executions.num_procs)
-    after = tier.moving_time(none, own, executions.num_procs)
     around = tier.moving_time(own, whole, executions.num_procs)
-    all_of_it = streamed_seconds(states, load, update, store, duplex=tier.duplex)
-    rate = states * (1.0 if tier.duplex else 2.0) / np.maximum(update, 1e-30)
-    exposed = np.where(moved, all_of_it - update, after)
+    all_of_it = streamed_seconds(states + own, load, update, store, duplex=tier.duplex)
+    exposed = all_of_it - update
     exposed = exposed + np.where(gathered > 0, np.maximum(around - gathered, 0.0), 0.0)
     return update, np.where(executions.training == 1, exposed, 0.0), rate
 

@@ -52,6 +52,7 @@ class StepEnds(NamedTuple):
     layer: PartEnds
     first: PartEnds
     last: PartEnds
+    head: Floats  # parameters that the head reads, those of the embedding too where it is its table
     norm: Floats  # seconds of the gradients' norm
     table: Floats  # seconds of summing the embedding's gradient, where the head is its table
     sum_latency: Floats  # seconds of summing one gradient among tensor parallel ranks
@@ -79,8 +80,8 @@ def step_ends(
     for name, there in (("dp", sharded), ("tp", 1.0), ("pp", 1.0)):
         norm = norm + there * _reduced(machine, "all_reduce", np.array([_NORM]), group[name])
     rows = -(-language.vocab // ways.tensor_par)
-    table = rows.astype(np.float64) * (language.hidden * _GRADIENT)
-    both = _reduced(machine, "all_reduce", table, group["ends"])
+    table = rows.astype(np.float64) * language.hidden
+    both = _reduced(machine, "all_reduce", table * _GRADIENT, group["ends"])
     splits = ways.is_named("tensor_par_comm_type", "rs_ag") & (ways.tensor_par > 1)
     few, many = (
         np.where(
@@ -91,11 +92,12 @@ def step_ends(
     least, most = (_update(machine, ways, element, count) for count in (0.0, 1e9))
     trained = (ways.training == 1).astype(float)
     tied = float(language.tied_embeddings)
+    head = last.weight + tied * table * (ways.pipeline_par == 1)
     rest = (
         norm, tied * both, few, (many - few) / (1 << 20), least, (most - least) / 1e9,
     )  # fmt: skip
     return number, StepEnds(
-        layer, first, last, *(np.broadcast_to(one * trained, num) for one in rest)
+        layer, first, last, head, *(np.broadcast_to(one * trained, num) for one in rest)
     )
 
 

@@ -34,7 +34,7 @@ from nadi.trace.trace import Trace
 __all__ = ["Moves", "Staging", "staged_moves", "staged_trace"]
 
 
-_MOST_PARTS = 256
+_MOST_PARTS = 1024
 _LOAD, _WORK, _STORE, _PHASES = 0, 1, 2, 3  # of a part of an operation
 
 
@@ -135,13 +135,12 @@ def _parts(tensors: TraceTensors, low: Ints, staging: Staging) -> Ints:
     single = np.flatnonzero((accesses.first == accesses.last) & is_work[accesses.first])
     parts[accesses.first[single]] = wanted[tensors.turn[single, 0]]
     # an update streams through four parts of the buffers: loaded, updated, stored, and the next
-    role = tensors.table["role"].to_physical().to_numpy()[tensors.life[low]]
-    updated = low[accesses.writes[low] & (role == TENSOR_ROLES.index("optimizer"))]
-    states = np.zeros_like(moved)
-    np.add.at(states, tensors.turn[updated, 0], accesses.end[updated] - accesses.begin[updated])
-    streams = np.clip(-(-4 * moved // max(staging.buffers, 1)), update_parts(states), _MOST_PARTS)
-    updated = updated[np.isin(updated, single)]
-    parts[accesses.first[updated]] = streams[tensors.turn[updated, 0]]
+    role = tensors.table["role"].to_physical().to_numpy()[tensors.life]
+    update = tensors.turn[accesses.writes & (role == TENSOR_ROLES.index("optimizer")), 0]
+    updated = single[np.isin(tensors.turn[single, 0], update)]
+    streams = np.clip(-(-4 * moved // max(staging.buffers, 1)), update_parts(moved), _MOST_PARTS)
+    streamed = tensors.turn[updated, 0]
+    parts[accesses.first[updated]] = np.where(moved[streamed] > 0, streams[streamed], 1)
     # an operator of several nodes works in none of them alone
     several = accesses.first != accesses.last
     parts[accesses.first[several]] = parts[accesses.last[several]] = 1

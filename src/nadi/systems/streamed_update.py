@@ -1,8 +1,8 @@
-"""The update of weights whose optimizer state lives in a lower tier: its one schedule.
+"""What estimates and simulations assume of moves between tiers: buffers, and one update.
 
-Estimates and simulations follow it. The update is elementwise, so it works on one part after the
-other: while a part is updated, the next one is loaded, and the one before is stored. None is
-updated before all gradients are final, as they are clipped by their norm.
+The update of weights is elementwise. If they or their optimizer states live in a lower tier, it
+works on one part after the other: while a part is updated, the next one is loaded, and the one
+before is stored. None is updated before all gradients are final, as they are clipped by their norm.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["UPDATE_SCHEDULE", "streamed_seconds", "update_parts"]
+__all__ = ["UPDATE_SCHEDULE", "streamed_seconds", "update_parts", "usual_buffers"]
 
 UPDATE_SCHEDULE = (
     "the optimizer's state is updated once all gradients are final (they are clipped by their "
@@ -23,6 +23,14 @@ UPDATE_SCHEDULE = (
 _PARTS = 64
 _LEAST = 4 << 20  # bytes of a part
 _Sizes = TypeVar("_Sizes", Floats, Ints)
+
+
+def usual_buffers(capacity: Floats | float) -> Floats:
+    """Return the bytes of the first tier in which tensors of others pass, of a capacity.
+
+    0 is an unknown capacity.
+    """
+    return np.where(np.asarray(capacity) > 0, np.asarray(capacity) / 16, 1 << 30)
 
 
 def update_parts(size: _Sizes) -> _Sizes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import UsageError
-from nadi.models import LanguageModel, ParallelPlan, llm_statistics
+from nadi.models import LanguageModel, ParallelPlan, llm_statistics, load_language_model
 from nadi.models.llm.language_model import LatentAttention, MixtureOfExperts
 from nadi.trace.trace import Job, Trace
 from nadi.trace.validate import validate_trace
@@ -276,6 +277,6 @@ def test_a_word_that_does_not_exist_is_refused_with_those_that_do() -> None:
 def test_decode_takes_all_sequences_of_a_rank_at_once(
     plan: dict[str, Any], micro_batch: int
 ) -> None:
-    found = ParallelPlan(**plan).of(read_model("llama3-8b"))
+    found = ParallelPlan(**plan).of(load_language_model("llama3-8b"))
     assert found.micro_batch == micro_batch
     assert found.micro_batches * micro_batch * found.dp == found.global_batch

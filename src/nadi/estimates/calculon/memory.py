@@ -24,7 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-_BLOCKS_AHEAD = 2.0  # a load begins at most some 32 operations before its use
+_BLOCKS_AHEAD = 3.0  # a load begins at most 32 operations before its use
 
 
 class BlockTimes(NamedTuple):
@@ -121,19 +121,19 @@ def offload_beside(
 
 
 def late_end(
-    machine: MachineDescription, executions: Executions, block: BlockCosts, seconds: Floats,
-    weights: Floats,
-) -> Floats:  # fmt: skip
-    """Give by how much loading its weights once extends the head of a micro-batch.
+    machine: MachineDescription, executions: Executions, block: BlockCosts, weights: Floats
+) -> Floats:
+    """Give by how much loading its weights extends the head of a micro-batch.
 
-    Its backward follows its forward. The load begins beside the blocks before, while the link is
-    free. Of the embedding, what is looked up is little.
+    They are loaded once, as its backward follows its forward. The head is one product that needs
+    all of them, so only the blocks before it hide the load, and only where their own loads have
+    come before. Of the embedding, what is looked up is little.
     """
     moved = weights * executions.weight_offload
     forward = block.forward.time + block.forward_exchange[0].exposed
     of_block = machine.mem2.moving_time(block.weights, np.zeros(1), executions.num_procs)
-    free = _BLOCKS_AHEAD * np.maximum(forward - of_block, 0.0)
-    return _beside(machine, executions, (seconds + free, np.zeros(1)), moved, moved)
+    free = np.where(of_block < forward, _BLOCKS_AHEAD * forward, 0.0)
+    return _beside(machine, executions, (free, np.zeros(1)), moved, moved)
 
 
 def _beside(

@@ -22,6 +22,7 @@ from nadi.simulation.engine_driver import simulate_job
 from nadi.simulation.simulation import Simulation
 from nadi.systems.memory_tiers import at_bandwidth, at_latency
 from nadi.systems.prices.priced_traces import price_job
+from nadi.systems.streamed_update import usual_buffers
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import TENSOR_ROLES
@@ -34,8 +35,6 @@ __all__ = [
 
 _PAYS = 1.01  # of the step without tiers
 _STEPS, _DOUBLINGS = 8, 12  # of bandwidths that are tried: from 1 GB/s, so many in each doubling
-_BUFFERS = 16  # the part of the first tier that buffers take
-_PLAIN_BUFFERS = 1 << 30  # bytes, where its capacity is unknown
 
 
 def with_room(system: System, memory: int = 0, capacity: int = 0) -> System:
@@ -171,7 +170,7 @@ class PlainStep:
         self, system: System, buffers: int = 0, distance: int = 0, *, in_place: bool = False
     ) -> Staging:  # fmt: skip
         """Return how tensors come to the first tier; 0 for what usually is."""
-        usual = system.memory_capacity // _BUFFERS or _PLAIN_BUFFERS
+        usual = int(usual_buffers(system.memory_capacity))
         return Staging(buffers or usual, distance or DISTANCE, in_place)
 
     def chosen(self, placer: Placer, system: System, staging: Staging) -> tuple[Ints, ...]:

@@ -244,13 +244,9 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
 
 
 def _estimates(data: dict[str, Any]) -> Iterator[str]:
-    """Say why there is no estimate, or where it differs."""
-    beside = data["estimates"] or {"roles": (), "missing": None}
-    if beside["missing"]:
-        yield f"no estimate beside: {beside['missing']}"
-    for one in beside["roles"]:
-        if one["reason"]:
-            yield f"{one['role']}: {one['reason']}"
+    """Say why there is no estimate."""
+    if data["estimates"] and data["estimates"]["missing"]:
+        yield f"no estimate beside: {data['estimates']['missing']}"
 
 
 def _rooms(data: dict[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any]]]:

@@ -59,9 +59,6 @@ __all__ = [
 
 
 _ANY = 1e6  # GiB: the simulation has room as well
-_NEAR = 0.03  # differences that are not explained
-_EDGES = "a simulation stores activations beside the backward, too, and keeps what it uses next"
-_UNKNOWN = "no rule is known that makes them differ this way"
 
 
 class EstimatedRole(NamedTuple):
@@ -73,14 +70,11 @@ class EstimatedRole(NamedTuple):
         Whose tensors live there.
     simulated, estimated
         Ratios of the same step.
-    reason
-        Why they differ; empty where they hardly do.
     """
 
     role: str
     simulated: float
     estimated: float
-    reason: str
 
 
 class PlacementEstimates(NamedTuple):
@@ -132,17 +126,10 @@ def estimates_beside(
         found = []
         for part in (one for one in OFFLOADED if one in known):
             ratios = (known[part] / max(plain.ns, 1), seconds(part) / without)
-            found.append(EstimatedRole(part, *ratios, _reason(part, *ratios)))
+            found.append(EstimatedRole(part, *ratios))
     except UsageError as error:
         return PlacementEstimates(missing=str(error))
     return PlacementEstimates(tuple(found))
-
-
-def _reason(part: str, simulated: float, estimated: float) -> str:
-    """Say why ratios differ."""
-    if abs(simulated / estimated - 1) <= _NEAR:
-        return ""
-    return _EDGES if part == "activations" and simulated < estimated else _UNKNOWN
 
 
 def _with_second_tier(system: System) -> MachineDescription:
