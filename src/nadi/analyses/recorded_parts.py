@@ -20,8 +20,6 @@ from nadi.trace.trace import Job, Trace
 from nadi.whatif.parts import PartOf, part_operations
 from nadi.whatif.sub_traces import part_of_device, part_of_host, part_rows
 
-__all__ = ["RecordedPart", "part_named", "recorded_part"]
-
 _ALL = "all"
 
 

@@ -36,14 +36,6 @@ from nadi.units import format_bytes
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "BYTE_ORDER_MARK", "TEMPORARY", "RawFile", "available_memory", "check_new_file",
-    "check_regular", "check_suffix", "check_target", "check_writable", "garbage_collection_paused",
-    "is_local", "largest_content", "line_pieces", "locate", "locked_folder", "read_file",
-    "read_head", "read_pieces", "read_settings", "remove_left_behind", "remove_unfinished",
-    "unfinished", "unwritable", "write_beside", "write_pieces",
-]  # fmt: skip
-
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http"}
 

@@ -15,8 +15,6 @@ from nadi.errors import FormatError, InputError, PairError, UsageError
 from nadi.files.files import locate, read_file, read_head
 from nadi.files.plain_pickles import is_pickle, read_plain
 
-__all__ = ["Dump", "Entry", "parse_dump", "read_dumps"]
-
 _RANK = re.compile(r"(\d{1,9})(?!.*\d)")
 _RANK_AFTER_WORD = re.compile(r"(?i)rank[-_.]?(\d{1,9})(?!\d)")
 _SUFFIXES = re.compile(r"(?i)(\.(json|pickle|pkl|gz|pt))+$")

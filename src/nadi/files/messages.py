@@ -16,8 +16,6 @@ from nadi.errors import FormatError
 from nadi.files.message_kernels import find_inner, read_fields
 from nadi.trace.arrays import Bools, Bytes, Ints
 
-__all__ = ["FieldValues", "ProtobufMessages", "plain_fields", "plain_varint"]
-
 _ABSENT, _NUMBER = -2, -1
 
 

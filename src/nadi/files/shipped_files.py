@@ -12,8 +12,6 @@ from nadi.errors import UsageError
 from nadi.files.files import read_settings
 from nadi.files.settings_text import SETTINGS_ENDINGS
 
-__all__ = ["Shelf"]
-
 
 class Shelf(NamedTuple):
     """A folder of shipped TOML files.

@@ -31,12 +31,6 @@ from nadi.files.files import HEAD_SIZE, locate, read_file, read_head
 from nadi.files.messages import plain_fields, plain_varint
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = [
-    "INTERRUPTS", "SWITCH", "WAKEUP", "SwitchEvents", "SwitchLog", "decode_perfetto_switches",
-    "decode_switch_text", "is_switch_text", "is_switches", "read_switches",
-]  # fmt: skip
-
-
 SWITCH, WAKEUP = 0, 1
 INTERRUPTS = {-1: "interrupt", -2: "timer", -4: "network", -5: "disk", -15: "timer",
               -16: "software interrupt"}  # fmt: skip

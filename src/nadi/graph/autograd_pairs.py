@@ -11,8 +11,6 @@ from nadi.graph.event_graph import EventGraph
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["BackwardNodes", "backward_nodes", "node_before"]
-
 _EVALUATION = r"^autograd::engine::evaluate_function: "
 _NODE = rf"{_EVALUATION}|Backward\d*$|^torch::autograd::"
 _GRADIENT = r"torch::autograd::AccumulateGrad$"

@@ -17,8 +17,6 @@ from nadi.graph.overheads import recorded_launchers
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Bytes, Ints
 
-__all__ = ["PHASES", "ModuleTree", "find_modules"]
-
 PHASES = ("forward", "backward", "optimizer", "other")
 """The parts of a step; ``other`` is work outside of all modules that is none of them."""
 

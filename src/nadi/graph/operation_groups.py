@@ -15,8 +15,6 @@ from nadi.graph.overheads import recorded_launchers
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["OperationGroups", "group_operations"]
-
 _NUMBERS = re.compile(r"^(?:nn\.Module: )?(.*?)(?:[._#]?\d+)?$")
 
 

@@ -11,8 +11,6 @@ from nadi.graph.event_graph import EventGraph
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["BY_GRADIENTS", "OptimizerParts", "optimizer_parts"]
-
 BY_GRADIENTS = "attributed by the gradients that its operators use"
 _UNKNOWN = "not attributed: the trace does not state which tensors it uses (a host trace does)"
 

@@ -26,12 +26,6 @@ from nadi.trace.categories import COPY_FROM_PAGEABLE, COPY_TO_PAGEABLE, pattern
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "LAUNCH_CLASSES", "MEASURED_WAITS", "WAIT_CLASSES", "Overheads", "SyncWaits", "TraceDeps",
-    "estimate_overheads", "is_inferred", "overheads_of", "recorded_launchers", "unconfirmed_edges",
-]  # fmt: skip
-
-
 LAUNCH_CLASSES = ("device", "blocking copy", "staged copy", "gloo", "thread", "idle device")
 """Work that calls launch; a blocking copy holds its call up to its end, a staged one until most
 of its data is taken along. A device may need longer after it was idle for some time."""

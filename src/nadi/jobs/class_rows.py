@@ -21,11 +21,6 @@ from nadi.trace.attributes import Attributes, Part, combined
 from nadi.trace.operations import OP_CLASSES, Operations
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "Origin", "RankClass", "RowSizes", "classes_of", "resized", "row_sizes", "time_factors",
-    "typical_columns",
-]  # fmt: skip
-
 _GEMM = OP_CLASSES.index("gemm")
 
 

@@ -20,8 +20,6 @@ from nadi.trace.arrays import Floats
 from nadi.trace.operations import OP_CLASSES
 from nadi.trace.trace import Trace
 
-__all__ = ["FEW", "GRADIENT", "ParameterShares", "parameter_shares"]
-
 GRADIENT = ".weight_gradient"
 """How names of products end that make the gradients of weights."""
 

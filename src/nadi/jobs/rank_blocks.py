@@ -12,8 +12,6 @@ from nadi.errors import UsageError
 from nadi.trace.arrays import Ints
 from nadi.trace.groups import RankGroups
 
-__all__ = ["Replicas", "RoleNames", "copied_groups", "named_roles", "outer_end", "resized_axis"]
-
 _SPELLINGS = {
     "tp": r"tp|tensor|tensormodelparallel\w*|tensorparallel\w*|mp",
     "dp": r"dp|data|dataparallel\w*|ddp|fsdp|hsdpreplicate",

@@ -17,8 +17,6 @@ from nadi.recordings.folded.repeat_search import Loop, SignedRows, find_repeats
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.operations import OP_CLASSES
 
-__all__ = ["EVERY", "Blocks", "find_blocks"]
-
 EVERY = -1
 """The block of what belongs to no block: each stage does it."""
 

@@ -34,12 +34,6 @@ from nadi.trace.operations import Operations
 from nadi.trace.schema import GROUPS
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "Direction", "KnownRank", "Operators", "Parts", "RecordedLives", "Sharing", "TensorUse",
-    "find_lives", "peak_bytes", "recorded_rank", "with_own_roles",
-]  # fmt: skip
-
-
 _STEP = r"^ProfilerStep#"
 _OPTIMIZER = r"^Optimizer\.step#"
 _OVERWRITE = [

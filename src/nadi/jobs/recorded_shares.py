@@ -19,11 +19,6 @@ from nadi.trace.schema import DEPS, GROUPS, NODES
 from nadi.trace.trace import Trace
 from nadi.trace.work import VIEWS
 
-__all__ = [
-    "TENSOR_PARALLEL", "Insertion", "SharedRank", "lanes_of", "with_insertions", "with_made_rows",
-    "with_shared_operators", "working_rows",
-]  # fmt: skip
-
 TENSOR_PARALLEL = "tp"
 """Role of the groups that exchange parts of tensors."""
 

@@ -31,9 +31,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import Attributes
 from nadi.trace.schema import DEPS, GROUPS
 
-__all__ = ["PIPELINE", "StageBlocks", "cut_evenly", "recorded_stages", "stage_bytes"]
-
-
 PIPELINE = "pp"
 """Role of the groups that pass activations and gradients."""
 

@@ -17,10 +17,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.groups import RankGroups
 from nadi.trace.schema import GROUPS
 
-__all__ = [
-    "WITHIN", "Classes", "has_lone_messages", "replicas_of", "with_replicas", "within_replica",
-]  # fmt: skip
-
 WITHIN = "replica"
 """Role of all ranks of the job as it was, in which they send messages that name a rank."""
 

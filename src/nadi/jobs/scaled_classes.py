@@ -34,9 +34,6 @@ from nadi.trace.operand_columns import AttributesWithOperands
 from nadi.trace.operations import Operations
 from nadi.trace.trace import Trace
 
-__all__ = ["ScaledJob", "Wanted", "scale_job", "with_prices"]
-
-
 # attributes that say again what columns and groups say, as it was before
 _OUTDATED = ("version", "process_groups", "rank", "world_size", "pg_name", "comm_size", "comm_src",
              "comm_dst", "num_ops", "tensor_size")  # fmt: skip

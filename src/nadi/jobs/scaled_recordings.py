@@ -32,8 +32,6 @@ from nadi.systems.device import Device
 from nadi.trace.arrays import Ints
 from nadi.trace.groups import RankGroups
 
-__all__ = ["ScaledRecording", "ScaledTo", "scale_recording"]
-
 _SHARES = (
     "products share outputs, the next ones what they sum over, and all else follows the tensors; "
     "embeddings stay whole"

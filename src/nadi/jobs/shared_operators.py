@@ -19,8 +19,6 @@ from nadi.jobs.recorded_ranks import Direction, Operators, Parts, Sharing, Tenso
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.operations import OP_CLASSES, Operations
 
-__all__ = ["AwaitedExchange", "SharedOperators", "share_operators"]
-
 _GEMM, _ATTENTION, _NORM, _EMBEDDING = map(
     OP_CLASSES.index, ("gemm", "attention", "norm", "embedding")
 )

@@ -22,12 +22,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.trace.work import Work
 
-__all__ = [
-    "BACKWARD", "EMBEDDING", "FORWARD", "HEAD", "LAST", "RECEIVED", "Block", "LayerChunks",
-    "PlacedRow", "Stage", "StepPart", "TimedRow", "Times", "Wait", "read_stage", "with_last",
-]  # fmt: skip
-
-
 EMBEDDING, HEAD = -1, 1 << 30
 RECEIVED = -2
 FORWARD, BACKWARD, LAST = "forward", "backward", "last backward"

@@ -32,12 +32,6 @@ from nadi.trace.groups import RankGroups, groups_along
 from nadi.trace.operations import OP_CLASSES, Operations
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "ExpertRows", "ExpertShares", "expert_rows", "resized_groups", "share_experts", "updated",
-    "with_shares",
-]  # fmt: skip
-
-
 _PERMUTE = OP_CLASSES.index("permute")
 
 

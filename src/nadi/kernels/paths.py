@@ -12,11 +12,6 @@ import numpy as np
 
 from nadi.kernels.jit import borrowed, inner, kernel
 
-__all__ = [
-    "EdgeTimes", "Stretches", "latest_times", "replay_times", "stretches_of_path",
-    "topological_order", "trace_back", "unexplained_times",
-]  # fmt: skip
-
 
 @kernel
 def topological_order(in_ptr: np.ndarray, in_src: np.ndarray, order: np.ndarray) -> int:

@@ -16,11 +16,6 @@ import numpy.typing as npt
 
 from nadi.kernels.jit import inner, kernel
 
-__all__ = [
-    "Union", "expand_ranges", "group_rows", "put_in", "spans_holding", "take_first", "union_length",
-    "union_of",
-]  # fmt: skip
-
 
 class Union(NamedTuple):
     """The time covered by at least one of some intervals.

@@ -15,8 +15,6 @@ from nadi.models.user_lines import refusal
 from nadi.trace.arrays import Ints
 from nadi.trace.validate import cycle_row
 
-__all__ = ["check_communication"]
-
 _TOLD = 6  # nodes of a circle
 
 

@@ -14,8 +14,6 @@ from nadi.models.user_lines import refusal, user_line
 from nadi.trace.schema import ISSUES, MATCHES
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["JobBuilder"]
-
 _LARGEST_WORLD = 2**24
 _OF_ALL_RANKS = ("", "0")  # names of the group of all ranks in a Chakra trace
 

@@ -22,12 +22,6 @@ from nadi.errors import UsageError
 from nadi.models.row_operands import NO_OPERANDS, Operand, RowOperands
 from nadi.trace.work import Work
 
-__all__ = [
-    "ADAM_STATE", "BEFORE", "COMPUTE", "STREAM_OF", "Exchange", "Layout", "Link", "Row", "RowList",
-    "adam_work", "exchange",
-]  # fmt: skip
-
-
 BEFORE = -1  # waits for the last computation before this piece
 COMPUTE = 0
 _ROLES = "tp cp ep dp edp pp embedding mirror send receive tables kv"

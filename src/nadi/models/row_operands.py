@@ -14,8 +14,6 @@ import numpy as np
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.operand_columns import OperandColumns, TensorType
 
-__all__ = ["NO_OPERANDS", "Operand", "RowOperands", "joined_ranges", "operand_columns"]
-
 _DEVICE = "cuda:0"
 
 

@@ -22,11 +22,6 @@ from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Job, Provenance, Trace
 from nadi.version import __version__
 
-__all__ = [
-    "StepOrder", "communication_by_role", "flops_by_phase", "shape_attributes", "trace_of_rows",
-]  # fmt: skip
-
-
 _KIND = {"send": "COMM_SEND", "recv": "COMM_RECV"}
 
 

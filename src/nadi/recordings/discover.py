@@ -20,11 +20,6 @@ from nadi.results.saved import RESULT_FILES
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "RANK_IN_NAME", "TraceFiles", "TraceIdentity", "find_files", "glance", "list_files",
-    "pair_recordings", "peek", "recording_of", "with_ranks",
-]  # fmt: skip
-
 _Key = Callable[["TraceIdentity"], int | str | None]
 _MAX_DIGITS = 9  # of a rank
 _TOLD = 8  # folders

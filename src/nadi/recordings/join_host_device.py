@@ -43,9 +43,6 @@ from nadi.trace.trace import Provenance, Trace
 from nadi.units import format_ns
 from nadi.version import __version__
 
-__all__ = ["DeviceClock", "align_device", "bound_device_clocks", "link_device", "link_pair"]
-
-
 _RARE = 100  # launches for one that precedes its call, which then is an error of the recording
 
 

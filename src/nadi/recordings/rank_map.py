@@ -20,8 +20,6 @@ from nadi.trace.groups import RankGroups
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["RANK_MAP", "RankMap", "Shared", "device_part", "job_of_ranks", "read_rank_map"]
-
 RANK_MAP = "ranks.json"
 _MOST_RANKS = 2**24
 _MESSAGES = ["COMM_SEND", "COMM_RECV"]

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from nadi.trace.work import Lengths
 
-__all__ = ["ServingStep", "serving_step"]
-
 
 class ServingStep(NamedTuple):
     """What a serving engine does in a step.

@@ -32,14 +32,6 @@ from nadi.units import (
     printable,
 )
 
-__all__ = [
-    "ALL", "BLANK", "BOTH", "BYTES", "CHANGE_NS", "COUNT", "FLAG", "GB_PER_S", "KIND", "LABEL",
-    "MEAN", "NAME", "NS", "NUMBER", "PAGE", "PERCENT", "PLAIN", "RANKS", "SECONDS",
-    "TEXT", "WHOLE", "WORDS", "Charts", "Column", "Facts", "Html", "Lines", "Result", "Rows",
-    "Sums", "Tiles", "Unit", "Within", "barred", "decimals", "in_words", "name_or", "named",
-    "number", "range_of", "share_of", "stacked", "text_of", "value_at", "valued",
-]  # fmt: skip
-
 BOTH, TEXT, PAGE = "text and page", "text", "page"
 """Where a column or a part is shown."""
 ALL = 1 << 60  # rows of a table in text

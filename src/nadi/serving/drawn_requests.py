@@ -8,8 +8,6 @@ from nadi.serving.requests import Requests
 from nadi.serving.server_setup import ServerSetup
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["drawn_requests"]
-
 
 def drawn_requests(setup: ServerSetup, seed: int) -> Requests:
     """Draw a setup's requests.

@@ -6,8 +6,6 @@ from nadi.kernels.jit import called, inner
 from nadi.serving.block_kernels import mixed
 from nadi.serving.engine_columns import FAR, INSTANCE, REQUEST, SETTING, Engines
 
-__all__ = ["arrive", "next_arrival", "release_followers", "send_on"]
-
 
 @inner
 def _is_before(engines: Engines, a: int, b: int) -> bool:

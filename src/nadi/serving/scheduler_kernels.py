@@ -28,8 +28,6 @@ from nadi.serving.queue_kernels import arrive, next_arrival, release_followers, 
 from nadi.serving.step_kernels import step_ns
 from nadi.serving.transfer_kernels import load_blocks, store_block, tier_hits
 
-__all__ = ["serve_requests"]
-
 _WAITING, _RUNNING, _LOADING, _PUT_OUT = range(4)
 _NONE, _BUDGET, _SEQUENCES, _BLOCKS, _LOADS = range(5)
 

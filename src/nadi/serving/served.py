@@ -19,8 +19,6 @@ from nadi.systems.library import load_system
 from nadi.systems.system import System
 from nadi.trace.arrays import Bools, Floats
 
-__all__ = ["METRICS", "Serving", "measures", "serve", "serve_setup"]
-
 METRICS = ("ttft", "tpot", "e2e")
 """Time to the first token, time per further token, and time to the last one."""
 

@@ -7,8 +7,6 @@ import numpy as np
 from nadi.kernels.jit import called, inner
 from nadi.serving.engine_columns import BATCH, INSTANCE, SETTING, Engines
 
-__all__ = ["step_ns"]
-
 
 @inner
 def _place_on(axis: np.ndarray, value: float) -> int:

@@ -16,8 +16,6 @@ from nadi.serving.engine_columns import (
     Engines,
 )
 
-__all__ = ["load_blocks", "store_block", "tier_hits"]
-
 _READ, _WRITE = 0, 1
 
 

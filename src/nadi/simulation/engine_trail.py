@@ -12,8 +12,6 @@ from nadi.simulation.flows.flow_state import COUNT, EDGE
 from nadi.simulation.lowering.task_tables import Tables
 from nadi.trace.arrays import Ints
 
-__all__ = ["Trail", "trail_of"]
-
 _KEPT = {
     "rank": NODE.rank,
     "kind": NODE.kind,

@@ -9,11 +9,6 @@ import numpy as np
 from nadi.kernels.jit import borrowed, kernel
 from nadi.kernels.json_tokens import MAX_DEPTH, skip_value
 
-__all__ = [
-    "KeptValues", "copy_spans", "count_attributes", "count_kept", "first_no_json",
-    "place_attributes", "place_kept", "place_spans",
-]  # fmt: skip
-
 
 @kernel
 def first_no_json(buffer: np.ndarray, begin: np.ndarray, length: np.ndarray) -> int:

@@ -26,11 +26,6 @@ from nadi.trace.attribute_kernels import count_attributes, place_attributes, pla
 from nadi.trace.protobuf_values import SCALAR_TYPES, bits_of, pack_list, unpack_list, value_of
 from nadi.trace.schema import ATTRIBUTE_TYPES, ATTRS
 
-__all__ = [
-    "CODES", "SPAN_CODES", "AttributeBuilder", "Attributes", "JoinedAttributes", "LazyAttributes",
-    "Part", "combined", "empty_columns",
-]  # fmt: skip
-
 CODES = {name: code for code, name in enumerate(ATTRIBUTE_TYPES)}
 _NUMBERS = tuple(name for name in SCALAR_TYPES if name not in ("string", "bytes"))
 # attributes of these types are spans of bytes; the others are numbers, or nothing at all

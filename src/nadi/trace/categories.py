@@ -18,16 +18,6 @@ from typing import NamedTuple
 
 from nadi.trace.protobuf_values import VALUE_TYPES
 
-__all__ = [
-    "ATTRIBUTE_TYPES", "CALLS", "CATEGORIES", "COMMUNICATION_KINDS", "COMM_TYPES",
-    "COPY_FROM_PAGEABLE", "COPY_ON_DEVICE", "COPY_TO_PAGEABLE", "DEP_KINDS", "DEVICE_WORK",
-    "GIVEN_DEPS", "HTA_CALLS", "HTA_EVENT_RECORD", "KERNEL_CLASSES", "LABELS", "NODE_KINDS",
-    "ON_DEVICE", "OTHER_KERNELS", "PART", "ROLE_SOURCES", "SEVERITIES", "TENSOR_DEPS",
-    "TENSOR_ROLES", "THREAD_WORK", "UNBOUNDED", "UNREADABLE", "RuntimeCall", "hta_calls",
-    "kernel_class", "pattern",
-]  # fmt: skip
-
-
 OTHER_KERNELS = "other kernels"
 KERNEL_CLASSES = {
     "communication": r"(?i)nccl|rccl|hccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",

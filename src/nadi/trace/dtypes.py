@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["DTYPES", "ITEMSIZE", "MAX_BYTES", "Dtype"]
-
 MAX_BYTES = 2**62
 """Sums of sizes are capped here, so that a file cannot make an int64 overflow."""
 

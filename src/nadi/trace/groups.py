@@ -19,8 +19,6 @@ from nadi.errors import UsageError
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import GROUPS
 
-__all__ = ["Group", "RankGroups", "group_columns", "groups_along", "name_of_group"]
-
 MOST_RANKS = 2**17  # of a group that states its size alone: few bytes cannot ask for gigabytes
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]

@@ -14,8 +14,6 @@ import numpy as np
 
 from nadi.kernels.jit import inner, kernel
 
-__all__ = ["MAX_DEPTH", "Leaves", "Names", "Tensors", "bound_items", "read_operands"]
-
 MAX_DEPTH = 60  # of lists in lists; the kinds of the brackets are kept in one int64
 VALUES, SHAPES, TYPES, STRIDES = range(4)
 _NUMBERS = 5  # of a tensor: its id, storage id, offset, elements and itemsize

@@ -23,8 +23,6 @@ from nadi.trace.attributes import CODES, Attributes
 from nadi.trace.operand_kernels import Leaves, Names, Tensors, bound_items, read_operands
 from nadi.trace.schema import OPERANDS, TENSORS, UNREADABLE
 
-__all__ = ["OPERAND_NAMES", "OperandTables", "TensorUses", "operand_tables", "tensor_uses"]
-
 _KINDS = ("values", "shapes", "types", "strides")
 # the attributes of type operand, in the order that the kernel takes them in
 OPERAND_NAMES = tuple(f"{side}.{kind}" for side in ("inputs", "outputs") for kind in _KINDS)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-__all__ = ["StepLengths"]
-
 
 @dataclass(frozen=True)
 class StepLengths:

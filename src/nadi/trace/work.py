@@ -13,11 +13,6 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-__all__ = [
-    "OF_CALLS", "OPERATORS", "VIEWS", "Lengths", "Operands", "Work", "attention", "covered_bytes",
-    "gemm", "part_computed", "work_of",
-]  # fmt: skip
-
 Shape = Sequence[int]
 _MOST = 1 << 62
 _MATRIX, _IMAGE, _HEADS = 2, 3, 4  # dimensions

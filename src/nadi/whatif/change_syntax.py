@@ -43,10 +43,6 @@ from nadi.whatif.launch_changes import Fuse, Graphed
 from nadi.whatif.selection import CONDITIONS, KINDS, WAIT, Selection, compile_expression, select
 from nadi.whatif.wait_changes import ScaleWait
 
-__all__ = [
-    "FORMS", "MoveToStream", "given_changes", "parse_change", "parse_selection", "parse_values",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class MoveToStream:

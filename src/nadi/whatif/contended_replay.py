@@ -13,8 +13,6 @@ from nadi.graph.replay import replay_graph
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.distinct_rows import number_rows
 
-__all__ = ["MOST_ROUNDS", "SlowedKernels", "contended", "unknown_beside_ns"]
-
 # many changes of one graph are tried
 _TIMES: WeakKeyDictionary[EventGraph, Ints] = WeakKeyDictionary()
 MOST_ROUNDS = 8

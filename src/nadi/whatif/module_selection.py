@@ -16,8 +16,6 @@ from nadi.trace.arrays import Bools
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import format_count
 
-__all__ = ["ModuleParts", "describe_parts", "has_modules", "module_parts"]
-
 _MAX_PATHS = 3
 _found: WeakKeyDictionary[EventGraph, ModuleTree] = WeakKeyDictionary()
 

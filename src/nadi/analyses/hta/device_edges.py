@@ -18,12 +18,6 @@ from nadi.errors import InputError
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import HTA_EVENT_RECORD, hta_calls
 
-__all__ = [
-    "EDGE_TYPES", "EdgeList", "Moments", "hta_device_edges", "join_hta_edges", "make_moments",
-    "weighted_edges",
-]  # fmt: skip
-
-
 EDGE_TYPES = (
     "OPERATOR_KERNEL", "DEPENDENCY", "KERNEL_LAUNCH_DELAY", "KERNEL_KERNEL_DELAY",
     "SYNC_DEPENDENCY",

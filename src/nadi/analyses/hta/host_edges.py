@@ -14,8 +14,6 @@ from nadi.analyses.hta.device_edges import EDGE_TYPES, EdgeList, Moments, weight
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import hta_calls
 
-__all__ = ["lock_edges", "stack_edges"]
-
 _OPERATOR, _DEPENDENCY = EDGE_TYPES.index("OPERATOR_KERNEL"), EDGE_TYPES.index("DEPENDENCY")
 
 

@@ -39,12 +39,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.trace import Job, Trace
 from nadi.units import format_count, format_ns, format_percent, printable
 
-__all__ = [
-    "EDGE_TYPE_TEXTS", "HtaCriticalPath", "Instance", "clip_events", "describe_hta_path",
-    "hta_critical_path", "print_hta_path",
-]  # fmt: skip
-
-
 Instance = int | tuple[int, int]
 _SHOWN = 12  # annotations listed where one is not found
 _NUMBER = re.compile(r"\d+")

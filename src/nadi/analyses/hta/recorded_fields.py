@@ -26,12 +26,6 @@ from nadi.trace.attributes import CODES, Attributes
 from nadi.trace.schema import ON_DEVICE
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "EVENTS", "Recorded", "added_base_time", "object_at", "parse_events", "read_recorded",
-    "rows_holding", "rows_of_file", "trace_name",
-]  # fmt: skip
-
-
 EVENTS = {
     "index": pl.Int64,  # position in traceEvents
     "start": pl.Int64,  # ns

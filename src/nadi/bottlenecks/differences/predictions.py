@@ -24,12 +24,6 @@ from nadi.results.saved import RESULT_KINDS, SavedSummary, read_summary
 from nadi.simulation.runs.saved import SavedSimulation, is_saved_simulation, read_simulation
 from nadi.trace.schema import DEVICE_WORK
 
-__all__ = [
-    "OWN_PAGE", "ComparedPrediction", "ReportInputs", "SavedPrediction", "compare_prediction",
-    "prediction_of", "read_prediction", "read_report_inputs", "read_saved_prediction",
-]  # fmt: skip
-
-
 _SIMULATED = {
     "computing": ("computing",),
     "transferring": ("transferring",),

@@ -15,8 +15,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import pattern
 from nadi.trace.schema import DEVICE_WORK
 
-__all__ = ["Meanwhile", "device_work", "work_meanwhile"]
-
 _ON_THREADS = ("operator", "runtime", "driver")
 _WAITS = ("device sync", "stream sync", "event sync", "event query")
 

@@ -13,8 +13,6 @@ from nadi.systems.library import read_system_file, recorded_devices, shipped_sys
 from nadi.systems.system import System
 from nadi.trace.trace import Job
 
-__all__ = ["LinkBounds", "link_bounds"]
-
 
 class LinkBounds(NamedTuple):
     """The system whose links bound collectives.

@@ -28,12 +28,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import kernel_class
 from nadi.trace.schema import DEVICE_WORK
 
-__all__ = [
-    "BOUND_BY", "WORTH_BALANCING", "LateRank", "Leading", "RepeatedLateness", "Verdict",
-    "device_idle", "judge", "lateness_over_repeats", "leading_range", "student_above",
-]  # fmt: skip
-
-
 _LEAST = 3  # repeats: with fewer, their variation is not known
 
 

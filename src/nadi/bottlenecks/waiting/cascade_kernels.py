@@ -8,8 +8,6 @@ import numpy as np
 
 from nadi.kernels.jit import borrowed, inner, kernel
 
-__all__ = ["WaitColumns", "redistribute"]
-
 
 @inner
 def _first_ending_after(end: np.ndarray, left: int, right: int, moment: int) -> int:

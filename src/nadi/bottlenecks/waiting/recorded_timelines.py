@@ -27,9 +27,6 @@ from nadi.recordings.dependencies.operator_nesting import LOCK_WAIT, WOKEN_BY
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["RecordedActors", "StatedWaits", "is_host", "recorded_segments", "stated_waits"]
-
-
 _LOADER = r"MultiProcessingDataLoaderIter.*(__next__|_next_data|_get_data)"
 _FRAMES = ("python", "annotation")
 

@@ -8,10 +8,6 @@ import numpy as np
 
 from nadi.kernels.jit import borrowed, inner, kernel
 
-__all__ = [
-    "ChainGraph", "SegmentColumns", "SpanColumns", "SpanGraph", "divide_spans", "spans_of_threads",
-]  # fmt: skip
-
 _RUN, _RUNNABLE, _WAIT = 0, 1, 2  # as SegmentKind
 _NONE = -1
 

@@ -21,11 +21,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import CATEGORIES, COMM_TYPES
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "NAMES_OF_COLUMNS", "ChakraFields", "ColumnOfAttributes", "chakra_fields",
-    "with_chakra_attributes",
-]  # fmt: skip
-
 # columns of nodes that become numbers under Chakra's or PyTorch's name for them
 _NUMBERS = (
     ("stream", "stream", "int64"),

@@ -31,11 +31,6 @@ from nadi.kernels.jit import borrowed, inner, kernel
 from nadi.kernels.protobuf import int64, is_utf8, read_field, read_varint, skip_value
 from nadi.kernels.strings import find_word, number_of_text, put_into_slots
 
-__all__ = [
-    "CODES", "FIRST_TEXT", "FIRST_WANTED", "FULL", "NUMBERS", "STATE", "NodeColumns",
-    "decode_nodes", "find_messages", "likely_message",
-]  # fmt: skip
-
 FULL = -1  # instead of a problem: there is no room for one more node
 
 # places in the state that goes in and out: how much is filled, at most so many attributes, fields

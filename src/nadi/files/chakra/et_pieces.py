@@ -13,8 +13,6 @@ from nadi.trace.arrays import Bytes
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-__all__ = ["MessagePieces", "open_pieces"]
-
 # of a file at a time: about the bytes of a window, so that it need not be put together
 _LEAST_PIECE, _LARGEST_PIECE = 1 << 22, 1 << 26
 _BYTES_PER_NODE = 64

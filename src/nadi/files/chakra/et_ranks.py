@@ -40,8 +40,6 @@ from nadi.trace.trace import Provenance, Trace
 from nadi.trace.validate import cycle_row
 from nadi.version import __version__
 
-__all__ = ["decode_ranks"]
-
 _Words = dict[bytes, tuple[dict[str, Any], str]]
 _LARGEST_KEY = 2**62
 

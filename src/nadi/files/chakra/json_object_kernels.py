@@ -6,8 +6,6 @@ import numpy as np
 
 from nadi.kernels.jit import kernel
 
-__all__ = ["find_objects"]
-
 _QUOTE, _BACKSLASH, _OPEN, _CLOSE = 0x22, 0x5C, 0x7B, 0x7D
 
 

@@ -26,10 +26,6 @@ from nadi.kernels.json_tokens import (
 from nadi.kernels.protobuf import int64, put_varint, uint64, varint_size
 from nadi.kernels.strings import END, find_word, read_member
 
-__all__ = [
-    "ALL_READ", "FIRST_OF_FEEDER", "LEFT", "NO_ROOM", "OTHER", "STATE", "NodeWords", "write_nodes",
-]  # fmt: skip
-
 # why writing stopped: all is written; a node is left to others; it needs more room; no node
 ALL_READ, LEFT, NO_ROOM, OTHER = range(4)
 # failures besides those of JSON

@@ -19,12 +19,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEP_KINDS, GIVEN_DEPS
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "DOT_ESCAPES", "FORBIDDEN", "MAX_POINTS", "GraphText", "draw_dot", "edges_of", "encode",
-    "encode_graph", "encode_pdf", "encode_svg",
-]  # fmt: skip
-
-
 # what XML 1.0 cannot hold, however written; C programs also end a text at NUL
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _REPLACEMENT = "\ufffd"

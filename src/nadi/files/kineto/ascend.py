@@ -21,8 +21,6 @@ from nadi.files.kineto.kineto_events import Events
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK
 
-__all__ = ["Marks", "categories_by_name", "numbered_launches", "read_marks"]
-
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _KIND_OF_PROCESS = {
     "Ascend Hardware": "kernel",

@@ -20,10 +20,6 @@ from nadi.files.timeline.chrome import NumberedTexts, written_pieces
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
 
-__all__ = [
-    "EventArguments", "ForeignEvents", "JsonTexts", "are_usable", "json_key", "kineto_content",
-]  # fmt: skip
-
 _FIXED = (',"cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
 _KINDS = (
     kernels.TEXT, kernels.TEXT, kernels.NUMBER, kernels.NUMBER,

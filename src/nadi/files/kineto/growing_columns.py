@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["GrowingColumn"]
-
 # So large an array gets pages of its own, which go back to the system when it ends. Small ones
 # would lie between what else each piece needs, and keep that memory from being given back.
 _CHUNK_BYTES = 1 << 26

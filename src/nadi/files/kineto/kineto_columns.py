@@ -40,8 +40,6 @@ from nadi.trace.schema import CATEGORIES, DEVICE_WORK, NODES, ON_DEVICE
 from nadi.trace.trace import Provenance, Source, Trace
 from nadi.version import __version__
 
-__all__ = ["NO_ARGUMENTS", "NO_HOST_EVENTS", "read_columns"]
-
 NO_ARGUMENTS = "kineto.no-arguments"
 """The code of the issue that arguments of events are left out, and events that are no nodes."""
 NO_HOST_EVENTS = "kineto.no-host-events"

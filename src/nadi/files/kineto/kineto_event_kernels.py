@@ -33,13 +33,6 @@ from nadi.kernels.strings import (
     word_of_string,
 )
 
-__all__ = [
-    "ARGS", "ARG_KEYS", "ARROW", "CAT", "COMM_COLUMNS", "END_OF_TIME", "EVENT", "EVENT_KEYS",
-    "NOT_A_NUMBER", "NO_CATEGORY", "NUMBERS", "ODD", "OF_THE_PROFILER", "OTHER_NAME", "PID",
-    "REDUNDANT", "STATE", "TID", "EventScan", "FoundEvents", "event_spans", "scan_events",
-]  # fmt: skip
-
-
 EVENT_KEYS = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args")
 _PH, _CAT, _NAME, _PID, _TID, _TS, _DUR, _ARGS = range(8)
 # rows of ``Found.numbers``: the integers among the arguments come first

@@ -29,10 +29,6 @@ from nadi.kernels.strings import make_words
 from nadi.trace.arrays import Bytes, Ints
 from nadi.trace.schema import CATEGORIES
 
-__all__ = [
-    "CATEGORY", "CATEGORY_WORDS", "OTHER_CATEGORY", "EventReader", "Events", "Limits", "scan",
-]  # fmt: skip
-
 CATEGORY = {
     "cpu_op": "operator",
     "user_annotation": "annotation",

@@ -21,8 +21,6 @@ from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK, ON_DEVICE
 from nadi.units import format_bytes
 
-__all__ = ["Survey", "TimeRange", "base_time", "event_pieces", "is_among", "read_range", "survey"]
-
 PIECE = 1 << 25
 """Bytes of content that are in memory at a time."""
 _BOUNDARY = re.compile(rb'\}\s*(?P<comma>,)\s*\{\s*"(?:ph|cat|name|pid|ts)"\s*:')

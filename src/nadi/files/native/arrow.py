@@ -19,9 +19,6 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["ArrowColumn", "Batch", "bytes_claimed", "read_metadata"]
-
-
 _MAGIC = b"ARROW1"
 _CONTINUES = 0xFFFFFFFF
 _SCHEMA, _DICTIONARIES, _BATCHES = 1, 2, 3  # of the footer

@@ -34,8 +34,6 @@ from nadi.trace.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODES, ON_DE
 from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
-__all__ = ["KNOWN_SCHEMAS", "decode"]
-
 KNOWN_SCHEMAS = (
     "1.0.1",
     "1.0.2-chakra.0.0.4",

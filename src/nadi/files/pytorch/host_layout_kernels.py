@@ -10,19 +10,6 @@ from nadi.kernels.jit import called, inner
 from nadi.kernels.json_tokens import NOT_AN_INTEGER, byte_at, fail, read_integer, unescape
 from nadi.kernels.strings import make_words
 
-__all__ = [
-    "AGAIN", "ATTR", "ATTRS", "A_KEYS", "A_NAME", "A_NAME_END", "A_TYPE", "A_VALUE", "A_VALUE_END",
-    "BOOL", "CAT", "CATEGORY", "CLOSE_LIST", "DOUBLE", "EXCLUSIVE", "FIRST_INPUT", "FIRST_OUTPUT",
-    "HAS_ID", "HAS_NAME", "ID", "INPUTS", "INPUTS_KEY", "INPUT_SHAPES", "IS_MISSING",
-    "IS_OUT_OF_RANGE", "IS_WRONG_TYPE", "ITEM", "KEY", "LIMIT", "MINUS", "NAME", "NAMES", "NAME_AT",
-    "NINE", "NODE_KEYS", "NO_SCALAR", "NULL", "NUMBERS", "OPEN", "OPEN_LIST", "OUTPUTS",
-    "OUTPUTS_KEY", "OUTPUT_SHAPES", "QUOTE", "RF_ID", "SCOPE", "SEQ_ID", "SIGNED", "SPANS", "START",
-    "STATE", "STREAM", "STRING", "S_AGAIN", "S_BEGAN", "S_DOUBLES", "S_FULL", "S_KEPT", "S_KEYS",
-    "S_ROW", "S_UNESCAPED", "THREAD_DEP", "TS", "TYPE_JSON", "TYPE_OPERAND", "UNSIGNED",
-    "VALUES_AT", "WIDTH", "WORK_SIZE", "W_STREAM", "W_THREAD_DEP", "ZERO", "FoundNodes", "NodeScan",
-    "Words", "add_key", "keep", "keep_value", "wrong",
-]  # fmt: skip
-
 # keys of a node; those of schema 1.0.1 and of linked traces after those of today
 NODE_KEYS = (
     "id", "ctrl_deps", "parent", "rf_id", "seq_id", "scope", "name", "inputs", "outputs", "attrs",

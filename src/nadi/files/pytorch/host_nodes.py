@@ -44,9 +44,6 @@ from nadi.trace.dtypes import ITEMSIZE, MAX_BYTES
 from nadi.trace.protobuf_values import RANGES, SCALAR_TYPES
 from nadi.trace.schema import ATTRIBUTE_TYPES, CATEGORIES
 
-__all__ = ["HostNodes", "read_node_list", "recorded_bytes", "tensor_bytes"]
-
-
 _LIKELY_BYTES = 600  # of a node; where there are more nodes, room is made on the way
 _LIKELY_ATTRIBUTES = 20
 _LEAST_ROOM = 64

@@ -8,11 +8,6 @@ import numpy as np
 
 from nadi.kernels.jit import borrowed, inner, kernel
 
-__all__ = [
-    "ARGS", "BYTES_PER_EVENT", "BYTES_PER_NUMBER", "CATEGORY", "NANOSECONDS", "NUMBER", "NUM_FIXED",
-    "OTHER", "PID", "TEXT", "TID", "EventColumns", "write_events", "write_objects",
-]  # fmt: skip
-
 # columns that every event has, in order; the others are its args
 CATEGORY, NAME, PID, TID, START, DURATION = range(6)
 NUM_FIXED = 6

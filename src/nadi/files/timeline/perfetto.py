@@ -36,8 +36,6 @@ from nadi.files.timeline.timeline_values import Timeline, find_lanes, lane_suffi
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 
-__all__ = ["encode"]
-
 
 def encode(timeline: Timeline, log: IssueLog) -> Iterator[bytes]:
     """Write a timeline in Perfetto's format.

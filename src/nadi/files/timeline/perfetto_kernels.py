@@ -13,8 +13,6 @@ import numpy as np
 
 from nadi.kernels.jit import borrowed, inner, kernel
 
-__all__ = ["BYTES_PER_FLOW", "BYTES_PER_PACKET", "BYTES_PER_VALUE", "Slices", "write_packets"]
-
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 _SLICE_BEGIN, _SLICE_END = 1, 2
 _NEEDS_STATE = 2  # SEQ_NEEDS_INCREMENTAL_STATE: the packet uses interned texts

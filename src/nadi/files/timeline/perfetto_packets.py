@@ -25,13 +25,6 @@ from nadi.kernels.sequences import group_rows
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.protobuf_values import write_varint
 
-__all__ = [
-    "EXPLICIT", "NAME", "ORDERING", "PARENT", "PLACE", "PROCESS", "THREAD", "UUID", "Ids",
-    "clock_snapshot", "descriptor", "field", "find_flows", "packet", "slice_packets",
-    "texts_packet",
-]  # fmt: skip
-
-
 # numbers of protobuf fields, by message
 _CLOCK_SNAPSHOT, _SEQUENCE, _INTERNED, _FLAGS, _DESCRIPTOR = 6, 10, 12, 13, 60  # TracePacket
 UUID, NAME, PROCESS, THREAD, PARENT, ORDERING, PLACE = 1, 2, 3, 4, 5, 11, 12

@@ -28,12 +28,6 @@ from nadi.kernels.sequences import group_rows
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 
-__all__ = [
-    "CRITICAL", "PATH_CATEGORY", "Lanes", "Timeline", "find_lanes", "lane_suffix", "number_texts",
-    "optional_texts", "write_file", "writer_of_suffix",
-]  # fmt: skip
-
-
 PATH_CATEGORY = "critical_path"
 """The category of slices that show a path; those of other slices are the schema's."""
 CRITICAL = "critical"

@@ -28,9 +28,6 @@ from nadi.recordings.dependencies.thread_handovers import operators_that_communi
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.trace import Job
 
-__all__ = ["HostWork", "early_returns", "meet", "returns_early"]
-
-
 _SHORTEST_WAIT_NS = 30_000
 
 

@@ -16,8 +16,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEVICE_WORK, LABELS
 from nadi.trace.trace import Trace
 
-__all__ = ["RankOps", "rank_ops", "thread_edges"]
-
 
 @dataclass(frozen=True)
 class RankOps:

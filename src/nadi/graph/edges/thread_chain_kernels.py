@@ -9,8 +9,6 @@ import numpy as np
 from nadi.kernels.jit import borrowed, kernel
 from nadi.recordings.dependencies.operator_nesting_kernels import Nested
 
-__all__ = ["Chain", "ThreadOps", "chain_threads"]
-
 
 class ThreadOps(NamedTuple):
     """The operations of a rank, those of threads by their place among these.

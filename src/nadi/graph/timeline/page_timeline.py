@@ -30,12 +30,6 @@ from nadi.trace.attributes import Attributes
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "DetailLevel", "DrawnRow", "DrawnTrack", "TimelineEvents", "detail_levels", "operand_texts",
-    "packed", "timeline_events",
-]  # fmt: skip
-
-
 _PATH = "critical path"
 _MOST_ROWS = 256  # of a track
 

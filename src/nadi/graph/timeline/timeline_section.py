@@ -24,8 +24,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEP_KINDS, DEVICE_WORK
 from nadi.units import format_count
 
-__all__ = ["PageCounter", "TimelineExtras", "packed_timeline", "page_timeline"]
-
 _COLLECTIVE = len(DEP_KINDS)  # the kind of a dependency between the members of a collective
 _INFERRED = 128
 

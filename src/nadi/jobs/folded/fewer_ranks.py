@@ -32,12 +32,6 @@ from nadi.trace.groups import RankGroups
 from nadi.trace.schema import MATCHES
 from nadi.trace.trace import Job, Trace
 
-__all__ = [
-    "KeptRanks", "PreservedLink", "ScaledDown", "gathered_bytes", "kept_ranks", "scale_down",
-    "small_system", "write_scaled",
-]  # fmt: skip
-
-
 _TOLD = 6
 _MESSAGES = ["COMM_SEND", "COMM_RECV"]
 

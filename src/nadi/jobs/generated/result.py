@@ -30,8 +30,6 @@ from nadi.simulation.runs.result import SIMULATION
 from nadi.simulation.simulation import Simulation
 from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
-__all__ = ["GENERATED", "GENERATED_IN_FULL", "GENERATED_NETWORK", "StepRate", "rate_of_step"]
-
 _SHOWN, _PARTS = 6, 12  # stages, parts of a network
 _COMPONENTS = ("weights", "gradients", "optimizer", "tables", "activations", "kv_cache", "total")
 

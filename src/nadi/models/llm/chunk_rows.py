@@ -16,11 +16,6 @@ from nadi.models.llm.lasting_tensors import group_size, layer_name
 from nadi.models.llm.layer_pieces import Piece, embedding_piece, head_pieces, layer_pieces
 from nadi.models.llm.parallel_plan import ParallelPlan
 
-__all__ = [
-    "BackwardKind", "Chunk", "ChunkLinks", "backward_rows", "chunk_of", "forward_rows",
-    "message_bytes", "weights_by_role",
-]  # fmt: skip
-
 
 class ChunkLinks(NamedTuple):
     """The links of a chunk to those before and after it; None at the ends of the model.

@@ -19,8 +19,6 @@ from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.models.row_operands import Operand, RowOperands
 from nadi.trace.dtypes import ITEMSIZE
 
-__all__ = ["ChunkTensors", "Layers", "between", "piece_name"]
-
 Layers: TypeAlias = tuple[tuple[int, tuple[Piece, ...]], ...]
 _Key: TypeAlias = tuple[str, str]  # of an output: name of the layer, and of the piece in it
 _INPUT: _Key = ("", "")  # what the chunk gets from the one before it

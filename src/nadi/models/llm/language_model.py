@@ -15,11 +15,6 @@ from msgspec import inspect
 from nadi.errors import FormatError
 from nadi.files.settings_text import convert_settings, possible_types
 
-__all__ = [
-    "LanguageModel", "LatentAttention", "LayerKind", "Linear", "MixtureOfExperts",
-    "ParameterCounts", "PublishedCounts", "language_model_from",
-]  # fmt: skip
-
 LayerKind: TypeAlias = Literal["dense", "moe"]
 _MOST = 1 << 31  # of anything that is stated
 _MOST_OF = {"layers": 1 << 16, "heads": 1 << 16, "mtp_layers": 1 << 16}

@@ -16,8 +16,6 @@ from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.work import Work, attention, gemm
 
-__all__ = ["Piece", "Way", "embedding_piece", "head_pieces", "layer_pieces"]
-
 _F32 = 4
 # FLOPs per element: forward, gradient of the input, gradient of the weights
 _LAYERNORM, _RMSNORM = (9, 14, 7), (4, 8, 3)

@@ -39,12 +39,6 @@ import numpy as np
 from nadi.errors import UsageError
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = [
-    "BACKWARD", "FORWARD", "INPUT_GRADIENT", "SCHEDULES", "WEIGHT_GRADIENT", "Neighbors",
-    "PipelineSchedule", "StageOrder", "check_pipeline", "chunks_per_stage", "neighbors",
-    "pipeline_schedule",
-]  # fmt: skip
-
 PipelineSchedule: TypeAlias = Literal[
     "gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-h2", "dualpipe"
 ]

@@ -12,13 +12,6 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-__all__ = [
-    "KINDS", "Activation", "Add", "Attention", "ClassToken", "Concat", "Conv", "EmbeddingBag",
-    "Feature", "FirstToken", "Flatten", "Image", "Inputs", "Interaction", "LayerKind", "Linear",
-    "Loss", "MisfitError", "Modulate", "Multiply", "Norm", "Pool", "Positions", "RoiAlign", "Slice",
-    "Tokens", "Upsample",
-]  # fmt: skip
-
 _IMAGE, _SEQUENCE, _VECTOR = 3, 2, 1
 _NAMES = {_IMAGE: "an image", _SEQUENCE: "a sequence", _VECTOR: "a vector", 0: "a loss"}
 _MOST = 1 << 31

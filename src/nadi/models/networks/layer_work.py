@@ -37,8 +37,6 @@ from nadi.models.networks.layer_kinds import (
 )
 from nadi.trace.work import Work, attention, gemm
 
-__all__ = ["LayerWork", "StepSize", "work_of_layer"]
-
 _F32, _INDEX = 4, 8
 # FLOPs per element: forward, gradient of the input, gradient of the weights
 _NORMS = {"batch": (9, 14, 7), "group": (9, 14, 7), "layer": (9, 14, 7), "rms": (4, 8, 3)}

@@ -28,8 +28,6 @@ from nadi.models.networks.layer_kinds import (
     MisfitError,
 )
 
-__all__ = ["NetworkCounts", "NetworkLayer", "NeuralNetwork", "network_from", "parse_network"]
-
 
 class NetworkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a source says about a network, to compare with what follows.

@@ -26,9 +26,6 @@ from nadi.models.networks.table_shares import most_shares
 from nadi.trace.arrays import Ints
 from nadi.trace.dtypes import ITEMSIZE
 
-__all__ = ["Bucket", "NetworkPlan", "buckets_of", "is_network", "load_network", "shipped_networks"]
-
-
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
 _MOST_RANKS = 1 << 20
 

@@ -24,9 +24,6 @@ from nadi.models.networks.table_shares import TableShare
 from nadi.models.row_operands import NO_OPERANDS, Operand, RowOperands
 from nadi.trace.work import Work
 
-__all__ = ["NetworkTensors", "Step", "step_of", "step_rows"]
-
-
 _F32_OF_TENSORS = 4
 
 

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from nadi.models.networks.layer_kinds import EmbeddingBag, LayerKind
 
-__all__ = ["TableShare", "most_shares", "table_shares"]
-
 
 class TableShare(NamedTuple):
     """What a rank has of the tables of a layer.

@@ -23,8 +23,6 @@ from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
 from nadi.units import format_count, format_counted
 
-__all__ = ["CheckedRecordings", "NotRecorded", "check_recordings", "recording_lines"]
-
 _OPTIONS = {"profile_memory": "--memory", "with_stack": "--stacks", "record_shapes": "--shapes"}
 _TOLD = 4
 

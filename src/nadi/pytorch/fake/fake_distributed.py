@@ -15,8 +15,6 @@ from nadi.pytorch.fake.fake_mode import Recorder
 from nadi.pytorch.fake.fake_objects import object_changes
 from nadi.pytorch.fake.script_lines import script_line
 
-__all__ = ["pretended_ranks"]
-
 torch: Any = importlib.import_module("torch")
 dist: Any = importlib.import_module("torch.distributed")
 _c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")

@@ -10,8 +10,6 @@ import importlib
 import pickle
 from typing import Any
 
-__all__ = ["object_changes"]
-
 torch: Any = importlib.import_module("torch")
 dist: Any = importlib.import_module("torch.distributed")
 _c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")

@@ -18,8 +18,6 @@ from nadi.pytorch.fake.fake_rank import check_torch, fake_recording
 from nadi.pytorch.fake.fake_trace import RankSummary, summary_of, trace_signature
 from nadi.pytorch.fake.script_lines import is_of_library
 
-__all__ = ["FakeOrder", "Outcome", "record_orders"]
-
 
 class FakeOrder(msgspec.Struct):
     """What is to be recorded.

@@ -13,12 +13,6 @@ import msgspec
 
 from nadi.trace.work import Operands, covered_bytes
 
-__all__ = [
-    "CALLS", "Call", "LoggedOperand", "LoggedOperation", "OperationLog", "comm_bytes",
-    "logged_operand_texts", "nested_tensors", "operands_of",
-]  # fmt: skip
-
-
 _DEVICE = "cuda:0"
 _SCALAR_TYPES = {bool: "Bool", int: "Int", float: "Double", str: "String", type(None): "None"}
 

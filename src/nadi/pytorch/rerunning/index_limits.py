@@ -18,8 +18,6 @@ from nadi.pytorch.rerunning.replay_plan import PlannedCall, ReplayPlan
 from nadi.pytorch.rerunning.safe_operators import SAFE_OPERATORS
 from nadi.pytorch.rerunning.tensor_contents import INDEX_TYPES, SAME_VALUES
 
-__all__ = ["IndexLimits"]
-
 _UNKNOWN = 2**63
 _NARROW = 2**31  # numbers from here on are others, or negative, where indices have 32 bits
 

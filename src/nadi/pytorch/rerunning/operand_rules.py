@@ -14,8 +14,6 @@ from nadi.pytorch.rerunning.index_limits import IndexLimits
 from nadi.pytorch.rerunning.replay_places import ReplayPlace
 from nadi.pytorch.rerunning.replay_plan import PlannedCall, ReplayPlan
 
-__all__ = ["CHECKED_OPERATORS", "refused_operands"]
-
 _SHAPES = "its operands have shapes that do not belong together"
 _INDICES = "its indices may lie outside of what they index"
 _SIZE = "its result depends on values"

@@ -19,8 +19,6 @@ from nadi.pytorch.rerunning.replay_places import places_in
 from nadi.pytorch.rerunning.replay_plan import PlannedCall, ReplayPlan
 from nadi.trace.trace import Trace
 
-__all__ = ["CallStream", "ThreadOrder", "order_streams", "order_threads", "recorded_streams"]
-
 
 class ThreadOrder(NamedTuple):
     """Threads of the calls of a plan.

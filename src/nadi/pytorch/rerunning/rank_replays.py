@@ -29,8 +29,6 @@ from nadi.pytorch.rerunning.replayed_communication import Communicator
 from nadi.trace.trace import Trace
 from nadi.units import format_bytes, format_ns
 
-__all__ = ["RankReplay", "replay_ranks"]
-
 # else torch logs each start and stop of its recorders; kineto has levels up to 5
 _QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR", "KINETO_LOG_LEVEL": "6"}
 

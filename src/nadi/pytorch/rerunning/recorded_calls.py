@@ -18,10 +18,6 @@ from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.operands import OPERAND_NAMES
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "RecordedCall", "RecordedCalls", "Signature", "TensorArgument", "Unrecorded", "tensors_in",
-]  # fmt: skip
-
 _SCHEMA = re.compile(
     r"(?P<space>\w+)::(?P<name>\w+)(?:\.(?P<overload>\w+))?\((?P<arguments>.*)\) ->"
 )

@@ -25,9 +25,6 @@ from nadi.recordings.matching.name_alignment_kernels import align
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Trace
 
-__all__ = ["BACKENDS", "DEVICES", "ReplayComparison", "ReplayedJob", "compare_replay", "replay"]
-
-
 _MOST_EDITS = 2048  # calls of which one of both recordings has no other, in a row
 
 

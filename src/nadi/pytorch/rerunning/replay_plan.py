@@ -21,8 +21,6 @@ from nadi.pytorch.rerunning.recorded_calls import (
 from nadi.pytorch.rerunning.replay_places import ReplayPlace, places_in
 from nadi.pytorch.rerunning.tensor_contents import INDEX_TYPES, TensorContents
 
-__all__ = ["External", "PlannedCall", "ReplayPlan", "View", "plan_replay"]
-
 
 class View(NamedTuple):
     """A tensor that begins as a view of the memory of another one."""

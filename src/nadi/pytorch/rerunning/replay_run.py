@@ -27,11 +27,6 @@ from nadi.pytorch.rerunning.replayed_communication import Communicator
 from nadi.pytorch.rerunning.thread_team import ThreadTeam
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "OperatorChoice", "PreparedReplay", "ReplayOptions", "ReplayTimes", "prepare_replay",
-    "run_replay",
-]  # fmt: skip
-
 _WARMUP = 2
 
 

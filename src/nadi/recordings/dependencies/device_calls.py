@@ -19,12 +19,6 @@ from nadi.trace.categories import pattern
 from nadi.trace.schema import DEVICE_WORK, THREAD_WORK
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "DeviceCalls", "StreamWork", "communication_calls", "device_calls", "find_rows", "host_work",
-    "launcher_rows", "stream_keys", "stream_work", "unique_pairs",
-]  # fmt: skip
-
-
 _BEFORE_ALL = np.iinfo(np.int64).min
 
 

@@ -21,8 +21,6 @@ from nadi.recordings.dependencies.device_calls import (
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Trace
 
-__all__ = ["EventWaits", "find_events"]
-
 _MOST_ID = 1 << 62
 _BEFORE_ALL = np.iinfo(np.int64).min
 

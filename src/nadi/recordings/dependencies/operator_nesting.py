@@ -25,8 +25,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import THREAD_WORK
 from nadi.trace.trace import Trace
 
-__all__ = ["LOCK_WAIT", "WOKEN_BY", "Nesting", "nest", "report_sampling", "threads_sharing_locks"]
-
 
 @dataclass(frozen=True)
 class Nesting:

@@ -8,8 +8,6 @@ import numpy as np
 
 from nadi.kernels.jit import borrowed, kernel
 
-__all__ = ["Nested", "ThreadOrders", "turn_ties", "walk_threads"]
-
 
 class ThreadOrders(NamedTuple):
     """The operations of threads, in two orders.

@@ -16,9 +16,6 @@ from nadi.recordings.dependencies.event_records import EventWaits
 from nadi.trace.arrays import Bools, Ints, text_codes
 from nadi.trace.issues import IssueLog
 
-__all__ = ["paired_events", "stream_waits"]
-
-
 _LAUNCH, _RECORD, _WAIT = range(3)
 _FEWEST_REPEATS_OF_PAIRS = 3
 

@@ -23,8 +23,6 @@ from nadi.trace.categories import COPY_FROM_PAGEABLE, COPY_ON_DEVICE, COPY_TO_PA
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-__all__ = ["QUEUE_LENGTH", "STAGED_COPY_BYTES", "synchronization"]
-
 _Found = list[tuple[str, tuple[Ints, Ints], bool]]
 _Waits = list[tuple[Ints, Ints, bool]]  # work, call, whether it is inferred
 

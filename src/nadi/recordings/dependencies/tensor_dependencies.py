@@ -40,12 +40,6 @@ from nadi.trace.operands import TensorUses, tensor_uses
 from nadi.trace.schema import DEPS, TENSOR_DEPS
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "KERNEL_EFFECTS", "Effects", "TensorAccesses", "effects_by_name", "effects_of_schema",
-    "find_tensor_deps", "run_edges", "tensor_accesses", "tensor_deps", "texts_of_nodes",
-]  # fmt: skip
-
-
 _SCHEMA = re.compile(r"(\w+)::(\w+)(?:\.(\w+))?\((.*)\)\s*->\s*(.*)", re.DOTALL)
 _TENSOR = re.compile(r"Tensor(?:\((?P<alias>[^)]*)\))?[?\[\]\d]*(?:\s+(?P<name>\w+))?")
 _NAME = re.compile(r"(?!autograd::|torch::)\w+::(\w+)(?:\.\w+)?")

@@ -10,8 +10,6 @@ import polars as pl
 
 from nadi.trace.arrays import Ints
 
-__all__ = ["NumberedNames", "names_of", "numbered_names"]
-
 _NUMBER = re.compile(r"(?<!\d)(0|[1-9]\d{0,16})(?!\d)")  # as it is written again
 
 

@@ -15,8 +15,6 @@ import numpy as np
 from nadi.recordings.folded.distinct_values import with_entries
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["Loop", "SignedRows", "find_repeats"]
-
 _LEAST = 4
 """Rows that a repeat has to save."""
 _DEEPEST = 6

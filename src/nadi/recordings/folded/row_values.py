@@ -13,10 +13,6 @@ from nadi.recordings.folded.repeat_search import SignedRows
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import SPAN_CODES, Attributes
 
-__all__ = [
-    "COUNTERS", "TIMES", "RowLayout", "join_values", "row_codes", "signed_rows", "split_values",
-]  # fmt: skip
-
 COUNTERS = (
     "id", "parent", "event", "rf_id", "external_id", "correlation", "sequence", "tag", "comms_id",
     "layer", "micro_batch",

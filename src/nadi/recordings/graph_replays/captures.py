@@ -17,10 +17,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "GRAPH_LAUNCH", "Capture", "CapturedGraph", "captured_graphs", "earlier_work", "work_names",
-]  # fmt: skip
-
 GRAPH_LAUNCH = r"^(?:cuda|hip|cu)GraphLaunch"
 _BEGIN, _END = r"StreamBeginCapture", r"StreamEndCapture"
 _LAUNCHES = r"Launch|Memcpy|Memset"

@@ -27,8 +27,6 @@ from nadi.trace.schema import NODES
 from nadi.trace.trace import Provenance, Trace
 from nadi.trace.work import OF_CALLS
 
-__all__ = ["join_graphs", "join_traces"]
-
 _Progress = Callable[[str], None]
 _MODULE = r"^nn\.Module: "
 _MATRICES = 3  # sides of a matrix for each expert

@@ -19,8 +19,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
 
-__all__ = ["Paired", "Replay", "pair", "replays_of"]
-
 _NODE_HALF = (1 << 32) - 1  # the low half of a node's id outlives instantiation of the graph
 # how drivers run what a graph holds as copies and sets of memory
 _RUN_AS = {"Memcpy": re.compile("(?i)copybuffer"), "Memset": re.compile("(?i)fillbuffer")}

@@ -23,12 +23,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 from nadi.units import format_count, format_percent
 
-__all__ = [
-    "MIN_EQUAL_NAMES", "Match", "align_later_steps", "align_names", "common_counts",
-    "match_by_host_ids", "match_later_steps", "match_operations", "report_match", "with_host_ids",
-]  # fmt: skip
-
-
 _MOST_EDITS = 1_000
 _THREAD = r"^\[pytorch\|profiler\|execution_(trace|graph)\|thread\]$"
 

@@ -11,8 +11,6 @@ import polars as pl
 from nadi.recordings.communication.process_groups import communication_rows
 from nadi.trace.trace import Trace
 
-__all__ = ["Across", "communications_of"]
-
 _COLUMNS = (
     "id", "name", "kind", "comm_type", "comm_bytes", "group", "src", "dst", "tag", "comms_id",
     "is_cpu", "start", "duration",

@@ -15,8 +15,6 @@ from nadi.results.charts.chart_page import page_of
 from nadi.results.charts.charts import Chart
 from nadi.results.charts.drawing import drawn
 
-__all__ = ["CHART_FILES", "CHART_PAGE", "write_chart_folder", "write_charts"]
-
 CHART_FILES = (".html", ".png", ".svg")
 CHART_PAGE = "index.html"  # of a folder
 _PNG_PIXELS = 2  # per unit of the drawing

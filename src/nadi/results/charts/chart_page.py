@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from nadi.results.charts.chart_text import escape
 
-__all__ = ["page_of"]
-
 _STYLE = """
 body { margin: 0 auto; max-width: 860px; padding: 24px; background: #f5f7fa; color: #1f2933;
   font: 15px/1.5 Inter, "Helvetica Neue", Helvetica, Arial, sans-serif; }

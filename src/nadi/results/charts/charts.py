@@ -12,11 +12,6 @@ import numpy as np
 
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = [
-    "BarChart", "Chart", "ChartAxis", "FlameChart", "HeatMap", "LineChart", "LineSeries",
-    "time_bars",
-]  # fmt: skip
-
 
 class ChartAxis(NamedTuple):
     """An axis of a line chart.

@@ -14,12 +14,6 @@ import numpy as np
 from nadi.results.charts.chart_text import escape
 from nadi.trace.arrays import Floats
 
-__all__ = [
-    "BOTTOM", "COLORS", "FONT", "GRID", "HEIGHT", "INK", "LEFT", "RIGHT", "SOFT", "TOP", "WIDTH",
-    "ChartScale", "line_between", "scale_of", "short_number", "text_at",
-]  # fmt: skip
-
-
 _ROUND = (1, 2, 2.5, 5, 10)
 _MOST_LABELS = 10
 

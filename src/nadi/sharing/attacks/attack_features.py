@@ -16,8 +16,6 @@ from nadi.systems.prices.traced_operations import distinct_values
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["Seen", "seen_of"]
-
 _PSEUDONYM = re.compile(r"(.*)_[0-9a-f]{16}")
 _WORDS, _SEQUENCES, _SIDES = 64, 256, 128
 _PER_OCTAVE = 2

@@ -16,9 +16,6 @@ from nadi.sharing.attacks.attack_features import Seen
 from nadi.sharing.obfuscation.product_numbers import LEAST_MOVED, rank_of_side
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["ATTACKS", "Target", "attack_targets", "best_threshold", "identify", "whole_vectors"]
-
-
 _RIDGE = 1e-3
 _NICE = 128
 ATTACKS = {

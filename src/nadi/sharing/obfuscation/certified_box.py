@@ -26,8 +26,6 @@ from nadi.systems.system import Dimension, Network, System
 from nadi.trace.arrays import Floats
 from nadi.trace.trace import Job
 
-__all__ = ["BOX", "Box", "largest_difference", "network_of"]
-
 
 class Box(NamedTuple):
     """Systems for which a bound holds: a switch between all ranks.

@@ -21,11 +21,6 @@ from nadi.systems.system import System
 from nadi.trace.trace import Job
 from nadi.units import format_bytes, format_ns
 
-__all__ = [
-    "GUARANTEES", "IN_BOX", "LEVELS", "NOT_GUARANTEED", "Answer", "Fidelity", "Guarantee",
-    "ObfuscatedJob", "PrivacyLoss", "Yardstick", "answers", "compared",
-]  # fmt: skip
-
 
 class Answer(NamedTuple):
     """What a simulation of a job on one system says.

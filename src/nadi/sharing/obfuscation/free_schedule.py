@@ -14,8 +14,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import NODE_KINDS
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["RankWork", "free_schedule", "works_of"]
-
 _FASTEST = 1e9  # bytes per ns
 _HOST, _DEVICE = 0, 1  # lanes of work that states neither thread nor stream
 _COMPUTES = NODE_KINDS.index("COMP")

@@ -19,8 +19,6 @@ from nadi.trace.schema import DEPS, ISSUES, NODES
 from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
-__all__ = ["EVEN", "Cuts", "Splits", "WorkBeside", "merge_work", "slack_of", "time_cuts"]
-
 _BLOCK = "block"
 _MOST_SPLIT = 3
 _STEPS = 4  # at a place: a block, collectives without and with slack, and messages

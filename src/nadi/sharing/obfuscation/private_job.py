@@ -61,13 +61,6 @@ from nadi.trace.trace import Job, Provenance, Trace
 from nadi.trace.work import OPERATORS
 from nadi.version import __version__
 
-__all__ = [
-    "ATTRIBUTES", "BACKENDS", "LEAST_EPSILON", "PHASES", "WORDS", "Axes", "axes_of", "class_word",
-    "discrete_laplace", "discrete_laplace_probability", "kept_name", "learned_label", "noisy_job",
-    "read_secret",
-]  # fmt: skip
-
-
 _Members = tuple[int, ...]
 
 

@@ -48,11 +48,6 @@ from nadi.trace.protobuf_values import pack_list
 from nadi.trace.schema import COMM_TYPES, ISSUES, MATCHES, NODES
 from nadi.trace.trace import Job, Trace
 
-__all__ = [
-    "UNTIMED", "Moved", "check_mergeable", "check_timed", "merge_job", "move_job", "simulator_job",
-]  # fmt: skip
-
-
 UNTIMED = (pl.col("kind") == "COMP") & (pl.col("duration") <= 0) & (pl.col("flops") > 0)
 """Computations without a time, which are simulated by what they cost."""
 

@@ -19,8 +19,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import PART_TENSORS, WAITS
 from nadi.trace.trace import Trace
 
-__all__ = ["Cut", "Half", "boundary_tensors", "boundary_waits", "cut_collectives", "cut_graph"]
-
 
 @dataclass(frozen=True, eq=False)
 class Half:

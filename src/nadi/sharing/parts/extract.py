@@ -39,8 +39,6 @@ from nadi.whatif.sub_traces import (
     with_values,
 )
 
-__all__ = ["Extraction", "extract"]
-
 _Progress = Callable[[str], None]
 _CHAKRA = "chakra"
 _WANTED = "a host and a device trace per rank, device traces alone, or linked traces with times"

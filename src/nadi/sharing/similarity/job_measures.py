@@ -18,12 +18,6 @@ from nadi.simulation.simulation import Simulation
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.schema import COMM_TYPES, NODE_KINDS
 
-__all__ = [
-    "JobMeasures", "distances_of", "jensen_shannon", "measures_of", "overlap_distance",
-    "relative_difference", "total_variation", "wasserstein", "wasserstein_by_key",
-]  # fmt: skip
-
-
 _Counts = Mapping[object, float]
 
 

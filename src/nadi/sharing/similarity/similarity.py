@@ -38,9 +38,6 @@ from nadi.units import as_list
 from nadi.whatif.change_syntax import parse_change
 from nadi.whatif.what_if_results import what_if
 
-__all__ = ["Likeness", "Similarity", "compare", "independent_sample"]
-
-
 _COMP, _SEND, _RECV, _COLL = (
     NODE_KINDS.index(name) for name in ("COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
 )

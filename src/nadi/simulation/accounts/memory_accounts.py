@@ -18,11 +18,6 @@ from nadi.trace.trace import Trace
 if TYPE_CHECKING:
     from nadi.simulation.workload.simulator_nodes import PlayedRank
 
-__all__ = [
-    "Lives", "StorageUses", "are_of_device", "beyond_capacity", "has_operands", "live_memory",
-    "lives_of", "row_times", "storage_uses",
-]  # fmt: skip
-
 _HOST = "cpu"
 
 

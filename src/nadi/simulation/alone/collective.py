@@ -19,15 +19,6 @@ from nadi.systems.nccl.nccl_settings import with_logged_graphs
 from nadi.systems.system import COLLECTIVES, System
 from nadi.trace.arrays import Ints
 
-__all__ = [
-    "CollectiveEstimate",
-    "ComparedCollective",
-    "compare_collectives",
-    "estimate_collectives",
-    "least_collective_time",
-    "with_tables",
-]  # fmt: skip
-
 _SEND = "send"
 
 

@@ -17,8 +17,6 @@ from nadi.simulation.engine.codes import Comm, StepKind
 from nadi.simulation.engine.machine_state import START, STEP
 from nadi.trace.arrays import Ints
 
-__all__ = ["ROOTED", "Steps", "sent_alone", "steps_of"]
-
 ROOTED = (Comm.BROADCAST, Comm.REDUCE_TO, Comm.GATHER, Comm.SCATTER)
 """Collectives with a root."""
 

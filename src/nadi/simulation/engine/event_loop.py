@@ -73,8 +73,6 @@ from nadi.simulation.engine.shared_transfers import begin_phase, end_flows, is_h
 from nadi.simulation.engine.stepwise_algorithms import follow, take_in
 from nadi.simulation.engine.tree_all_reduce import tree_down, tree_reduce, tree_up
 
-__all__ = ["run_machine"]
-
 
 @called
 def _leave(machine: Machine, node: int) -> None:

@@ -6,8 +6,6 @@ from nadi.kernels.jit import called, inner
 from nadi.kernels.sequences import put_in, take_first
 from nadi.simulation.engine.machine_state import NODE, NUM_SLOTS, RANK, Machine
 
-__all__ = ["next_to_issue", "push_ready"]
-
 
 @inner
 def push_ready(machine: Machine, rank: int, node: int) -> None:

@@ -10,8 +10,6 @@ from nadi.simulation.engine.machine_state import NODE, SERVER, WORLD, Machine
 from nadi.simulation.engine.parts import MESSAGES, belongs_to
 from nadi.simulation.engine.shared_transfers import begin_message
 
-__all__ = ["access_memory", "access_tier", "free_memory"]
-
 
 @inner
 def _serve_memory(machine: Machine, node: int) -> None:

@@ -12,11 +12,6 @@ import numpy as np
 from nadi.kernels.jit import borrowed, inner, kernel
 from nadi.kernels.sequences import put_in, take_first
 
-__all__ = [
-    "BY_RANK", "FIFO", "FREED", "ISSUED", "LIFO", "READY", "REMOVED", "WAITING", "Waiting",
-    "release_rows", "run_ready",
-]  # fmt: skip
-
 # states of a node, in the order in which it has them
 WAITING, READY, ISSUED, FREED, REMOVED = range(5)
 # which of the ready ones is next: the lowest rank, the first that became ready, the last

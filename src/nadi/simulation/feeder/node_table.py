@@ -13,11 +13,6 @@ from nadi.trace.attribute_kernels import place_spans
 from nadi.trace.attributes import Attributes
 from nadi.trace.protobuf_values import write_varint
 
-__all__ = [
-    "NO_METADATA", "NUMBERS", "TEXTS", "NodeTable", "TextColumn", "empty_table", "joined_tables",
-    "ranges",
-]  # fmt: skip
-
 # attributes with a column of their own: whole numbers, -1 for nodes without one; and texts
 NUMBERS = (
     "is_cpu_op", "num_ops", "tensor_loc", "tensor_size", "comm_type", "comm_priority", "comm_size",

@@ -17,8 +17,6 @@ from nadi.simulation.flows.way_building import Ends, Line, Ways, add_steps, hash
 from nadi.systems.fabrics import Dragonfly, Fabric, FullMesh, Torus, Tree
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["Links", "links_of"]
-
 _TIERS = ("leaf", "spine", "core")
 
 
@@ -43,7 +41,7 @@ class Links(ABC):
         """Append the ways between ends that differ; links of each pair's fabric begin at one."""
 
 
-class TreeLinks(Links):
+class _TreeLinks(Links):
     """Links of a tree: for each tier those up to it, then those down from it.
 
     A switch is one of a subtree's, numbered by the choices that lead up to it. Down goes the only
@@ -118,7 +116,7 @@ class TreeLinks(Links):
         return mixed % self._tree.parents[i]
 
 
-class GridLinks(Links):
+class _GridLinks(Links):
     """Links of a torus: of each end those to the next and to the one before, by dimension."""
 
     def __init__(self, torus: Torus, num_ends: int) -> None:
@@ -164,7 +162,7 @@ class GridLinks(Links):
         return ends.a + (ends.b // stride % size - ends.a // stride % size) * stride
 
 
-class FullMeshLinks(Links):
+class _FullMeshLinks(Links):
     """Links of a full mesh: of each end one to each."""
 
     def __init__(self, mesh: FullMesh, num_ends: int) -> None:
@@ -182,7 +180,7 @@ class FullMeshLinks(Links):
         ways.add(ends.pair, first + ends.a * self.num_ends + ends.b)
 
 
-class DragonflyLinks(Links):
+class _DragonflyLinks(Links):
     """Links of a dragonfly: of ends up and down, within groups, and between groups.
 
     A group's link number ``k`` to others is at router ``k // global_links``. It goes to the group
@@ -272,10 +270,10 @@ def links_of(fabric: Fabric, num_ends: int) -> Links:
             "enlarge it in network.fabrics, or simulate fewer ranks",
         )  # fmt: skip
     if isinstance(layout, Torus):
-        return GridLinks(layout, num_places)
+        return _GridLinks(layout, num_places)
     if isinstance(layout, Tree):
         by_destination = fabric.routing == "by-destination"
-        return TreeLinks(layout, num_ends, by_destination=by_destination)
+        return _TreeLinks(layout, num_ends, by_destination=by_destination)
     if isinstance(layout, FullMesh):
-        return FullMeshLinks(layout, num_ends)
-    return DragonflyLinks(layout, num_ends)
+        return _FullMeshLinks(layout, num_ends)
+    return _DragonflyLinks(layout, num_ends)

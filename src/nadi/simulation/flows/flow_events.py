@@ -39,11 +39,6 @@ from nadi.simulation.flows.flow_state import (
 )
 from nadi.simulation.flows.progressive_filling import fill, suspect, touch
 
-__all__ = [
-    "advance", "change_rates", "first_end", "moved_bytes", "next_end", "put_end", "remove_end",
-    "settle", "start_flow", "take_ended", "time_to_move",
-]  # fmt: skip
-
 
 @inner
 def first_end(flows: Flows) -> int:

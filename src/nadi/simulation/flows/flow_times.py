@@ -26,9 +26,6 @@ from nadi.simulation.flows.network_graph import network_graph
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 
-__all__ = ["FlowRun", "Transfers", "flow_times", "run_flows", "transfer_times"]
-
-
 _ROOM = 1 << 18  # flows at once, at first
 
 

@@ -15,8 +15,6 @@ from nadi.systems.memory_tiers import MemoryPath, MemoryTier
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["MemoryLinks", "access_number"]
-
 _FINEST = 32  # parts of a byte in which reads and writes of a device are weighed, at most
 _EIGHTH = 8
 

@@ -21,9 +21,6 @@ from nadi.systems.fabrics import Fabric, GivenRoute, Tree
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["JoinedFabrics", "NetworkGraph", "network_graph"]
-
-
 _MOST_LINKS = 1 << 25
 _WAYS_TRIED = 16  # in a fabric, before another adapter is tried
 

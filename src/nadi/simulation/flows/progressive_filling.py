@@ -10,8 +10,6 @@ from __future__ import annotations
 from nadi.kernels.jit import called, inner
 from nadi.simulation.flows.flow_state import COUNT, EDGE, FLOW, HOP, SHARE, Flows
 
-__all__ = ["fill", "suspect", "touch"]
-
 
 @inner
 def touch(flows: Flows, link: int) -> None:

@@ -21,8 +21,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import COMM_TYPES, NODE_KINDS
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["messages_of_job"]
-
 _COMPUTES, _SENDS, _RECEIVES, _COLLECTIVE = (
     NODE_KINDS.index(name) for name in ("COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
 )

@@ -25,11 +25,6 @@ from nadi.simulation.loggp.loggp_kernels import Costs, LoggpOperations, State, r
 from nadi.trace.arrays import Bools, Ints
 from nadi.units import parse_bytes, parse_ns, parse_rate
 
-__all__ = [
-    "LogGP", "LogGPTimes", "MemberMessages", "loggp_times", "member_messages", "time_per_byte",
-]  # fmt: skip
-
-
 _LARGEST = 2**40  # ns, of one parameter: 18 minutes
 
 

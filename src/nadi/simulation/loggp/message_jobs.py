@@ -13,8 +13,6 @@ from nadi.simulation.loggp.loggp import LogGP, LogGPTimes, loggp_times
 from nadi.systems.library import read_system_file
 from nadi.trace.issues import IssueLog
 
-__all__ = ["read_messages", "simulate_messages"]
-
 
 def read_messages(
     path: Path | str,

@@ -30,8 +30,6 @@ from nadi.trace.distinct_rows import number_rows
 from nadi.trace.groups import RankGroups, name_of_group
 from nadi.trace.trace import Job
 
-__all__ = ["representatives_of"]
-
 _COMMUNICATION = ("COMM_COLL", "COMM_SEND", "COMM_RECV")
 _WORLD = ""  # the role of the group of all ranks
 _ALIKE, _DIFFERENT, _MIXED = range(3)  # the classes of the members of a group

@@ -39,8 +39,6 @@ from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.distinct_rows import number_rows
 
-__all__ = ["AllLinks", "SharedRoutes", "flows_over", "no_routes", "routes_of", "shares_links"]
-
 
 class AllLinks:
     """The links of a system: of its network first, then those of paths and memory tiers.

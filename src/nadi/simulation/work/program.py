@@ -22,8 +22,6 @@ from nadi.trace.host_nodes import host_nodes
 from nadi.trace.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
 from nadi.trace.trace import Trace
 
-__all__ = ["Program", "SharedColumn", "program_of", "shared_out"]
-
 
 class SharedColumn(np.lib.mixins.NDArrayOperatorsMixin):
     """A column of all nodes, of which each is one of a few own ones; behaves as an array.

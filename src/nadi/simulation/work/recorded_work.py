@@ -25,11 +25,6 @@ from nadi.trace.trace import Job, Trace
 if TYPE_CHECKING:
     from nadi.simulation.workload.simulator_nodes import PlayedRank
 
-__all__ = [
-    "NO_TIER", "OWN_MEMORY", "STORE", "Representatives", "engines_of", "everybody", "nodes_of_job",
-    "paths_slow_messages", "ranks_are_apart", "tiers_of_nodes",
-]  # fmt: skip
-
 
 def nodes_of_job(
     job: Job | Sequence[Trace], played: Collection[str], *, at_once: bool

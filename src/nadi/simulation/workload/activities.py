@@ -25,11 +25,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEVICE_WORK, LABELS
 
-__all__ = [
-    "Activities", "Boundaries", "Pieces", "cut_threads", "find_activities", "find_boundaries",
-    "in_microseconds", "in_turns", "with_hand_overs",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, eq=False)
 class Boundaries:

@@ -23,12 +23,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import COMMUNICATION_KINDS
 
-__all__ = [
-    "Communication", "Groups", "Order", "Transfer", "communication_ops", "find_communication",
-    "find_order",
-]  # fmt: skip
-
-
 # by number: the recorded name, and the members as positions among the ranks of the job
 Groups = dict[int, tuple[str, tuple[int, ...]]]
 # Types that ASTRA-sim rejects, and types that take as long on a ring: gather collects as many

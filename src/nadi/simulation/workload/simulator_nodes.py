@@ -26,8 +26,6 @@ from nadi.trace.attributes import (
 from nadi.trace.schema import COMM_TYPES, DEPS, GROUPS, ISSUES, NODE_KINDS, NODES
 from nadi.trace.trace import Trace
 
-__all__ = ["PlayedRank", "TransferPart", "parts_of_ranks", "rank_traces"]
-
 _NO_OPERATION = "(no operation)"
 _BEFORE_RANK = "(before the recording)"
 _HAND_OVER = "(hand-over to communication)"

@@ -19,9 +19,6 @@ from nadi.whatif.reordering.data_edges import outermost_works, tensor_pairs
 from nadi.whatif.reordering.operation_layout import OperationLayout, operations_of_rows
 from nadi.whatif.selection import outermost
 
-__all__ = ["BLOCKERS", "Units", "find_units"]
-
-
 BLOCKERS = (
     "nothing",
     "raw",

@@ -14,8 +14,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.whatif.selection import launchers
 
-__all__ = ["OperationLayout", "Streams", "Works", "operations_of_rows"]
-
 _OF_THREADS = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.COMMUNICATION)
 
 
