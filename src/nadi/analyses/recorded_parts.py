@@ -24,14 +24,9 @@ _ALL = "all"
 
 
 class RecordedPart(NamedTuple):
-    """A part of a recording, in memory: what :func:`nadi.extract` would write, read again.
+    """A part of a recording, in memory: what :func:`nadi.extract` would write, read again."""
 
-    Attributes
-    ----------
-    ranks
-        The traces of its ranks as read; ``host`` is None where there is none.
-    """
-
+    # the traces of its ranks as read; ``host`` is None where there is none
     ranks: tuple[ReadRank, ...]
 
     @property

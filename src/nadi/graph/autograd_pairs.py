@@ -19,20 +19,11 @@ _FORWARD_THREAD = r'"Fwd thread id"\s*:\s*(\d+)'
 
 @dataclass(frozen=True, eq=False)
 class BackwardNodes:
-    """The outermost operations of autograd's nodes; arrays of shape (nodes,), in order of start.
+    """The outermost operations of autograd's nodes; arrays of shape (nodes,), in order of start."""
 
-    Attributes
-    ----------
-    ops
-        int64: the operation that contains all work of the node.
-    origin
-        int64: the operator of the forward that made the node, or -1.
-    is_gradient
-        bool: the node accumulates a gradient. No operator of the forward made it.
-    """
-
-    ops: Ints
-    origin: Ints
+    ops: Ints  # int64: the operation that contains all work of the node
+    origin: Ints  # int64: the operator of the forward that made the node, or -1
+    # bool: the node accumulates a gradient. No operator of the forward made it.
     is_gradient: Bools
 
 

@@ -17,19 +17,12 @@ _UNKNOWN = "not attributed: the trace does not state which tensors it uses (a ho
 
 @dataclass(frozen=True)
 class OptimizerParts:
-    """The modules of an optimizer's operators.
+    """The modules of an optimizer's operators."""
 
-    Attributes
-    ----------
-    module
-        int64, shape (ops,): the module whose parameters an outermost operator in an optimizer's
-        step works on; of several modules, the innermost one around them; -1 for everything else.
-    how
-        What they were derived from, or why they are unknown; empty without an optimizer.
-    """
-
+    # int64, shape (ops,): the module whose parameters an outermost operator in an optimizer's step
+    # works on; of several modules, the innermost one around them; -1 for everything else
     module: Ints
-    how: str
+    how: str  # what they were derived from, or why they are unknown; empty without an optimizer
 
 
 def optimizer_parts(

@@ -97,29 +97,17 @@ class Overheads:
 
 @dataclass(frozen=True)
 class SyncWaits:
-    """The sync dependencies of a rank, with the time that each call waits for.
+    """The sync dependencies of a rank, with the time that each call waits for."""
 
-    Attributes
-    ----------
-    work, call
-        int64, shape (waits,): node rows.
-    kind
-        int64, shape (waits,): position in ``WAIT_CLASSES``.
-    moment
-        int64 ns, shape (waits,): the end of the work; for work that ends after its call returns,
-        its start.
-    from_start
-        bool, shape (waits,): whether ``moment`` is the start.
-    last
-        int64 ns, shape (waits,): the latest ``moment`` of all waits of the same call.
-    """
-
+    # work, call: int64, shape (waits,): node rows
     work: Ints
     call: Ints
-    kind: Ints
+    kind: Ints  # int64, shape (waits,): position in ``WAIT_CLASSES``
+    # int64 ns, shape (waits,): the end of the work; for work that ends after its call returns, its
+    # start
     moment: Ints
-    from_start: Bools
-    last: Ints
+    from_start: Bools  # bool, shape (waits,): whether ``moment`` is the start
+    last: Ints  # int64 ns, shape (waits,): the latest ``moment`` of all waits of the same call
 
 
 class HandOvers(NamedTuple):

@@ -32,21 +32,11 @@ _ITEM_SIZES = (4, 2, 1)  # of gradients, the largest first
 
 
 class ParameterShares(NamedTuple):
-    """By what sizes change that depend on parameters.
+    """By what sizes change that depend on parameters."""
 
-    Attributes
-    ----------
-    of_row
-        float64, shape (nodes,): of data parallel communication.
-    of_stage
-        Of all parameters that are no experts', which the optimizer updates.
-    parameters
-        How many these are on a rank.
-    """
-
-    of_row: Floats
-    of_stage: float
-    parameters: int
+    of_row: Floats  # float64, shape (nodes,): of data parallel communication
+    of_stage: float  # of all parameters that are no experts', which the optimizer updates
+    parameters: int  # how many these are on a rank
 
 
 def parameter_shares(

@@ -36,18 +36,10 @@ PIPELINE = "pp"
 
 
 class _Piece(NamedTuple):
-    """A part of a step, as a stage does it once.
+    """A part of a step, as a stage does it once."""
 
-    Attributes
-    ----------
-    part
-        Position in the parts of the recording.
-    micro_batch
-        Of the schedule; -1 for the end of a step.
-    """
-
-    part: int
-    micro_batch: int
+    part: int  # position in the parts of the recording
+    micro_batch: int  # of the schedule; -1 for the end of a step
 
 
 class _Message(NamedTuple):

@@ -22,21 +22,11 @@ WITHIN = "replica"
 
 
 class Classes(NamedTuple):
-    """A job while it is scaled.
+    """A job while it is scaled."""
 
-    Attributes
-    ----------
-    listed
-        What the ranks of each class do.
-    of
-        int64, shape (ranks,): the class of each rank.
-    groups
-        Which ranks form the groups of roles.
-    """
-
-    listed: tuple[RankClass, ...]
-    of: Ints
-    groups: RankGroups
+    listed: tuple[RankClass, ...]  # what the ranks of each class do
+    of: Ints  # int64, shape (ranks,): the class of each rank
+    groups: RankGroups  # which ranks form the groups of roles
 
 
 def replicas_of(groups: RankGroups, names: RoleNames) -> int:

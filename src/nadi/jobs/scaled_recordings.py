@@ -61,23 +61,13 @@ class ScaledTo(NamedTuple):
 
 
 class ScaledRecording(NamedTuple):
-    """A recording scaled.
+    """A recording scaled."""
 
-    Attributes
-    ----------
-    classes
-        What ranks do.
-    names
-        What its roles are called.
-    memory
-        Bytes of tensors that a rank has at most, before, and after in each stage.
-    found, guesses
-        What it was found to consist of, and what was assumed; a sentence each.
-    """
-
-    classes: Classes
-    names: RoleNames
+    classes: Classes  # what ranks do
+    names: RoleNames  # what its roles are called
+    # bytes of tensors that a rank has at most, before, and after in each stage
     memory: tuple[int, ...]
+    # found, guesses: what it was found to consist of, and what was assumed; a sentence each
     found: tuple[str, ...]
     guesses: tuple[str, ...]
 

@@ -36,37 +36,22 @@ _PERMUTE = OP_CLASSES.index("permute")
 
 
 class ExpertRows(NamedTuple):
-    """Where the forward of a rank has experts.
+    """Where the forward of a rank has experts."""
 
-    Attributes
-    ----------
-    inside
-        bool, shape (nodes,): between the permutation of tokens to experts and the one back.
-    is_split
-        Whether tensor parallel ranks share each expert; else each holds experts of its own.
-    """
-
+    # bool, shape (nodes,): between the permutation of tokens to experts and the one back
     inside: Bools
+    # whether tensor parallel ranks share each expert; else each holds experts of its own
     is_split: bool
 
 
 class ExpertShares(NamedTuple):
-    """How experts change with the number of tensor parallel ranks.
+    """How experts change with the number of tensor parallel ranks."""
 
-    Attributes
-    ----------
-    before, after
-        The number of tensor parallel ranks.
-    is_split
-        Whether these ranks share each expert; else each holds experts of its own.
-    groups
-        The groups of all ranks, as they were.
-    """
-
+    # before, after: the number of tensor parallel ranks
     before: int
     after: int
-    is_split: bool
-    groups: RankGroups
+    is_split: bool  # whether these ranks share each expert; else each holds experts of its own
+    groups: RankGroups  # the groups of all ranks, as they were
 
 
 def expert_rows(trace: Trace, sizes: RowSizes, names: RoleNames) -> ExpertRows:
@@ -210,20 +195,13 @@ _ELSEWHERE: Wording = [
 
 
 class _Stream(NamedTuple):
-    """What tensor parallel ranks pass from one shared product to the next.
+    """What tensor parallel ranks pass from one shared product to the next."""
 
-    Attributes
-    ----------
-    tokens, width, itemsize
-        Its sizes.
-    is_shared
-        Whether each rank has a part of the tokens (sequence parallelism).
-    """
-
+    # tokens, width, itemsize: its sizes
     tokens: int
     width: int
     itemsize: int
-    is_shared: bool
+    is_shared: bool  # whether each rank has a part of the tokens (sequence parallelism)
 
     @property
     def bytes(self) -> int:
@@ -231,25 +209,14 @@ class _Stream(NamedTuple):
 
 
 class _Product(NamedTuple):
-    """A product of the forward.
+    """A product of the forward."""
 
-    Attributes
-    ----------
-    row, shape
-        Where it is, and its sizes.
-    shared
-        Which of these ranks share: tokens, outputs, what is summed, or none.
-    is_padded
-        Whether that one is rounded up, as a vocabulary is.
-    is_experts
-        Whether it is of experts.
-    """
-
+    # row, shape: where it is, and its sizes
     row: int
     shape: tuple[int, ...]
-    shared: int
-    is_padded: bool
-    is_experts: bool
+    shared: int  # which of these ranks share: tokens, outputs, what is summed, or none
+    is_padded: bool  # whether that one is rounded up, as a vocabulary is
+    is_experts: bool  # whether it is of experts
 
     @property
     def shares_weights(self) -> bool:

@@ -34,14 +34,9 @@ _TYPE_OF = {bool: "bool", int: "int64", float: "double", str: "string", bytes: "
 
 
 class Place(NamedTuple):
-    """Where a node runs: on a thread of the host, on a stream of the device, or on neither.
+    """Where a node runs: on a thread of the host, on a stream of the device, or on neither."""
 
-    Attributes
-    ----------
-    thread, stream
-        Its number; -1 for none.
-    """
-
+    # thread, stream: its number; -1 for none
     thread: int = -1
     stream: int = -1
 

@@ -42,31 +42,21 @@ _FIRST_OPERATOR = re.compile(
 
 @dataclass
 class TraceFiles:
-    """The files of a job, by kind, in order of name.
+    """The files of a job, by kind, in order of name."""
 
-    Attributes
-    ----------
-    hosts, devices
-        PyTorch execution traces and Kineto traces, which form one rank together.
-    others
-        Traces that are a whole rank each: Chakra's, Nadi's own, text workloads.
-    captures
-        Kineto traces of the capture of graphs, by their names or those of their folders, as serving
-        engines write them; found beside the device traces, too.
-    are_given
-        Whether the captures were named as such: they may hold the same kernels without graphs.
-    ignored
-        Files of a folder whose names look like traces, but that are not traces.
-    earlier
-        Folders of earlier iterations than the one that is read.
-    """
-
+    # hosts, devices: PyTorch execution traces and Kineto traces, which form one rank together
     hosts: list[Path] = field(default_factory=list)
     devices: list[Path] = field(default_factory=list)
+    # traces that are a whole rank each: Chakra's, Nadi's own, text workloads
     others: list[Path] = field(default_factory=list)
+    # Kineto traces of the capture of graphs, by their names or those of their folders, as serving
+    # engines write them; found beside the device traces, too
     captures: list[Path] = field(default_factory=list)
+    # whether the captures were named as such: they may hold the same kernels without graphs
     are_given: bool = False
+    # files of a folder whose names look like traces, but that are not traces
     ignored: list[Path] = field(default_factory=list)
+    # folders of earlier iterations than the one that is read
     earlier: list[Path] = field(default_factory=list)
 
     @property

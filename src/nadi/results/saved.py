@@ -30,18 +30,10 @@ _MOST = 1 << 63
 
 
 class SavedSummary(NamedTuple):
-    """Results that were read again.
+    """Results that were read again."""
 
-    Attributes
-    ----------
-    kind
-        One of ``RESULT_KINDS``.
-    data
-        Its content: an object, of ``second_tier`` a list of objects.
-    """
-
-    kind: str
-    data: Any
+    kind: str  # one of ``RESULT_KINDS``
+    data: Any  # its content: an object, of ``second_tier`` a list of objects
 
 
 def read_summary(path: Path | str) -> SavedSummary | None:

@@ -256,21 +256,11 @@ class Attributes:
 
 
 class Part(NamedTuple):
-    """Attributes to be combined with others.
+    """Attributes to be combined with others."""
 
-    Attributes
-    ----------
-    attributes
-        The attributes before the changes below.
-    new_row
-        As in :meth:`Attributes.moved`; by default nodes stay where they are.
-    is_kept
-        bool, shape (attributes,): which to keep; by default all.
-    """
-
-    attributes: Attributes
-    new_row: Ints | None = None
-    is_kept: Bools | None = None
+    attributes: Attributes  # the attributes before the changes below
+    new_row: Ints | None = None  # as in ``moved``; by default nodes stay where they are
+    is_kept: Bools | None = None  # bool, shape (attributes,): which to keep; by default all
 
 
 def combined(parts: Sequence[Part]) -> Attributes:

@@ -43,25 +43,15 @@ def kernel_class(name: str) -> str:
 
 
 class RuntimeCall(NamedTuple):
-    """One kind of runtime call.
+    """One kind of runtime call."""
 
-    Attributes
-    ----------
-    kind
-        Name of the kind in the linking rules.
-    runtimes
-        The prefixes of the runtimes and drivers that have it: ``cu`` is CUDA's driver.
-    name
-        Regular expression for the rest of the name after the prefix. A version (``_v2``) or a
-        variant (``WithFlags``) may follow, unless the expression ends in ``$``.
-    effect
-        Effect of the call on the calling thread and on streams.
-    """
-
-    kind: str
+    kind: str  # name of the kind in the linking rules
+    # the prefixes of the runtimes and drivers that have it: ``cu`` is CUDA's driver
     runtimes: tuple[str, ...]
+    # regular expression for the rest of the name after the prefix. A version (``_v2``) or a variant
+    # (``WithFlags``) may follow, unless the expression ends in ``$``.
     name: str
-    effect: str
+    effect: str  # effect of the call on the calling thread and on streams
 
 
 _ALL = ("cuda", "hip", "cu")

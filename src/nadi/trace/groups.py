@@ -70,22 +70,16 @@ class RankGroups:
     In the traces of a job that has them, the groups table names roles and states no ranks, and
     ``src`` and ``dst`` of a node with a group are positions in it.
 
-    Attributes
-    ----------
-    members
-        For each role, int64 of shape (groups, ranks of a group): the ranks of its groups, which
-        all have the same size and share no rank. A rank may be in none.
-    world_size
-        Number of ranks of the job.
-
     Raises
     ------
     UsageError
         If a rank is in two groups of a role, or is not a rank of the job.
     """
 
+    # for each role, int64 of shape (groups, ranks of a group): the ranks of its groups, which all
+    # have the same size and share no rank. A rank may be in none.
     members: Mapping[str, Ints]
-    world_size: int
+    world_size: int  # number of ranks of the job
 
     def __post_init__(self) -> None:
         for role, ranks in self.members.items():

@@ -355,18 +355,12 @@ def _add_leaf(
 
 
 class _Walk(NamedTuple):
-    """Where in the four lists of a set the reading is.
+    """Where in the four lists of a set the reading is."""
 
-    Attributes
-    ----------
-    at, end
-        int64, shape (depth, 4): of each list and each list in it, where to go on and its end.
-    begin, stop
-        int64, shape (4,): the current items.
-    """
-
+    # at, end: int64, shape (depth, 4): of each list and each list in it, where to go on and its end
     at: np.ndarray
     end: np.ndarray
+    # begin, stop: int64, shape (4,): the current items
     begin: np.ndarray
     stop: np.ndarray
 

@@ -46,22 +46,13 @@ def lock_edges(moments: Moments) -> EdgeList:
 
 @dataclass(frozen=True, eq=False)
 class _Walk:
-    """Starts and ends of the events of all threads, thread by thread.
+    """Starts and ends of the events of all threads, thread by thread."""
 
-    Attributes
-    ----------
-    row
-        int64, shape (boundaries,): the event.
-    is_start, group
-        bool and int64, shape (boundaries,).
-    parent
-        int64, shape (events,): the event on top of the stack when it began, or -1.
-    """
-
-    row: Ints
+    row: Ints  # int64, shape (boundaries,): the event
+    # is_start, group: bool and int64, shape (boundaries,)
     is_start: Bools
     group: Ints
-    parent: Ints
+    parent: Ints  # int64, shape (events,): the event on top of the stack when it began, or -1
 
 
 def stack_edges(moments: Moments) -> EdgeList:

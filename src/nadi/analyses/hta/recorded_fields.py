@@ -47,17 +47,10 @@ _FIRST_TEXT = 2**62  # texts instead of numbers for pid and tid are counted from
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """The events of a file that have a duration, in file order.
+    """The events of a file that have a duration, in file order."""
 
-    Attributes
-    ----------
-    table
-        Columns as in ``EVENTS``; times as recorded, with no base added.
-    has_fractions
-        Whether a time stamp has a fraction of a microsecond, or an event none at all.
-    """
-
-    table: pl.DataFrame
+    table: pl.DataFrame  # columns as in ``EVENTS``; times as recorded, with no base added
+    # whether a time stamp has a fraction of a microsecond, or an event none at all
     has_fractions: bool
 
 

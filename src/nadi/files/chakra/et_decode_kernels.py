@@ -75,27 +75,19 @@ _LARGEST_ID = 2**62
 
 
 class NodeColumns(NamedTuple):
-    """The arrays that nodes are decoded into, with room for more than are there.
+    """The arrays that nodes are decoded into, with room for more than are there."""
 
-    Attributes
-    ----------
-    numbers
-        int64, shape (5 + numbers wanted, nodes): by :data:`NUMBERS` id, start and duration in
-        us, and where the dependencies of each node end in ``ctrl`` and ``data``; then for each
-        number wanted of attributes its complement, so that 0 means that there is none.
-    codes
-        int32, shape (2 + texts wanted, nodes): by :data:`CODES` the kind and the number of the
-        name; then for each text wanted of attributes its number, plus one: 0 means none.
-    ctrl, data
-        int64: ids that are waited for.
-    slots, texts
-        Different texts, as for :func:`nadi.kernels.strings.number_of_text`.
-    """
-
+    # int64, shape (5 + numbers wanted, nodes): by ``NUMBERS`` id, start and duration in us, and
+    # where the dependencies of each node end in ``ctrl`` and ``data``; then for each number wanted
+    # of attributes its complement, so that 0 means that there is none
     numbers: np.ndarray
+    # int32, shape (2 + texts wanted, nodes): by ``CODES`` the kind and the number of the name; then
+    # for each text wanted of attributes its number, plus one: 0 means none
     codes: np.ndarray
+    # ctrl, data: int64: ids that are waited for
     ctrl: np.ndarray
     data: np.ndarray
+    # slots, texts: different texts, as for ``number_of_text``
     slots: np.ndarray
     texts: np.ndarray
 

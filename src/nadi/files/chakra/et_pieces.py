@@ -19,18 +19,10 @@ _BYTES_PER_NODE = 64
 
 
 class MessagePieces(NamedTuple):
-    """Messages of an .et.
+    """Messages of an .et."""
 
-    Attributes
-    ----------
-    name
-        Its name in error messages.
-    pieces
-        The bytes: the metadata, and the nodes.
-    """
-
-    name: str
-    pieces: Iterator[bytes | memoryview | Bytes]
+    name: str  # its name in error messages
+    pieces: Iterator[bytes | memoryview | Bytes]  # the bytes: the metadata, and the nodes
 
 
 def open_pieces(source: Path | str | Trace, window: int) -> MessagePieces:

@@ -53,23 +53,15 @@ _TRUE, _FALSE = ord("t"), ord("f")
 
 
 class NodeWords(NamedTuple):
-    """Tables of words (:func:`nadi.kernels.strings.make_words`), and what they stand for.
+    """Tables of words (:func:`nadi.kernels.strings.make_words`), and what they stand for."""
 
-    Attributes
-    ----------
-    node, attribute, operands
-        Keys by the numbers of their fields; from ``FIRST_OF_FEEDER`` on those of the feeder
-        that become attributes.
-    kinds
-        Names of node types by their numbers.
-    types
-        int64: of each key from ``FIRST_OF_FEEDER`` on, the field of an attribute's value.
-    """
-
+    # node, attribute, operands: keys by the numbers of their fields; from ``FIRST_OF_FEEDER`` on
+    # those of the feeder that become attributes
     node: np.ndarray
     attribute: np.ndarray
     operands: np.ndarray
-    kinds: np.ndarray
+    kinds: np.ndarray  # names of node types by their numbers
+    # int64: of each key from ``FIRST_OF_FEEDER`` on, the field of an attribute's value
     types: np.ndarray
 
 

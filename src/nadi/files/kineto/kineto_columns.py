@@ -60,28 +60,16 @@ _Values = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """What is kept of the pieces so far, in the order of the file.
+    """What is kept of the pieces so far, in the order of the file."""
 
-    Attributes
-    ----------
-    numbers
-        Number of each name.
-    columns
-        Of the nodes; ``name`` is its number, and ``thread`` for now a number below -1 for each
-        thread with a name.
-    threads
-        This number by the thread's name.
-    attributes
-        Of each piece, and how many of its nodes were kept.
-    processes
-        Number of operators by process.
-    """
-
-    numbers: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)  # number of each name
+    # of the nodes; ``name`` is its number, and ``thread`` for now a number below -1 for each thread
+    # with a name
     columns: dict[str, GrowingColumn] = field(default_factory=dict)
-    threads: dict[str, int] = field(default_factory=dict)
+    threads: dict[str, int] = field(default_factory=dict)  # this number by the thread's name
+    # of each piece, and how many of its nodes were kept
     attributes: list[tuple[Attributes, int]] = field(default_factory=list)
-    processes: Counter[int] = field(default_factory=Counter)
+    processes: Counter[int] = field(default_factory=Counter)  # number of operators by process
 
 
 def read_columns(path: Path, *, hosts: bool, launches: bool = True) -> Trace:

@@ -80,20 +80,11 @@ _FLOATS = [SCALAR_TYPES.index("double"), SCALAR_TYPES.index("float")]
 
 @dataclass(frozen=True, eq=False)
 class HostNodes:
-    """The nodes of one list, in the order of the file.
+    """The nodes of one list, in the order of the file."""
 
-    Attributes
-    ----------
-    raw
-        The file.
-    columns
-        int64, shape (columns, nodes): the columns of ``kernels.host_layout.NUMBERS``.
-    parts
-        Other results of the kernel, of all nodes or of two halves; released after use.
-    """
-
-    raw: RawFile
-    columns: Ints
+    raw: RawFile  # the file
+    columns: Ints  # int64, shape (columns, nodes): the columns of ``kernels.host_layout.NUMBERS``
+    # other results of the kernel, of all nodes or of two halves; released after use
     parts: list[FoundNodes]
 
     def column(self, name: str) -> Ints:

@@ -107,18 +107,10 @@ _MIB = 1 << 20
 
 
 class Bucket(NamedTuple):
-    """Parameters whose gradients are reduced together.
+    """Parameters whose gradients are reduced together."""
 
-    Attributes
-    ----------
-    elements
-        How many.
-    layers
-        Those that have one of them; the last one's gradient completes it.
-    """
-
-    elements: int
-    layers: tuple[int, ...]
+    elements: int  # how many
+    layers: tuple[int, ...]  # those that have one of them; the last one's gradient completes it
 
 
 def buckets_of(network: NeuralNetwork, plan: NetworkPlan) -> list[Bucket]:

@@ -28,21 +28,11 @@ _TOLD = 4
 
 
 class NotRecorded(NamedTuple):
-    """What analyses need and no rank has.
+    """What analyses need and no rank has."""
 
-    Attributes
-    ----------
-    what
-        It, and how to record it.
-    option
-        The option of ``nadi record`` that does; empty if none does.
-    analyses
-        Which need it.
-    """
-
-    what: str
-    option: str
-    analyses: tuple[str, ...]
+    what: str  # it, and how to record it
+    option: str  # the option of ``nadi record`` that does; empty if none does
+    analyses: tuple[str, ...]  # which need it
 
 
 class CheckedRecordings(NamedTuple):

@@ -40,17 +40,11 @@ class RowLayout(NamedTuple):
 
 
 class ValueParts(NamedTuple):
-    """The values of rows by what they are.
+    """The values of rows by what they are."""
 
-    Attributes
-    ----------
-    counters
-        int64, shape (rows, counters).
-    names, waits, tensors, storages
-        int64: of each number in a name, each dependency, and each operand.
-    """
-
-    counters: Ints
+    counters: Ints  # int64, shape (rows, counters)
+    # names, waits, tensors, storages: int64: of each number in a name, each dependency, and each
+    # operand
     names: Ints
     waits: Ints
     tensors: Ints

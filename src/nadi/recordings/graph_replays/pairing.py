@@ -54,25 +54,15 @@ class Replay(NamedTuple):
 
 
 class Paired(NamedTuple):
-    """A replay with its graph.
+    """A replay with its graph."""
 
-    Attributes
-    ----------
-    replay, graph
-        What is paired.
-    calls
-        int64, shape (work,): the call of ``graph.capture`` of each piece of the replay's work.
-    how
-        ``name``, or ``position`` where the capture does not state the names of all kernels.
-    is_guess
-        Whether captures of several sizes fit, and nothing tells the size of the step.
-    """
-
+    # replay, graph: what is paired
     replay: Replay
     graph: CapturedGraph
+    # int64, shape (work,): the call of ``graph.capture`` of each piece of the replay's work
     calls: Ints
-    how: str
-    is_guess: bool
+    how: str  # ``name``, or ``position`` where the capture does not state the names of all kernels
+    is_guess: bool  # whether captures of several sizes fit, and nothing tells the size of the step
 
 
 def replays_of(trace: Trace) -> list[Replay]:

@@ -204,24 +204,13 @@ _BY_STEPS = "order of names in each step"
 
 @dataclass(frozen=True)
 class Match:
-    """How the operations of a pair correspond.
+    """How the operations of a pair correspond."""
 
-    Attributes
-    ----------
-    host_row
-        int64, shape (device nodes,): the host node that is the same operation, or -1.
-    key
-        How they were matched: by an id that both files have, or by the order of names.
-    num_equal
-        Operations found in both files under one key and one name.
-    num_expected
-        Operations with a key in the file that has fewer of them; if matched by names, at least the
-        number of operations between the first and the last match.
-    """
-
-    host_row: Ints
-    key: str
-    num_equal: int
+    host_row: Ints  # int64, shape (device nodes,): the host node that is the same operation, or -1
+    key: str  # how they were matched: by an id that both files have, or by the order of names
+    num_equal: int  # operations found in both files under one key and one name
+    # operations with a key in the file that has fewer of them; if matched by names, at least the
+    # number of operations between the first and the last match
     num_expected: int
 
     @property

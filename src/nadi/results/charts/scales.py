@@ -19,20 +19,14 @@ _MOST_LABELS = 10
 
 
 class ChartScale(NamedTuple):
-    """An axis from ``least`` to ``most``, drawn from ``begin`` to ``end``.
-
-    Attributes
-    ----------
-    labels
-        Where it is labeled.
-    """
+    """An axis from ``least`` to ``most``, drawn from ``begin`` to ``end``."""
 
     least: float
     most: float
     begin: float
     end: float
     is_log: bool
-    labels: tuple[float, ...]
+    labels: tuple[float, ...]  # where it is labeled
 
     def at(self, values: Floats | float) -> Floats:
         """Give where values stand."""

@@ -23,18 +23,10 @@ from nadi.units import format_bytes, format_ns
 
 
 class Answer(NamedTuple):
-    """What a simulation of a job on one system says.
+    """What a simulation of a job on one system says."""
 
-    Attributes
-    ----------
-    step
-        ns.
-    path
-        ns of the critical path, by kind.
-    """
-
-    step: int
-    path: Mapping[str, int]
+    step: int  # ns
+    path: Mapping[str, int]  # ns of the critical path, by kind
 
 
 class Fidelity(NamedTuple):

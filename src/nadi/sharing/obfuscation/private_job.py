@@ -65,17 +65,10 @@ _Members = tuple[int, ...]
 
 
 class Axes(NamedTuple):
-    """Along which axes ranks communicate, and how much.
+    """Along which axes ranks communicate, and how much."""
 
-    Attributes
-    ----------
-    groups
-        The groups of each axis, as roles of a job.
-    sent
-        float64, shape (axes,): bytes that a rank sends along each, the mean over its ranks.
-    """
-
-    groups: RankGroups
+    groups: RankGroups  # the groups of each axis, as roles of a job
+    # float64, shape (axes,): bytes that a rank sends along each, the mean over its ranks
     sent: Floats
 
 

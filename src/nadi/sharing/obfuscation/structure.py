@@ -230,23 +230,12 @@ _SHAPE = "gemm_shape"
 
 
 class Moved(NamedTuple):
-    """A job whose sizes have moved.
+    """A job whose sizes have moved."""
 
-    Attributes
-    ----------
-    job
-        The new job.
-    fidelity
-        How it differs on each system.
-    before
-        The answers of the original.
-    in_box
-        By which share its step time differs at most on any system of the box; None if not asked.
-    """
-
-    job: Job
-    fidelity: list[Fidelity]
-    before: dict[str, Answer]
+    job: Job  # the new job
+    fidelity: list[Fidelity]  # how it differs on each system
+    before: dict[str, Answer]  # the answers of the original
+    # by which share its step time differs at most on any system of the box; None if not asked
     in_box: float | None
 
 

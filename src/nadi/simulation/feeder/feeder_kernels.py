@@ -19,22 +19,14 @@ BY_RANK, FIFO, LIFO = range(3)
 
 
 class Waiting(NamedTuple):
-    """What nodes wait for.
+    """What nodes wait for."""
 
-    Attributes
-    ----------
-    child_first, child
-        int64: the rows that wait for each row.
-    missing
-        int64, shape (rows,): how many of those that a node waits for have not ended.
-    state
-        int64, shape (rows,).
-    """
-
+    # child_first, child: int64: the rows that wait for each row
     child_first: np.ndarray
     child: np.ndarray
+    # int64, shape (rows,): how many of those that a node waits for have not ended
     missing: np.ndarray
-    state: np.ndarray
+    state: np.ndarray  # int64, shape (rows,)
 
 
 @kernel

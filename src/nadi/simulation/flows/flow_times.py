@@ -52,18 +52,10 @@ class Transfers(NamedTuple):
 
 
 class FlowRun(NamedTuple):
-    """How flows went.
+    """How flows went."""
 
-    Attributes
-    ----------
-    end
-        int64, shape (flows,): ps; -1 if it never ends, or never starts.
-    flows
-        The arrays afterwards.
-    """
-
-    end: Ints
-    flows: Flows
+    end: Ints  # int64, shape (flows,): ps; -1 if it never ends, or never starts
+    flows: Flows  # the arrays afterwards
 
 
 class _Plan(NamedTuple):

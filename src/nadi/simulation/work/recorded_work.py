@@ -82,21 +82,12 @@ def _is_recorded(trace: Trace) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Representatives:
-    """The ranks that are simulated, and who each of them stands for.
+    """The ranks that are simulated, and who each of them stands for."""
 
-    Attributes
-    ----------
-    rank
-        int64, shape (representatives,): the rank that each of them is.
-    of
-        int64, shape (ranks,): the number of the representative of each rank.
-    copies
-        For the name of each process group of representatives, the groups of all ranks that do
-        the same at the same time: int64, shape (groups, members); the first dimension is 1 or more.
-    """
-
-    rank: Ints
-    of: Ints
+    rank: Ints  # int64, shape (representatives,): the rank that each of them is
+    of: Ints  # int64, shape (ranks,): the number of the representative of each rank
+    # for the name of each process group of representatives, the groups of all ranks that do the
+    # same at the same time: int64, shape (groups, members); the first dimension is 1 or more
     copies: Mapping[str, Ints] = field(default_factory=dict)
 
     @property
