@@ -31,7 +31,6 @@ from nadi.files.chakra.json_messages import (
     RawMessage,
     both_names,
 )
-from nadi.files.chakra.json_object_kernels import find_objects
 from nadi.files.chakra.plain_json_kernels import (
     ALL_READ,
     FIRST_OF_FEEDER,
@@ -39,6 +38,7 @@ from nadi.files.chakra.plain_json_kernels import (
     NO_ROOM,
     STATE,
     NodeWords,
+    find_objects,
     write_nodes,
 )
 from nadi.files.files import RawFile, garbage_collection_paused
