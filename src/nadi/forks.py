@@ -10,8 +10,6 @@ import os
 
 from nadi.errors import UsageError
 
-__all__ = ["refuse_in_fork"]
-
 _first: list[int] = []  # the process in which Nadi was first asked for something
 
 

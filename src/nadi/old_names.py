@@ -13,8 +13,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["OLD_PACKAGES", "OldPackages", "moved"]
-
 OLD_PACKAGES = frozenset((
     "analyze", "charts", "collect", "comparison", "estimate", "extraction", "feed", "folding",
     "formats", "generate", "link", "load", "model", "obfuscation", "pipeline", "placement",

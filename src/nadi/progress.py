@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["listening", "tell"]
-
 _Listener = Callable[[int, int], None]
 _listener: ContextVar[_Listener | None] = ContextVar("listener", default=None)
 

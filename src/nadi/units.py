@@ -9,12 +9,6 @@ import math
 import re
 from collections.abc import Iterable
 
-__all__ = [
-    "as_list", "exact_ns", "exact_rate", "format_bytes", "format_change", "format_count",
-    "format_counted", "format_ns", "format_number", "format_percent", "lowered", "parse_bytes",
-    "parse_frequency", "parse_ns", "parse_operations", "parse_rate", "plain_number", "printable",
-]  # fmt: skip
-
 _TIME_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
 _SIZE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 

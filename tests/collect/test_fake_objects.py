@@ -92,9 +92,7 @@ def test_tensors_without_values_count_with_their_elements() -> None:
 
 
 def test_all_ranks_send_as_much_as_the_last() -> None:
-    from nadi.pytorch.fake import fake_objects
+    from nadi.pytorch.fake.fake_distributed import _pickled_bytes
 
     largest = len(pickle.dumps({"rank": 1023}))
-    assert {fake_objects._pickled_bytes({"rank": one}, 1024) for one in (0, 255, 256, 1023)} == {
-        largest
-    }
+    assert {_pickled_bytes({"rank": one}, 1024) for one in (0, 255, 256, 1023)} == {largest}

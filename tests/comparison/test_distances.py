@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from nadi.sharing.similarity.job_measures import (
+from nadi.sharing.similarity.similarity import (
     jensen_shannon,
     overlap_distance,
     relative_difference,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from nadi.files.timeline.perfetto_packets import field
+from nadi.files.timeline.perfetto import field
 
 __all__ = [
     "NSIGHT_START", "inspector_log", "memory_snapshot", "nsight_export", "nsight_tables", "pftrace",

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from nadi.files.kineto import growing_columns
-from nadi.files.kineto.growing_columns import GrowingColumn
+from nadi.files.kineto import kineto_columns
+from nadi.files.kineto.kineto_columns import GrowingColumn
 
 VALUES = st.one_of(st.integers(-5, 300), st.integers(-(2**63), 2**63 - 1))
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growing_columns, "_CHUNK_BYTES", 16)
+    monkeypatch.setattr(kineto_columns, "_CHUNK_BYTES", 16)
 
 
 @given(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import nadi
-from nadi.files.timeline import perfetto_packets, trace_timeline
+from nadi.files.timeline import perfetto, trace_timeline
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Provenance
@@ -253,5 +253,5 @@ def test_pieces_are_written_in_any_number(
 ) -> None:
     trace = replace(demo_run.job.traces[0])
     whole = b"".join(trace_timeline.encode(trace, IssueLog()))
-    monkeypatch.setattr(perfetto_packets, "_PACKETS_AT_ONCE", 77)
+    monkeypatch.setattr(perfetto, "_PACKETS_AT_ONCE", 77)
     assert b"".join(trace_timeline.encode(trace, IssueLog())) == whole

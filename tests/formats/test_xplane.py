@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.files.timeline.perfetto_packets import field
+from nadi.files.timeline.perfetto import field
 from tests.formats.foreign_files import xplane
 
 _START = 1_700_000_000_000_000_000

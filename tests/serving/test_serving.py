@@ -27,8 +27,8 @@ from nadi.serving import (
     setup_of,
     sweep_servers,
 )
-from nadi.serving.drawn_requests import drawn_requests
 from nadi.serving.priced_steps import priced_times
+from nadi.serving.served import drawn_requests
 from nadi.serving.step_times import StepTimes
 
 SMALL: dict[str, Any] = {"number": 40, "input": 200, "output": 10}

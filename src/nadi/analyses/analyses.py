@@ -33,8 +33,6 @@ from nadi.whatif.parts import PartOf
 if TYPE_CHECKING:
     from nadi.analyses.recorded.operation_tables import OperationTable
 
-__all__ = ["analyze", "analyze_all"]
-
 _FEW = 4  # ranks: starting processes takes longer than reading them
 _Found = dict[str, pl.DataFrame | str]
 _Progress = Callable[[str], None]

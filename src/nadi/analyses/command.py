@@ -23,8 +23,6 @@ from nadi.results.terminal.progress import show_progress
 if TYPE_CHECKING:
     from nadi.analyses.registry import Analysis
 
-__all__ = ["HELP", "command"]
-
 HELP = """Tabulate idle times, kernels, overlap, queues and more.
 
 Analyses recordings as they are, without replay. Each analysis is a table. Without

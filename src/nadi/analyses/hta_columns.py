@@ -13,8 +13,6 @@ from nadi.errors import checked
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
 
-__all__ = ["hta_events"]
-
 
 @checked
 def hta_events(

@@ -20,20 +20,13 @@ from nadi.trace.trace import Job, Trace
 from nadi.whatif.parts import PartOf, part_operations
 from nadi.whatif.sub_traces import part_of_device, part_of_host, part_rows
 
-__all__ = ["RecordedPart", "part_named", "recorded_part"]
-
 _ALL = "all"
 
 
 class RecordedPart(NamedTuple):
-    """A part of a recording, in memory: what :func:`nadi.extract` would write, read again.
+    """A part of a recording, in memory: what :func:`nadi.extract` would write, read again."""
 
-    Attributes
-    ----------
-    ranks
-        The traces of its ranks as read; ``host`` is None where there is none.
-    """
-
+    # the traces of its ranks as read; ``host`` is None where there is none
     ranks: tuple[ReadRank, ...]
 
     @property

@@ -40,11 +40,6 @@ from nadi.results.text import make_table, name_cell, print_table, to_json
 from nadi.trace.arrays import Floats
 from nadi.units import format_bytes, format_count, format_counted, format_ns
 
-__all__ = [
-    "ANALYSES", "ANALYSIS_FILES", "Analysis", "analysis_chart", "analysis_named", "print_analyses",
-    "print_analysis", "time_unit", "write_analysis", "write_analysis_page",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Analysis:

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-__all__ = ["make_app"]
-
 # the list of commands has these titles and this order: first what most users need, then the rest
 # by what a user wants to know
 _COMMANDS: dict[str, dict[str, ModuleType]] = {

@@ -10,8 +10,6 @@ import typer.main
 
 from nadi.cli.app import make_app
 
-__all__ = ["command_reference"]
-
 
 def command_reference() -> str:
     """Write the reference of every command: its text, examples, arguments and options."""

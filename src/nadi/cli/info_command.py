@@ -12,8 +12,6 @@ from nadi.results.terminal.options import output_console, refuse
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["HELP", "command"]
-
 HELP = """Summarize traces by category, operation, thread and stream.
 
 Each file is summarized on its own, so a host or a device trace alone is enough.

@@ -13,8 +13,6 @@ import threading
 from types import FrameType
 from typing import NoReturn
 
-__all__ = ["INTERRUPTED", "interrupt", "watch_for_interruptions"]
-
 INTERRUPTED = 130
 _LONGEST = 1.0  # seconds until the main thread has to have come to the signal
 _came = threading.Condition()

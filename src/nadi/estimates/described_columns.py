@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from nadi.trace.arrays import Bools, Floats, Ints
 
-__all__ = ["as_floats", "columns_in", "rows_of"]
-
 _Described = TypeVar("_Described")
 
 

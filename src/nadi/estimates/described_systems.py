@@ -23,8 +23,6 @@ from nadi.systems.memory_tiers import MemoryTier
 from nadi.systems.prices.kernel_curves import gemm_ns, memory_ns, roofline_ns
 from nadi.systems.system import System
 
-__all__ = ["checked_length", "machine_of_system", "model_of_language_model"]
-
 _RING = NetworkOps((1.0, None), (1.0, -1.0), (1.0, -1.0), (2.0, -1.0))
 _GFLOPS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.0)  # where efficiencies are sampled
 _MEGABYTES = (1000.0, 100.0, 10.0, 1.0, 0.0)

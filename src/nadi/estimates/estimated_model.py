@@ -9,8 +9,6 @@ from msgspec import Meta
 
 from nadi.models.llm.language_model import LanguageModel
 
-__all__ = ["LONGEST_SEQUENCE", "ModelDescription"]
-
 LONGEST_SEQUENCE = 2**31  # tokens
 _Positive = Annotated[int, Meta(ge=1, le=LONGEST_SEQUENCE)]
 _Few = Annotated[int, Meta(ge=1, le=2**16)]  # as many as a described model may have

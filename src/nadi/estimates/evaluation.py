@@ -25,8 +25,6 @@ from nadi.estimates.generated_step import generated_step
 from nadi.estimates.step_ends import step_ends
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["Evaluated", "evaluate", "evaluate_parts", "evaluate_tiers"]
-
 _AT_ONCE = 16384
 
 

@@ -11,11 +11,6 @@ from msgspec import Meta
 
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = [
-    "ATTENTION", "COMMUNICATION", "DATATYPES", "ELEMENT_BYTES", "OVERLAP", "RECOMPUTE", "Execution",
-    "Executions", "columns_of", "execution_at", "moved_tensors",
-]  # fmt: skip
-
 _Datatype = Literal["float8", "float16", "bfloat16", "float32"]
 _Attention = Literal["multihead", "multiquery"]
 _Recompute = Literal["none", "attn_only", "full"]

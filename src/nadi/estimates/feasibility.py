@@ -13,8 +13,6 @@ from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import DATATYPES, Execution, Executions
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["REASONS", "Reason", "capacity_reasons", "reason_text", "shape_reasons"]
-
 _OFFLOAD_BLOCKS = 3
 
 

@@ -38,27 +38,14 @@ from nadi.models.job_rows import COMPUTE, Row
 from nadi.models.llm.language_model import LanguageModel
 from nadi.trace.arrays import Bools, Floats, Ints
 
-__all__ = ["EndCosts", "GeneratedCosts", "StreamTimes", "generated_costs", "stream_times"]
-
 
 class StreamTimes(NamedTuple):
-    """Seconds of a program, float64 of shape (ways,).
+    """Seconds of a program, float64 of shape (ways,)."""
 
-    Attributes
-    ----------
-    computed
-        Of computation, by phase.
-    exposed
-        By which communication extends it, by phase and role.
-    moved
-        Of communication, exposed or not, by phase and role.
-    lead
-        By role, until when the first communication that computation waits for has to begin.
-    """
-
-    computed: dict[str, Floats]
-    exposed: dict[tuple[str, str], Floats]
-    moved: dict[tuple[str, str], Floats]
+    computed: dict[str, Floats]  # of computation, by phase
+    exposed: dict[tuple[str, str], Floats]  # by which communication extends it, by phase and role
+    moved: dict[tuple[str, str], Floats]  # of communication, exposed or not, by phase and role
+    # by role, until when the first communication that computation waits for has to begin
     lead: dict[str, Floats]
 
 
@@ -144,26 +131,14 @@ class _Sums(NamedTuple):
 
 
 class _Ways(NamedTuple):
-    """The distinct ways to run a model, and the sizes and programs of its parts in each.
+    """The distinct ways to run a model, and the sizes and programs of its parts in each."""
 
-    Attributes
-    ----------
-    columns
-        Fields of executions, shape (ways,) or (1,).
-    sizes
-        Those that differ.
-    entry
-        Of each way, which of them are its own: int64, shape (ways,).
-    kept
-        Bytes that each part keeps while it works, and until its backward: shape (ways, parts, 2).
-    programs
-        Of each part, forward and then backward: those that differ, and which each way has.
-    """
-
-    columns: Executions
-    sizes: Sequence[Sizes]
-    entry: Ints
+    columns: Executions  # fields of executions, shape (ways,) or (1,)
+    sizes: Sequence[Sizes]  # those that differ
+    entry: Ints  # of each way, which of them are its own: int64, shape (ways,)
+    # bytes that each part keeps while it works, and until its backward: shape (ways, parts, 2)
     kept: Floats
+    # of each part, forward and then backward: those that differ, and which each way has
     programs: Sequence[tuple[Sequence[PartProgram], Ints]]
 
     @property

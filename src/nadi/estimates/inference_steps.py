@@ -31,30 +31,18 @@ from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.dtypes import ITEMSIZE
 
-__all__ = ["InferenceBytes", "InferenceParts", "inference_bytes", "inference_parts"]
-
 _CORE = ("attention.core", "attention.scores", "attention.softmax", "attention.values")
 
 
 class InferenceParts(NamedTuple):
-    """Seconds of parts of steps, float64.
+    """Seconds of parts of steps, float64."""
 
-    Attributes
-    ----------
-    dense
-        All layers but the core of attention, the embedding, and messages between stages: by tokens.
-    heads
-        The last norm and the logits: by requests.
-    chunks
-        The core of attention for a chunk of a prompt: shape (chunks, tokens before it).
-    decodes
-        For requests that generate: shape (requests, tokens before each).
-    """
-
+    # all layers but the core of attention, the embedding, and messages between stages: by tokens
     dense: Floats
-    heads: Floats
+    heads: Floats  # the last norm and the logits: by requests
+    # the core of attention for a chunk of a prompt: shape (chunks, tokens before it)
     chunks: Floats
-    decodes: Floats
+    decodes: Floats  # for requests that generate: shape (requests, tokens before each)
 
 
 class InferenceBytes(NamedTuple):

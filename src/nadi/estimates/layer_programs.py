@@ -20,11 +20,6 @@ from nadi.models.llm.lasting_tensors import cache_width
 from nadi.models.llm.layer_pieces import Piece, embedding_piece, head_pieces, layer_pieces
 from nadi.models.llm.parallel_plan import ParallelPlan
 
-__all__ = [
-    "PartSizes", "Sizes", "Variant", "kept_of", "layer_shares", "sizes_of", "structures_of",
-    "variants_of",
-]  # fmt: skip
-
 _TORCH = {name: name for name in DATATYPES} | {"float8": "float8_e4m3fn"}
 _RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}
 
@@ -60,47 +55,25 @@ class Variant(NamedTuple):
 
 
 class PartSizes(NamedTuple):
-    """The sizes of a part of the model on one rank, for one micro-batch.
+    """The sizes of a part of the model on one rank, for one micro-batch."""
 
-    Attributes
-    ----------
-    pieces
-        Its operations.
-    amounts
-        All of their sizes.
-    weight, expert_weight
-        Its parameters on this rank.
-    summed
-        Those of which each tensor parallel rank has the gradient of its own tokens.
-    """
-
-    pieces: tuple[Piece, ...]
-    amounts: Amounts
+    pieces: tuple[Piece, ...]  # its operations
+    amounts: Amounts  # all of their sizes
+    # weight, expert_weight: its parameters on this rank
     weight: int
     expert_weight: int
-    summed: int
+    summed: int  # those of which each tensor parallel rank has the gradient of its own tokens
 
 
 class Sizes(NamedTuple):
-    """The sizes of a model's parts.
+    """The sizes of a model's parts."""
 
-    Attributes
-    ----------
-    parts
-        One for each kind of layer, in the order of :func:`layer_shares`; the embedding; and
-        the last norm, the head and the loss.
-    boundary
-        Bytes that a rank sends to the next stage.
-    element
-        Bytes of a weight.
-    cache
-        Bytes of the keys and values of a sequence in a layer; 0 in training.
-    """
-
+    # one for each kind of layer, in the order of ``layer_shares``; the embedding; and the last
+    # norm, the head and the loss
     parts: tuple[PartSizes, ...]
-    boundary: int
-    element: int
-    cache: int
+    boundary: int  # bytes that a rank sends to the next stage
+    element: int  # bytes of a weight
+    cache: int  # bytes of the keys and values of a sequence in a layer; 0 in training
 
 
 def variants_of(ways: Executions) -> list[Variant]:

@@ -26,8 +26,6 @@ from nadi.systems.system import System
 from nadi.trace.arrays import Floats
 from nadi.units import format_bytes
 
-__all__ = ["NetworkEstimate", "estimate_network"]
-
 _PARTS = {"embedding": "tables", "gemm": "products", "conv": "products", "optimizer": "optimizer"}
 _EXPOSED = {"tables": "exposed exchange of tables", "dp": "exposed data parallelism"}
 

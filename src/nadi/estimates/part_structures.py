@@ -30,11 +30,6 @@ from nadi.trace.arrays import Ints, whole_numbers
 from nadi.trace.operations import Operations, dtype_code, op_class_code
 from nadi.trace.work import Work
 
-__all__ = [
-    "GATHERED_AGAIN", "Amounts", "PartProgram", "PartStructure", "amounts_of", "amounts_of_works",
-    "structure_of",
-]  # fmt: skip
-
 _WORKS = ("forward", "input_gradient", "weight_gradient")
 GATHERED_AGAIN = ".input.all_gather"  # a gather for the gradients of weights
 _NO_SHAPE = (-1, -1, -1, -1)
@@ -59,18 +54,10 @@ class Amounts(NamedTuple):
 
 
 class PartProgram(NamedTuple):
-    """What a part does in one direction.
+    """What a part does in one direction."""
 
-    Attributes
-    ----------
-    rows
-        Its operations; their sizes are those of one way.
-    slots
-        Where each has its sizes among the part's amounts: int64, shape (rows,).
-    """
-
-    rows: tuple[Row, ...]
-    slots: Ints
+    rows: tuple[Row, ...]  # its operations; their sizes are those of one way
+    slots: Ints  # where each has its sizes among the part's amounts: int64, shape (rows,)
 
 
 class PartStructure(NamedTuple):

@@ -10,8 +10,6 @@ from nadi.estimates.execution import OVERLAP, Execution
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.trace.dtypes import ITEMSIZE
 
-__all__ = ["OFFLOADED", "PLAN_NAMES", "check_offload", "execution_of_plan", "tier_of_offload"]
-
 PLAN_NAMES = {
     "tp": "tensor_par", "pp": "pipeline_par", "dp": "data_par", "ep": "expert_par",
     "micro_batch": "microbatch_size", "global_batch": "batch_size", "dtype": "datatype",

@@ -18,27 +18,15 @@ from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.distinct_rows import number_rows
 
-__all__ = ["RankGroup", "collective_seconds", "message_seconds", "shared_seconds"]
-
 _REDUCTION = 3.0  # two operands are read, and one is written
 
 
 class RankGroup(NamedTuple):
-    """Where the members of a group stand; int64, shape (groups,) or (1,).
+    """Where the members of a group stand; int64, shape (groups,) or (1,)."""
 
-    Attributes
-    ----------
-    members
-        How many there are.
-    stride
-        Ranks from one member to the next.
-    tier
-        The network tier that they use, where the network is described by tiers.
-    """
-
-    members: Ints
-    stride: Ints
-    tier: Ints
+    members: Ints  # how many there are
+    stride: Ints  # ranks from one member to the next
+    tier: Ints  # the network tier that they use, where the network is described by tiers
 
 
 def collective_seconds(

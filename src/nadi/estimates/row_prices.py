@@ -20,46 +20,25 @@ from nadi.systems.prices.price_list import price
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.operations import Operations, op_class_code
 
-__all__ = ["ProgramWays", "RowPrices", "kernel_seconds", "row_prices"]
-
 _GEMM, _ATTENTION = op_class_code("gemm"), op_class_code("attention")
 _SUMS = ("all_reduce", "reduce_scatter")
 _COLLECTIVES = (*_SUMS, "all_gather", "all_to_all")
 
 
 class ProgramWays(NamedTuple):
-    """A program, and the ways that have it.
+    """A program, and the ways that have it."""
 
-    Attributes
-    ----------
-    program
-        What all of them do.
-    ways
-        int64, shape (ways of the program,): which they are.
-    begin
-        Where the amounts of each begin in the table of all: the same shape.
-    """
-
-    program: PartProgram
-    ways: Ints
-    begin: Ints
+    program: PartProgram  # what all of them do
+    ways: Ints  # int64, shape (ways of the program,): which they are
+    begin: Ints  # where the amounts of each begin in the table of all: the same shape
 
 
 class RowPrices(NamedTuple):
-    """What the operations of a program cost: float64, shape (rows, ways of the program).
+    """What the operations of a program cost: float64, shape (rows, ways of the program)."""
 
-    Attributes
-    ----------
-    seconds
-        Of each alone.
-    matrix_seconds
-        Of products and attention, else 0.
-    flops, bytes
-        Of computation, else 0.
-    """
-
-    seconds: Floats
-    matrix_seconds: Floats
+    seconds: Floats  # of each alone
+    matrix_seconds: Floats  # of products and attention, else 0
+    # flops, bytes: of computation, else 0
     flops: Floats
     bytes: Floats
 

@@ -23,8 +23,6 @@ from nadi.estimates.execution import CODES, Executions
 from nadi.estimates.plan_execution import PLAN_NAMES
 from nadi.trace.arrays import Ints
 
-__all__ = ["CHOICES", "LAYOUT", "SearchSpace", "search_space"]
-
 LAYOUT = (
     "tensor_par", "pipeline_par", "data_par", "microbatch_size", "pipeline_interleaving",
     "batch_size",

@@ -15,10 +15,6 @@ from nadi.estimates.feasibility import REASONS
 from nadi.estimates.search_layouts import SearchSpace
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = [
-    "RankedExecution", "SearchResult", "SearchTask", "frame_of", "merged", "search_part", "tally",
-]  # fmt: skip
-
 _BOOLEANS = (
     "fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap",
     "weight_offload", "activations_offload", "optimizer_offload", "training", "flash_attention",

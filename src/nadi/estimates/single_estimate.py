@@ -19,8 +19,6 @@ from nadi.estimates.feasibility import REASONS, capacity_reasons, reason_text, s
 from nadi.estimates.generated_step import step_statistics
 from nadi.trace.arrays import Floats
 
-__all__ = ["Estimate", "estimate", "hourly_price"]
-
 
 class _Limit(NamedTuple):
     """What takes time, and what would lift it."""

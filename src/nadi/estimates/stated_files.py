@@ -29,13 +29,6 @@ from nadi.models.llm.language_model import language_model_from
 from nadi.models.llm.library import load_language_model, read_model_keys
 from nadi.systems.library import load_system, read_system_keys, system_file_from
 
-__all__ = [
-    "Described", "FileKey", "StatedFiles", "file_key", "keys_of", "machine_from_keys",
-    "nearest_key", "read_execution", "read_language_keys", "read_machine", "read_machine_keys",
-    "read_model", "read_plan_fields", "system_and_plan", "with_key",
-]  # fmt: skip
-
-
 _HIDDEN = {"name", "kernels", "about", "source", "compat", "published"}  # without effect, or unset
 _NEW: dict[tuple[str | int, ...], dict[str, Any]] = {("memory", "remote"): {"kind": "per-rank"}}
 _SINGLE = (inspect.StrType, inspect.IntType, inspect.FloatType, inspect.BoolType,
@@ -83,21 +76,12 @@ class StatedFiles(NamedTuple):
 
 
 class FileKey(NamedTuple):
-    """A key of a file.
+    """A key of a file."""
 
-    Attributes
-    ----------
-    path
-        From the file's top: names, and numbers in lists.
-    like
-        A value of its type; None if it is no single value.
-    place
-        Of ``None`` in ``like`` or of an unknown key: where it stands, what is missing there, and
-        what there is.
-    """
-
-    path: tuple[str | int, ...]
-    like: bool | int | float | str | None
+    path: tuple[str | int, ...]  # from the file's top: names, and numbers in lists
+    like: bool | int | float | str | None  # a value of its type; None if it is no single value
+    # of ``None`` in ``like`` or of an unknown key: where it stands, what is missing there, and what
+    # there is
     place: tuple[str, str, str] = ("", "", "")
 
 

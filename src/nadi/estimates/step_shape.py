@@ -10,8 +10,6 @@ from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions
 from nadi.trace.arrays import Floats
 
-__all__ = ["StepShape", "shape_of"]
-
 
 class StepShape(NamedTuple):
     """Whole numbers as float64, shape (executions,) or (1,)."""

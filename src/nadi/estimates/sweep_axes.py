@@ -32,12 +32,6 @@ from nadi.estimates.stated_files import (
 )
 from nadi.units import lowered, parse_bytes, parse_ns, parse_operations, parse_rate
 
-__all__ = [
-    "MOST_POINTS", "NUMBERS", "UNITS_OF_CALCULON", "UNITS_OF_FILES", "AxisUnit", "SweepAxis",
-    "Value", "described_with", "field_values", "num_points", "parse_axes", "read_values",
-]  # fmt: skip
-
-
 MOST_POINTS = 1_000_000
 Value = float | int | str | bool
 _TRUTH = {"true": True, "false": False}
@@ -48,18 +42,10 @@ _FACTOR = re.compile(rf"x({_NUMBER})")
 
 
 class AxisUnit(NamedTuple):
-    """What numbers of a field are in.
+    """What numbers of a field are in."""
 
-    Attributes
-    ----------
-    name
-        Such as ``GB/s``.
-    parse
-        Reads a number with a unit of its own.
-    """
-
-    name: str
-    parse: Callable[[str], float]
+    name: str  # such as ``GB/s``
+    parse: Callable[[str], float]  # reads a number with a unit of its own
 
 
 _RATE = AxisUnit("GB/s", lambda text: parse_rate(text) / 1e9)

@@ -17,8 +17,6 @@ from nadi.estimates.stated_files import Described
 from nadi.estimates.sweep_axes import SweepAxis, described_with, field_values, num_points
 from nadi.trace.arrays import Bools, Floats, Ints
 
-__all__ = ["Sweep", "axis_columns", "described_at", "sweep_estimates"]
-
 _AT_ONCE = 1 << 14  # points of which the core has all columns at once
 
 

@@ -10,8 +10,6 @@ from nadi.systems.memory_tiers import MemoryTier
 from nadi.systems.streamed_update import UPDATE_SCHEDULE
 from nadi.units import format_ns
 
-__all__ = ["schedule_words", "sharing_words", "tier_words"]
-
 
 def tier_words(tier: MemoryTier | MemoryColumns) -> str:
     """Say what a GB/s of a tier is of, and in which directions."""

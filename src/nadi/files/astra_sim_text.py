@@ -40,8 +40,6 @@ from nadi.trace.schema import DEPS, GROUPS, NODES
 from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
-__all__ = ["PARALLELISMS", "decode", "looks_like"]
-
 _SCHEMA = "1.0.2-chakra.1.0.0"  # what the text converter calls its output
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _HEAD = re.compile(rb"\s*([A-Z][A-Z_]*)(?:[ \t][^\r\n]*)?[\r\n]+[ \t]*(\S*)")

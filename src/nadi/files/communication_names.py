@@ -5,11 +5,6 @@ from __future__ import annotations
 import re
 from functools import cache
 
-__all__ = [
-    "comm_kind", "comm_type_of_call", "comm_type_of_host", "comm_type_of_kernel",
-    "comm_type_of_text", "is_told_by_call", "ranks_of_host",
-]  # fmt: skip
-
 _COMM_KERNEL = re.compile(
     r"(nccl|rccl|msccl|oneccl)\w*kernel|ncclsymk|oneccl_|oneapi::ccl::", re.IGNORECASE
 )

@@ -11,11 +11,6 @@ import polars as pl
 from nadi.errors import InputError
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "TABLE_FILES", "as_written", "csv_bytes", "encode_table", "file_of_table", "parquet_bytes",
-    "read_table", "trace_tables",
-]  # fmt: skip
-
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 _FORMULA = r"^'*[=+\-@\t\r\n]"

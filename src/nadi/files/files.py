@@ -36,14 +36,6 @@ from nadi.units import format_bytes
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "BYTE_ORDER_MARK", "TEMPORARY", "RawFile", "available_memory", "check_new_file",
-    "check_regular", "check_suffix", "check_target", "check_writable", "garbage_collection_paused",
-    "is_local", "largest_content", "line_pieces", "locate", "locked_folder", "read_file",
-    "read_head", "read_pieces", "read_settings", "remove_left_behind", "remove_unfinished",
-    "unfinished", "unwritable", "write_beside", "write_pieces",
-]  # fmt: skip
-
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http"}
 
@@ -154,21 +146,12 @@ def read_head(path: Path, size: int = HEAD_SIZE) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class RawFile:
-    """A file's decompressed content, and its description for errors and provenance.
+    """A file's decompressed content, and its description for errors and provenance."""
 
-    Attributes
-    ----------
-    name
-        Its path or address, as the user passed it.
-    content
-        uint8, shape (bytes,): writable, because kernels would compile again for read-only arrays.
-    stored
-        uint8, shape (bytes,): the bytes as stored, compressed or not.
-    """
-
-    name: str
+    name: str  # its path or address, as the user passed it
+    # uint8, shape (bytes,): writable, because kernels would compile again for read-only arrays
     content: Bytes
-    stored: Bytes
+    stored: Bytes  # uint8, shape (bytes,): the bytes as stored, compressed or not
 
     def with_content(self, content: bytes | bytearray) -> RawFile:
         """Return the file as if it held other bytes, which were made of its own."""

@@ -15,8 +15,6 @@ from nadi.errors import FormatError, InputError, PairError, UsageError
 from nadi.files.files import locate, read_file, read_head
 from nadi.files.plain_pickles import is_pickle, read_plain
 
-__all__ = ["Dump", "Entry", "parse_dump", "read_dumps"]
-
 _RANK = re.compile(r"(\d{1,9})(?!.*\d)")
 _RANK_AFTER_WORD = re.compile(r"(?i)rank[-_.]?(\d{1,9})(?!\d)")
 _SUFFIXES = re.compile(r"(?i)(\.(json|pickle|pkl|gz|pt))+$")
@@ -68,69 +66,39 @@ class _File(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Entry:
-    """A collective, or a send or receive, that a rank has enqueued.
+    """A collective, or a send or receive, that a rank has enqueued."""
 
-    Attributes
-    ----------
-    group, description
-        The process group's name and what it is for.
-    number
-        Of the collective in its group; of sends and receives in their own count.
-    operation
-        Such as ``all_reduce``, without the library's name.
-    sizes
-        Of the inputs and their types, as text.
-    state
-        As recorded: scheduled, started, completed.
-    is_done
-        Whether it has completed, by its state or by what the group says of itself.
-    timed_out
-        Whether its rank gave it up.
-    created_ns
-        When it was enqueued, in ns since 1970, by the clock of its host; -1 if unknown.
-    is_p2p
-        Whether it is a send or a receive.
-    source, dest
-        Of a send or receive whose name states them: both ranks, counted in the group; else -1.
-    place
-        Where in the program, as ``file:line function``; empty if it was not recorded.
-    """
-
+    # group, description: the process group's name and what it is for
     group: str
     description: str
-    number: int
-    operation: str
-    sizes: str
-    state: str
-    is_done: bool
-    timed_out: bool
+    number: int  # of the collective in its group; of sends and receives in their own count
+    operation: str  # such as ``all_reduce``, without the library's name
+    sizes: str  # of the inputs and their types, as text
+    state: str  # as recorded: scheduled, started, completed
+    is_done: bool  # whether it has completed, by its state or by what the group says of itself
+    timed_out: bool  # whether its rank gave it up
+    # when it was enqueued, in ns since 1970, by the clock of its host; -1 if unknown
     created_ns: int
-    is_p2p: bool
+    is_p2p: bool  # whether it is a send or a receive
+    # source, dest: of a send or receive whose name states them: both ranks, counted in the group;
+    # else -1
     source: int
     dest: int
-    place: str
+    place: str  # where in the program, as ``file:line function``; empty if it was not recorded
 
 
 @dataclass(frozen=True)
 class Dump:
-    """What the recorder of a rank held.
+    """What the recorder of a rank held."""
 
-    Attributes
-    ----------
-    path, rank
-        The file, and the rank in its name.
-    entries
-        In the order in which they were enqueued.
-    members
-        The ranks of each group by its name, where the dump states them.
-    enqueued, completed
-        By group, the number of the latest collective; -1 if the dump does not say.
-    """
-
+    # path, rank: the file, and the rank in its name
     path: str
     rank: int
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...]  # in the order in which they were enqueued
+    # the ranks of each group by its name, where the dump states them
     members: dict[str, tuple[int, ...]]
+    # enqueued, completed: by group, the number of the latest collective; -1 if the dump does not
+    # say
     enqueued: dict[str, int]
     completed: dict[str, int]
 

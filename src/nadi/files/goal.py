@@ -40,11 +40,6 @@ from nadi.files import goal as goal_text
 from nadi.files.files import RawFile, check_target, locate, read_file, write_pieces
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = [
-    "ANY", "Action", "MessageProgram", "decode", "encode", "is_goal", "read_goal", "write_goal",
-]  # fmt: skip
-
-
 ANY = -1
 """A receive with this source, or this tag, takes any."""
 

@@ -11,8 +11,6 @@ import polars as pl
 from nadi.errors import FormatError
 from nadi.trace.issues import IssueLog
 
-__all__ = ["LANES", "decode_issue_lines", "looks_like_issue_lines"]
-
 # the beginning of a node's name, and the lane on which it is drawn
 LANES = {
     "MEM": "memory",

@@ -13,8 +13,6 @@ from nadi.kernels.strings import intern_spans
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import SPAN_CODES, Attributes
 
-__all__ = ["float_text", "joined", "json_text", "spread", "texts_as_json", "written_once"]
-
 
 def json_text(text: str) -> str:
     """Format a string as JSON."""

@@ -21,12 +21,6 @@ from nadi.kernels.strings import intern_spans
 from nadi.trace.arrays import Bytes, Ints, Ints32
 from nadi.units import lowered
 
-__all__ = [
-    "Span", "Texts", "decode_span", "doubled", "find_texts", "json_error", "read_list",
-    "read_members", "skip_blanks", "text_of", "type_error", "unescaped_text", "value_end",
-    "walk_members",
-]  # fmt: skip
-
 _Value = TypeVar("_Value")
 _DAMAGED = "the file is cut off or damaged: record the trace again"
 _UNLIKE_PYTORCH = "record the trace again"

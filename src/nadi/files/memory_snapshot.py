@@ -21,8 +21,6 @@ from nadi.files.plain_pickles import is_pickle, read_plain
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-__all__ = ["NO_OPERATIONS", "SEGMENTS", "decode", "looks_like", "to_events"]
-
 SEGMENTS = "memorySegments"
 """The key of a file under which the segments are kept: a list of objects."""
 NO_OPERATIONS = "memory.not-held"

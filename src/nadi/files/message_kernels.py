@@ -7,8 +7,6 @@ import numpy as np
 from nadi.kernels.jit import kernel
 from nadi.kernels.protobuf import int64, read_field, read_fixed, read_varint
 
-__all__ = ["find_inner", "read_decimals", "read_fields"]
-
 _LONGEST_DECIMAL = 18  # digits, of which each number fits 64 bits
 
 

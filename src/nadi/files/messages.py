@@ -16,24 +16,16 @@ from nadi.errors import FormatError
 from nadi.files.message_kernels import find_inner, read_fields
 from nadi.trace.arrays import Bools, Bytes, Ints
 
-__all__ = ["FieldValues", "ProtobufMessages", "plain_fields", "plain_varint"]
-
 _ABSENT, _NUMBER = -2, -1
 
 
 class FieldValues(NamedTuple):
-    """A field of messages; the last one counts where a message has several.
+    """A field of messages; the last one counts where a message has several."""
 
-    Attributes
-    ----------
-    value
-        int64, shape (messages,): the number, 64 bits of a fixed one too, or where the content
-        begins; -1 without the field.
-    end
-        int64, shape (messages,): where the content ends; -1 for a number, -2 without the field.
-    """
-
+    # int64, shape (messages,): the number, 64 bits of a fixed one too, or where the content begins;
+    # -1 without the field
     value: Ints
+    # int64, shape (messages,): where the content ends; -1 for a number, -2 without the field
     end: Ints
 
     def numbers(self, otherwise: int = -1) -> Ints:
@@ -52,20 +44,11 @@ class FieldValues(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ProtobufMessages:
-    """ProtobufMessages of one type in a file.
+    """ProtobufMessages of one type in a file."""
 
-    Attributes
-    ----------
-    name
-        The file's, for errors.
-    text
-        uint8, shape (bytes,).
-    at, end
-        int64, shape (messages,): where each begins and ends.
-    """
-
-    name: str
-    text: Bytes
+    name: str  # the file's, for errors
+    text: Bytes  # uint8, shape (bytes,)
+    # at, end: int64, shape (messages,): where each begins and ends
     at: Ints
     end: Ints
 

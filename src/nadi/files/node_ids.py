@@ -6,8 +6,6 @@ import numpy as np
 
 from nadi.trace.arrays import Ints
 
-__all__ = ["NodeRows"]
-
 
 class NodeRows:
     """The row of each node id.

@@ -19,8 +19,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-__all__ = ["decode", "looks_like", "to_events"]
-
 _MAGIC = b"SQLite format 3\0"
 _LOG = slice(18, 20)  # says that a log lies beside the database, which is not there in memory
 _STEPS_AT_ONCE = 10**6

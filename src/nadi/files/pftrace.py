@@ -33,8 +33,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-__all__ = ["decode", "looks_like", "to_events"]
-
 _PACKET = 1
 _CLOCKS, _TIME, _SLICE, _INTERNED, _COUNTER, _STAGE, _TRACK = 6, 8, 11, 12, 52, 53, 60
 _BOOT, _WALL = 6, 1  # clocks

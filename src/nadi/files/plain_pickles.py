@@ -13,8 +13,6 @@ from typing import Any
 
 from nadi.errors import FormatError
 
-__all__ = ["is_pickle", "read_plain"]
-
 _NEWEST = 5
 _TEXT = frozenset((b"X", b"\x8c", b"\x8d", b"U", b"T"))
 _LONGEST_NUMBER = 16  # bytes: more than any counter, time or address has

@@ -40,11 +40,6 @@ from nadi.errors import InputError, Parameter, UsageError
 if TYPE_CHECKING:
     from nadi.files.files import RawFile
 
-__all__ = [
-    "FORMATS", "READABLE_SUFFIXES", "SNAPSHOT", "Format", "added_formats", "format_for_writing",
-    "format_named", "suffixes_of",
-]  # fmt: skip
-
 SNAPSHOT = "memory-snapshot"
 """The name of PyTorch's memory snapshots: beside the traces of a job they are of its ranks, too."""
 

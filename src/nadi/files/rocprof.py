@@ -18,8 +18,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-__all__ = ["decode", "to_events"]
-
 _GPU = 2  # the type of an agent
 _CALLS = {"hip_api": "cuda_runtime", "hsa_api": "cuda_driver", "rccl_api": "user_annotation",
           "marker_api": "user_annotation"}  # fmt: skip

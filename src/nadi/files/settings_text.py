@@ -13,10 +13,6 @@ from msgspec import inspect
 from nadi.errors import FormatError, UsageError
 from nadi.units import lowered
 
-__all__ = [
-    "SETTINGS_ENDINGS", "convert_settings", "decode_json", "parse_settings", "possible_types",
-]  # fmt: skip
-
 _Value = TypeVar("_Value")
 _STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
 _AT = re.compile(r"(.*?) - at `(.*)`", re.DOTALL)

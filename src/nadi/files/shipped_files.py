@@ -12,25 +12,13 @@ from nadi.errors import UsageError
 from nadi.files.files import read_settings
 from nadi.files.settings_text import SETTINGS_ENDINGS
 
-__all__ = ["Shelf"]
-
 
 class Shelf(NamedTuple):
-    """A folder of shipped TOML files.
+    """A folder of shipped TOML files."""
 
-    Attributes
-    ----------
-    folder
-        Its name in ``nadi/data``.
-    what
-        What a file describes, such as ``system``.
-    listing
-        What lists them, as the end of a remedy: ``nadi systems lists them``.
-    """
-
-    folder: str
-    what: str
-    listing: str
+    folder: str  # its name in ``nadi/data``
+    what: str  # what a file describes, such as ``system``
+    listing: str  # what lists them, as the end of a remedy: ``nadi systems lists them``
 
     def names(self) -> list[str]:
         """Return the names of the files, in alphabetical order."""

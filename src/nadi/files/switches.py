@@ -31,12 +31,6 @@ from nadi.files.files import HEAD_SIZE, locate, read_file, read_head
 from nadi.files.messages import plain_fields, plain_varint
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = [
-    "INTERRUPTS", "SWITCH", "WAKEUP", "SwitchEvents", "SwitchLog", "decode_perfetto_switches",
-    "decode_switch_text", "is_switch_text", "is_switches", "read_switches",
-]  # fmt: skip
-
-
 SWITCH, WAKEUP = 0, 1
 INTERRUPTS = {-1: "interrupt", -2: "timer", -4: "network", -5: "disk", -15: "timer",
               -16: "software interrupt"}  # fmt: skip
@@ -45,33 +39,16 @@ INTERRUPTS = {-1: "interrupt", -2: "timer", -4: "network", -5: "disk", -15: "tim
 
 @dataclass(frozen=True, eq=False)
 class SwitchEvents:
-    """Events of the scheduler in order of time; arrays of shape (events,).
+    """Events of the scheduler in order of time; arrays of shape (events,)."""
 
-    Attributes
-    ----------
-    kind
-        int64: SWITCH or WAKEUP.
-    time
-        int64 ns.
-    before
-        int64: the thread that leaves the CPU, or the one that wakes another.
-    after
-        int64: the thread that gets the CPU, or the one that is woken. 0 is the idle thread.
-    cause
-        int64: a code of ``INTERRUPTS`` if an interrupt woke the thread, else 0.
-    stays
-        bool: whether the thread that leaves could go on (it was preempted).
-    names
-        Name of each thread that has one.
-    """
-
-    kind: Ints
-    time: Ints
-    before: Ints
+    kind: Ints  # int64: SWITCH or WAKEUP
+    time: Ints  # int64 ns
+    before: Ints  # int64: the thread that leaves the CPU, or the one that wakes another
+    # int64: the thread that gets the CPU, or the one that is woken. 0 is the idle thread
     after: Ints
-    cause: Ints
-    stays: Bools
-    names: dict[int, str] = field(default_factory=dict)
+    cause: Ints  # int64: a code of ``INTERRUPTS`` if an interrupt woke the thread, else 0
+    stays: Bools  # bool: whether the thread that leaves could go on (it was preempted)
+    names: dict[int, str] = field(default_factory=dict)  # name of each thread that has one
 
     def __repr__(self) -> str:
         return f"<SwitchEvents events={self.kind.size} threads={len(self.names)}>"

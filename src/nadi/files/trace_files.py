@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from nadi.trace.trace import Trace
 
-__all__ = ["read", "read_files", "sniff", "write"]
-
 _TOKEN = re.compile(rb'[{}\[\]]|"(?P<text>(?:[^"\\]|\\.)*+)"(?P<colon>\s*:)?')
 _TO_BRACKET = re.compile(rb'(?:[^{}\[\]"]++|"(?:[^"\\]|\\.)*+")*+[{}\[\]]')
 _OWN_TIMELINE = "nadiTimeline"

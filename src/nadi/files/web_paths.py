@@ -19,8 +19,6 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from nadi.errors import InputError
 
-__all__ = ["WebPath"]
-
 _LARGEST = 1 << 31  # bytes
 _LONGEST = 600.0  # seconds of a whole download
 _MISSING = 404

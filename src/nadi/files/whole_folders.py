@@ -31,11 +31,6 @@ from nadi.files.files import (
 )
 from nadi.files.settings_text import decode_json
 
-__all__ = [
-    "FILE_LIST", "check_new_files", "missing_files", "refuse_partial", "whole_files",
-    "whole_folder",
-]  # fmt: skip
-
 FILE_LIST = ".nadi-files.json"
 
 

@@ -30,8 +30,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-__all__ = ["decode", "looks_like", "to_events"]
-
 _PLANES, _NAME, _LINES, _EVENTS, _EVENT_TABLE, _STAT_TABLE, _STATS = 1, 2, 3, 4, 4, 5, 6
 _DEVICE = re.compile(r"/device:[A-Za-z]+:(\d{1,9})$")
 _STREAM = re.compile(r"Stream #(\d{1,9})")

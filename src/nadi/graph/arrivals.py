@@ -19,8 +19,6 @@ from nadi.graph.windows import Window
 from nadi.kernels.paths import trace_back
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["Participants", "Stragglers", "find_participants", "find_stragglers", "group_ranks"]
-
 
 class Participants(NamedTuple):
     """Operations that take part in collectives and transfers; arrays of shape (participants,).

@@ -11,8 +11,6 @@ from nadi.graph.event_graph import EventGraph
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["BackwardNodes", "backward_nodes", "node_before"]
-
 _EVALUATION = r"^autograd::engine::evaluate_function: "
 _NODE = rf"{_EVALUATION}|Backward\d*$|^torch::autograd::"
 _GRADIENT = r"torch::autograd::AccumulateGrad$"
@@ -21,20 +19,11 @@ _FORWARD_THREAD = r'"Fwd thread id"\s*:\s*(\d+)'
 
 @dataclass(frozen=True, eq=False)
 class BackwardNodes:
-    """The outermost operations of autograd's nodes; arrays of shape (nodes,), in order of start.
+    """The outermost operations of autograd's nodes; arrays of shape (nodes,), in order of start."""
 
-    Attributes
-    ----------
-    ops
-        int64: the operation that contains all work of the node.
-    origin
-        int64: the operator of the forward that made the node, or -1.
-    is_gradient
-        bool: the node accumulates a gradient. No operator of the forward made it.
-    """
-
-    ops: Ints
-    origin: Ints
+    ops: Ints  # int64: the operation that contains all work of the node
+    origin: Ints  # int64: the operator of the forward that made the node, or -1
+    # bool: the node accumulates a gradient. No operator of the forward made it.
     is_gradient: Bools
 
 

@@ -9,8 +9,6 @@ from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 
-__all__ = ["communicating", "time_of_communication"]
-
 _COMMUNICATES = (
     r"^c10d::|^_?c10d_functional(_autograd)?::wait_tensor$|^record_param_comms$|^gloo:|^nccl"
 )

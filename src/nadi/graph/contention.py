@@ -26,11 +26,6 @@ from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.categories import kernel_class
 from nadi.trace.trace import Job, Trace
 
-__all__ = [
-    "PUBLISHED", "Contention", "Slowdown", "beside_communication", "learn_contention",
-    "learned_ratio", "runs_of_kernels",
-]  # fmt: skip
-
 PUBLISHED = (1.0, 1.189, 1.4)
 """Least, mean and greatest slowdown of computation beside communication.
 

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from nadi.results.charts.chart_figure import Figure
 
-__all__ = ["PATH_KINDS", "CriticalPath", "describe_path", "kind_of_edges", "operations_of",
-           "walk_critical_path"]  # fmt: skip
-
 
 _TOLD = 5  # operations in a notebook
 PATH_KINDS = (

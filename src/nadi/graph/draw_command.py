@@ -10,8 +10,6 @@ import typer
 from nadi.results.terminal.options import Overwrite, output_console
 from nadi.results.terminal.progress import show_progress
 
-__all__ = ["HELP", "command"]
-
 HELP = """Draw the event graph around an operation, or by module.
 
 Arrows are dependencies and the order on threads and streams, by kind. A drawing has at

@@ -26,12 +26,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import format_count, format_ns, printable
 
-__all__ = [
-    "MOST_ARROWS", "MOST_NODES", "SUFFIXES", "DrawnPart", "condensed", "draw_graph", "encode_part",
-    "find_operation", "neighborhood",
-]  # fmt: skip
-
-
 MOST_NODES = 100
 MOST_ARROWS = 400
 _KINDS = {int(kind): kind.name.lower() for kind in EdgeKind}

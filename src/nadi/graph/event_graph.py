@@ -30,8 +30,6 @@ from nadi.trace.trace import Job, Trace
 if TYPE_CHECKING:
     pass
 
-__all__ = ["CycleError", "EdgeKind", "Edges", "EventGraph", "make_edges"]
-
 _Positions = npt.NDArray[np.integer]
 _Operations = tuple[Job, Ints, Ints]
 _MAX_NAMES = 6

@@ -10,8 +10,6 @@ from nadi.errors import checked
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["ThreadWaits", "thread_waits"]
-
 _LEAST_NS = 1_000_000  # Python between two operations takes less
 _LOADER = r"MultiProcessingDataLoaderIter.*(?:__next__|_next_data|_get_data)"
 # calls of Python in which a thread does nothing; other functions compute

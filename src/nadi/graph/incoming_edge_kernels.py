@@ -6,8 +6,6 @@ import numpy as np
 
 from nadi.kernels.jit import kernel
 
-__all__ = ["count_incoming", "place_incoming"]
-
 
 @kernel
 def count_incoming(dst: np.ndarray, first: np.ndarray) -> None:

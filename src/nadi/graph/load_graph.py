@@ -12,8 +12,6 @@ from nadi.graph.edges.job_graph import build_graph
 from nadi.graph.event_graph import EventGraph
 from nadi.recordings.job_of_files import Reading, load_job, why_empty
 
-__all__ = ["load_graph"]
-
 _Progress = Callable[[str], None]
 
 

@@ -18,8 +18,6 @@ from nadi.recordings.dependencies.thread_handovers import waiting_threads
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 
-__all__ = ["OUTSIDE", "ModuleTimes", "time_by_module"]
-
 OUTSIDE = "(outside of modules)"
 """The name of the row of what belongs to no module."""
 

@@ -17,8 +17,6 @@ from nadi.graph.overheads import recorded_launchers
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Bytes, Ints
 
-__all__ = ["PHASES", "ModuleTree", "find_modules"]
-
 PHASES = ("forward", "backward", "optimizer", "other")
 """The parts of a step; ``other`` is work outside of all modules that is none of them."""
 
@@ -40,34 +38,18 @@ _COMMUNICATION = r"^c10d::|^record_param_comms$"
 
 @dataclass(frozen=True, eq=False)
 class ModuleTree:
-    """The modules of a job, and the module and phase of each operation.
+    """The modules of a job, and the module and phase of each operation."""
 
-    Attributes
-    ----------
-    paths
-        The path of each module from the outermost one, such as ``Model_0.Block_2.Linear_7``;
-        ranks that run the same modules share them. A module follows those around it; those in
-        one module are in order of their first call.
-    parent
-        int64, shape (modules,): the module around each, or -1.
-    module
-        int64, shape (ops,): the innermost module of each operation, or -1.
-    phase
-        uint8, shape (ops,): position in ``PHASES``.
-    is_called
-        bool, shape (ops,): the calls themselves, which contain the forward.
-    is_recorded
-        Whether the calls are those of modules; otherwise they are annotations.
-    optimizer
-        How work of the optimizer was attributed to modules, or why not; empty if there is none.
-    """
-
+    # the path of each module from the outermost one, such as ``Model_0.Block_2.Linear_7``; ranks
+    # that run the same modules share them. A module follows those around it; those in one module
+    # are in order of their first call.
     paths: tuple[str, ...]
-    parent: Ints
-    module: Ints
-    phase: Bytes
-    is_called: Bools
-    is_recorded: bool
+    parent: Ints  # int64, shape (modules,): the module around each, or -1
+    module: Ints  # int64, shape (ops,): the innermost module of each operation, or -1
+    phase: Bytes  # uint8, shape (ops,): position in ``PHASES``
+    is_called: Bools  # bool, shape (ops,): the calls themselves, which contain the forward
+    is_recorded: bool  # whether the calls are those of modules; otherwise they are annotations
+    # how work of the optimizer was attributed to modules, or why not; empty if there is none
     optimizer: str
 
     def __repr__(self) -> str:

@@ -16,8 +16,6 @@ from nadi.kernels.paths import trace_back
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEVICE_WORK
 
-__all__ = ["NearCriticalPath", "near_critical_paths", "slack_histogram"]
-
 _UNBOUND = np.iinfo(np.int64).max
 _BOUNDS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 _KINDS = ("host", "device", "communication")

@@ -15,8 +15,6 @@ from nadi.trace.arrays import Ints
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["from_networkx", "to_networkx"]
-
 _KINDS = {kind.name.lower(): kind for kind in EdgeKind}
 _LONGEST_SUM = 2.0**62  # ns; beyond twice this sum times exceed int64
 _ORIGINAL = "nadi"  # the key under which a DiGraph keeps its original graph

@@ -11,8 +11,6 @@ from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
 from nadi.trace.trace import Trace
 
-__all__ = ["Shapes", "shapes_in", "stated_shapes", "with_other_shapes"]
-
 Shapes = dict[str, frozenset[str]]
 """Of each operator, all that is stated of the shapes of its operands, as text."""
 

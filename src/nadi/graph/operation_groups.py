@@ -15,40 +15,24 @@ from nadi.graph.overheads import recorded_launchers
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["OperationGroups", "group_operations"]
-
 _NUMBERS = re.compile(r"^(?:nn\.Module: )?(.*?)(?:[._#]?\d+)?$")
 
 
 @dataclass(frozen=True, eq=False)
 class OperationGroups:
-    """What each operation is a part of; arrays of shape (ops,).
+    """What each operation is a part of; arrays of shape (ops,)."""
 
-    Attributes
-    ----------
-    operator
-        int64: position in ``names`` of the outermost operator that it is a part of: of the
-        forward, where autograd runs it for one; of its launch, where it runs on a device.
-        Elsewhere its own name.
-    is_call
-        bool: it is such an operator itself, not a part of one.
-    module
-        int64: position in ``names`` of the kind of module that it belongs to, or -1: the name of
-        the class or annotation without a number at its end.
-    is_module
-        bool: it is the call of such a module itself.
-    communicates
-        bool: it is communication, or waits for it.
-    names
-        Distinct names, "" first.
-    """
-
+    # int64: position in ``names`` of the outermost operator that it is a part of: of the forward,
+    # where autograd runs it for one; of its launch, where it runs on a device. Elsewhere its own
+    # name.
     operator: Ints
-    is_call: Bools
+    is_call: Bools  # bool: it is such an operator itself, not a part of one
+    # int64: position in ``names`` of the kind of module that it belongs to, or -1: the name of the
+    # class or annotation without a number at its end
     module: Ints
-    is_module: Bools
-    communicates: Bools
-    names: list[str]
+    is_module: Bools  # bool: it is the call of such a module itself
+    communicates: Bools  # bool: it is communication, or waits for it
+    names: list[str]  # distinct names, "" first
 
 
 def group_operations(graph: EventGraph) -> OperationGroups:

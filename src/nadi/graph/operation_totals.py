@@ -15,8 +15,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import kernel_class
 from nadi.trace.schema import DEVICE_WORK
 
-__all__ = ["LeastTime", "collective_totals", "operation_totals"]
-
 LeastTime = Callable[[str, int, Sequence[int]], float]
 _MESSAGES = ("send", "recv")
 

@@ -11,27 +11,18 @@ from nadi.graph.event_graph import EventGraph
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["BY_GRADIENTS", "OptimizerParts", "optimizer_parts"]
-
 BY_GRADIENTS = "attributed by the gradients that its operators use"
 _UNKNOWN = "not attributed: the trace does not state which tensors it uses (a host trace does)"
 
 
 @dataclass(frozen=True)
 class OptimizerParts:
-    """The modules of an optimizer's operators.
+    """The modules of an optimizer's operators."""
 
-    Attributes
-    ----------
-    module
-        int64, shape (ops,): the module whose parameters an outermost operator in an optimizer's
-        step works on; of several modules, the innermost one around them; -1 for everything else.
-    how
-        What they were derived from, or why they are unknown; empty without an optimizer.
-    """
-
+    # int64, shape (ops,): the module whose parameters an outermost operator in an optimizer's step
+    # works on; of several modules, the innermost one around them; -1 for everything else
     module: Ints
-    how: str
+    how: str  # what they were derived from, or why they are unknown; empty without an optimizer
 
 
 def optimizer_parts(

@@ -26,12 +26,6 @@ from nadi.trace.categories import COPY_FROM_PAGEABLE, COPY_TO_PAGEABLE, pattern
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "LAUNCH_CLASSES", "MEASURED_WAITS", "WAIT_CLASSES", "Overheads", "SyncWaits", "TraceDeps",
-    "estimate_overheads", "is_inferred", "overheads_of", "recorded_launchers", "unconfirmed_edges",
-]  # fmt: skip
-
-
 LAUNCH_CLASSES = ("device", "blocking copy", "staged copy", "gloo", "thread", "idle device")
 """Work that calls launch; a blocking copy holds its call up to its end, a staged one until most
 of its data is taken along. A device may need longer after it was idle for some time."""
@@ -103,29 +97,17 @@ class Overheads:
 
 @dataclass(frozen=True)
 class SyncWaits:
-    """The sync dependencies of a rank, with the time that each call waits for.
+    """The sync dependencies of a rank, with the time that each call waits for."""
 
-    Attributes
-    ----------
-    work, call
-        int64, shape (waits,): node rows.
-    kind
-        int64, shape (waits,): position in ``WAIT_CLASSES``.
-    moment
-        int64 ns, shape (waits,): the end of the work; for work that ends after its call returns,
-        its start.
-    from_start
-        bool, shape (waits,): whether ``moment`` is the start.
-    last
-        int64 ns, shape (waits,): the latest ``moment`` of all waits of the same call.
-    """
-
+    # work, call: int64, shape (waits,): node rows
     work: Ints
     call: Ints
-    kind: Ints
+    kind: Ints  # int64, shape (waits,): position in ``WAIT_CLASSES``
+    # int64 ns, shape (waits,): the end of the work; for work that ends after its call returns, its
+    # start
     moment: Ints
-    from_start: Bools
-    last: Ints
+    from_start: Bools  # bool, shape (waits,): whether ``moment`` is the start
+    last: Ints  # int64 ns, shape (waits,): the latest ``moment`` of all waits of the same call
 
 
 class HandOvers(NamedTuple):

@@ -17,8 +17,6 @@ from nadi.graph.operation_groups import OperationGroups, group_operations
 from nadi.graph.windows import Window
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["EXPLAINS", "REASONS", "Excess", "ExcessPart", "find_excess"]
-
 EXPLAINS = 0.2
 """The share of the time that a rank is late from which on an excess is taken as its cause."""
 REASONS = ("more operations", "slower operations", "more time between operations", "delays", "")

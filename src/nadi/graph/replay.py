@@ -14,8 +14,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schedule import Schedule
 from nadi.trace.schema import SCHEDULE
 
-__all__ = ["Replay", "replay_graph"]
-
 
 @dataclass(frozen=True, eq=False)
 class Replay:

@@ -23,11 +23,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import COMMUNICATION_KINDS, DEVICE_WORK
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "RankCommunication", "communication_by_rank", "host_computation", "rank_activity",
-    "stream_activity",
-]  # fmt: skip
-
 
 def host_computation(trace: Trace, communicates: Bools) -> tuple[Ints, Ints]:
     """Find the intervals in which an operator is the innermost on its thread.

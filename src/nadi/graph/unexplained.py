@@ -20,9 +20,6 @@ from nadi.graph.unexplained_edges import long_gaps, unknown_waits
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 
-__all__ = ["CAUSES", "LATE_NS", "Explained", "UnexplainedPath", "explain_time", "unexplained_path"]
-
-
 CAUSES = (
     "device busy with work begun before the recording",
     "thread not scheduled",

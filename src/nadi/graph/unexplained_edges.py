@@ -8,8 +8,6 @@ from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import pattern
 
-__all__ = ["long_gaps", "unknown_waits"]
-
 _MARK = "ProfilerStep#"
 _FAR_OUT = 3  # interquartile ranges above the upper quartile: far out by Tukey's rule
 _FEWEST_GAPS = 8

@@ -28,12 +28,6 @@ from nadi.trace.arrays import Bools, Ints, text_codes
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import format_ns
 
-__all__ = [
-    "MARK", "WHOLE", "FoundStep", "Window", "choose_window", "end_of_earlier_work", "find_steps",
-    "repeated_steps", "step_times", "steps_of_operations",
-]  # fmt: skip
-
-
 _OPTIMIZER = r"^Optimizer\.step#"
 _GRAPH_LAUNCH = r"^(cuda|hip|cu)GraphLaunch"
 _MODULE = r"^nn\.Module: "

@@ -21,11 +21,6 @@ from nadi.trace.attributes import Attributes, Part, combined
 from nadi.trace.operations import OP_CLASSES, Operations
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "Origin", "RankClass", "RowSizes", "classes_of", "resized", "row_sizes", "time_factors",
-    "typical_columns",
-]  # fmt: skip
-
 _GEMM = OP_CLASSES.index("gemm")
 
 
@@ -39,39 +34,19 @@ class Origin(IntEnum):
 
 
 class RankClass(NamedTuple):
-    """What alike ranks do.
+    """What alike ranks do."""
 
-    Attributes
-    ----------
-    trace
-        Its groups are roles.
-    times
-        Of its nodes; -1 where no time is known.
-    origin
-        int64, shape (nodes,): values of :class:`Origin`.
-    repriced
-        bool, shape (nodes,): whose time was measured, and changed with the size.
-    """
-
-    trace: Trace
-    times: NodeTimes
-    origin: Ints
-    repriced: Bools
+    trace: Trace  # its groups are roles
+    times: NodeTimes  # of its nodes; -1 where no time is known
+    origin: Ints  # int64, shape (nodes,): values of ``Origin``
+    repriced: Bools  # bool, shape (nodes,): whose time was measured, and changed with the size
 
 
 class RowSizes(NamedTuple):
-    """What can change when ranks share work otherwise; each of shape (nodes,).
+    """What can change when ranks share work otherwise; each of shape (nodes,)."""
 
-    Attributes
-    ----------
-    comm_bytes
-        int64.
-    work
-        Operations, bytes and shapes of computations.
-    """
-
-    comm_bytes: Ints
-    work: Operations
+    comm_bytes: Ints  # int64
+    work: Operations  # operations, bytes and shapes of computations
 
 
 def classes_of(job: FoldedJob) -> list[RankClass]:

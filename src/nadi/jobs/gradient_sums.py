@@ -30,9 +30,6 @@ from nadi.trace.operations import OP_CLASSES
 from nadi.trace.schema import DEPS, GROUPS
 from nadi.trace.trace import Trace
 
-__all__ = ["DATA_PARALLEL", "SUMS", "is_one_replica", "with_gradient_sums", "with_recorded_sums"]
-
-
 SUMS = "dp"
 """The role of the groups that sum gradients."""
 

@@ -12,8 +12,6 @@ from nadi.errors import UsageError
 from nadi.trace.arrays import Ints
 from nadi.trace.groups import RankGroups
 
-__all__ = ["Replicas", "RoleNames", "copied_groups", "named_roles", "outer_end", "resized_axis"]
-
 _SPELLINGS = {
     "tp": r"tp|tensor|tensormodelparallel\w*|tensorparallel\w*|mp",
     "dp": r"dp|data|dataparallel\w*|ddp|fsdp|hsdpreplicate",
@@ -25,15 +23,10 @@ _SPELLINGS = {
 
 
 class RoleNames(NamedTuple):
-    """What the roles of a job are called that stand for an axis; "" for none.
+    """What the roles of a job are called that stand for an axis; "" for none."""
 
-    Attributes
-    ----------
-    tp, dp, pp, cp, ep, edp
-        Tensor, data, pipeline, context and expert parallel groups, and those in which gradients of
-        experts are summed.
-    """
-
+    # tp, dp, pp, cp, ep, edp: tensor, data, pipeline, context and expert parallel groups, and those
+    # in which gradients of experts are summed
     tp: str = ""
     dp: str = ""
     pp: str = ""
@@ -43,18 +36,10 @@ class RoleNames(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """The ranks of a job of which there are more copies.
+    """The ranks of a job of which there are more copies."""
 
-    Attributes
-    ----------
-    groups
-        The groups of all roles.
-    old
-        int64, shape (ranks,): of which rank of the smaller job each is a copy.
-    """
-
-    groups: RankGroups
-    old: Ints
+    groups: RankGroups  # the groups of all roles
+    old: Ints  # int64, shape (ranks,): of which rank of the smaller job each is a copy
 
 
 def named_roles(groups: RankGroups) -> RoleNames:

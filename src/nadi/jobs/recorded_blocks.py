@@ -17,8 +17,6 @@ from nadi.recordings.folded.repeat_search import Loop, SignedRows, find_repeats
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.operations import OP_CLASSES
 
-__all__ = ["EVERY", "Blocks", "find_blocks"]
-
 EVERY = -1
 """The block of what belongs to no block: each stage does it."""
 
@@ -26,30 +24,15 @@ _WITH_WEIGHTS = [OP_CLASSES.index(name) for name in ("gemm", "attention")]
 
 
 class Blocks(NamedTuple):
-    """The blocks of a model, one for each layer; the first and the last have all around.
+    """The blocks of a model, one for each layer; the first and the last have all around."""
 
-    Attributes
-    ----------
-    number
-        How many there are.
-    of_node
-        int64, shape (nodes,): of each node that a simulation has of the rank, or ``EVERY``.
-    passed
-        int64, shape (blocks,): bytes that pass from the block before; 0 for the first.
-    weights
-        int64, shape (blocks,): bytes of weights that its operators read.
-    of_operator
-        int64, shape (operators,): of each operator, or ``EVERY``.
-    of_weight
-        The block of each storage of weights.
-    """
-
-    number: int
+    number: int  # how many there are
+    # int64, shape (nodes,): of each node that a simulation has of the rank, or ``EVERY``
     of_node: Ints
-    passed: Ints
-    weights: Ints
-    of_operator: Ints
-    of_weight: dict[int, int]
+    passed: Ints  # int64, shape (blocks,): bytes that pass from the block before; 0 for the first
+    weights: Ints  # int64, shape (blocks,): bytes of weights that its operators read
+    of_operator: Ints  # int64, shape (operators,): of each operator, or ``EVERY``
+    of_weight: dict[int, int]  # the block of each storage of weights
 
 
 def find_blocks(known: KnownRank) -> Blocks:

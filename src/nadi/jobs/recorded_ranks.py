@@ -34,12 +34,6 @@ from nadi.trace.operations import Operations
 from nadi.trace.schema import GROUPS
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "Direction", "KnownRank", "Operators", "Parts", "RecordedLives", "Sharing", "TensorUse",
-    "find_lives", "peak_bytes", "recorded_rank", "with_own_roles",
-]  # fmt: skip
-
-
 _STEP = r"^ProfilerStep#"
 _OPTIMIZER = r"^Optimizer\.step#"
 _OVERWRITE = [
@@ -57,22 +51,13 @@ class Direction(IntEnum):
 
 
 class Parts(NamedTuple):
-    """The parts of all steps, in order of time; arrays of shape (parts,).
+    """The parts of all steps, in order of time; arrays of shape (parts,)."""
 
-    Attributes
-    ----------
-    begin
-        int64 ns: each lasts until the next one begins.
-    step, micro_batch
-        int64: counted from 0, micro-batches in each step; -1 for the end of a step.
-    direction
-        int64: values of :class:`Direction`.
-    """
-
-    begin: Ints
+    begin: Ints  # int64 ns: each lasts until the next one begins
+    # step, micro_batch: int64: counted from 0, micro-batches in each step; -1 for the end of a step
     step: Ints
     micro_batch: Ints
-    direction: Ints
+    direction: Ints  # int64: values of ``Direction``
 
     def at(self, time: Ints) -> Ints:
         """Return the part at each time; int64, shape (times,)."""
@@ -125,36 +110,23 @@ class Operators(NamedTuple):
 
 
 class KnownRank(NamedTuple):
-    """What is known of a recorded rank, and of the nodes that a simulation has of it.
+    """What is known of a recorded rank, and of the nodes that a simulation has of it."""
 
-    Attributes
-    ----------
-    trace
-        The recording.
-    parts, operators
-        Its parts and operators.
-    operator
-        int64, shape (nodes,): position in ``operators`` of the one that each node is in, or that
-        launched it; -1 if none did.
-    time
-        int64 ns, shape (nodes,): when it began, on a device when it was launched.
-    backward, made_by
-        int64: begins of autograd's nodes in ns, ascending, and the begin of the operator of the
-        forward that each belongs to; -1 if it is not known.
-    is_update
-        bool, shape (nodes,): whether it is in a step of an optimizer.
-    gradient_times, gradient_bytes
-        int64: when gradients were accumulated in ns, ascending, and their bytes.
-    """
-
-    trace: Trace
+    trace: Trace  # the recording
+    # parts, operators: its parts and operators
     parts: Parts
     operators: Operators
+    # int64, shape (nodes,): position in ``operators`` of the one that each node is in, or that
+    # launched it; -1 if none did
     operator: Ints
-    time: Ints
+    time: Ints  # int64 ns, shape (nodes,): when it began, on a device when it was launched
+    # backward, made_by: int64: begins of autograd's nodes in ns, ascending, and the begin of the
+    # operator of the forward that each belongs to; -1 if it is not known
     backward: Ints
     made_by: Ints
-    is_update: Bools
+    is_update: Bools  # bool, shape (nodes,): whether it is in a step of an optimizer
+    # gradient_times, gradient_bytes: int64: when gradients were accumulated in ns, ascending, and
+    # their bytes
     gradient_times: Ints
     gradient_bytes: Ints
 
@@ -312,40 +284,21 @@ def _uses(trace: Trace, row: Ints) -> tuple[tuple[tuple[TensorUse, ...], ...], .
 
 
 class Sharing(NamedTuple):
-    """What a rank has of tensors.
+    """What a rank has of tensors."""
 
-    Attributes
-    ----------
-    given
-        float64, shape (operators,): of what each operator gives.
-    lasting
-        Of storages that were not given in the step; others are whole.
-    """
-
-    given: Floats
-    lasting: dict[int, float]
+    given: Floats  # float64, shape (operators,): of what each operator gives
+    lasting: dict[int, float]  # of storages that were not given in the step; others are whole
 
 
 class RecordedLives(NamedTuple):
-    """The lives of storages in one step; arrays of shape (lives,).
+    """The lives of storages in one step; arrays of shape (lives,)."""
 
-    Attributes
-    ----------
-    first, last
-        int64: positions of the operators between which each lives, the last one included.
-    bytes
-        int64.
-    giver
-        int64: the operator that gives it; -1 for one that lasts.
-    storage
-        int64.
-    """
-
+    # first, last: int64: positions of the operators between which each lives, the last one included
     first: Ints
     last: Ints
-    bytes: Ints
-    giver: Ints
-    storage: Ints
+    bytes: Ints  # int64
+    giver: Ints  # int64: the operator that gives it; -1 for one that lasts
+    storage: Ints  # int64
 
 
 def find_lives(operators: Operators, parts: Parts) -> RecordedLives:

@@ -19,11 +19,6 @@ from nadi.trace.schema import DEPS, GROUPS, NODES
 from nadi.trace.trace import Trace
 from nadi.trace.work import VIEWS
 
-__all__ = [
-    "TENSOR_PARALLEL", "Insertion", "SharedRank", "lanes_of", "with_insertions", "with_made_rows",
-    "with_shared_operators", "working_rows",
-]  # fmt: skip
-
 TENSOR_PARALLEL = "tp"
 """Role of the groups that exchange parts of tensors."""
 
@@ -31,37 +26,21 @@ _SUMS = ("all_reduce", "reduce_scatter", "all_gather")  # of gradients, and of t
 
 
 class SharedRank(NamedTuple):
-    """A rank that shares its operators.
+    """A rank that shares its operators."""
 
-    Attributes
-    ----------
-    of_class
-        Its nodes.
-    known
-        What is known of them.
-    """
-
-    of_class: RankClass
-    known: KnownRank
+    of_class: RankClass  # its nodes
+    known: KnownRank  # what is known of them
 
 
 class Insertion(NamedTuple):
-    """Communication that is put in.
+    """Communication that is put in."""
 
-    Attributes
-    ----------
-    before
-        The row that it comes before: it waits for what this one's thread or stream did so far.
-    comm_type, bytes
-        What it is.
-    awaited_by
-        The row that waits for it, or -1.
-    """
-
+    # the row that it comes before: it waits for what this one's thread or stream did so far
     before: int
+    # comm_type, bytes: what it is
     comm_type: str
     bytes: int
-    awaited_by: int
+    awaited_by: int  # the row that waits for it, or -1
 
 
 def with_shared_operators(

@@ -31,26 +31,15 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import Attributes
 from nadi.trace.schema import DEPS, GROUPS
 
-__all__ = ["PIPELINE", "StageBlocks", "cut_evenly", "recorded_stages", "stage_bytes"]
-
-
 PIPELINE = "pp"
 """Role of the groups that pass activations and gradients."""
 
 
 class _Piece(NamedTuple):
-    """A part of a step, as a stage does it once.
+    """A part of a step, as a stage does it once."""
 
-    Attributes
-    ----------
-    part
-        Position in the parts of the recording.
-    micro_batch
-        Of the schedule; -1 for the end of a step.
-    """
-
-    part: int
-    micro_batch: int
+    part: int  # position in the parts of the recording
+    micro_batch: int  # of the schedule; -1 for the end of a step
 
 
 class _Message(NamedTuple):

@@ -17,30 +17,16 @@ from nadi.trace.arrays import Ints
 from nadi.trace.groups import RankGroups
 from nadi.trace.schema import GROUPS
 
-__all__ = [
-    "WITHIN", "Classes", "has_lone_messages", "replicas_of", "with_replicas", "within_replica",
-]  # fmt: skip
-
 WITHIN = "replica"
 """Role of all ranks of the job as it was, in which they send messages that name a rank."""
 
 
 class Classes(NamedTuple):
-    """A job while it is scaled.
+    """A job while it is scaled."""
 
-    Attributes
-    ----------
-    listed
-        What the ranks of each class do.
-    of
-        int64, shape (ranks,): the class of each rank.
-    groups
-        Which ranks form the groups of roles.
-    """
-
-    listed: tuple[RankClass, ...]
-    of: Ints
-    groups: RankGroups
+    listed: tuple[RankClass, ...]  # what the ranks of each class do
+    of: Ints  # int64, shape (ranks,): the class of each rank
+    groups: RankGroups  # which ranks form the groups of roles
 
 
 def replicas_of(groups: RankGroups, names: RoleNames) -> int:

@@ -19,8 +19,6 @@ from nadi.jobs.recorded_ranks import Direction, Operators, Parts, Sharing, Tenso
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.operations import OP_CLASSES, Operations
 
-__all__ = ["AwaitedExchange", "SharedOperators", "share_operators"]
-
 _GEMM, _ATTENTION, _NORM, _EMBEDDING = map(
     OP_CLASSES.index, ("gemm", "attention", "norm", "embedding")
 )
@@ -44,50 +42,27 @@ class _State(IntEnum):
 
 
 class AwaitedExchange(NamedTuple):
-    """Communication that an operator waits for.
+    """Communication that an operator waits for."""
 
-    Attributes
-    ----------
-    operator
-        Position of the operator.
-    comm_type
-        ``all_reduce`` or ``all_gather``.
-    bytes
-        Of the whole tensor, or of a rank's part of it.
-    """
-
-    operator: int
-    comm_type: str
-    bytes: int
+    operator: int  # position of the operator
+    comm_type: str  # ``all_reduce`` or ``all_gather``
+    bytes: int  # of the whole tensor, or of a rank's part of it
 
 
 class SharedOperators(NamedTuple):
-    """How ranks share operators.
+    """How ranks share operators."""
 
-    Attributes
-    ----------
-    fraction
-        float64, shape (operators,): of the bytes that an operator reads and gives, what one rank
-        does.
-    place
-        int64, shape (operators,): which of the sizes of a product or an attention is shared; -1
-        for none.
-    exchanges
-        In the order of operators.
-    weights
-        Bytes of weights that products and what follows them read, all and those of one rank.
-    whole
-        Names of products with weights that cannot be shared, and stay whole on each rank.
-    tensors
-        What a rank has of the tensors that operators give, and of those that last.
-    """
-
+    # float64, shape (operators,): of the bytes that an operator reads and gives, what one rank does
     fraction: Floats
+    # int64, shape (operators,): which of the sizes of a product or an attention is shared; -1 for
+    # none
     place: Ints
-    exchanges: tuple[AwaitedExchange, ...]
+    exchanges: tuple[AwaitedExchange, ...]  # in the order of operators
+    # bytes of weights that products and what follows them read, all and those of one rank
     weights: tuple[int, int]
+    # names of products with weights that cannot be shared, and stay whole on each rank
     whole: tuple[str, ...]
-    tensors: Sharing
+    tensors: Sharing  # what a rank has of the tensors that operators give, and of those that last
 
     def work(self, operators: Operators, ranks: int) -> tuple[Operations, Operations]:
         """Return the work of operators as it was, and that of one of so many ranks."""

@@ -12,8 +12,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.operations import OP_CLASSES
 from nadi.trace.trace import Trace
 
-__all__ = ["is_sharded", "of_role", "with_more_members", "with_smaller_shards"]
-
 _OPTIMIZER = OP_CLASSES.index("optimizer")
 _PARTS = ("all_gather", "gather")
 

@@ -22,12 +22,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.trace.work import Work
 
-__all__ = [
-    "BACKWARD", "EMBEDDING", "FORWARD", "HEAD", "LAST", "RECEIVED", "Block", "LayerChunks",
-    "PlacedRow", "Stage", "StepPart", "TimedRow", "Times", "Wait", "read_stage", "with_last",
-]  # fmt: skip
-
-
 EMBEDDING, HEAD = -1, 1 << 30
 RECEIVED = -2
 FORWARD, BACKWARD, LAST = "forward", "backward", "last backward"
@@ -43,19 +37,12 @@ class Times(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What a row of a block waits for.
+    """What a row of a block waits for."""
 
-    Attributes
-    ----------
-    block
-        How many blocks before its own; ``BEFORE`` for the computation before all blocks, and
-        ``RECEIVED`` for what the stage receives.
-    row
-        Of that block.
-    """
-
+    # how many blocks before its own; ``BEFORE`` for the computation before all blocks, and
+    # ``RECEIVED`` for what the stage receives
     block: int
-    row: int
+    row: int  # of that block
 
 
 class TimedRow(NamedTuple):
@@ -78,26 +65,15 @@ class StepPart(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What the ranks of a stage do.
+    """What the ranks of a stage do."""
 
-    Attributes
-    ----------
-    chunks
-        Of each of its chunks of layers, the first first, for each direction (``FORWARD``,
-        ``BACKWARD``, ``LAST``, the backward of the last micro-batch), the blocks in their order,
-        by layer.
-    messages
-        Rows that send or receive, by name.
-    end
-        Rows after the last backward; their waits are not kept.
-    order
-        The parts of the step.
-    """
-
+    # of each of its chunks of layers, the first first, for each direction (``FORWARD``,
+    # ``BACKWARD``, ``LAST``, the backward of the last micro-batch), the blocks in their order, by
+    # layer
     chunks: tuple[dict[str, dict[int, Block]], ...]
-    messages: dict[str, TimedRow]
-    end: tuple[TimedRow, ...]
-    order: tuple[StepPart, ...]
+    messages: dict[str, TimedRow]  # rows that send or receive, by name
+    end: tuple[TimedRow, ...]  # rows after the last backward; their waits are not kept
+    order: tuple[StepPart, ...]  # the parts of the step
 
     def blocks(self, direction: str) -> dict[int, Block]:
         """Return the blocks of a direction, of all chunks."""

@@ -46,9 +46,6 @@ from nadi.trace.groups import RankGroups
 from nadi.trace.trace import Trace
 from nadi.trace.work import Work
 
-__all__ = ["EndRow", "StagedEnds", "with_stages"]
-
-
 _FEW = 8  # bytes: of a norm of all gradients
 
 

@@ -16,8 +16,6 @@ from pathlib import Path
 from nadi.kernels.compile_ahead import compile_known, known_kernels
 from nadi.kernels.kernel_cache import surroundings_of_wheel
 
-__all__ = ["build"]
-
 # what processors have to have, by LLVM's names
 _FEATURES = {
     "x86-64-v3": (

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
 
-__all__ = ["Codes", "Columns", "Declared", "Numbered", "code", "column", "same_as"]
-
 
 class Declared(NamedTuple):
     """A declared column or code."""

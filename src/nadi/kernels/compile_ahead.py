@@ -23,8 +23,6 @@ from typing import Any, NamedTuple
 from nadi.kernels import jit, kernel_cache
 from nadi.kernels.signatures import Signature, as_lists, as_tuples
 
-__all__ = ["Known", "compile_known", "compiling_ahead", "known_kernels", "missing_kernels"]
-
 _LIST = Path(__file__).with_name("known_kernels.json")
 
 

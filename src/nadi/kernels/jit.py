@@ -24,12 +24,6 @@ from nadi.kernels.kernel_cache import KeptKernel
 from nadi.kernels.object_code import load
 from nadi.kernels.signatures import Signature, pack, signature_of
 
-__all__ = [
-    "IS_KNOWN", "apart", "borrowed", "called", "compile_anew", "count_trailing_zeros", "in_use",
-    "inner", "instead_of", "kernel", "lent", "load_eight_bytes", "prefetch", "prepared",
-    "sharing_work", "special_lanes", "watching",
-]  # fmt: skip
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Watcher = Callable[[str, bool], None]
 

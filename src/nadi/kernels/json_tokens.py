@@ -19,13 +19,6 @@ from nadi.kernels.jit import (
     special_lanes,
 )
 
-__all__ = [
-    "BAD_CHARACTER", "BAD_ESCAPE", "BAD_NUMBER", "BAD_UTF8", "MAX_DEPTH", "NOT_AN_INTEGER",
-    "TOO_DEEP", "TOO_LARGE", "TRUNCATED", "byte_at", "code_of", "fail", "failure_of", "literal_end",
-    "load_word", "next_item", "next_member", "read_integer", "read_key", "read_microseconds",
-    "skip", "skip_space", "skip_value", "string_end", "unescape", "value_after_key",
-]  # fmt: skip
-
 TRUNCATED, BAD_CHARACTER, BAD_NUMBER, BAD_ESCAPE, BAD_UTF8, TOO_DEEP = range(1, 7)
 _FAILURES = 32  # more than there are, of kernels that add their own too
 MAX_DEPTH = 500  # half of what Python's own recursion allows, which decodes single values

@@ -24,11 +24,6 @@ from nadi.kernels.object_code import host_cpu, host_features
 from nadi.kernels.signatures import Signature, as_lists
 from nadi.kernels.source_digest import source_digest
 
-__all__ = [
-    "BUILT", "KeptKernel", "cache_folder", "compilers", "entry_of", "find_kernel", "folder_of",
-    "is_there", "keep_kernel", "kernel_place", "surroundings_of_wheel",
-]  # fmt: skip
-
 BUILT = "built_kernels"  # the folder of a wheel's own, beside the sources
 _MONTH = 30 * 24 * 3600
 # settings of numba that change what a kernel does, or how

@@ -9,8 +9,6 @@ from numba.extending import typeof_impl
 
 from nadi.kernels.columns import Numbered
 
-__all__: list[str] = []
-
 
 @typeof_impl.register(Numbered)
 def _constants(numbered: Numbered, _: Any) -> Any:

@@ -36,8 +36,6 @@ import nadi.kernels.numba_columns
 import nadi.kernels.numba_intrinsics  # noqa: F401  numba hears of both before it compiles
 from nadi.kernels.signatures import Signature
 
-__all__ = ["compile_helper", "compile_kernel", "type_of"]
-
 _cgutils: Any = cgutils
 _numba: Any = numba
 _types: Any = types

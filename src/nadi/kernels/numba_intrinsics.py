@@ -14,11 +14,6 @@ from numba.core.datamodel import models
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, register_model
 
-__all__ = [
-    "apart", "borrowed", "count_trailing_zeros", "lent", "load_eight_bytes", "prefetch",
-    "special_lanes",
-]  # fmt: skip
-
 _cgutils: Any = cgutils
 _types: Any = types
 _lowering: Any = lower_getattr_generic

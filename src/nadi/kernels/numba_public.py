@@ -16,11 +16,6 @@ from numba.extending import overload
 
 import nadi.kernels.numba_columns  # noqa: F401  numba hears of columns
 
-__all__ = [
-    "apart", "borrowed", "compile_helper", "compile_kernel", "count_trailing_zeros", "leave_out",
-    "lent", "load_eight_bytes", "prefetch", "special_lanes",
-]  # fmt: skip
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _numba: Any = numba

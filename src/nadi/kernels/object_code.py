@@ -11,8 +11,6 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-__all__ = ["host_cpu", "host_features", "load"]
-
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 _engine: Any = None
 

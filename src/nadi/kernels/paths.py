@@ -12,11 +12,6 @@ import numpy as np
 
 from nadi.kernels.jit import borrowed, inner, kernel
 
-__all__ = [
-    "EdgeTimes", "Stretches", "latest_times", "replay_times", "stretches_of_path",
-    "topological_order", "trace_back", "unexplained_times",
-]  # fmt: skip
-
 
 @kernel
 def topological_order(in_ptr: np.ndarray, in_src: np.ndarray, order: np.ndarray) -> int:
@@ -198,46 +193,23 @@ def trace_back(bound_by: np.ndarray, in_src: np.ndarray, last: int, path: np.nda
 
 
 class EdgeTimes(NamedTuple):
-    """What takes the time before the vertices of a graph.
+    """What takes the time before the vertices of a graph."""
 
-    Attributes
-    ----------
-    delay
-        int64 ns, shape (vertices,): what no edge explains.
-    weight
-        int64 ns, shape (edges,).
-    op
-        int64, shape (edges,): the operation that an edge's time belongs to, or -1.
-    kind
-        uint8, shape (edges,).
-    """
-
-    delay: np.ndarray
-    weight: np.ndarray
-    op: np.ndarray
-    kind: np.ndarray
+    delay: np.ndarray  # int64 ns, shape (vertices,): what no edge explains
+    weight: np.ndarray  # int64 ns, shape (edges,)
+    op: np.ndarray  # int64, shape (edges,): the operation that an edge's time belongs to, or -1
+    kind: np.ndarray  # uint8, shape (edges,)
 
 
 class Stretches(NamedTuple):
-    """Parts of a path; arrays of shape (stretches,).
+    """Parts of a path; arrays of shape (stretches,)."""
 
-    Attributes
-    ----------
-    start, end
-        int64 ns.
-    code
-        int8: what the time counts as.
-    op
-        int32: the operation whose time it is, or -1.
-    place
-        int32: the operation that waits.
-    """
-
+    # start, end: int64 ns
     start: np.ndarray
     end: np.ndarray
-    code: np.ndarray
-    op: np.ndarray
-    place: np.ndarray
+    code: np.ndarray  # int8: what the time counts as
+    op: np.ndarray  # int32: the operation whose time it is, or -1
+    place: np.ndarray  # int32: the operation that waits
 
 
 @inner

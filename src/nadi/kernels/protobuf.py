@@ -13,11 +13,6 @@ import numpy as np
 from nadi.kernels.jit import called, inner
 from nadi.kernels.json_tokens import load_word
 
-__all__ = [
-    "int64", "is_utf8", "put_fixed", "put_varint", "read_field", "read_fixed", "read_varint",
-    "skip_value", "uint64", "varint_size",
-]  # fmt: skip
-
 # positions that may not be negative: numba spares the test for counting from the end, which
 # keeps loops from being vectorised
 uint64: Any = np.uint64

@@ -16,26 +16,14 @@ import numpy.typing as npt
 
 from nadi.kernels.jit import inner, kernel
 
-__all__ = [
-    "Union", "expand_ranges", "group_rows", "put_in", "spans_holding", "take_first", "union_length",
-    "union_of",
-]  # fmt: skip
-
 
 class Union(NamedTuple):
-    """The time covered by at least one of some intervals.
+    """The time covered by at least one of some intervals."""
 
-    Attributes
-    ----------
-    start, end
-        int64, shape (stretches,): stretches that do not touch, ascending.
-    before
-        int64, shape (stretches,): the time covered before each.
-    """
-
+    # start, end: int64, shape (stretches,): stretches that do not touch, ascending
     start: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
-    before: npt.NDArray[np.int64]
+    before: npt.NDArray[np.int64]  # int64, shape (stretches,): the time covered before each
 
     def until(self, time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the time covered before each moment; int64. O(moments log stretches)."""

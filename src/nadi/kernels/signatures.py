@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Signature", "as_lists", "as_tuples", "pack", "signature_of"]
-
 Signature = tuple[Any, ...]
 _first_byte = c_char.from_buffer
 

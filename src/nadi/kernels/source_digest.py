@@ -12,8 +12,6 @@ import hashlib
 import re
 from pathlib import Path
 
-__all__ = ["source_digest"]
-
 _ROOT = Path(__file__).parents[2]
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from (nadi(?:\.\w+)*) import ([^(\n]+|\([^)]*\))|import (nadi(?:\.\w+)*))", re.M

@@ -16,11 +16,6 @@ from nadi.kernels.json_tokens import (
     value_after_key,
 )
 
-__all__ = [
-    "END", "find_word", "intern_spans", "make_words", "number_of_text", "put_into_slots",
-    "read_member", "skip_string_or_value", "word_of_string",
-]  # fmt: skip
-
 _FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _SHIFT = np.uint64(29)
 _ONE = np.uint64(1)

@@ -13,11 +13,6 @@ import numpy as np
 
 from nadi.kernels.jit import called, inner, kernel
 
-__all__ = [
-    "ALIAS", "FRESH", "RAW", "READ", "SCALAR", "WAR", "WAW", "WORD", "WRITE", "Edges", "Histories",
-    "Uses", "byte_ranges", "find_edges", "find_own_accesses", "settle_uses",
-]  # fmt: skip
-
 # what an operation does to a tensor, by its schema
 READ, WRITE = 1, 2
 FRESH = 4  # a result: new memory, unless it lies in the memory of an argument

@@ -24,8 +24,6 @@ from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.operations import DTYPE_NAMES, Operations
 from nadi.trace.trace import Trace
 
-__all__ = ["SlowedWork", "in_place_trace", "shared_rooms", "slowed_work", "works_in_place"]
-
 
 class SlowedWork(NamedTuple):
     """Operations with tensors in lower tiers; arrays of shape (operations,).

@@ -13,8 +13,6 @@ import numpy as np
 from nadi.errors import UsageError
 from nadi.trace.arrays import Bools, Floats, Ints
 
-__all__ = ["LinearProgram", "Optimum", "program_of_rows", "solve_program"]
-
 _GAP = 1e-5  # at which a solution with whole numbers is taken for the best
 _TOLERANCE = 1e-9  # of programs with whole numbers
 Status = Literal["optimal", "infeasible", "time limit"]

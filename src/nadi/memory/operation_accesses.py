@@ -24,42 +24,27 @@ from nadi.trace.trace import Trace
 if TYPE_CHECKING:
     from nadi.simulation.workload.simulator_nodes import PlayedRank
 
-__all__ = ["Accesses", "TensorsOfTrace", "tensors_of_trace"]
-
 _HOST = "cpu"
 _WORD = 8  # bytes of an index
 _OF_TRAINING = ("backward", "optimizer", "recompute")
 
 
 class Accesses(NamedTuple):
-    """What operations read and write; arrays of shape (accesses,).
+    """What operations read and write; arrays of shape (accesses,)."""
 
-    Attributes
-    ----------
-    first, last
-        int64: the nodes of the simulated trace before which the data have to be there, and after
-        which they are written; the same but for operators of a recording.
-    row
-        int64: the operation, a row of the trace that states operands.
-    storage
-        int64: as :class:`nadi.trace.operands.TensorUses` numbers them.
-    begin, end
-        int64: the bytes of the storage.
-    reads, writes
-        bool.
-    width
-        int64: bytes of a row, where rows of a table are looked up; else 0.
-    """
-
+    # first, last: int64: the nodes of the simulated trace before which the data have to be there,
+    # and after which they are written; the same but for operators of a recording
     first: Ints
     last: Ints
-    row: Ints
-    storage: Ints
+    row: Ints  # int64: the operation, a row of the trace that states operands
+    storage: Ints  # int64: as ``TensorUses`` numbers them
+    # begin, end: int64: the bytes of the storage
     begin: Ints
     end: Ints
+    # reads, writes: bool
     reads: Bools
     writes: Bools
-    width: Ints
+    width: Ints  # int64: bytes of a row, where rows of a table are looked up; else 0
 
     def at(self, chosen: Ints | Bools) -> Accesses:
         """Return some of them."""
@@ -71,24 +56,13 @@ class Accesses(NamedTuple):
 
 
 class TensorsOfTrace(NamedTuple):
-    """The tensors of a trace.
+    """The tensors of a trace."""
 
-    Attributes
-    ----------
-    stated
-        The trace that states operands: the simulated one, or what was recorded of it.
-    uses
-        Each node's uses of each storage, for the lives of storages.
-    accesses
-        Those of the memory that is placed: of devices, or of the host where there is no other.
-    found
-        All tensors.
-    """
-
-    stated: Trace
-    uses: StorageUses
+    stated: Trace  # the trace that states operands: the simulated one, or what was recorded of it
+    uses: StorageUses  # each node's uses of each storage, for the lives of storages
+    # those of the memory that is placed: of devices, or of the host where there is no other
     accesses: Accesses
-    found: TensorUses
+    found: TensorUses  # all tensors
 
 
 def tensors_of_trace(trace: Trace, played: PlayedRank | None = None) -> TensorsOfTrace | None:

@@ -52,12 +52,6 @@ from nadi.trace.distinct_rows import number_rows
 from nadi.trace.schema import ROLE_SOURCES, TENSOR_LIVES, TENSOR_ROLES
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "DISTANCE", "JobTensors", "TraceTensors", "UsedLives", "holders_of_copies", "inferred_roles",
-    "phases_of", "replica_numbers", "tensors_of_job", "update_accesses",
-]  # fmt: skip
-
-
 FORWARD, BACKWARD, OPTIMIZER = range(3)
 _PHASE = {"backward": BACKWARD, "optimizer": OPTIMIZER}  # what is recomputed is forward
 _WEIGHTS, _GRADIENTS, _STATE_OF_ROLES, _ACTIVATIONS, _KV, _OTHER, _PREFIX, _TABLES_OF_ROLES = range(
@@ -68,21 +62,11 @@ _BACKWARD = r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd
 
 
 class UsedLives(NamedTuple):
-    """What is known of lives of storages before their roles; arrays of shape (lives,).
+    """What is known of lives of storages before their roles; arrays of shape (lives,)."""
 
-    Attributes
-    ----------
-    is_before
-        bool: whether it was there before.
-    is_word
-        bool: whether its elements have 8 bytes.
-    of_access
-        int64, shape (accesses,): the life that each access is of.
-    """
-
-    is_before: Bools
-    is_word: Bools
-    of_access: Ints
+    is_before: Bools  # bool: whether it was there before
+    is_word: Bools  # bool: whether its elements have 8 bytes
+    of_access: Ints  # int64, shape (accesses,): the life that each access is of
 
 
 def phases_of(trace: Trace) -> Ints:

@@ -24,11 +24,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import TENSOR_ROLES
 from nadi.units import parse_bytes, parse_ns
 
-__all__ = [
-    "ByRoom", "ByRules", "PlacementRule", "Placer", "TierRoom", "moves_ever", "parse_rules",
-    "rooms_of",
-]  # fmt: skip
-
 _RULE = re.compile(r"([\w*:]+)(?:\.(\w+))?(?:([<>])([^=]+))?=(.+)")
 _FIELDS = {"size": ("bytes", parse_bytes), "reuse": ("reuse", parse_bytes),
            "life": ("", parse_ns)}  # fmt: skip

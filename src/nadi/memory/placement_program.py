@@ -27,40 +27,24 @@ from nadi.memory.placement_choice import TierRoom, moves_ever
 from nadi.memory.staging_visits import visits_of
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = [
-    "MOVES", "PlacementCase", "PlacementProgram", "all_lives", "case_of_tensors",
-    "cost_of_placement", "excess_bytes", "live_at", "most_bytes", "move_ns", "placement_program",
-]  # fmt: skip
-
 
 class PlacementCase(NamedTuple):
-    """The tensors of a rank that can live in a lower tier, and the others.
+    """The tensors of a rank that can live in a lower tier, and the others."""
 
-    Attributes
-    ----------
-    life
-        int64, shape (tensors,): row of ``TraceTensors.table``; those that would ever move.
-    size, begin, end
-        int64, shape (tensors,): bytes, and when they live, in ns.
-    stays
-        int64, shape (3, others): size, begin and end of those that never move.
-    mover, window, is_store, moved
-        int64, int64, bool and int64, shape (moves,): the tensor, by position here, the window and
-        the bytes of each load and store if it lives in a lower tier.
-    work
-        int64 ns, shape (windows,): length of each window where nothing moves.
-    """
-
+    # int64, shape (tensors,): row of ``TraceTensors.table``; those that would ever move
     life: Ints
+    # size, begin, end: int64, shape (tensors,): bytes, and when they live, in ns
     size: Ints
     begin: Ints
     end: Ints
-    stays: Ints
+    stays: Ints  # int64, shape (3, others): size, begin and end of those that never move
+    # mover, window, is_store, moved: int64, int64, bool and int64, shape (moves,): the tensor, by
+    # position here, the window and the bytes of each load and store if it lives in a lower tier
     mover: Ints
     window: Ints
     is_store: Ints
     moved: Ints
-    work: Ints
+    work: Ints  # int64 ns, shape (windows,): length of each window where nothing moves
 
 
 def case_of_tensors(
@@ -106,24 +90,12 @@ def case_of_tensors(
 
 
 class _Windows(NamedTuple):
-    """Operations in windows; the first and the last one have none, and no length.
+    """Operations in windows; the first and the last one have none, and no length."""
 
-    Attributes
-    ----------
-    number
-        int64, shape (operations,): the window of each, from 1.
-    start
-        int64 ns, shape (operations,): when each begins, or a later one before it.
-    end
-        Of the step, in ns.
-    length
-        Operations of a window that is not cut.
-    """
-
-    number: Ints
-    start: Ints
-    end: int
-    length: int
+    number: Ints  # int64, shape (operations,): the window of each, from 1
+    start: Ints  # int64 ns, shape (operations,): when each begins, or a later one before it
+    end: int  # of the step, in ns
+    length: int  # operations of a window that is not cut
 
     @classmethod
     def of(cls, tensors: TraceTensors, length: int) -> _Windows:
@@ -229,31 +201,18 @@ _WINDOWS = 1e3  # of the sum of all windows, that a cost of 1 is
 
 
 class PlacementProgram(NamedTuple):
-    """A program, and what its columns are.
+    """A program, and what its columns are."""
 
-    Attributes
-    ----------
-    program
-        Its last column is what the first tier lacks; it costs nothing, and may only be 0.
-    group
-        int64, shape (tensors,): groups of equal tensors.
-    tiers
-        Lower tiers; the columns of group ``g`` begin at ``g * tiers``.
-    sizes
-        float64, shape (columns,): bytes of each group's tensors, in units; 0 for other columns.
-    unit_bytes, unit_ns
-        What 1 is in columns of bytes, and in the cost.
-    constant_ns
-        Length of the windows for which nothing moves.
-    """
-
+    # its last column is what the first tier lacks; it costs nothing, and may only be 0
     program: LinearProgram
-    group: Ints
-    tiers: int
+    group: Ints  # int64, shape (tensors,): groups of equal tensors
+    tiers: int  # lower tiers; the columns of group ``g`` begin at ``g * tiers``
+    # float64, shape (columns,): bytes of each group's tensors, in units; 0 for other columns
     sizes: Floats
+    # unit_bytes, unit_ns: what 1 is in columns of bytes, and in the cost
     unit_bytes: float
     unit_ns: float
-    constant_ns: float
+    constant_ns: float  # length of the windows for which nothing moves
 
     def tier(self, values: Floats) -> Ints:
         """Return the tier of each tensor for values of the columns; int64, shape (tensors,)."""

@@ -25,8 +25,6 @@ from nadi.memory.placement_program import (
 )
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["BySolver", "SolvedPlacement", "solve_case"]
-
 _SMALLEST = (0.02, 0.005)
 """Of what has to leave the first tier, the smallest tensors that do not have shares."""
 _LEAST_SECONDS = 0.1

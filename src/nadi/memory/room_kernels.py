@@ -6,8 +6,6 @@ import numpy as np
 
 from nadi.kernels.jit import inner, kernel
 
-__all__ = ["fill_room"]
-
 _DEEPEST = 64
 
 

@@ -14,39 +14,20 @@ import numpy as np
 from nadi.memory.operation_accesses import Accesses
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["Visits", "visits_of"]
-
 
 class Visits(NamedTuple):
-    """Visits, in order of life and time; those of ``access`` and ``load`` are by access.
+    """Visits, in order of life and time; those of ``access`` and ``load`` are by access."""
 
-    Attributes
-    ----------
-    access
-        int64, shape (accesses,): the accesses in order of life, then of time.
-    of_access
-        int64, shape (accesses,): the visit of each of them.
-    load
-        int64, shape (accesses,): bytes that have to be loaded before each of them.
-    life
-        int64, shape (visits,).
-    first, last
-        int64, shape (visits,): positions in ``access`` of the access that begins first, and of that
-        which ends last.
-    bytes
-        int64, shape (visits,): that it takes in the first tier.
-    stored
-        int64, shape (visits,): bytes that are stored after it.
-    """
-
-    access: Ints
-    of_access: Ints
-    load: Ints
-    life: Ints
+    access: Ints  # int64, shape (accesses,): the accesses in order of life, then of time
+    of_access: Ints  # int64, shape (accesses,): the visit of each of them
+    load: Ints  # int64, shape (accesses,): bytes that have to be loaded before each of them
+    life: Ints  # int64, shape (visits,)
+    # first, last: int64, shape (visits,): positions in ``access`` of the access that begins first,
+    # and of that which ends last
     first: Ints
     last: Ints
-    bytes: Ints
-    stored: Ints
+    bytes: Ints  # int64, shape (visits,): that it takes in the first tier
+    stored: Ints  # int64, shape (visits,): bytes that are stored after it
 
     @property
     def loaded(self) -> Ints:

@@ -19,8 +19,6 @@ from nadi.trace.arrays import Floats, Ints
 from nadi.trace.operands import TensorUses
 from nadi.trace.trace import Trace
 
-__all__ = ["RowCache", "hit_shares", "recorded_lookups", "stated_lookups"]
-
 _LOOKUP = r"^(aten|fbgemm)::_?(dense_|split_)?embedding(_bag|_codegen_lookup)?(_\w*)?$"
 _GATHER = "aten::index_select"
 _NOT = r"backward|renorm"
@@ -178,18 +176,11 @@ def stated_lookups(words: Ints, row: Ints, length: Ints, *, is_part: np.ndarray)
 
 
 class RowCache(NamedTuple):
-    """A cache of the most popular rows of tables, in the first tier.
+    """A cache of the most popular rows of tables, in the first tier."""
 
-    Attributes
-    ----------
-    capacity
-        Bytes.
-    skew
-        Exponent of Zipf's law: the row that is the k-th most popular of its table is looked up
-        k ** -skew times as often as the first. 0 is no skew.
-    """
-
-    capacity: int
+    capacity: int  # bytes
+    # exponent of Zipf's law: the row that is the k-th most popular of its table is looked up k **
+    # -skew times as often as the first. 0 is no skew
     skew: float
 
 

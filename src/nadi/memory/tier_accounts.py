@@ -25,10 +25,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schema import NODE_KINDS, TENSOR_ROLES
 from nadi.trace.trace import Job, Trace
 
-__all__ = [
-    "LiveBytes", "TierAccounts", "TierUse", "TieredJob", "accounts_of", "live_bytes", "tiered_job",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, eq=False)
 class TieredJob:

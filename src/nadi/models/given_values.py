@@ -11,8 +11,6 @@ from nadi.models.user_lines import refusal
 from nadi.trace.dtypes import DTYPES, MAX_BYTES
 from nadi.units import parse_bytes, parse_ns, printable
 
-__all__ = ["Tensor", "checked_name", "nanoseconds", "new_tensor", "number", "size", "total_bytes"]
-
 _LARGEST_WORK = 2**63 - 1
 _SHOWN = 60
 _OF_BYTES = "unsigned char"  # the type of elements of a tensor of which only the size is known

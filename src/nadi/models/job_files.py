@@ -16,8 +16,6 @@ from nadi.files.trace_files import write
 from nadi.files.whole_folders import whole_folder
 from nadi.trace.trace import Job
 
-__all__ = ["COMM_GROUPS", "JobFiles", "check_place", "write_job"]
-
 COMM_GROUPS = "comm_group.json"
 _NAME = re.compile(r"[^/\\\x00-\x1f]*[^/\\\x00-\x1f0-9.]")
 

@@ -22,12 +22,6 @@ from nadi.errors import UsageError
 from nadi.models.row_operands import NO_OPERANDS, Operand, RowOperands
 from nadi.trace.work import Work
 
-__all__ = [
-    "ADAM_STATE", "BEFORE", "COMPUTE", "STREAM_OF", "Exchange", "Layout", "Link", "Row", "RowList",
-    "adam_work", "exchange",
-]  # fmt: skip
-
-
 BEFORE = -1  # waits for the last computation before this piece
 COMPUTE = 0
 _ROLES = "tp cp ep dp edp pp embedding mirror send receive tables kv"
@@ -36,40 +30,27 @@ STREAM_OF = {role: 1 + number for number, role in enumerate(_ROLES.split())}
 
 
 class Row(NamedTuple):
-    """A node, repeated for each micro-batch.
+    """A node, repeated for each micro-batch."""
 
-    Attributes
-    ----------
-    name, phase, layer
-        What it is called, whether it is of the forward, the backward or another phase, and the
-        layer of the model; -1 for none.
-    work
-        Of a computation; None for communication.
-    comm_type, comm_bytes, role
-        Of communication: its type, the bytes that each member contributes, and the group.
-    stream
-        Of the device.
-    peer, tag
-        Of a message, the position of the other stage in the group; and which of the messages of a
-        micro-batch it is.
-    waits
-        Rows of the same piece before it; ``BEFORE`` is the computation before the piece.
-    operands
-        The tensors that it reads and gives.
-    """
-
+    # name, phase, layer: what it is called, whether it is of the forward, the backward or another
+    # phase, and the layer of the model; -1 for none
     name: str
     phase: str
     layer: int
-    work: Work | None
+    work: Work | None  # of a computation; None for communication
+    # comm_type, comm_bytes, role: of communication: its type, the bytes that each member
+    # contributes, and the group
     comm_type: str = "none"
     comm_bytes: int = -1
     role: str = ""
-    stream: int = COMPUTE
+    stream: int = COMPUTE  # of the device
+    # peer, tag: of a message, the position of the other stage in the group; and which of the
+    # messages of a micro-batch it is
     peer: int = -1
     tag: int = -1
+    # rows of the same piece before it; ``BEFORE`` is the computation before the piece
     waits: tuple[int, ...] = ()
-    operands: RowOperands = NO_OPERANDS
+    operands: RowOperands = NO_OPERANDS  # the tensors that it reads and gives
 
 
 class Link(NamedTuple):

@@ -19,8 +19,6 @@ from nadi.models.rank_program import WORLD, After, BuiltNode, Group, Operation, 
 from nadi.models.user_lines import refusal
 from nadi.trace.schema import COMM_TYPES
 
-__all__ = ["COLLECTIVE_TYPES", "Lane", "RankBuilder"]
-
 COLLECTIVE_TYPES = tuple(
     name for name in COMM_TYPES if name not in ("none", "send", "recv", "other")
 )

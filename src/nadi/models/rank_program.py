@@ -15,17 +15,11 @@ import msgspec
 from nadi.models.given_values import Tensor, checked_name
 from nadi.models.user_lines import UserLine, refusal, user_line
 from nadi.trace.attributes import AttributeBuilder, Attributes
-from nadi.trace.groups import Group
+from nadi.trace.groups import Group as Group
 from nadi.trace.protobuf_values import RANGES, SCALAR_TYPES, VALUE_TYPES, check_scalar
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
-
-__all__ = [
-    "MESSAGES", "WORLD", "After", "Attribute", "BuiltNode", "Group", "Operation", "Place",
-    "RankProgram", "trace_of",
-]  # fmt: skip
-
 
 MESSAGES = ("COMM_SEND", "COMM_RECV")
 WORLD = ""  # the name of the group of all ranks
@@ -40,14 +34,9 @@ _TYPE_OF = {bool: "bool", int: "int64", float: "double", str: "string", bytes: "
 
 
 class Place(NamedTuple):
-    """Where a node runs: on a thread of the host, on a stream of the device, or on neither.
+    """Where a node runs: on a thread of the host, on a stream of the device, or on neither."""
 
-    Attributes
-    ----------
-    thread, stream
-        Its number; -1 for none.
-    """
-
+    # thread, stream: its number; -1 for none
     thread: int = -1
     stream: int = -1
 

@@ -14,34 +14,20 @@ import numpy as np
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.operand_columns import OperandColumns, TensorType
 
-__all__ = ["NO_OPERANDS", "Operand", "RowOperands", "joined_ranges", "operand_columns"]
-
 _DEVICE = "cuda:0"
 
 
 class Operand(NamedTuple):
-    """A tensor as a row uses it.
+    """A tensor as a row uses it."""
 
-    Attributes
-    ----------
-    storage
-        Name of its storage, the same in all rows of a rank.
-    shape, dtype
-        Its sizes, and PyTorch's name for the type of its elements.
-    offset
-        Elements of the storage before it.
-    lasts
-        Whether there is one of the whole step, rather than one of each micro-batch.
-    role
-        What it is for (``schema.TENSOR_ROLES``); "" if that follows from its uses.
-    """
-
-    storage: str
+    storage: str  # name of its storage, the same in all rows of a rank
+    # shape, dtype: its sizes, and PyTorch's name for the type of its elements
     shape: tuple[int, ...]
     dtype: str
-    offset: int = 0
+    offset: int = 0  # elements of the storage before it
+    # whether there is one of the whole step, rather than one of each micro-batch
     lasts: bool = False
-    role: str = ""
+    role: str = ""  # what it is for (``schema.TENSOR_ROLES``); "" if that follows from its uses
 
 
 class RowOperands(NamedTuple):

@@ -22,72 +22,38 @@ from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Job, Provenance, Trace
 from nadi.version import __version__
 
-__all__ = [
-    "StepOrder", "communication_by_role", "flops_by_phase", "shape_attributes", "trace_of_rows",
-]  # fmt: skip
-
-
 _KIND = {"send": "COMM_SEND", "recv": "COMM_RECV"}
 
 
 class StepOrder(NamedTuple):
-    """The pieces of a step, and their order.
+    """The pieces of a step, and their order."""
 
-    Attributes
-    ----------
-    pieces
-        The rows of each different piece.
-    piece
-        int64, shape (pieces in order,): which of them comes.
-    micro_batch
-        int64, shape (pieces in order,): of which micro-batch; -1 for none, which is the end of a
-        training step and waits for the last gradients.
-    tags
-        Different messages of a micro-batch.
-    """
-
-    pieces: Sequence[Sequence[Row]]
-    piece: Ints
+    pieces: Sequence[Sequence[Row]]  # the rows of each different piece
+    piece: Ints  # int64, shape (pieces in order,): which of them comes
+    # int64, shape (pieces in order,): of which micro-batch; -1 for none, which is the end of a
+    # training step and waits for the last gradients
     micro_batch: Ints
-    tags: int = 0
+    tags: int = 0  # different messages of a micro-batch
 
 
 class _Pool(NamedTuple):
-    """All different pieces of a step, one after the other.
+    """All different pieces of a step, one after the other."""
 
-    Attributes
-    ----------
-    rows
-        Their rows.
-    first
-        int64, shape (pieces + 1,): where the rows of each begin.
-    waits, waiters, first_wait
-        int64: rows of the same piece, counted from its first; and where those of each piece begin.
-    """
-
-    rows: list[Row]
-    first: Ints
+    rows: list[Row]  # their rows
+    first: Ints  # int64, shape (pieces + 1,): where the rows of each begin
+    # waits, waiters, first_wait: int64: rows of the same piece, counted from its first; and where
+    # those of each piece begin
     waits: Ints
     waiters: Ints
     first_wait: Ints
 
 
 class _Program(NamedTuple):
-    """The nodes of a step in their order.
+    """The nodes of a step in their order."""
 
-    Attributes
-    ----------
-    row
-        int64, shape (nodes,): of the pool.
-    micro_batch
-        int64, shape (nodes,): -1 for none.
-    piece
-        int64, shape (pieces in order,).
-    """
-
-    row: Ints
-    micro_batch: Ints
-    piece: Ints
+    row: Ints  # int64, shape (nodes,): of the pool
+    micro_batch: Ints  # int64, shape (nodes,): -1 for none
+    piece: Ints  # int64, shape (pieces in order,)
     first: Ints
 
 

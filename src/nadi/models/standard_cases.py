@@ -23,8 +23,6 @@ from nadi.models.job_files import JobFiles, check_place, write_job
 from nadi.models.rank_program import BuiltNode
 from nadi.trace.protobuf_values import VALUE_TYPES
 
-__all__ = ["CASES", "cases"]
-
 _COLLECTIVE_BYTES = 65_536
 _BYTES = 1_024
 _DURATION = 5_000  # ns

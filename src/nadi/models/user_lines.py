@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from nadi.errors import UsageError
 
-__all__ = ["UserLine", "refusal", "user_line"]
-
 _OWN = str(Path(__file__).parent)
 
 

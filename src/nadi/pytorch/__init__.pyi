@@ -24,13 +24,14 @@ from .fake.fake_job import (
 from .fake.fake_rank import FakeRecording as FakeRecording, fake_recording as fake_recording
 from .fake.fake_trace import RankSummary as RankSummary
 from .rerunning.operator_trials import Replayable as Replayable, Skipped as Skipped
-from .rerunning.rank_replays import RankReplay as RankReplay, replay_ranks as replay_ranks
 from .rerunning.recorded_calls import RecordedCall as RecordedCall, RecordedCalls as RecordedCalls
 from .rerunning.replay import (
+    RankReplay as RankReplay,
     ReplayComparison as ReplayComparison,
     ReplayedJob as ReplayedJob,
     compare_replay as compare_replay,
     replay as replay,
+    replay_ranks as replay_ranks,
 )
 from .rerunning.replay_plan import ReplayPlan as ReplayPlan, plan_replay as plan_replay
 from .rerunning.replay_run import (

@@ -20,11 +20,6 @@ from nadi.results.saved import RESULT_FILES
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "RANK_IN_NAME", "TraceFiles", "TraceIdentity", "find_files", "glance", "list_files",
-    "pair_recordings", "peek", "recording_of", "with_ranks",
-]  # fmt: skip
-
 _Key = Callable[["TraceIdentity"], int | str | None]
 _MAX_DIGITS = 9  # of a rank
 _TOLD = 8  # folders
@@ -47,31 +42,21 @@ _FIRST_OPERATOR = re.compile(
 
 @dataclass
 class TraceFiles:
-    """The files of a job, by kind, in order of name.
+    """The files of a job, by kind, in order of name."""
 
-    Attributes
-    ----------
-    hosts, devices
-        PyTorch execution traces and Kineto traces, which form one rank together.
-    others
-        Traces that are a whole rank each: Chakra's, Nadi's own, text workloads.
-    captures
-        Kineto traces of the capture of graphs, by their names or those of their folders, as serving
-        engines write them; found beside the device traces, too.
-    are_given
-        Whether the captures were named as such: they may hold the same kernels without graphs.
-    ignored
-        Files of a folder whose names look like traces, but that are not traces.
-    earlier
-        Folders of earlier iterations than the one that is read.
-    """
-
+    # hosts, devices: PyTorch execution traces and Kineto traces, which form one rank together
     hosts: list[Path] = field(default_factory=list)
     devices: list[Path] = field(default_factory=list)
+    # traces that are a whole rank each: Chakra's, Nadi's own, text workloads
     others: list[Path] = field(default_factory=list)
+    # Kineto traces of the capture of graphs, by their names or those of their folders, as serving
+    # engines write them; found beside the device traces, too
     captures: list[Path] = field(default_factory=list)
+    # whether the captures were named as such: they may hold the same kernels without graphs
     are_given: bool = False
+    # files of a folder whose names look like traces, but that are not traces
     ignored: list[Path] = field(default_factory=list)
+    # folders of earlier iterations than the one that is read
     earlier: list[Path] = field(default_factory=list)
 
     @property

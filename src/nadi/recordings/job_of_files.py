@@ -45,12 +45,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job, Trace
 
-__all__ = [
-    "ReadRank", "Reading", "are_two_recordings", "load_devices", "load_job", "load_recordings",
-    "one_per_rank", "read_all", "recording_cost", "split_ranks", "why_empty",
-]  # fmt: skip
-
-
 _TOLERATED = 0.15
 _FEWEST = 10  # calls of an operator
 _LEAST = 0.1  # the quantile that counts as the least

@@ -15,8 +15,6 @@ from nadi.recordings.discover import list_files
 from nadi.recordings.rank_map import job_of_ranks, read_rank_map
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["find_ranks", "given_job", "read_job", "read_ranks"]
-
 _WANTED = "an .et for each rank, or recordings: a device trace per rank, and the host traces"
 _NUMBERS = re.compile(r"\d+")
 _NAME = re.compile(r"(.*?)\.?(\d+)\.et(?:\.gz)?")

@@ -43,29 +43,18 @@ from nadi.trace.trace import Provenance, Trace
 from nadi.units import format_ns
 from nadi.version import __version__
 
-__all__ = ["DeviceClock", "align_device", "bound_device_clocks", "link_device", "link_pair"]
-
-
 _RARE = 100  # launches for one that precedes its call, which then is an error of the recording
 
 
 class DeviceClock(NamedTuple):
-    """How far the clock of a device is ahead of the host's, in ns.
+    """How far the clock of a device is ahead of the host's, in ns."""
 
-    Attributes
-    ----------
-    device
-        Its number in the recording.
-    late
-        int64, ascending: for each wait, how long after the return of the call its work ends. The
-        device's clock is ahead by at least the largest.
-    early
-        int64, ascending: for each launch, the time from the call's start to the work's. The clock
-        is ahead by at most the smallest.
-    """
-
-    device: int
+    device: int  # its number in the recording
+    # int64, ascending: for each wait, how long after the return of the call its work ends. The
+    # device's clock is ahead by at least the largest.
     late: Ints
+    # int64, ascending: for each launch, the time from the call's start to the work's. The clock is
+    # ahead by at most the smallest.
     early: Ints
 
     @property

@@ -21,8 +21,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import CLOCKS, COMMUNICATION_KINDS, MATCHES
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["as_in_job", "link_job"]
-
 
 @checked
 def link_job(traces: Sequence[Trace]) -> Job:

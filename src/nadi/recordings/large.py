@@ -13,8 +13,6 @@ from nadi.files.trace_files import read, sniff
 from nadi.recordings.discover import find_files
 from nadi.trace.trace import Trace
 
-__all__ = ["are_large", "check_room", "read_what_is_needed"]
-
 _LARGE = 1 << 29  # bytes of content
 _LIKELY_RATIO = 20  # of content to gzip
 _GZIP_MAGIC = b"\x1f\x8b"

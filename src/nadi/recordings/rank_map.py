@@ -20,8 +20,6 @@ from nadi.trace.groups import RankGroups
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["RANK_MAP", "RankMap", "Shared", "device_part", "job_of_ranks", "read_rank_map"]
-
 RANK_MAP = "ranks.json"
 _MOST_RANKS = 2**24
 _MESSAGES = ["COMM_SEND", "COMM_RECV"]
@@ -29,37 +27,21 @@ _Rank = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_RANKS)]
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """Ranks that do the same.
+    """Ranks that do the same."""
 
-    Attributes
-    ----------
-    trace
-        Name of the file of one of them, beside ``ranks.json``.
-    ranks
-        First and one past the last of each range of ranks.
-    """
-
-    trace: str
+    trace: str  # name of the file of one of them, beside ``ranks.json``
+    # first and one past the last of each range of ranks
     ranks: list[tuple[_Rank, Annotated[int, msgspec.Meta(ge=1, le=_MOST_RANKS)]]]
 
 
 class RankMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which rank does the same as which trace.
+    """Which rank does the same as which trace."""
 
-    Attributes
-    ----------
-    world_size
-        Number of ranks of the job.
-    shared
-        The traces and their ranks; each rank occurs at most once.
-    families
-        Process groups by what they are for, such as ``mesh_tp``: the members of each. Groups are
-        numbered over all families, from 1; a trace describes its group by its family, and another
-        rank has the group of the same family in its place.
-    """
-
-    world_size: Annotated[int, msgspec.Meta(ge=1, le=_MOST_RANKS)]
-    shared: list[Shared]
+    world_size: Annotated[int, msgspec.Meta(ge=1, le=_MOST_RANKS)]  # number of ranks of the job
+    shared: list[Shared]  # the traces and their ranks; each rank occurs at most once
+    # process groups by what they are for, such as ``mesh_tp``: the members of each. Groups are
+    # numbered over all families, from 1; a trace describes its group by its family, and another
+    # rank has the group of the same family in its place.
     families: dict[str, list[list[_Rank]]] = {}
     format: str = "nadi ranks"
     version: int = 1

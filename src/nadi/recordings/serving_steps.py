@@ -8,31 +8,16 @@ from typing import NamedTuple
 
 from nadi.trace.work import Lengths
 
-__all__ = ["ServingStep", "serving_step"]
-
 
 class ServingStep(NamedTuple):
-    """What a serving engine does in a step.
+    """What a serving engine does in a step."""
 
-    Attributes
-    ----------
-    kind
-        ``prefill``, ``decode``, ``mixed``, ``idle``; ``step`` where the engine does not say which.
-    tokens
-        New tokens of all sequences, without padding; -1 if they are not stated.
-    sequences
-        Requests of the step; -1 if they are not stated.
-    prefill_tokens
-        Of the tokens, those of prompts; -1 if they are not stated.
-    lengths
-        Of the sequences; None if the annotation does not state them.
-    """
-
+    # ``prefill``, ``decode``, ``mixed``, ``idle``; ``step`` where the engine does not say which
     kind: str
-    tokens: int
-    sequences: int
-    prefill_tokens: int
-    lengths: Lengths | None = None
+    tokens: int  # new tokens of all sequences, without padding; -1 if they are not stated
+    sequences: int  # requests of the step; -1 if they are not stated
+    prefill_tokens: int  # of the tokens, those of prompts; -1 if they are not stated
+    lengths: Lengths | None = None  # of the sequences; None if the annotation does not state them
 
 
 _SUMS = r"\((?:sq)?(\d+)[^)]*\)"

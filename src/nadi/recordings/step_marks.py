@@ -11,8 +11,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import THREAD_WORK
 from nadi.trace.trace import Trace
 
-__all__ = ["STEP_MARK", "mend_marks"]
-
 STEP_MARK = r"^ProfilerStep#\d+$"
 
 

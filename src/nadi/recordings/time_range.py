@@ -5,8 +5,6 @@ from __future__ import annotations
 from nadi.errors import Parameter, UsageError
 from nadi.units import parse_ns
 
-__all__ = ["time_range"]
-
 
 def time_range(window: str) -> tuple[int, int]:
     """Read a time range such as ``120ms:180ms``: its two times in ns.

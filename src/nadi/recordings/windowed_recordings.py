@@ -19,8 +19,6 @@ from nadi.recordings.join_ranks import link_job
 from nadi.recordings.time_range import time_range
 from nadi.trace.trace import Job
 
-__all__ = ["load_window"]
-
 _MARGIN_NS = 10_000_000  # clocks of ranks may be corrected by less
 
 

@@ -32,14 +32,6 @@ from nadi.units import (
     printable,
 )
 
-__all__ = [
-    "ALL", "BLANK", "BOTH", "BYTES", "CHANGE_NS", "COUNT", "FLAG", "GB_PER_S", "KIND", "LABEL",
-    "MEAN", "NAME", "NS", "NUMBER", "PAGE", "PERCENT", "PLAIN", "RANKS", "SECONDS",
-    "TEXT", "WHOLE", "WORDS", "Charts", "Column", "Facts", "Html", "Lines", "Result", "Rows",
-    "Sums", "Tiles", "Unit", "Within", "barred", "decimals", "in_words", "name_or", "named",
-    "number", "range_of", "share_of", "stacked", "text_of", "value_at", "valued",
-]  # fmt: skip
-
 BOTH, TEXT, PAGE = "text and page", "text", "page"
 """Where a column or a part is shown."""
 ALL = 1 << 60  # rows of a table in text
@@ -50,24 +42,15 @@ _Place = tuple[str | int, ...]
 
 
 class Unit(NamedTuple):
-    """How values are written.
+    """How values are written."""
 
-    Attributes
-    ----------
-    show
-        Takes a value and the data of the result; gives a cell of the text.
-    write
-        Takes the figures of a page, the place of the value, and the value; gives HTML.
-    sign
-        The last sign of the column's title on a page: ``#`` numbers, ``*`` long names.
-    side
-        To which cells of the text are moved; by default numbers to the right.
-    """
-
+    # takes a value and the data of the result; gives a cell of the text
     show: Callable[[Any, _Data], str | Text]
+    # takes the figures of a page, the place of the value, and the value; gives HTML
     write: Callable[[Figures, _Place, Any], str]
+    # the last sign of the column's title on a page: ``#`` numbers, ``*`` long names
     sign: str = "#"
-    side: str = ""
+    side: str = ""  # to which cells of the text are moved; by default numbers to the right
 
     @property
     def justify(self) -> str:
@@ -164,38 +147,20 @@ KIND = WORDS._replace(write=lambda _, __, value: f'<i class="key {value}"></i>{_
 
 
 class Column(NamedTuple):
-    """A column of a table, or a fact.
+    """A column of a table, or a fact."""
 
-    Attributes
-    ----------
-    key
-        In JSON. Of a column that is only shown: the key of the value that it shows.
-    title
-        In text and on pages; empty for data alone.
-    about
-        What it means.
-    get
-        Takes what was found (a fact), or an object of a row; by default the attribute or key.
-    shown
-        Takes the row's data: what is shown, where the value is not what JSON has. Such a column
-        is not in JSON.
-    on
-        Where it is shown.
-    is_rare
-        Whether it is left out where no row has a value but 0.
-    whole
-        Of a tile: the key of what its note begins with its share of.
-    """
-
-    key: str
-    title: str = ""
+    key: str  # in JSON. Of a column that is only shown: the key of the value that it shows.
+    title: str = ""  # in text and on pages; empty for data alone
     unit: Unit = NAME
-    about: str = ""
+    about: str = ""  # what it means
+    # takes what was found (a fact), or an object of a row; by default the attribute or key
     get: Callable[[Any], Any] | None = None
+    # takes the row's data: what is shown, where the value is not what JSON has. Such a column is
+    # not in JSON.
     shown: Callable[[_Data], Any] | None = None
-    on: str = BOTH
-    is_rare: bool = False
-    whole: str = ""
+    on: str = BOTH  # where it is shown
+    is_rare: bool = False  # whether it is left out where no row has a value but 0
+    whole: str = ""  # of a tile: the key of what its note begins with its share of
 
     def of(self, found: Any) -> Any:
         """Return the value for JSON."""
@@ -242,46 +207,30 @@ def stacked(
 
 
 class Rows(NamedTuple):
-    """A table of a result.
+    """A table of a result."""
 
-    Attributes
-    ----------
-    key
-        In JSON.
-    title
-        Above the table, or a function of the data; empty for data alone.
-    rows
-        Takes what was found; gives an object for each row, or a frame, all of whose columns are
-        data; None if a fact or another table has the data. Where that is an object, rows are its
-        names with their values, other than 0 (``named``, ``valued``).
-    columns
-        In their order, or a function of the data.
-    unless
-        Takes the data: why the table is not shown, for text; empty if it is shown, and None if
-        nothing is said.
-    pick
-        Takes the data; gives the numbers of the rows that are shown, in their order.
-    empty
-        What is said in text after the title, if there is no row; nothing is said if it is empty.
-    top, most
-        Rows that are shown at most in text, and on pages.
-    on
-        Where it is shown.
-    made
-        Takes the data; gives the rows that are shown where none of a list are, each with the place
-        of its values in the data.
-    """
-
-    key: str
+    key: str  # in JSON
+    # above the table, or a function of the data; empty for data alone
     title: str | Callable[[_Data], str]
+    # takes what was found; gives an object for each row, or a frame, all of whose columns are data;
+    # None if a fact or another table has the data. Where that is an object, rows are its names with
+    # their values, other than 0 (``named``, ``valued``).
     rows: Callable[[Any], Iterable[Any] | pl.DataFrame] | None
+    # in their order, or a function of the data
     columns: tuple[Column, ...] | Callable[[_Data], Iterable[Column]]
+    # takes the data: why the table is not shown, for text; empty if it is shown, and None if
+    # nothing is said
     unless: Callable[[_Data], str | None] = lambda _: ""
+    # takes the data; gives the numbers of the rows that are shown, in their order
     pick: Callable[[_Data], Iterable[int]] | None = None
+    # what is said in text after the title, if there is no row; nothing is said if it is empty
     empty: str = ""
+    # top, most: rows that are shown at most in text, and on pages
     top: int | None = None
     most: int = _MOST
-    on: str = BOTH
+    on: str = BOTH  # where it is shown
+    # takes the data; gives the rows that are shown where none of a list are, each with the place of
+    # its values in the data
     made: Callable[[_Data], Iterable[tuple[_Place, Any]]] | None = None
 
     def data(self, found: Any) -> list[_Data]:
@@ -368,31 +317,16 @@ class Rows(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Times by name, of objects whose keys are names: a row for each name that has some.
+    """Times by name, of objects whose keys are names: a row for each name that has some."""
 
-    Attributes
-    ----------
-    title, head
-        Above the table, and above the names.
-    of
-        The key of each object by the title of its column.
-    unit
-        Of the names.
-    whole
-        The fact of which a column shows the share; empty without such a column.
-    total
-        Whether the last row has the sums.
-    on
-        Where it is shown.
-    """
-
+    # title, head: above the table, and above the names
     title: str
     head: str
-    of: Mapping[str, str]
-    unit: Unit = KIND
-    whole: str = ""
-    total: bool = True
-    on: str = BOTH
+    of: Mapping[str, str]  # the key of each object by the title of its column
+    unit: Unit = KIND  # of the names
+    whole: str = ""  # the fact of which a column shows the share; empty without such a column
+    total: bool = True  # whether the last row has the sums
+    on: str = BOTH  # where it is shown
 
     def print(self, data: _Data, console: Console, top: int = TOP) -> None:
         """Print all rows."""
@@ -532,34 +466,21 @@ class Within(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a capability finds, or a part of it that is a section of a page.
+    """What a capability finds, or a part of it that is a section of a page."""
 
-    Attributes
-    ----------
-    kind
-        Its name among results: of the section of a page, and of its part of a page's results.
-    title, order
-        Of its section.
-    facts
-        Values of the whole, or a function from what was found to an object that has them.
-    headline
-        Takes the data; the first line, if there is one.
-    parts
-        Tables, lines and more, in their order.
-    at
-        Where a page's results have it: None under its kind, else a key; the empty one is all.
-    needs
-        The key of a value without which there is no section.
-    """
-
+    # its name among results: of the section of a page, and of its part of a page's results
     kind: str
+    # title, order: of its section
     title: str
     order: int
+    # values of the whole, or a function from what was found to an object that has them
     facts: tuple[Column, ...] | Callable[[Any], _Data]
-    headline: Callable[[_Data], str] | None
+    headline: Callable[[_Data], str] | None  # takes the data; the first line, if there is one
+    # tables, lines and more, in their order
     parts: tuple[Rows | Sums | Lines | Facts | Charts | Tiles | Html | Within, ...]
+    # where a page's results have it: None under its kind, else a key; the empty one is all
     at: str | None = None
-    needs: str = ""
+    needs: str = ""  # the key of a value without which there is no section
 
     def data(self, found: Any) -> _Data:
         """Return what JSON, pages and saved files hold."""

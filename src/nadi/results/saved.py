@@ -10,8 +10,6 @@ from nadi.files.files import read_file, read_head
 from nadi.files.settings_text import decode_json
 from nadi.files.trace_files import sniff
 
-__all__ = ["RESULT_FILES", "RESULT_KINDS", "SavedSummary", "read_summary"]
-
 RESULT_FILES = ("summary.json", "critical_path.csv", "timeline.json.gz")
 """Names of files that commands write beside each other."""
 RESULT_KINDS: dict[str, tuple[str, frozenset[str]]] = {
@@ -32,18 +30,10 @@ _MOST = 1 << 63
 
 
 class SavedSummary(NamedTuple):
-    """Results that were read again.
+    """Results that were read again."""
 
-    Attributes
-    ----------
-    kind
-        One of ``RESULT_KINDS``.
-    data
-        Its content: an object, of ``second_tier`` a list of objects.
-    """
-
-    kind: str
-    data: Any
+    kind: str  # one of ``RESULT_KINDS``
+    data: Any  # its content: an object, of ``second_tier`` a list of objects
 
 
 def read_summary(path: Path | str) -> SavedSummary | None:

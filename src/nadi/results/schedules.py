@@ -14,8 +14,6 @@ from nadi.files.issue_lines import decode_issue_lines, looks_like_issue_lines
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 
-__all__ = ["read_schedule"]
-
 _COLUMNS = ("rank", "id", "name", "start", "end", "resource")
 _HEAD = 4096
 

@@ -16,11 +16,6 @@ from rich.text import Text
 from nadi.trace.schema import Table as Declared
 from nadi.units import format_count, printable
 
-__all__ = [
-    "TOP", "issue_lines", "make_table", "name_cell", "print_issues", "print_table", "print_written",
-    "rank_ranges", "to_json", "with_units",
-]  # fmt: skip
-
 TOP = 10  # rows of a table of operations
 _NAME_WIDTH = 60
 _UNITS = {"ns": "_ns", "GB/s": "_gb_per_s", "bytes": "_bytes"}

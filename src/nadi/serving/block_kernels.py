@@ -11,10 +11,6 @@ import numpy as np
 from nadi.kernels.jit import called, inner
 from nadi.serving.engine_columns import BLOCK, CACHE, REQUEST, Engines
 
-__all__ = [
-    "content_of", "find", "let_go", "mixed", "put_last", "register", "take", "take_out",
-]  # fmt: skip
-
 
 @inner
 def mixed(stream: int, number: int) -> int:

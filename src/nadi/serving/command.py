@@ -10,8 +10,6 @@ import typer
 from nadi.models.llm.options import Dtype, Ep, Pp, Tp, axis
 from nadi.results.terminal.options import AsJson, Overwrite
 
-__all__ = ["HELP", "command"]
-
 HELP = """Serve requests of a language model, as vLLM does.
 
 Continuous batching with chunked prefill, preemption and prefix caching, step by step; steps

@@ -12,11 +12,6 @@ import numpy as np
 
 from nadi.kernels.columns import Columns, column
 
-__all__ = [
-    "BATCH", "BLOCK", "CACHE", "CHANNEL", "FAR", "FLIGHT", "INSTANCE", "REASONS", "REQUEST",
-    "SETTING", "TIER", "Engines",
-]  # fmt: skip
-
 FAR = 1 << 62  # a time that never comes
 REASONS = 5  # why no more requests were admitted in a step: the spans of INSTANCE.bound
 

@@ -27,8 +27,6 @@ from nadi.serving.scheduler_kernels import serve_requests
 from nadi.serving.step_times import StepTimes
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["BOUND_BY", "ROUTING", "CacheTier", "EngineRules", "ServedRequests", "serve_on_engines"]
-
 ROUTING = ("turns", "least", "session")
 BOUND_BY = ("arrivals", "tokens", "sequences", "blocks", "loads")
 """Why no more requests were in a step: none waited, it was full, memory was, or loads were slow."""

@@ -19,8 +19,6 @@ from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 from nadi.units import format_bytes, parse_bytes, parse_rate
 
-__all__ = ["ServerBasis", "server_basis"]
-
 
 class ServerBasis(NamedTuple):
     """What a setup comes to on a system.

@@ -13,8 +13,6 @@ from nadi.errors import FormatError
 from nadi.files.files import read_file
 from nadi.trace.arrays import Ints
 
-__all__ = ["Requests", "read_requests"]
-
 _MOST_TOKENS = 1 << 24  # of a request
 _MOST_SECONDS = 1e9
 _REMEDY = 'a line is such as {"input_toks": 512, "output_toks": 128, "arrival_time_ns": 0}'

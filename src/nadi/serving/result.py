@@ -24,8 +24,6 @@ from nadi.serving.served import METRICS, Serving, measures, within_limits
 from nadi.trace.arrays import Floats
 from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
-__all__ = ["SERVING"]
-
 _LEVELS = (5.0, 95.0)  # between which nine of ten seeds lie
 _PERCENTILES = (50, 90, 95, 99)
 _TITLES = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "to last token"}

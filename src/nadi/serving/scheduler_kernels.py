@@ -24,11 +24,16 @@ from nadi.serving.engine_columns import (
     SETTING,
     Engines,
 )
-from nadi.serving.queue_kernels import arrive, next_arrival, release_followers, send_on
-from nadi.serving.step_kernels import step_ns
-from nadi.serving.transfer_kernels import load_blocks, store_block, tier_hits
-
-__all__ = ["serve_requests"]
+from nadi.serving.instance_kernels import (
+    arrive,
+    load_blocks,
+    next_arrival,
+    release_followers,
+    send_on,
+    step_ns,
+    store_block,
+    tier_hits,
+)
 
 _WAITING, _RUNNING, _LOADING, _PUT_OUT = range(4)
 _NONE, _BUDGET, _SEQUENCES, _BLOCKS, _LOADS = range(5)

@@ -10,8 +10,6 @@ from msgspec import Meta
 from nadi.errors import Parameter, UsageError
 from nadi.units import lowered
 
-__all__ = ["ServerSetup", "setup_of"]
-
 _Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 _Many = Annotated[int, Meta(ge=1, le=1 << 26)]
 _Whole = Annotated[int, Meta(ge=0, le=1 << 40)]

@@ -13,8 +13,6 @@ from nadi.files.csv_tables import read_table
 from nadi.files.files import read_file
 from nadi.trace.arrays import Floats
 
-__all__ = ["GRAPH_SIZES", "StepTimes", "profiled_times"]
-
 GRAPH_SIZES = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
 """Tokens for which vLLM captures CUDA graphs: a step is padded to the next of them."""
 

@@ -12,8 +12,6 @@ from nadi.results.declared import NAME, Column, Lines, Result, Rows, number
 from nadi.serving.sweeps import ServedPoint, ServerSearch, ServerSweep, point_row, with_tiers_worth
 from nadi.units import format_count, format_counted, format_ns, format_number
 
-__all__ = ["SERVER_SEARCH", "SERVER_SWEEP", "sweep_charts"]
-
 _NUMBER, _COUNT, _NS = number(format_number, ""), number(format_count, ""), number(format_ns, "")
 _SHARE = number(lambda share: f"{100 * share:.1f} %", "")
 

@@ -17,8 +17,6 @@ from nadi.serving.served import Serving, serve_setup, within_limits
 from nadi.serving.server_setup import ServerSetup, setup_of
 from nadi.systems.library import load_system
 
-__all__ = ["ServedPoint", "ServerSearch", "ServerSweep", "search_servers", "sweep_servers"]
-
 _TIER_FIELDS = ("capacity", "bandwidth")  # of the last tier
 _MOST_POINTS = 2000
 _FEW = 0.99  # share of requests within the limits that is enough

@@ -30,18 +30,21 @@ from .obfuscation.private_job import (
     discrete_laplace_probability as discrete_laplace_probability,
 )
 from .obfuscation.secret_key import SecretKey as SecretKey
-from .parts.boundary import Cut as Cut, Half as Half, cut_graph as cut_graph
-from .parts.extract import Extraction as Extraction, extract as extract
-from .similarity.job_measures import (
-    JobMeasures as JobMeasures,
-    distances_of as distances_of,
-    measures_of as measures_of,
+from .parts.extract import (
+    Cut as Cut,
+    Extraction as Extraction,
+    Half as Half,
+    cut_graph as cut_graph,
+    extract as extract,
 )
 from .similarity.similarity import (
+    JobMeasures as JobMeasures,
     Likeness as Likeness,
     Similarity as Similarity,
     compare as compare,
+    distances_of as distances_of,
     independent_sample as independent_sample,
+    measures_of as measures_of,
 )
 from .synthesis.column_traces import job_of_columns as job_of_columns
 from .synthesis.job_columns import (

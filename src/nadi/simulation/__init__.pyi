@@ -50,9 +50,9 @@ from .flows.flow_times import (
     transfer_times as transfer_times,
 )
 from .flows.network_graph import NetworkGraph as NetworkGraph, network_graph as network_graph
-from .loggp.job_messages import messages_of_job as messages_of_job
 from .loggp.loggp import LogGP as LogGP, LogGPTimes as LogGPTimes, loggp_times as loggp_times
 from .loggp.message_jobs import (
+    messages_of_job as messages_of_job,
     read_messages as read_messages,
     simulate_messages as simulate_messages,
 )

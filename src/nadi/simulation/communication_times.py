@@ -14,8 +14,6 @@ from nadi.systems.system import COLLECTIVES, System
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Provenance, Trace
 
-__all__ = ["collective_time", "message_time", "stand_in"]
-
 
 def stand_in(system: System, comm_type: str) -> str:
     """Return the collective type that is simulated instead; empty if it is the type itself."""

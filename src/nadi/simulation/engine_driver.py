@@ -51,8 +51,6 @@ from nadi.units import format_bytes, format_count
 if TYPE_CHECKING:
     from nadi.simulation.workload.simulator_nodes import PlayedRank
 
-__all__ = ["simulate_job", "simulate_with_memories"]
-
 
 @checked
 def simulate_job(

@@ -12,8 +12,6 @@ from nadi.simulation.flows.flow_state import COUNT, EDGE
 from nadi.simulation.lowering.task_tables import Tables
 from nadi.trace.arrays import Ints
 
-__all__ = ["Trail", "trail_of"]
-
 _KEPT = {
     "rank": NODE.rank,
     "kind": NODE.kind,
@@ -29,25 +27,10 @@ _KEPT = {
 
 @dataclass(frozen=True, eq=False)
 class Trail:
-    """What each node did; nodes of custom collectives follow those of the program.
+    """What each node did; nodes of custom collectives follow those of the program."""
 
-    Attributes
-    ----------
-    rank, kind, slot, time, size, peer, key, number
-        int64, shape (nodes,): as the columns of :mod:`nadi.simulation.engine.machine_state`.
-    latency
-        Of a TRANSFER, ns.
-    shapes
-        Of collectives, as there; ``recipes`` are what they name.
-    group_members
-        The ranks of each group; the first is all ranks.
-    links
-        Of the network as they were left, as there; one row without congestion.
-    full
-        int64 ns, shape (links of ``AllLinks``,): for how long each kept transfers from being
-        faster; empty where transfers do not share links.
-    """
-
+    # rank, kind, slot, time, size, peer, key, number: int64, shape (nodes,): as the columns of
+    # ``machine_state``
     rank: Ints
     kind: Ints
     slot: Ints
@@ -56,11 +39,13 @@ class Trail:
     peer: Ints
     key: Ints
     number: Ints
-    latency: Ints
-    shapes: Ints
+    latency: Ints  # of a TRANSFER, ns
+    shapes: Ints  # of collectives, as there; ``recipes`` are what they name
     recipes: tuple[Recipe, ...]
-    group_members: list[Ints]
-    links: Ints
+    group_members: list[Ints]  # the ranks of each group; the first is all ranks
+    links: Ints  # of the network as they were left, as there; one row without congestion
+    # int64 ns, shape (links of ``AllLinks``,): for how long each kept transfers from being faster;
+    # empty where transfers do not share links
     full: Ints
 
 

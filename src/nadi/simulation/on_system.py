@@ -21,8 +21,6 @@ from nadi.trace.distinct_rows import number_rows
 from nadi.trace.schema import COMM_TYPES
 from nadi.trace.trace import Job
 
-__all__ = ["OnSystem", "Prices", "fit_to_system", "prices_on"]
-
 _MESSAGES = ("send", "recv")
 _ROOTED = ("broadcast", "scatter"), ("reduce", "gather")  # from the root, to the root
 

@@ -47,8 +47,6 @@ from nadi.systems.system import (  # fmt: skip
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import NODE_KINDS
 
-__all__ = ["AstraSimRules", "DefaultRules", "rules_of"]
-
 
 class DefaultRules:
     """What a job and a system mean.

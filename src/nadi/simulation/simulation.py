@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from nadi.results.charts.chart_figure import Figure
     from nadi.simulation.workload.simulator_nodes import PlayedRank
 
-__all__ = ["Simulation", "TimeBound"]
-
 
 class TimeBound(msgspec.Struct, frozen=True):
     """An interval of times, in ns, both ends included.

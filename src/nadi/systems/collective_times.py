@@ -22,28 +22,17 @@ from nadi.systems.nccl.nccl_settings import NcclSettings
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 
-__all__ = ["KnownTimes", "as_known", "known_times", "nccl_of", "node_of_rank", "nothing_contends"]
-
 _LONGEST = 2.0**62  # ns
 _FARTHEST = 4  # times as many ranks: a table of others is scaled up to here
 
 
 class KnownTimes(NamedTuple):
-    """Times of collectives of one group alone, from when the last member enters.
+    """Times of collectives of one group alone, from when the last member enters."""
 
-    Attributes
-    ----------
-    ns
-        int64, shape (sizes,), at least 1.
-    source
-        Of each: ``measured`` and the regime, or ``NCCL`` or ``RCCL`` and a version.
-    algorithm
-        Of each, with the protocol; ``measured`` of measured ones.
-    """
-
-    ns: Ints
+    ns: Ints  # int64, shape (sizes,), at least 1
+    # of each: ``measured`` and the regime, or ``NCCL`` or ``RCCL`` and a version
     source: list[str]
-    algorithm: list[str]
+    algorithm: list[str]  # of each, with the protocol; ``measured`` of measured ones
 
 
 def known_times(

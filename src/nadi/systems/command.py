@@ -9,8 +9,6 @@ import typer
 
 from nadi.results.terminal.options import output_console
 
-__all__ = ["HELP", "command"]
-
 HELP = """List the systems that ship with Nadi, or print one's file.
 
 --system takes one of these names, or a file. To describe another system, print the

@@ -14,11 +14,6 @@ import msgspec
 from nadi.errors import FormatError
 from nadi.units import lowered, parse_bytes, parse_operations, parse_rate
 
-__all__ = [
-    "PLAIN_ERRORS", "AttentionCurve", "Device", "Errors", "GemmCurve", "MemoryCurve",
-    "RooflineCurve", "parse_device_file", "plain_device", "scaled_device",
-]  # fmt: skip
-
 _Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -42,59 +37,32 @@ class _Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GemmCurve(_Curve, frozen=True):
-    """Matrix multiplications, in tiles that are spread over units (SMs) in waves.
+    """Matrix multiplications, in tiles that are spread over units (SMs) in waves."""
 
-    Attributes
-    ----------
-    tiles
-        Rows, columns, and share of a unit's peak that a tile of this size reaches.
-    ramp
-        Elements of k that the beginning and end of a tile take as long as.
-    memory
-        Share of the bandwidth.
-    overlap
-        Exponent with which time of arithmetic and of memory add up: infinite for the larger one.
-    floor
-        Time in ns of the smallest kernel.
-    split
-        Time in ns that a split of k adds.
-    """
-
+    # rows, columns, and share of a unit's peak that a tile of this size reaches
     tiles: tuple[tuple[_Count, _Count, _Share], ...]
-    ramp: _NotNegative
-    memory: _Share
+    ramp: _NotNegative  # elements of k that the beginning and end of a tile take as long as
+    memory: _Share  # share of the bandwidth
+    # exponent with which time of arithmetic and of memory add up: infinite for the larger one
     overlap: _AtLeastOne
-    floor: _NotNegative
-    split: _NotNegative
+    floor: _NotNegative  # time in ns of the smallest kernel
+    split: _NotNegative  # time in ns that a split of k adds
     errors: Errors
 
 
 class AttentionCurve(_Curve, frozen=True):
-    """Fused attention, forward and backward.
+    """Fused attention, forward and backward."""
 
-    Attributes
-    ----------
-    forward, backward
-        Share of the peak for long sequences and wide heads.
-    causal
-        Factor of that share for a causal mask, where half of the work is left out.
-    softmax
-        Size of a head whose operations at peak take as long as the softmax of a score.
-    ramp
-        Keys that the beginning and end of a block of queries take as long as.
-    memory
-        Share of the bandwidth.
-    floor
-        Time in ns of the smallest kernel.
-    """
-
+    # forward, backward: share of the peak for long sequences and wide heads
     forward: _Share
     backward: _Share
+    # factor of that share for a causal mask, where half of the work is left out
     causal: Annotated[float, msgspec.Meta(ge=0.5, le=1)]
+    # size of a head whose operations at peak take as long as the softmax of a score
     softmax: _NotNegative
-    ramp: _NotNegative
-    memory: _Share
-    floor: _NotNegative
+    ramp: _NotNegative  # keys that the beginning and end of a block of queries take as long as
+    memory: _Share  # share of the bandwidth
+    floor: _NotNegative  # time in ns of the smallest kernel
     errors: Errors
 
 

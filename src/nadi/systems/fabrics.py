@@ -15,11 +15,6 @@ import msgspec
 from nadi.errors import FormatError
 from nadi.units import parse_ns, parse_rate
 
-__all__ = [
-    "Dragonfly", "Fabric", "FabricPart", "FullMesh", "GivenRoute", "LinkChange", "LinkPart",
-    "RoutePart", "Torus", "Tree", "changes_of", "fabrics_of", "given_routes",
-]  # fmt: skip
-
 
 class Tree(msgspec.Struct, frozen=True, tag="tree"):
     """A tree whose inner switches may stand several times beside each other: a fat tree.

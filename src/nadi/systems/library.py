@@ -32,12 +32,6 @@ from nadi.trace.trace import Job
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "load_device", "load_system", "read_inspector", "read_measured_collectives", "read_nccl_log",
-    "read_system_file", "read_system_keys", "recorded_devices", "shipped_devices",
-    "shipped_systems", "shipped_text", "system_file_from",
-]  # fmt: skip
-
 _LOGS = (".log", ".jsonl", ".log.gz")  # of the Inspector
 
 _SHELF_OF_LIBRARY = Shelf("devices", "device", "nadi.systems.shipped_devices() lists them")

@@ -13,8 +13,6 @@ from nadi.systems.memory_tiers import MemoryPath, MemoryTier
 from nadi.systems.system import System
 from nadi.units import parse_bytes, parse_ns, parse_rate
 
-__all__ = ["FORM", "MemoryChange", "parse_memory_change"]
-
 FORM = "memory NAME.KEY VALUE"
 _TEXT = re.compile(r"memory\s+([\w-]+)\.(\w+)\s+(\S.*)")
 _FACTOR = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)x")

@@ -13,8 +13,6 @@ from nadi.errors import FormatError
 from nadi.systems.memory_tiers import OWN_TIERS, LoadedLatency, MemoryPath, MemoryTier, remote_tier
 from nadi.units import lowered, parse_bytes, parse_ns, parse_rate
 
-__all__ = ["MemoryPart", "PathPart", "TierPart", "memory_paths", "memory_tiers", "remote_memory"]
-
 _Value = TypeVar("_Value")
 _MOST = 1 << 31  # of anything that is counted
 _MOST_PORTS = 4096  # of a switch: each is a link

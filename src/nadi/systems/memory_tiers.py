@@ -21,13 +21,6 @@ from msgspec import Meta
 
 from nadi.trace.arrays import Floats
 
-__all__ = [
-    "OWN_TIERS", "LoadedLatency", "MemoryPath", "MemoryTier", "access_ns", "at_bandwidth",
-    "at_latency", "latency_ns", "loaded_latency_ns", "peak_rate", "rate_alone", "reached_rate",
-    "remote_tier", "second_tier",
-]  # fmt: skip
-
-
 _LINE = 64.0  # bytes of an access
 _PURE = 0.05  # a share of reads or writes below which there are none
 _MOST_TIMES = 10.0  # of the idle latency, the largest penalty

@@ -14,8 +14,6 @@ from nadi.systems.nccl.nccl_settings import ALGORITHMS_OF_GRAPH, NcclLevel, Nccl
 from nadi.systems.nccl.nccl_versions import nccl_rules
 from nadi.units import parse_bytes, parse_ns, parse_rate
 
-__all__ = ["NcclSection", "nccl_settings"]
-
 _Value = TypeVar("_Value")
 _PathType = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET"]
 _Algorithm = Literal[

@@ -12,8 +12,6 @@ from nadi.systems.memory_section import TierPart
 from nadi.systems.system_file import SystemFile
 from nadi.units import printable
 
-__all__ = ["SYSTEM"]
-
 
 def _described(system: SystemFile) -> dict[str, Any]:
     """Describe a system; figures have the units of its file."""

@@ -12,27 +12,14 @@ from nadi.systems.device import scaled_device
 from nadi.systems.library import load_device, read_system_file, recorded_devices, shipped_systems
 from nadi.trace.trace import Job
 
-__all__ = ["DeviceRoofs", "describe_roofs", "recorded_roofs"]
-
 
 class DeviceRoofs(NamedTuple):
-    """The peaks of a device, as data sheets state them.
+    """The peaks of a device, as data sheets state them."""
 
-    Attributes
-    ----------
-    recorded
-        The name in the recording.
-    system
-        The system that ships with Nadi and has this device.
-    bytes_per_second
-        Of its memory.
-    peak
-        Operations per second by type of elements, such as ``bfloat16``; ``""`` for others.
-    """
-
-    recorded: str
-    system: str
-    bytes_per_second: float
+    recorded: str  # the name in the recording
+    system: str  # the system that ships with Nadi and has this device
+    bytes_per_second: float  # of its memory
+    # operations per second by type of elements, such as ``bfloat16``; ``""`` for others
     peak: dict[str, float]
 
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["UPDATE_SCHEDULE", "streamed_seconds", "update_parts", "usual_buffers"]
-
 UPDATE_SCHEDULE = (
     "the optimizer's state is updated once all gradients are final (they are clipped by their "
     "norm), part by part: the next part is loaded and the last one stored meanwhile; loads "

@@ -17,11 +17,6 @@ from nadi.systems.memory_tiers import OWN_TIERS, MemoryPath, MemoryTier
 from nadi.systems.nccl.measured import MeasuredCollective
 from nadi.systems.nccl.nccl_settings import NcclSettings
 
-__all__ = [
-    "ASTRA_SIM_COLLECTIVES", "COLLECTIVES", "Algorithm", "Bus", "Collectives", "Compute",
-    "Dimension", "Network", "System", "parse_algorithm",
-]  # fmt: skip
-
 COLLECTIVES = (
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather",
     "scatter", "barrier",

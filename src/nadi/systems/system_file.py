@@ -42,12 +42,6 @@ from nadi.systems.system import (
 )
 from nadi.units import format_count, parse_bytes, parse_ns, parse_operations, parse_rate
 
-__all__ = [
-    "Algorithms", "BusPart", "CollectivesPart", "ComputePart", "CostPart", "DimensionPart",
-    "GroupRank", "NetworkPart", "SchedulingPart", "SystemFile", "SystemPart", "system_from",
-]  # fmt: skip
-
-
 Algorithms = str | tuple[str, ...]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["nearest"]
-
 
 def nearest(rows: Ints, parent: Ints, is_wanted: Bools) -> Ints:
     """Return the nearest wanted row of each row: itself, or one of its ancestors.

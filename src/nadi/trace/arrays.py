@@ -11,11 +11,6 @@ import polars as pl
 
 from nadi.errors import UsageError
 
-__all__ = [
-    "Bools", "Bytes", "Floats", "Hashes", "Ints", "Ints32", "counted_texts", "numbered_texts",
-    "text_codes", "whole_numbers",
-]  # fmt: skip
-
 Ints = npt.NDArray[np.int64]
 """Times in nanoseconds, sizes in bytes, row numbers and ids; -1 is a missing reference."""
 Ints32 = npt.NDArray[np.int32]

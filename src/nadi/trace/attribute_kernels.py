@@ -9,11 +9,6 @@ import numpy as np
 from nadi.kernels.jit import borrowed, kernel
 from nadi.kernels.json_tokens import MAX_DEPTH, skip_value
 
-__all__ = [
-    "KeptValues", "copy_spans", "count_attributes", "count_kept", "first_no_json",
-    "place_attributes", "place_kept", "place_spans",
-]  # fmt: skip
-
 
 @kernel
 def first_no_json(buffer: np.ndarray, begin: np.ndarray, length: np.ndarray) -> int:
@@ -159,25 +154,16 @@ def count_kept(kept: np.ndarray, first_node: int, new_row: np.ndarray, count: np
 
 
 class KeptValues(NamedTuple):
-    """What a scan of nodes kept, and what it lies in.
+    """What a scan of nodes kept, and what it lies in."""
 
-    Attributes
-    ----------
-    kept
-        int64, shape (attributes, 3), as ``Found`` of the reader of host traces has it.
-    new_name
-        int32, shape (names,): the codes of names that the scan did not know, numbered from -1
-        downwards.
-    types
-        uint8, shape (kinds,): the type of each kind of value.
-    text, unescaped
-        uint8: what spans lie in: the file, and as if they stood after it the texts without
-        escapes.
-    """
-
+    # int64, shape (attributes, 3), as ``Found`` of the reader of host traces has it
     kept: np.ndarray
+    # int32, shape (names,): the codes of names that the scan did not know, numbered from -1
+    # downwards
     new_name: np.ndarray
-    types: np.ndarray
+    types: np.ndarray  # uint8, shape (kinds,): the type of each kind of value
+    # text, unescaped: uint8: what spans lie in: the file, and as if they stood after it the texts
+    # without escapes
     text: np.ndarray
     unescaped: np.ndarray
 

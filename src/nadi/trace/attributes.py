@@ -26,11 +26,6 @@ from nadi.trace.attribute_kernels import count_attributes, place_attributes, pla
 from nadi.trace.protobuf_values import SCALAR_TYPES, bits_of, pack_list, unpack_list, value_of
 from nadi.trace.schema import ATTRIBUTE_TYPES, ATTRS
 
-__all__ = [
-    "CODES", "SPAN_CODES", "AttributeBuilder", "Attributes", "JoinedAttributes", "LazyAttributes",
-    "Part", "combined", "empty_columns",
-]  # fmt: skip
-
 CODES = {name: code for code, name in enumerate(ATTRIBUTE_TYPES)}
 _NUMBERS = tuple(name for name in SCALAR_TYPES if name not in ("string", "bytes"))
 # attributes of these types are spans of bytes; the others are numbers, or nothing at all
@@ -261,21 +256,11 @@ class Attributes:
 
 
 class Part(NamedTuple):
-    """Attributes to be combined with others.
+    """Attributes to be combined with others."""
 
-    Attributes
-    ----------
-    attributes
-        The attributes before the changes below.
-    new_row
-        As in :meth:`Attributes.moved`; by default nodes stay where they are.
-    is_kept
-        bool, shape (attributes,): which to keep; by default all.
-    """
-
-    attributes: Attributes
-    new_row: Ints | None = None
-    is_kept: Bools | None = None
+    attributes: Attributes  # the attributes before the changes below
+    new_row: Ints | None = None  # as in ``moved``; by default nodes stay where they are
+    is_kept: Bools | None = None  # bool, shape (attributes,): which to keep; by default all
 
 
 def combined(parts: Sequence[Part]) -> Attributes:

@@ -18,16 +18,6 @@ from typing import NamedTuple
 
 from nadi.trace.protobuf_values import VALUE_TYPES
 
-__all__ = [
-    "ATTRIBUTE_TYPES", "CALLS", "CATEGORIES", "COMMUNICATION_KINDS", "COMM_TYPES",
-    "COPY_FROM_PAGEABLE", "COPY_ON_DEVICE", "COPY_TO_PAGEABLE", "DEP_KINDS", "DEVICE_WORK",
-    "GIVEN_DEPS", "HTA_CALLS", "HTA_EVENT_RECORD", "KERNEL_CLASSES", "LABELS", "NODE_KINDS",
-    "ON_DEVICE", "OTHER_KERNELS", "PART", "ROLE_SOURCES", "SEVERITIES", "TENSOR_DEPS",
-    "TENSOR_ROLES", "THREAD_WORK", "UNBOUNDED", "UNREADABLE", "RuntimeCall", "hta_calls",
-    "kernel_class", "pattern",
-]  # fmt: skip
-
-
 OTHER_KERNELS = "other kernels"
 KERNEL_CLASSES = {
     "communication": r"(?i)nccl|rccl|hccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
@@ -53,25 +43,15 @@ def kernel_class(name: str) -> str:
 
 
 class RuntimeCall(NamedTuple):
-    """One kind of runtime call.
+    """One kind of runtime call."""
 
-    Attributes
-    ----------
-    kind
-        Name of the kind in the linking rules.
-    runtimes
-        The prefixes of the runtimes and drivers that have it: ``cu`` is CUDA's driver.
-    name
-        Regular expression for the rest of the name after the prefix. A version (``_v2``) or a
-        variant (``WithFlags``) may follow, unless the expression ends in ``$``.
-    effect
-        Effect of the call on the calling thread and on streams.
-    """
-
-    kind: str
+    kind: str  # name of the kind in the linking rules
+    # the prefixes of the runtimes and drivers that have it: ``cu`` is CUDA's driver
     runtimes: tuple[str, ...]
+    # regular expression for the rest of the name after the prefix. A version (``_v2``) or a variant
+    # (``WithFlags``) may follow, unless the expression ends in ``$``.
     name: str
-    effect: str
+    effect: str  # effect of the call on the calling thread and on streams
 
 
 _ALL = ("cuda", "hip", "cu")

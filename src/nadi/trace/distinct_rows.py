@@ -9,8 +9,6 @@ import polars as pl
 
 from nadi.trace.arrays import Ints
 
-__all__ = ["number_rows"]
-
 _LARGEST = 2**62
 # of a hash: an odd number whose bits are spread, and half of its bits
 _FACTOR, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)

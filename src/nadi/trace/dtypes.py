@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["DTYPES", "ITEMSIZE", "MAX_BYTES", "Dtype"]
-
 MAX_BYTES = 2**62
 """Sums of sizes are capped here, so that a file cannot make an int64 overflow."""
 
 
 class Dtype(NamedTuple):
-    """One element type.
+    """One element type."""
 
-    Attributes
-    ----------
-    torch
-        Name in Python: ``torch.float32``.
-    scalar_type
-        Name in ``dtype`` of ``record_param_comms``.
-    cpp
-        Name in the profiler's ``Input type`` and in the types of an execution trace.
-    itemsize
-        Bytes per element.
-    """
-
-    torch: str
-    scalar_type: str
+    torch: str  # name in Python: ``torch.float32``
+    scalar_type: str  # name in ``dtype`` of ``record_param_comms``
+    # name in the profiler's ``Input type`` and in the types of an execution trace
     cpp: tuple[str, ...]
-    itemsize: int
+    itemsize: int  # bytes per element
 
 
 DTYPES = (

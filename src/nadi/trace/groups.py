@@ -19,8 +19,6 @@ from nadi.errors import UsageError
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import GROUPS
 
-__all__ = ["Group", "RankGroups", "group_columns", "groups_along", "name_of_group"]
-
 MOST_RANKS = 2**17  # of a group that states its size alone: few bytes cannot ask for gigabytes
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
@@ -72,22 +70,16 @@ class RankGroups:
     In the traces of a job that has them, the groups table names roles and states no ranks, and
     ``src`` and ``dst`` of a node with a group are positions in it.
 
-    Attributes
-    ----------
-    members
-        For each role, int64 of shape (groups, ranks of a group): the ranks of its groups, which
-        all have the same size and share no rank. A rank may be in none.
-    world_size
-        Number of ranks of the job.
-
     Raises
     ------
     UsageError
         If a rank is in two groups of a role, or is not a rank of the job.
     """
 
+    # for each role, int64 of shape (groups, ranks of a group): the ranks of its groups, which all
+    # have the same size and share no rank. A rank may be in none.
     members: Mapping[str, Ints]
-    world_size: int
+    world_size: int  # number of ranks of the job
 
     def __post_init__(self) -> None:
         for role, ranks in self.members.items():

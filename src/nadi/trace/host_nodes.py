@@ -9,8 +9,6 @@ import numpy as np
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.trace import Trace
 
-__all__ = ["host_nodes", "on_host"]
-
 
 def host_nodes(traces: Sequence[Trace], is_cpu: Bools, first: Ints) -> Bools:
     """Return which nodes run on the host; in an .et, only those that state it.

@@ -9,8 +9,6 @@ import polars as pl
 
 from nadi.trace.schema import ISSUES
 
-__all__ = ["Issue", "IssueLog", "summed_issues"]
-
 
 @dataclass(frozen=True)
 class Issue:

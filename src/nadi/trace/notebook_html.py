@@ -10,8 +10,6 @@ from html import escape
 
 from nadi.units import format_ns, format_percent, printable
 
-__all__ = ["notebook_html", "times_of"]
-
 _MOST_BARS = 12
 _LONGEST = 100  # letters of a text
 _CELL = "text-align:left;padding:1px 14px 1px 0;border:0;background:none"

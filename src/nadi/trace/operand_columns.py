@@ -19,8 +19,6 @@ from nadi.trace.dtypes import DTYPES, ITEMSIZE
 from nadi.trace.operands import OPERAND_NAMES, OperandTables, TensorUses
 from nadi.trace.schema import OPERANDS, TENSORS
 
-__all__ = ["AttributesWithOperands", "OperandColumns", "TensorType"]
-
 _CPP = {dtype.torch: dtype.cpp[0] for dtype in DTYPES}
 _WORD_SIZE = 8
 

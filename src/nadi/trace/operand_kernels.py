@@ -14,8 +14,6 @@ import numpy as np
 
 from nadi.kernels.jit import inner, kernel
 
-__all__ = ["MAX_DEPTH", "Leaves", "Names", "Tensors", "bound_items", "read_operands"]
-
 MAX_DEPTH = 60  # of lists in lists; the kinds of the brackets are kept in one int64
 VALUES, SHAPES, TYPES, STRIDES = range(4)
 _NUMBERS = 5  # of a tensor: its id, storage id, offset, elements and itemsize
@@ -357,18 +355,12 @@ def _add_leaf(
 
 
 class _Walk(NamedTuple):
-    """Where in the four lists of a set the reading is.
+    """Where in the four lists of a set the reading is."""
 
-    Attributes
-    ----------
-    at, end
-        int64, shape (depth, 4): of each list and each list in it, where to go on and its end.
-    begin, stop
-        int64, shape (4,): the current items.
-    """
-
+    # at, end: int64, shape (depth, 4): of each list and each list in it, where to go on and its end
     at: np.ndarray
     end: np.ndarray
+    # begin, stop: int64, shape (4,): the current items
     begin: np.ndarray
     stop: np.ndarray
 

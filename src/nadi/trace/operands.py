@@ -23,8 +23,6 @@ from nadi.trace.attributes import CODES, Attributes
 from nadi.trace.operand_kernels import Leaves, Names, Tensors, bound_items, read_operands
 from nadi.trace.schema import OPERANDS, TENSORS, UNREADABLE
 
-__all__ = ["OPERAND_NAMES", "OperandTables", "TensorUses", "operand_tables", "tensor_uses"]
-
 _KINDS = ("values", "shapes", "types", "strides")
 # the attributes of type operand, in the order that the kernel takes them in
 OPERAND_NAMES = tuple(f"{side}.{kind}" for side in ("inputs", "outputs") for kind in _KINDS)
@@ -70,49 +68,30 @@ def operand_tables(attributes: Attributes) -> OperandTables:
 
 
 class TensorUses(NamedTuple):
-    """The input and output tensors of nodes, as arrays, without the other operands.
+    """The input and output tensors of nodes, as arrays, without the other operands."""
 
-    Attributes
-    ----------
-    node, position
-        int64, shape (uses,): row of the node, ascending; place in the list of its inputs
-        or of its outputs.
-    is_output
-        bool, shape (uses,).
-    tensor
-        int64, shape (uses,): which of ``storage``, ``begin`` and ``end``.
-    identity, storage
-        int64, shape (tensors,): a number for each tensor id, and for each storage on each
-        device, both from 0.
-    device
-        int64, shape (tensors,): which of ``devices``.
-    begin, end
-        int64, shape (tensors,): the smallest range of bytes of the storage that the tensor
-        lies in; equal for one without memory.
-    is_word
-        bool, shape (tensors,): whether its elements have 8 bytes.
-    num_tensors, num_storages
-        How many numbers ``identity`` and ``storage`` have.
-    devices
-        Names of the devices.
-    num_without_strides
-        Number of uses of tensors without recorded strides, which are treated as contiguous.
-    """
-
+    # node, position: int64, shape (uses,): row of the node, ascending; place in the list of its
+    # inputs or of its outputs
     node: Ints
     position: Ints
-    is_output: Bools
-    tensor: Ints
+    is_output: Bools  # bool, shape (uses,)
+    tensor: Ints  # int64, shape (uses,): which of ``storage``, ``begin`` and ``end``
+    # identity, storage: int64, shape (tensors,): a number for each tensor id, and for each storage
+    # on each device, both from 0
     identity: Ints
     storage: Ints
-    device: Ints
+    device: Ints  # int64, shape (tensors,): which of ``devices``
+    # begin, end: int64, shape (tensors,): the smallest range of bytes of the storage that the
+    # tensor lies in; equal for one without memory
     begin: Ints
     end: Ints
-    is_word: Bools
+    is_word: Bools  # bool, shape (tensors,): whether its elements have 8 bytes
+    # num_tensors, num_storages: how many numbers ``identity`` and ``storage`` have
     num_tensors: int
     num_storages: int
+    # number of uses of tensors without recorded strides, which are treated as contiguous
     num_without_strides: int
-    devices: tuple[str, ...]
+    devices: tuple[str, ...]  # names of the devices
 
 
 def tensor_uses(attributes: Attributes, chosen: Bools | None = None) -> TensorUses:

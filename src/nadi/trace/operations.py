@@ -9,10 +9,6 @@ import numpy as np
 from nadi.trace.arrays import Ints
 from nadi.trace.dtypes import DTYPES
 
-__all__ = [
-    "DTYPE_NAMES", "OP_CLASSES", "Operations", "dtype_code", "no_operations", "op_class_code",
-]  # fmt: skip
-
 OP_CLASSES = (
     "", "gemm", "attention", "norm", "softmax", "elementwise", "add", "activation", "rope",
     "embedding", "optimizer", "cross_entropy", "permute", "copy", "scan",

@@ -11,11 +11,6 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = [
-    "LIST_TYPES", "RANGES", "SCALAR_TYPES", "TYPE_CODES", "VALUE_TYPES", "bits_of", "check_scalar",
-    "pack_list", "pack_number", "unpack_list", "value_of",
-]  # fmt: skip
-
 SCALAR_TYPES = (
     "double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32",
     "fixed64", "sfixed32", "sfixed64", "bool", "string", "bytes",

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-__all__ = ["Schedule"]
-
 
 @dataclass(frozen=True, eq=False)
 class Schedule:

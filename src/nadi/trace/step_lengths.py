@@ -5,25 +5,17 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-__all__ = ["StepLengths"]
-
 
 @dataclass(frozen=True)
 class StepLengths:
-    """Lengths of steps of one process, as its recorder wrote them.
+    """Lengths of steps of one process, as its recorder wrote them."""
 
-    Attributes
-    ----------
-    timed_ns, observed_ns, unrecorded_ns
-        Of the steps whose times are recorded, of those in which the execution trace observer ran,
-        and of those without a recorder.
-    host_is_later
-        Whether the host trace is of other steps than the device trace, which followed.
-    """
-
+    # timed_ns, observed_ns, unrecorded_ns: of the steps whose times are recorded, of those in which
+    # the execution trace observer ran, and of those without a recorder
     timed_ns: tuple[int, ...] = ()
     observed_ns: tuple[int, ...] = ()
     unrecorded_ns: tuple[int, ...] = ()
+    # whether the host trace is of other steps than the device trace, which followed
     host_is_later: bool = False
 
     @property

@@ -38,9 +38,6 @@ from nadi.trace.schema import (
 from nadi.trace.step_lengths import StepLengths
 from nadi.units import format_count
 
-__all__ = ["Job", "Provenance", "Source", "Trace", "device_frame"]
-
-
 # attributes of host nodes, and the columns that they fill
 _TEXTS = {
     "op_schema": "op_schema",

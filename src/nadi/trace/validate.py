@@ -13,9 +13,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import CATEGORIES, GIVEN_DEPS, TABLES
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["RULES", "cycle_row", "validate_job", "validate_trace"]
-
-
 _END_OF_TIME = 2**63 - 1
 
 RULES = {code: rule for table in TABLES for code, rule in table.rules.items()}

@@ -13,11 +13,6 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-__all__ = [
-    "OF_CALLS", "OPERATORS", "VIEWS", "Lengths", "Operands", "Work", "attention", "covered_bytes",
-    "gemm", "part_computed", "work_of",
-]  # fmt: skip
-
 Shape = Sequence[int]
 _MOST = 1 << 62
 _MATRIX, _IMAGE, _HEADS = 2, 3, 4  # dimensions
@@ -25,85 +20,46 @@ _SMALL = 2  # channels of a group that fill a tile of a matrix
 
 
 class Work(NamedTuple):
-    """What one operation does.
+    """What one operation does."""
 
-    Attributes
-    ----------
-    op_class
-        As pricing knows it: ``gemm``, ``conv``, ``attention``, ``norm``, ``softmax``, ``add``,
-        ``activation``, ``rope``, ``embedding``, ``cross_entropy``, ``permute``, ``optimizer`` ...
-    flops, bytes
-        Operations that run, -1 if unknown, and bytes that are read and written.
-    shape
-        ``(batch, m, n, k)`` of a product or of the product of unfolded images; of attention
-        ``(batch * heads, queries, keys, size of a head)``; empty if it is none of them.
-    dtype
-        Of its inputs.
-    extra
-        Operations beside those of products: adding a bias, or those of a norm.
-    uncut
-        Operations as ``FlopCounterMode`` counts them, without a causal mask.
-    missing
-        What must be known beside the operands, and is not; then ``flops`` are -1.
-    """
-
+    # as pricing knows it: ``gemm``, ``conv``, ``attention``, ``norm``, ``softmax``, ``add``,
+    # ``activation``, ``rope``, ``embedding``, ``cross_entropy``, ``permute``, ``optimizer``
     op_class: str
+    # flops, bytes: operations that run, -1 if unknown, and bytes that are read and written
     flops: int
     bytes: int
+    # ``(batch, m, n, k)`` of a product or of the product of unfolded images; of attention ``(batch
+    # * heads, queries, keys, size of a head)``; empty if it is none of them
     shape: tuple[int, ...] = ()
-    dtype: str = ""
-    extra: int = 0
-    uncut: int = -1
-    missing: str = ""
+    dtype: str = ""  # of its inputs
+    extra: int = 0  # operations beside those of products: adding a bias, or those of a norm
+    uncut: int = -1  # operations as ``FlopCounterMode`` counts them, without a causal mask
+    missing: str = ""  # what must be known beside the operands, and is not; then ``flops`` are -1
 
 
 class Lengths(NamedTuple):
-    """Lengths of the sequences of a serving step, which operators with a paged cache do not state.
+    """Lengths of the sequences of a serving step, which operators of paged caches do not state."""
 
-    Attributes
-    ----------
-    queries, keys
-        New tokens, and tokens that they look at, of all sequences.
-    scores
-        Pairs of a new token and one that it looks at, with a causal mask.
-    """
-
+    # queries, keys: new tokens, and tokens that they look at, of all sequences
     queries: int
     keys: int
-    scores: int
+    scores: int  # pairs of a new token and one that it looks at, with a causal mask
 
 
 class Operands(NamedTuple):
-    """What an operator is given, by place in its signature, and what it gives.
+    """What an operator is given, by place in its signature, and what it gives."""
 
-    Attributes
-    ----------
-    inputs
-        Shapes; empty for what is no tensor.
-    sizes
-        Bytes of memory that each covers (:func:`covered_bytes`), of a tensor given twice once, of
-        a list those of all; 0 for what is no tensor.
-    itemsizes
-        Bytes of an element; 0 for what is no tensor.
-    values
-        Texts of scalars and lists; may be shorter.
-    outputs
-        Shapes of results; empty if they are not recorded.
-    written
-        Bytes of results; -1 if they are not recorded.
-    lengths
-        Of the step that the call is in; None if its annotation does not state them.
-    inner
-        Calls within this one, which :data:`OF_CALLS` need: names and operands.
-    """
-
-    inputs: Sequence[Shape]
+    inputs: Sequence[Shape]  # shapes; empty for what is no tensor
+    # bytes of memory that each covers (``covered_bytes``), of a tensor given twice once, of a list
+    # those of all; 0 for what is no tensor
     sizes: Sequence[int]
-    itemsizes: Sequence[int]
-    values: Sequence[str]
-    outputs: Sequence[Shape] = ()
-    written: int = -1
+    itemsizes: Sequence[int]  # bytes of an element; 0 for what is no tensor
+    values: Sequence[str]  # texts of scalars and lists; may be shorter
+    outputs: Sequence[Shape] = ()  # shapes of results; empty if they are not recorded
+    written: int = -1  # bytes of results; -1 if they are not recorded
+    # of the step that the call is in; None if its annotation does not state them
     lengths: Lengths | None = None
+    # calls within this one, which ``OF_CALLS`` need: names and operands
     inner: Sequence[tuple[str, Operands]] = ()
 
     def is_true(self, place: int) -> bool:

@@ -14,8 +14,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.whatif.changes import is_work, later_edges
 from nadi.whatif.selection import Selection, covered, select
 
-__all__ = ["Balance", "ranks_wait"]
-
 _ON_DEVICE = (EdgeKind.KERNEL, EdgeKind.MEMORY)
 
 

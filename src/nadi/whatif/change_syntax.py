@@ -43,10 +43,6 @@ from nadi.whatif.launch_changes import Fuse, Graphed
 from nadi.whatif.selection import CONDITIONS, KINDS, WAIT, Selection, compile_expression, select
 from nadi.whatif.wait_changes import ScaleWait
 
-__all__ = [
-    "FORMS", "MoveToStream", "given_changes", "parse_change", "parse_selection", "parse_values",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class MoveToStream:
@@ -96,23 +92,14 @@ class MoveToStream:
 
 @dataclass(frozen=True)
 class _Order:
-    """Device work by stream, in execution order.
+    """Device work by stream, in execution order."""
 
-    Attributes
-    ----------
-    ops
-        int64, shape (work,).
-    place, first
-        int64, shape (ops,): the place of each operation in ``ops``, and of the first of its
-        stream; -1 of operations on threads.
-    before
-        int64, shape (ops,): the operation before it on its stream, or -1.
-    """
-
-    ops: Ints
+    ops: Ints  # int64, shape (work,)
+    # place, first: int64, shape (ops,): the place of each operation in ``ops``, and of the first of
+    # its stream; -1 of operations on threads
     place: Ints
     first: Ints
-    before: Ints
+    before: Ints  # int64, shape (ops,): the operation before it on its stream, or -1
 
 
 def _launched(graph: EventGraph) -> Ints:

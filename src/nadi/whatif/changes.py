@@ -30,13 +30,6 @@ from nadi.trace.schema import DEVICE_WORK
 from nadi.units import exact_ns, exact_rate, format_count, plain_number
 from nadi.whatif.selection import Selection, covered, launchers, outermost, select, selected_modules
 
-__all__ = [
-    "CUTTABLE", "AddDependency", "Change", "CutDependencies", "NoGaps", "NoOverhead", "OnNetwork",
-    "Remove", "Scale", "SetTime", "apply_change", "calls_without_work", "into_ops", "is_on_device",
-    "is_work", "join", "later_edges", "of_ops", "without_calls",
-]  # fmt: skip
-
-
 _OVERHEADS = (EdgeKind.LAUNCH, EdgeKind.STREAM)
 
 

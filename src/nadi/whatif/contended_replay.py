@@ -13,8 +13,6 @@ from nadi.graph.replay import replay_graph
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.distinct_rows import number_rows
 
-__all__ = ["MOST_ROUNDS", "SlowedKernels", "contended", "unknown_beside_ns"]
-
 # many changes of one graph are tried
 _TIMES: WeakKeyDictionary[EventGraph, Ints] = WeakKeyDictionary()
 MOST_ROUNDS = 8
@@ -23,19 +21,13 @@ _MOST_STEPS = 64  # towards the end of a kernel: each brings it closer by 1 - 1 
 
 
 class SlowedKernels(NamedTuple):
-    """The kernels whose time depends on communication beside them.
+    """The kernels whose time depends on communication beside them."""
 
-    Attributes
-    ----------
-    slowed
-        float64, shape (kernels,): the part of time beside communication that is lost,
-        1 - 1 / ratio.
-    device, talking, device_of_talking
-        int64: a number of the device of each kernel; all communication on devices as operations
-        whose start and end are vertices ``2 * op`` and ``2 * op + 1``, and their devices.
-    """
-
+    # float64, shape (kernels,): the part of time beside communication that is lost, 1 - 1 / ratio
     slowed: Floats
+    # device, talking, device_of_talking: int64: a number of the device of each kernel; all
+    # communication on devices as operations whose start and end are vertices ``2 * op`` and ``2 *
+    # op + 1``, and their devices
     device: Ints
     talking: Ints
     device_of_talking: Ints

@@ -12,8 +12,6 @@ from nadi.graph.replay import replay_graph
 from nadi.graph.timeline.schedule_timeline import TimelinePart, write_timelines
 from nadi.whatif.what_if_results import WhatIf
 
-__all__ = ["redraw"]
-
 _BEFORE, _AFTER = "before", "after"
 
 

@@ -20,8 +20,6 @@ from nadi.whatif.changes import (
 )
 from nadi.whatif.selection import Selection, launchers, outermost, select
 
-__all__ = ["Fuse", "Graphed"]
-
 
 @dataclass(frozen=True)
 class Fuse:

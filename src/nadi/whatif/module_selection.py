@@ -16,30 +16,18 @@ from nadi.trace.arrays import Bools
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import format_count
 
-__all__ = ["ModuleParts", "describe_parts", "has_modules", "module_parts"]
-
 _MAX_PATHS = 3
 _found: WeakKeyDictionary[EventGraph, ModuleTree] = WeakKeyDictionary()
 
 
 class ModuleParts(NamedTuple):
-    """What belongs to some modules.
+    """What belongs to some modules."""
 
-    Attributes
-    ----------
-    tree
-        All modules.
-    modules
-        bool, shape (modules,): those that match.
-    operations
-        bool, shape (ops,): their operations in all phases, without the outermost calls themselves.
-    is_whole
-        Whether whole parts of paths match; otherwise the expression is found within names.
-    """
-
-    tree: ModuleTree
-    modules: Bools
+    tree: ModuleTree  # all modules
+    modules: Bools  # bool, shape (modules,): those that match
+    # bool, shape (ops,): their operations in all phases, without the outermost calls themselves
     operations: Bools
+    # whether whole parts of paths match; otherwise the expression is found within names
     is_whole: bool
 
 

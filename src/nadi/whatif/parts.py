@@ -21,8 +21,6 @@ from nadi.units import format_count, format_ns
 from nadi.whatif.module_selection import has_modules, module_parts
 from nadi.whatif.selection import Selection, compile_expression, covered, select
 
-__all__ = ["PartOf", "part_operations"]
-
 _SHOWN = 3
 _RANGE = re.compile(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?")
 

@@ -22,12 +22,6 @@ from nadi.graph.windows import MARK, Window, step_times, steps_of_operations
 from nadi.trace.arrays import Ints, text_codes
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "FEWEST_STEPS", "LEVEL", "Interval", "interval_of", "with_typical_steps",
-    "without_recording_costs",
-]  # fmt: skip
-
-
 FEWEST_STEPS = 3
 """A median of fewer values is their mean."""
 

@@ -25,8 +25,6 @@ from nadi.whatif.selection import Selection
 from nadi.whatif.wait_changes import ScaleWait
 from nadi.whatif.what_if_results import WhatIf, what_if
 
-__all__ = ["TriedChange", "best_changes"]
-
 _HALF = 0.5
 _MOST_NAMES = 4
 _LEAST_GAIN = 0.005  # of the window

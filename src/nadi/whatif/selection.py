@@ -20,11 +20,6 @@ from nadi.trace.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
 from nadi.units import format_count
 from nadi.whatif.module_selection import ModuleParts, has_modules, module_parts
 
-__all__ = [
-    "CONDITIONS", "KINDS", "WAIT", "Selection", "compile_expression", "covered", "launchers",
-    "outermost", "select", "selected_modules", "within",
-]  # fmt: skip
-
 _MAX_NAMES_SHOWN = 3
 _GROUPS_OF_CATEGORIES = {"host": THREAD_WORK, "device": DEVICE_WORK}
 CONDITIONS = ("kind", "rank", "stream", "thread", "step", "in")

@@ -17,8 +17,6 @@ from nadi.trace.attributes import CODES, AttributeBuilder
 from nadi.trace.schema import ON_DEVICE
 from nadi.trace.trace import Trace
 
-__all__ = ["part_of_device", "part_of_host", "part_rows", "renumbered", "sub_trace", "with_values"]
-
 _EVENT = "event"
 _ALWAYS_KEPT = "M"  # names of processes and threads
 _ARROWS = "stf"

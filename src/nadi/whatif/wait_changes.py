@@ -13,8 +13,6 @@ from nadi.graph.replay import replay_graph
 from nadi.units import format_count, plain_number
 from nadi.whatif.selection import Selection, select, within
 
-__all__ = ["ScaleWait", "selected_waits"]
-
 _LONGEST_NS = 2**62
 
 

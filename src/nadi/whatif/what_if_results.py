@@ -27,8 +27,6 @@ from nadi.whatif.selection import Selection, selected_modules
 if TYPE_CHECKING:
     from nadi.results.charts.chart_figure import Figure
 
-__all__ = ["Limit", "WhatIf", "balanced_ranks", "ideal_limits", "sweep", "what_if"]
-
 
 @dataclass(frozen=True, eq=False)
 class WhatIf:

@@ -18,12 +18,6 @@ from nadi.errors import InputError
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import HTA_EVENT_RECORD, hta_calls
 
-__all__ = [
-    "EDGE_TYPES", "EdgeList", "Moments", "hta_device_edges", "join_hta_edges", "make_moments",
-    "weighted_edges",
-]  # fmt: skip
-
-
 EDGE_TYPES = (
     "OPERATOR_KERNEL", "DEPENDENCY", "KERNEL_LAUNCH_DELAY", "KERNEL_KERNEL_DELAY",
     "SYNC_DEPENDENCY",
@@ -34,30 +28,16 @@ _HOST_WORK = ("operator", "runtime", "driver")
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """The nodes of the graph: starts and ends of events.
+    """The nodes of the graph: starts and ends of events."""
 
-    Attributes
-    ----------
-    events
-        The events, columns as in ``parsing.parse_events``.
-    row
-        int64, shape (moments,): the event of each, a row of ``events``.
-    time
-        int64 ns, shape (moments,).
-    is_start
-        bool, shape (moments,).
-    start, end
-        int64, shape (events,): the moments of each event; -1 for an event without.
-    is_blocking
-        bool, shape (events,): whether the event is a call that waits for a device.
-    """
-
-    events: pl.DataFrame
-    row: Ints
-    time: Ints
-    is_start: Bools
+    events: pl.DataFrame  # the events, columns as in ``parsing.parse_events``
+    row: Ints  # int64, shape (moments,): the event of each, a row of ``events``
+    time: Ints  # int64 ns, shape (moments,)
+    is_start: Bools  # bool, shape (moments,)
+    # start, end: int64, shape (events,): the moments of each event; -1 for an event without
     start: Ints
     end: Ints
+    # bool, shape (events,): whether the event is a call that waits for a device
     is_blocking: Bools
 
     def column(self, name: str) -> Ints:
@@ -67,25 +47,14 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class EdgeList:
-    """Edges in the order in which HTA adds them.
+    """Edges in the order in which HTA adds them."""
 
-    Attributes
-    ----------
-    begin, end
-        int64, shape (edges,): moments.
-    type
-        int64, shape (edges,): position in ``EDGE_TYPES``.
-    weight
-        int64 ns, shape (edges,).
-    event
-        int64, shape (edges,): row of the event that the time is attributed to, or -1.
-    """
-
+    # begin, end: int64, shape (edges,): moments
     begin: Ints
     end: Ints
-    type: Ints
-    weight: Ints
-    event: Ints
+    type: Ints  # int64, shape (edges,): position in ``EDGE_TYPES``
+    weight: Ints  # int64 ns, shape (edges,)
+    event: Ints  # int64, shape (edges,): row of the event that the time is attributed to, or -1
 
     def taken(self, rows: Ints | Bools) -> EdgeList:
         """Return some of the edges, in the order of ``rows``."""
@@ -178,30 +147,22 @@ _OPERATOR, _LAUNCH, _GAP, _SYNC = (
 
 @dataclass(frozen=True, eq=False)
 class _Launches:
-    """Launch calls and the work that they launched in the whole trace; arrays of shape (launches,).
+    """Launch calls and the work that they launched in the whole trace; shape (launches,)."""
 
-    Attributes
-    ----------
-    call, work
-        Index of each.
-    call_start, work_start
-        int64 ns.
-    stream, process
-        Of the work.
-    call_process, call_thread
-        Of the call.
-    length_at_call, length_at_work
-        Length of the stream's queue after the one came, and after the other left.
-    """
-
+    # call, work: index of each
     call: Ints
     work: Ints
+    # call_start, work_start: int64 ns
     call_start: Ints
     work_start: Ints
+    # stream, process: of the work
     stream: Ints
     process: Ints
+    # call_process, call_thread: of the call
     call_process: Ints
     call_thread: Ints
+    # length_at_call, length_at_work: length of the stream's queue after the one came, and after the
+    # other left
     length_at_call: Ints
     length_at_work: Ints
 
@@ -268,24 +229,12 @@ def _launches(events: pl.DataFrame, name: str) -> _Launches:
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """Device work and synchronizations in the order in which HTA processes them.
+    """Device work and synchronizations in the order in which HTA processes them."""
 
-    Attributes
-    ----------
-    moments
-        The nodes of the graph.
-    launches
-        Of the whole trace.
-    row
-        int64, shape (work,): rows of the events.
-    is_sync
-        bool, shape (work,).
-    """
-
-    moments: Moments
-    launches: _Launches
-    row: Ints
-    is_sync: Bools
+    moments: Moments  # the nodes of the graph
+    launches: _Launches  # of the whole trace
+    row: Ints  # int64, shape (work,): rows of the events
+    is_sync: Bools  # bool, shape (work,)
 
     @cached_property
     def kernels(self) -> Ints:

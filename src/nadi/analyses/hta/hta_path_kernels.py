@@ -6,8 +6,6 @@ import numpy as np
 
 from nadi.kernels.jit import inner, kernel
 
-__all__ = ["longest_path"]
-
 
 @inner
 def _longest_into(

@@ -18,8 +18,6 @@ from nadi.trace.attributes import AttributeBuilder, Attributes, Part, combined
 from nadi.trace.schema import DEPS
 from nadi.trace.trace import Trace
 
-__all__ = ["hta_overlay"]
-
 _US = 1000
 _LAUNCH = EDGE_TYPES.index("KERNEL_LAUNCH_DELAY")
 # on the path, only edges between tracks: other arrows would hide the operations below

@@ -26,12 +26,6 @@ from nadi.trace.attributes import CODES, Attributes
 from nadi.trace.schema import ON_DEVICE
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "EVENTS", "Recorded", "added_base_time", "object_at", "parse_events", "read_recorded",
-    "rows_holding", "rows_of_file", "trace_name",
-]  # fmt: skip
-
-
 EVENTS = {
     "index": pl.Int64,  # position in traceEvents
     "start": pl.Int64,  # ns
@@ -53,17 +47,10 @@ _FIRST_TEXT = 2**62  # texts instead of numbers for pid and tid are counted from
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """The events of a file that have a duration, in file order.
+    """The events of a file that have a duration, in file order."""
 
-    Attributes
-    ----------
-    table
-        Columns as in ``EVENTS``; times as recorded, with no base added.
-    has_fractions
-        Whether a time stamp has a fraction of a microsecond, or an event none at all.
-    """
-
-    table: pl.DataFrame
+    table: pl.DataFrame  # columns as in ``EVENTS``; times as recorded, with no base added
+    # whether a time stamp has a fraction of a microsecond, or an event none at all
     has_fractions: bool
 
 

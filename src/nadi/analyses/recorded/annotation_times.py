@@ -10,8 +10,6 @@ from nadi.analyses.recorded.kernel_types import KERNEL_TYPES
 from nadi.analyses.recorded.kernels import times_by_name
 from nadi.trace.arrays import Ints
 
-__all__ = ["annotation_kernels", "annotation_times", "kernel_annotations"]
-
 _PLACES = {"annotation": "host", "device_annotation": "device"}
 
 

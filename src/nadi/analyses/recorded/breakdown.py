@@ -9,8 +9,6 @@ from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.kernels.sequences import union_length
 from nadi.trace.arrays import Ints
 
-__all__ = ["communication_overlap", "temporal_breakdown", "union_of"]
-
 
 @per_rank("device work")
 def temporal_breakdown(events: RankEvents) -> pl.DataFrame:

@@ -18,8 +18,6 @@ from nadi.graph.windows import MARK
 from nadi.trace.arrays import Ints, numbered_texts
 from nadi.trace.schema import THREAD_WORK
 
-__all__ = ["Frame", "call_stacks", "describe_flame", "flame_graph", "module_frames", "self_times"]
-
 
 @per_rank("operators", "host events")
 def call_stacks(events: RankEvents) -> pl.DataFrame:

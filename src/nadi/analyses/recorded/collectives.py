@@ -8,8 +8,6 @@ from nadi.errors import InputError, checked
 from nadi.systems.nccl.measured import nccl_tests_factors
 from nadi.trace.trace import Job
 
-__all__ = ["collective_list", "collective_skew"]
-
 
 @checked
 def collective_list(job: Job) -> pl.DataFrame:

@@ -14,8 +14,6 @@ from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["compiled_kernels"]
-
 # the names that torch/_inductor gives: graph_0_cpp_fused_add_1, triton_poi_fused_add_relu_0; the
 # profiler cuts long ones
 _KERNEL = r"^(?:graph_\d+_)?(?:triton_(?:poi|per|red|tem|for)|cpp)_fused"

@@ -12,8 +12,6 @@ from nadi.analyses.hta.recorded_fields import rows_holding, rows_of_file, trace_
 from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
 
-__all__ = ["device_counters"]
-
 
 class _Range(msgspec.Struct):
     name: str = ""

@@ -24,11 +24,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job, Trace
 
-__all__ = [
-    "RankEvents", "Recorded", "events_of", "events_of_ranks", "missing", "per_rank", "require",
-]  # fmt: skip
-
-
 COLUMNS = ("name", "category", "start", "duration", "thread", "device", "stream", "correlation")
 
 

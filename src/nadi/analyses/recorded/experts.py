@@ -17,8 +17,6 @@ from nadi.graph.operand_shapes import stated_shapes
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.trace import Job
 
-__all__ = ["expert_imbalance"]
-
 _MODULE = r"^nn\.Module: "
 _MIXTURE = r"^nn\.Module: \w*(MoE|Moe|Mixture|Experts)\w*$"
 _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm)$"

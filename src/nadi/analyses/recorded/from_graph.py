@@ -13,10 +13,6 @@ from nadi.graph.replay import replay_graph
 from nadi.graph.windows import choose_window, find_steps, step_times
 from nadi.trace.trace import Job
 
-__all__ = [
-    "kernel_contention", "late_collectives", "module_table", "step_table", "straggler_ranks",
-]  # fmt: skip
-
 
 def _stragglers(job: Job) -> Stragglers:
     if len(job.traces) < 2:

@@ -8,8 +8,6 @@ import polars as pl
 from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["IDLE_CAUSES", "idle_times"]
-
 IDLE_CAUSES = ("host wait", "kernel wait", "other")
 """Host wait: the next work had not been launched. Kernel wait: it had, and follows closely."""
 

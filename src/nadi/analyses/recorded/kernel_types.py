@@ -11,8 +11,6 @@ import polars as pl
 from nadi.files.communication_names import comm_type_of_kernel
 from nadi.trace.arrays import Ints
 
-__all__ = ["KERNEL_TYPES", "is_communication", "kernel_type_codes"]
-
 KERNEL_TYPES = ("computation", "communication", "memory")
 """Memory is copies and memory sets; computation is every other kernel that does not communicate."""
 

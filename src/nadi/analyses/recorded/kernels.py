@@ -12,8 +12,6 @@ from nadi.analyses.recorded.kernel_types import KERNEL_TYPES
 from nadi.trace.arrays import Ints, text_codes
 from nadi.trace.categories import kernel_class
 
-__all__ = ["kernel_types", "times_by_name", "top_kernels"]
-
 
 @per_rank("device work")
 def kernel_types(events: RankEvents, memory: bool = True) -> pl.DataFrame:

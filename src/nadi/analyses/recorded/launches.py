@@ -12,9 +12,6 @@ import polars as pl
 from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.trace.arrays import Ints, text_codes
 
-__all__ = ["kernel_sequences", "launch_summary", "launches", "operator_delays"]
-
-
 _ARROW = " -> "
 _Words = npt.NDArray[np.uint64]
 

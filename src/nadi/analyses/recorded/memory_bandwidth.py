@@ -9,8 +9,6 @@ import polars as pl
 from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["bandwidth_of", "memory_bandwidth", "memory_bandwidth_series"]
-
 
 class _Args(msgspec.Struct):
     bandwidth: float = msgspec.field(default=float("nan"), name="memory bandwidth (GB/s)")

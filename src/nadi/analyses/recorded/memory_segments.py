@@ -10,8 +10,6 @@ from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
 from nadi.files.memory_snapshot import SEGMENTS
 
-__all__ = ["memory_segments"]
-
 _SUMS = ("reserved_bytes", "used_bytes", "requested_bytes", "free_bytes")
 
 

@@ -22,9 +22,6 @@ from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
 from nadi.trace.arrays import Ints
 
-__all__ = ["describe_memory", "memory_holders", "memory_peaks", "memory_timeline", "peaks_of"]
-
-
 _KINDS = {0: "cpu", 1: "cuda", 20: "privateuse"}
 _SCHEMA = {
     "device": pl.String, "time": pl.Int64, "change_bytes": pl.Int64, "allocated_bytes": pl.Int64,

@@ -22,15 +22,6 @@ import polars as pl
 from nadi.errors import InputError, checked
 from nadi.trace.arrays import Bools, Floats
 
-__all__ = [
-    "COMPUTATION",
-    "OPERATION_COLUMNS",
-    "OperationTable",
-    "Times",
-    "operation_table",
-    "ordered_nodes",
-]
-
 _LONGEST = 9e9  # s: what int64 ns hold
 _KEY = ("stage", "optype", "seq_id")
 OPERATION_COLUMNS: dict[str, type[pl.DataType]] = {

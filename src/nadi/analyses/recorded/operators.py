@@ -16,8 +16,6 @@ from nadi.graph.operand_shapes import stated_shapes
 from nadi.graph.windows import MARK
 from nadi.trace.arrays import Bools, Ints, numbered_texts, text_codes
 
-__all__ = ["describe_operators", "operator_times"]
-
 _BY = ("name", "shape", "stack")
 _SHOWN = {"name": 24, "shape": 12, "stack": 8}  # rows of a page
 _STEP = re.compile(rf"^{MARK}#\d+$")

@@ -10,8 +10,6 @@ import polars as pl
 
 from nadi.analyses.recorded.events import RankEvents, per_rank
 
-__all__ = ["full_queues", "queue_lengths", "queue_summary"]
-
 _STATISTICS = ("mean", "std", "min", "p25", "median", "p75", "max")
 
 

@@ -18,8 +18,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.work import OF_CALLS, OPERATORS, Lengths, Operands, Work, work_of
 
-__all__ = ["operator_rates"]
-
 _SCHEMA = {
     "class": pl.String, "operator": pl.String, "shape": pl.String, "type": pl.String,
     "row": pl.Int64, "flops": pl.Int64, "size_bytes": pl.Int64,

@@ -31,8 +31,6 @@ from nadi.results.declared import (
 from nadi.results.page.figures import Figures
 from nadi.units import printable
 
-__all__ = ["FLAME", "OPERATORS", "RATES", "RECORDED_MEMORY"]
-
 _Data = dict[str, Any]
 _POINTS = 400  # shapes in the roofline
 _LINES = 8  # of memory

@@ -17,8 +17,6 @@ from nadi.graph.windows import find_steps
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.trace import Job
 
-__all__ = ["ideal_timeline", "slowdowns", "table_of_job"]
-
 _SLOWEST = 0.03  # of the ranks
 _MESSAGE = re.compile("-(send|recv)$")
 _DRAWS, _ENDS = 1_000, (0.05, 0.95)

@@ -20,8 +20,6 @@ from nadi.results.terminal.options import (
 )
 from nadi.results.terminal.progress import show_progress
 
-__all__ = ["HELP", "command"]
-
 HELP = """Predict the step time after changes, and the new bottleneck.
 
 Each change is applied alone, then all of them together. Without a change, upper

@@ -18,8 +18,6 @@ from nadi.whatif.what_if_results import ideal_limits, sweep, what_if
 if TYPE_CHECKING:
     from nadi.recordings.job_of_files import Reading
 
-__all__ = ["ask", "reorder_job"]
-
 _Progress = Callable[[str], None]
 
 

@@ -33,8 +33,6 @@ from nadi.whatif.selection import outermost, select
 if TYPE_CHECKING:
     from nadi.recordings.job_of_files import Reading
 
-__all__ = ["Budget", "CheckedBudget", "CheckedRuns", "check", "parse_budget"]
-
 _STEP, _EXPOSED, _BUSY, _IDLE = "step", "exposed communication", "device busy", "device idle"
 _MEMORY = "memory peak"
 _WORDS = (_STEP, _EXPOSED, _BUSY, _IDLE, _MEMORY)

@@ -10,8 +10,6 @@ import typer
 from nadi.results.terminal.options import AsJson, Capture, ForceLink, Overwrite, Step
 from nadi.results.terminal.progress import show_progress
 
-__all__ = ["HELP", "command"]
-
 HELP = """Check that a recording keeps its budgets against a baseline.
 
 A budget says what may grow, and by how much: step, exposed communication, device busy,

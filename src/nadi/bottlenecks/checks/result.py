@@ -21,8 +21,6 @@ from nadi.results.declared import (
 )
 from nadi.units import format_bytes, format_change, format_counted, format_ns, printable
 
-__all__ = ["CHECK", "junit"]
-
 _CAUSES = 5  # of the changes of the critical path
 _SLIGHT = 0.001  # of the step: smaller changes of the path are none
 

@@ -12,8 +12,6 @@ from nadi.results.terminal.progress import show_progress
 if TYPE_CHECKING:
     from nadi.recordings.job_of_files import Reading
 
-__all__ = ["HELP", "command"]
-
 HELP = """Compare two recordings, or one with its prediction.
 
 Operations are aligned by name and by the calls around them, ranks by number, and

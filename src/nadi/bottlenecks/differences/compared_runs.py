@@ -38,12 +38,6 @@ from nadi.trace.schema import DEVICE_WORK
 if TYPE_CHECKING:
     from nadi.recordings.job_of_files import Reading
 
-__all__ = [
-    "FORMS_OF_PROGRAMS", "ComparedRuns", "RunSide", "Speed", "common_names", "compare_runs",
-    "compare_sums", "diff", "diff_runs", "marked_steps", "program_forms", "read_side", "speed_of",
-    "vendors_of",
-]  # fmt: skip
-
 
 FORMS_OF_PROGRAMS = {
     "compilation": r"\(dynamo_timed\)$|^_?compile(?:_inner|_fx)\b",

@@ -24,12 +24,6 @@ from nadi.results.saved import RESULT_KINDS, SavedSummary, read_summary
 from nadi.simulation.runs.saved import SavedSimulation, is_saved_simulation, read_simulation
 from nadi.trace.schema import DEVICE_WORK
 
-__all__ = [
-    "OWN_PAGE", "ComparedPrediction", "ReportInputs", "SavedPrediction", "compare_prediction",
-    "prediction_of", "read_prediction", "read_report_inputs", "read_saved_prediction",
-]  # fmt: skip
-
-
 _SIMULATED = {
     "computing": ("computing",),
     "transferring": ("transferring",),
@@ -269,27 +263,14 @@ OWN_PAGE = ("run", "what_if")
 
 
 class ReportInputs(NamedTuple):
-    """Paths by what they are.
+    """Paths by what they are."""
 
-    Attributes
-    ----------
-    traces
-        Everything that is no result of a command.
-    summaries
-        Results that were saved as JSON, at most one of a kind.
-    prediction
-        What a simulation or an estimate among the results predicts; None without one.
-    predicted_by
-        Its name; empty without one.
-    results
-        The paths of all results.
-    """
-
-    traces: list[str]
-    summaries: list[SavedSummary]
+    traces: list[str]  # everything that is no result of a command
+    summaries: list[SavedSummary]  # results that were saved as JSON, at most one of a kind
+    # what a simulation or an estimate among the results predicts; None without one
     prediction: SavedPrediction | None
-    predicted_by: str
-    results: tuple[str, ...]
+    predicted_by: str  # its name; empty without one
+    results: tuple[str, ...]  # the paths of all results
 
 
 def read_report_inputs(paths: Sequence[str]) -> ReportInputs:

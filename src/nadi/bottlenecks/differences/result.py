@@ -36,8 +36,6 @@ if TYPE_CHECKING:  # pages of saved results take the words only
     from nadi.bottlenecks.differences.compared_runs import ComparedRuns
     from nadi.bottlenecks.differences.predictions import ComparedPrediction
 
-__all__ = ["COMPARED_PREDICTION", "DIFF", "PREDICTION"]
-
 _Data = dict[str, Any]
 _SLIGHT = 0.001  # of the step: changes of the path below are not printed
 _NAMED = 3  # changes in the first lines

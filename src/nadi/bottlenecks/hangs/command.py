@@ -8,8 +8,6 @@ import typer
 
 from nadi.results.terminal.options import AsJson
 
-__all__ = ["HELP", "command"]
-
 HELP = """Find which rank makes a job hang, by its flight recorders.
 
 PyTorch's flight recorder keeps the latest collectives of each rank, and dumps them.

@@ -15,8 +15,6 @@ from pathlib import Path
 from nadi.files.flight_recorder import Dump, Entry, read_dumps
 from nadi.trace.issues import Issue
 
-__all__ = ["BlockedGroup", "Hang", "RankPlace", "find_hang", "hang_of_dumps"]
-
 _ALL = "default_pg"  # the description of the group of all ranks
 _END = "coalesced"
 # each member gives as much as the others

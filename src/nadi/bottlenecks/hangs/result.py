@@ -21,8 +21,6 @@ from nadi.results.declared import (
 from nadi.results.text import issue_lines, rank_ranges
 from nadi.units import format_counted, format_ns
 
-__all__ = ["HANG"]
-
 _SAYS = {
     "absent": "has not called {what}",
     "different": "is in another operation than {what}",

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from nadi.bottlenecks.differences.predictions import ReportInputs
     from nadi.recordings.job_of_files import Reading
 
-__all__ = ["HELP", "command"]
-
 HELP = """Write what nadi run finds as one HTML page, with a timeline.
 
 The verdict comes first, then a timeline, the critical path by kind, operation and

@@ -47,11 +47,6 @@ from nadi.simulation.runs.timeline import saved_part
 from nadi.systems.roofs import describe_roofs, recorded_roofs
 from nadi.whatif.what_if_results import WhatIf
 
-__all__ = [
-    "Beside", "more_results", "saved_results", "write_answers_page", "write_diff_page",
-    "write_run_page", "write_saved_page",
-]  # fmt: skip
-
 
 def more_results(run: Run) -> dict[str, Any]:
     """Compute what other commands would find in the same recording.
@@ -96,24 +91,13 @@ _MOST_RANKS = 64  # of a saved simulation in a timeline
 
 
 class Beside(NamedTuple):
-    """What a page shows beside a recording.
+    """What a page shows beside a recording."""
 
-    Attributes
-    ----------
-    results
-        Results of other commands by their kind, as these write them with ``--json``.
-    prediction
-        A prediction to compare the recording with.
-    whole
-        Whether a simulation is of the whole recording.
-    files
-        Where the results come from.
-    """
-
+    # results of other commands by their kind, as these write them with ``--json``
     results: Mapping[str, Any] = MappingProxyType({})
-    prediction: SavedPrediction | None = None
-    whole: bool = True
-    files: tuple[str, ...] = ()
+    prediction: SavedPrediction | None = None  # a prediction to compare the recording with
+    whole: bool = True  # whether a simulation is of the whole recording
+    files: tuple[str, ...] = ()  # where the results come from
 
 
 @checked

@@ -13,8 +13,6 @@ from nadi.errors import UsageError
 from nadi.results.terminal.options import AsJson, Capture, TimeRange, output_console
 from nadi.results.terminal.progress import show_progress
 
-__all__ = ["HELP", "command"]
-
 HELP = """Show the critical path, by Nadi's rules or by HTA's.
 
 Nadi's rules give one path across all ranks. It has no gaps: gaps on the host and

@@ -12,8 +12,6 @@ from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["critical_path"]
-
 
 @overload
 def critical_path(

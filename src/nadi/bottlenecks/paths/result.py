@@ -22,8 +22,6 @@ from nadi.results.declared import (
 )
 from nadi.units import format_ns
 
-__all__ = ["NEAR_CRITICAL"]
-
 
 def _described(found: tuple[EventGraph, list[NearCriticalPath], pl.DataFrame]) -> dict[str, Any]:
     """Compute the JSON output; times are int ns."""

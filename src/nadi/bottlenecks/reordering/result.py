@@ -9,8 +9,6 @@ from nadi.results.declared import ALL, COUNT, NAME, NS, RANKS, Column, Lines, Re
 from nadi.units import format_count, format_ns, format_percent, printable
 from nadi.whatif.reordering.move_search import Candidate, Reordering
 
-__all__ = ["REORDERING"]
-
 _HAZARDS = {"raw": "read after write", "war": "write after read", "waw": "write after write"}
 
 

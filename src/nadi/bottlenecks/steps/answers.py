@@ -35,8 +35,6 @@ from nadi.units import format_ns, format_percent
 from nadi.whatif.prediction_intervals import LEVEL, Interval
 from nadi.whatif.what_if_results import WhatIf
 
-__all__ = ["ANSWERS", "STEP_AFTER", "describe_interval", "one_step_line"]
-
 _Data = dict[str, Any]
 _LEVEL = f"{LEVEL:.0%} ".replace("%", " %")
 # issues that bear on all predictions

@@ -24,8 +24,6 @@ from nadi.results.terminal.progress import show_progress
 if TYPE_CHECKING:
     from nadi.bottlenecks.steps.run import Run
 
-__all__ = ["HELP", "Request", "analyse", "command"]
-
 HELP = """Find what bounds a step: the critical path over all ranks.
 
 Links host and device traces, replays them, and walks the critical path. Prints first

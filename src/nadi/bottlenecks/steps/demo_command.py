@@ -9,8 +9,6 @@ import typer
 from nadi.bottlenecks.steps.command import Request, ResultFiles, analyse
 from nadi.results.terminal.options import Overwrite, ReportFile, ResultsFolder
 
-__all__ = ["HELP", "command"]
-
 HELP = """Analyse the recording that ships with Nadi, as nadi run does.
 
 Two steps of data-parallel training on 4 ranks, on CPUs, with the gloo backend.

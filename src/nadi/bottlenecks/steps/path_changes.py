@@ -8,8 +8,6 @@ import polars as pl
 
 from nadi.graph.critical_paths import CriticalPath
 
-__all__ = ["path_by_kind", "path_changes"]
-
 _MOST = 30  # operations
 
 

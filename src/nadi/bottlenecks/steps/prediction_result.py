@@ -29,8 +29,6 @@ from nadi.results.declared import (
 )
 from nadi.units import format_count, format_ns, format_percent, printable
 
-__all__ = ["FIRST_CHANGE", "ON_SYSTEM", "measured_tiles"]
-
 
 def _described(found: tuple[Prediction, CriticalPath]) -> dict[str, Any]:
     """Compute the predicted and the measured values; times are int ns."""

@@ -13,25 +13,13 @@ from nadi.systems.library import read_system_file, recorded_devices, shipped_sys
 from nadi.systems.system import System
 from nadi.trace.trace import Job
 
-__all__ = ["LinkBounds", "link_bounds"]
-
 
 class LinkBounds(NamedTuple):
-    """The system whose links bound collectives.
+    """The system whose links bound collectives."""
 
-    Attributes
-    ----------
-    system
-        Its name.
-    reason
-        Why this one.
-    least_time
-        For :func:`nadi.graph.operation_totals.collective_totals`.
-    """
-
-    system: str
-    reason: str
-    least_time: LeastTime
+    system: str  # its name
+    reason: str  # why this one
+    least_time: LeastTime  # for ``collective_totals``
 
 
 def link_bounds(run: Run) -> LinkBounds | None:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from nadi.graph.module_times import ModuleTimes
     from nadi.recordings.job_of_files import Reading
 
-__all__ = ["Asked", "on_system", "run"]
-
 
 class Asked(NamedTuple):
     """What was asked of a recorded job: changes, each applied alone, and a system."""

@@ -51,12 +51,6 @@ from nadi.whatif.prediction_intervals import LEVEL
 from nadi.whatif.promising_changes import TriedChange
 from nadi.whatif.wait_changes import ScaleWait
 
-__all__ = [
-    "MODULES", "VERDICT", "describe_activity", "describe_best_changes", "describe_modules",
-    "describe_verdict", "verdict_in_words",
-]  # fmt: skip
-
-
 _MOST = 30  # names of operations and of collectives
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from nadi.whatif.promising_changes import TriedChange
     from nadi.whatif.what_if_results import Limit, WhatIf
 
-__all__ = ["Answers", "Prediction", "Run"]
-
 
 @dataclass(frozen=True, eq=False)
 class Prediction:

@@ -75,12 +75,6 @@ from nadi.units import (
 )
 from nadi.whatif.what_if_results import WhatIf
 
-__all__ = [
-    "ACTIVITY", "COLLECTIVES", "CRITICAL_PATH", "ISSUES", "OPERATIONS", "PATH", "PROVENANCE",
-    "STEP_TIME", "STRAGGLERS", "WHAT_IFS", "check_results_folder", "describe_path", "print_summary",
-    "summarize", "write_results",
-]  # fmt: skip
-
 _LACKS = (".not-held", ".not-traced", ".no-operators")  # what another tool's file has not
 _ALWAYS_SHOWN = ("link.matched", "link.no-host")  # every result depends on how traces were matched
 _NAME_IN_LINE = 40

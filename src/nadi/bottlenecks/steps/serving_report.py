@@ -19,8 +19,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schema import THREAD_WORK
 from nadi.units import format_count, format_ns, format_percent
 
-__all__ = ["SERVING", "describe_serving"]
-
 _TOP = 5  # names of work between steps
 _STEADY = 3  # steps at least
 # what engines do between steps, by names of functions, modules and operators of vLLM and SGLang

@@ -23,8 +23,6 @@ from nadi.kernels.sequences import union_of
 from nadi.trace.arrays import Ints
 from nadi.whatif.what_if_results import WhatIf, balanced_ranks, what_if
 
-__all__ = ["Bottleneck", "Waits", "WithoutWaits", "find_waits"]
-
 _NUMBER = re.compile(r"#\d+$")
 _MOST = 16  # bottlenecks for which a what-if is computed
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from nadi.kernels.jit import borrowed, inner, kernel
 
-__all__ = ["WaitColumns", "redistribute"]
-
 
 @inner
 def _first_ending_after(end: np.ndarray, left: int, right: int, moment: int) -> int:
@@ -24,25 +22,14 @@ def _first_ending_after(end: np.ndarray, left: int, right: int, moment: int) -> 
 
 
 class WaitColumns(NamedTuple):
-    """Segments of actors, in order of actor, then time; int64.
+    """Segments of actors, in order of actor, then time; int64."""
 
-    Attributes
-    ----------
-    first
-        Shape (actors + 1,): the segments of actor a are ``first[a]:first[a + 1]``.
-    start, end
-        ns, shape (segments,), ascending and without overlap within an actor.
-    target
-        Shape (segments,): the actor waited for, or -1 if the segment is no wait.
-    pair
-        Shape (segments,): number of the pair (actor, target) of each wait.
-    """
-
-    first: np.ndarray
+    first: np.ndarray  # shape (actors + 1,): the segments of actor a are ``first[a]:first[a + 1]``
+    # start, end: ns, shape (segments,), ascending and without overlap within an actor
     start: np.ndarray
     end: np.ndarray
-    target: np.ndarray
-    pair: np.ndarray
+    target: np.ndarray  # shape (segments,): the actor waited for, or -1 if the segment is no wait
+    pair: np.ndarray  # shape (segments,): number of the pair (actor, target) of each wait
 
 
 @kernel

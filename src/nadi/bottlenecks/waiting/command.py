@@ -18,8 +18,6 @@ from nadi.results.terminal.options import (
 )
 from nadi.results.terminal.progress import show_progress
 
-__all__ = ["HELP", "command"]
-
 HELP = """Find who waits for whom, and the gain without these waits.
 
 Threads, device streams, transfers between ranks, data loaders and locks are nodes of a

@@ -27,9 +27,6 @@ from nadi.recordings.dependencies.operator_nesting import LOCK_WAIT, WOKEN_BY
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["RecordedActors", "StatedWaits", "is_host", "recorded_segments", "stated_waits"]
-
-
 _LOADER = r"MultiProcessingDataLoaderIter.*(__next__|_next_data|_get_data)"
 _FRAMES = ("python", "annotation")
 
@@ -133,25 +130,15 @@ _TOGETHER = 1 << 14  # operations whose stretches are in memory at once
 
 @dataclass(frozen=True, eq=False)
 class RecordedActors:
-    """The actors of a recording, and their segments of the whole recording.
+    """The actors of a recording, and their segments of the whole recording."""
 
-    Attributes
-    ----------
-    actors
-        By number: first threads and streams, then what only others wait for.
-    segments
-        Of threads and streams. ``edge`` is an edge of the graph, or, for a delay, the number of
-        edges plus the vertex.
-    lock
-        int64, shape (segments,): position in ``locks`` of the lock that a segment waits for, or -1.
-    locks
-        Names of locks.
-    """
-
-    actors: list[Actor]
+    actors: list[Actor]  # by number: first threads and streams, then what only others wait for
+    # of threads and streams. ``edge`` is an edge of the graph, or, for a delay, the number of edges
+    # plus the vertex.
     segments: Segments
+    # int64, shape (segments,): position in ``locks`` of the lock that a segment waits for, or -1
     lock: Ints
-    locks: list[str]
+    locks: list[str]  # names of locks
 
 
 def recorded_segments(replay: Replay) -> RecordedActors:

@@ -17,8 +17,6 @@ from nadi.results.text import TOP
 from nadi.units import format_ns, format_percent, format_range
 from nadi.whatif.prediction_intervals import LEVEL
 
-__all__ = ["WAITS", "wait_charts"]
-
 _OF_WINDOW = share_of("measured_ns")
 _NO_REPLAY = (
     "a recording of switches cannot be replayed: no gains (give a recording of PyTorch, "

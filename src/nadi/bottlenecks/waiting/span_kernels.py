@@ -8,10 +8,6 @@ import numpy as np
 
 from nadi.kernels.jit import borrowed, inner, kernel
 
-__all__ = [
-    "ChainGraph", "SegmentColumns", "SpanColumns", "SpanGraph", "divide_spans", "spans_of_threads",
-]  # fmt: skip
-
 _RUN, _RUNNABLE, _WAIT = 0, 1, 2  # as SegmentKind
 _NONE = -1
 
@@ -31,27 +27,17 @@ class SpanColumns(NamedTuple):
 
 
 class ChainGraph(NamedTuple):
-    """The columns of an event graph that tell how threads go on; int64 unless said otherwise.
+    """The columns of an event graph that tell how threads go on; int64 unless said otherwise."""
 
-    Attributes
-    ----------
-    time, in_ptr, in_src, weight
-        As of :class:`nadi.graph.EventGraph`.
-    on_thread
-        bool, shape (edges,): whether an edge may be time of a thread since its boundary before.
-    of_op
-        Shape (ops,): the actor of each operation.
-    on_host
-        bool, shape (ops,).
-    """
-
+    # time, in_ptr, in_src, weight: as of ``EventGraph``
     time: np.ndarray
     in_ptr: np.ndarray
     in_src: np.ndarray
     weight: np.ndarray
+    # bool, shape (edges,): whether an edge may be time of a thread since its boundary before
     on_thread: np.ndarray
-    of_op: np.ndarray
-    on_host: np.ndarray
+    of_op: np.ndarray  # shape (ops,): the actor of each operation
+    on_host: np.ndarray  # bool, shape (ops,)
 
 
 @kernel
@@ -91,31 +77,21 @@ def spans_of_threads(graph: ChainGraph, first: int, end: int, spans: SpanColumns
 
 
 class SpanGraph(NamedTuple):
-    """What is known of the graph; int64 unless said otherwise.
+    """What is known of the graph; int64 unless said otherwise."""
 
-    Attributes
-    ----------
-    time, delay, bound_by
-        Shape (vertices,): of the replay.
-    in_src, edge_op
-        Shape (edges,).
-    of_op, channel
-        Shape (ops,): the actor of each operation, and the transfers that it is part of, or -1.
-    transfers
-        bool, shape (edges,): whether an edge is a transfer.
-    on_host
-        bool, shape (ops,).
-    """
-
+    # time, delay, bound_by: shape (vertices,): of the replay
     time: np.ndarray
     delay: np.ndarray
     bound_by: np.ndarray
+    # in_src, edge_op: shape (edges,)
     in_src: np.ndarray
     edge_op: np.ndarray
+    # of_op, channel: shape (ops,): the actor of each operation, and the transfers that it is part
+    # of, or -1
     of_op: np.ndarray
     channel: np.ndarray
-    transfers: np.ndarray
-    on_host: np.ndarray
+    transfers: np.ndarray  # bool, shape (edges,): whether an edge is a transfer
+    on_host: np.ndarray  # bool, shape (ops,)
 
 
 class SegmentColumns(NamedTuple):

@@ -24,9 +24,6 @@ from nadi.files.switches import INTERRUPTS, SWITCH, SwitchEvents
 from nadi.trace.arrays import Ints
 from nadi.units import format_ns
 
-__all__ = ["switch_timelines", "with_switches"]
-
-
 _RUN, _RUNNABLE, _WAIT = (int(kind) for kind in SegmentKind)
 
 

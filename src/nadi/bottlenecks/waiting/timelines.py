@@ -10,8 +10,6 @@ import polars as pl
 
 from nadi.trace.arrays import Ints
 
-__all__ = ["Actor", "SegmentKind", "Segments", "Timelines", "make_timelines"]
-
 
 class SegmentKind(IntEnum):
     """What an actor does during a segment."""

@@ -17,8 +17,6 @@ from nadi.bottlenecks.waiting.cascade_kernels import WaitColumns, redistribute
 from nadi.bottlenecks.waiting.timelines import SegmentKind, Timelines
 from nadi.trace.arrays import Ints
 
-__all__ = ["WaitGraph", "find_knots", "wait_graph"]
-
 SMALLEST_SHARE = 0.01
 """Edges below this share of the window are left out before knots are looked for."""
 SMALLEST_IN_KNOT = 0.2

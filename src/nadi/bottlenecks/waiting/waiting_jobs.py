@@ -17,8 +17,6 @@ from nadi.graph.windows import choose_window, find_steps
 if TYPE_CHECKING:
     from nadi.recordings.job_of_files import Reading
 
-__all__ = ["waits"]
-
 
 def waits(
     *paths: Path | str,

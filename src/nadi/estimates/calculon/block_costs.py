@@ -33,8 +33,6 @@ from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import ELEMENT_BYTES, Executions
 from nadi.trace.arrays import Bools, Floats, Ints
 
-__all__ = ["BlockCosts", "OptimizerCosts", "StageCosts", "block_costs", "optimizer_costs"]
-
 _BLOCK_FIELDS = (
     "tensor_par", "microbatch_size", "tensor_par_comm_type", "tensor_par_overlap",
     "activation_recompute", "seq_par_ag_redo", "fused_activation", "attention_type", "datatype",

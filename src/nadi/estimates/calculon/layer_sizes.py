@@ -19,11 +19,6 @@ from nadi.estimates.execution import ELEMENT_BYTES, Executions
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.distinct_rows import number_rows
 
-__all__ = [
-    "MERGED_KINDS", "Dimensions", "LayerSizes", "dimensions_of", "distinct", "distinct_rows",
-    "layer_sizes", "matrix_engine", "presence_of", "weights_of",
-]  # fmt: skip
-
 MERGED_KINDS = (Kind.GATHER_LINEAR, Kind.LINEAR_SCATTER)
 _LINEAR = (Kind.LINEAR, *MERGED_KINDS)
 

@@ -19,11 +19,6 @@ from nadi.systems.memory_tiers import LoadedLatency, MemoryTier, at_bandwidth, r
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = [
-    "OPERATIONS", "Engine", "MachineDescription", "MemoryColumns", "NestedNetwork",
-    "NetworkDimension", "NetworkOps", "NetworkTier", "columns_of_tier",
-]  # fmt: skip
-
 OPERATIONS = ("p2p", "reduce_scatter", "all_gather", "all_reduce")
 _Many = Annotated[int, Meta(ge=1, le=2**62)]
 _Share = Annotated[float, Meta(ge=1e-12, le=1)]
@@ -43,18 +38,11 @@ def _check_steps(steps: tuple[tuple[float, float], ...], unit: str) -> None:
 
 
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What computes with one datatype.
+    """What computes with one datatype."""
 
-    Attributes
-    ----------
-    tflops
-        Peak, in 10^12 operations a second.
-    gflops_efficiency
-        Pairs of a size in 10^9 operations and the share of the peak that an operation of at
-        least this size reaches; the largest size first, the last 0.
-    """
-
-    tflops: _Amount
+    tflops: _Amount  # peak, in 10^12 operations a second
+    # pairs of a size in 10^9 operations and the share of the peak that an operation of at least
+    # this size reaches; the largest size first, the last 0
     gflops_efficiency: _Efficiency
 
     def __post_init__(self) -> None:
@@ -62,45 +50,24 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MemoryColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A memory tier as Calculon's files state it, whose figures may be those of many.
+    """A memory tier as Calculon's files state it, whose figures may be those of many."""
 
-    Attributes
-    ----------
-    GiB
-        Capacity, in 2^30 bytes; 0 if there is none.
-    GBps
-        Bandwidth, in 10^9 bytes a second.
-    MB_efficiency
-        Pairs of a size in 10^6 bytes and the share of the bandwidth that an access of at least
-        this size reaches; the largest size first, the last 0.
-    latency
-        Seconds from a request to its first byte; of the second tier, and not by Calculon's rules,
-        as what follows.
-    shared_by
-        How many processors share its capacity and bandwidth.
-    loaded
-        How its latency grows with load, with the accesses that a processor has under way; by
-        default bandwidth does not depend on load.
-    duplex
-        Whether reads and writes have their bandwidths at once.
-    GBps_written
-        Bandwidth of writes; 0 for that of reads.
-    name
-        By which offloading names it.
-    price_per_hour
-        Of all of it, in the machine's currency; 0 if unknown.
-    """
-
-    GiB: _NotNegative
-    GBps: _Amount
+    GiB: _NotNegative  # capacity, in 2^30 bytes; 0 if there is none
+    GBps: _Amount  # bandwidth, in 10^9 bytes a second
+    # pairs of a size in 10^6 bytes and the share of the bandwidth that an access of at least this
+    # size reaches; the largest size first, the last 0
     MB_efficiency: _Efficiency
+    # seconds from a request to its first byte; of the second tier, and not by Calculon's rules, as
+    # what follows
     latency: _NotNegative = 0.0
-    shared_by: _Many = 1
+    shared_by: _Many = 1  # how many processors share its capacity and bandwidth
+    # how its latency grows with load, with the accesses that a processor has under way; by default
+    # bandwidth does not depend on load
     loaded: LoadedLatency | None = None
-    duplex: bool = False
-    GBps_written: _NotNegative = 0.0
-    name: str = ""
-    price_per_hour: _NotNegative = 0.0
+    duplex: bool = False  # whether reads and writes have their bandwidths at once
+    GBps_written: _NotNegative = 0.0  # bandwidth of writes; 0 for that of reads
+    name: str = ""  # by which offloading names it
+    price_per_hour: _NotNegative = 0.0  # of all of it, in the machine's currency; 0 if unknown
 
     def __post_init__(self) -> None:
         _check_steps(self.MB_efficiency, "MB")
@@ -156,72 +123,37 @@ class NetworkOps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NetworkTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One tier of the network.
+    """One tier of the network."""
 
-    Attributes
-    ----------
-    bandwidth
-        Of a processor, in 10^9 bytes a second.
-    efficiency
-        The share of it that operations reach.
-    size
-        How many processors it connects.
-    latency
-        Seconds of an operation.
-    ops
-        Bytes that cross a link.
-    must_be_filled
-        Whether what is put on it must divide ``size``.
-    processor_usage
-        The share of a processor that an operation occupies while it runs.
-    """
-
-    bandwidth: _Amount
-    efficiency: _Share
-    size: _Many
-    latency: _NotNegative
-    ops: NetworkOps
-    must_be_filled: bool
+    bandwidth: _Amount  # of a processor, in 10^9 bytes a second
+    efficiency: _Share  # the share of it that operations reach
+    size: _Many  # how many processors it connects
+    latency: _NotNegative  # seconds of an operation
+    ops: NetworkOps  # bytes that cross a link
+    must_be_filled: bool  # whether what is put on it must divide ``size``
+    # the share of a processor that an operation occupies while it runs
     processor_usage: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
 
 class NetworkDimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One dimension of a network that ranks fill from the first one on.
+    """One dimension of a network that ranks fill from the first one on."""
 
-    Attributes
-    ----------
-    size
-        How many ranks differ in it.
-    GBps
-        Bandwidth of a rank in one direction, in 10^9 bytes a second.
-    latency
-        Seconds of a message between two of its ranks.
-    direct
-        Collectives whose members send to all others at once, each on a link of its own; others
-        are rings.
-    """
-
-    size: _Many
-    GBps: _Amount
-    latency: _NotNegative = 0.0
+    size: _Many  # how many ranks differ in it
+    GBps: _Amount  # bandwidth of a rank in one direction, in 10^9 bytes a second
+    latency: _NotNegative = 0.0  # seconds of a message between two of its ranks
+    # collectives whose members send to all others at once, each on a link of its own; others are
+    # rings
     direct: tuple[str, ...] = ()
 
 
 class NestedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A network as Nadi's systems describe it: where ranks stand says which links they use.
+    """A network as Nadi's systems describe it: where ranks stand says which links they use."""
 
-    Attributes
-    ----------
-    dimensions
-        The first one is that of neighboring ranks.
-    start
-        Seconds from the entry into a collective to its first message.
-    chunks, least_chunk
-        Into how many parts a collective is cut at most, and the bytes of the smallest part.
-    """
-
+    # the first one is that of neighboring ranks
     dimensions: Annotated[tuple[NetworkDimension, ...], Meta(min_length=1)]
-    start: _NotNegative = 0.0
+    start: _NotNegative = 0.0  # seconds from the entry into a collective to its first message
+    # chunks, least_chunk: into how many parts a collective is cut at most, and the bytes of the
+    # smallest part
     chunks: _Many = 1
     least_chunk: _Amount = 1.0
 

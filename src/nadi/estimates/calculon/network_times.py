@@ -7,8 +7,6 @@ import numpy as np
 from nadi.estimates.calculon.machine_description import OPERATIONS, MachineDescription
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["network_time", "processor_usage", "traffic"]
-
 
 def network_time(
     machine: MachineDescription, tier: Ints, operation: str, size: Floats, members: Ints

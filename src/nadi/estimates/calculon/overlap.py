@@ -24,12 +24,6 @@ from nadi.estimates.execution import Executions
 from nadi.estimates.step_shape import StepShape
 from nadi.trace.arrays import Bools, Floats
 
-__all__ = [
-    "BackwardBlock", "CollectiveSeconds", "DataParallel", "Overlapped", "activation_collectives",
-    "bubble_time", "data_parallel", "operation_of", "overlapped",
-]  # fmt: skip
-
-
 _OPERATIONS = ("reduce_scatter", "all_gather", "all_reduce")
 
 

@@ -13,10 +13,6 @@ from typing import NamedTuple
 
 from nadi.errors import Parameter, UsageError
 
-__all__ = [
-    "BLOCK", "CALCULON", "DEFAULT", "EstimateRules", "Kept", "Kind", "Layer", "When", "rules_named",
-]  # fmt: skip
-
 
 class Kind(Enum):
     """What a layer does, which sets its operations and bytes."""
@@ -59,32 +55,16 @@ class Kept(Enum):
 
 
 class Layer(NamedTuple):
-    """A layer of a block.
+    """A layer of a block."""
 
-    Attributes
-    ----------
-    name
-        Calculon's name.
-    kind
-        What it does.
-    sizes
-        Names of dimensions (``layer_sizes.dimensions_of``), as the kind takes them.
-    kept
-        What of its activation is kept.
-    when
-        Where it is part of the block.
-    again
-        Whether it is computed again if the attention is.
-    gathers_again
-        Whether its all-gather is done again if the attention is computed again.
-    """
-
-    name: str
-    kind: Kind
+    name: str  # Calculon's name
+    kind: Kind  # what it does
+    # names of dimensions (``layer_sizes.dimensions_of``), as the kind takes them
     sizes: tuple[str, ...]
-    kept: Kept = Kept.YES
-    when: When = When.ALWAYS
-    again: bool = False
+    kept: Kept = Kept.YES  # what of its activation is kept
+    when: When = When.ALWAYS  # where it is part of the block
+    again: bool = False  # whether it is computed again if the attention is
+    # whether its all-gather is done again if the attention is computed again
     gathers_again: bool = False
 
 

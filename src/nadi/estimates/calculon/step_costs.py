@@ -23,8 +23,6 @@ from nadi.estimates.execution import Executions
 from nadi.estimates.step_shape import StepShape, shape_of
 from nadi.trace.arrays import Floats
 
-__all__ = ["StepCosts", "StepTimes", "step_costs"]
-
 
 class StepTimes(NamedTuple):
     """Seconds of a step, which add up to it: float64, shape (executions,) or (1,)."""

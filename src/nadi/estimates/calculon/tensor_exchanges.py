@@ -13,8 +13,6 @@ from nadi.estimates.calculon.rules import BLOCK, EstimateRules, Kind, Layer
 from nadi.estimates.execution import Executions
 from nadi.trace.arrays import Bools, Floats
 
-__all__ = ["Exchanges", "LayerTimes", "TensorExchange", "exchanges_of", "scaled_exchanges"]
-
 _GATHERS = (Kind.GATHER, Kind.GATHER_LINEAR)
 _ROWS = [
     (row, layer)

@@ -16,8 +16,6 @@ from nadi.results.terminal.options import AsJson, Overwrite, SweepOver
 if TYPE_CHECKING:
     pass
 
-__all__ = ["HELP", "command"]
-
 HELP = """Find the fastest way to run a model on a number of ranks.
 
 Tries every degree of tensor, pipeline and data parallelism, micro-batch, interleaving,

@@ -29,8 +29,6 @@ from nadi.results.declared import (
 )
 from nadi.units import format_bytes, format_count, format_counted
 
-__all__ = ["SEARCH"]
-
 
 def _described(asked: tuple[SearchResult, SearchSpace]) -> dict[str, Any]:
     """Compute the JSON output of what was found in a space."""

@@ -30,8 +30,6 @@ from nadi.forks import refuse_in_fork
 from nadi.progress import tell
 from nadi.results.terminal.workers import worker_processes
 
-__all__ = ["search"]
-
 _AT_ONCE = 1 << 18  # executions of a part: a second or so
 _WORTH_PROCESSES = 1 << 20
 _STATED = "search.json"

@@ -18,8 +18,6 @@ from nadi.estimates.stated_files import Described
 from nadi.estimates.sweep_axes import SweepAxis, num_points, parse_axes
 from nadi.estimates.sweeps import axis_columns, described_at
 
-__all__ = ["SweptSearch", "sweep_search"]
-
 _NUMBERS = ("num_procs", "batch_size")  # which a search has as numbers of its own
 
 

@@ -28,35 +28,18 @@ from nadi.simulation.runs.simulate import simulate
 from nadi.simulation.simulation import Simulation
 from nadi.systems.library import load_system
 
-__all__ = [
-    "EstimateCheck", "MeasuredStep", "PartCheck", "check_estimate", "describe_check",
-    "measured_steps",
-]  # fmt: skip
-
-
 _SHELF = Shelf("measured", "table of measured steps", "docs/estimate.md names them")
 
 
 class MeasuredStep(NamedTuple):
-    """A published step time.
+    """A published step time."""
 
-    Attributes
-    ----------
-    model, system
-        Names of those that ship with Nadi.
-    plan
-        Fields of :class:`nadi.models.ParallelPlan`.
-    seconds
-        Of a step.
-    source
-        Where it was published.
-    """
-
+    # model, system: names of those that ship with Nadi
     model: str
     system: str
-    plan: dict[str, Any]
-    seconds: float
-    source: str
+    plan: dict[str, Any]  # fields of ``ParallelPlan``
+    seconds: float  # of a step
+    source: str  # where it was published
 
 
 @cache
@@ -111,22 +94,14 @@ class PartCheck(NamedTuple):
 
 
 class EstimateCheck(NamedTuple):
-    """One step in three ways.
+    """One step in three ways."""
 
-    Attributes
-    ----------
-    estimated, simulated
-        Seconds.
-    measured
-        The published step time; None if none ships with Nadi for this model, system and plan.
-    parts
-        Where both spend the time.
-    """
-
+    # estimated, simulated: seconds
     estimated: float
     simulated: float
+    # the published step time; None if none ships with Nadi for this model, system and plan
     measured: MeasuredStep | None
-    parts: tuple[PartCheck, ...]
+    parts: tuple[PartCheck, ...]  # where both spend the time
 
 
 def check_estimate(

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from nadi.estimates.calculon.rules import EstimateRules
     from nadi.estimates.single.estimate import DescribedStep
 
-__all__ = ["HELP", "Compat", "MachineName", "ModelName", "command"]
-
 HELP = """Estimate a step of training or inference, without a trace.
 
 Prints the time of a step and where it goes, the bytes in both memory tiers, and what

@@ -33,8 +33,6 @@ from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.models.llm.stage_traces import plan_from
 from nadi.systems.system_file import SystemFile
 
-__all__ = ["DescribedStep", "describe_search", "describe_step", "describe_sweep"]
-
 _OVERLAP = "overlap"
 
 

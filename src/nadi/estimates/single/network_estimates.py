@@ -10,8 +10,6 @@ from nadi.models.networks.generated_networks import planned_network
 from nadi.models.networks.network_file import NeuralNetwork
 from nadi.systems.library import load_system
 
-__all__ = ["network_estimate"]
-
 
 def network_estimate(
     network: str | Path | NeuralNetwork, system: str | Path, **plan: Any

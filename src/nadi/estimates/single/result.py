@@ -56,12 +56,6 @@ from nadi.units import (
     format_percent,
 )
 
-__all__ = [
-    "CHOICES", "ESTIMATE", "NETWORK_ESTIMATE", "SWEEP_FILES", "describe_estimate", "offloads",
-    "print_sweep", "sweep_chart", "sweep_rows", "write_sweep",
-]  # fmt: skip
-
-
 _PART_NAMES = {
     "forward": "forward",
     "backward": "backward",

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from nadi.estimates.sweep_axes import SweepAxis
 
-__all__ = ["check_output", "show_sweep"]
-
 
 def check_output(output: Path | None, has_sweep: bool, *, overwrite: bool) -> None:
     """Check the file of a sweep before the sweep begins; without one there is none."""

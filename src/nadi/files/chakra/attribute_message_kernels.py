@@ -17,12 +17,6 @@ from nadi.kernels.protobuf import (
     uint64,
 )
 
-__all__ = [
-    "CUT", "FIELD", "HUGE", "NUMBER", "OK", "PROBLEMS", "ROLES", "STRANGE", "STRING", "TEXT",
-    "TYPE", "VALUE", "VALUE_LENGTH", "WORK_SIZE", "AttributeColumns", "decode_attributes",
-    "read_attribute", "usual_attribute",
-]  # fmt: skip
-
 # texts of IOInfo, and the mark of one without any, in the order of their role numbers from 1
 ROLES = (
     "inputs.values", "inputs.shapes", "inputs.types", "inputs",

@@ -21,11 +21,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import CATEGORIES, COMM_TYPES
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "NAMES_OF_COLUMNS", "ChakraFields", "ColumnOfAttributes", "chakra_fields",
-    "with_chakra_attributes",
-]  # fmt: skip
-
 # columns of nodes that become numbers under Chakra's or PyTorch's name for them
 _NUMBERS = (
     ("stream", "stream", "int64"),
@@ -60,22 +55,13 @@ NAMES_OF_COLUMNS = frozenset(
 
 @dataclass(frozen=True)
 class ColumnOfAttributes:
-    """Attributes of one name and type; every node has at most one.
+    """Attributes of one name and type; every node has at most one."""
 
-    Attributes
-    ----------
-    name, type
-        Name and type of the attributes; the type is an integer type, or ``string``.
-    value
-        int64, shape (nodes,): a number, or a position in ``texts``; negative for none.
-    texts
-        The texts of a column of type ``string``.
-    """
-
+    # name, type: name and type of the attributes; the type is an integer type, or ``string``
     name: str
     type: str
-    value: Ints
-    texts: tuple[str, ...] = ()
+    value: Ints  # int64, shape (nodes,): a number, or a position in ``texts``; negative for none
+    texts: tuple[str, ...] = ()  # the texts of a column of type ``string``
 
     def attributes(self) -> Attributes:
         """Return the column as :class:`Attributes`."""
@@ -98,21 +84,11 @@ class ColumnOfAttributes:
 
 @dataclass(frozen=True)
 class ChakraFields:
-    """A trace in Chakra's attributes: in a node, ``given`` comes first and ``columns`` last.
+    """A trace in Chakra's attributes: in a node, ``given`` comes first and ``columns`` last."""
 
-    Attributes
-    ----------
-    given
-        The attributes of the file, or of the host trace of a pair.
-    more
-        The attributes of other files, and those of the whole trace.
-    columns
-        The columns of the nodes, as attributes.
-    """
-
-    given: Part
-    more: Attributes
-    columns: tuple[ColumnOfAttributes, ...]
+    given: Part  # the attributes of the file, or of the host trace of a pair
+    more: Attributes  # the attributes of other files, and those of the whole trace
+    columns: tuple[ColumnOfAttributes, ...]  # the columns of the nodes, as attributes
 
 
 def with_chakra_attributes(trace: Trace, log: IssueLog) -> Trace:

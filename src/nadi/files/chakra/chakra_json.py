@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from nadi.errors import FormatError
-from nadi.files.chakra.chakra_json_encode import encode
+from nadi.files.chakra.chakra_json_encode import encode as encode
 from nadi.files.chakra.et_decode import trace_of_messages
 from nadi.files.chakra.json_messages import (
     FEEDER_ATTRIBUTES,
@@ -31,7 +31,6 @@ from nadi.files.chakra.json_messages import (
     RawMessage,
     both_names,
 )
-from nadi.files.chakra.json_object_kernels import find_objects
 from nadi.files.chakra.plain_json_kernels import (
     ALL_READ,
     FIRST_OF_FEEDER,
@@ -39,6 +38,7 @@ from nadi.files.chakra.plain_json_kernels import (
     NO_ROOM,
     STATE,
     NodeWords,
+    find_objects,
     write_nodes,
 )
 from nadi.files.files import RawFile, garbage_collection_paused
@@ -49,12 +49,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.protobuf_values import TYPE_CODES
 from nadi.trace.schema import NODE_KINDS
 from nadi.trace.trace import Trace
-
-__all__ = [
-    "FEEDER", "FEEDER_WORDS", "JSONIZED", "METADATA_KEYS", "NODE_WORDS", "ONE_OBJECT", "decode",
-    "encode", "json_shape_of", "looks_like", "plain_messages",
-]  # fmt: skip
-
 
 METADATA_KEYS = ("globalMetadata", "global_metadata")
 _LEAST_ROOM = 1 << 12

@@ -33,8 +33,6 @@ from nadi.trace.protobuf_values import LIST_TYPES, VALUE_TYPES, read_varint
 from nadi.trace.schema import ATTRIBUTE_TYPES, NODE_KINDS
 from nadi.trace.trace import Trace
 
-__all__ = ["encode"]
-
 _QUOTED = ("int64", "uint64", "sint64", "fixed64", "sfixed64")  # JSON's numbers have 53 bits
 _TYPE_TAG = b"\x18"  # of the field that holds the type of a node
 _UNSIGNED = ("uint64", "fixed64")

@@ -31,12 +31,6 @@ from nadi.trace.trace import Provenance, Trace
 from nadi.trace.validate import cycle_row
 from nadi.version import __version__
 
-__all__ = [
-    "COLLECTIVES", "WANTED", "all_attributes", "decode", "groups_of", "looks_like",
-    "message_attributes", "node_table", "number_of", "repeated_rows", "stated_version",
-    "trace_of_messages", "written_by_nadi",
-]  # fmt: skip
-
 _END_OF_TIME = 2**63 - 1
 _WORTH_A_THREAD = 1 << 20
 _VERSION = re.compile(rb"[0-9A-Za-z.+-]{1,32}")

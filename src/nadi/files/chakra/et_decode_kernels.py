@@ -31,11 +31,6 @@ from nadi.kernels.jit import borrowed, inner, kernel
 from nadi.kernels.protobuf import int64, is_utf8, read_field, read_varint, skip_value
 from nadi.kernels.strings import find_word, number_of_text, put_into_slots
 
-__all__ = [
-    "CODES", "FIRST_TEXT", "FIRST_WANTED", "FULL", "NUMBERS", "STATE", "NodeColumns",
-    "decode_nodes", "find_messages", "likely_message",
-]  # fmt: skip
-
 FULL = -1  # instead of a problem: there is no room for one more node
 
 # places in the state that goes in and out: how much is filled, at most so many attributes, fields
@@ -80,27 +75,19 @@ _LARGEST_ID = 2**62
 
 
 class NodeColumns(NamedTuple):
-    """The arrays that nodes are decoded into, with room for more than are there.
+    """The arrays that nodes are decoded into, with room for more than are there."""
 
-    Attributes
-    ----------
-    numbers
-        int64, shape (5 + numbers wanted, nodes): by :data:`NUMBERS` id, start and duration in
-        us, and where the dependencies of each node end in ``ctrl`` and ``data``; then for each
-        number wanted of attributes its complement, so that 0 means that there is none.
-    codes
-        int32, shape (2 + texts wanted, nodes): by :data:`CODES` the kind and the number of the
-        name; then for each text wanted of attributes its number, plus one: 0 means none.
-    ctrl, data
-        int64: ids that are waited for.
-    slots, texts
-        Different texts, as for :func:`nadi.kernels.strings.number_of_text`.
-    """
-
+    # int64, shape (5 + numbers wanted, nodes): by ``NUMBERS`` id, start and duration in us, and
+    # where the dependencies of each node end in ``ctrl`` and ``data``; then for each number wanted
+    # of attributes its complement, so that 0 means that there is none
     numbers: np.ndarray
+    # int32, shape (2 + texts wanted, nodes): by ``CODES`` the kind and the number of the name; then
+    # for each text wanted of attributes its number, plus one: 0 means none
     codes: np.ndarray
+    # ctrl, data: int64: ids that are waited for
     ctrl: np.ndarray
     data: np.ndarray
+    # slots, texts: different texts, as for ``number_of_text``
     slots: np.ndarray
     texts: np.ndarray
 

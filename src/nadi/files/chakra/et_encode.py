@@ -36,8 +36,6 @@ from nadi.trace.attributes import CODES, AttributeBuilder, Attributes, Part
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-__all__ = ["SCHEMAS", "encode", "given_ids", "start_and_duration", "version_of"]
-
 SCHEMAS = ("0.0.4", "1.0.0")
 
 _NO_BYTES = np.empty(0, dtype=np.uint8)

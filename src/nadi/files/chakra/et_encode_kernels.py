@@ -14,10 +14,6 @@ import numpy as np
 from nadi.kernels.jit import borrowed, called, inner, kernel
 from nadi.kernels.protobuf import put_fixed, put_varint, uint64, varint_size
 
-__all__ = [
-    "ColumnAttributes", "GivenAttributes", "MessageColumns", "encode_messages", "measure_messages",
-]  # fmt: skip
-
 _DELIMITED = 2
 _STRING = 29
 _NONE, _OPERAND, _DOC, _UNKNOWN = 30, 32, 34, 35  # as schema.ATTRIBUTE_TYPES counts

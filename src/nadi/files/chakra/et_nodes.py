@@ -27,8 +27,6 @@ from nadi.files.chakra.et_decode_kernels import (
 from nadi.kernels.strings import intern_spans, make_words
 from nadi.trace.arrays import Bools, Bytes, Ints, Ints32
 
-__all__ = ["DecodedNodes", "NodeReader", "WantedAttributes", "decode_messages"]
-
 _Item = TypeVar("_Item", bound=np.generic)
 _WORTH_SPLITTING = 1 << 22
 _MIDDLE = 0.5

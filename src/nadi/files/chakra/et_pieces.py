@@ -13,26 +13,16 @@ from nadi.trace.arrays import Bytes
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-__all__ = ["MessagePieces", "open_pieces"]
-
 # of a file at a time: about the bytes of a window, so that it need not be put together
 _LEAST_PIECE, _LARGEST_PIECE = 1 << 22, 1 << 26
 _BYTES_PER_NODE = 64
 
 
 class MessagePieces(NamedTuple):
-    """Messages of an .et.
+    """Messages of an .et."""
 
-    Attributes
-    ----------
-    name
-        Its name in error messages.
-    pieces
-        The bytes: the metadata, and the nodes.
-    """
-
-    name: str
-    pieces: Iterator[bytes | memoryview | Bytes]
+    name: str  # its name in error messages
+    pieces: Iterator[bytes | memoryview | Bytes]  # the bytes: the metadata, and the nodes
 
 
 def open_pieces(source: Path | str | Trace, window: int) -> MessagePieces:

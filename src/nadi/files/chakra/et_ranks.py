@@ -40,8 +40,6 @@ from nadi.trace.trace import Provenance, Trace
 from nadi.trace.validate import cycle_row
 from nadi.version import __version__
 
-__all__ = ["decode_ranks"]
-
 _Words = dict[bytes, tuple[dict[str, Any], str]]
 _LARGEST_KEY = 2**62
 
@@ -62,26 +60,14 @@ class _File:
 
 @dataclass(frozen=True, eq=False)
 class _Together:
-    """The nodes of all files, one file after the other.
+    """The nodes of all files, one file after the other."""
 
-    Attributes
-    ----------
-    decoded
-        The nodes of all files.
-    first
-        int64, shape (files + 1,): where the nodes of each file begin.
-    file
-        int64, shape (nodes,): the file of each node.
-    rows
-        Maps a file and an id to a row; the key of both is file * span + id.
-    """
-
-    decoded: DecodedNodes
-    first: Ints
-    file: Ints
+    decoded: DecodedNodes  # the nodes of all files
+    first: Ints  # int64, shape (files + 1,): where the nodes of each file begin
+    file: Ints  # int64, shape (nodes,): the file of each node
     ids: Ints
     span: int
-    rows: NodeRows
+    rows: NodeRows  # maps a file and an id to a row; the key of both is file * span + id
 
 
 def decode_ranks(raws: Sequence[RawFile]) -> list[Trace] | None:

@@ -27,11 +27,6 @@ from nadi.trace.protobuf_values import (
 )
 from nadi.trace.schema import NODE_KINDS
 
-__all__ = [
-    "FEEDER_ATTRIBUTES", "JsonMisfitError", "MessageWriter", "RawMessage", "both_names",
-    "camel_case",
-]  # fmt: skip
-
 RawMessage = Mapping[str, msgspec.Raw]
 _Value = TypeVar("_Value")
 _ENUM_NAMES = {f"{name}_NODE": number for number, name in enumerate(NODE_KINDS)}

@@ -3,6 +3,8 @@
 Here is what programs commonly write, and nothing else: a node with anything besides, right or
 wrong, is left to :mod:`nadi.files.chakra.json_messages`, which has all the rules. What is written
 here are the same bytes that it would write.
+
+Where the objects end of a file that holds several, one after the other.
 """
 
 from __future__ import annotations
@@ -25,10 +27,6 @@ from nadi.kernels.json_tokens import (
 )
 from nadi.kernels.protobuf import int64, put_varint, uint64, varint_size
 from nadi.kernels.strings import END, find_word, read_member
-
-__all__ = [
-    "ALL_READ", "FIRST_OF_FEEDER", "LEFT", "NO_ROOM", "OTHER", "STATE", "NodeWords", "write_nodes",
-]  # fmt: skip
 
 # why writing stopped: all is written; a node is left to others; it needs more room; no node
 ALL_READ, LEFT, NO_ROOM, OTHER = range(4)
@@ -57,23 +55,15 @@ _TRUE, _FALSE = ord("t"), ord("f")
 
 
 class NodeWords(NamedTuple):
-    """Tables of words (:func:`nadi.kernels.strings.make_words`), and what they stand for.
+    """Tables of words (:func:`nadi.kernels.strings.make_words`), and what they stand for."""
 
-    Attributes
-    ----------
-    node, attribute, operands
-        Keys by the numbers of their fields; from ``FIRST_OF_FEEDER`` on those of the feeder
-        that become attributes.
-    kinds
-        Names of node types by their numbers.
-    types
-        int64: of each key from ``FIRST_OF_FEEDER`` on, the field of an attribute's value.
-    """
-
+    # node, attribute, operands: keys by the numbers of their fields; from ``FIRST_OF_FEEDER`` on
+    # those of the feeder that become attributes
     node: np.ndarray
     attribute: np.ndarray
     operands: np.ndarray
-    kinds: np.ndarray
+    kinds: np.ndarray  # names of node types by their numbers
+    # int64: of each key from ``FIRST_OF_FEEDER`` on, the field of an attribute's value
     types: np.ndarray
 
 
@@ -535,3 +525,47 @@ def _put_feeder_attribute(
     if at >= 0:
         _end(work, begin, 1)
     return at
+
+
+_CLOSE = 0x7D
+
+
+@kernel
+def find_objects(content: np.ndarray, ends: np.ndarray) -> int:
+    """Find where each object that lies in no other one ends.
+
+    Parameters
+    ----------
+    content
+        uint8: JSON objects, with or without space between them.
+    ends
+        int64, filled as far as it goes: the position after each object's last brace.
+
+    Returns
+    -------
+    int
+        Number of objects. O(bytes). Of what is no JSON the objects mean nothing.
+    """
+    count = 0
+    depth = 0
+    in_text = False
+    at = 0
+    while at < content.size:
+        byte = content[at]
+        at += 1
+        if in_text:
+            if byte == _BACKSLASH:
+                at += 1
+            elif byte == _QUOTE:
+                in_text = False
+        elif byte == _QUOTE:
+            in_text = True
+        elif byte == _OPEN:
+            depth += 1
+        elif byte == _CLOSE:
+            depth -= 1
+            if depth == 0:
+                if count < ends.size:
+                    ends[count] = at
+                count += 1
+    return count

@@ -19,12 +19,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEP_KINDS, GIVEN_DEPS
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "DOT_ESCAPES", "FORBIDDEN", "MAX_POINTS", "GraphText", "draw_dot", "edges_of", "encode",
-    "encode_graph", "encode_pdf", "encode_svg",
-]  # fmt: skip
-
-
 # what XML 1.0 cannot hold, however written; C programs also end a text at NUL
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _REPLACEMENT = "\ufffd"
@@ -32,25 +26,15 @@ _KINDS = pl.Enum(DEP_KINDS)
 
 
 class GraphText(NamedTuple):
-    """The text elements of a graph format.
+    """The text elements of a graph format."""
 
-    Attributes
-    ----------
-    form
-        Prefix of the codes of issues.
-    escape
-        Function that escapes one name.
-    node, absent
-        The line of a node, from the columns ``id`` and ``label``; the line of an id without a
-        node, on which others depend, from the column ``id``.
-    edges
-        Function that returns the lines of edges, for the result of :func:`edges_of`.
-    """
-
-    form: str
-    escape: Callable[[str], str]
+    form: str  # prefix of the codes of issues
+    escape: Callable[[str], str]  # function that escapes one name
+    # node, absent: the line of a node, from the columns ``id`` and ``label``; the line of an id
+    # without a node, on which others depend, from the column ``id``
     node: pl.Expr
     absent: pl.Expr
+    # function that returns the lines of edges, for the result of ``edges_of``
     edges: Callable[[pl.DataFrame], pl.Series]
 
 

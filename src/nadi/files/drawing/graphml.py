@@ -18,8 +18,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEP_KINDS
 from nadi.trace.trace import Trace
 
-__all__ = ["encode"]
-
 _HEAD = b"""<?xml version='1.0' encoding='utf-8'?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns" \
 xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" \

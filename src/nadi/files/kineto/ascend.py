@@ -21,8 +21,6 @@ from nadi.files.kineto.kineto_events import Events
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK
 
-__all__ = ["Marks", "categories_by_name", "numbered_launches", "read_marks"]
-
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _KIND_OF_PROCESS = {
     "Ascend Hardware": "kernel",
@@ -55,17 +53,11 @@ _decoder = msgspec.json.Decoder(_Mark)
 
 @dataclass(frozen=True)
 class Marks:
-    """What events that are not work say about the others.
+    """What events that are not work say about the others."""
 
-    Attributes
-    ----------
-    processes
-        int64, shape (processes, 2): pid, and the category of its events that state none.
-    tails, heads
-        Per arrow from host to device its id, pid, tid and time in ns.
-    """
-
+    # int64, shape (processes, 2): pid, and the category of its events that state none
     processes: Ints
+    # tails, heads: per arrow from host to device its id, pid, tid and time in ns
     tails: dict[bytes, _Place] = field(default_factory=dict)
     heads: dict[bytes, _Place] = field(default_factory=dict)
 

@@ -20,10 +20,6 @@ from nadi.files.timeline.chrome import NumberedTexts, written_pieces
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
 
-__all__ = [
-    "EventArguments", "ForeignEvents", "JsonTexts", "are_usable", "json_key", "kineto_content",
-]  # fmt: skip
-
 _FIXED = (',"cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
 _KINDS = (
     kernels.TEXT, kernels.TEXT, kernels.NUMBER, kernels.NUMBER,
@@ -35,24 +31,14 @@ _NO_SPANS = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class EventArguments:
-    """Arguments of events, where events have different ones.
+    """Arguments of events, where events have different ones."""
 
-    Attributes
-    ----------
-    owner
-        int64, shape (members,): the event of each, ascending.
-    text
-        int64, shape (members,): a row of ``texts``.
-    value, has_value
-        int64 and bool, shape (members,): the number after the text, if there is one.
-    texts
-        JSON of a key and its value, ``"key":value``; of those with a number only ``"key":``.
-    """
-
-    owner: Ints
-    text: Ints
+    owner: Ints  # int64, shape (members,): the event of each, ascending
+    text: Ints  # int64, shape (members,): a row of ``texts``
+    # value, has_value: int64 and bool, shape (members,): the number after the text, if there is one
     value: Ints
     has_value: Bools
+    # JSON of a key and its value, ``"key":value``; of those with a number only ``"key":``
     texts: list[str]
 
 
@@ -62,29 +48,20 @@ class JsonTexts(Texts):
 
 @dataclass(frozen=True, eq=False)
 class ForeignEvents:
-    """Events in the order of the file; arrays of shape (events,).
+    """Events in the order of the file; arrays of shape (events,)."""
 
-    Attributes
-    ----------
-    category, name
-        Kineto's categories, and names.
-    pid, tid
-        int64: the process and the thread; of device work the device and the stream.
-    start, duration
-        int64 ns, from the base time of the file.
-    args
-        Arguments by name: int64, of which -1 is left out, or texts, of which code -1 is.
-    members
-        Other arguments; an event that has any has none of ``args``.
-    """
-
+    # category, name: Kineto's categories, and names
     category: Texts
     name: Texts
+    # pid, tid: int64: the process and the thread; of device work the device and the stream
     pid: Ints
     tid: Ints
+    # start, duration: int64 ns, from the base time of the file
     start: Ints
     duration: Ints
+    # arguments by name: int64, of which -1 is left out, or texts, of which code -1 is
     args: Mapping[str, Ints | Texts] = field(default_factory=dict)
+    # other arguments; an event that has any has none of ``args``
     members: EventArguments | None = None
 
 

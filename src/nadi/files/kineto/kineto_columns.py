@@ -20,7 +20,6 @@ from nadi.errors import FormatError
 from nadi.files.communication_names import comm_kind
 from nadi.files.files import RawFile
 from nadi.files.json_file import Texts
-from nadi.files.kineto.growing_columns import GrowingColumn
 from nadi.files.kineto.kineto_pieces import base_time, event_pieces, is_among
 from nadi.files.kineto.kineto_trace import (
     Nodes,
@@ -39,8 +38,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK, NODES, ON_DEVICE
 from nadi.trace.trace import Provenance, Source, Trace
 from nadi.version import __version__
-
-__all__ = ["NO_ARGUMENTS", "NO_HOST_EVENTS", "read_columns"]
 
 NO_ARGUMENTS = "kineto.no-arguments"
 """The code of the issue that arguments of events are left out, and events that are no nodes."""
@@ -62,28 +59,16 @@ _Values = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """What is kept of the pieces so far, in the order of the file.
+    """What is kept of the pieces so far, in the order of the file."""
 
-    Attributes
-    ----------
-    numbers
-        Number of each name.
-    columns
-        Of the nodes; ``name`` is its number, and ``thread`` for now a number below -1 for each
-        thread with a name.
-    threads
-        This number by the thread's name.
-    attributes
-        Of each piece, and how many of its nodes were kept.
-    processes
-        Number of operators by process.
-    """
-
-    numbers: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)  # number of each name
+    # of the nodes; ``name`` is its number, and ``thread`` for now a number below -1 for each thread
+    # with a name
     columns: dict[str, GrowingColumn] = field(default_factory=dict)
-    threads: dict[str, int] = field(default_factory=dict)
+    threads: dict[str, int] = field(default_factory=dict)  # this number by the thread's name
+    # of each piece, and how many of its nodes were kept
     attributes: list[tuple[Attributes, int]] = field(default_factory=list)
-    processes: Counter[int] = field(default_factory=Counter)
+    processes: Counter[int] = field(default_factory=Counter)  # number of operators by process
 
 
 def read_columns(path: Path, *, hosts: bool, launches: bool = True) -> Trace:
@@ -285,3 +270,81 @@ def _threads(thread: Ints, names: dict[str, int]) -> Ints:
         -2 - thread[named]
     ]
     return thread
+
+
+# So large an array gets pages of its own, which go back to the system when it ends. Small ones
+# would lie between what else each piece needs, and keep that memory from being given back.
+_CHUNK_BYTES = 1 << 26
+
+
+class GrowingColumn:
+    """A column of integers, stored in a narrow type where they fit and in int64 elsewhere.
+
+    Parameters
+    ----------
+    narrow
+        The narrow type.
+    """
+
+    def __init__(self, narrow: npt.DTypeLike) -> None:
+        self._narrow = np.dtype(narrow)
+        self._chunks: list[npt.NDArray[Any]] = []
+        self._sizes: list[int] = []
+
+    def __len__(self) -> int:
+        return sum(self._sizes)
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Append integers. O(values)."""
+        if not values.size:
+            return
+        limits = np.iinfo(self._narrow)
+        fits = limits.min <= values.min() and values.max() <= limits.max
+        dtype = self._narrow if fits else np.dtype(np.int64)
+        done = 0
+        while done < values.size:
+            if not self._chunks or self._chunks[-1].dtype != dtype or not self._room():
+                self._chunks.append(np.empty(_CHUNK_BYTES // dtype.itemsize, dtype=dtype))
+                self._sizes.append(0)
+            count, at = min(self._room(), values.size - done), self._sizes[-1]
+            self._chunks[-1][at : at + count] = values[done : done + count]
+            self._sizes[-1] += count
+            done += count
+
+    def _room(self) -> int:
+        return self._chunks[-1].size - self._sizes[-1]
+
+    def values(self) -> npt.NDArray[Any]:
+        """Return all integers in one array, shape (rows,)."""
+        parts = [one[:size] for one, size in zip(self._chunks, self._sizes, strict=True)]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=self._narrow)
+
+    def keep(self, chosen: Bools) -> None:
+        """Drop rows; ``chosen`` is bool, shape (rows,)."""
+        at = 0
+        for number, chunk in enumerate(self._chunks):
+            size = self._sizes[number]
+            kept = chunk[:size][chosen[at : at + size]]
+            chunk[: kept.size] = kept
+            self._sizes[number] = kept.size
+            at += size
+
+    def take_ordered(self, new_row: Ints) -> Ints:
+        """Return the integers in new rows, and empty the column.
+
+        Parameters
+        ----------
+        new_row
+            int64, shape (rows,): the new row of each, all different.
+
+        Returns
+        -------
+        int64, shape (rows,)
+        """
+        found = np.empty(len(self), dtype=np.int64)
+        at = 0
+        while self._chunks:
+            chunk, size = self._chunks.pop(0), self._sizes.pop(0)
+            found[new_row[at : at + size]] = chunk[:size]
+            at += size
+        return found

@@ -21,9 +21,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import CATEGORIES
 from nadi.trace.trace import Trace
 
-__all__ = ["encode"]
-
-
 _info_decoder = msgspec.json.Decoder(dict[str, Any])
 _KINETO_CATEGORY = {own: name for name, own in CATEGORY.items()} | {"metadata": "cpu_op"}
 # args made from columns, where none were recorded

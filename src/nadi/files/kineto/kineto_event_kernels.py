@@ -33,13 +33,6 @@ from nadi.kernels.strings import (
     word_of_string,
 )
 
-__all__ = [
-    "ARGS", "ARG_KEYS", "ARROW", "CAT", "COMM_COLUMNS", "END_OF_TIME", "EVENT", "EVENT_KEYS",
-    "NOT_A_NUMBER", "NO_CATEGORY", "NUMBERS", "ODD", "OF_THE_PROFILER", "OTHER_NAME", "PID",
-    "REDUNDANT", "STATE", "TID", "EventScan", "FoundEvents", "event_spans", "scan_events",
-]  # fmt: skip
-
-
 EVENT_KEYS = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args")
 _PH, _CAT, _NAME, _PID, _TID, _TS, _DUR, _ARGS = range(8)
 # rows of ``Found.numbers``: the integers among the arguments come first
@@ -122,67 +115,40 @@ ARG_WORDS = make_words(
 
 
 class FoundEvents(NamedTuple):
-    """What is found in a list of events; arrays with room for more rows than are filled.
+    """What is found in a list of events; arrays with room for more rows than are filled."""
 
-    Attributes
-    ----------
-    numbers
-        int64, shape (``len(NUMBERS)``, nodes).
-    comm
-        int64, shape (rows, ``len(COMM_COLUMNS)``): one row per node that communicates.
-    kept
-        int64, shape (rows, 4): the node's row, the code of the key (``EVENT``: a whole
-        event that is no node), and where the JSON value begins and how long it is.
-    keys
-        int64, shape (keys, 2): the spans of keys that have no code.
-    unknown
-        int64, shape (rows, 2): the spans of categories that are not known.
-    texts, slots
-        The different names, as for :func:`nadi.kernels.strings.number_of_text`.
-    """
-
-    numbers: np.ndarray
+    numbers: np.ndarray  # int64, shape (``len(NUMBERS)``, nodes)
+    # int64, shape (rows, ``len(COMM_COLUMNS)``): one row per node that communicates
     comm: np.ndarray
+    # int64, shape (rows, 4): the node's row, the code of the key (``EVENT``: a whole event that is
+    # no node), and where the JSON value begins and how long it is
     kept: np.ndarray
-    keys: np.ndarray
-    unknown: np.ndarray
+    keys: np.ndarray  # int64, shape (keys, 2): the spans of keys that have no code
+    unknown: np.ndarray  # int64, shape (rows, 2): the spans of categories that are not known
+    # texts, slots: the different names, as for ``number_of_text``
     texts: np.ndarray
     slots: np.ndarray
 
 
 class EventScan(NamedTuple):
-    """What is read, and where it goes: what most functions here are given.
+    """What is read, and where it goes: what most functions here are given."""
 
-    Attributes
-    ----------
-    text
-        uint8, shape (bytes,): the file.
-    events, args, categories
-        Words: ``EVENT_WORDS``, ``ARG_WORDS``, and those of ``cat`` with their codes.
-    processes
-        int64, shape (processes, 2): pid, and the category of its events that state none. If
-        there are any, the categories that events state are all kept, because names change them.
-    found
-        Filled on from what the state says; -1 in all slots.
-    work
-        int64, shape (``WORK_SIZE``,): space to work in.
-    stack
-        uint8, shape (``MAX_DEPTH``,): space to work in.
-    state
-        int64, shape (``len(STATE)``,): how much is filled, and counts of what became no
-        node, or could not be used (``ODD``). Nodes start from ``earliest`` on, in ns as in
-        the file, and end by ``latest``. After a call that found no room, ``is_full`` is the
-        number of the array that needs some, counted from 1.
-    """
-
-    text: np.ndarray
+    text: np.ndarray  # uint8, shape (bytes,): the file
+    # events, args, categories: words: ``EVENT_WORDS``, ``ARG_WORDS``, and those of ``cat`` with
+    # their codes
     events: np.ndarray
     args: np.ndarray
     categories: np.ndarray
+    # int64, shape (processes, 2): pid, and the category of its events that state none. If there are
+    # any, the categories that events state are all kept, because names change them.
     processes: np.ndarray
-    found: FoundEvents
-    work: np.ndarray
-    stack: np.ndarray
+    found: FoundEvents  # filled on from what the state says; -1 in all slots
+    work: np.ndarray  # int64, shape (``WORK_SIZE``,): space to work in
+    stack: np.ndarray  # uint8, shape (``MAX_DEPTH``,): space to work in
+    # int64, shape (``len(STATE)``,): how much is filled, and counts of what became no node, or
+    # could not be used (``ODD``). Nodes start from ``earliest`` on, in ns as in the file, and end
+    # by ``latest``. After a call that found no room, ``is_full`` is the number of the array that
+    # needs some, counted from 1.
     state: np.ndarray
 
 

@@ -29,10 +29,6 @@ from nadi.kernels.strings import make_words
 from nadi.trace.arrays import Bytes, Ints
 from nadi.trace.schema import CATEGORIES
 
-__all__ = [
-    "CATEGORY", "CATEGORY_WORDS", "OTHER_CATEGORY", "EventReader", "Events", "Limits", "scan",
-]  # fmt: skip
-
 CATEGORY = {
     "cpu_op": "operator",
     "user_annotation": "annotation",
@@ -95,45 +91,28 @@ _NO_PROCESSES = np.empty((0, 2), dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """What becomes a node.
+    """What becomes a node."""
 
-    Attributes
-    ----------
-    earliest, latest
-        The times that a node may have, in ns as in the file.
-    processes
-        int64, shape (processes, 2): pid, and the category of its events that state none.
-    """
-
+    # earliest, latest: the times that a node may have, in ns as in the file
     earliest: int = -END_OF_TIME
     latest: int = END_OF_TIME
+    # int64, shape (processes, 2): pid, and the category of its events that state none
     processes: Ints = field(default_factory=_NO_PROCESSES.copy)
 
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """The events of one list, in the order of the file.
+    """The events of one list, in the order of the file."""
 
-    Attributes
-    ----------
-    parts
-        Numbers and distinct names of the nodes, in one part of the list or in two consecutive
-        parts.
-    found
-        Other results of the kernel; its numbers and texts are those of the first part.
-    counts
-        Number of events that are not nodes, by reason (names of ``kernels.STATE``).
-    odd
-        Number of events and values that cannot be used, by name (``kernels.ODD``).
-    has_quoted_ids
-        Whether some pid or tid is a number in quotes.
-    """
-
+    # numbers and distinct names of the nodes, in one part of the list or in two consecutive parts
     parts: tuple[FoundEvents, ...]
+    # other results of the kernel; its numbers and texts are those of the first part
     found: FoundEvents
+    # number of events that are not nodes, by reason (names of ``kernels.STATE``)
     counts: dict[str, int]
+    # number of events and values that cannot be used, by name (``kernels.ODD``)
     odd: dict[str, int]
-    has_quoted_ids: bool
+    has_quoted_ids: bool  # whether some pid or tid is a number in quotes
 
     def column(self, name: str) -> Ints:
         """Return a column of the nodes; int64, shape (nodes,)."""

@@ -21,8 +21,6 @@ from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK, ON_DEVICE
 from nadi.units import format_bytes
 
-__all__ = ["Survey", "TimeRange", "base_time", "event_pieces", "is_among", "read_range", "survey"]
-
 PIECE = 1 << 25
 """Bytes of content that are in memory at a time."""
 _BOUNDARY = re.compile(rb'\}\s*(?P<comma>,)\s*\{\s*"(?:ph|cat|name|pid|ts)"\s*:')
@@ -51,54 +49,30 @@ _other_decoder = msgspec.json.Decoder(_Other)
 
 
 class TimeRange(NamedTuple):
-    """Times of a file, in ns as in the file, of hosts and of devices; both ends are included.
+    """Times of a file, in ns as in the file, of hosts and of devices; both ends are included."""
 
-    Attributes
-    ----------
-    begin, end
-        Of hosts.
-    device_begin, device_end
-        Of devices.
-    elsewhere
-        int64, ascending: correlations of calls outside; what they launched is not needed.
-    """
-
+    # begin, end: of hosts
     begin: int
     end: int
+    # device_begin, device_end: of devices
     device_begin: int
     device_end: int
+    # int64, ascending: correlations of calls outside; what they launched is not needed
     elsewhere: Ints
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What a file contains, as far as a range of it can be chosen by that.
+    """What a file contains, as far as a range of it can be chosen by that."""
 
-    Attributes
-    ----------
-    header
-        The bytes before the first event.
-    trailer
-        The bytes from the end of the list of events on.
-    base
-        ns since the epoch to which the file's times are added.
-    earliest
-        ns as in the file when the first operation begins.
-    steps
-        Per number of a marked step, its begin and end in ns as in the file.
-    calls
-        int64, shape (calls, 2): start and correlation of each call that may launch work.
-    works
-        int64, shape (device work, 3): correlation, start and end.
-    """
-
-    header: bytes
-    trailer: bytes
-    base: int
-    earliest: int
+    header: bytes  # the bytes before the first event
+    trailer: bytes  # the bytes from the end of the list of events on
+    base: int  # ns since the epoch to which the file's times are added
+    earliest: int  # ns as in the file when the first operation begins
+    # per number of a marked step, its begin and end in ns as in the file
     steps: dict[int, tuple[int, int]]
-    calls: Ints
-    works: Ints
+    calls: Ints  # int64, shape (calls, 2): start and correlation of each call that may launch work
+    works: Ints  # int64, shape (device work, 3): correlation, start and end
 
     def range_of(self, begin: int, end: int) -> TimeRange:
         """Return a range of times, with the device work that is launched in it and no other."""

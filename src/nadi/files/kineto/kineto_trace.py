@@ -49,12 +49,6 @@ from nadi.trace.step_lengths import StepLengths
 from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
-__all__ = [
-    "MERGED", "Nodes", "attributes_of", "decode", "decode_events", "describe_nodes",
-    "identity_rows", "labels_of_old", "looks_like", "named_threads", "nodes_in_order", "unused_ids",
-]  # fmt: skip
-
-
 _OLD = '"Operator"'
 _OPERATOR, _ANNOTATION = map(CATEGORIES.index, ("operator", "annotation"))
 _LABEL = re.compile(

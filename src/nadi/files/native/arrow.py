@@ -19,9 +19,6 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["ArrowColumn", "Batch", "bytes_claimed", "read_metadata"]
-
-
 _MAGIC = b"ARROW1"
 _CONTINUES = 0xFFFFFFFF
 _SCHEMA, _DICTIONARIES, _BATCHES = 1, 2, 3  # of the footer
@@ -34,61 +31,29 @@ _DEEPEST = 64  # columns within columns
 
 
 class ArrowColumn(NamedTuple):
-    """A column as the schema declares it.
+    """A column as the schema declares it."""
 
-    Attributes
-    ----------
-    name
-        In UTF-8.
-    type
-        The number of its type in the union Type.
-    bits
-        Of an integer its width, of a floating point number 0 to 2 for half to double; else 0.
-    index_bits
-        The width of the indices into a dictionary, 0 if there is none: then ``type`` is that
-        of the array itself, else that of the dictionary's values.
-    dictionary
-        The id of the dictionary.
-    children
-        The columns within, such as the values of lists.
-    notes
-        The keys and values of its metadata.
-    """
-
-    name: bytes
-    type: int
+    name: bytes  # in UTF-8
+    type: int  # the number of its type in the union Type
+    # of an integer its width, of a floating point number 0 to 2 for half to double; else 0
     bits: int
+    # the width of the indices into a dictionary, 0 if there is none: then ``type`` is that of the
+    # array itself, else that of the dictionary's values
     index_bits: int
-    dictionary: int
-    children: tuple[ArrowColumn, ...]
-    notes: tuple[tuple[bytes, bytes], ...]
+    dictionary: int  # the id of the dictionary
+    children: tuple[ArrowColumn, ...]  # the columns within, such as the values of lists
+    notes: tuple[tuple[bytes, bytes], ...]  # the keys and values of its metadata
 
 
 class Batch(NamedTuple):
-    """Rows of all columns, or the values of a dictionary.
+    """Rows of all columns, or the values of a dictionary."""
 
-    Attributes
-    ----------
-    dictionary
-        The id of the dictionary; -1 for rows.
-    num_rows
-        How many rows it has.
-    arrays
-        Rows and nulls of each array.
-    buffers
-        Offset in the file and bytes of each buffer.
-    num_extra
-        How many buffers of texts each column of views has.
-    is_compressed
-        Whether the size before compression precedes each buffer.
-    """
-
-    dictionary: int
-    num_rows: int
-    arrays: tuple[tuple[int, ...], ...]
-    buffers: tuple[tuple[int, ...], ...]
-    num_extra: tuple[int, ...]
-    is_compressed: bool
+    dictionary: int  # the id of the dictionary; -1 for rows
+    num_rows: int  # how many rows it has
+    arrays: tuple[tuple[int, ...], ...]  # rows and nulls of each array
+    buffers: tuple[tuple[int, ...], ...]  # offset in the file and bytes of each buffer
+    num_extra: tuple[int, ...]  # how many buffers of texts each column of views has
+    is_compressed: bool  # whether the size before compression precedes each buffer
 
 
 def read_metadata(content: bytes) -> tuple[tuple[ArrowColumn, ...], list[Batch]]:

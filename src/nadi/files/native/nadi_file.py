@@ -34,12 +34,6 @@ from nadi.trace.schema import ATTRIBUTE_TYPES, DEPS, GROUPS, ISSUES, NODES, Tabl
 from nadi.trace.step_lengths import StepLengths
 from nadi.trace.trace import Provenance, Trace
 
-__all__ = [
-    "DAMAGED", "FOLD", "SIMULATION", "VERSION", "add_member", "add_table", "attribute_tables",
-    "attributes_of_tables", "encode", "first_line", "holds_fold", "holds_simulation", "looks_like",
-    "open_members", "read", "read_arrow", "read_zip_member", "without_missing",
-]  # fmt: skip
-
 VERSION = 1
 
 _HEADER = "nadi.json"

@@ -34,8 +34,6 @@ from nadi.trace.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODES, ON_DE
 from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
-__all__ = ["KNOWN_SCHEMAS", "decode"]
-
 KNOWN_SCHEMAS = (
     "1.0.1",
     "1.0.2-chakra.0.0.4",
@@ -62,28 +60,15 @@ _groups_decoder = msgspec.json.Decoder(list[Group])
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The row of each node in the trace, and the arrays that determine it.
+    """The row of each node in the trace, and the arrays that determine it."""
 
-    Attributes
-    ----------
-    order
-        int64, shape (nodes,): the node of each row, numbered as in the file.
-    new_row
-        int64, shape (nodes,): the row of each node.
-    by_id, ids
-        int64, shape (nodes,): the nodes in ascending order of id, and their ids.
-    category
-        int64, shape (nodes,): position in ``schema.CATEGORIES``, in the file's order.
-    is_structure
-        bool, shape (nodes,): process, threads and groups, in the file's order.
-    """
-
-    order: Ints
-    new_row: Ints
+    order: Ints  # int64, shape (nodes,): the node of each row, numbered as in the file
+    new_row: Ints  # int64, shape (nodes,): the row of each node
+    # by_id, ids: int64, shape (nodes,): the nodes in ascending order of id, and their ids
     by_id: Ints
     ids: Ints
-    category: Ints
-    is_structure: Bools
+    category: Ints  # int64, shape (nodes,): position in ``schema.CATEGORIES``, in the file's order
+    is_structure: Bools  # bool, shape (nodes,): process, threads and groups, in the file's order
 
     def of_ids(self, wanted: Ints) -> Ints:
         """Return the rows of nodes by their ids; -1 if there is no such node."""

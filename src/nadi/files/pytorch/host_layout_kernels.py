@@ -10,19 +10,6 @@ from nadi.kernels.jit import called, inner
 from nadi.kernels.json_tokens import NOT_AN_INTEGER, byte_at, fail, read_integer, unescape
 from nadi.kernels.strings import make_words
 
-__all__ = [
-    "AGAIN", "ATTR", "ATTRS", "A_KEYS", "A_NAME", "A_NAME_END", "A_TYPE", "A_VALUE", "A_VALUE_END",
-    "BOOL", "CAT", "CATEGORY", "CLOSE_LIST", "DOUBLE", "EXCLUSIVE", "FIRST_INPUT", "FIRST_OUTPUT",
-    "HAS_ID", "HAS_NAME", "ID", "INPUTS", "INPUTS_KEY", "INPUT_SHAPES", "IS_MISSING",
-    "IS_OUT_OF_RANGE", "IS_WRONG_TYPE", "ITEM", "KEY", "LIMIT", "MINUS", "NAME", "NAMES", "NAME_AT",
-    "NINE", "NODE_KEYS", "NO_SCALAR", "NULL", "NUMBERS", "OPEN", "OPEN_LIST", "OUTPUTS",
-    "OUTPUTS_KEY", "OUTPUT_SHAPES", "QUOTE", "RF_ID", "SCOPE", "SEQ_ID", "SIGNED", "SPANS", "START",
-    "STATE", "STREAM", "STRING", "S_AGAIN", "S_BEGAN", "S_DOUBLES", "S_FULL", "S_KEPT", "S_KEYS",
-    "S_ROW", "S_UNESCAPED", "THREAD_DEP", "TS", "TYPE_JSON", "TYPE_OPERAND", "UNSIGNED",
-    "VALUES_AT", "WIDTH", "WORK_SIZE", "W_STREAM", "W_THREAD_DEP", "ZERO", "FoundNodes", "NodeScan",
-    "Words", "add_key", "keep", "keep_value", "wrong",
-]  # fmt: skip
-
 # keys of a node; those of schema 1.0.1 and of linked traces after those of today
 NODE_KEYS = (
     "id", "ctrl_deps", "parent", "rf_id", "seq_id", "scope", "name", "inputs", "outputs", "attrs",
@@ -81,55 +68,34 @@ _UINT64_TENTH = np.uint64((2**64 - 1) // 10)
 
 
 class FoundNodes(NamedTuple):
-    """What is found in a list of nodes; arrays with room for more rows than are filled.
+    """What is found in a list of nodes; arrays with room for more rows than are filled."""
 
-    Attributes
-    ----------
-    numbers
-        int64, shape (nodes, ``len(NUMBERS)``).
-    kept
-        int64, shape (attributes, 3): the node's row times 2^32 and the code of the name;
-        the value, or where its span begins; the span's length times 64 and the type.
-    keys
-        int64, shape (names, 3): the spans of names that have no code, and before which of
-        nothing, ``inputs.`` and ``outputs.`` (0, 1, 2) they stand.
-    doubles
-        int64, shape (numbers, 5): the attribute's row, the span of its number, and that of
-        all of it.
-    again
-        int64, shape (times, 4): row, column, and span of times with an exponent.
-    unescaped
-        uint8, shape (bytes,): texts that have escapes, without them; spans in it begin
-        after all of the file.
-    """
-
-    numbers: np.ndarray
+    numbers: np.ndarray  # int64, shape (nodes, ``len(NUMBERS)``)
+    # int64, shape (attributes, 3): the node's row times 2^32 and the code of the name; the value,
+    # or where its span begins; the span's length times 64 and the type
     kept: np.ndarray
+    # int64, shape (names, 3): the spans of names that have no code, and before which of nothing,
+    # ``inputs.`` and ``outputs.`` (0, 1, 2) they stand
     keys: np.ndarray
+    # int64, shape (numbers, 5): the attribute's row, the span of its number, and that of all of it
     doubles: np.ndarray
-    again: np.ndarray
+    again: np.ndarray  # int64, shape (times, 4): row, column, and span of times with an exponent
+    # uint8, shape (bytes,): texts that have escapes, without them; spans in it begin after all of
+    # the file
     unescaped: np.ndarray
 
 
 class Words(NamedTuple):
-    """Words and their codes.
+    """Words and their codes."""
 
-    Attributes
-    ----------
-    nodes, operands, attributes
-        Keys of nodes, of their operands, and of attributes.
-    names, types
-        Of attributes.
-    categories
-        The values of ``cat``, which only linked traces have.
-    """
-
+    # nodes, operands, attributes: keys of nodes, of their operands, and of attributes
     nodes: np.ndarray
     operands: np.ndarray
     attributes: np.ndarray
+    # names, types: of attributes
     names: np.ndarray
     types: np.ndarray
-    categories: np.ndarray
+    categories: np.ndarray  # the values of ``cat``, which only linked traces have
 
     @classmethod
     def of_nodes(cls, types: np.ndarray, categories: np.ndarray) -> Words:
@@ -146,38 +112,21 @@ _WORDS = (
 
 
 class NodeScan(NamedTuple):
-    """What is read, and where it goes: what most functions that read nodes are given.
+    """What is read, and where it goes: what most functions that read nodes are given."""
 
-    Attributes
-    ----------
-    text
-        uint8, shape (bytes,): the file.
-    words
-        Words that it may have.
-    types
-        int64, shape (types, 3): the kind of each type, and its least and greatest number.
-    old_types
-        int64, shape (``len(NODE_KEYS)``,): the types of keys that newer schemas have in
-        ``attrs``.
-    found
-        Filled on from what the state says.
-    work
-        int64, shape (``WORK_SIZE``,): space to work in; after a failure its places ``KEY``
-        and ``ATTR`` say which key and which attribute of the node it is about, or are -1.
-    stack
-        uint8, shape (``MAX_DEPTH``,): space to work in.
-    state
-        int64, shape (``len(STATE)``,): how much is filled. After a call that found no
-        room, ``is_full`` is the number of the array that needs some, counted from 1.
-    """
-
-    text: np.ndarray
-    words: Words
+    text: np.ndarray  # uint8, shape (bytes,): the file
+    words: Words  # words that it may have
+    # int64, shape (types, 3): the kind of each type, and its least and greatest number
     types: np.ndarray
+    # int64, shape (``len(NODE_KEYS)``,): the types of keys that newer schemas have in ``attrs``
     old_types: np.ndarray
-    found: FoundNodes
+    found: FoundNodes  # filled on from what the state says
+    # int64, shape (``WORK_SIZE``,): space to work in; after a failure its places ``KEY`` and
+    # ``ATTR`` say which key and which attribute of the node it is about, or are -1
     work: np.ndarray
-    stack: np.ndarray
+    stack: np.ndarray  # uint8, shape (``MAX_DEPTH``,): space to work in
+    # int64, shape (``len(STATE)``,): how much is filled. After a call that found no room,
+    # ``is_full`` is the number of the array that needs some, counted from 1.
     state: np.ndarray
 
 

@@ -86,8 +86,6 @@ from nadi.kernels.json_tokens import (
 )
 from nadi.kernels.strings import END, read_member, skip_string_or_value, word_of_string
 
-__all__ = ["scan_nodes"]
-
 
 @inner
 def _note_number(text: np.ndarray, code: int, work: np.ndarray) -> None:

@@ -44,9 +44,6 @@ from nadi.trace.dtypes import ITEMSIZE, MAX_BYTES
 from nadi.trace.protobuf_values import RANGES, SCALAR_TYPES
 from nadi.trace.schema import ATTRIBUTE_TYPES, CATEGORIES
 
-__all__ = ["HostNodes", "read_node_list", "recorded_bytes", "tensor_bytes"]
-
-
 _LIKELY_BYTES = 600  # of a node; where there are more nodes, room is made on the way
 _LIKELY_ATTRIBUTES = 20
 _LEAST_ROOM = 64
@@ -83,20 +80,11 @@ _FLOATS = [SCALAR_TYPES.index("double"), SCALAR_TYPES.index("float")]
 
 @dataclass(frozen=True, eq=False)
 class HostNodes:
-    """The nodes of one list, in the order of the file.
+    """The nodes of one list, in the order of the file."""
 
-    Attributes
-    ----------
-    raw
-        The file.
-    columns
-        int64, shape (columns, nodes): the columns of ``kernels.host_layout.NUMBERS``.
-    parts
-        Other results of the kernel, of all nodes or of two halves; released after use.
-    """
-
-    raw: RawFile
-    columns: Ints
+    raw: RawFile  # the file
+    columns: Ints  # int64, shape (columns, nodes): the columns of ``kernels.host_layout.NUMBERS``
+    # other results of the kernel, of all nodes or of two halves; released after use
     parts: list[FoundNodes]
 
     def column(self, name: str) -> Ints:

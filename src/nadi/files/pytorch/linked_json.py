@@ -27,8 +27,6 @@ from nadi.trace.protobuf_values import VALUE_TYPES
 from nadi.trace.schema import ATTRIBUTE_TYPES, DEVICE_WORK
 from nadi.trace.trace import Trace
 
-__all__ = ["encode"]
-
 _HOST = ("metadata", "annotation", "operator")
 _DEVICE_NAMES = {own: name for name, own in CATEGORY.items() if own in DEVICE_WORK}
 # one that all versions of Chakra's converter of the last years accept

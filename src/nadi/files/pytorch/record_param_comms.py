@@ -43,12 +43,6 @@ from nadi.trace.operands import operand_tables
 from nadi.trace.schema import COMM_TYPES, GROUPS, NODES
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "C10D_CALLS", "GROUP_INIT", "NODE_NAME", "PARAM_COMMS", "c10d_calls", "param_comms",
-    "with_param_comms",
-]  # fmt: skip
-
-
 GROUP_INIT = "## process_group:init ##"
 NODE_NAME = "record_param_comms"
 PARAM_COMMS: Mapping[str, pl.DataType] = {

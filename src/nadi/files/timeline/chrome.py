@@ -18,8 +18,6 @@ from nadi.files.timeline.timeline_values import CRITICAL, PATH_CATEGORY, Timelin
 from nadi.trace.arrays import Bytes, Ints
 from nadi.trace.issues import IssueLog
 
-__all__ = ["NumberedTexts", "encode", "slice_columns", "titles", "written_pieces"]
-
 _BYTES_AT_ONCE = 1 << 23
 _ARROWS_AT_ONCE = 100_000
 _RED = b'"cq_build_failed"'  # of the few colors that chrome://tracing knows by name

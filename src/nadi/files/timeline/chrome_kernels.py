@@ -8,11 +8,6 @@ import numpy as np
 
 from nadi.kernels.jit import borrowed, inner, kernel
 
-__all__ = [
-    "ARGS", "BYTES_PER_EVENT", "BYTES_PER_NUMBER", "CATEGORY", "NANOSECONDS", "NUMBER", "NUM_FIXED",
-    "OTHER", "PID", "TEXT", "TID", "EventColumns", "write_events", "write_objects",
-]  # fmt: skip
-
 # columns that every event has, in order; the others are its args
 CATEGORY, NAME, PID, TID, START, DURATION = range(6)
 NUM_FIXED = 6
@@ -26,46 +21,31 @@ BYTES_PER_NUMBER = 24
 
 
 class EventColumns(NamedTuple):
-    """Events in order, in columns and spans of bytes.
+    """Events in order, in columns and spans of bytes."""
 
-    Attributes
-    ----------
-    order
-        int64, shape (events,): a row; or ``-1 - span``, a span that is the whole event.
-    values
-        int64, shape (columns, rows): first the fixed columns, then the args, of which -1
-        is left out.
-    kind, prefix
-        uint8 and int64, shape (columns,): what the values are; the text before each.
-    head, args
-        The texts before an event and before all args, without a brace of these.
-    first_span
-        int64, shape (rows + 1,): row r has the spans ``first_span[r]:first_span[r + 1]``.
-    role, key
-        uint8 and int64, shape (spans,): what a span is, and the text before it if it is
-        another key.
-    at, length
-        int64, shape (spans,): where it lies in ``recorded``. An empty one of a fixed column
-        leaves the column out.
-    recorded
-        uint8: bytes that were read.
-    texts, first_text
-        uint8, and int64 of shape (texts + 1,): text t is
-        ``texts[first_text[t]:first_text[t + 1]]``.
-    """
-
+    # int64, shape (events,): a row; or ``-1 - span``, a span that is the whole event
     order: np.ndarray
+    # int64, shape (columns, rows): first the fixed columns, then the args, of which -1 is left out
     values: np.ndarray
+    # kind, prefix: uint8 and int64, shape (columns,): what the values are; the text before each
     kind: np.ndarray
     prefix: np.ndarray
+    # head, args: the texts before an event and before all args, without a brace of these
     head: int
     args: int
+    # int64, shape (rows + 1,): row r has the spans ``first_span[r]:first_span[r + 1]``
     first_span: np.ndarray
+    # role, key: uint8 and int64, shape (spans,): what a span is, and the text before it if it is
+    # another key
     role: np.ndarray
     key: np.ndarray
+    # at, length: int64, shape (spans,): where it lies in ``recorded``. An empty one of a fixed
+    # column leaves the column out.
     at: np.ndarray
     length: np.ndarray
-    recorded: np.ndarray
+    recorded: np.ndarray  # uint8: bytes that were read
+    # texts, first_text: uint8, and int64 of shape (texts + 1,): text t is
+    # ``texts[first_text[t]:first_text[t + 1]]``
     texts: np.ndarray
     first_text: np.ndarray
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from nadi.kernels.jit import borrowed, inner, kernel
 
-__all__ = ["BYTES_PER_FLOW", "BYTES_PER_PACKET", "BYTES_PER_VALUE", "Slices", "write_packets"]
-
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 _SLICE_BEGIN, _SLICE_END = 1, 2
 _NEEDS_STATE = 2  # SEQ_NEEDS_INCREMENTAL_STATE: the packet uses interned texts
@@ -42,43 +40,27 @@ BYTES_PER_FLOW = 10
 
 
 class Slices(NamedTuple):
-    """Slices in columns, and the order of their starts and ends.
+    """Slices in columns, and the order of their starts and ends."""
 
-    Attributes
-    ----------
-    boundary
-        int64, shape (packets,): ``2 * slice`` is the start of a slice, ``2 * slice + 1``
-        its end.
-    start, end
-        int64 ns, shape (slices,), 0 or more.
-    track, name, category
-        int64, shape (slices,): the track's uuid; numbers of interned texts, from 1, those
-        of categories below 128.
-    values
-        int64, shape (fields, slices): what is noted of each slice; -1 is left out.
-    is_text
-        bool, shape (fields,): whether the values are numbers of interned texts. The
-        name of field f, of fewer than 127, is the interned text f + 1.
-    first_flow
-        int64, shape (2 * slices + 1,): boundary b has the flows
-        ``first_flow[b]:first_flow[b + 1]``.
-    flow
-        uint64, shape (flow ends,): id of each flow.
-    is_last
-        bool, shape (flow ends,): whether the flow ends there.
-    """
-
+    # int64, shape (packets,): ``2 * slice`` is the start of a slice, ``2 * slice + 1`` its end
     boundary: np.ndarray
+    # start, end: int64 ns, shape (slices,), 0 or more
     start: np.ndarray
     end: np.ndarray
+    # track, name, category: int64, shape (slices,): the track's uuid; numbers of interned texts,
+    # from 1, those of categories below 128
     track: np.ndarray
     name: np.ndarray
     category: np.ndarray
+    # int64, shape (fields, slices): what is noted of each slice; -1 is left out
     values: np.ndarray
+    # bool, shape (fields,): whether the values are numbers of interned texts. The name of field f,
+    # of fewer than 127, is the interned text f + 1.
     is_text: np.ndarray
+    # int64, shape (2 * slices + 1,): boundary b has the flows ``first_flow[b]:first_flow[b + 1]``
     first_flow: np.ndarray
-    flow: np.ndarray
-    is_last: np.ndarray
+    flow: np.ndarray  # uint64, shape (flow ends,): id of each flow
+    is_last: np.ndarray  # bool, shape (flow ends,): whether the flow ends there
 
 
 @inner

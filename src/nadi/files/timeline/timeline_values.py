@@ -28,12 +28,6 @@ from nadi.kernels.sequences import group_rows
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 
-__all__ = [
-    "CRITICAL", "PATH_CATEGORY", "Lanes", "Timeline", "find_lanes", "lane_suffix", "number_texts",
-    "optional_texts", "write_file", "writer_of_suffix",
-]  # fmt: skip
-
-
 PATH_CATEGORY = "critical_path"
 """The category of slices that show a path; those of other slices are the schema's."""
 CRITICAL = "critical"
@@ -47,40 +41,25 @@ _WRITERS = {
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """The content of a timeline viewer.
+    """The content of a timeline viewer."""
 
-    Attributes
-    ----------
-    title
-        Title of the timeline.
-    processes
-        Groups of tracks in the order in which they are shown: number, title; and where
-        recorded, label (what kind it is) and pid (of a real process, else -1).
-    tracks
-        In the order in which they are shown: process (a row there), number, title; and where
-        recorded, tid (of a real thread of a real process, else -1).
-    slices
-        track (a row there), category, name, start, end (ns).
-    notes
-        Arguments of each slice, by name, each of shape (slices,): Int64 (-1 is left out),
-        Boolean (only true is written), or texts (null is left out).
-    tail, head
-        int64, shape (arrows,): tail and head of each arrow: ``2 * slice``, the start of
-        a slice, or ``2 * slice + 1``, its end.
-    rank
-        Files of different ranks may be concatenated. -1 is unknown.
-    is_absolute
-        Whether times count from the epoch instead of the begin of the timeline.
-    """
-
-    title: str
+    title: str  # title of the timeline
+    # groups of tracks in the order in which they are shown: number, title; and where recorded,
+    # label (what kind it is) and pid (of a real process, else -1)
     processes: pl.DataFrame
+    # in the order in which they are shown: process (a row there), number, title; and where
+    # recorded, tid (of a real thread of a real process, else -1)
     tracks: pl.DataFrame
-    slices: pl.DataFrame
+    slices: pl.DataFrame  # track (a row there), category, name, start, end (ns)
+    # arguments of each slice, by name, each of shape (slices,): Int64 (-1 is left out), Boolean
+    # (only true is written), or texts (null is left out)
     notes: dict[str, pl.Series]
+    # tail, head: int64, shape (arrows,): tail and head of each arrow: ``2 * slice``, the start of a
+    # slice, or ``2 * slice + 1``, its end
     tail: Ints
     head: Ints
-    rank: int = 0
+    rank: int = 0  # files of different ranks may be concatenated. -1 is unknown
+    # whether times count from the epoch instead of the begin of the timeline
     is_absolute: bool = False
 
     def __repr__(self) -> str:
@@ -151,22 +130,13 @@ def write_file(path: Path, timeline: Timeline, log: IssueLog) -> None:
 
 
 class Lanes(NamedTuple):
-    """The lane of each slice.
+    """The lane of each slice."""
 
-    Attributes
-    ----------
-    lane
-        int64, shape (slices,): 0 for the track itself.
-    boundary
-        int64, shape (2 * slices,): starts (``2 * slice``) and ends (``2 * slice + 1``),
-        in order within each lane.
-    num_moved
-        Number of slices on other lanes than the first.
-    """
-
-    lane: Ints
+    lane: Ints  # int64, shape (slices,): 0 for the track itself
+    # int64, shape (2 * slices,): starts (``2 * slice``) and ends (``2 * slice + 1``), in order
+    # within each lane
     boundary: Ints
-    num_moved: int
+    num_moved: int  # number of slices on other lanes than the first
 
 
 def find_lanes(track: Ints, start: Ints, end: Ints) -> Lanes:

@@ -13,8 +13,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-__all__ = ["encode", "trace_timeline", "tracks_of"]
-
 _LARGEST_ID = 2**31  # of processes and threads, which viewers hold in an int32
 
 # what is noted of a slice: column and the name that it gets

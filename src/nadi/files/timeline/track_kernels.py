@@ -6,8 +6,6 @@ import numpy as np
 
 from nadi.kernels.jit import inner, kernel
 
-__all__ = ["lay_out"]
-
 _END_OF_TIME = 2**63 - 1
 
 

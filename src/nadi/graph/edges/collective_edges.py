@@ -28,31 +28,16 @@ from nadi.recordings.dependencies.thread_handovers import operators_that_communi
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.trace import Job
 
-__all__ = ["HostWork", "early_returns", "meet", "returns_early"]
-
-
 _SHORTEST_WAIT_NS = 30_000
 
 
 class HostWork(NamedTuple):
-    """Collectives on threads of one rank; arrays int64, shape (collectives,).
+    """Collectives on threads of one rank; arrays int64, shape (collectives,)."""
 
-    Attributes
-    ----------
-    op
-        Operations of gloo's threads.
-    end
-        ns: when each ends.
-    hub
-        The vertex of the moment when the straggler entered.
-    entered
-        ns: that moment.
-    """
-
-    op: Ints
-    end: Ints
-    hub: Ints
-    entered: Ints
+    op: Ints  # operations of gloo's threads
+    end: Ints  # ns: when each ends
+    hub: Ints  # the vertex of the moment when the straggler entered
+    entered: Ints  # ns: that moment
 
     def chosen(self, which: Ints | Bools) -> HostWork:
         """Return some of them, by position or mask."""
@@ -145,23 +130,15 @@ def returns_early(graph: EventGraph) -> Bools:
 
 @dataclass(frozen=True)
 class _Meetings:
-    """The collectives of a job in its graph.
+    """The collectives of a job in its graph."""
 
-    Attributes
-    ----------
-    entered
-        int64 ns, shape (collectives,): when the straggler entered, among the ranks that others
-        wait for. These are the times of the collectives' vertices, the last ones of the graph.
-    edges, limits
-        Edges and limits from and to these vertices.
-    waiting
-        int64: the device operations whose duration consists of wait time and transfer.
-    """
-
+    # int64 ns, shape (collectives,): when the straggler entered, among the ranks that others wait
+    # for. These are the times of the collectives' vertices, the last ones of the graph.
     entered: Ints
+    # edges, limits: edges and limits from and to these vertices
     edges: Edges
     limits: WaitLimits
-    waiting: Ints
+    waiting: Ints  # int64: the device operations whose duration consists of wait time and transfer
 
 
 @dataclass(frozen=True)

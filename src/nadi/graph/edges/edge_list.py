@@ -10,8 +10,6 @@ import numpy as np
 from nadi.graph.event_graph import Edges
 from nadi.trace.arrays import Ints
 
-__all__ = ["WaitLimits", "join_edges", "join_limits", "make_limits"]
-
 
 class WaitLimits(NamedTuple):
     """Boundaries before which a thread waits: at most ``most`` of the time before is its own work.

@@ -31,9 +31,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job
 
-__all__ = ["build_graph", "device_edges", "ends_after", "loader_edges", "waiting_edges"]
-
-
 _NEXT = "_MultiProcessingDataLoaderIter.__next__"
 _LEAST_NS = 1_000_000  # to take a batch that is there takes less,
 _LEAST_SHARE = 0.1  # and, of a large one, less than this of the time between two

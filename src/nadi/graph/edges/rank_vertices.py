@@ -16,39 +16,20 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEVICE_WORK, LABELS
 from nadi.trace.trace import Trace
 
-__all__ = ["RankOps", "rank_ops", "thread_edges"]
-
 
 @dataclass(frozen=True)
 class RankOps:
-    """The operations of one rank, and their vertices.
+    """The operations of one rank, and their vertices."""
 
-    Attributes
-    ----------
-    trace
-        The rank.
-    first_op
-        Number of its first operation in the job.
-    rows
-        int64, shape (ops,): node rows, ascending.
-    op_of_row
-        int64, shape (nodes,): number in the job, or -1.
-    start, end
-        int64 ns since the job's origin, shape (ops,).
-    parent
-        int64, shape (ops,): number in the job of the enclosing operation, or -1.
-    chain
-        Its threads.
-    """
-
-    trace: Trace
-    first_op: int
-    rows: Ints
-    op_of_row: Ints
+    trace: Trace  # the rank
+    first_op: int  # number of its first operation in the job
+    rows: Ints  # int64, shape (ops,): node rows, ascending
+    op_of_row: Ints  # int64, shape (nodes,): number in the job, or -1
+    # start, end: int64 ns since the job's origin, shape (ops,)
     start: Ints
     end: Ints
-    parent: Ints
-    chain: Chain
+    parent: Ints  # int64, shape (ops,): number in the job of the enclosing operation, or -1
+    chain: Chain  # its threads
 
     def times(self, row: Ints) -> tuple[Ints, Ints, Ints]:
         """Return the number, start and end of the operations of node rows."""

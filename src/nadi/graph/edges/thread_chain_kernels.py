@@ -9,55 +9,33 @@ import numpy as np
 from nadi.kernels.jit import borrowed, kernel
 from nadi.recordings.dependencies.operator_nesting_kernels import Nested
 
-__all__ = ["Chain", "ThreadOps", "chain_threads"]
-
 
 class ThreadOps(NamedTuple):
-    """The operations of a rank, those of threads by their place among these.
+    """The operations of a rank, those of threads by their place among these."""
 
-    Attributes
-    ----------
-    number
-        int64, shape (n + 1,), n being operations of threads: the number of each in the job;
-        last, -1 for none.
-    kind
-        uint8, shape (n + 1,): the kind of edge that time of its own is; last, that of time in
-        which none is open.
-    start, end
-        int64 ns, shape (ops of the rank,), of all operations from ``first_op`` on.
-    """
-
+    # int64, shape (n + 1,), n being operations of threads: the number of each in the job; last, -1
+    # for none
     number: np.ndarray
+    # uint8, shape (n + 1,): the kind of edge that time of its own is; last, that of time in which
+    # none is open
     kind: np.ndarray
+    # start, end: int64 ns, shape (ops of the rank,), of all operations from ``first_op`` on
     start: np.ndarray
     end: np.ndarray
 
 
 class Chain(NamedTuple):
-    """The boundaries of all threads of a rank, thread by thread; arrays of shape (boundaries,).
+    """The boundaries of all threads of a rank, thread by thread; arrays of shape (boundaries,)."""
 
-    Attributes
-    ----------
-    vertex
-        int64: the vertex of the boundary.
-    gap
-        int64 ns: time since the boundary before it on its thread; 0 for the first of a thread.
-    owner
-        int64: the operation that the time before the boundary belongs to, or -1.
-    kind
-        uint8: the :class:`nadi.graph.EdgeKind` of this time.
-    thread_ptr
-        int64, shape (threads + 1,): thread t has the boundaries
-        ``2 * thread_ptr[t] : 2 * thread_ptr[t + 1]``.
-    at
-        int64, shape (2 * ops of the rank,): position of each vertex of the rank, or -1.
-    """
-
-    vertex: np.ndarray
+    vertex: np.ndarray  # int64: the vertex of the boundary
+    # int64 ns: time since the boundary before it on its thread; 0 for the first of a thread
     gap: np.ndarray
-    owner: np.ndarray
-    kind: np.ndarray
+    owner: np.ndarray  # int64: the operation that the time before the boundary belongs to, or -1
+    kind: np.ndarray  # uint8: the ``EdgeKind`` of this time
+    # int64, shape (threads + 1,): thread t has the boundaries ``2 * thread_ptr[t] : 2 *
+    # thread_ptr[t + 1]``
     thread_ptr: np.ndarray
+    # int64, shape (2 * ops of the rank,): position of each vertex of the rank, or -1
     at: np.ndarray
 
 

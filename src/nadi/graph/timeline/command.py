@@ -9,8 +9,6 @@ import typer
 
 from nadi.results.terminal.options import Overwrite, output_console
 
-__all__ = ["HELP", "command"]
-
 HELP = """Draw a schedule for ui.perfetto.dev or chrome://tracing.
 
 A schedule is a log of issued and completed nodes, as Chakra's timeline visualizer

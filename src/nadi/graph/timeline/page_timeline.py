@@ -30,12 +30,6 @@ from nadi.trace.attributes import Attributes
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "DetailLevel", "DrawnRow", "DrawnTrack", "TimelineEvents", "detail_levels", "operand_texts",
-    "packed", "timeline_events",
-]  # fmt: skip
-
-
 _PATH = "critical path"
 _MOST_ROWS = 256  # of a track
 
@@ -57,42 +51,24 @@ class DrawnRow(NamedTuple):
 
 
 class TimelineEvents(NamedTuple):
-    """Events in the order of rows, and in each row of time.
+    """Events in the order of rows, and in each row of time."""
 
-    Attributes
-    ----------
-    processes
-        The title of each rank of each schedule, and the number of the schedule; those of a rank
-        follow each other.
-    tracks, rows
-        In order of the page, from the top.
-    names
-        Distinct pairs of name and category.
-    start, end
-        int64 ns, shape (events,), since the job's origin.
-    name
-        int64, shape (events,): which of ``names``.
-    is_critical
-        bool, shape (events,).
-    node
-        int64, shape (events,): the id of the node, or -1.
-    event_of
-        For each schedule and rank (by place) int64, shape (nodes,): the event of each node, or -1.
-    left_out
-        Number of operations that are not drawn.
-    """
-
+    # the title of each rank of each schedule, and the number of the schedule; those of a rank
+    # follow each other
     processes: list[tuple[str, int]]
+    # tracks, rows: in order of the page, from the top
     tracks: list[DrawnTrack]
     rows: list[DrawnRow]
-    names: list[tuple[str, str]]
+    names: list[tuple[str, str]]  # distinct pairs of name and category
+    # start, end: int64 ns, shape (events,), since the job's origin
     start: Ints
     end: Ints
-    name: Ints
-    is_critical: Bools
-    node: Ints
+    name: Ints  # int64, shape (events,): which of ``names``
+    is_critical: Bools  # bool, shape (events,)
+    node: Ints  # int64, shape (events,): the id of the node, or -1
+    # for each schedule and rank (by place) int64, shape (nodes,): the event of each node, or -1
     event_of: dict[tuple[int, int], Ints]
-    left_out: int
+    left_out: int  # number of operations that are not drawn
 
 
 class _Operations(NamedTuple):
@@ -479,19 +455,13 @@ _FEW = 2000  # runs: below, no further level is needed
 
 
 class DetailLevel(NamedTuple):
-    """Events joined to runs.
+    """Events joined to runs."""
 
-    Attributes
-    ----------
-    width
-        ns: events that are as long or longer stand alone; a run of shorter ones begins within this
-        time, so that it is less than twice as long.
-    counts
-        int64, shape (runs,): how many events, in their order, each run has; their sum is the
-        number of events. A run has events of one row.
-    """
-
+    # ns: events that are as long or longer stand alone; a run of shorter ones begins within this
+    # time, so that it is less than twice as long
     width: int
+    # int64, shape (runs,): how many events, in their order, each run has; their sum is the number
+    # of events. A run has events of one row.
     counts: Ints
 
 

@@ -21,8 +21,6 @@ from nadi.results.schedules import read_schedule
 from nadi.trace.issues import IssueLog
 from nadi.units import parse_frequency
 
-__all__ = ["draw_schedule"]
-
 
 def draw_schedule(
     source: Path, target: Path, frequency: str = "1GHz", *, overwrite: bool = False

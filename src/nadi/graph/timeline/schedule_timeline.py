@@ -27,12 +27,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schedule import Schedule
 from nadi.trace.trace import Job
 
-__all__ = [
-    "TimelinePart", "check_timeline", "draw_timeline", "path_runs", "write_timeline",
-    "write_timelines",
-]  # fmt: skip
-
-
 _PATH_TITLE = "critical path"
 _BEFORE, _AFTER = "before", "after"
 

@@ -6,8 +6,6 @@ import numpy as np
 
 from nadi.kernels.jit import kernel
 
-__all__ = ["place_in_rows"]
-
 
 @kernel
 def place_in_rows(

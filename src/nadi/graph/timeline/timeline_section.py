@@ -24,8 +24,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEP_KINDS, DEVICE_WORK
 from nadi.units import format_count
 
-__all__ = ["PageCounter", "TimelineExtras", "packed_timeline", "page_timeline"]
-
 _COLLECTIVE = len(DEP_KINDS)  # the kind of a dependency between the members of a collective
 _INFERRED = 128
 
@@ -40,43 +38,22 @@ _ORDER = 4  # of the timeline among the sections: below the verdict
 
 
 class PageCounter(NamedTuple):
-    """A value over time that a page draws below a rank.
+    """A value over time that a page draws below a rank."""
 
-    Attributes
-    ----------
-    rank
-        Of the first schedule.
-    title, unit
-        What it is; the unit is ``bytes`` or one that is written as it is.
-    time
-        int64 ns since the job's origin, shape (changes,), ascending.
-    value
-        int64, shape (changes,): from each time on.
-    """
-
-    rank: int
+    rank: int  # of the first schedule
+    # title, unit: what it is; the unit is ``bytes`` or one that is written as it is
     title: str
     unit: str
-    time: Ints
-    value: Ints
+    time: Ints  # int64 ns since the job's origin, shape (changes,), ascending
+    value: Ints  # int64, shape (changes,): from each time on
 
 
 class TimelineExtras(NamedTuple):
-    """What a timeline shows beside its schedules.
+    """What a timeline shows beside its schedules."""
 
-    Attributes
-    ----------
-    focus
-        The rank that is in view at first; -1 for the first.
-    counters
-        Values over time.
-    type_codes
-        The type of device work by name and category, as
-        :func:`nadi.analyses.recorded.kernel_types.kernel_type_codes` gives it.
-    """
-
-    focus: int = -1
-    counters: Sequence[PageCounter] = ()
+    focus: int = -1  # the rank that is in view at first; -1 for the first
+    counters: Sequence[PageCounter] = ()  # values over time
+    # the type of device work by name and category, as ``kernel_type_codes`` gives it
     type_codes: Callable[[pl.Series, pl.Series], Ints] | None = None
 
 

@@ -14,8 +14,6 @@ from nadi.results.terminal.options import AsJson, Overwrite, SystemName, output_
 if TYPE_CHECKING:
     from nadi.recordings.folded.folded_job import FoldedJob
 
-__all__ = ["HELP", "command"]
-
 HELP = """Fold a job: store what ranks and layers repeat only once.
 
 Alike ranks become one, and layers, micro-batches and steps are stored once.

@@ -32,12 +32,6 @@ from nadi.trace.groups import RankGroups
 from nadi.trace.schema import MATCHES
 from nadi.trace.trace import Job, Trace
 
-__all__ = [
-    "KeptRanks", "PreservedLink", "ScaledDown", "gathered_bytes", "kept_ranks", "scale_down",
-    "small_system", "write_scaled",
-]  # fmt: skip
-
-
 _TOLD = 6
 _MESSAGES = ["COMM_SEND", "COMM_RECV"]
 
@@ -52,25 +46,14 @@ class _Axis(NamedTuple):
 
 
 class KeptRanks(NamedTuple):
-    """The ranks that remain, and how.
+    """The ranks that remain, and how."""
 
-    Attributes
-    ----------
-    ranks
-        int64, shape (kept ranks,): ascending.
-    axes
-        Roles along which ranks are numbered, the first one fastest.
-    before, after
-        Ranks along each axis, before and now.
-    groups
-        The groups of each role among the kept ranks, with their new numbers.
-    """
-
-    ranks: Ints
-    axes: tuple[str, ...]
+    ranks: Ints  # int64, shape (kept ranks,): ascending
+    axes: tuple[str, ...]  # roles along which ranks are numbered, the first one fastest
+    # before, after: ranks along each axis, before and now
     before: tuple[int, ...]
     after: tuple[int, ...]
-    groups: RankGroups
+    groups: RankGroups  # the groups of each role among the kept ranks, with their new numbers
 
 
 def kept_ranks(job: FoldedJob, size: int) -> KeptRanks:
@@ -190,26 +173,17 @@ _LEAST = 1e-9
 
 
 class PreservedLink(NamedTuple):
-    """The links of an axis of a job scaled down.
+    """The links of an axis of a job scaled down."""
 
-    Attributes
-    ----------
-    axis
-        The role of the groups along it.
-    before, after
-        Ranks along it.
-    bandwidth, latency
-        GB/s and ns.
-    error
-        Differences of its communications' times from those in the whole job, each as often as it
-        happens, as a share of these times.
-    """
-
-    axis: str
+    axis: str  # the role of the groups along it
+    # before, after: ranks along it
     before: int
     after: int
+    # bandwidth, latency: GB/s and ns
     bandwidth: float
     latency: float
+    # differences of its communications' times from those in the whole job, each as often as it
+    # happens, as a share of these times
     error: float
 
 

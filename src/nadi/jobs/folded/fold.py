@@ -22,8 +22,6 @@ from nadi.trace.issues import IssueLog, summed_issues
 from nadi.trace.schema import COMM_TYPES, ISSUES, MATCHES
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["fold", "unfold"]
-
 _FASTEST = 1e9  # bytes per ns: communication takes no time
 
 

@@ -20,8 +20,6 @@ from nadi.units import format_bytes, format_count, format_counted
 if TYPE_CHECKING:
     from nadi.jobs.folded.fewer_ranks import ScaledDown
 
-__all__ = ["FOLD", "describe_scaled"]
-
 _SHOWN = 6  # classes, and repeats of the first class
 _FEW = 4  # ranges of ranks
 

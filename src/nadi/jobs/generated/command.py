@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from nadi.models.llm.language_model import LanguageModel
     from nadi.models.llm.parallel_plan import ParallelPlan
 
-__all__ = ["HELP", "llm"]
-
 HELP = """Generate a training or inference step of a language model on many ranks.
 
 The model is one that ships with Nadi (--model list prints their names) or a file in

@@ -11,8 +11,6 @@ from nadi.jobs.generated.generate_network_command import HELP as NETWORK_HELP, n
 from nadi.results.terminal.options import Overwrite, output_console
 from nadi.results.terminal.typer_internals import QuickCommand, QuickGroup
 
-__all__ = ["CASES_HELP", "HELP", "cases", "generate"]
-
 HELP = """Generate jobs of models, or test cases, as Chakra traces.
 
 To make a job of your own in Python: docs/generate.md.

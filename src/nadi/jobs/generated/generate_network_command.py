@@ -9,8 +9,6 @@ import typer
 
 from nadi.results.terminal.options import AsJson, Overwrite, SimulatedOn, output_console
 
-__all__ = ["HELP", "network"]
-
 HELP = """Generate a training or inference step of a network on many ranks.
 
 The network is one that ships with Nadi (--model list prints their names): for images,

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from nadi.simulation.simulation import Simulation
     from nadi.trace.trace import Job
 
-__all__ = ["Wishes", "make_job"]
-
 
 class Wishes(NamedTuple):
     """What a user asks for: a system to simulate on, and a place for traces; "" for none.

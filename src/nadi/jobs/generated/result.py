@@ -30,8 +30,6 @@ from nadi.simulation.runs.result import SIMULATION
 from nadi.simulation.simulation import Simulation
 from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
-__all__ = ["GENERATED", "GENERATED_IN_FULL", "GENERATED_NETWORK", "StepRate", "rate_of_step"]
-
 _SHOWN, _PARTS = 6, 12  # stages, parts of a network
 _COMPONENTS = ("weights", "gradients", "optimizer", "tables", "activations", "kv_cache", "total")
 
@@ -62,22 +60,14 @@ def _described(made: tuple[JobStatistics, Simulation | None]) -> dict[str, Any]:
 
 
 class StepRate(NamedTuple):
-    """At which rate steps of a job follow each other.
+    """At which rate steps of a job follow each other."""
 
-    Attributes
-    ----------
-    step_ns
-        From one step to the next. Of training it is the makespan; of inference steps follow each
-        other without a pause, so that the stages of a pipeline stay full.
-    tokens_per_second
-        Of all ranks.
-    mfu
-        Model FLOPs utilization: FLOPs of the model, of what ranks could do, from 0 to 1; -1 if the
-        peak is unknown or the step takes no time.
-    """
-
+    # from one step to the next. Of training it is the makespan; of inference steps follow each
+    # other without a pause, so that the stages of a pipeline stay full.
     step_ns: int
-    tokens_per_second: float
+    tokens_per_second: float  # of all ranks
+    # model FLOPs utilization: FLOPs of the model, of what ranks could do, from 0 to 1; -1 if the
+    # peak is unknown or the step takes no time
     mfu: float
 
 

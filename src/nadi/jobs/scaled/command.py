@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from nadi.jobs.scaled_classes import ScaledJob
 
-__all__ = ["HELP", "command"]
-
 HELP = """Scale a job up: more replicas, other TP and PP degrees.
 
 The job is what nadi simulate takes: a Chakra .et file per rank, a recording, or a folded

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from nadi.jobs.scaled.scale import ScaledStep
     from nadi.jobs.scaled_classes import ScaledJob
 
-__all__ = ["SCALE"]
-
 _ORIGINS = ("copied", "resized", "guessed", "made")
 _KINDS = ("computation", "collective", "message")
 

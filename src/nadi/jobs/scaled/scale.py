@@ -22,8 +22,6 @@ from nadi.systems.system import System
 from nadi.trace.schema import COMM_TYPES
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["ScaledStep", "scale", "scaled_step"]
-
 
 class ScaledStep(NamedTuple):
     """The step of a scaled job on a system.

@@ -9,8 +9,6 @@ import typer
 from nadi.errors import Parameter, UsageError
 from nadi.results.terminal.options import AsJson
 
-__all__ = ["HELP", "command"]
-
 HELP = """Find the fastest inference of a model larger than the GPU.
 
 Which batch, how many batches for each load of the weights, and which share of weights,

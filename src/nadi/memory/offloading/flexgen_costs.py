@@ -26,12 +26,6 @@ from nadi.models.llm.language_model import LanguageModel
 from nadi.trace.arrays import Floats
 from nadi.units import parse_bytes, parse_operations, parse_rate
 
-__all__ = [
-    "Inference", "OffloadMachine", "block_cost_lines", "inference_of_model",
-    "parse_offload_machine",
-]  # fmt: skip
-
-
 _MOST_TOKENS = 1 << 24  # beyond, numbers of a solver are too large for each other
 # bounds beyond which products of numbers in a file would be infinite
 _Rate = Annotated[float, Meta(ge=1, le=1e30)]
@@ -141,18 +135,12 @@ class BlockCostLines(NamedTuple):
     """What a block takes, each line linear in the shares: float64, shape (lines, columns + 1).
 
     The last column is the constant.
-
-    Attributes
-    ----------
-    prefill, decode
-        Lines that the time of a layer in each phase is the largest of, in seconds.
-    memory
-        Bytes that must fit: GPU and CPU in both phases, and disk.
     """
 
+    # prefill, decode: lines that the time of a layer in each phase is the largest of, in seconds
     prefill: Floats
     decode: Floats
-    memory: Floats
+    memory: Floats  # bytes that must fit: GPU and CPU in both phases, and disk
 
 
 def inference_of_model(model: LanguageModel, prompt: int, generated: int) -> Inference:

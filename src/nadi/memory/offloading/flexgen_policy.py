@@ -34,8 +34,6 @@ from nadi.memory.offloading.flexgen_programs import (
     in_percent,
 )
 
-__all__ = ["FlexGenSearch", "OffloadPolicy", "best_policy", "place_block"]
-
 _LARGEST = 1 << 20  # of batches, and of numbers of them: more is taken for no limit
 _CLOSE = 1e-9
 _Range = tuple[float, int, int, int]  # bound, first, last and likely number of batches

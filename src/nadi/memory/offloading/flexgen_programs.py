@@ -17,11 +17,6 @@ from nadi.memory.offloading.flexgen_costs import (
 )
 from nadi.trace.arrays import Floats
 
-__all__ = [
-    "FREE", "MEMORIES", "NUM_SHARES", "RangeBound", "SharesGiven", "block_program", "in_percent",
-    "needed_bytes",
-]  # fmt: skip
-
 SharesGiven = tuple[float | None, ...]
 """Shares of weights on GPU and CPU, then of cache, then of hidden; None where they are free."""
 FREE: SharesGiven = (None,) * 6
@@ -37,25 +32,15 @@ _SUMS[0, :3] = _SUMS[1, 3:6] = _SUMS[2, 6:8] = 1.0
 
 
 class _Scales(NamedTuple):
-    """What makes times, bytes and costs of a block near 1, as the solver's tolerances need it.
+    """What makes times, bytes and costs of a block near 1, as the solver's tolerances need it."""
 
-    Attributes
-    ----------
-    phases
-        Seconds that the computation of a layer takes in prefill and in decode.
-    limits, sizes
-        Bytes that each line of memory may fill, and the same but never 0.
-    costs
-        Of shares and times.
-    seconds
-        Of a block, for a cost of 1.
-    """
-
+    # seconds that the computation of a layer takes in prefill and in decode
     phases: tuple[float, float]
+    # limits, sizes: bytes that each line of memory may fill, and the same but never 0
     limits: Floats
     sizes: Floats
-    costs: Floats
-    seconds: float
+    costs: Floats  # of shares and times
+    seconds: float  # of a block, for a cost of 1
 
     @classmethod
     def of(cls, asked: Inference, block: BlockCostLines, usable: Floats) -> _Scales:

@@ -23,12 +23,6 @@ from nadi.memory.offloading.flexgen_programs import FREE, SharesGiven, needed_by
 from nadi.models.llm.library import load_language_model
 from nadi.units import format_bytes
 
-__all__ = [
-    "OffloadAnswer", "OffloadQuestion", "load_offload_machine", "offload_inference",
-    "offload_machine_text",
-]  # fmt: skip
-
-
 _SHELF = Shelf(
     "offload", "machine", "nadi memory offload MODEL t4 uses the one that ships with Nadi"
 )

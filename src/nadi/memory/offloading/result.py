@@ -10,8 +10,6 @@ from nadi.memory.offloading.offloaded_inference import OffloadAnswer
 from nadi.results.declared import BLANK, Column, Lines, Result, Rows, in_words, text_of
 from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
-__all__ = ["OFFLOAD"]
-
 _TENSORS = {"weights": "weights", "cache": "keys and values", "hidden": "activations"}
 _MEMORIES = ("gpu", "cpu", "disk")
 _Rows = Iterator[tuple[tuple[()], dict[str, Any]]]

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from nadi.memory.table_lookups import RowCache
     from nadi.systems.memory_tiers import MemoryTier
 
-__all__ = ["HELP", "command"]
-
 HELP = """Simulate a job whose tensors live in several memory tiers.
 
 The job is a recording or Chakra traces with operands, or a generated job by a file of

@@ -28,11 +28,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schema import TENSOR_ROLES
 from nadi.trace.trace import Job, Trace
 
-__all__ = [
-    "MovedRole", "PlacedStep", "PlainStep", "TierBreakEven", "break_even", "moved_alone",
-    "plain_step", "with_bandwidth", "with_latency", "with_room", "with_sharing",
-]  # fmt: skip
-
 _PAYS = 1.01  # of the step without tiers
 _STEPS, _DOUBLINGS = 8, 12  # of bandwidths that are tried: from 1 GB/s, so many in each doubling
 

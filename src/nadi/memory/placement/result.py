@@ -41,8 +41,6 @@ from nadi.results.text import to_json
 from nadi.trace.schema import TENSOR_ROLES
 from nadi.units import format_bytes, format_change, format_count, format_counted, format_ns
 
-__all__ = ["PLACEMENT", "check_placement_folder", "write_placement"]
-
 _FILES = ("summary.json", "tensors.csv", "live.csv", "points.csv")
 _TOP = 8
 _POINTS = 400  # of a line of live bytes

@@ -52,12 +52,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.trace import Job, Trace
 from nadi.units import format_bytes, lowered
 
-__all__ = [
-    "PLAN_SUFFIXES", "EstimatedRole", "PlacementEstimates", "PlacementQuestion", "PlacementStudy",
-    "estimates_beside", "read_job_or_plan", "read_placement", "study_placement",
-]  # fmt: skip
-
-
 _ANY = 1e6  # GiB: the simulation has room as well
 
 

@@ -36,8 +36,6 @@ from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["TierGrid", "sweep_tiers"]
-
 _Custom: TypeAlias = dict[str, Sequence[Trace]]  # traces of collectives
 _Task: TypeAlias = tuple[list[Job | Sequence[Trace]], list[System], _Custom]
 _Figures: TypeAlias = tuple[float | None, float]

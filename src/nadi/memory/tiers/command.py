@@ -14,8 +14,6 @@ from nadi.results.terminal.options import AsJson, Overwrite, amounts, names_in
 if TYPE_CHECKING:
     from nadi.systems.memory_tiers import MemoryTier
 
-__all__ = ["HELP", "Outstanding", "StudyFolder", "command", "sharings_in"]
-
 HELP = """Search the fastest plans with a second memory tier, such as CXL.
 
 For each model and system, searches the fastest execution without a second tier, and

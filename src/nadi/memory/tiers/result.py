@@ -35,8 +35,6 @@ from nadi.results.declared import (
 )
 from nadi.units import format_counted, format_number
 
-__all__ = ["SECOND_TIER", "check_study_folder", "describe_studies", "write_studies"]
-
 _POINTS = "points.csv"
 _BANDWIDTH = ChartAxis("bandwidth of the second tier (GB/s)", is_log=True)
 _RATE = "sequences/s"

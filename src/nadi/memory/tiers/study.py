@@ -31,12 +31,6 @@ from nadi.results.terminal.workers import worker_processes
 from nadi.systems.memory_tiers import MemoryTier, second_tier
 from nadi.trace.arrays import Bools, Floats
 
-__all__ = [
-    "STUDIED_MODELS", "STUDIED_SYSTEMS", "BreakEven", "StudiedExecution", "StudiedJob",
-    "TierQuestion", "TierStudy", "study_second_tier", "study_second_tiers",
-]  # fmt: skip
-
-
 _AT_ONCE = 1 << 17
 _STEPS = 8  # of the curve, in each doubling of the bandwidth
 _PAYS, _ENOUGH = 1.01, 0.95  # of the rate without the tier; of the gain at any bandwidth

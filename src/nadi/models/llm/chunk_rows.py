@@ -16,41 +16,24 @@ from nadi.models.llm.lasting_tensors import group_size, layer_name
 from nadi.models.llm.layer_pieces import Piece, embedding_piece, head_pieces, layer_pieces
 from nadi.models.llm.parallel_plan import ParallelPlan
 
-__all__ = [
-    "BackwardKind", "Chunk", "ChunkLinks", "backward_rows", "chunk_of", "forward_rows",
-    "message_bytes", "weights_by_role",
-]  # fmt: skip
-
 
 class ChunkLinks(NamedTuple):
-    """The links of a chunk to those before and after it; None at the ends of the model.
+    """The links of a chunk to those before and after it; None at the ends of the model."""
 
-    Attributes
-    ----------
-    source, destination
-        Of activations.
-    gradient_source, gradient_destination
-        Of gradients, which go the other way.
-    """
-
+    # source, destination: of activations
     source: Link | None = None
     destination: Link | None = None
+    # gradient_source, gradient_destination: of gradients, which go the other way
     gradient_source: Link | None = None
     gradient_destination: Link | None = None
 
 
 class Chunk(NamedTuple):
-    """A chunk of the model's layers on a stage.
+    """A chunk of the model's layers on a stage."""
 
-    Attributes
-    ----------
-    layers
-        Each layer's number and pieces; the embedding and the head are those of layer -1.
-    first, last
-        Whether it has the embedding, the head.
-    """
-
+    # each layer's number and pieces; the embedding and the head are those of layer -1
     layers: Layers
+    # first, last: whether it has the embedding, the head
     first: bool
     last: bool
 
@@ -153,19 +136,13 @@ def weights_by_role(plan: ParallelPlan, pieces: Iterable[Piece]) -> dict[str, in
 
 
 class BackwardKind(NamedTuple):
-    """Which backward of a chunk.
+    """Which backward of a chunk."""
 
-    Attributes
-    ----------
-    of_inputs, of_weights
-        Which gradients; both in one pass, or one after the other where a schedule splits them.
-    reduces
-        Whether it is that of the last micro-batch, whose gradients are reduced.
-    """
-
+    # of_inputs, of_weights: which gradients; both in one pass, or one after the other where a
+    # schedule splits them
     of_inputs: bool
     of_weights: bool
-    reduces: bool
+    reduces: bool  # whether it is that of the last micro-batch, whose gradients are reduced
 
 
 def backward_rows(

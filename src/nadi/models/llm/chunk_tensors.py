@@ -19,8 +19,6 @@ from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.models.row_operands import Operand, RowOperands
 from nadi.trace.dtypes import ITEMSIZE
 
-__all__ = ["ChunkTensors", "Layers", "between", "piece_name"]
-
 Layers: TypeAlias = tuple[tuple[int, tuple[Piece, ...]], ...]
 _Key: TypeAlias = tuple[str, str]  # of an output: name of the layer, and of the piece in it
 _INPUT: _Key = ("", "")  # what the chunk gets from the one before it
@@ -37,25 +35,16 @@ def piece_name(layer: int, piece: Piece) -> str:
 
 
 class _Value(NamedTuple):
-    """A tensor between operations.
+    """A tensor between operations."""
 
-    Attributes
-    ----------
-    operand, layouts
-        It, and how the ranks of each axis hold it.
-    row
-        That made it, in the list that is being made.
-    is_certain
-        Of a gradient, whether its layouts are those of an operation's first input, which they are
-        about.
-    others
-        Of a gradient, parts of it in the layout that is needed, which are added where it is read.
-    """
-
+    # operand, layouts: it, and how the ranks of each axis hold it
     operand: Operand
     layouts: Mapping[str, Layout]
-    row: int = BEFORE
+    row: int = BEFORE  # that made it, in the list that is being made
+    # of a gradient, whether its layouts are those of an operation's first input, which they are
+    # about
     is_certain: bool = True
+    # of a gradient, parts of it in the layout that is needed, which are added where it is read
     others: tuple[Operand, ...] = ()
 
     @property

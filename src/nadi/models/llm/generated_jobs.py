@@ -14,8 +14,6 @@ from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.models.llm.stage_traces import plan_from
 from nadi.trace.trace import Job
 
-__all__ = ["checked_plan", "llm_job", "llm_statistics"]
-
 
 def llm_job(model: str | Path | LanguageModel, **plan: Any) -> Job:
     """Make the job of a training step of a language model, or of inference.

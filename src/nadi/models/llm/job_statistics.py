@@ -20,8 +20,6 @@ from nadi.models.row_traces import communication_by_role, flops_by_phase
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["JobStatistics", "statistics_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class JobStatistics:

@@ -15,11 +15,6 @@ from msgspec import inspect
 from nadi.errors import FormatError
 from nadi.files.settings_text import convert_settings, possible_types
 
-__all__ = [
-    "LanguageModel", "LatentAttention", "LayerKind", "Linear", "MixtureOfExperts",
-    "ParameterCounts", "PublishedCounts", "language_model_from",
-]  # fmt: skip
-
 LayerKind: TypeAlias = Literal["dense", "moe"]
 _MOST = 1 << 31  # of anything that is stated
 _MOST_OF = {"layers": 1 << 16, "heads": 1 << 16, "mtp_layers": 1 << 16}
@@ -40,31 +35,20 @@ class Linear(NamedTuple):
 
 
 class ParameterCounts(NamedTuple):
-    """Numbers of parameters, of a layer or of a model, by component.
+    """Numbers of parameters, of a layer or of a model, by component."""
 
-    Attributes
-    ----------
-    embedding, position
-        Tables: ``vocab x hidden``, and learned positions.
-    attention, mlp
-        Linear layers of attention, and of the MLP in dense layers.
-    experts, shared_experts, router
-        Of layers with a mixture of experts.
-    norms
-        All of them, also within attention, and the last one of the model.
-    head
-        0 if it is the embedding's table.
-    """
-
+    # embedding, position: tables: ``vocab x hidden``, and learned positions
     embedding: int = 0
     position: int = 0
+    # attention, mlp: linear layers of attention, and of the MLP in dense layers
     attention: int = 0
     mlp: int = 0
+    # experts, shared_experts, router: of layers with a mixture of experts
     experts: int = 0
     shared_experts: int = 0
     router: int = 0
-    norms: int = 0
-    head: int = 0
+    norms: int = 0  # all of them, also within attention, and the last one of the model
+    head: int = 0  # 0 if it is the embedding's table
 
     @property
     def total(self) -> int:
@@ -102,55 +86,37 @@ class LatentAttention(_Part, frozen=True):
 
 
 class MixtureOfExperts(_Part, frozen=True):
-    """Layers in which a router sends each token to some of many MLPs.
+    """Layers in which a router sends each token to some of many MLPs."""
 
-    Attributes
-    ----------
-    experts, top_k
-        Number of experts of a layer, and how many a token is sent to.
-    expert_ffn
-        Inner width of an expert; by default the model's ``ffn``.
-    shared_experts, shared_expert_ffn
-        Experts that every token passes, and the width of each; by default as the others.
-    first_dense_layers, every
-        The first layers that are dense; of the others, layer ``i`` (from 0) has experts if
-        ``every`` divides it.
-    router_bias
-        Whether the router has a bias per expert, such as the one that balances the load in
-        DeepSeek-V3. Published weights have it, and so it is counted.
-    """
-
+    # experts, top_k: number of experts of a layer, and how many a token is sent to
     experts: int
     top_k: int
-    expert_ffn: int = 0
+    expert_ffn: int = 0  # inner width of an expert; by default the model's ``ffn``
+    # shared_experts, shared_expert_ffn: experts that every token passes, and the width of each; by
+    # default as the others
     shared_experts: int = 0
     shared_expert_ffn: int = 0
+    # first_dense_layers, every: the first layers that are dense; of the others, layer ``i`` (from
+    # 0) has experts if ``every`` divides it
     first_dense_layers: int = 0
     every: int = 1
+    # whether the router has a bias per expert, such as the one that balances the load in
+    # DeepSeek-V3. Published weights have it, and so it is counted.
     router_bias: bool = False
 
 
 class PublishedCounts(_Part, frozen=True):
-    """What a source says about the number of parameters, to compare with what follows.
+    """What a source says about the number of parameters, to compare with what follows."""
 
-    Attributes
-    ----------
-    parameters, tolerance
-        Of the whole model without multi-token prediction, and by how much its rounding may
-        differ; 0 is an exact count.
-    active, active_tolerance
-        Of those that a token uses; 0 if the source does not say.
-    active_embedding
-        Whether the source counts the embedding's table among these.
-    mtp, mtp_tolerance
-        Of multi-token prediction, without the embedding and head that it shares.
-    """
-
+    # parameters, tolerance: of the whole model without multi-token prediction, and by how much its
+    # rounding may differ; 0 is an exact count
     parameters: int
     tolerance: int = 0
+    # active, active_tolerance: of those that a token uses; 0 if the source does not say
     active: int = 0
     active_tolerance: int = 0
-    active_embedding: bool = True
+    active_embedding: bool = True  # whether the source counts the embedding's table among these
+    # mtp, mtp_tolerance: of multi-token prediction, without the embedding and head that it shares
     mtp: int = 0
     mtp_tolerance: int = 0
 

@@ -16,8 +16,6 @@ from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.models.row_operands import Operand, RowOperands
 from nadi.trace.dtypes import ITEMSIZE
 
-__all__ = ["LastingTensors", "activation_dtype", "cache_width", "group_size", "layer_name"]
-
 _STATE = ("weights", "first_moment", "second_moment")  # of the optimizer, in float32
 
 

@@ -16,8 +16,6 @@ from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.work import Work, attention, gemm
 
-__all__ = ["Piece", "Way", "embedding_piece", "head_pieces", "layer_pieces"]
-
 _F32 = 4
 # FLOPs per element: forward, gradient of the input, gradient of the weights
 _LAYERNORM, _RMSNORM = (9, 14, 7), (4, 8, 3)
@@ -26,76 +24,50 @@ _SOFTMAX, _ROPE, _SUM = (5, 8), (3, 3), (1, 1)
 
 
 class Way(NamedTuple):
-    """How a piece has its input and output laid out on the ranks of an axis.
+    """How a piece has its input and output laid out on the ranks of an axis."""
 
-    Attributes
-    ----------
-    axis
-        Role of the group: ``tp``, ``cp`` or ``ep``.
-    needs, gives, gradient_needs, gradient_gives
-        Layouts of input and output, forward and backward.
-    size, gradient_size
-        Bytes of the whole tensor that a collective moves before the piece, forward and backward.
-    """
-
-    axis: str
+    axis: str  # role of the group: ``tp``, ``cp`` or ``ep``
+    # needs, gives, gradient_needs, gradient_gives: layouts of input and output, forward and
+    # backward
     needs: Layout
     gives: Layout
     gradient_needs: Layout
     gradient_gives: Layout
+    # size, gradient_size: bytes of the whole tensor that a collective moves before the piece,
+    # forward and backward
     size: int = 0
     gradient_size: int = 0
 
 
 class Piece(NamedTuple):
-    """An operation of a layer on one rank, forward and backward.
+    """An operation of a layer on one rank, forward and backward."""
 
-    Attributes
-    ----------
-    name
-        Within the layer, such as ``attention.qkv``.
-    forward, input_gradient, weight_gradient
-        Its work; None where there is none.
-    ways
-        Its layouts, on the axes on which it says something; their collectives come in this order.
-    kept
-        Bytes that stay in memory till its backward.
-    weight, expert_weight
-        Its parameters on this rank, dense or of experts.
-    summed
-        Those of ``weight`` that all tensor parallel ranks have, each with the gradient of its own
-        tokens or heads: their gradients are summed.
-    copied
-        Those that several tensor parallel ranks have, each with the gradient of its own heads of
-        queries.
-    gathered_again
-        Bytes of the whole input if it is gathered once more for the gradient of the weights.
-    is_core
-        Whether it belongs to the core of attention, which selective recomputation repeats.
-    reads
-        Pieces of the layer whose outputs it reads, the one that its layouts are about first; an
-        empty name is the layer's input. By default the piece before it.
-    gives
-        Shape of its output; by default that of its first input.
-    copies
-        Elements of float32 that its backward needs beside inputs and outputs.
-    """
-
-    name: str
+    name: str  # within the layer, such as ``attention.qkv``
+    # forward, input_gradient, weight_gradient: its work; None where there is none
     forward: Work | None
     input_gradient: Work | None = None
     weight_gradient: Work | None = None
+    # its layouts, on the axes on which it says something; their collectives come in this order
     ways: tuple[Way, ...] = ()
-    kept: int = 0
+    kept: int = 0  # bytes that stay in memory till its backward
+    # weight, expert_weight: its parameters on this rank, dense or of experts
     weight: int = 0
     expert_weight: int = 0
+    # those of ``weight`` that all tensor parallel ranks have, each with the gradient of its own
+    # tokens or heads: their gradients are summed
     summed: int = 0
+    # those that several tensor parallel ranks have, each with the gradient of its own heads of
+    # queries
     copied: int = 0
+    # bytes of the whole input if it is gathered once more for the gradient of the weights
     gathered_again: int = 0
+    # whether it belongs to the core of attention, which selective recomputation repeats
     is_core: bool = False
+    # pieces of the layer whose outputs it reads, the one that its layouts are about first; an empty
+    # name is the layer's input. By default the piece before it.
     reads: tuple[str, ...] = ()
-    gives: tuple[int, ...] = ()
-    copies: int = 0
+    gives: tuple[int, ...] = ()  # shape of its output; by default that of its first input
+    copies: int = 0  # elements of float32 that its backward needs beside inputs and outputs
 
     @property
     def made_again(self) -> int:

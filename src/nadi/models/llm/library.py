@@ -9,8 +9,6 @@ from nadi.files.settings_text import parse_settings
 from nadi.files.shipped_files import Shelf
 from nadi.models.llm.language_model import LanguageModel, language_model_from
 
-__all__ = ["load_language_model", "read_model_keys", "shipped_language_models"]
-
 _SHELF = Shelf(
     "models", "language model", "nadi generate llm --model list prints them"
 )  # fmt: skip

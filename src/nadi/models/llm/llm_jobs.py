@@ -12,8 +12,6 @@ from nadi.trace.groups import RankGroups
 from nadi.trace.schema import ISSUES, MATCHES
 from nadi.trace.trace import Job
 
-__all__ = ["job_of_model", "stage_orders"]
-
 
 def job_of_model(model: LanguageModel, plan: ParallelPlan) -> Job:
     """Make the job of one step, or of one prompt or token in inference.

@@ -6,11 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = [
-    "Attention", "Chunks", "Dp", "Dtype", "Ep", "GlobalBatch", "Inference", "MicroBatch", "Pp",
-    "Recompute", "Schedule", "Seq", "Sp", "Tp", "Zero", "axis",
-]  # fmt: skip
-
 
 def axis(name: str, what: str) -> Any:
     """Declare an option that takes a number."""

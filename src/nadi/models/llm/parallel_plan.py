@@ -20,8 +20,6 @@ from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.groups import groups_along
 from nadi.trace.work import part_computed
 
-__all__ = ["ParallelPlan"]
-
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
 _CountOrUsual = Annotated[int, msgspec.Meta(ge=0, le=1 << 24)]
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]

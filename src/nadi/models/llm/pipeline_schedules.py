@@ -39,12 +39,6 @@ import numpy as np
 from nadi.errors import UsageError
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = [
-    "BACKWARD", "FORWARD", "INPUT_GRADIENT", "SCHEDULES", "WEIGHT_GRADIENT", "Neighbors",
-    "PipelineSchedule", "StageOrder", "check_pipeline", "chunks_per_stage", "neighbors",
-    "pipeline_schedule",
-]  # fmt: skip
-
 PipelineSchedule: TypeAlias = Literal[
     "gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-h2", "dualpipe"
 ]
@@ -55,40 +49,27 @@ FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD = range(4)
 
 
 class StageOrder(NamedTuple):
-    """What one stage does, in order.
+    """What one stage does, in order."""
 
-    Attributes
-    ----------
-    phase
-        int64, shape (operations,): ``FORWARD``, ``INPUT_GRADIENT``, ``WEIGHT_GRADIENT`` or
-        ``BACKWARD``.
-    chunk, micro_batch
-        int64, shape (operations,): of the stage's chunks, and of the pipeline's micro-batches,
-        from 0.
-    overlaps_next
-        bool, shape (operations,): a forward that DualPipe runs at the same time as the backward
-        that follows it, so that the communication of each is behind the other's computation.
-    """
-
+    # int64, shape (operations,): ``FORWARD``, ``INPUT_GRADIENT``, ``WEIGHT_GRADIENT`` or
+    # ``BACKWARD``
     phase: Ints
+    # chunk, micro_batch: int64, shape (operations,): of the stage's chunks, and of the pipeline's
+    # micro-batches, from 0
     chunk: Ints
     micro_batch: Ints
+    # bool, shape (operations,): a forward that DualPipe runs at the same time as the backward that
+    # follows it, so that the communication of each is behind the other's computation
     overlaps_next: Bools
 
 
 class Neighbors(NamedTuple):
-    """Where a chunk stands in the model.
+    """Where a chunk stands in the model."""
 
-    Attributes
-    ----------
-    position
-        Of its layers among all chunks of the model, from 0, the one with the embedding.
-    source, destination
-        Stage and chunk that its input comes from, and that its output goes to; None at the ends.
-        Gradients go the other way.
-    """
-
+    # of its layers among all chunks of the model, from 0, the one with the embedding
     position: int
+    # source, destination: stage and chunk that its input comes from, and that its output goes to;
+    # None at the ends. Gradients go the other way.
     source: tuple[int, int] | None
     destination: tuple[int, int] | None
 

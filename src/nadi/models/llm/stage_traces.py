@@ -44,9 +44,6 @@ from nadi.trace.trace import Trace
 from nadi.trace.work import Work
 from nadi.units import lowered
 
-__all__ = ["optimizer_rows", "plan_from", "stage_chunks", "stage_trace"]
-
-
 _NORM = 4  # bytes of the gradients' norm
 
 

@@ -13,8 +13,6 @@ from nadi.models.networks.network_plan import NetworkPlan, load_network
 from nadi.models.networks.network_statistics import NetworkStatistics, statistics_of_network
 from nadi.trace.trace import Job
 
-__all__ = ["network_job", "network_statistics", "planned_network"]
-
 
 def network_job(network: str | Path | NeuralNetwork, **plan: Any) -> Job:
     """Make the job of a training step of a network, or of its inference.

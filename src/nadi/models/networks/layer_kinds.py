@@ -12,13 +12,6 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-__all__ = [
-    "KINDS", "Activation", "Add", "Attention", "ClassToken", "Concat", "Conv", "EmbeddingBag",
-    "Feature", "FirstToken", "Flatten", "Image", "Inputs", "Interaction", "LayerKind", "Linear",
-    "Loss", "MisfitError", "Modulate", "Multiply", "Norm", "Pool", "Positions", "RoiAlign", "Slice",
-    "Tokens", "Upsample",
-]  # fmt: skip
-
 _IMAGE, _SEQUENCE, _VECTOR = 3, 2, 1
 _NAMES = {_IMAGE: "an image", _SEQUENCE: "a sequence", _VECTOR: "a vector", 0: "a loss"}
 _MOST = 1 << 31
@@ -29,18 +22,10 @@ _F32 = 4
 
 
 class Feature(NamedTuple):
-    """What a layer gives for one sample.
+    """What a layer gives for one sample."""
 
-    Attributes
-    ----------
-    shape
-        Its sizes.
-    copies
-        How many there are of them, such as the regions of an image.
-    """
-
-    shape: tuple[int, ...]
-    copies: int = 1
+    shape: tuple[int, ...]  # its sizes
+    copies: int = 1  # how many there are of them, such as the regions of an image
 
     @property
     def elements(self) -> int:
@@ -408,21 +393,14 @@ class Slice(LayerKind, frozen=True):
 
 
 class EmbeddingBag(LayerKind, frozen=True):
-    """Sums of rows of tables, one for each table; its input are indices, of which it takes none.
+    """Sums of rows of tables, one for each table; its input are indices, of which it takes none."""
 
-    Attributes
-    ----------
-    rows, width
-        Rows of each table, and the width of all.
-    lookups
-        Rows that a sample takes of each table: one number, or one for each.
-    spread
-        Whether ranks share the tables (model parallel), each with some for the samples of all.
-    """
-
+    # rows, width: rows of each table, and the width of all
     rows: Annotated[list[_Count], msgspec.Meta(min_length=1, max_length=1 << 16)]
     width: _Count
+    # rows that a sample takes of each table: one number, or one for each
     lookups: _Count | list[_Count] = 1
+    # whether ranks share the tables (model parallel), each with some for the samples of all
     spread: bool = False
     least_inputs: ClassVar[int] = 0
     most_inputs: ClassVar[int] = 0

@@ -37,8 +37,6 @@ from nadi.models.networks.layer_kinds import (
 )
 from nadi.trace.work import Work, attention, gemm
 
-__all__ = ["LayerWork", "StepSize", "work_of_layer"]
-
 _F32, _INDEX = 4, 8
 # FLOPs per element: forward, gradient of the input, gradient of the weights
 _NORMS = {"batch": (9, 14, 7), "group": (9, 14, 7), "layer": (9, 14, 7), "rms": (4, 8, 3)}
@@ -51,43 +49,28 @@ _SAMPLES = 16  # pixels that RoIAlign reads for each it gives: four points, four
 
 
 class StepSize(NamedTuple):
-    """What the work of a layer depends on beside its shape.
+    """What the work of a layer depends on beside its shape."""
 
-    Attributes
-    ----------
-    samples
-        Of a rank.
-    itemsize, gradient_itemsize
-        Bytes of an element of weights and activations, and of a weight's gradient.
-    dtype
-        Of weights and activations.
-    """
-
-    samples: int
+    samples: int  # of a rank
+    # itemsize, gradient_itemsize: bytes of an element of weights and activations, and of a weight's
+    # gradient
     itemsize: int
     gradient_itemsize: int
-    dtype: str
+    dtype: str  # of weights and activations
 
 
 class LayerWork(NamedTuple):
-    """The work of a layer on one rank.
+    """The work of a layer on one rank."""
 
-    Attributes
-    ----------
-    forward, input_gradient, weight_gradient
-        None where there is none.
-    keeps_inputs, keeps_output
-        Which of its inputs stay in memory until its backward, and whether what it gives does.
-    keeps
-        Bytes of something else that does.
-    """
-
+    # forward, input_gradient, weight_gradient: None where there is none
     forward: Work | None = None
     input_gradient: Work | None = None
     weight_gradient: Work | None = None
+    # keeps_inputs, keeps_output: which of its inputs stay in memory until its backward, and whether
+    # what it gives does
     keeps_inputs: tuple[int, ...] = ()
     keeps_output: bool = False
-    keeps: int = 0
+    keeps: int = 0  # bytes of something else that does
 
 
 _Maker = Callable[[Any, Inputs, Feature, StepSize], LayerWork]

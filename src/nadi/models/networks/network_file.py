@@ -28,65 +28,42 @@ from nadi.models.networks.layer_kinds import (
     MisfitError,
 )
 
-__all__ = ["NetworkCounts", "NetworkLayer", "NeuralNetwork", "network_from", "parse_network"]
-
 
 class NetworkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a source says about a network, to compare with what follows.
+    """What a source says about a network, to compare with what follows."""
 
-    Attributes
-    ----------
-    parameters, tolerance
-        Number of parameters, and by how much its rounding may differ; 0 is an exact count.
-    macs, macs_tolerance
-        Multiplications and additions of a sample's forward, a pair as one, in convolutions and
-        matrix products; 0 if the source does not say.
-    macs_attention, macs_layer_norm
-        Whether the source counts the two products of attention; and how much it adds for each
-        element of a layer norm.
-    """
-
+    # parameters, tolerance: number of parameters, and by how much its rounding may differ; 0 is an
+    # exact count
     parameters: int = 0
     tolerance: int = 0
+    # macs, macs_tolerance: multiplications and additions of a sample's forward, a pair as one, in
+    # convolutions and matrix products; 0 if the source does not say
     macs: int = 0
     macs_tolerance: int = 0
+    # macs_attention, macs_layer_norm: whether the source counts the two products of attention; and
+    # how much it adds for each element of a layer norm
     macs_attention: bool = True
     macs_layer_norm: int = 0
 
 
 @dataclass(frozen=True)
 class NetworkLayer:
-    """A layer of a network.
+    """A layer of a network."""
 
-    Attributes
-    ----------
-    name
-        Such as ``layer1.0.conv2``: block by block.
-    part, number
-        The outermost of these, and the number of its repetition among all of them.
-    kind
-        What it does.
-    sources
-        The layers that it takes its input from; -1 and less are inputs of the network, from the
-        first.
-    inputs, output
-        Their shapes, and that of what it gives.
-    tensors, fixed
-        Sizes of its own parameters; and how many more it has that are not trained.
-    weights
-        The layer whose parameters it uses; -1 for its own.
-    """
-
-    name: str
+    name: str  # such as ``layer1.0.conv2``: block by block
+    # part, number: the outermost of these, and the number of its repetition among all of them
     part: str
     number: int
-    kind: LayerKind
+    kind: LayerKind  # what it does
+    # the layers that it takes its input from; -1 and less are inputs of the network, from the first
     sources: tuple[int, ...]
+    # inputs, output: their shapes, and that of what it gives
     inputs: tuple[Feature, ...]
     output: Feature
+    # tensors, fixed: sizes of its own parameters; and how many more it has that are not trained
     tensors: tuple[int, ...]
     fixed: int
-    weights: int = -1
+    weights: int = -1  # the layer whose parameters it uses; -1 for its own
 
     @property
     def has_weights(self) -> bool:
@@ -241,26 +218,13 @@ def network_from(value: Any, name: str = "network") -> NeuralNetwork:
 
 @dataclass(frozen=True)
 class _Scope:
-    """Where entries stand: their path in the file, and what names mean there.
+    """Where entries stand: their path in the file, and what names mean there."""
 
-    Attributes
-    ----------
-    path
-        Of the list of entries.
-    values
-        Of ``$names``.
-    given
-        The layer whose output the block is given.
-    prefix
-        Of the names of its layers.
-    names
-        The layers that may be named, as they are made.
-    """
-
-    path: str
-    values: Mapping[str, Any]
-    given: int
-    prefix: str
+    path: str  # of the list of entries
+    values: Mapping[str, Any]  # of ``$names``
+    given: int  # the layer whose output the block is given
+    prefix: str  # of the names of its layers
+    # the layers that may be named, as they are made
     names: dict[str, int] = field(default_factory=dict)
 
 

@@ -15,8 +15,6 @@ from nadi.trace.groups import RankGroups
 from nadi.trace.schema import ISSUES, MATCHES
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["job_of_network", "shares_of_ranks", "steps_of_kinds"]
-
 _MOST = 1 << 60  # operations or bytes of a node
 
 

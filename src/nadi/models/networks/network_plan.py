@@ -26,9 +26,6 @@ from nadi.models.networks.table_shares import most_shares
 from nadi.trace.arrays import Ints
 from nadi.trace.dtypes import ITEMSIZE
 
-__all__ = ["Bucket", "NetworkPlan", "buckets_of", "is_network", "load_network", "shipped_networks"]
-
-
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
 _MOST_RANKS = 1 << 20
 
@@ -110,18 +107,10 @@ _MIB = 1 << 20
 
 
 class Bucket(NamedTuple):
-    """Parameters whose gradients are reduced together.
+    """Parameters whose gradients are reduced together."""
 
-    Attributes
-    ----------
-    elements
-        How many.
-    layers
-        Those that have one of them; the last one's gradient completes it.
-    """
-
-    elements: int
-    layers: tuple[int, ...]
+    elements: int  # how many
+    layers: tuple[int, ...]  # those that have one of them; the last one's gradient completes it
 
 
 def buckets_of(network: NeuralNetwork, plan: NetworkPlan) -> list[Bucket]:

@@ -24,9 +24,6 @@ from nadi.models.networks.table_shares import TableShare
 from nadi.models.row_operands import NO_OPERANDS, Operand, RowOperands
 from nadi.trace.work import Work
 
-__all__ = ["NetworkTensors", "Step", "step_of", "step_rows"]
-
-
 _F32_OF_TENSORS = 4
 
 
@@ -183,25 +180,15 @@ _INDEX, _F32 = 8, 4
 
 
 class Step(NamedTuple):
-    """A step of a network on one rank.
+    """A step of a network on one rank."""
 
-    Attributes
-    ----------
-    network, plan
-        What is run, and how.
-    works
-        The work of each layer.
-    buckets
-        Of gradients.
-    shares, widest
-        What the rank has of the tables of each layer whose tables are shared, and the most columns
-        that a rank has of them.
-    """
-
+    # network, plan: what is run, and how
     network: NeuralNetwork
     plan: NetworkPlan
-    works: Sequence[LayerWork]
-    buckets: Sequence[Bucket]
+    works: Sequence[LayerWork]  # the work of each layer
+    buckets: Sequence[Bucket]  # of gradients
+    # shares, widest: what the rank has of the tables of each layer whose tables are shared, and the
+    # most columns that a rank has of them
     shares: Mapping[int, TableShare]
     widest: Mapping[int, int]
 

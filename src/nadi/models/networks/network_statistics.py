@@ -18,8 +18,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.trace import Job
 from nadi.trace.work import Work
 
-__all__ = ["NetworkStatistics", "memory_of_step", "statistics_of_network"]
-
 _PRODUCTS = ("conv", "gemm", "attention")
 _ROW_STATE = 4  # bytes of the optimizer for a row of a table
 _NAMES = {kind: name for name, kind in KINDS.items()}

@@ -11,29 +11,16 @@ from typing import NamedTuple
 
 from nadi.models.networks.layer_kinds import EmbeddingBag, LayerKind
 
-__all__ = ["TableShare", "most_shares", "table_shares"]
-
 
 class TableShare(NamedTuple):
-    """What a rank has of the tables of a layer.
+    """What a rank has of the tables of a layer."""
 
-    Attributes
-    ----------
-    rows, parameters
-        Rows of its tables, and their elements.
-    columns
-        Of all of its tables together: elements that it gives for a sample.
-    lookups
-        Rows that a sample takes of them.
-    elements
-        Elements of these rows.
-    """
-
+    # rows, parameters: rows of its tables, and their elements
     rows: int = 0
     parameters: int = 0
-    columns: int = 0
-    lookups: int = 0
-    elements: int = 0
+    columns: int = 0  # of all of its tables together: elements that it gives for a sample
+    lookups: int = 0  # rows that a sample takes of them
+    elements: int = 0  # elements of these rows
 
 
 def most_shares(kind: LayerKind) -> int:

@@ -23,28 +23,16 @@ from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
 from nadi.units import format_count, format_counted
 
-__all__ = ["CheckedRecordings", "NotRecorded", "check_recordings", "recording_lines"]
-
 _OPTIONS = {"profile_memory": "--memory", "with_stack": "--stacks", "record_shapes": "--shapes"}
 _TOLD = 4
 
 
 class NotRecorded(NamedTuple):
-    """What analyses need and no rank has.
+    """What analyses need and no rank has."""
 
-    Attributes
-    ----------
-    what
-        It, and how to record it.
-    option
-        The option of ``nadi record`` that does; empty if none does.
-    analyses
-        Which need it.
-    """
-
-    what: str
-    option: str
-    analyses: tuple[str, ...]
+    what: str  # it, and how to record it
+    option: str  # the option of ``nadi record`` that does; empty if none does
+    analyses: tuple[str, ...]  # which need it
 
 
 class CheckedRecordings(NamedTuple):

@@ -17,8 +17,6 @@ from typing import Any
 
 from nadi.errors import InputError, Parameter, UsageError
 
-__all__ = ["CollectOptions", "Collected", "collect"]
-
 _HOOK = Path(__file__).parent / "hook"
 _NAMES = {
     "profiler": "profiler.step() of the program",

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from nadi.pytorch.collecting.collected_runs import Collected
     from nadi.pytorch.fake.fake_job import FakeOptions
 
-__all__ = ["HELP", "command"]
-
 HELP = """Run a PyTorch program unchanged, and record a few steps.
 
 Each rank writes a Kineto trace, and an execution trace of the steps after these, into a

@@ -16,8 +16,6 @@ from typing import Any
 from nadi.errors import InputError, Parameter, UsageError, checked
 from nadi.pytorch.collecting.hook.recorded_steps import StepRecorder
 
-__all__ = ["Recording", "record", "trace_handler"]
-
 
 class Recording:
     """A recording that is under way.

@@ -12,8 +12,6 @@ from typing import Any
 
 from nadi.pytorch.fake.fake_mode import Recorder
 
-__all__ = ["patched", "pretended_devices"]
-
 torch: Any = importlib.import_module("torch")
 _overrides: Any = importlib.import_module("torch.overrides")
 

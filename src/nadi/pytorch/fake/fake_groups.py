@@ -8,8 +8,6 @@ from typing import Any
 
 from nadi.trace.groups import Group
 
-__all__ = ["GroupFamily", "GroupLog"]
-
 
 @dataclass
 class GroupFamily:

@@ -24,12 +24,6 @@ from nadi.pytorch.fake.fake_trace import RankSummary
 from nadi.pytorch.fake.fake_worker import FakeOrder, Outcome
 from nadi.recordings.rank_map import RANK_MAP, RankMap, Shared
 
-__all__ = [
-    "FakeJob", "FakeOptions", "FakeRankClass", "RecordedRank", "find_classes", "ranges_of",
-    "record_fake_job",
-]  # fmt: skip
-
-
 Sign = Callable[[Sequence[int]], Mapping[int, str]]
 
 

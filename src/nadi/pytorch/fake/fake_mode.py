@@ -30,9 +30,6 @@ from nadi.pytorch.fake.script_lines import script_line
 from nadi.trace.dtypes import DTYPES
 from nadi.trace.work import work_of
 
-__all__ = ["SIZED_BY_VALUES", "Recorder", "RoutingHints", "has_mask", "new_mode", "with_indices"]
-
-
 _INDICES = ("aten::topk", "aten::sort", "aten::argsort", "aten::argmax")
 _SAME = (
     "aten::clone", "aten::_to_copy", "aten::copy_", "aten::contiguous", "aten::cat",

@@ -14,8 +14,6 @@ from nadi.pytorch.fake.fake_groups import GroupLog
 from nadi.pytorch.fake.fake_mode import Recorder, new_mode
 from nadi.pytorch.fake.operation_log import OperationLog
 
-__all__ = ["Enough", "recorded_program"]
-
 torch: Any = importlib.import_module("torch")
 _modules: Any = importlib.import_module("torch.nn.modules.module")
 _optimizers: Any = importlib.import_module("torch.optim.optimizer")

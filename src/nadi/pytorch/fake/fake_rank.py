@@ -14,8 +14,6 @@ from nadi.pytorch.fake.fake_groups import GroupFamily
 from nadi.pytorch.fake.fake_trace import RankSummary, summary_of, trace_of_log
 from nadi.trace.trace import Trace
 
-__all__ = ["FakeRecording", "check_numbers", "check_torch", "fake_recording"]
-
 _OLDEST = (2, 6)
 _LARGEST_WORLD = 2**24
 

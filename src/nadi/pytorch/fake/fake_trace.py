@@ -18,8 +18,6 @@ from nadi.trace.schema import DEPS, GROUPS, NODES
 from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
-__all__ = ["RankSummary", "group_numbers", "summary_of", "trace_of_log", "trace_signature"]
-
 _COLUMNS = (
     "name", "kind", "category", "parent", "sequence", "stream", "flops", "bytes", "comm_type",
     "comm_bytes", "src", "dst", "tag", "is_async",

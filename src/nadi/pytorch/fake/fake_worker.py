@@ -18,29 +18,18 @@ from nadi.pytorch.fake.fake_rank import check_torch, fake_recording
 from nadi.pytorch.fake.fake_trace import RankSummary, summary_of, trace_signature
 from nadi.pytorch.fake.script_lines import is_of_library
 
-__all__ = ["FakeOrder", "Outcome", "record_orders"]
-
 
 class FakeOrder(msgspec.Struct):
-    """What is to be recorded.
+    """What is to be recorded."""
 
-    Attributes
-    ----------
-    rank, world_size, steps, warmup, device
-        As for ``fake_recording``.
-    command
-        A script or ``-m`` and a module, and their arguments.
-    output
-        The trace; the outcome is written beside it, with the suffix ``.json``.
-    """
-
+    # rank, world_size, steps, warmup, device: as for ``fake_recording``
     rank: int
     world_size: int
     steps: int
     warmup: int
     device: str
-    command: list[str]
-    output: str
+    command: list[str]  # a script or ``-m`` and a module, and their arguments
+    output: str  # the trace; the outcome is written beside it, with the suffix ``.json``
 
 
 _MOST_AT_ONCE = 4

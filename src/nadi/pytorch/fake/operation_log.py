@@ -13,40 +13,22 @@ import msgspec
 
 from nadi.trace.work import Operands, covered_bytes
 
-__all__ = [
-    "CALLS", "Call", "LoggedOperand", "LoggedOperation", "OperationLog", "comm_bytes",
-    "logged_operand_texts", "nested_tensors", "operands_of",
-]  # fmt: skip
-
-
 _DEVICE = "cuda:0"
 _SCALAR_TYPES = {bool: "Bool", int: "Int", float: "Double", str: "String", type(None): "None"}
 
 
 class LoggedOperand(NamedTuple):
-    """A tensor that an operator reads or writes.
+    """A tensor that an operator reads or writes."""
 
-    Attributes
-    ----------
-    tensor, storage
-        Numbers of the tensor, and of its memory, which views share.
-    offset
-        Of its first element in the storage, in elements.
-    shape, strides
-        Of each dimension.
-    dtype
-        Type of its elements, as an execution trace names it.
-    itemsize
-        Size of an element, in bytes.
-    """
-
+    # tensor, storage: numbers of the tensor, and of its memory, which views share
     tensor: int
     storage: int
-    offset: int
+    offset: int  # of its first element in the storage, in elements
+    # shape, strides: of each dimension
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: str
-    itemsize: int
+    dtype: str  # type of its elements, as an execution trace names it
+    itemsize: int  # size of an element, in bytes
 
     @property
     def elements(self) -> int:
@@ -60,20 +42,14 @@ class LoggedOperand(NamedTuple):
 
 
 class LoggedOperation(NamedTuple):
-    """One row: the columns of ``schema.NODES``, but for the group, which is a name.
-
-    Attributes
-    ----------
-    stream
-        -1 for what starts nothing on the device.
-    """
+    """One row: the columns of ``schema.NODES``, but for the group, which is a name."""
 
     name: str
     kind: str
     category: str
     parent: int = -1
     sequence: int = -1
-    stream: int = -1
+    stream: int = -1  # -1 for what starts nothing on the device
     flops: int = -1
     bytes: int = -1
     comm_type: str = "none"
@@ -290,29 +266,18 @@ def _described(value: Any) -> tuple[Any, Any, str, Any]:
 
 
 class Call(NamedTuple):
-    """Where the arguments of an operator stand.
+    """Where the arguments of an operator stand."""
 
-    Attributes
-    ----------
-    comm_type
-        As in ``schema.COMM_TYPES``.
-    reads, writes
-        Positions of tensors that are sent and that are received; -1 for none, and
-        :data:`RESULT` where the result of the call is what is received.
-    group
-        Position of the process group or of its name.
-    peer, tag
-        Positions of the root or the other end, and of the tag; -1 for none.
-    is_async
-        Position of a flag; :data:`ALWAYS` if the call never waits, -1 if it always does.
-    """
-
-    comm_type: str
+    comm_type: str  # as in ``schema.COMM_TYPES``
+    # reads, writes: positions of tensors that are sent and that are received; -1 for none, and
+    # ``RESULT`` where the result of the call is what is received
     reads: int
     writes: int
-    group: int
+    group: int  # position of the process group or of its name
+    # peer, tag: positions of the root or the other end, and of the tag; -1 for none
     peer: int = -1
     tag: int = -1
+    # position of a flag; ``ALWAYS`` if the call never waits, -1 if it always does
     is_async: int = -1
 
 

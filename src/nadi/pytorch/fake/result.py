@@ -10,8 +10,6 @@ from nadi.results.declared import ALL, BYTES, COUNT, PLAIN, Column, Lines, Resul
 from nadi.results.text import issue_lines
 from nadi.units import format_counted
 
-__all__ = ["FAKE_JOB"]
-
 
 def _described(job: FakeJob) -> dict[str, Any]:
     """Return what was recorded, as JSON values."""

@@ -6,8 +6,6 @@ import sys
 import sysconfig
 from pathlib import Path
 
-__all__ = ["is_of_library", "script_line"]
-
 _OWN = str(Path(__file__).resolve().parents[2])
 _LIBRARIES = (
     _OWN, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),

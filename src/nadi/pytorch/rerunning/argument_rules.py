@@ -18,8 +18,6 @@ from nadi.pytorch.rerunning.recorded_calls import (
 )
 from nadi.pytorch.rerunning.safe_operators import CODES, SAFE_OPERATORS, STRINGS
 
-__all__ = ["find_operator", "refused_arguments"]
-
 _DEVICES = ("cpu", "cuda", "meta")
 _LARGEST = 2**63
 _NUMBERS = {

@@ -12,8 +12,6 @@ from nadi.results.terminal.options import AsJson, Overwrite
 if TYPE_CHECKING:
     from nadi.pytorch.rerunning.replay import ReplayedJob
 
-__all__ = ["HELP", "command"]
-
 HELP = """Run the operators of a recording again, on random data.
 
 Every operator is called in its recorded order, with the recorded shapes, strides, types,

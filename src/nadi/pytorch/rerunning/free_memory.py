@@ -11,8 +11,6 @@ from typing import Any
 
 from nadi.files.files import available_memory
 
-__all__ = ["bounded_memory", "free_bytes"]
-
 _STATUS = Path("/proc/self/status")
 _DATA = re.compile(r"VmData:\s+(\d+) kB")
 

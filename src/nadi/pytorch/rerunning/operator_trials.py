@@ -34,8 +34,6 @@ from nadi.pytorch.rerunning.replayed_communication import can_communicate
 from nadi.pytorch.rerunning.tensor_contents import INDEX_TYPES
 from nadi.units import format_bytes
 
-__all__ = ["Replayable", "Skipped", "external_tensors", "find_replayable", "load_source"]
-
 _ROUNDS = 8  # an operator in an operator in an operator ...
 _HIDDEN = "a later call takes indices that are made inside"
 _BESIDE = 8  # operators that a call may be away from where it is looked for

@@ -19,26 +19,16 @@ from nadi.pytorch.rerunning.replay_places import places_in
 from nadi.pytorch.rerunning.replay_plan import PlannedCall, ReplayPlan
 from nadi.trace.trace import Trace
 
-__all__ = ["CallStream", "ThreadOrder", "order_streams", "order_threads", "recorded_streams"]
-
 
 class ThreadOrder(NamedTuple):
-    """Threads of the calls of a plan.
+    """Threads of the calls of a plan."""
 
-    Attributes
-    ----------
-    thread
-        For each call the number of its thread, from 0: that of the steps, or of the first call.
-    handovers
-        Numbers of two calls of different threads: the second one waits for the first one. What
-        follows from others is left out.
-    plan
-        The plan; tensors that threads use without an order are kept until the end.
-    """
-
+    # for each call the number of its thread, from 0: that of the steps, or of the first call
     thread: tuple[int, ...]
+    # numbers of two calls of different threads: the second one waits for the first one. What
+    # follows from others is left out.
     handovers: tuple[tuple[int, int], ...]
-    plan: ReplayPlan
+    plan: ReplayPlan  # the plan; tensors that threads use without an order are kept until the end
 
     @property
     def num_threads(self) -> int:
@@ -167,20 +157,11 @@ def _used(planned: PlannedCall) -> Iterator[int]:
 
 
 class CallStream(NamedTuple):
-    """Where a call runs.
+    """Where a call runs."""
 
-    Attributes
-    ----------
-    stream
-        Number of its stream, from 0, the one of most calls.
-    awaited
-        Streams whose work so far ends before: they used the same memory.
-    shared
-        Places of its inputs that another stream made; their memory is in use here, too.
-    """
-
-    stream: int
-    awaited: tuple[int, ...]
+    stream: int  # number of its stream, from 0, the one of most calls
+    awaited: tuple[int, ...]  # streams whose work so far ends before: they used the same memory
+    # places of its inputs that another stream made; their memory is in use here, too
     shared: tuple[int, ...]
 
 

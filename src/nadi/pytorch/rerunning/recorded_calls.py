@@ -18,10 +18,6 @@ from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.operands import OPERAND_NAMES
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "RecordedCall", "RecordedCalls", "Signature", "TensorArgument", "Unrecorded", "tensors_in",
-]  # fmt: skip
-
 _SCHEMA = re.compile(
     r"(?P<space>\w+)::(?P<name>\w+)(?:\.(?P<overload>\w+))?\((?P<arguments>.*)\) ->"
 )
@@ -36,32 +32,19 @@ _NUMBERS = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 
 
 class TensorArgument(NamedTuple):
-    """A tensor that an operator was given, or gave.
+    """A tensor that an operator was given, or gave."""
 
-    Attributes
-    ----------
-    tensor, storage
-        Ids of the tensor and of its memory, as recorded.
-    offset
-        First element in the storage.
-    dtype
-        Type of an element, as C++ names it: ``float``, ``long int``.
-    shape, strides
-        Sizes and strides in elements; strides of a contiguous tensor if none are recorded.
-    device
-        Such as ``cpu`` or ``cuda:0``.
-    itemsize
-        Bytes of an element.
-    """
-
+    # tensor, storage: ids of the tensor and of its memory, as recorded
     tensor: int
     storage: int
-    offset: int
-    dtype: str
+    offset: int  # first element in the storage
+    dtype: str  # type of an element, as C++ names it: ``float``, ``long int``
+    # shape, strides: sizes and strides in elements; strides of a contiguous tensor if none are
+    # recorded
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    device: str
-    itemsize: int
+    device: str  # such as ``cpu`` or ``cuda:0``
+    itemsize: int  # bytes of an element
 
     @property
     def end(self) -> int:

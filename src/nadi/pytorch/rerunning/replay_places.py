@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from nadi.pytorch.rerunning.recorded_calls import TensorArgument
 
-__all__ = ["ReplayPlace", "places_in"]
-
 
 class ReplayPlace(NamedTuple):
     """A tensor of the replay as an argument: its number, and what was recorded of it."""

@@ -21,8 +21,6 @@ from nadi.pytorch.rerunning.recorded_calls import (
 from nadi.pytorch.rerunning.replay_places import ReplayPlace, places_in
 from nadi.pytorch.rerunning.tensor_contents import INDEX_TYPES, TensorContents
 
-__all__ = ["External", "PlannedCall", "ReplayPlan", "View", "plan_replay"]
-
 
 class View(NamedTuple):
     """A tensor that begins as a view of the memory of another one."""
@@ -45,31 +43,16 @@ class External(NamedTuple):
 
 
 class PlannedCall(NamedTuple):
-    """A call whose tensors are places.
+    """A call whose tensors are places."""
 
-    Attributes
-    ----------
-    call
-        As recorded.
-    inputs
-        As in the call, with a :class:`ReplayPlace` for each tensor.
-    views
-        What has to be made of other tensors before.
-    awaited
-        Communication, by the number of its call, that has to end before, as it works on the same
-        memory.
-    outputs
-        For each output of the call a place, None, or a list of them.
-    ended
-        Places that nobody uses after it.
-    """
-
-    call: RecordedCall
-    inputs: tuple[Any, ...]
-    views: tuple[View, ...]
+    call: RecordedCall  # as recorded
+    inputs: tuple[Any, ...]  # as in the call, with a ``ReplayPlace`` for each tensor
+    views: tuple[View, ...]  # what has to be made of other tensors before
+    # communication, by the number of its call, that has to end before, as it works on the same
+    # memory
     awaited: tuple[int, ...]
-    outputs: tuple[Any, ...]
-    ended: tuple[int, ...]
+    outputs: tuple[Any, ...]  # for each output of the call a place, None, or a list of them
+    ended: tuple[int, ...]  # places that nobody uses after it
 
     @property
     def num_view_operators(self) -> int:

@@ -27,11 +27,6 @@ from nadi.pytorch.rerunning.replayed_communication import Communicator
 from nadi.pytorch.rerunning.thread_team import ThreadTeam
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "OperatorChoice", "PreparedReplay", "ReplayOptions", "ReplayTimes", "prepare_replay",
-    "run_replay",
-]  # fmt: skip
-
 _WARMUP = 2
 
 
@@ -83,30 +78,15 @@ class ReplayOptions(NamedTuple):
 
 
 class PreparedReplay(NamedTuple):
-    """What one rank replays.
+    """What one rank replays."""
 
-    Attributes
-    ----------
-    recorded
-        All calls of the trace.
-    streams
-        The stream of the device work of each of its nodes, by row.
-    replayable
-        Calls and their tensors, and what is left out.
-    source
-        The same as source.
-    groups
-        For the number of each communication call the ranks of its process group.
-    num_operators
-        How many operators were wanted.
-    """
-
-    recorded: RecordedCalls
-    streams: Mapping[int, int]
-    replayable: Replayable
-    source: ReplaySource
+    recorded: RecordedCalls  # all calls of the trace
+    streams: Mapping[int, int]  # the stream of the device work of each of its nodes, by row
+    replayable: Replayable  # calls and their tensors, and what is left out
+    source: ReplaySource  # the same as source
+    # for the number of each communication call the ranks of its process group
     groups: Mapping[int, tuple[int, ...]]
-    num_operators: int
+    num_operators: int  # how many operators were wanted
     device: str
 
     @property

@@ -18,8 +18,6 @@ from nadi.pytorch.rerunning.replay_places import ReplayPlace
 from nadi.pytorch.rerunning.replay_plan import External, PlannedCall, ReplayPlan
 from nadi.trace.dtypes import DTYPES
 
-__all__ = ["ReplaySource", "replay_source", "torch_name"]
-
 _TORCH = {name: dtype.torch for dtype in DTYPES for name in dtype.cpp}
 _CALLS_OF_PART = 1000  # of a function; longer ones take longer to compile
 _HEAD = '''"""Operators of a recorded step, replayed. Needs torch; run it with python."""

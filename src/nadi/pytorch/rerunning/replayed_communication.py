@@ -6,8 +6,6 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["Communicator", "can_communicate"]
-
 
 class Communicator:
     """Makes the calls of c10d that a trace records; every rank has one.

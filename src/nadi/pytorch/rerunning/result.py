@@ -23,8 +23,6 @@ from nadi.units import (
     printable,
 )
 
-__all__ = ["REPLAY", "check_script", "write_script"]
-
 _SHOWN = 12  # rows of a table
 
 

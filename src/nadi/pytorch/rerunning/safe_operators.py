@@ -14,8 +14,6 @@ called: ``prims`` and ``prim`` (parts of compiled programs), ``quantized``, ``mk
 
 from __future__ import annotations
 
-__all__ = ["CODES", "SAFE_OPERATORS", "STRINGS"]
-
 # name and name_ : element by element, through TensorIterator, which checks and broadcasts shapes
 _ELEMENTWISE_OR_IN_PLACE = """
 abs acos acosh add addcdiv addcmul arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan

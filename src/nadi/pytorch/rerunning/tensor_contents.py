@@ -14,8 +14,6 @@ from nadi.pytorch.fake.operation_log import CALLS
 from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION, RecordedCall, tensors_in
 from nadi.pytorch.rerunning.replay_places import ReplayPlace, places_in
 
-__all__ = ["INDEX_TYPES", "SAME_VALUES", "TensorContents"]
-
 INDEX_TYPES = ("int", "long int", "long", "long long")
 
 # operators that take indices: positions of the tensor of indices and of the one that they index,

@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["ThreadTeam"]
-
 
 class ThreadTeam:
     """The caller's thread and others, which live until ``close`` is called.

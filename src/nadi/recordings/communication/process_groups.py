@@ -18,12 +18,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import COMM_TYPES, DEPS, GROUPS
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "PAIRWISE", "Members", "communication_rows", "group_of_each", "group_order",
-    "transfers_beside_threads", "with_default_group",
-]  # fmt: skip
-
-
 _PAIRWISE = [COMM_TYPES.index("send"), COMM_TYPES.index("recv")]
 _DEFAULT = "0"  # PyTorch's name of the group of all ranks
 _MOST_RANKS = 2**17  # of a group, as for the groups of a file

@@ -24,8 +24,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import COMM_TYPES, NODE_KINDS, NODES
 from nadi.trace.trace import Trace
 
-__all__ = ["communication"]
-
 _MAX_CLIMB = 16  # levels between a kernel's launch and the call that names its tensors
 _CODE = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
 _KIND_OF_CODE = np.array([NODE_KINDS.index(comm_kind(name)) for name in COMM_TYPES])

@@ -18,8 +18,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEPS, DEVICE_WORK
 from nadi.trace.trace import Trace
 
-__all__ = ["find_deps"]
-
 _Pairs = tuple[Ints, Ints]
 
 

@@ -19,36 +19,19 @@ from nadi.trace.categories import pattern
 from nadi.trace.schema import DEVICE_WORK, THREAD_WORK
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "DeviceCalls", "StreamWork", "communication_calls", "device_calls", "find_rows", "host_work",
-    "launcher_rows", "stream_keys", "stream_work", "unique_pairs",
-]  # fmt: skip
-
-
 _BEFORE_ALL = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True)
 class StreamWork:
-    """The device work of one rank, stream by stream.
+    """The device work of one rank, stream by stream."""
 
-    Attributes
-    ----------
-    rows
-        int64, shape (work,): nodes, by stream and then in order of start.
-    keys
-        int64, shape (streams,): the number of each stream of each device, ascending.
-    ptr
-        int64, shape (streams + 1,): stream s has ``rows[ptr[s]:ptr[s + 1]]``.
-    launched
-        int64 ns, shape (work,): the start of the launch call. A stream runs its work in the order
-        of launches, so this is at least the start of all launches before it. The smallest int64 if
-        no call is recorded.
-    """
-
-    rows: Ints
-    keys: Ints
-    ptr: Ints
+    rows: Ints  # int64, shape (work,): nodes, by stream and then in order of start
+    keys: Ints  # int64, shape (streams,): the number of each stream of each device, ascending
+    ptr: Ints  # int64, shape (streams + 1,): stream s has ``rows[ptr[s]:ptr[s + 1]]``
+    # int64 ns, shape (work,): the start of the launch call. A stream runs its work in the order of
+    # launches, so this is at least the start of all launches before it. The smallest int64 if no
+    # call is recorded.
     launched: Ints
 
     def order(self) -> tuple[Ints, Ints]:
@@ -109,29 +92,15 @@ def stream_work(trace: Trace, launcher: Ints) -> StreamWork:
 
 @dataclass(frozen=True)
 class DeviceCalls:
-    """Times, names, launches and streams of one rank.
+    """Times, names, launches and streams of one rank."""
 
-    Attributes
-    ----------
-    trace
-        The rank.
-    launcher
-        int64, shape (nodes,), from
-        :func:`nadi.recordings.dependencies.device_calls.launcher_rows`.
-    work
-        Its streams.
-    start, end
-        int64 ns, shape (nodes,).
-    is_call
-        bool, shape (nodes,): runtime and driver calls.
-    """
-
-    trace: Trace
-    launcher: Ints
-    work: StreamWork
+    trace: Trace  # the rank
+    launcher: Ints  # int64, shape (nodes,), from ``launcher_rows``
+    work: StreamWork  # its streams
+    # start, end: int64 ns, shape (nodes,)
     start: Ints
     end: Ints
-    is_call: Bools
+    is_call: Bools  # bool, shape (nodes,): runtime and driver calls
 
     def calls(self, *kinds: str) -> Ints:
         """Return the calls of some kinds of ``runtime_calls.CALLS``; node rows, ascending."""

@@ -21,55 +21,33 @@ from nadi.recordings.dependencies.device_calls import (
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Trace
 
-__all__ = ["EventWaits", "find_events"]
-
 _MOST_ID = 1 << 62
 _BEFORE_ALL = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True)
 class _Stated:
-    """The content of synchronization events, by the correlation of their calls.
+    """The content of synchronization events, by the correlation of their calls."""
 
-    Attributes
-    ----------
-    correlation
-        int64, shape (events,).
-    source
-        int64, shape (events,): the stream of the awaited work, as in ``StreamWork.keys``, or -1.
-    target
-        int64, shape (events,): the stream that waits, or -1.
-    record
-        int64, shape (events,): correlation of the call that recorded the event, or -1.
-    """
-
-    correlation: Ints
+    correlation: Ints  # int64, shape (events,)
+    # int64, shape (events,): the stream of the awaited work, as in ``StreamWork.keys``, or -1
     source: Ints
-    target: Ints
-    record: Ints
+    target: Ints  # int64, shape (events,): the stream that waits, or -1
+    record: Ints  # int64, shape (events,): correlation of the call that recorded the event, or -1
 
 
 @dataclass(frozen=True)
 class EventWaits:
-    """The waits for CUDA events of one rank, as recorded in its synchronization events.
+    """The waits for CUDA events of one rank, as recorded in its synchronization events."""
 
-    Attributes
-    ----------
-    here
-        The rank.
-    stated
-        All synchronization events that refer to CUDA events.
-    key, moment
-        int64, shape (waits,): the stream that waits, as in ``StreamWork.keys``, and when the wait
-        was issued (ns); by stream and then by time.
-    wait, source
-        int64, shape (sources,): position of a wait, and the node row of the awaited work.
-    """
-
-    here: DeviceCalls
-    stated: _Stated
+    here: DeviceCalls  # the rank
+    stated: _Stated  # all synchronization events that refer to CUDA events
+    # key, moment: int64, shape (waits,): the stream that waits, as in ``StreamWork.keys``, and when
+    # the wait was issued (ns); by stream and then by time
     key: Ints
     moment: Ints
+    # wait, source: int64, shape (sources,): position of a wait, and the node row of the awaited
+    # work
     wait: Ints
     source: Ints
 

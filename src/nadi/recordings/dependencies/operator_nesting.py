@@ -25,40 +25,24 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import THREAD_WORK
 from nadi.trace.trace import Trace
 
-__all__ = ["LOCK_WAIT", "WOKEN_BY", "Nesting", "nest", "report_sampling", "threads_sharing_locks"]
-
 
 @dataclass(frozen=True)
 class Nesting:
-    """How operations are nested on the threads of one rank.
+    """How operations are nested on the threads of one rank."""
 
-    Attributes
-    ----------
-    rows
-        int64, shape (ops,): the nodes that run on threads, ascending; operations below are
-        positions in it. Threads that only poll events, such as NCCL's watchdog, are left out.
-    thread_ptr
-        int64, shape (threads + 1,): thread t has the boundaries
-        ``2 * thread_ptr[t] : 2 * thread_ptr[t + 1]``.
-    boundary
-        int64, shape (2 * ops,): ``2 * op`` is the start of op, ``2 * op + 1`` its end.
-    owner
-        int64, shape (2 * ops,): the innermost operation open before each boundary, or -1.
-    parent
-        int64, shape (ops,): the innermost operation open when op starts, or -1.
-    exclusive
-        int64 ns, shape (ops,): time in which op is the innermost.
-    num_overlaps
-        Operations that end after the operation that they started in.
-    """
-
+    # int64, shape (ops,): the nodes that run on threads, ascending; operations below are positions
+    # in it. Threads that only poll events, such as NCCL's watchdog, are left out.
     rows: Ints
+    # int64, shape (threads + 1,): thread t has the boundaries ``2 * thread_ptr[t] : 2 *
+    # thread_ptr[t + 1]``
     thread_ptr: Ints
+    # int64, shape (2 * ops,): ``2 * op`` is the start of op, ``2 * op + 1`` its end
     boundary: Ints
+    # int64, shape (2 * ops,): the innermost operation open before each boundary, or -1
     owner: Ints
-    parent: Ints
-    exclusive: Ints
-    num_overlaps: int
+    parent: Ints  # int64, shape (ops,): the innermost operation open when op starts, or -1
+    exclusive: Ints  # int64 ns, shape (ops,): time in which op is the innermost
+    num_overlaps: int  # operations that end after the operation that they started in
 
     @property
     def parent_row(self) -> Ints:

@@ -8,49 +8,31 @@ import numpy as np
 
 from nadi.kernels.jit import borrowed, kernel
 
-__all__ = ["Nested", "ThreadOrders", "turn_ties", "walk_threads"]
-
 
 class ThreadOrders(NamedTuple):
-    """The operations of threads, in two orders.
+    """The operations of threads, in two orders."""
 
-    Attributes
-    ----------
-    thread_ptr
-        int64, shape (threads + 1,): thread t has the entries
-        ``thread_ptr[t]:thread_ptr[t + 1]`` of the following two.
-    by_start, by_end
-        int64, shape (ops,): the operations of each thread in the order in which
-        they start (outer first) and end (inner first).
-    start, end
-        int64 ns, shape (ops,), by operation; ``end >= start``.
-    """
-
+    # int64, shape (threads + 1,): thread t has the entries ``thread_ptr[t]:thread_ptr[t + 1]`` of
+    # the following two
     thread_ptr: np.ndarray
+    # by_start, by_end: int64, shape (ops,): the operations of each thread in the order in which
+    # they start (outer first) and end (inner first)
     by_start: np.ndarray
     by_end: np.ndarray
+    # start, end: int64 ns, shape (ops,), by operation; ``end >= start``
     start: np.ndarray
     end: np.ndarray
 
 
 class Nested(NamedTuple):
-    """What encloses what.
+    """What encloses what."""
 
-    Attributes
-    ----------
-    boundary, owner
-        int64, shape (2 * ops,): the boundaries thread by thread, and for
-        each the operation that owned the time before it (-1: none was open).
-    parent
-        int64, shape (ops,): the innermost operation open at the start, or -1.
-    exclusive
-        int64 ns, shape (ops,): time owned.
-    """
-
+    # boundary, owner: int64, shape (2 * ops,): the boundaries thread by thread, and for each the
+    # operation that owned the time before it (-1: none was open)
     boundary: np.ndarray
     owner: np.ndarray
-    parent: np.ndarray
-    exclusive: np.ndarray
+    parent: np.ndarray  # int64, shape (ops,): the innermost operation open at the start, or -1
+    exclusive: np.ndarray  # int64 ns, shape (ops,): time owned
 
 
 @kernel

@@ -2,6 +2,11 @@
 
 A recording names the awaited stream or event only if it has synchronization events
 (``cuda_sync``). Without them it is inferred from the order of launches and the times.
+
+Which work a stream waits for is inferred from the order of calls where events have no numbers: a
+thread that moves work to another stream records an event after what it launched, and lets the other
+stream wait for that event before it launches there. ``ProcessGroupNCCL`` does so before each
+collective, with NCCL and with RCCL.
 """
 
 from __future__ import annotations
@@ -17,15 +22,298 @@ from nadi.recordings.dependencies.device_calls import (
     unique_pairs,
 )
 from nadi.recordings.dependencies.event_records import EventWaits, find_events
-from nadi.recordings.dependencies.stream_waits import stream_waits
 from nadi.trace.arrays import Bools, Ints, text_codes
 from nadi.trace.categories import COPY_FROM_PAGEABLE, COPY_ON_DEVICE, COPY_TO_PAGEABLE, pattern
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 
-__all__ = ["QUEUE_LENGTH", "STAGED_COPY_BYTES", "synchronization"]
+_LAUNCH, _RECORD, _WAIT = range(3)
+_FEWEST_REPEATS_OF_PAIRS = 3
+
+
+def paired_events(here: DeviceCalls) -> tuple[Ints, Ints]:
+    """Pair kernels with the work that their stream waits for.
+
+    A wait directly after a record on its thread is for the last work of the stream onto which the
+    thread launched last; the thread's next launch is onto the stream that waits. Kernels of one
+    name wait so if at least three do, and no measured time contradicts it.
+
+    Returns
+    -------
+    src, dst
+        int64 node rows. O(calls * streams * log nodes).
+    """
+    call, kind, thread = _calls(here)
+    at = np.flatnonzero(kind == _WAIT)
+    at = at[(at > 0) & (kind[at - 1] == _RECORD) & (thread[at - 1] == thread[at])]
+    before, after = _launch_before(call, kind, thread, at), _launch_after(call, kind, thread, at)
+    known = (before >= 0) & (after >= 0)
+    record, before, after = call[at[known] - 1], before[known], after[known]
+    key = here.keys_of_rows()
+    work = _work_of_calls(here)
+    own, waiting = key[work[before]], work[after]
+    source = np.full(waiting.size, -1, dtype=np.int64)
+    for stream, number in enumerate(here.work.keys):
+        mine = np.flatnonzero(own == number)
+        last = here.work.last_before(stream, here.start[record[mine]])
+        source[mine] = np.where(last >= 0, here.work.rows[last], -1)
+    moved = (source >= 0) & (own != key[waiting]) & (own // 2**32 == key[waiting] // 2**32)
+    moved &= here.trace.category_mask("kernel")[waiting]
+    source, waiting = source[moved], waiting[moved]
+    names = text_codes(here.trace.nodes["name"])[waiting]
+    size = int(names.max(initial=0)) + 1
+    count = np.bincount(names, minlength=size)
+    wrong = np.bincount(names[here.end[source] > here.start[waiting]], minlength=size)
+    chosen = (count[names] >= _FEWEST_REPEATS_OF_PAIRS) & (wrong[names] == 0)
+    return unique_pairs(source[chosen], waiting[chosen])
+
+
+def _calls(here: DeviceCalls) -> tuple[Ints, Ints, Ints]:
+    """Return calls that launch, record and wait, in order on each thread: row, kind and thread."""
+    launches = np.unique(here.launcher[here.launched_work])
+    parts = (launches, here.calls("event record"), here.calls("stream wait"))
+    call = np.concatenate(parts)
+    kind = np.repeat([_LAUNCH, _RECORD, _WAIT], [part.size for part in parts])
+    thread = here.trace.column("thread")[call]
+    order = np.lexsort((call, here.start[call], thread))
+    return call[order], kind[order], thread[order]
+
+
+def _launch_before(call: Ints, kind: Ints, thread: Ints, at: Ints) -> Ints:
+    """Return the launch before each position on its thread, or -1."""
+    last = np.maximum.accumulate(np.where(kind == _LAUNCH, np.arange(kind.size), -1))[at]
+    return np.where((last >= 0) & (thread[last] == thread[at]), call[last], -1)
+
+
+def _launch_after(call: Ints, kind: Ints, thread: Ints, at: Ints) -> Ints:
+    """Return the launch after each position on its thread, or -1."""
+    places = np.flatnonzero(kind == _LAUNCH)
+    following = np.searchsorted(places, at)
+    inside = following < places.size
+    found = places[np.minimum(following, places.size - 1)] if places.size else at
+    return np.where(inside & (thread[found] == thread[at]), call[found], -1)
+
+
+def _work_of_calls(here: DeviceCalls) -> Ints:
+    """Return the first work that each node launched, or -1; shape (nodes,)."""
+    work = here.launched_work
+    work = work[np.argsort(here.start[work], kind="stable")][::-1]
+    found = np.full(here.start.size, -1, dtype=np.int64)
+    found[here.launcher[work]] = work
+    return found
+
 
 _Found = list[tuple[str, tuple[Ints, Ints], bool]]
+
+_DEFAULT_STREAMS = (0, 7)  # its number in HIP's and CUDA's profiler
+_LATE_NS = 3_000
+_LATE_IN_CALL_NS = 20_000  # a blocking copy starts about 14 us after its call
+_WOKEN_WITHIN_NS = 10_000
+_LATE_FOR_SURE_NS = 20_000  # beyond what is due
+_TAIL_NS = 50_000
+_BY_CHANCE = 0.1
+
+
+def stream_waits(here: DeviceCalls, events: EventWaits, log: IssueLog) -> _Found:
+    """Find the device work that waits for work of other streams.
+
+    Returns
+    -------
+    list of (kind, (src, dst), inferred)
+        Dependencies of kind event between device operations; node rows. O(calls * streams * log
+        nodes).
+    """
+    if events.are_stated:
+        found: _Found = [("event", _stated_stream_waits(here, events, log), False)]
+    else:
+        guessed = _guessed_stream_waits(here, here.calls("stream wait"), log)
+        found = [("event", _both(guessed, paired_events(here)), True)]
+    found.append(("event", _default_stream_waits(here, found), True))
+    return [*found, ("event", _repeated_waits(here, found), True)]
+
+
+def _both(first: tuple[Ints, Ints], second: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """Return all pairs of two lists once."""
+    src, dst = (np.concatenate(column) for column in zip(first, second, strict=True))
+    return unique_pairs(src, dst)
+
+
+def _stated_stream_waits(here: DeviceCalls, events: EventWaits, log: IssueLog) -> tuple[Ints, Ints]:
+    """Let the next work of a stream wait for the events that the stream waits for."""
+    following = np.full(events.key.size, -1, dtype=np.int64)
+    for stream, own in enumerate(here.work.keys):
+        mine = np.flatnonzero(events.key == own)
+        first = here.work.first_after(stream, events.moment[mine])
+        following[mine[first >= 0]] = here.work.rows[first[first >= 0]]
+    dst = following[events.wait]
+    src, dst = events.source[dst >= 0], dst[dst >= 0]
+    key = here.keys_of_rows()
+    elsewhere = key[src] != key[dst]
+    src, dst = src[elsewhere], dst[elsewhere]
+    possible = here.end[src] <= here.start[dst]
+    log.add(
+        "link.event-contradicted", "info", int((~possible).sum()),
+        "device operations start before the event completes that their stream waits for",
+        "no dependency is added for them",
+    )  # fmt: skip
+    return unique_pairs(src[possible], dst[possible])
+
+
+def _guessed_stream_waits(here: DeviceCalls, calls: Ints, log: IssueLog) -> tuple[Ints, Ints]:
+    """Infer which work a stream waited for from operations that start late, when other work ends.
+
+    The waiting operation is the next one that this thread launches, or that any thread launches.
+    It waits for the last work of another stream that was launched before the wait, if that work
+    ends shortly before the operation starts.
+    """
+    calls, dst = _next_launched(here, calls)
+    num_waits = np.bincount(dst, minlength=here.start.size)
+    late = here.start[dst] > _due(here)[dst]
+    key = here.keys_of_rows()
+    seen = np.zeros(here.start.size, dtype=np.bool_)
+    none = np.empty(0, dtype=np.int64)
+    pairs = [(none, none)]
+    for stream, own in enumerate(here.work.keys):
+        at = here.last_recorded(stream, here.start[calls], here.start[dst])
+        src, woken = _just_ended(here, at, dst)
+        binds = woken & (key[dst] != own) & late
+        pairs.append((src[binds], dst[binds]))
+        seen[calls[binds]] = True
+    src, dst = unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
+    src, dst = _last_to_end(here, src, dst, num_waits)
+    log.add(
+        "link.event-unknown", "info", int(np.unique(calls).size - seen.sum()),
+        "calls make a stream wait for an event that is not recorded and cannot be inferred from "
+        "times",
+        "record with synchronization events: "
+        "experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True)",
+    )  # fmt: skip
+    return src, dst
+
+
+def _last_to_end(here: DeviceCalls, src: Ints, dst: Ints, most: Ints) -> tuple[Ints, Ints]:
+    """Keep the ``most[dst]`` pairs of each ``dst`` whose ``src`` end last."""
+    order = np.lexsort((-here.end[src], dst))
+    src, dst = src[order], dst[order]
+    place = np.arange(dst.size) - np.searchsorted(dst, dst)
+    return src[place < most[dst]], dst[place < most[dst]]
+
+
+def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[Ints, Ints]:
+    """Infer waits between the default stream and other streams, as CUDA's legacy rule has them.
+
+    The recording does not say whether a stream follows that rule. A dependency is inferred if an
+    operation has no event to wait for, starts late, and starts when an earlier launched operation
+    ends, with one of the two on the default stream.
+    """
+    work = here.launched_work
+    late = work[here.start[work] > _due(here)[work]]
+    late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in events]))
+    key = here.keys_of_rows()
+    is_default = np.isin(here.work.keys % 2**32, _DEFAULT_STREAMS)
+    of_default = np.isin(key[late], here.work.keys[is_default])
+    none = np.empty(0, dtype=np.int64)
+    pairs = [(none, none)]
+    for stream, own in enumerate(here.work.keys):
+        at = here.work.last_before(stream, here.start[here.launcher[late]])
+        src, woken = _just_ended(here, at, late)
+        same_device = key[late] // 2**32 == own // 2**32
+        binds = woken & (key[late] != own) & same_device & (of_default | is_default[stream])
+        pairs.append((src[binds], late[binds]))
+    return unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
+
+
+def _repeated_waits(here: DeviceCalls, known: _Found) -> tuple[Ints, Ints]:
+    """Infer waits between streams that no call tells, from what repeats.
+
+    Operations of one name wait for work of one name on another stream of their device if at least
+    three of them, and half of those that are late for a reason that is not known, begin within
+    10 us after its end, or within 50 us before: where a device has no room for both, an operation
+    begins when the last part of the other one runs. This must happen less than once in ten times
+    by chance.
+    """
+    work = here.work.rows
+    late = work[here.start[work] > _due(here)[work] + _LATE_FOR_SURE_NS]
+    late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in known]))
+    source, waiting = _near_ends(here, late)
+    names = text_codes(here.trace.nodes["name"])
+    count_of = int(names.max(initial=0)) + 1
+    all_late = np.bincount(names[late], minlength=count_of)
+    span = int(np.ptp(here.start[work])) + 1 if work.size else 1
+    window = _WOKEN_WITHIN_NS + _TAIL_NS
+    by_chance = np.bincount(names[work], minlength=count_of) * window / span
+    pair = np.stack([names[source], names[waiting]])
+    _, number, count = np.unique(pair, axis=1, return_inverse=True, return_counts=True)
+    often = count[number]
+    chosen = (often >= _FEWEST_REPEATS) & (2 * often >= all_late[names[waiting]])
+    chosen &= by_chance[names[source]] <= _BY_CHANCE
+    return unique_pairs(source[chosen], waiting[chosen])
+
+
+def _near_ends(here: DeviceCalls, late: Ints) -> tuple[Ints, Ints]:
+    """Find for work the work of other streams that ends just before it starts, or just after."""
+    key, begin = here.keys_of_rows(), here.start[late]
+    source, waiting = np.empty((2, 0), dtype=np.int64)
+    for stream, own in enumerate(here.work.keys):
+        low, high = here.work.ptr[stream], here.work.ptr[stream + 1]
+        ended = here.work.last_ended(stream, here.end, begin)
+        _, woken = _just_ended(here, ended, late)
+        elsewhere = (key[late] != own) & (key[late] // 2**32 == own // 2**32)
+        last = low + np.searchsorted(here.start[here.work.rows[low:high]], begin) - 1
+        runs = (last >= low) & (here.end[here.work.rows[last]] > begin)
+        runs &= here.end[here.work.rows[last]] <= begin + _TAIL_NS
+        for at, fits in ((ended, woken), (last, runs)):
+            fits = fits & elsewhere
+            source = np.append(source, here.work.rows[at[fits]])
+            waiting = np.append(waiting, late[fits])
+    return source, waiting
+
+
+def _just_ended(here: DeviceCalls, at: Ints, dst: Ints) -> tuple[Ints, Bools]:
+    """Check candidate work for each ``dst``, given by its position in ``StreamWork.rows`` or -1.
+
+    Returns
+    -------
+    int64 and bool, shape (dst,)
+        Its node row, and whether it ended shortly before ``dst`` began.
+    """
+    src = np.where(at >= 0, here.work.rows[at], 0)
+    early = here.start[dst] - here.end[src]
+    return src, (at >= 0) & (early >= 0) & (early <= _WOKEN_WITHIN_NS)
+
+
+def _next_launched(here: DeviceCalls, calls: Ints) -> tuple[Ints, Ints]:
+    """Pair calls with the next device work launched after them: by their thread, and by any."""
+    thread = here.trace.column("thread")
+    launched = here.launched_work
+    launched = launched[np.argsort(here.launcher[launched], kind="stable")]
+    launch = here.launcher[launched]
+    none = np.empty(0, dtype=np.int64)
+    pairs = [(none, none)]
+    for mine, theirs in [
+        *((calls[thread[calls] == t], thread[launch] == t) for t in np.unique(thread[calls])),
+        (calls, np.ones(launch.size, dtype=np.bool_)),
+    ]:
+        at = np.searchsorted(launch[theirs], mine)
+        inside = at < theirs.sum()
+        pairs.append((mine[inside], launched[theirs][at[inside]]))
+    return unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
+
+
+def _due(here: DeviceCalls) -> Ints:
+    """Compute the time after which each device operation is late for its launch and stream; ns."""
+    due = np.zeros(here.start.size, dtype=np.int64)
+    before, after = here.work.order()
+    due[after] = here.end[before] + _LATE_NS
+    work = here.launched_work
+    call = here.launcher[work]
+    # a blocking copy starts within its call
+    within = here.start[work] < here.end[call]
+    launched = np.where(within, here.start[call] + _LATE_IN_CALL_NS, here.end[call] + _LATE_NS)
+    due[work] = np.maximum(due[work], launched)
+    return due
+
+
 _Waits = list[tuple[Ints, Ints, bool]]  # work, call, whether it is inferred
 
 QUEUE_LENGTH = 1022  # launches that a stream queues before the next launch blocks

@@ -40,12 +40,6 @@ from nadi.trace.operands import TensorUses, tensor_uses
 from nadi.trace.schema import DEPS, TENSOR_DEPS
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "KERNEL_EFFECTS", "Effects", "TensorAccesses", "effects_by_name", "effects_of_schema",
-    "find_tensor_deps", "run_edges", "tensor_accesses", "tensor_deps", "texts_of_nodes",
-]  # fmt: skip
-
-
 _SCHEMA = re.compile(r"(\w+)::(\w+)(?:\.(\w+))?\((.*)\)\s*->\s*(.*)", re.DOTALL)
 _TENSOR = re.compile(r"Tensor(?:\((?P<alias>[^)]*)\))?[?\[\]\d]*(?:\s+(?P<name>\w+))?")
 _NAME = re.compile(r"(?!autograd::|torch::)\w+::(\w+)(?:\.\w+)?")
@@ -73,21 +67,14 @@ _COLLECTIVES = ("c10d",)
 
 @dataclass(frozen=True)
 class Effects:
-    """What an operator does to each argument and with each result.
+    """What an operator does to each argument and with each result."""
 
-    Attributes
-    ----------
-    inputs, outputs
-        By position, bits of :mod:`nadi.kernels.tensor_accesses`: what is read and written, and
-        which results are new memory unless they lie in that of an argument. The last entry applies
-        to all positions after it.
-    guessed
-        Whether this is a guess, as no schema was recorded.
-    """
-
+    # inputs, outputs: by position, bits of ``tensor_accesses``: what is read and written, and which
+    # results are new memory unless they lie in that of an argument. The last entry applies to all
+    # positions after it.
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    guessed: bool = False
+    guessed: bool = False  # whether this is a guess, as no schema was recorded
 
     @property
     def touch_data(self) -> bool:
@@ -208,24 +195,14 @@ def _parts(text: str) -> Iterator[str]:
 
 
 class TensorAccesses(NamedTuple):
-    """What operations themselves read and write, without what operations nested in them do.
+    """What operations themselves read and write, without what operations nested in them do."""
 
-    Attributes
-    ----------
-    row
-        int64, shape (accesses,): row of the operation.
-    storage
-        int64: as :class:`nadi.trace.operands.TensorUses` numbers them.
-    begin, end
-        int64: the bytes of the storage.
-    reads, writes
-        bool.
-    """
-
-    row: Ints
-    storage: Ints
+    row: Ints  # int64, shape (accesses,): row of the operation
+    storage: Ints  # int64: as ``TensorUses`` numbers them
+    # begin, end: int64: the bytes of the storage
     begin: Ints
     end: Ints
+    # reads, writes: bool
     reads: Bools
     writes: Bools
 

@@ -31,12 +31,6 @@ from nadi.trace.categories import pattern
 from nadi.trace.schema import LABELS, THREAD_WORK
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "forward_to_backward", "hand_overs", "operators_that_communicate", "polled_work",
-    "waiting_threads", "waits_for_polled_work", "working_calls",
-]  # fmt: skip
-
-
 _EARLY_NS, _LATE_NS = 100_000, 50_000  # work may tell the host before it ends
 _MOST = 0.9  # of the stretches at a place follow the work
 

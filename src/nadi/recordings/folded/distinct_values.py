@@ -7,8 +7,6 @@ import polars as pl
 
 from nadi.trace.arrays import Ints
 
-__all__ = ["number_pairs", "number_table", "with_entries"]
-
 _FEW = 1 << 14  # rows that are sorted faster than a table of them is made
 
 

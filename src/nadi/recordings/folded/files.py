@@ -41,8 +41,6 @@ from nadi.trace.operand_columns import TensorType
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES, TENSOR_ROLES, Table
 from nadi.trace.trace import Provenance, Trace
 
-__all__ = ["check_folded_output", "read_folded", "write_folded"]
-
 _VERSION = 1
 _MOST = 1 << 28  # rows of an unfolded trace, and ranks
 _INT = pl.Int64()

@@ -23,8 +23,6 @@ from nadi.trace.groups import RankGroups
 from nadi.trace.schema import ISSUES, MATCHES
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["FoldedJob", "fold_classes", "folded_job", "times_of_classes", "unfold_job"]
-
 
 @dataclass(frozen=True, eq=False)
 class FoldedJob(Job):

@@ -31,8 +31,6 @@ from nadi.trace.operand_columns import AttributesWithOperands, OperandColumns, T
 from nadi.trace.schema import DEPS
 from nadi.trace.trace import Provenance, Trace
 
-__all__ = ["FoldedTrace", "NodeTimes", "fold_trace", "own_times", "unfold_trace", "with_own_times"]
-
 _MOST_BLOCKS = 64
 
 

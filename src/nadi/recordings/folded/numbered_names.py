@@ -10,26 +10,15 @@ import polars as pl
 
 from nadi.trace.arrays import Ints
 
-__all__ = ["NumberedNames", "names_of", "numbered_names"]
-
 _NUMBER = re.compile(r"(?<!\d)(0|[1-9]\d{0,16})(?!\d)")  # as it is written again
 
 
 class NumberedNames(NamedTuple):
-    """The names of rows.
+    """The names of rows."""
 
-    Attributes
-    ----------
-    pattern
-        int64, shape (rows,): which of ``patterns``.
-    patterns
-        Each different pattern: the texts between its numbers.
-    first, number
-        int64, shapes (rows + 1,) and (numbers,): the numbers in the name of each row.
-    """
-
-    pattern: Ints
-    patterns: list[tuple[str, ...]]
+    pattern: Ints  # int64, shape (rows,): which of ``patterns``
+    patterns: list[tuple[str, ...]]  # each different pattern: the texts between its numbers
+    # first, number: int64, shapes (rows + 1,) and (numbers,): the numbers in the name of each row
     first: Ints
     number: Ints
 

@@ -15,8 +15,6 @@ import numpy as np
 from nadi.recordings.folded.distinct_values import with_entries
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["Loop", "SignedRows", "find_repeats"]
-
 _LEAST = 4
 """Rows that a repeat has to save."""
 _DEEPEST = 6
@@ -28,17 +26,10 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class SignedRows(NamedTuple):
-    """A sequence of rows.
+    """A sequence of rows."""
 
-    Attributes
-    ----------
-    sign
-        int64, shape (rows,).
-    first, value
-        int64, shapes (rows + 1,) and (values,): the values of each row.
-    """
-
-    sign: Ints
+    sign: Ints  # int64, shape (rows,)
+    # first, value: int64, shapes (rows + 1,) and (values,): the values of each row
     first: Ints
     value: Ints
 
@@ -49,22 +40,13 @@ class SignedRows(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """Rows that repeat.
+    """Rows that repeat."""
 
-    Attributes
-    ----------
-    first, size
-        The rows of the first turn.
-    turns
-        How often they come, 2 or more.
-    inner
-        Repeats within the first turn, in order.
-    """
-
+    # first, size: the rows of the first turn
     first: int
     size: int
-    turns: int
-    inner: tuple[Loop, ...] = ()
+    turns: int  # how often they come, 2 or more
+    inner: tuple[Loop, ...] = ()  # repeats within the first turn, in order
 
     @property
     def end(self) -> int:

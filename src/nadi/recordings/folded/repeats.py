@@ -34,11 +34,6 @@ from nadi.trace.operands import OPERAND_NAMES
 from nadi.trace.schema import GROUPS, TENSOR_ROLES
 from nadi.trace.trace import Provenance, Trace
 
-__all__ = [
-    "RankClasses", "WorkDigests", "classes_of_ranks", "frame_of_operands", "operands_apart",
-    "operands_of_frame", "plain_trace",
-]  # fmt: skip
-
 
 class WorkDigests:
     """Digests of traces; what several have in common is digested once.

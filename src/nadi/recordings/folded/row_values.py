@@ -13,10 +13,6 @@ from nadi.recordings.folded.repeat_search import SignedRows
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import SPAN_CODES, Attributes
 
-__all__ = [
-    "COUNTERS", "TIMES", "RowLayout", "join_values", "row_codes", "signed_rows", "split_values",
-]  # fmt: skip
-
 COUNTERS = (
     "id", "parent", "event", "rf_id", "external_id", "correlation", "sequence", "tag", "comms_id",
     "layer", "micro_batch",
@@ -44,17 +40,11 @@ class RowLayout(NamedTuple):
 
 
 class ValueParts(NamedTuple):
-    """The values of rows by what they are.
+    """The values of rows by what they are."""
 
-    Attributes
-    ----------
-    counters
-        int64, shape (rows, counters).
-    names, waits, tensors, storages
-        int64: of each number in a name, each dependency, and each operand.
-    """
-
-    counters: Ints
+    counters: Ints  # int64, shape (rows, counters)
+    # names, waits, tensors, storages: int64: of each number in a name, each dependency, and each
+    # operand
     names: Ints
     waits: Ints
     tensors: Ints

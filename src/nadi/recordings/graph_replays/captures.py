@@ -17,10 +17,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
 
-__all__ = [
-    "GRAPH_LAUNCH", "Capture", "CapturedGraph", "captured_graphs", "earlier_work", "work_names",
-]  # fmt: skip
-
 GRAPH_LAUNCH = r"^(?:cuda|hip|cu)GraphLaunch"
 _BEGIN, _END = r"StreamBeginCapture", r"StreamEndCapture"
 _LAUNCHES = r"Launch|Memcpy|Memset"
@@ -39,18 +35,10 @@ _decoder = msgspec.json.Decoder(_Args)
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """A recording in which graphs are captured, or their kernels run without a graph.
+    """A recording in which graphs are captured, or their kernels run without a graph."""
 
-    Attributes
-    ----------
-    trace
-        As read.
-    parent
-        int64, shape (nodes,): the enclosing operation of each on its thread, or -1.
-    """
-
-    trace: Trace
-    parent: Ints
+    trace: Trace  # as read
+    parent: Ints  # int64, shape (nodes,): the enclosing operation of each on its thread, or -1
 
     @cached_property
     def args(self) -> dict[int, int]:
@@ -70,31 +58,16 @@ class Capture:
 
 @dataclass(frozen=True, eq=False)
 class CapturedGraph:
-    """The work of a graph, in the order of its capture.
+    """The work of a graph, in the order of its capture."""
 
-    Attributes
-    ----------
-    capture
-        The recording that it is in.
-    begin
-        Start of the capture in ns: what encloses it is no part of the graph.
-    calls
-        int64, shape (work,): rows of the calls that launch.
-    names
-        Names of the kernels, ``Memcpy`` and ``Memset``; empty where the call does not state its
-        kernel.
-    size
-        Batch size or tokens of the capture; -1 if it is not known.
-    is_eager
-        Whether the work ran in this recording, and was not captured.
-    """
-
-    capture: Capture
-    begin: int
-    calls: Ints
+    capture: Capture  # the recording that it is in
+    begin: int  # start of the capture in ns: what encloses it is no part of the graph
+    calls: Ints  # int64, shape (work,): rows of the calls that launch
+    # names of the kernels, ``Memcpy`` and ``Memset``; empty where the call does not state its
+    # kernel
     names: tuple[str, ...]
-    size: int
-    is_eager: bool = False
+    size: int  # batch size or tokens of the capture; -1 if it is not known
+    is_eager: bool = False  # whether the work ran in this recording, and was not captured
 
 
 def captured_graphs(trace: Trace) -> list[CapturedGraph]:

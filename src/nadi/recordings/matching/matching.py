@@ -23,12 +23,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 from nadi.units import format_count, format_percent
 
-__all__ = [
-    "MIN_EQUAL_NAMES", "Match", "align_later_steps", "align_names", "common_counts",
-    "match_by_host_ids", "match_later_steps", "match_operations", "report_match", "with_host_ids",
-]  # fmt: skip
-
-
 _MOST_EDITS = 1_000
 _THREAD = r"^\[pytorch\|profiler\|execution_(trace|graph)\|thread\]$"
 
@@ -210,24 +204,13 @@ _BY_STEPS = "order of names in each step"
 
 @dataclass(frozen=True)
 class Match:
-    """How the operations of a pair correspond.
+    """How the operations of a pair correspond."""
 
-    Attributes
-    ----------
-    host_row
-        int64, shape (device nodes,): the host node that is the same operation, or -1.
-    key
-        How they were matched: by an id that both files have, or by the order of names.
-    num_equal
-        Operations found in both files under one key and one name.
-    num_expected
-        Operations with a key in the file that has fewer of them; if matched by names, at least the
-        number of operations between the first and the last match.
-    """
-
-    host_row: Ints
-    key: str
-    num_equal: int
+    host_row: Ints  # int64, shape (device nodes,): the host node that is the same operation, or -1
+    key: str  # how they were matched: by an id that both files have, or by the order of names
+    num_equal: int  # operations found in both files under one key and one name
+    # operations with a key in the file that has fewer of them; if matched by names, at least the
+    # number of operations between the first and the last match
     num_expected: int
 
     @property

@@ -10,8 +10,6 @@ import numpy as np
 
 from nadi.kernels.jit import called, inner, kernel
 
-__all__ = ["align"]
-
 _NOWHERE = -(2**62)
 
 

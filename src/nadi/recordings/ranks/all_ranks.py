@@ -11,8 +11,6 @@ import polars as pl
 from nadi.recordings.communication.process_groups import communication_rows
 from nadi.trace.trace import Trace
 
-__all__ = ["Across", "communications_of"]
-
 _COLUMNS = (
     "id", "name", "kind", "comm_type", "comm_bytes", "group", "src", "dst", "tag", "comms_id",
     "is_cpu", "start", "duration",
@@ -20,25 +18,17 @@ _COLUMNS = (
 
 
 class Across(NamedTuple):
-    """The communication operations and process groups of several ranks.
+    """The communication operations and process groups of several ranks."""
 
-    Attributes
-    ----------
-    work
-        One row per communication operation, by rank and then in the order of issue: columns of the
-        nodes, ``rank``, ``node`` (its row), ``end`` in ns, ``part`` (the row in this table).
-        ``group`` is a row of ``groups``, or -1.
-    groups
-        One row per group of the job: ``name``, ``ranks``, ``size``, and ``is_here``, whether all
-        of its members have a trace. If no rank lists the members of a group, they are the ranks
-        that use it.
-    is_whole
-        Whether all ranks of the job have a trace.
-    """
-
+    # one row per communication operation, by rank and then in the order of issue: columns of the
+    # nodes, ``rank``, ``node`` (its row), ``end`` in ns, ``part`` (the row in this table).
+    # ``group`` is a row of ``groups``, or -1.
     work: pl.DataFrame
+    # one row per group of the job: ``name``, ``ranks``, ``size``, and ``is_here``, whether all of
+    # its members have a trace. If no rank lists the members of a group, they are the ranks that use
+    # it.
     groups: pl.DataFrame
-    is_whole: bool
+    is_whole: bool  # whether all ranks of the job have a trace
 
 
 def communications_of(traces: Sequence[Trace]) -> Across:

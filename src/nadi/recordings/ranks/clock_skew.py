@@ -23,8 +23,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.schema import CLOCKS, UNBOUNDED
 from nadi.units import format_ns
 
-__all__ = ["align_clocks"]
-
 _LONGEST = 2**55  # ns: a year, from the first to the last event
 _ALL_WAIT = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "barrier")
 _MOST_SHOWN = 4

@@ -13,9 +13,6 @@ from nadi.recordings.ranks.all_ranks import Across
 from nadi.recordings.ranks.collective_matching_kernels import MOST_DIFFERENCES, common_subsequence
 from nadi.trace.arrays import Ints
 
-__all__ = ["SAME_BYTES", "collectives_of", "match_collectives", "match_pairs"]
-
-
 _LANE = ("group", "is_cpu")  # host and device collectives of a group do not wait for each other
 SAME_BYTES = ("all_reduce", "reduce", "broadcast", "reduce_scatter", "all_gather", "barrier")
 

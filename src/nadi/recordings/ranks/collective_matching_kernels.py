@@ -5,8 +5,6 @@ from __future__ import annotations
 from nadi.kernels.jit import inner, kernel
 from nadi.trace.arrays import Ints
 
-__all__ = ["MOST_DIFFERENCES", "common_subsequence"]
-
 MOST_DIFFERENCES = 512  # that are looked for at a time
 
 

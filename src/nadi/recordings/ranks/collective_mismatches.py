@@ -12,8 +12,6 @@ from nadi.recordings.ranks.collective_matching import SAME_BYTES, collectives_of
 from nadi.trace.issues import IssueLog
 from nadi.units import format_count, printable
 
-__all__ = ["report_collectives", "report_pairs"]
-
 _MOST_SHOWN = 3
 _LONGEST_NAME = 60
 _ALONE = "they keep their measured duration"

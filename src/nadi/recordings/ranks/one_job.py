@@ -10,8 +10,6 @@ from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
 from nadi.units import format_ns
 
-__all__ = ["common_world_size", "refuse_apart", "refuse_other_sizes"]
-
 _TOLD = 4  # files or ranks
 _ONE_RUN = "give the recordings of one run; nadi diff compares two runs"
 

@@ -15,8 +15,6 @@ from nadi.trace.arrays import counted_texts
 from nadi.trace.trace import Trace
 from nadi.units import format_bytes, format_count, format_counted, format_ns
 
-__all__ = ["describe", "print_description"]
-
 
 def describe(trace: Trace) -> dict[str, Any]:
     """Summarize a trace by kind, operation, thread, stream and group; times are int ns.

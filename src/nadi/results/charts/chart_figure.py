@@ -10,8 +10,6 @@ from nadi.results.charts.chart_files import write_charts
 from nadi.results.charts.charts import BarChart, HeatMap, LineChart
 from nadi.results.charts.drawing import drawn
 
-__all__ = ["Figure"]
-
 
 @dataclass(frozen=True, eq=False)
 class Figure:

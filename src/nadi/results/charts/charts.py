@@ -12,11 +12,6 @@ import numpy as np
 
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = [
-    "BarChart", "Chart", "ChartAxis", "FlameChart", "HeatMap", "LineChart", "LineSeries",
-    "time_bars",
-]  # fmt: skip
-
 
 class ChartAxis(NamedTuple):
     """An axis of a line chart.
@@ -110,24 +105,13 @@ class HeatMap(NamedTuple):
 
 
 class FlameChart(NamedTuple):
-    """Frames over the frames that they are called from, as wide as their value.
-
-    Attributes
-    ----------
-    label
-        Of the values, with their unit.
-    names
-        One per frame.
-    parent
-        int64, shape (frames,): the frame below, which comes first, or -1.
-    values
-        float64, shape (frames,): those of frames over one another add up to at most its own.
-    """
+    """Frames over the frames that they are called from, as wide as their value."""
 
     title: str
-    label: str
-    names: tuple[str, ...]
-    parent: Ints
+    label: str  # of the values, with their unit
+    names: tuple[str, ...]  # one per frame
+    parent: Ints  # int64, shape (frames,): the frame below, which comes first, or -1
+    # float64, shape (frames,): those of frames over one another add up to at most its own
     values: Floats
     note: str = ""
 

@@ -32,9 +32,6 @@ from nadi.results.charts.scales import (
 )
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["bar_chart", "bars_height", "drawn", "flames"]
-
-
 _LETTER_OF_FLAMES = 6.2  # width of one
 _FRAME = 18
 _NARROWEST = 0.4  # frame that is drawn

@@ -5,8 +5,6 @@ from __future__ import annotations
 from nadi.results.charts.charts import Chart
 from nadi.results.charts.drawing import drawn
 
-__all__ = ["chart_html"]
-
 _NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # HTML needs none
 
 

@@ -14,31 +14,19 @@ import numpy as np
 from nadi.results.charts.chart_text import escape
 from nadi.trace.arrays import Floats
 
-__all__ = [
-    "BOTTOM", "COLORS", "FONT", "GRID", "HEIGHT", "INK", "LEFT", "RIGHT", "SOFT", "TOP", "WIDTH",
-    "ChartScale", "line_between", "scale_of", "short_number", "text_at",
-]  # fmt: skip
-
-
 _ROUND = (1, 2, 2.5, 5, 10)
 _MOST_LABELS = 10
 
 
 class ChartScale(NamedTuple):
-    """An axis from ``least`` to ``most``, drawn from ``begin`` to ``end``.
-
-    Attributes
-    ----------
-    labels
-        Where it is labeled.
-    """
+    """An axis from ``least`` to ``most``, drawn from ``begin`` to ``end``."""
 
     least: float
     most: float
     begin: float
     end: float
     is_log: bool
-    labels: tuple[float, ...]
+    labels: tuple[float, ...]  # where it is labeled
 
     def at(self, values: Floats | float) -> Floats:
         """Give where values stand."""

@@ -7,8 +7,6 @@ import secrets
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["page_server"]
-
 _LOOPBACK = "127.0.0.1"
 _LONGEST = 10.0  # seconds that a request may take to arrive
 _HEADERS = {

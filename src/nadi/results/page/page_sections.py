@@ -10,9 +10,6 @@ from typing import NamedTuple
 
 from nadi.results.page.figures import Figures
 
-__all__ = ["SECTIONS", "RenderedSection", "Section", "all_sections", "rendered_sections"]
-
-
 SECTIONS = (
     "nadi.analyses.recorded.result:FLAME",
     "nadi.analyses.recorded.result:OPERATORS",

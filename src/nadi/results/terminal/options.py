@@ -17,12 +17,6 @@ from nadi.errors import Parameter, UsageError, Wording
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "AsJson", "Capture", "ChakraSchema", "ForceLink", "Format", "Measured", "Overwrite",
-    "ReportFile", "ResultsFolder", "SimulatedOn", "Step", "SweepFile", "SweepOver", "SystemName",
-    "TimeRange", "amounts", "names_in", "output_console", "refuse",
-]  # fmt: skip
-
 
 Step = Annotated[
     str, typer.Option("--step", metavar="N|all", help="The step (ProfilerStep#N) to analyse.")

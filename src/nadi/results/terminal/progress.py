@@ -17,8 +17,6 @@ from threading import Event, Thread
 from nadi.progress import listening
 from nadi.units import format_bytes, format_count, printable
 
-__all__ = ["BETWEEN", "ProgressLines", "progress_lines", "show_progress"]
-
 
 @contextmanager
 def show_progress(

@@ -22,8 +22,6 @@ from typing import Any, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["QuickCommand", "QuickGroup"]
-
 _TRIED = ("0.29",)  # versions of typer whose inner parts are as they are wanted here
 _IS_KNOWN = ".".join(typer.__version__.split(".")[:2]) in _TRIED
 _NOT_FOR_HELP = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}  # modules, classes

@@ -10,8 +10,6 @@ from multiprocessing import get_context
 
 from nadi.errors import UsageError
 
-__all__ = ["worker_processes"]
-
 
 @contextmanager
 def worker_processes(workers: int) -> Iterator[ProcessPoolExecutor]:

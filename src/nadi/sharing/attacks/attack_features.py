@@ -16,8 +16,6 @@ from nadi.systems.prices.traced_operations import distinct_values
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["Seen", "seen_of"]
-
 _PSEUDONYM = re.compile(r"(.*)_[0-9a-f]{16}")
 _WORDS, _SEQUENCES, _SIDES = 64, 256, 128
 _PER_OCTAVE = 2
@@ -26,38 +24,23 @@ _RATIOS = 12  # octaves below and above the median
 
 
 class Seen(NamedTuple):
-    """What is seen of a job; every array sums up to 1, or is empty.
+    """What is seen of a job; every array sums up to 1, or is empty."""
 
-    Attributes
-    ----------
-    mix
-        float64, shape (64,): nodes by hashed class, kind of communication included.
-    shapes
-        float64: sizes of communication, FLOPs and bytes by half octaves, and sides of products.
-    sequences
-        float64, shape (256,): hashed pairs and triples of classes that follow each other.
-    timing
-        float64: durations by half octaves from their median, and shares of time by class.
-    scale
-        float64, shape (6,): log2 of the computing time in ns, of the bytes communicated and of
-        the number of nodes of a trace; of the number of ranks and of different traces; and of
-        bytes per ns. Attacks on volume use it, identification does not.
-    sides
-        The sides of matrix products, each with how often it occurs.
-    products
-        Of each different product: its sides, FLOPs and bytes.
-    layers
-        The number of layers that nodes state, 0 for none.
-    """
-
-    mix: Floats
+    mix: Floats  # float64, shape (64,): nodes by hashed class, kind of communication included
+    # float64: sizes of communication, FLOPs and bytes by half octaves, and sides of products
     shapes: Floats
+    # float64, shape (256,): hashed pairs and triples of classes that follow each other
     sequences: Floats
+    # float64: durations by half octaves from their median, and shares of time by class
     timing: Floats
+    # float64, shape (6,): log2 of the computing time in ns, of the bytes communicated and of the
+    # number of nodes of a trace; of the number of ranks and of different traces; and of bytes per
+    # ns. Attacks on volume use it, identification does not.
     scale: Floats
-    sides: dict[int, int]
+    sides: dict[int, int]  # the sides of matrix products, each with how often it occurs
+    # of each different product: its sides, FLOPs and bytes
     products: tuple[tuple[tuple[int, ...], int, int], ...]
-    layers: int
+    layers: int  # the number of layers that nodes state, 0 for none
 
     @property
     def vector(self) -> Floats:

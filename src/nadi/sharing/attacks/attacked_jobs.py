@@ -26,8 +26,6 @@ from nadi.systems.library import load_system
 from nadi.systems.prices.priced_traces import price_job
 from nadi.trace.trace import Job
 
-__all__ = ["ATTACKED_LEVELS", "ATTACKED_MODELS", "attack"]
-
 _Thing = TypeVar("_Thing")
 
 ATTACKED_MODELS = ("gpt3-1.3b", "gpt3-6.7b", "llama2-13b", "llama3-8b", "qwen3-8b")

@@ -16,9 +16,6 @@ from nadi.sharing.attacks.attack_features import Seen
 from nadi.sharing.obfuscation.product_numbers import LEAST_MOVED, rank_of_side
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["ATTACKS", "Target", "attack_targets", "best_threshold", "identify", "whole_vectors"]
-
-
 _RIDGE = 1e-3
 _NICE = 128
 ATTACKS = {
@@ -39,25 +36,15 @@ ATTACKS = {
 
 
 class Target(NamedTuple):
-    """A job of the corpus: what it is, and what is seen of it.
+    """A job of the corpus: what it is, and what is seen of it."""
 
-    Attributes
-    ----------
-    model
-        Name of the architecture.
-    hidden, layers, tokens
-        Its hidden size and number of layers, and the tokens of a micro-batch.
-    known
-        As the attacker has it, not obfuscated.
-    first, second
-        Two recordings of it, obfuscated with different keys.
-    """
-
-    model: str
+    model: str  # name of the architecture
+    # hidden, layers, tokens: its hidden size and number of layers, and the tokens of a micro-batch
     hidden: int
     layers: int
     tokens: int
-    known: Seen
+    known: Seen  # as the attacker has it, not obfuscated
+    # first, second: two recordings of it, obfuscated with different keys
     first: Seen
     second: Seen
 

@@ -9,8 +9,6 @@ import typer
 
 from nadi.results.terminal.options import AsJson, output_console
 
-__all__ = ["HELP", "command"]
-
 HELP = """Attack obfuscated jobs, and print how often that succeeds.
 
 Jobs of the models are generated with random parallel layouts, sequences, micro-batches

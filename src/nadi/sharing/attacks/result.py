@@ -10,8 +10,6 @@ from nadi.results.text import make_table, print_table
 from nadi.sharing.attacks.attacks import ATTACKS
 from nadi.units import format_count
 
-__all__ = ["print_attacks"]
-
 
 def print_attacks(found: pl.DataFrame, console: Console) -> None:
     """Print how often each attack succeeded at each level, a row per attack, and its chance."""

@@ -19,8 +19,6 @@ from nadi.files.whole_folders import whole_folder
 from nadi.recordings.discover import list_files
 from nadi.trace.issues import IssueLog
 
-__all__ = ["Conversion", "convert"]
-
 _GOAL = "goal"
 _IN_FOLDERS = "chakra"  # what a folder is converted to unless another format is named
 

@@ -8,8 +8,6 @@ import typer
 
 from nadi.results.terminal.options import ChakraSchema, Format, Overwrite, output_console
 
-__all__ = ["HELP", "command"]
-
 HELP = """Convert a trace, or a folder of traces, to another format.
 
 The input format is detected from the content. --to or the suffix of OUT selects the

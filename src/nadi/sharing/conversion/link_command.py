@@ -15,8 +15,6 @@ from nadi.results.terminal.options import (
     output_console,
 )
 
-__all__ = ["HELP", "command"]
-
 HELP = """Link host and device traces into one trace per rank.
 
 Ranks are linked in parallel on all cores. The ranks of a folder become rank0.et,

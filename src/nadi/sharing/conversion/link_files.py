@@ -30,8 +30,6 @@ from nadi.results.terminal.workers import worker_processes
 from nadi.trace.schema import COMMUNICATION_KINDS, DEPS
 from nadi.trace.trace import Job, Provenance, Source, Trace
 
-__all__ = ["LinkedFile", "Linking", "link_files"]
-
 _WITHOUT_ARGS = ("chakra", "chakra-json")  # formats with no place for raw args of the host's work
 _WORTH_THREADS = 2  # ranks at a time
 _IN_FOLDERS = "chakra"  # what ranks are written as unless another format is named

@@ -26,26 +26,17 @@ from nadi.systems.system import Dimension, Network, System
 from nadi.trace.arrays import Floats
 from nadi.trace.trace import Job
 
-__all__ = ["BOX", "Box", "largest_difference", "network_of"]
-
 
 class Box(NamedTuple):
-    """Systems for which a bound holds: a switch between all ranks.
+    """Systems for which a bound holds: a switch between all ranks."""
 
-    Attributes
-    ----------
-    slowest, fastest
-        Bandwidth of a link in bytes per ns.
-    shortest, longest
-        Latency of a link in ns.
-    slower, faster
-        How fast computations run, as a multiple of the recorded speed.
-    """
-
+    # slowest, fastest: bandwidth of a link in bytes per ns
     slowest: float
     fastest: float
+    # shortest, longest: latency of a link in ns
     shortest: float
     longest: float
+    # slower, faster: how fast computations run, as a multiple of the recorded speed
     slower: float
     faster: float
 

@@ -9,8 +9,6 @@ import typer
 from nadi.errors import Parameter, UsageError
 from nadi.results.terminal.options import AsJson, Overwrite, SystemName
 
-__all__ = ["HELP", "command"]
-
 HELP = """Make a job that can be shared: only what simulators need.
 
 What stays is on a list, from which the traces are built anew; everything else is

@@ -21,25 +21,12 @@ from nadi.systems.system import System
 from nadi.trace.trace import Job
 from nadi.units import format_bytes, format_ns
 
-__all__ = [
-    "GUARANTEES", "IN_BOX", "LEVELS", "NOT_GUARANTEED", "Answer", "Fidelity", "Guarantee",
-    "ObfuscatedJob", "PrivacyLoss", "Yardstick", "answers", "compared",
-]  # fmt: skip
-
 
 class Answer(NamedTuple):
-    """What a simulation of a job on one system says.
+    """What a simulation of a job on one system says."""
 
-    Attributes
-    ----------
-    step
-        ns.
-    path
-        ns of the critical path, by kind.
-    """
-
-    step: int
-    path: Mapping[str, int]
+    step: int  # ns
+    path: Mapping[str, int]  # ns of the critical path, by kind
 
 
 class Fidelity(NamedTuple):

@@ -14,8 +14,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import NODE_KINDS
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["RankWork", "free_schedule", "works_of"]
-
 _FASTEST = 1e9  # bytes per ns
 _HOST, _DEVICE = 0, 1  # lanes of work that states neither thread nor stream
 _COMPUTES = NODE_KINDS.index("COMP")
@@ -23,34 +21,22 @@ _COLLECTIVE = NODE_KINDS.index("COMM_COLL")
 
 
 class RankWork(NamedTuple):
-    """The nodes of a rank in order of id, when communication takes no time.
+    """The nodes of a rank in order of id, when communication takes no time."""
 
-    Attributes
-    ----------
-    trace
-        Of the rank, or that it shares.
-    row
-        int64, shape (nodes,): their rows in it.
-    computes, collective
-        bool, shape (nodes,): which compute, and which are collectives; others are messages.
-    lane
-        int64, shape (nodes,): what they run on, one after the other, counted from 0.
-    start, end
-        int64 ns, shape (nodes,): of communication, ``end`` is when all of its members are there.
-    meeting
-        int64, shape (nodes,): the same number for all members of a communication; -1 for others.
-    src, dst
-        int64, shape (dependencies,): positions of nodes, with the order of lanes.
-    """
-
-    trace: Trace
-    row: Ints
+    trace: Trace  # of the rank, or that it shares
+    row: Ints  # int64, shape (nodes,): their rows in it
+    # computes, collective: bool, shape (nodes,): which compute, and which are collectives; others
+    # are messages
     computes: Bools
     collective: Bools
-    lane: Ints
+    lane: Ints  # int64, shape (nodes,): what they run on, one after the other, counted from 0
+    # start, end: int64 ns, shape (nodes,): of communication, ``end`` is when all of its members are
+    # there
     start: Ints
     end: Ints
+    # int64, shape (nodes,): the same number for all members of a communication; -1 for others
     meeting: Ints
+    # src, dst: int64, shape (dependencies,): positions of nodes, with the order of lanes
     src: Ints
     dst: Ints
 

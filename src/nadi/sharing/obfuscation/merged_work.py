@@ -19,8 +19,6 @@ from nadi.trace.schema import DEPS, ISSUES, NODES
 from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__
 
-__all__ = ["EVEN", "Cuts", "Splits", "WorkBeside", "merge_work", "slack_of", "time_cuts"]
-
 _BLOCK = "block"
 _MOST_SPLIT = 3
 _STEPS = 4  # at a place: a block, collectives without and with slack, and messages
@@ -32,22 +30,13 @@ _COLUMNS = {
 
 
 class Cuts(NamedTuple):
-    """Where the work of a rank is cut: interval i lies between cut i and cut i + 1.
+    """Where the work of a rank is cut: interval i lies between cut i and cut i + 1."""
 
-    Attributes
-    ----------
-    first, last
-        int64, shape (nodes,): the intervals in which a computation begins and ends.
-    at
-        int64, shape (nodes,): the cut at which a communication stands.
-    busy
-        int64 ns, shape (lanes, intervals): computing time.
-    """
-
+    # first, last: int64, shape (nodes,): the intervals in which a computation begins and ends
     first: Ints
     last: Ints
-    at: Ints
-    busy: Ints
+    at: Ints  # int64, shape (nodes,): the cut at which a communication stands
+    busy: Ints  # int64 ns, shape (lanes, intervals): computing time
 
 
 def time_cuts(work: RankWork, grid: Ints) -> Cuts:
@@ -99,18 +88,11 @@ def slack_of(work: RankWork, grid: Ints) -> Ints:
 
 
 class Splits(NamedTuple):
-    """Into how many parts of which sizes merged collectives are split.
+    """Into how many parts of which sizes merged collectives are split."""
 
-    Attributes
-    ----------
-    secret
-        Of a communication and a part, by their numbers: from -1 to 1.
-    spread
-        The largest part is at most exp(2 spread) times the smallest; 0 for equal ones.
-    """
-
+    # of a communication and a part, by their numbers: from -1 to 1
     secret: Callable[[int, int], float]
-    spread: float
+    spread: float  # the largest part is at most exp(2 spread) times the smallest; 0 for equal ones
 
     def parts(self, meeting: int, count: int) -> list[float]:
         """Return how large the parts are, if there were so many: up to three times as many."""
@@ -227,37 +209,22 @@ def _counts(work: RankWork, merged: Ints, number: Ints, step: Ints, base: float)
 
 
 class WorkBeside(NamedTuple):
-    """What is computed beside collectives, by class: similar slack is of one class.
+    """What is computed beside collectives, by class: similar slack is of one class."""
 
-    Attributes
-    ----------
-    slack
-        int64 ns, shape (nodes,): as :func:`slack_of`, the same on all members of a collective.
-    of
-        int64, shape (nodes,): the class of each collective, 0 without slack.
-    classes
-        Number of classes, with that without slack.
-    """
-
+    # int64 ns, shape (nodes,): as ``slack_of``, the same on all members of a collective
     slack: Ints
-    of: Ints
-    classes: int
+    of: Ints  # int64, shape (nodes,): the class of each collective, 0 without slack
+    classes: int  # number of classes, with that without slack
 
 
 class _Blocks(NamedTuple):
-    """Blocks of computation: of each lane and interval one, and one per class beside it.
+    """Blocks of computation: of each lane and interval one, and one per class beside it."""
 
-    Attributes
-    ----------
-    lane, place, time
-        int64, shape (blocks,): lane, interval * classes + class, and ns.
-    at
-        int64, shape (lanes, intervals * classes): the number of the block there; -1 for none.
-    """
-
+    # lane, place, time: int64, shape (blocks,): lane, interval * classes + class, and ns
     lane: Ints
     place: Ints
     time: Ints
+    # int64, shape (lanes, intervals * classes): the number of the block there; -1 for none
     at: Ints
 
 

@@ -35,8 +35,6 @@ from nadi.systems.system_file import SystemFile
 from nadi.trace.schema import GIVEN_DEPS, ISSUES, MATCHES
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["REPORT", "obfuscate", "obfuscate_with", "reveal", "write_obfuscated"]
-
 REPORT = "obfuscation.json"
 _NAMED, _MERGED = ("names", "shapes"), ("structure", "private")
 _Progress = Callable[[str], None]

@@ -61,28 +61,14 @@ from nadi.trace.trace import Job, Provenance, Trace
 from nadi.trace.work import OPERATORS
 from nadi.version import __version__
 
-__all__ = [
-    "ATTRIBUTES", "BACKENDS", "LEAST_EPSILON", "PHASES", "WORDS", "Axes", "axes_of", "class_word",
-    "discrete_laplace", "discrete_laplace_probability", "kept_name", "learned_label", "noisy_job",
-    "read_secret",
-]  # fmt: skip
-
-
 _Members = tuple[int, ...]
 
 
 class Axes(NamedTuple):
-    """Along which axes ranks communicate, and how much.
+    """Along which axes ranks communicate, and how much."""
 
-    Attributes
-    ----------
-    groups
-        The groups of each axis, as roles of a job.
-    sent
-        float64, shape (axes,): bytes that a rank sends along each, the mean over its ranks.
-    """
-
-    groups: RankGroups
+    groups: RankGroups  # the groups of each axis, as roles of a job
+    # float64, shape (axes,): bytes that a rank sends along each, the mean over its ranks
     sent: Floats
 
 

@@ -15,10 +15,6 @@ import numpy as np
 
 from nadi.trace.arrays import Ints
 
-__all__ = [
-    "LEAST_MOVED", "MOST_MOVED", "TILE", "Forms", "bytes_forms", "flops_forms", "rank_of_side",
-]  # fmt: skip
-
 LEAST_MOVED = 64
 """Sides below it stay: heads of a group, or a batch of 1."""
 TILE = 8

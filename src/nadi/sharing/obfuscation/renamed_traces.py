@@ -26,8 +26,6 @@ from nadi.trace.schema import CLOCKS, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Job, Provenance, Trace
 from nadi.version import __version__
 
-__all__ = ["described_operations", "names_of_job", "rename_job", "spans"]
-
 _KEPT = ("kind", "category", "parent", "duration", "exclusive", "bytes", "comm_type",
          "comm_bytes", "group", "src", "dst", "is_async", "flops")  # fmt: skip
 # numbers that only have to be equal or different: renumbered from 0 in their order

@@ -9,8 +9,6 @@ from nadi.results.declared import ALL, NS, WHOLE, Column, Lines, Result, Rows, n
 from nadi.sharing.obfuscation.fidelity import ObfuscatedJob
 from nadi.units import format_count, format_counted
 
-__all__ = ["NAMES", "OBFUSCATION"]
-
 
 def _described(done: ObfuscatedJob) -> dict[str, Any]:
     """Describe an obfuscated job: the report to share, and what is not shared."""

@@ -12,8 +12,6 @@ import polars as pl
 from nadi.errors import InputError
 from nadi.trace.trace import Trace
 
-__all__ = ["SecretKey", "job_digest", "key_of"]
-
 _LEAST_BYTES = 16
 _LEAST_DIFFERENT = 8
 _PER_UNIT = 1 << 64

@@ -48,11 +48,6 @@ from nadi.trace.protobuf_values import pack_list
 from nadi.trace.schema import COMM_TYPES, ISSUES, MATCHES, NODES
 from nadi.trace.trace import Job, Trace
 
-__all__ = [
-    "UNTIMED", "Moved", "check_mergeable", "check_timed", "merge_job", "move_job", "simulator_job",
-]  # fmt: skip
-
-
 UNTIMED = (pl.col("kind") == "COMP") & (pl.col("duration") <= 0) & (pl.col("flops") > 0)
 """Computations without a time, which are simulated by what they cost."""
 
@@ -235,23 +230,12 @@ _SHAPE = "gemm_shape"
 
 
 class Moved(NamedTuple):
-    """A job whose sizes have moved.
+    """A job whose sizes have moved."""
 
-    Attributes
-    ----------
-    job
-        The new job.
-    fidelity
-        How it differs on each system.
-    before
-        The answers of the original.
-    in_box
-        By which share its step time differs at most on any system of the box; None if not asked.
-    """
-
-    job: Job
-    fidelity: list[Fidelity]
-    before: dict[str, Answer]
+    job: Job  # the new job
+    fidelity: list[Fidelity]  # how it differs on each system
+    before: dict[str, Answer]  # the answers of the original
+    # by which share its step time differs at most on any system of the box; None if not asked
     in_box: float | None
 
 

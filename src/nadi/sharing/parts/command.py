@@ -9,8 +9,6 @@ import typer
 from nadi.results.terminal.options import AsJson, ForceLink, Overwrite
 from nadi.results.terminal.progress import show_progress
 
-__all__ = ["HELP", "command"]
-
 HELP = """Extract a step, a layer, a time range or ranks of a job.
 
 An operation is in the part if it meets every condition that is given: a module, a

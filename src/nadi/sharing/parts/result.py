@@ -12,8 +12,6 @@ from nadi.results.text import issue_lines, rank_ranges
 from nadi.sharing.parts.extract import Extraction
 from nadi.units import format_bytes, format_count, format_ns, format_percent
 
-__all__ = ["EXTRACTION"]
-
 
 def _described(part: Extraction) -> dict[str, Any]:
     """Compute the JSON output; times are int ns, sizes bytes."""

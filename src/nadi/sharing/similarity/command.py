@@ -8,8 +8,6 @@ import typer
 
 from nadi.results.terminal.options import AsJson
 
-__all__ = ["HELP", "command"]
-
 HELP = """Compare two jobs: how alike are operations, graphs and times?
 
 A job is a Chakra .et file per rank, a recording, or a folded job, as for nadi simulate.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from nadi.results.declared import ALL, LABEL, NAME, NS, Column, Lines, Result, Rows, decimals
 from nadi.units import format_change
 
-__all__ = ["SIMILARITY"]
-
 _DISTANCE = decimals(3)
 
 SIMILARITY = Result(

@@ -19,24 +19,14 @@ from nadi.sharing.synthesis.job_columns import RankColumns
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import NODE_KINDS
 
-__all__ = ["Meeting", "matched_meetings", "without_deadlock"]
-
 _SEND, _RECV, _COLL = (NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV", "COMM_COLL"))
 
 
 class Meeting(NamedTuple):
-    """One communication.
+    """One communication."""
 
-    Attributes
-    ----------
-    rows
-        The ranks that take part, and the row of each.
-    number
-        Of a message: how many went the same way before.
-    """
-
-    rows: tuple[tuple[int, int], ...]
-    number: int
+    rows: tuple[tuple[int, int], ...]  # the ranks that take part, and the row of each
+    number: int  # of a message: how many went the same way before
 
 
 def matched_meetings(

@@ -15,8 +15,6 @@ import numpy as np
 
 from nadi.trace.arrays import Hashes, Ints
 
-__all__ = ["ORDERS", "BackOff", "Counts", "History", "count_contexts"]
-
 ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Lengths of contexts."""
 _MOST_DISCOUNT = 0.02
@@ -31,20 +29,11 @@ _MASK = (1 << 64) - 1
 
 
 class Counts(NamedTuple):
-    """How often symbols came after contexts of one length.
+    """How often symbols came after contexts of one length."""
 
-    Attributes
-    ----------
-    context
-        uint64, shape (contexts,): a hash of each, ascending.
-    first
-        int64, shape (contexts + 1,): where the symbols of each begin.
-    symbol, times
-        int64, shape (symbols after contexts,).
-    """
-
-    context: Hashes
-    first: Ints
+    context: Hashes  # uint64, shape (contexts,): a hash of each, ascending
+    first: Ints  # int64, shape (contexts + 1,): where the symbols of each begin
+    # symbol, times: int64, shape (symbols after contexts,)
     symbol: Ints
     times: Ints
 

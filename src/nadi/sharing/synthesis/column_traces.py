@@ -20,8 +20,6 @@ from nadi.trace.schema import COMM_TYPES, DEPS, GROUPS, ISSUES, MATCHES, NODE_KI
 from nadi.trace.trace import Job, Provenance, Trace
 from nadi.version import __version__
 
-__all__ = ["job_of_columns"]
-
 _NUMBERS = (
     "thread", "stream", "duration", "flops", "bytes", "comm_bytes", "tag", "layer",
 )  # fmt: skip

@@ -8,8 +8,6 @@ import typer
 
 from nadi.results.terminal.options import Overwrite, output_console
 
-__all__ = ["HELP", "command"]
-
 HELP = """Make a job from a model that nadi learn wrote.
 
 The job has ranks, layers and steps as one of the learned jobs, or as many as you say.

@@ -12,11 +12,6 @@ from nadi.sharing.synthesis.learned_model import Quantities, Template
 from nadi.sharing.synthesis.quantities import EDGES, NUM_VARIANTS
 from nadi.trace.arrays import Floats, Hashes, Ints
 
-__all__ = [
-    "JobSize", "Noise", "TokenQuantities", "check_width", "context_scores", "draw_durations",
-    "drawn_steps", "quantities_at", "sizes_of_job",
-]  # fmt: skip
-
 _TAPS = 24
 """Earlier operations that the noise of one depends on."""
 _WIDEST = 1 << 40
@@ -207,21 +202,11 @@ def context_scores(known: Quantities, contexts: Sequence[Hashes]) -> Floats:
 
 
 class Noise(NamedTuple):
-    """What scores of durations depend on, and how.
+    """What scores of durations depend on, and how."""
 
-    Attributes
-    ----------
-    expected
-        float64, shape (operations,): by step and context.
-    share
-        Variance that this leaves.
-    memory
-        Correlation with the operation before.
-    """
-
-    expected: Floats
-    share: float
-    memory: float
+    expected: Floats  # float64, shape (operations,): by step and context
+    share: float  # variance that this leaves
+    memory: float  # correlation with the operation before
 
 
 def draw_durations(

@@ -18,41 +18,24 @@ from nadi.recordings.folded.repeat_search import Loop, SignedRows, find_repeats
 from nadi.sharing.synthesis.job_columns import RankColumns
 from nadi.trace.arrays import Ints
 
-__all__ = ["Grammar", "Repeat", "num_layers", "scaled_turns", "step_parts"]
-
 _LEAST_LAYER = 8
 """Operations that a layer has at least."""
 
 
 class Repeat(NamedTuple):
-    """A rule: what repeats, and how often.
+    """A rule: what repeats, and how often."""
 
-    Attributes
-    ----------
-    body
-        Symbols: tokens, and rules as ``-1 - rule``.
-    turns
-        How often the body comes in a row.
-    holds_layers
-        Whether layers repeat in it, such as in a micro-batch: then it is not one of several layers.
-    """
-
-    body: tuple[int, ...]
-    turns: int
+    body: tuple[int, ...]  # symbols: tokens, and rules as ``-1 - rule``
+    turns: int  # how often the body comes in a row
+    # whether layers repeat in it, such as in a micro-batch: then it is not one of several layers
     holds_layers: bool
 
 
 @dataclass
 class Grammar:
-    """The rules of all programs, and the steps as sequences of symbols.
+    """The rules of all programs, and the steps as sequences of symbols."""
 
-    Attributes
-    ----------
-    rules
-        Each different repeat once.
-    """
-
-    rules: list[Repeat] = field(default_factory=list)
+    rules: list[Repeat] = field(default_factory=list)  # each different repeat once
     _known: dict[Repeat, int] = field(default_factory=dict)
     _parsed: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
 

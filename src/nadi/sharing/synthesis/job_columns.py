@@ -25,8 +25,6 @@ from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.trace.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["SHAPE_SIZES", "JobColumns", "RankColumns", "columns_of_job", "played_ranks"]
-
 SHAPE_SIZES = 4
 """Sizes of a product of matrices or an attention, as traces state them."""
 _DEVICE = re.compile(r"(cpu|cuda|hip|xpu|mtia|meta)(:\d+)?")

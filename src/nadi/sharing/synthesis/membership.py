@@ -10,8 +10,6 @@ from nadi.sharing.synthesis.learned_model import Template, TraceModel
 from nadi.sharing.synthesis.learning import template_of
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["distance_to_model"]
-
 _COUNTS = ("num_ranks", "num_steps", "num_layers", "hidden")
 
 

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from nadi.sharing.synthesis.learned_model import Template
 from nadi.sharing.synthesis.storage_lives import Made
 
-__all__ = ["made_at"]
-
 _NAMES = ("hidden", "num_ranks", "num_layers")
 
 _MadeBy = Mapping[int, tuple[Made, ...]]

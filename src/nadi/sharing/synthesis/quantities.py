@@ -21,9 +21,6 @@ from nadi.sharing.synthesis.tokens import RankTokens
 from nadi.trace.arrays import Floats, Hashes, Ints
 from nadi.trace.schema import NODE_KINDS
 
-__all__ = ["EDGES", "NUM_VARIANTS", "Pace", "QuantityLog", "contexts_of", "contexts_of_steps",
-           "normal_scores"]  # fmt: skip
-
 EDGES = np.concatenate([np.linspace(0, 0.96875, 63), 1 - 0.5 ** np.arange(5.5, 13.5, 0.5), [1.0]])
 """Shares of durations that are shorter than each bin: finer at the end, where few take long."""
 NUM_VARIANTS = 8

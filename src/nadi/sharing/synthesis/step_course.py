@@ -13,8 +13,6 @@ import numpy as np
 
 from nadi.trace.arrays import Bools, Floats, Ints
 
-__all__ = ["StepParts", "course_of_step", "num_parts", "on_course", "step_parts_of"]
-
 _PARTS = 128
 """Most parts of a step."""
 _OF_PART = 16
@@ -26,18 +24,10 @@ _LONG = 8
 
 
 class StepParts(NamedTuple):
-    """The parts of all steps of a job.
+    """The parts of all steps of a job."""
 
-    Attributes
-    ----------
-    part
-        int64, shape (operations,): of each operation, counted through ranks and steps.
-    wanted
-        float64 ns, shape (all parts,): the sum of durations of each.
-    """
-
-    part: Ints
-    wanted: Floats
+    part: Ints  # int64, shape (operations,): of each operation, counted through ranks and steps
+    wanted: Floats  # float64 ns, shape (all parts,): the sum of durations of each
 
 
 def num_parts(steps: Sequence[Sequence[Ints]]) -> int:

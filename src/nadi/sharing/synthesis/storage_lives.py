@@ -17,35 +17,18 @@ from nadi.simulation.accounts.memory_accounts import StorageUses
 from nadi.trace.arrays import Hashes, Ints
 from nadi.trace.operand_columns import OperandColumns, TensorType
 
-__all__ = [
-    "Growth", "LearnedStorages", "StorageLives", "draw_lives", "learn_memory", "lives_of_uses",
-    "operands_of_lives",
-]  # fmt: skip
-
 Made = tuple[tuple[int, int], ...]
 """Of the storages that an operation makes, or is the first to use, in a context: bytes, and
 operations that they last; -1 for what is there before, and stays."""
 
 
 class StorageLives(NamedTuple):
-    """Storages of a rank; int64, shape (storages,).
+    """Storages of a rank; int64, shape (storages,)."""
 
-    Attributes
-    ----------
-    bytes
-        Size.
-    begin
-        The operation that makes it; -1 if it was there before the first.
-    end
-        The last operation that uses it.
-    first
-        The first operation that uses it or makes it.
-    """
-
-    bytes: Ints
-    begin: Ints
-    end: Ints
-    first: Ints
+    bytes: Ints  # size
+    begin: Ints  # the operation that makes it; -1 if it was there before the first
+    end: Ints  # the last operation that uses it
+    first: Ints  # the first operation that uses it or makes it
 
     @classmethod
     def none(cls) -> StorageLives:
@@ -55,39 +38,21 @@ class StorageLives(NamedTuple):
 
 
 class LearnedStorages(NamedTuple):
-    """What was learned of the storages of a job.
+    """What was learned of the storages of a job."""
 
-    Attributes
-    ----------
-    made
-        For each role, by context; those that make nothing, and use nothing first, are left out. It
-        is stated for each time that the context comes in a step, once if it is always the same.
-    lasting
-        For each rank, bytes that are there before the first operation.
-    device
-        Such as ``cuda:0``; empty if the job states no tensors.
-    """
-
+    # for each role, by context; those that make nothing, and use nothing first, are left out. It is
+    # stated for each time that the context comes in a step, once if it is always the same.
     made: tuple[Mapping[int, tuple[Made, ...]], ...]
-    lasting: tuple[int, ...]
-    device: str
+    lasting: tuple[int, ...]  # for each rank, bytes that are there before the first operation
+    device: str  # such as ``cuda:0``; empty if the job states no tensors
 
 
 class Growth(NamedTuple):
-    """How a rank of a job differs from the one that was learned.
+    """How a rank of a job differs from the one that was learned."""
 
-    Attributes
-    ----------
-    share
-        Bytes that are there before, over those of the first rank of its role.
-    deeper
-        Times the layers.
-    layer
-        Operations of a layer: storages that last as long are of several, and last longer.
-    """
-
-    share: float
-    deeper: float
+    share: float  # bytes that are there before, over those of the first rank of its role
+    deeper: float  # times the layers
+    # operations of a layer: storages that last as long are of several, and last longer
     layer: float
 
 

@@ -17,52 +17,28 @@ from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.distinct_rows import number_rows
 
-__all__ = ["WORLD", "RankTokens", "Token", "Vocabulary", "alike_tokens", "form_of"]
-
 WORLD: tuple[int, ...] = ()
 """The form of the group of all ranks."""
 _NO_LANE = -1
 
 
 class Token(NamedTuple):
-    """What an operation does.
+    """What an operation does."""
 
-    Attributes
-    ----------
-    label
-        Its name, with ``#`` for numbers.
-    kind, comm_type, op_class, dtype
-        As in :class:`nadi.sharing.RankColumns`.
-    is_cpu
-        Whether it runs on the host.
-    thread
-        The thread, counted by when the rank first uses it; -1 for none.
-    stream
-        Its number; -1 for none.
-    group
-        Form of its process group, as of :func:`form_of`.
-    nth_group
-        Which of the rank's groups of this form, by first use; -1 for none.
-    peer
-        Rank of the other end of a message less the own rank; 0 for none.
-    size
-        Which size of operations with this name it has, by first use in the job.
-    waits
-        Operations that it waits for: lane, and how many operations of it come between.
-    """
-
-    label: str
+    label: str  # its name, with ``#`` for numbers
+    # kind, comm_type, op_class, dtype: as in ``RankColumns``
     kind: int
     comm_type: int
     op_class: int
     dtype: int
-    is_cpu: bool
-    thread: int
-    stream: int
-    group: tuple[int, ...]
-    nth_group: int
-    peer: int
-    size: int
+    is_cpu: bool  # whether it runs on the host
+    thread: int  # the thread, counted by when the rank first uses it; -1 for none
+    stream: int  # its number; -1 for none
+    group: tuple[int, ...]  # form of its process group, as of ``form_of``
+    nth_group: int  # which of the rank's groups of this form, by first use; -1 for none
+    peer: int  # rank of the other end of a message less the own rank; 0 for none
+    size: int  # which size of operations with this name it has, by first use in the job
+    # operations that it waits for: lane, and how many operations of it come between
     waits: tuple[tuple[int, int], ...]
 
     @property

@@ -22,11 +22,6 @@ from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.distinct_rows import number_rows
 from nadi.trace.schema import COLLECTIVE_TIMES, COMM_TYPES
 
-__all__ = [
-    "Meetings", "Messages", "collective_times", "meetings_of", "messages_of_nodes", "sum_by_group",
-    "sum_by_type",
-]  # fmt: skip
-
 
 class Meetings(NamedTuple):
     """Members of collectives: node, and number of the collective from 0; int64, shape (parts,)."""

@@ -24,8 +24,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.distinct_rows import number_rows
 from nadi.trace.schema import LINKS
 
-__all__ = ["Account", "add_traffic", "link_table"]
-
 _SWITCH = -1
 
 

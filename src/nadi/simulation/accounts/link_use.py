@@ -28,8 +28,6 @@ from nadi.trace.distinct_rows import number_rows
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import COMM_TYPES, LINK_USE
 
-__all__ = ["IN_GROUP", "link_use", "overload_issues"]
-
 _AT_ONCE = 1 << 22  # messages
 _MESSAGES = "messages"
 IN_GROUP = " in group "  # between the type of a collective and the name of its group

@@ -18,11 +18,6 @@ from nadi.trace.trace import Trace
 if TYPE_CHECKING:
     from nadi.simulation.workload.simulator_nodes import PlayedRank
 
-__all__ = [
-    "Lives", "StorageUses", "are_of_device", "beyond_capacity", "has_operands", "live_memory",
-    "lives_of", "row_times", "storage_uses",
-]  # fmt: skip
-
 _HOST = "cpu"
 
 
@@ -47,30 +42,14 @@ def are_of_device(live: pl.DataFrame) -> pl.Series:
 
 
 class StorageUses(NamedTuple):
-    """Each node's uses of each storage, once; arrays of shape (uses,).
+    """Each node's uses of each storage, once; arrays of shape (uses,)."""
 
-    Attributes
-    ----------
-    row
-        int64: row of the node in its trace.
-    storage
-        int64: as :class:`nadi.trace.operands.TensorUses` numbers them.
-    size
-        int64: up to which byte of the storage the node uses it.
-    makes
-        bool: whether the node gave it and was not given it.
-    device
-        int64: which of ``devices``.
-    devices
-        Names of the devices.
-    """
-
-    row: Ints
-    storage: Ints
-    size: Ints
-    makes: Bools
-    device: Ints
-    devices: list[str]
+    row: Ints  # int64: row of the node in its trace
+    storage: Ints  # int64: as ``TensorUses`` numbers them
+    size: Ints  # int64: up to which byte of the storage the node uses it
+    makes: Bools  # bool: whether the node gave it and was not given it
+    device: Ints  # int64: which of ``devices``
+    devices: list[str]  # names of the devices
 
     def of_device(self, device: int) -> StorageUses:
         """Return the uses of storages on a device, by its position in ``devices``."""
@@ -82,28 +61,15 @@ class StorageUses(NamedTuple):
 
 
 class Lives(NamedTuple):
-    """From when to when storages are live; arrays of shape (lives,), but for ``of_use``.
+    """From when to when storages are live; arrays of shape (lives,), but for ``of_use``."""
 
-    Attributes
-    ----------
-    begin, end
-        int64 ns; ``begin`` is 0 of what was there before.
-    bytes
-        int64.
-    device
-        int64: which of the devices of the uses.
-    is_made
-        bool: whether a node made it, so that it was not there before.
-    of_use
-        int64, shape (uses,): the life that each use belongs to.
-    """
-
+    # begin, end: int64 ns; ``begin`` is 0 of what was there before
     begin: Ints
     end: Ints
-    bytes: Ints
-    device: Ints
-    is_made: Bools
-    of_use: Ints
+    bytes: Ints  # int64
+    device: Ints  # int64: which of the devices of the uses
+    is_made: Bools  # bool: whether a node made it, so that it was not there before
+    of_use: Ints  # int64, shape (uses,): the life that each use belongs to
 
 
 @checked

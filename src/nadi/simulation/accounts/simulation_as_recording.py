@@ -30,9 +30,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import COMM_TYPES, DEVICE_WORK, ISSUES, MATCHES, NODE_KINDS
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["simulated_graph", "simulated_job", "simulated_path", "track_names"]
-
-
 _BY_SLOT = ("host", "compute", "communication", "receive")
 
 

@@ -29,8 +29,6 @@ from nadi.units import format_ns
 if TYPE_CHECKING:
     from nadi.results.charts.chart_figure import Figure
 
-__all__ = ["SimulationResults", "results_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class SimulationResults:

@@ -8,8 +8,6 @@ from nadi.errors import checked
 from nadi.simulation.simulation import Simulation
 from nadi.trace.schema import NODE_KINDS
 
-__all__ = ["steady_step"]
-
 _MESSAGES = [NODE_KINDS.index(kind) for kind in ("COMM_SEND", "COMM_RECV")]
 
 

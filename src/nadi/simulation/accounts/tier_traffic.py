@@ -17,8 +17,6 @@ from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.distinct_rows import number_rows
 from nadi.trace.schema import TIER_TRAFFIC, TIER_USE, TIER_WAITS
 
-__all__ = ["tier_traffic", "tier_use", "tier_waits"]
-
 
 class _Accesses(NamedTuple):
     """The loads and stores of tiers, of all ranks; int64, shape (accesses,).

@@ -20,12 +20,6 @@ from nadi.simulation.simulation import Simulation
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import JOB_TIMES, NODE_KINDS, RANK_TIMES
 
-__all__ = [
-    "PARTITION", "WAITING", "compute_times", "contended_times", "ends_of_waits", "exposed_times",
-    "job_times", "rank_times",
-]  # fmt: skip
-
-
 PARTITION = (
     "computing", "transferring", "accessing", "hosting", "other", "awaiting_members",
     "awaiting_sender", "awaiting_receiver", "awaiting_memory", "idle",

@@ -19,15 +19,6 @@ from nadi.systems.nccl.nccl_settings import with_logged_graphs
 from nadi.systems.system import COLLECTIVES, System
 from nadi.trace.arrays import Ints
 
-__all__ = [
-    "CollectiveEstimate",
-    "ComparedCollective",
-    "compare_collectives",
-    "estimate_collectives",
-    "least_collective_time",
-    "with_tables",
-]  # fmt: skip
-
 _SEND = "send"
 
 
@@ -69,30 +60,21 @@ class CollectiveEstimate(msgspec.Struct, frozen=True):
 
 
 class ComparedCollective(msgspec.Struct, frozen=True):
-    """A collective as it was measured, beside what a system says of it.
+    """A collective as it was measured, beside what a system says of it."""
 
-    Attributes
-    ----------
-    collective, size, ranks, nodes, name
-        What was measured, and the file's name.
-    measured_ns, estimated_ns
-        The two times; the second by the source of :class:`CollectiveEstimate`.
-    bandwidth, bus_bandwidth
-        Measured, in GB/s.
-    source
-        Of the estimate.
-    """
-
+    # collective, size, ranks, nodes, name: what was measured, and the file's name
     collective: str
     size: int
     ranks: int
     nodes: int
     name: str
+    # measured_ns, estimated_ns: the two times; the second by the source of ``CollectiveEstimate``
     measured_ns: float
     estimated_ns: int
+    # bandwidth, bus_bandwidth: measured, in GB/s
     bandwidth: float
     bus_bandwidth: float
-    source: str
+    source: str  # of the estimate
 
 
 def compare_collectives(

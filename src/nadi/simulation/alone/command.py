@@ -10,8 +10,6 @@ import typer
 from nadi.errors import Parameter, UsageError
 from nadi.results.terminal.options import AsJson, Measured, Overwrite, SystemName
 
-__all__ = ["HELP", "command"]
-
 HELP = """Predict the time of one collective, and what NCCL chooses.
 
 Prints the time, algorithm, protocol, channels and bus bandwidth, and the least time

@@ -24,8 +24,6 @@ from nadi.units import (
     format_percent,
 )
 
-__all__ = ["COLLECTIVES", "COMPARED", "check_collective_output", "write_collectives"]
-
 _DECIMAL = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "KB"), (1, "B"))
 _SUFFIXES = (".csv", ".json")
 

@@ -12,9 +12,6 @@ from nadi.simulation.engine.codes import Comm
 from nadi.systems.system import Dimension, System
 from nadi.trace.arrays import Ints
 
-__all__ = ["UNKNOWN", "least_message_time", "least_time"]
-
-
 UNKNOWN = -1.0
 IN_NETWORK = "CollNet"  # how names of algorithms begin that reduce in switches between nodes
 

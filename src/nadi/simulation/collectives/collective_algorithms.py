@@ -17,11 +17,6 @@ from nadi.simulation.engine.machine_state import TURN
 from nadi.systems.system import Algorithm, Collectives, Network, System, parse_algorithm
 from nadi.trace.arrays import Ints
 
-__all__ = [
-    "PhaseOf", "algorithms_of", "chunks_of", "one_line", "phase_by_name", "phases_by_dimension",
-    "recipe_of", "timed_recipe",
-]  # fmt: skip
-
 PhaseOf = Callable[[str, Algorithm, int, int, int, int], Phase]
 """Makes a phase: of a collective, by an algorithm, among so many members, in a dimension, with the
 queues that it takes in turn, and where its trees are counted."""

@@ -26,8 +26,6 @@ from nadi.simulation.engine.machine_state import MOST_PIECES, PIECE
 from nadi.systems.system import Dimension, Network, System
 from nadi.trace.arrays import Ints
 
-__all__ = ["Traffic", "even_size", "is_whole_dimension", "links_per_rank", "shared"]
-
 
 def links_per_rank(dimension: Dimension) -> int:
     """Return the link numbers per rank in a dimension, used or not."""

@@ -12,8 +12,6 @@ from nadi.simulation.engine.codes import Comm, PhaseKind, StepKind
 from nadi.simulation.engine.machine_state import MOST_PIECES, PIECE, START, STEP, TURN
 from nadi.trace.arrays import Bools, Ints
 
-__all__ = ["messages_of", "part_of_bytes", "sends_by_steps"]
-
 
 def messages_of(
     phase: Phase, size: int, *, rounds_down: bool = False, clockwise: bool | None = None,

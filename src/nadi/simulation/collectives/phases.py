@@ -17,12 +17,6 @@ from nadi.simulation.engine.codes import Comm, PhaseKind
 from nadi.systems.system import Network
 from nadi.trace.arrays import Ints
 
-__all__ = [
-    "IN_SWITCH", "Phase", "Recipe", "grid_of", "grid_of_all", "in_order_of_grid", "is_whole",
-    "meets", "positions_in",
-]  # fmt: skip
-
-
 # how names of algorithms begin that reduce in switches within a node; NVLS itself, over several,
 # also between them
 IN_SWITCH = "NVLS"

@@ -17,33 +17,20 @@ from nadi.simulation.engine.codes import Comm, StepKind
 from nadi.simulation.engine.machine_state import START, STEP
 from nadi.trace.arrays import Ints
 
-__all__ = ["ROOTED", "Steps", "sent_alone", "steps_of"]
-
 ROOTED = (Comm.BROADCAST, Comm.REDUCE_TO, Comm.GATHER, Comm.SCATTER)
 """Collectives with a root."""
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The steps of all members of a phase.
+    """The steps of all members of a phase."""
 
-    Attributes
-    ----------
-    rows
-        int64, shape (steps, len(STEP)): in an order in which they can be done, so that a
-        message is taken after it was sent.
-    starts
-        int64, shape (members, len(START)): where each member begins.
-    is_piped
-        Whether the chunk goes in pieces, with all these steps for each.
-    num_places
-        How many senders, at most, a member tells apart.
-    """
-
+    # int64, shape (steps, len(STEP)): in an order in which they can be done, so that a message is
+    # taken after it was sent
     rows: Ints
-    starts: Ints
-    is_piped: bool
-    num_places: int
+    starts: Ints  # int64, shape (members, len(START)): where each member begins
+    is_piped: bool  # whether the chunk goes in pieces, with all these steps for each
+    num_places: int  # how many senders, at most, a member tells apart
 
     @property
     def are_repeated(self) -> bool:

@@ -44,10 +44,6 @@ from nadi.simulation.engine.shared_transfers import begin_phase, is_held
 from nadi.simulation.engine.stepwise_algorithms import begin_steps, come_in, find_member_steps
 from nadi.simulation.engine.tree_all_reduce import begin_tree, find_in_tree, take_in_tree
 
-__all__ = [
-    "begin_queues", "enter", "new_stream", "next_phase", "received", "serve", "stays_in_phase",
-]  # fmt: skip
-
 
 @belongs_to(MESSAGES)
 @inner

@@ -8,6 +8,7 @@ once.
 from __future__ import annotations
 
 from nadi.kernels.jit import apart, called, inner, kernel, lent, prefetch
+from nadi.kernels.sequences import put_in, take_first
 from nadi.simulation.engine.codes import Event, NodeKind, PhaseKind, Problem, Slot
 from nadi.simulation.engine.collective_streams import (
     begin_queues,
@@ -35,8 +36,7 @@ from nadi.simulation.engine.event_queue import (
     next_event,
     pop_time,
 )
-from nadi.simulation.engine.issue_slots import next_to_issue, push_ready
-from nadi.simulation.engine.linked_queues import free_row
+from nadi.simulation.engine.linked_queues import free_row, put_behind, take_queued
 from nadi.simulation.engine.machine_state import (
     GROUP,
     KINDS,
@@ -44,12 +44,14 @@ from nadi.simulation.engine.machine_state import (
     MEMBER,
     MESSAGE,
     NODE,
+    NUM_SLOTS,
     PHASE,
     PLAN,
     QUEUE,
     RANK,
     RECIPE,
     SCRATCH,
+    SERVER,
     SHAPE,
     STREAM,
     WORLD,
@@ -59,7 +61,6 @@ from nadi.simulation.engine.mailboxes import arrive, place_at, request_arrives
 from nadi.simulation.engine.memory_bus import begin_bus_event, run_bus
 from nadi.simulation.engine.network_links import free_link, free_message, put_on_link
 from nadi.simulation.engine.parts import COLLECTIVES, MESSAGES, belongs_to
-from nadi.simulation.engine.remote_memory import access_memory, access_tier, free_memory
 from nadi.simulation.engine.ring_direct_halving_messages import general
 from nadi.simulation.engine.ring_direct_halving_times import finish_times
 from nadi.simulation.engine.send_receive import (
@@ -69,11 +70,15 @@ from nadi.simulation.engine.send_receive import (
     request_of_node_arrives,
     send_now,
 )
-from nadi.simulation.engine.shared_transfers import begin_phase, end_flows, is_held, settle_flows
+from nadi.simulation.engine.shared_transfers import (
+    begin_message,
+    begin_phase,
+    end_flows,
+    is_held,
+    settle_flows,
+)
 from nadi.simulation.engine.stepwise_algorithms import follow, take_in
 from nadi.simulation.engine.tree_all_reduce import tree_down, tree_reduce, tree_up
-
-__all__ = ["run_machine"]
 
 
 @called
@@ -583,3 +588,72 @@ def run_machine(machine: Machine) -> int:
         What never happens has a time of -1. O(events log(different times)).
     """
     return _run(lent(machine))
+
+
+@inner
+def push_ready(machine: Machine, rank: int, node: int) -> None:
+    """Put a node among those of its slot that are ready."""
+    r, slot = machine.ranks[rank], machine.nodes[node, NODE.slot]
+    put_in(machine.ready, r[RANK.base + slot], r[RANK.ready + slot], node)
+    r[RANK.ready + slot] += 1
+
+
+@called
+def next_to_issue(machine: Machine, rank: int) -> int:
+    """Take the lowest ready node whose slot is free; -1 if there is none."""
+    r = machine.ranks[rank]
+    best, lowest = -1, 0
+    for slot in range(NUM_SLOTS):
+        if r[RANK.ready + slot] > 0 and r[RANK.busy + slot] == 0:
+            node = machine.ready[r[RANK.base + slot]]
+            if best < 0 or node < lowest:
+                best, lowest = slot, node
+    if best < 0:
+        return -1
+    r[RANK.ready + best] -= 1
+    return take_first(machine.ready, r[RANK.base + best], r[RANK.ready + best])
+
+
+@inner
+def _serve_memory(machine: Machine, node: int) -> None:
+    nodes, agenda = machine.nodes, machine.agenda
+    time = agenda.counters[COUNTER.now] + nodes[node, NODE.time]
+    after(agenda, nodes[node, NODE.rank], time, Event.MEMORY, node, 0)
+
+
+@belongs_to(MESSAGES)
+@inner
+def access_memory(machine: Machine, node: int) -> None:
+    """Ask a server: it begins now, or when it is done with those before."""
+    nodes, servers = machine.nodes, machine.servers
+    server = nodes[node, NODE.key]
+    if servers[server, SERVER.busy] == 0:
+        servers[server, SERVER.busy] = 1
+        _serve_memory(machine, node)
+        return
+    put_behind(servers, server, SERVER.head, nodes, NODE.next, node)
+
+
+@belongs_to(MESSAGES)
+@inner
+def free_memory(machine: Machine, server: int) -> None:
+    """End an access of a server, which goes on to the next."""
+    servers = machine.servers
+    node = take_queued(servers, server, SERVER.head, machine.nodes, NODE.next)
+    if node < 0:
+        servers[server, SERVER.busy] = 0
+    else:
+        _serve_memory(machine, node)
+
+
+@called
+def access_tier(machine: Machine, rank: int, node: int) -> None:
+    """Read or write a memory tier: it takes its time alone, or longer where links are shared."""
+    nodes, agenda = machine.nodes, machine.agenda
+    time, latency = nodes[node, NODE.time], nodes[node, NODE.left]
+    if machine.world[WORLD.flows] != 0:
+        way, size = nodes[node, NODE.key], nodes[node, NODE.size]
+        alone = float(time - latency)
+        if begin_message(machine, way, size, alone, time, Event.COMPLETE, node, 0):
+            return
+    after(agenda, rank, agenda.counters[COUNTER.now] + time, Event.COMPLETE, node, 0)

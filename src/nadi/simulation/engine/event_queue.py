@@ -16,12 +16,6 @@ from nadi.kernels.columns import Columns, column
 from nadi.kernels.jit import called, inner
 from nadi.kernels.sequences import put_in, take_first
 
-__all__ = [
-    "BLOCK", "CALLBACK", "CALLBACKS", "COUNTER", "ENTRY", "LISTED", "MOST_RANKS", "TIME", "Agenda",
-    "add_event", "add_event_of", "after", "content_of", "end_list", "event_ahead", "find",
-    "find_list", "forget", "has_events", "home_of_list", "next_callback", "next_event", "pop_time",
-]  # fmt: skip
-
 NO_MEMORY = 1  # the problem of arrays that are too small
 _AHEAD = 5  # at most BLOCK - 1
 BLOCK = 8  # entries, of which the first says which block comes next

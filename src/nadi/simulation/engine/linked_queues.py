@@ -12,8 +12,6 @@ from nadi.kernels.jit import called, inner
 from nadi.simulation.engine.codes import Problem
 from nadi.simulation.engine.event_queue import COUNTER
 
-__all__ = ["free_row", "new_row", "put_behind", "take_queued"]
-
 
 @inner
 def put_behind(

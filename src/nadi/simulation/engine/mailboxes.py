@@ -31,11 +31,6 @@ from nadi.simulation.engine.network_links import (
 from nadi.simulation.engine.parts import MESSAGES, belongs_to
 from nadi.simulation.engine.send_receive import send_when_asked, take_request
 
-__all__ = [
-    "arrive", "is_alike", "later", "mail_of", "pass_memory", "place_at", "place_of", "rank_of",
-    "receive", "request_arrives", "send",
-]  # fmt: skip
-
 
 @inner
 def later(machine: Machine, stream: int, delay: int, kind: int, a: int, b: int) -> None:

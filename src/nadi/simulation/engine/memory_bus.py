@@ -17,8 +17,6 @@ from nadi.simulation.engine.linked_queues import put_behind, take_queued
 from nadi.simulation.engine.machine_state import MESSAGE, RATE, SIDE, TODO, WORLD, Machine
 from nadi.simulation.engine.network_links import free_message, new_message
 
-__all__ = ["begin_bus_event", "request_bus", "run_bus"]
-
 _MOST = 8  # transfers one way before the other way has its turn
 _MEMORY_GAP = 0.0038  # ns per byte between a device and its memory
 # what is to be done yet, the last first

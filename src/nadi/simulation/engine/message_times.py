@@ -16,8 +16,6 @@ from nadi.simulation.engine.machine_state import (
     Machine,
 )
 
-__all__ = ["leaving_time", "part_of", "reduction_time", "time_of_bytes", "travel_time"]
-
 
 @inner
 def _hops(topology: int, n: int, a: int, b: int) -> int:

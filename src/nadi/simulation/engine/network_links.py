@@ -25,11 +25,6 @@ from nadi.simulation.engine.message_times import time_of_bytes, travel_time
 from nadi.simulation.engine.parts import MESSAGES, belongs_to
 from nadi.simulation.engine.shared_transfers import begin_message, pair_of
 
-__all__ = [
-    "arrive_after", "free_link", "free_message", "new_message", "put_on_link", "send_message",
-    "send_to_mail",
-]  # fmt: skip
-
 
 @called
 def _route(machine: Machine, message: int) -> None:

@@ -13,8 +13,6 @@ from nadi.kernels.jit import instead_of
 from nadi.simulation.engine.codes import Problem
 from nadi.simulation.engine.event_queue import COUNTER
 
-__all__ = ["COLLECTIVES", "FLOWS", "MESSAGES", "belongs_to"]
-
 # what ranks do together, and what they send each other
 COLLECTIVES = "collectives"
 # collectives message by message, links that are shared, buses, policies, remote memory

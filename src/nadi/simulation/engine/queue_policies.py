@@ -25,8 +25,6 @@ from nadi.simulation.engine.machine_state import (
 from nadi.simulation.engine.mailboxes import is_alike, rank_of
 from nadi.simulation.engine.parts import MESSAGES, belongs_to
 
-__all__ = ["has_to_wait", "next_with_room", "put_in_line", "queues_of"]
-
 
 @inner
 def queues_of(machine: Machine, rank: int) -> int:

@@ -13,8 +13,6 @@ from nadi.simulation.engine.mailboxes import is_alike, pass_memory, receive, sen
 from nadi.simulation.engine.message_times import part_of
 from nadi.simulation.engine.parts import MESSAGES, belongs_to
 
-__all__ = ["general", "halving_size", "insert"]
-
 
 @called
 def halving_size(machine: Machine, comm: int, size: int, levels: int, step: int) -> int:

@@ -17,8 +17,6 @@ from nadi.simulation.engine.message_times import part_of, reduction_time, travel
 from nadi.simulation.engine.ring_direct_halving_messages import halving_size
 from nadi.simulation.engine.stepwise_algorithms import steps_at_once
 
-__all__ = ["can_meet", "finish_times"]
-
 
 @inner
 def can_meet(algorithm: int, comm: int, window: int, n: int) -> bool:

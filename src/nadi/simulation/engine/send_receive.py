@@ -21,11 +21,6 @@ from nadi.simulation.engine.machine_state import HANDSHAKE, KEY, MESSAGE, NODE, 
 from nadi.simulation.engine.network_links import free_message, new_message, send_message
 from nadi.simulation.engine.parts import COLLECTIVES, MESSAGES, belongs_to
 
-__all__ = [
-    "issue_receive", "issue_send", "receiver_of", "request_of_node_arrives", "send_now",
-    "send_when_asked", "take_request",
-]  # fmt: skip
-
 
 @inner
 def send_when_asked(

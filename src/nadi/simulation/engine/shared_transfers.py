@@ -34,8 +34,6 @@ from nadi.simulation.engine.parts import FLOWS, belongs_to
 from nadi.simulation.flows.flow_events import advance, next_end, settle, start_flow, take_ended
 from nadi.simulation.flows.flow_state import COUNT, FLOW, NEVER, RATE_UNITS, UNBOUND
 
-__all__ = ["begin_message", "begin_phase", "end_flows", "is_held", "pair_of", "settle_flows"]
-
 _MOST = 1 << 52  # bytes of a flow
 _ROUNDING = 1e-6  # of units
 _SOONER = 4

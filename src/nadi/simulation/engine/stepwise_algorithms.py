@@ -25,11 +25,6 @@ from nadi.simulation.engine.mailboxes import later, pass_memory, place_of, recei
 from nadi.simulation.engine.message_times import leaving_time, part_of, reduction_time, travel_time
 from nadi.simulation.engine.parts import MESSAGES, belongs_to
 
-__all__ = [
-    "begin_steps", "bytes_of_step", "come_in", "find_member_steps", "follow", "steps_at_once",
-    "take_in",
-]  # fmt: skip
-
 
 @inner
 def bytes_of_step(machine: Machine, step: np.ndarray, s: np.ndarray) -> int:

@@ -10,8 +10,6 @@ from nadi.simulation.engine.machine_state import STREAM, Machine
 from nadi.simulation.engine.mailboxes import pass_memory, receive, send
 from nadi.simulation.engine.parts import MESSAGES, belongs_to
 
-__all__ = ["begin_tree", "find_in_tree", "take_in_tree", "tree_down", "tree_reduce", "tree_up"]
-
 _WAITS_FOR_PARENT = 1  # state of a rank in a tree
 
 

@@ -25,8 +25,6 @@ from nadi.trace.attributes import Attributes
 from nadi.trace.protobuf_values import SCALAR_TYPES
 from nadi.trace.schema import ATTRIBUTE_TYPES
 
-__all__ = ["NodeStream"]
-
 _FEW = 1 << 10  # nodes
 _LARGEST_MESSAGE = 1 << 31  # the limit of protobuf
 _WANTED = WantedAttributes(numbers=NUMBERS, texts=TEXTS)

@@ -28,8 +28,6 @@ from nadi.simulation.feeder.read_window import WindowReader, cycle_among
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Trace
 
-__all__ = ["ETFeeder"]
-
 _WINDOW = 1 << 20
 _FEW, _FEW_CHILDREN = 2, 16  # nodes that are released without a kernel
 _SHOWN = 4  # nodes of a cycle that an error names

@@ -12,11 +12,6 @@ import numpy as np
 from nadi.kernels.jit import borrowed, inner, kernel
 from nadi.kernels.sequences import put_in, take_first
 
-__all__ = [
-    "BY_RANK", "FIFO", "FREED", "ISSUED", "LIFO", "READY", "REMOVED", "WAITING", "Waiting",
-    "release_rows", "run_ready",
-]  # fmt: skip
-
 # states of a node, in the order in which it has them
 WAITING, READY, ISSUED, FREED, REMOVED = range(5)
 # which of the ready ones is next: the lowest rank, the first that became ready, the last
@@ -24,22 +19,14 @@ BY_RANK, FIFO, LIFO = range(3)
 
 
 class Waiting(NamedTuple):
-    """What nodes wait for.
+    """What nodes wait for."""
 
-    Attributes
-    ----------
-    child_first, child
-        int64: the rows that wait for each row.
-    missing
-        int64, shape (rows,): how many of those that a node waits for have not ended.
-    state
-        int64, shape (rows,).
-    """
-
+    # child_first, child: int64: the rows that wait for each row
     child_first: np.ndarray
     child: np.ndarray
+    # int64, shape (rows,): how many of those that a node waits for have not ended
     missing: np.ndarray
-    state: np.ndarray
+    state: np.ndarray  # int64, shape (rows,)
 
 
 @kernel

@@ -27,8 +27,6 @@ from nadi.trace.protobuf_values import TYPE_CODES, check_scalar, pack_number, wr
 if TYPE_CHECKING:
     from nadi.trace.attributes import Attributes
 
-__all__ = ["ETFeederNode", "Feeder", "Held", "NodeBatch", "NodeType", "node_of"]
-
 
 class Feeder(Protocol):
     """The methods of the feeder that its nodes use."""

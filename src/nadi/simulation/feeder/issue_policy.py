@@ -16,8 +16,6 @@ from nadi.simulation.feeder.feeder_node import ETFeederNode, Held, node_of
 from nadi.simulation.feeder.node_table import NUMBERS
 from nadi.trace.arrays import Ints
 
-__all__ = ["Policy", "ReadyNodes"]
-
 Policy = str | Callable[[ETFeederNode], Any]
 _COLUMNS = ("runtime", "type", *NUMBERS)
 _EMPTY = np.zeros(0, dtype=np.int64)

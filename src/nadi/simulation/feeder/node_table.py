@@ -13,11 +13,6 @@ from nadi.trace.attribute_kernels import place_spans
 from nadi.trace.attributes import Attributes
 from nadi.trace.protobuf_values import write_varint
 
-__all__ = [
-    "NO_METADATA", "NUMBERS", "TEXTS", "NodeTable", "TextColumn", "empty_table", "joined_tables",
-    "ranges",
-]  # fmt: skip
-
 # attributes with a column of their own: whole numbers, -1 for nodes without one; and texts
 NUMBERS = (
     "is_cpu_op", "num_ops", "tensor_loc", "tensor_size", "comm_type", "comm_priority", "comm_size",
@@ -30,18 +25,10 @@ _MOST_ATTRIBUTES = 4  # attributes that an empty message has by default
 
 @dataclass(frozen=True, eq=False)
 class TextColumn:
-    """A column of texts, which stores each distinct text once.
+    """A column of texts, which stores each distinct text once."""
 
-    Attributes
-    ----------
-    code
-        int32, shape (nodes,): position in ``texts``.
-    texts
-        The texts; some may be unused.
-    """
-
-    code: Ints32
-    texts: Sequence[str]
+    code: Ints32  # int32, shape (nodes,): position in ``texts``
+    texts: Sequence[str]  # the texts; some may be unused
 
     def at(self, rows: Ints) -> TextColumn:
         """Return some rows, with only the texts in them."""
@@ -54,41 +41,21 @@ class TextColumn:
 
 @dataclass(frozen=True, eq=False)
 class NodeTable:
-    """Nodes in the order of their file, with their dependencies and the bytes of their messages.
+    """Nodes in the order of their file, with their dependencies and the bytes of their messages."""
 
-    Attributes
-    ----------
-    ids
-        int64, shape (nodes,).
-    kind
-        int64, shape (nodes,): Chakra's number of the type.
-    runtime
-        int64, shape (nodes,), us.
-    numbers
-        int64, shape (nodes,), for each of :data:`NUMBERS` that any node has.
-    texts
-        ``name`` and each of :data:`TEXTS`.
-    wait_end
-        int64, shape (nodes,): where each node's ids end in ``waits``.
-    waits
-        int64: ids of the dependencies of all nodes.
-    buffer, begin, length
-        int64, shape (nodes,): the buffer of a node's message, its offset there, and its length.
-    buffers
-        uint8 each.
-    """
-
-    ids: Ints
-    kind: Ints
-    runtime: Ints
-    numbers: dict[str, Ints]
-    texts: dict[str, TextColumn]
-    wait_end: Ints
-    waits: Ints
+    ids: Ints  # int64, shape (nodes,)
+    kind: Ints  # int64, shape (nodes,): Chakra's number of the type
+    runtime: Ints  # int64, shape (nodes,), us
+    numbers: dict[str, Ints]  # int64, shape (nodes,), for each of ``NUMBERS`` that any node has
+    texts: dict[str, TextColumn]  # ``name`` and each of ``TEXTS``
+    wait_end: Ints  # int64, shape (nodes,): where each node's ids end in ``waits``
+    waits: Ints  # int64: ids of the dependencies of all nodes
+    # buffer, begin, length: int64, shape (nodes,): the buffer of a node's message, its offset
+    # there, and its length
     buffer: Ints
     begin: Ints
     length: Ints
-    buffers: tuple[Bytes, ...]
+    buffers: tuple[Bytes, ...]  # uint8 each
 
     def __len__(self) -> int:
         return self.ids.size

@@ -15,9 +15,6 @@ from nadi.simulation.feeder.node_table import NodeTable, joined_tables
 from nadi.trace.arrays import Ints
 from nadi.trace.validate import cycle_row
 
-__all__ = ["SeenIds", "WindowReader", "cycle_among"]
-
-
 _NEVER = np.int64(2**62)
 
 

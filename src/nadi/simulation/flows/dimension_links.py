@@ -14,8 +14,6 @@ from nadi.simulation.flows.way_building import Line, Ways, add_steps
 from nadi.systems.system import Dimension
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["DimensionLinks", "owned_by"]
-
 
 class DimensionLinks:
     """Links of dimensions, each joining ranks that differ in it only."""

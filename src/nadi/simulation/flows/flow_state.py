@@ -14,11 +14,6 @@ import numpy as np
 from nadi.kernels.columns import Codes, Columns, code, column
 from nadi.trace.arrays import Ints
 
-__all__ = [
-    "COUNT", "EDGE", "FLOW", "HOP", "NEVER", "RATE_UNITS", "ROUTE", "SHARE", "UNBOUND", "Flows",
-    "Reach", "Routes", "new_flows", "no_flows", "rate_units",
-]  # fmt: skip
-
 NEVER = 2**63 - 1  # a time
 RATE_UNITS = 1024  # parts of a byte per second in which rates are counted, and of a byte
 LARGEST_SIZE = 2**53 - 1  # bytes of a flow

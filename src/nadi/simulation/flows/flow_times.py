@@ -26,9 +26,6 @@ from nadi.simulation.flows.network_graph import network_graph
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 
-__all__ = ["FlowRun", "Transfers", "flow_times", "run_flows", "transfer_times"]
-
-
 _ROOM = 1 << 18  # flows at once, at first
 
 
@@ -55,18 +52,10 @@ class Transfers(NamedTuple):
 
 
 class FlowRun(NamedTuple):
-    """How flows went.
+    """How flows went."""
 
-    Attributes
-    ----------
-    end
-        int64, shape (flows,): ps; -1 if it never ends, or never starts.
-    flows
-        The arrays afterwards.
-    """
-
-    end: Ints
-    flows: Flows
+    end: Ints  # int64, shape (flows,): ps; -1 if it never ends, or never starts
+    flows: Flows  # the arrays afterwards
 
 
 class _Plan(NamedTuple):

@@ -15,8 +15,6 @@ from nadi.systems.memory_tiers import MemoryPath, MemoryTier
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["MemoryLinks", "access_number"]
-
 _FINEST = 32  # parts of a byte in which reads and writes of a device are weighed, at most
 _EIGHTH = 8
 
@@ -28,27 +26,15 @@ def access_number(system: System, rank: Ints, tier: int, *, store: bool) -> Ints
 
 
 class _Block(NamedTuple):
-    """Links of one kind, whose numbers follow each other.
+    """Links of one kind, whose numbers follow each other."""
 
-    Attributes
-    ----------
-    name, way
-        Of the tier or path, and what passes: ``.read`` towards ranks, ``.write``, or both.
-    shared_by
-        Ranks of each memory or path, 0 for all.
-    ports
-        Links of each.
-    is_switch
-        Whether they are ports of a switch.
-    first, count
-        The first link, and how many.
-    """
-
+    # name, way: of the tier or path, and what passes: ``.read`` towards ranks, ``.write``, or both
     name: str
     way: str
-    shared_by: int
-    ports: int = 1
-    is_switch: bool = False
+    shared_by: int  # ranks of each memory or path, 0 for all
+    ports: int = 1  # links of each
+    is_switch: bool = False  # whether they are ports of a switch
+    # first, count: the first link, and how many
     first: int = 0
     count: int = 0
 

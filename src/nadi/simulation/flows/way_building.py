@@ -9,8 +9,6 @@ import numpy as np
 from nadi.kernels.sequences import expand_ranges
 from nadi.trace.arrays import Ints
 
-__all__ = ["Ends", "Line", "Ways", "add_steps", "hashed"]
-
 
 class Ends(NamedTuple):
     """Pairs of ends of fabrics; int64, shape (pairs,).

@@ -9,8 +9,6 @@ import typer
 
 from nadi.results.terminal.options import AsJson, output_console
 
-__all__ = ["HELP", "command"]
-
 HELP = """Predict when ranks finish in a LogGP model of messages.
 
 PROGRAM is a GOAL file, or a job as for nadi simulate, whose collectives are taken

@@ -25,11 +25,6 @@ from nadi.simulation.loggp.loggp_kernels import Costs, LoggpOperations, State, r
 from nadi.trace.arrays import Bools, Ints
 from nadi.units import parse_bytes, parse_ns, parse_rate
 
-__all__ = [
-    "LogGP", "LogGPTimes", "MemberMessages", "loggp_times", "member_messages", "time_per_byte",
-]  # fmt: skip
-
-
 _LARGEST = 2**40  # ns, of one parameter: 18 minutes
 
 
@@ -282,28 +277,16 @@ _ON_RINGS = ("all_reduce", "reduce_scatter", "all_gather")
 
 
 class MemberMessages(NamedTuple):
-    """What one member of a collective does; int64, shape (operations,).
+    """What one member of a collective does; int64, shape (operations,)."""
 
-    Attributes
-    ----------
-    action
-        Of :class:`Action`; a computation takes no time, and is there for others to wait for.
-    peer
-        Position of the other member.
-    shares, parts
-        A message has the bytes of ``shares`` of ``parts`` parts of the size, rounded up.
-    awaited
-        Which of these it waits for; -1 for those that the collective begins with.
-    lasts
-        Which of these have to end for the collective to end.
-    """
-
-    action: Ints
-    peer: Ints
+    action: Ints  # of ``Action``; a computation takes no time, and is there for others to wait for
+    peer: Ints  # position of the other member
+    # shares, parts: a message has the bytes of ``shares`` of ``parts`` parts of the size, rounded
+    # up
     shares: Ints
     parts: Ints
-    awaited: Ints
-    lasts: Ints
+    awaited: Ints  # which of these it waits for; -1 for those that the collective begins with
+    lasts: Ints  # which of these have to end for the collective to end
 
 
 @lru_cache(maxsize=4096)

@@ -14,8 +14,6 @@ import numpy as np
 
 from nadi.kernels.jit import called, inner, kernel
 
-__all__ = ["Costs", "LoggpOperations", "State", "run_messages"]
-
 _SEND, _RECEIVE, _COMPUTE = range(3)
 _ANY = -1
 # of what is sorted by kind: longer lists than these are not left in order by the sort

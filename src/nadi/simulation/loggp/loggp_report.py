@@ -9,8 +9,6 @@ from nadi.results.declared import BLANK, NS, PLAIN, Column, Result, Rows
 from nadi.simulation.loggp.loggp import LogGPTimes
 from nadi.units import format_bytes, format_count, format_counted, format_ns
 
-__all__ = ["MESSAGES"]
-
 _SHOWN = 16  # ranks
 _PARTS = {"computing": "compute", "sending": "send", "receiving": "receive"}
 

@@ -73,8 +73,6 @@ from nadi.systems.collective_times import nothing_contends
 from nadi.systems.system import COLLECTIVES, System
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["agenda_of", "machine_of", "room_of"]
-
 _TOPOLOGY = {
     "fully-connected": Topology.FULLY_CONNECTED,
     "switch": Topology.SWITCH,

@@ -30,30 +30,18 @@ from nadi.trace.distinct_rows import number_rows
 from nadi.trace.groups import RankGroups, name_of_group
 from nadi.trace.trace import Job
 
-__all__ = ["representatives_of"]
-
 _COMMUNICATION = ("COMM_COLL", "COMM_SEND", "COMM_RECV")
 _WORLD = ""  # the role of the group of all ranks
 _ALIKE, _DIFFERENT, _MIXED = range(3)  # the classes of the members of a group
 
 
 class _Use(NamedTuple):
-    """What the ranks of a trace do in groups of a role.
-
-    Attributes
-    ----------
-    ranks
-        int64, shape (ranks of the trace,).
-    collectives
-        The types of their collectives.
-    peers
-        The positions in the group to and from which messages go.
-    """
+    """What the ranks of a trace do in groups of a role."""
 
     role: str
-    ranks: Ints
-    collectives: tuple[str, ...]
-    peers: tuple[int, ...]
+    ranks: Ints  # int64, shape (ranks of the trace,)
+    collectives: tuple[str, ...]  # the types of their collectives
+    peers: tuple[int, ...]  # the positions in the group to and from which messages go
 
 
 def representatives_of(job: Job, system: System) -> Representatives | None:

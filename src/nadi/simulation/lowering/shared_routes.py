@@ -39,8 +39,6 @@ from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.distinct_rows import number_rows
 
-__all__ = ["AllLinks", "SharedRoutes", "flows_over", "no_routes", "routes_of", "shares_links"]
-
 
 class AllLinks:
     """The links of a system: of its network first, then those of paths and memory tiers.
@@ -96,23 +94,12 @@ _ROUNDING = 1e-6
 
 
 class SharedRoutes(NamedTuple):
-    """Routes, as :class:`nadi.simulation.engine.machine_state.Machine` has them.
+    """Routes, as :class:`nadi.simulation.engine.machine_state.Machine` has them."""
 
-    Attributes
-    ----------
-    capacity
-        int64, shape (links,): in parts of a message's rate.
-    routes
-        Of pairs first, then of phases.
-    units
-        In how many units a byte per ns is counted as a rate; 0 if no links are shared.
-    ways, pairs, shares
-        As there.
-    """
-
-    capacity: Ints
-    routes: Routes
-    units: int
+    capacity: Ints  # int64, shape (links,): in parts of a message's rate
+    routes: Routes  # of pairs first, then of phases
+    units: int  # in how many units a byte per ns is counted as a rate; 0 if no links are shared
+    # ways, pairs, shares: as there
     ways: np.ndarray
     pairs: Ints
     shares: Floats

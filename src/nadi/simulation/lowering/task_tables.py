@@ -31,8 +31,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.distinct_rows import number_rows
 from nadi.trace.schema import COMM_TYPES, NODE_KINDS
 
-__all__ = ["Tables", "tables_of", "with_other_memory"]
-
 _KIND = {name: code for code, name in enumerate(NODE_KINDS)}
 _COMM_TYPE = {name: code for code, name in enumerate(COMM_TYPES)}
 _LONGEST = 2**62

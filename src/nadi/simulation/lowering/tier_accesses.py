@@ -16,8 +16,6 @@ from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 from nadi.trace.distinct_rows import number_rows
 
-__all__ = ["accesses_share_links", "set_tier_accesses"]
-
 
 def set_tier_accesses(
     program: Program, system: System, nodes: Ints, stand_ins: Representatives, tier: Ints

@@ -17,8 +17,6 @@ from nadi.whatif.changes import Change
 from nadi.whatif.wait_changes import ScaleWait
 from nadi.whatif.what_if_results import what_if
 
-__all__ = ["parse_simulated_change", "with_changes"]
-
 
 def parse_simulated_change(text: str) -> Change | MemoryChange:
     """Parse a change of operations, or of the memory of a system (``memory NAME.KEY VALUE``).

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from nadi.trace.trace import Trace
     from nadi.whatif.changes import Change
 
-__all__ = ["HELP", "command"]
-
 HELP = """Simulate a job on a described system: time and bottleneck.
 
 The job is a Chakra .et file per rank, or a recording: a host and a device trace per

@@ -15,8 +15,6 @@ from nadi.simulation.runs.result import SIMULATION
 from nadi.simulation.runs.timeline import simulated_part
 from nadi.simulation.simulation import Simulation
 
-__all__ = ["write_simulation_page"]
-
 
 @checked
 def write_simulation_page(simulation: Simulation, path: Path, title: str) -> None:

@@ -62,8 +62,6 @@ from nadi.units import (
     format_range,
 )
 
-__all__ = ["SIMULATION", "changes_data"]
-
 _FIRST, _SLOWEST, _GROUPS, _SHOWN = 8, 4, 8, 8  # rows of text
 _LINKS, _USERS = 6, 2
 _RANGES = 4  # of ranks, shown

@@ -47,8 +47,6 @@ from nadi.trace.schema import (
     Table,
 )
 
-__all__ = ["SavedSimulation", "is_saved_simulation", "read_simulation", "write_tables"]
-
 _VERSION = 1
 _SCHEDULE = "schedule"
 _OF_SCHEDULE = ["rank", "node", "id", "name", "kind", "start", "end", "resource", "cause"]

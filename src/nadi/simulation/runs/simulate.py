@@ -36,10 +36,6 @@ from nadi.trace.trace import Job, Trace
 if TYPE_CHECKING:
     from nadi.systems.prices.learned_prices import LearnedPrices
 
-__all__ = [
-    "bound_answer", "name_jobs", "simulate", "simulate_placed", "simulate_together", "traces_of",
-]  # fmt: skip
-
 
 _ENDS: tuple[Literal["low"], Literal["high"]] = ("low", "high")
 

@@ -23,8 +23,6 @@ from nadi.trace.schema import (
     ISSUES,
 )
 
-__all__ = ["check_output", "named_schedule", "write_simulation"]
-
 _ROWS_AT_ONCE = 1 << 18
 
 

@@ -26,9 +26,6 @@ from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODE_KINDS, NODES, 
 from nadi.trace.trace import Job, Provenance, Trace
 from nadi.version import __version__
 
-__all__ = ["saved_part", "simulated_part", "write_issue_lines", "write_simulated_timeline"]
-
-
 _ROWS_AT_ONCE = 100_000
 # what the visualizer tells the lane of a node by, anywhere in its name
 _LABELS = {

@@ -19,8 +19,6 @@ from nadi.trace.schema import COMMUNICATION_KINDS, NODE_KINDS
 from nadi.trace.trace import Job
 from nadi.whatif.contended_replay import MOST_ROUNDS, SlowedKernels
 
-__all__ = ["with_contention"]
-
 _TALKS = [NODE_KINDS.index(kind) for kind in COMMUNICATION_KINDS]
 
 

@@ -23,8 +23,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.distinct_rows import number_rows
 from nadi.trace.schema import NODE_KINDS
 
-__all__ = ["in_lanes", "is_one_at_a_time", "numbers_in_groups", "policy_of", "slots_beside_lanes"]
-
 _IN_ORDER = ("COMP", "COMM_COLL", "MEM_LOAD", "MEM_STORE")  # not messages of two ranks
 _THREAD, _STREAM, _TIER = range(3)
 

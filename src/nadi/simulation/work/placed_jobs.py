@@ -13,8 +13,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Provenance, Trace
 
-__all__ = ["PlacedJob", "beside_each_other", "idle_trace", "placed_traces"]
-
 _EVERYBODY = ("", "0")  # names of the group of all ranks
 _TOLD = 4
 

@@ -22,8 +22,6 @@ from nadi.trace.host_nodes import host_nodes
 from nadi.trace.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
 from nadi.trace.trace import Trace
 
-__all__ = ["Program", "SharedColumn", "program_of", "shared_out"]
-
 
 class SharedColumn(np.lib.mixins.NDArrayOperatorsMixin):
     """A column of all nodes, of which each is one of a few own ones; behaves as an array.
@@ -97,45 +95,18 @@ _BAD_ISSUES = {
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The nodes of all ranks, in order of rank and, in each, of id.
+    """The nodes of all ranks, in order of rank and, in each, of id."""
 
-    Attributes
-    ----------
-    traces
-        One per rank.
-    first
-        int64, shape (ranks + 1,): where the nodes of each rank begin.
-    row
-        int64, shape (nodes,): their rows in their trace.
-    kind, comm_type
-        int64: positions in ``schema.NODE_KINDS`` and ``schema.COMM_TYPES``.
-    is_cpu
-        bool.
-    duration, tensor_bytes, comm_bytes, flops, src, dst, tag
-        int64, -1 where it is not stated; duration in ns, of nodes that nest only their own: it is
-        what an .et has as their duration, with the whole beside it if Nadi wrote it.
-    group
-        int64: position in ``group_names``, -1 for all ranks.
-    involved
-        int64: which dimensions take part, as bits; -1 for all.
-    first_child, children
-        int64, shapes (nodes + 1,) and (dependencies,): who waits for each node, by position.
-    lane
-        int64: the thread or stream of each node, counted over all ranks, -1 for none; None
-        where ranks have slots instead (:mod:`nadi.simulation.work.ordered_lanes`).
-    lane_names
-        What each lane is called.
-    shared
-        Where ranks share traces: the program of the traces that differ, and which of them each
-        rank has. Columns are then expanded where they are used.
-    """
-
-    traces: tuple[Trace, ...]
-    first: Ints
-    row: Ints
+    traces: tuple[Trace, ...]  # one per rank
+    first: Ints  # int64, shape (ranks + 1,): where the nodes of each rank begin
+    row: Ints  # int64, shape (nodes,): their rows in their trace
+    # kind, comm_type: int64: positions in ``schema.NODE_KINDS`` and ``schema.COMM_TYPES``
     kind: Ints
     comm_type: Ints
-    is_cpu: Bools
+    is_cpu: Bools  # bool
+    # duration, tensor_bytes, comm_bytes, flops, src, dst, tag: int64, -1 where it is not stated;
+    # duration in ns, of nodes that nest only their own: it is what an .et has as their duration,
+    # with the whole beside it if Nadi wrote it
     duration: Ints
     tensor_bytes: Ints
     comm_bytes: Ints
@@ -143,14 +114,20 @@ class Program:
     src: Ints
     dst: Ints
     tag: Ints
-    group: Ints
-    involved: Ints
+    group: Ints  # int64: position in ``group_names``, -1 for all ranks
+    involved: Ints  # int64: which dimensions take part, as bits; -1 for all
     group_names: tuple[str, ...]
     group_ranks: tuple[tuple[int, ...], ...]
+    # first_child, children: int64, shapes (nodes + 1,) and (dependencies,): who waits for each
+    # node, by position
     first_child: Ints
     children: Ints
+    # int64: the thread or stream of each node, counted over all ranks, -1 for none; None where
+    # ranks have slots instead (``ordered_lanes``)
     lane: Ints | None = None
-    lane_names: tuple[str, ...] = ()
+    lane_names: tuple[str, ...] = ()  # what each lane is called
+    # where ranks share traces: the program of the traces that differ, and which of them each rank
+    # has. Columns are then expanded where they are used.
     shared: tuple[Program, Ints] | None = None
 
     @property

@@ -25,11 +25,6 @@ from nadi.trace.trace import Job, Trace
 if TYPE_CHECKING:
     from nadi.simulation.workload.simulator_nodes import PlayedRank
 
-__all__ = [
-    "NO_TIER", "OWN_MEMORY", "STORE", "Representatives", "engines_of", "everybody", "nodes_of_job",
-    "paths_slow_messages", "ranks_are_apart", "tiers_of_nodes",
-]  # fmt: skip
-
 
 def nodes_of_job(
     job: Job | Sequence[Trace], played: Collection[str], *, at_once: bool
@@ -87,21 +82,12 @@ def _is_recorded(trace: Trace) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Representatives:
-    """The ranks that are simulated, and who each of them stands for.
+    """The ranks that are simulated, and who each of them stands for."""
 
-    Attributes
-    ----------
-    rank
-        int64, shape (representatives,): the rank that each of them is.
-    of
-        int64, shape (ranks,): the number of the representative of each rank.
-    copies
-        For the name of each process group of representatives, the groups of all ranks that do
-        the same at the same time: int64, shape (groups, members); the first dimension is 1 or more.
-    """
-
-    rank: Ints
-    of: Ints
+    rank: Ints  # int64, shape (representatives,): the rank that each of them is
+    of: Ints  # int64, shape (ranks,): the number of the representative of each rank
+    # for the name of each process group of representatives, the groups of all ranks that do the
+    # same at the same time: int64, shape (groups, members); the first dimension is 1 or more
     copies: Mapping[str, Ints] = field(default_factory=dict)
 
     @property

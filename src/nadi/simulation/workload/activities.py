@@ -25,42 +25,23 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEVICE_WORK, LABELS
 
-__all__ = [
-    "Activities", "Boundaries", "Pieces", "cut_threads", "find_activities", "find_boundaries",
-    "in_microseconds", "in_turns", "with_hand_overs",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, eq=False)
 class Boundaries:
     """Starts and ends of operations of all ranks, thread by thread in order of time.
 
     The interval of a boundary is the time on its thread since the boundary before it.
-
-    Attributes
-    ----------
-    vertex
-        int64, shape (boundaries,): the vertex of the event graph.
-    thread
-        int64, shape (boundaries,): number of the thread, counted over all ranks.
-    owner
-        int64, shape (boundaries,): the operation that ran in the interval, or -1.
-    time, before
-        int64 ns, shape (boundaries,): the time of the boundary, and of the one before it on the
-        thread; for the first boundary, its own time.
-    is_first
-        bool, shape (boundaries,): whether it is the first of its thread.
-    at
-        int64, shape (vertices,): the boundary of each vertex, or -1.
     """
 
-    vertex: Ints
-    thread: Ints
-    owner: Ints
+    vertex: Ints  # int64, shape (boundaries,): the vertex of the event graph
+    thread: Ints  # int64, shape (boundaries,): number of the thread, counted over all ranks
+    owner: Ints  # int64, shape (boundaries,): the operation that ran in the interval, or -1
+    # time, before: int64 ns, shape (boundaries,): the time of the boundary, and of the one before
+    # it on the thread; for the first boundary, its own time
     time: Ints
     before: Ints
-    is_first: Bools
-    at: Ints
+    is_first: Bools  # bool, shape (boundaries,): whether it is the first of its thread
+    at: Ints  # int64, shape (vertices,): the boundary of each vertex, or -1
 
 
 def find_boundaries(graph: EventGraph) -> Boundaries:
@@ -88,27 +69,15 @@ def find_boundaries(graph: EventGraph) -> Boundaries:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Pieces of threads, in order of thread and time.
+    """Pieces of threads, in order of thread and time."""
 
-    Attributes
-    ----------
-    op
-        int64, shape (pieces,): the operation whose self time it is; -1 for idle time.
-    is_comm
-        bool, shape (pieces,): whether it is a complete communication operation.
-    first
-        int64, shape (pieces,): the boundary that ends its first interval.
-    of_boundary
-        int64, shape (boundaries,): the piece that the boundary's interval belongs to.
-    last_at
-        int64, shape (boundaries,): the last piece that has started by a boundary on its thread. If
-        something outside the thread waits for the boundary, that piece ends there.
-    """
-
-    op: Ints
-    is_comm: Bools
-    first: Ints
+    op: Ints  # int64, shape (pieces,): the operation whose self time it is; -1 for idle time
+    is_comm: Bools  # bool, shape (pieces,): whether it is a complete communication operation
+    first: Ints  # int64, shape (pieces,): the boundary that ends its first interval
+    # int64, shape (boundaries,): the piece that the boundary's interval belongs to
     of_boundary: Ints
+    # int64, shape (boundaries,): the last piece that has started by a boundary on its thread. If
+    # something outside the thread waits for the boundary, that piece ends there.
     last_at: Ints
 
 
@@ -178,43 +147,30 @@ _COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Activities:
-    """Pieces of work of all ranks: those of threads in order of time, then those of devices.
+    """Pieces of work of all ranks: those of threads in order of time, then those of devices."""
 
-    Attributes
-    ----------
-    trace
-        int64, shape (activities,): position of the rank's trace in the job.
-    op
-        int64, shape (activities,): the operation of the event graph that the time belongs to; -1
-        for idle time of a thread, -2 for the time before a rank begins, -3 for the time in which a
-        thread is woken for communication.
-    on_thread, is_comm
-        bool, shape (activities,): whether it runs on a thread and not on a device; whether it is a
-        complete communication operation, on a thread or a device.
-    start, end
-        int64 ns since the job's origin, shape (activities,): as measured.
-    duration
-        int64 ns, shape (activities,): from the last end among its dependencies to its end.
-    resource
-        int64, shape (activities,): number of the thread or stream, counted over all ranks.
-    src, dst
-        int64, shape (dependencies,): the awaited and the waiting activity, both of one rank. All
-        pairs are distinct.
-    first_of_op, last_of_op
-        int64, shape (operations,): the first and the last activity of each operation of the event
-        graph, with the operations nested in it.
-    """
-
-    trace: Ints
+    trace: Ints  # int64, shape (activities,): position of the rank's trace in the job
+    # int64, shape (activities,): the operation of the event graph that the time belongs to; -1 for
+    # idle time of a thread, -2 for the time before a rank begins, -3 for the time in which a thread
+    # is woken for communication
     op: Ints
+    # on_thread, is_comm: bool, shape (activities,): whether it runs on a thread and not on a
+    # device; whether it is a complete communication operation, on a thread or a device
     on_thread: Bools
     is_comm: Bools
+    # start, end: int64 ns since the job's origin, shape (activities,): as measured
     start: Ints
     end: Ints
+    # int64 ns, shape (activities,): from the last end among its dependencies to its end
     duration: Ints
+    # int64, shape (activities,): number of the thread or stream, counted over all ranks
     resource: Ints
+    # src, dst: int64, shape (dependencies,): the awaited and the waiting activity, both of one
+    # rank. All pairs are distinct.
     src: Ints
     dst: Ints
+    # first_of_op, last_of_op: int64, shape (operations,): the first and the last activity of each
+    # operation of the event graph, with the operations nested in it
     first_of_op: Ints
     last_of_op: Ints
 

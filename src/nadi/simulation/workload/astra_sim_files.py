@@ -41,8 +41,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Job
 
-__all__ = ["COMM_GROUPS", "TRACES", "SimulatorFiles", "played_traces", "write_for_astra_sim"]
-
 COMM_GROUPS = "comm_group.json"
 TRACES = "trace"  # ASTRA-sim adds the rank: trace.0.et
 _MICRO = 1000  # ns

@@ -23,12 +23,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import COMMUNICATION_KINDS
 
-__all__ = [
-    "Communication", "Groups", "Order", "Transfer", "communication_ops", "find_communication",
-    "find_order",
-]  # fmt: skip
-
-
 # by number: the recorded name, and the members as positions among the ranks of the job
 Groups = dict[int, tuple[str, tuple[int, ...]]]
 # Types that ASTRA-sim rejects, and types that take as long on a ring: gather collects as many
@@ -48,56 +42,28 @@ _FIRST_GROUP = 1  # 0 means all ranks, whatever comm_group.json says
 
 @dataclass(frozen=True)
 class Transfer:
-    """One collective, or one send with its receive.
+    """One collective, or one send with its receive."""
 
-    Attributes
-    ----------
-    ops
-        The operation of each member in the event graph, in order of rank; for a send with its
-        receive the sender's first.
-    ranks
-        Their ranks, as positions among the ranks of the job.
-    comm_type
-        The type to write; ``send`` for a send with its receive.
-    recorded_type
-        The recorded type.
-    size
-        Bytes, the same for all members.
-    group
-        Its number in ``comm_group.json``; -1 for a send with its receive.
-    tag
-        For a send with its receive, a tag that no other message between the two has; else -1.
-    entered
-        ns since the job's origin: when the straggler entered, as measured.
-    """
-
+    # the operation of each member in the event graph, in order of rank; for a send with its receive
+    # the sender's first
     ops: tuple[int, ...]
-    ranks: tuple[int, ...]
-    comm_type: str
-    recorded_type: str
-    size: int
-    group: int
+    ranks: tuple[int, ...]  # their ranks, as positions among the ranks of the job
+    comm_type: str  # the type to write; ``send`` for a send with its receive
+    recorded_type: str  # the recorded type
+    size: int  # bytes, the same for all members
+    group: int  # its number in ``comm_group.json``; -1 for a send with its receive
+    # for a send with its receive, a tag that no other message between the two has; else -1
     tag: int
-    entered: int
+    entered: int  # ns since the job's origin: when the straggler entered, as measured
 
 
 @dataclass(frozen=True)
 class Communication:
-    """The collectives and messages of a job.
+    """The collectives and messages of a job."""
 
-    Attributes
-    ----------
-    transfers
-        In the order in which their stragglers entered them.
-    groups
-        The groups of ``comm_group.json``, with their recorded names.
-    num_alone
-        Operations whose other members have no trace: each is a transfer of its own.
-    """
-
-    transfers: tuple[Transfer, ...]
-    groups: Groups
-    num_alone: int
+    transfers: tuple[Transfer, ...]  # in the order in which their stragglers entered them
+    groups: Groups  # the groups of ``comm_group.json``, with their recorded names
+    num_alone: int  # operations whose other members have no trace: each is a transfer of its own
 
 
 def communication_ops(graph: EventGraph) -> Ints:
@@ -271,17 +237,12 @@ _Pairs = tuple[Ints, Ints]
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """The order in which activities are written and communication is started.
+    """The order in which activities are written and communication is started."""
 
-    Attributes
-    ----------
-    position
-        int64, shape (activities,): in order of start, but after all dependencies of the activity.
-    src, dst
-        int64, shape (pairs,): a communication activity of a rank, and the next one of that rank.
-    """
-
+    # int64, shape (activities,): in order of start, but after all dependencies of the activity
     position: Ints
+    # src, dst: int64, shape (pairs,): a communication activity of a rank, and the next one of that
+    # rank
     src: Ints
     dst: Ints
 

@@ -26,8 +26,6 @@ from nadi.trace.attributes import (
 from nadi.trace.schema import COMM_TYPES, DEPS, GROUPS, ISSUES, NODE_KINDS, NODES
 from nadi.trace.trace import Trace
 
-__all__ = ["PlayedRank", "TransferPart", "parts_of_ranks", "rank_traces"]
-
 _NO_OPERATION = "(no operation)"
 _BEFORE_RANK = "(before the recording)"
 _HAND_OVER = "(hand-over to communication)"
@@ -45,48 +43,27 @@ _OF_TRANSFERS = ("comm_bytes", "group", "src", "dst", "tag")
 
 
 class TransferPart(NamedTuple):
-    """The part of one rank in a transfer.
+    """The part of one rank in a transfer."""
 
-    Attributes
-    ----------
-    op
-        Operation of the event graph.
-    transfer
-        The transfer that it is part of.
-    kind
-        Chakra's type of the node.
-    measured
-        ns from the time when all members had entered, and had ended the transfer before, to the
-        end of this transfer: the transfer time without wait time.
-    """
-
-    op: int
-    transfer: Transfer
-    kind: str
+    op: int  # operation of the event graph
+    transfer: Transfer  # the transfer that it is part of
+    kind: str  # Chakra's type of the node
+    # ns from the time when all members had entered, and had ended the transfer before, to the end
+    # of this transfer: the transfer time without wait time
     measured: int
 
 
 class PlayedRank(NamedTuple):
-    """A rank's trace for a simulator, and the recorded operations behind its nodes.
+    """A rank's trace for a simulator, and the recorded operations behind its nodes."""
 
-    Attributes
-    ----------
-    trace
-        The trace for the simulator.
-    recorded
-        The recorded trace.
-    first, last
-        int64, shape (recorded nodes,): the rows of the first and the last node of each recorded
-        operation; -1 for operations that are not simulated.
-    node
-        int64, shape (nodes,): the row of the recorded operation of each node; -1 for time between
-        operations.
-    """
-
-    trace: Trace
-    recorded: Trace
+    trace: Trace  # the trace for the simulator
+    recorded: Trace  # the recorded trace
+    # first, last: int64, shape (recorded nodes,): the rows of the first and the last node of each
+    # recorded operation; -1 for operations that are not simulated
     first: Ints
     last: Ints
+    # int64, shape (nodes,): the row of the recorded operation of each node; -1 for time between
+    # operations
     node: Ints
 
 

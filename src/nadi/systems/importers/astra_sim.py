@@ -30,9 +30,6 @@ from nadi.systems.system import (
 from nadi.systems.system_file import GroupRank
 from nadi.units import lowered
 
-__all__ = ["AstraSimOptions", "astra_sim_system", "load_astra_sim_system", "read_comm_groups"]
-
-
 _TOPOLOGIES = {"ring": "ring", "fullyconnected": "fully-connected", "switch": "switch"}
 _MEMORY = {
     "NO_MEMORY_EXPANSION": "none",

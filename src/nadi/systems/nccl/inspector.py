@@ -19,9 +19,6 @@ from nadi.systems.nccl.measured import MeasuredCollective, collective_named, ncc
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["InspectedCollective", "inspected_table", "looks_inspected", "parse_inspector",
-           "tables_of_inspected"]  # fmt: skip
-
 _GATHERED = ("all_gather", "reduce_scatter")  # whose sizes count what a rank gives or keeps
 _REMEDY = "give the files that the Inspector writes, as they are"
 _Whole = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
@@ -50,36 +47,20 @@ class _Line(msgspec.Struct):
 
 
 class InspectedCollective(NamedTuple):
-    """A collective as one rank of it saw it.
+    """A collective as one rank of it saw it."""
 
-    Attributes
-    ----------
-    communicator, name
-        Its id, and its name if it has one.
-    ranks, nodes, rank
-        Of the communicator, and the rank in it.
-    collective
-        As Nadi calls it.
-    number
-        Of this collective in its communicator.
-    size
-        Bytes as nccl-tests counts them: of an all-gather those that are gathered.
-    time_ns
-        From its start to its end on this rank, with waiting for others.
-    source
-        What has measured the time: the kernel on the device, or the CPU.
-    """
-
+    # communicator, name: its id, and its name if it has one
     communicator: str
     name: str
+    # ranks, nodes, rank: of the communicator, and the rank in it
     ranks: int
     nodes: int
     rank: int
-    collective: str
-    number: int
-    size: int
-    time_ns: float
-    source: str
+    collective: str  # as Nadi calls it
+    number: int  # of this collective in its communicator
+    size: int  # bytes as nccl-tests counts them: of an all-gather those that are gathered
+    time_ns: float  # from its start to its end on this rank, with waiting for others
+    source: str  # what has measured the time: the kernel on the device, or the CPU
 
 
 _decoder = msgspec.json.Decoder(_Line)

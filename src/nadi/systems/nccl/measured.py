@@ -30,13 +30,6 @@ import numpy as np
 from nadi.errors import FormatError
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = [
-    "LoggedGraph", "MeasuredCollective", "MeasuredTimes", "NcclLog", "collective_named",
-    "measured_times", "nccl_tests_factors", "nearest_table", "parse_nccl_log", "parse_nccl_tests",
-    "scaled_table", "table_for",
-]  # fmt: skip
-
-
 _NAMES = {
     "all_reduce": ("all_reduce", "allreduce"),
     "all_gather": ("all_gather", "allgather"),
@@ -55,29 +48,17 @@ _REMEDY = "give the output of nccl-tests as it is printed, lines with # included
 
 
 class MeasuredCollective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Measured times of one collective among some ranks.
+    """Measured times of one collective among some ranks."""
 
-    Attributes
-    ----------
-    collective
-        Its type.
-    ranks, nodes
-        How many took part, on how many hosts.
-    sizes
-        Bytes as nccl-tests counts them, ascending and distinct: of an all-gather those that are
-        gathered.
-    times
-        Of each, in ns, out of place.
-    name
-        Of the file.
-    """
-
-    collective: str
+    collective: str  # its type
+    # ranks, nodes: how many took part, on how many hosts
     ranks: int
     nodes: int
+    # bytes as nccl-tests counts them, ascending and distinct: of an all-gather those that are
+    # gathered
     sizes: tuple[int, ...]
-    times: tuple[float, ...]
-    name: str = ""
+    times: tuple[float, ...]  # of each, in ns, out of place
+    name: str = ""  # of the file
 
 
 def parse_nccl_tests(content: bytes, name: str) -> MeasuredCollective:
@@ -247,21 +228,13 @@ class LoggedGraph(NamedTuple):
 
 
 class NcclLog(NamedTuple):
-    """What the log of a communicator says.
+    """What the log of a communicator says."""
 
-    Attributes
-    ----------
-    version
-        Of NCCL; empty if it is not in the log.
-    ranks, nodes
-        Of the communicator; 0 if they are not in the log.
-    graphs
-        By name: ring, tree, nvls, and where switches reduce collnet_direct and collnet_chain.
-    """
-
-    version: str
+    version: str  # of NCCL; empty if it is not in the log
+    # ranks, nodes: of the communicator; 0 if they are not in the log
     ranks: int
     nodes: int
+    # by name: ring, tree, nvls, and where switches reduce collnet_direct and collnet_chain
     graphs: dict[str, LoggedGraph]
 
 

@@ -11,8 +11,6 @@ from nadi.systems.nccl.nccl_cost_table import NcclCost
 from nadi.systems.nccl.nccl_versions import NcclRules
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["NcclChoice", "channels_used", "nccl_choices", "nccl_times"]
-
 _SMALLEST_CORRECTED = 6  # log2 of 64 bytes
 
 

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = [
-    "ALGORITHMS", "COLLECTIVES", "EXCHANGE", "PATH_TYPES", "PROTOCOLS", "ChannelGraph",
-    "NcclCommunicator",
-]  # fmt: skip
-
 ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("LL", "LL128", "Simple")
 COLLECTIVES = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")

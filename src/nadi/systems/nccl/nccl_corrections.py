@@ -18,8 +18,6 @@ from nadi.systems.nccl.nccl_cost_table import nccl_costs, ring_steps
 from nadi.systems.nccl.nccl_versions import NcclRules, Triple
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["Corrections", "corrected_times", "measured_rules"]
-
 # the share of a channel's bandwidth that a protocol leaves: LL writes a flag beside each 4 bytes,
 # LL128 8 bytes of flags beside 120
 _SHARES = {"LL": 0.5, "LL128": 120 / 128, "Simple": 1.0}
@@ -32,31 +30,19 @@ _ENDS, _FIRST, _STEPS = 0.42, 0.4, 14
 
 
 class Corrections(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a collective takes beyond NCCL's model, in three regimes.
+    """What a collective takes beyond NCCL's model, in three regimes."""
 
-    Attributes
-    ----------
-    launch
-        Time that every collective takes more, us: latency.
-    steps, hops
-        How many times NCCL's latency a step takes within a node and between nodes, by protocol;
-        1 where none is stated: latency.
-    ramp, ramp_size
-        Most that filling the pipeline takes more, us, and at how many bytes it is half of that:
-        the transition.
-    efficiency
-        Share of the modeled bandwidth that is reached.
-    ring_ramp
-        As ``ramp``, of a ring within a node; 0 for the same.
-    """
-
-    launch: float = 0.0
+    launch: float = 0.0  # time that every collective takes more, us: latency
+    # ramp, ramp_size: most that filling the pipeline takes more, us, and at how many bytes it is
+    # half of that: the transition
     ramp: float = 0.0
     ramp_size: float = 1.0
-    efficiency: float = 1.0
+    efficiency: float = 1.0  # share of the modeled bandwidth that is reached
+    # steps, hops: how many times NCCL's latency a step takes within a node and between nodes, by
+    # protocol; 1 where none is stated: latency
     steps: dict[str, float] = {}
     hops: dict[str, float] = {}
-    ring_ramp: float = 0.0
+    ring_ramp: float = 0.0  # as ``ramp``, of a ring within a node; 0 for the same
 
     def with_bytes(self, size: int, latency: float, of_bytes: float) -> float:
         """Give the time of a collective, us, from its latency and what the model has for bytes."""

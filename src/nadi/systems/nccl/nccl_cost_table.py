@@ -17,8 +17,6 @@ from nadi.systems.nccl.nccl_communicator import (
 )
 from nadi.systems.nccl.nccl_versions import NcclRules
 
-__all__ = ["NcclCost", "nccl_costs", "ring_steps"]
-
 _GATHERS = ("all_gather", "reduce_scatter")
 _COLLNET = ("CollNetDirect", "CollNetChain")
 _MOST_COLLNET = 8  # GPUs of a node: NCCL_MAX_DIRECT_ARITY and this one

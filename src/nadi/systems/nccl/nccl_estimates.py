@@ -19,8 +19,6 @@ from nadi.systems.nccl.rccl import rccl_choices, rccl_corrected, rccl_costs
 from nadi.systems.nccl.rccl_tables import RCCL_TUNINGS
 from nadi.trace.arrays import Ints
 
-__all__ = ["NcclEstimate", "models_collectives", "nccl_estimates"]
-
 
 class NcclEstimate(NamedTuple):
     """What NCCL does with a collective; times in us."""

@@ -14,31 +14,18 @@ import numpy as np
 from nadi.systems.nccl.nccl_communicator import NcclCommunicator
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["exchange_times"]
-
 
 class _Exchange(NamedTuple):
-    """What bounds an all-to-all on GPUs of one architecture.
+    """What bounds an all-to-all on GPUs of one architecture."""
 
-    Attributes
-    ----------
-    short, short_rate
-        By LL: the time of an empty one, us, and bytes a us of the part for one rank.
-    long
-        By Simple: the time of an empty one, us.
-    copied
-        Bytes a us that a rank's blocks move, its own part among them.
-    linked
-        Share of the bandwidth of the ring's channels that parts for other ranks reach.
-    ramp, ramp_size
-        As those of ``Corrections``.
-    """
-
+    # short, short_rate: by LL: the time of an empty one, us, and bytes a us of the part for one
+    # rank
     short: float
     short_rate: float
-    long: float
-    copied: float
-    linked: float
+    long: float  # by Simple: the time of an empty one, us
+    copied: float  # bytes a us that a rank's blocks move, its own part among them
+    linked: float  # share of the bandwidth of the ring's channels that parts for other ranks reach
+    # ramp, ramp_size: as those of ``Corrections``
     ramp: float
     ramp_size: float
 

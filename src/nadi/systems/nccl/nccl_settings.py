@@ -10,11 +10,6 @@ from nadi.systems.nccl.nccl_communicator import ChannelGraph, NcclCommunicator
 from nadi.systems.nccl.nccl_corrections import Corrections
 from nadi.trace.arrays import Ints
 
-__all__ = [
-    "ALGORITHMS_OF_GRAPH", "NcclLevel", "NcclSettings", "communicator_of", "level_of",
-    "with_logged_graphs",
-]  # fmt: skip
-
 ALGORITHMS_OF_GRAPH = {
     "ring": ("Ring",),
     "tree": ("Tree", "PAT"),
@@ -36,36 +31,22 @@ class NcclLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NcclSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """NCCL on a system, for any group of its ranks.
+    """NCCL on a system, for any group of its ranks."""
 
-    Attributes
-    ----------
-    version
-        Such as 2.27.7.
-    capability
-        Compute capability of the GPUs, 90 for 9.0.
-    ranks_per_node
-        GPUs of a node, or of a domain of NVLink.
-    node, nodes
-        Within a node, and over several; graphs of ``nodes`` are those of whole nodes. Without
-        ``node`` nothing is known of collectives within one, without ``nodes`` those over several
-        are as within one.
-    gpu
-        For RCCL the architecture of the GPUs, such as gfx942; empty for NCCL.
-    cpu, cpu_vendor
-        As for ``NcclCommunicator``.
-    algorithms, protocols
-        Those that may be chosen, as NCCL_ALGO and NCCL_PROTO say it; empty for all.
-    """
-
-    version: str
-    capability: int
-    ranks_per_node: int
+    version: str  # such as 2.27.7
+    capability: int  # compute capability of the GPUs, 90 for 9.0
+    ranks_per_node: int  # GPUs of a node, or of a domain of NVLink
+    # node, nodes: within a node, and over several; graphs of ``nodes`` are those of whole nodes.
+    # Without ``node`` nothing is known of collectives within one, without ``nodes`` those over
+    # several are as within one.
     node: NcclLevel | None
     nodes: NcclLevel | None = None
-    gpu: str = ""
+    gpu: str = ""  # for RCCL the architecture of the GPUs, such as gfx942; empty for NCCL
+    # cpu, cpu_vendor: as for ``NcclCommunicator``
     cpu: str = "x86"
     cpu_vendor: str = "intel"
+    # algorithms, protocols: those that may be chosen, as NCCL_ALGO and NCCL_PROTO say it; empty for
+    # all
     algorithms: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
 

@@ -12,8 +12,6 @@ from typing import Literal
 
 from nadi.errors import UsageError
 
-__all__ = ["COMPARED", "VERSIONS", "NcclRules", "nccl_rules"]
-
 Triple = tuple[float, float, float]
 Rows = tuple[Triple, Triple, Triple, Triple]
 _ZERO: Triple = (0.0, 0.0, 0.0)

@@ -20,8 +20,6 @@ from nadi.systems.nccl.nccl_cost_table import NcclCost, ring_steps
 from nadi.systems.nccl.rccl_tables import RcclTuning
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["rccl_choices", "rccl_corrected", "rccl_costs"]
-
 _SMALLEST_CORRECTED = 6  # log2 of 64 bytes
 _ROOTED = ("broadcast", "reduce")
 _ROOTED_SHARE = 1.65  # of LL's bandwidth on one node

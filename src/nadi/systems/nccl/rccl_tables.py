@@ -10,36 +10,24 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["RCCL_TUNINGS", "RcclTuning"]
-
 Triple = tuple[float, float, float]
 Corrections = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
 
 
 class RcclTuning(NamedTuple):
-    """One tuning model.
+    """One tuning model."""
 
-    Attributes
-    ----------
-    base
-        Latency of any algorithm before its steps.
-    within, between
-        Latency of a step over xGMI, and between nodes, by algorithm.
-    shares
-        Of the channels' bandwidth by algorithm: on one or two nodes, and on more.
-    tree, ring
-        By which factor an algorithm's bandwidth differs per protocol and size.
-    ranges
-        By collective: of bytes a rank, above the first number and up to the second, LL is taken
-        between nodes, and LL128 above the third and up to the fourth.
-    """
-
-    base: Triple
+    base: Triple  # latency of any algorithm before its steps
+    # within, between: latency of a step over xGMI, and between nodes, by algorithm
     within: dict[str, Triple]
     between: dict[str, Triple]
+    # of the channels' bandwidth by algorithm: on one or two nodes, and on more
     shares: dict[str, tuple[Triple, Triple]]
+    # tree, ring: by which factor an algorithm's bandwidth differs per protocol and size
     tree: Corrections
     ring: Corrections
+    # by collective: of bytes a rank, above the first number and up to the second, LL is taken
+    # between nodes, and LL128 above the third and up to the fourth
     ranges: dict[str, tuple[int, int, int, int]]
 
 

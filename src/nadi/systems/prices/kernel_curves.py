@@ -11,8 +11,6 @@ import numpy as np
 from nadi.systems.device import AttentionCurve, Device, GemmCurve, MemoryCurve, RooflineCurve
 from nadi.trace.arrays import Floats
 
-__all__ = ["attention_ns", "gemm_ns", "memory_ns", "roofline_ns"]
-
 _SPLITS = (1, 2, 3, 4, 6, 8, 16)  # parts of k that libraries sum up afterwards
 _PARTIAL = 4  # bytes of an element of a partial sum
 _BLOCK = 128  # queries that a block of fused attention works on

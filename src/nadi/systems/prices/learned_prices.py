@@ -22,8 +22,6 @@ from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.operations import Operations
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["LearnedPrices", "learn_prices"]
-
 _KEYS = ("op_class", "dtype", "s0", "s1", "s2", "s3", "work", "size")
 _LEAST = 2  # different shapes that an interpolation needs
 _TAIL = 0.05

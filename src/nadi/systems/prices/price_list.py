@@ -13,8 +13,6 @@ from nadi.trace.distinct_rows import number_rows
 from nadi.trace.dtypes import DTYPES
 from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES, Operations
 
-__all__ = ["SOURCES", "PriceList", "price"]
-
 SOURCES = ("none", "exact", "interpolated", "curve", "roofline")
 """What a price comes from: nothing, a recorded operation of the same shape, recorded operations
 of other shapes, a curve of published measurements, or a plain roofline."""

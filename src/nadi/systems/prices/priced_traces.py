@@ -25,8 +25,6 @@ from nadi.trace.issues import IssueLog, summed_issues
 from nadi.trace.operations import Operations
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["PricedWork", "price_job", "price_trace"]
-
 
 class PricedWork(msgspec.Struct, frozen=True):
     """Computations that had no time and got one, over all ranks.

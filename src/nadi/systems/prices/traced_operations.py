@@ -16,8 +16,6 @@ from nadi.trace.operations import Operations, dtype_code, no_operations, op_clas
 from nadi.trace.trace import Trace
 from nadi.trace.work import OPERATORS, VIEWS, Operands, covered_bytes, work_of
 
-__all__ = ["distinct_values", "launching_operators", "operators_of", "stated_operations"]
-
 _WORD = 8
 _SIZES = 4  # of a shape
 _LARGEST = 1 << 40

@@ -11,8 +11,6 @@ import polars as pl
 
 from nadi.forks import refuse_in_fork
 
-__all__ = ["Column", "Table"]
-
 _FEW = 4096  # rows up to which preparing an expression takes longer than the column
 
 

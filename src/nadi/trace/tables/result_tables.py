@@ -7,11 +7,6 @@ import polars as pl
 from nadi.trace.categories import ROLE_SOURCES, TENSOR_ROLES
 from nadi.trace.tables.declaration import Column, Table
 
-__all__ = [
-    "COLLECTIVE_TIMES", "JOB_TIMES", "LINKS", "LINK_USE", "LIVE_MEMORY", "PART_TENSORS",
-    "RANK_TIMES", "SCHEDULE", "TENSOR_LIVES", "TIER_TRAFFIC", "TIER_USE", "TIER_WAITS", "WAITS",
-]  # fmt: skip
-
 _INT = pl.Int64
 _NAME = pl.String
 

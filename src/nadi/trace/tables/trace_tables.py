@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-__all__ = [
-    "ATTRS", "CLOCKS", "DEPS", "DEVICE_EVENTS", "GROUPS", "ISSUES", "MATCHES", "NODES", "OPERANDS",
-    "TENSORS", "to_arrow", "to_pandas",
-]  # fmt: skip
-
 
 _INT = pl.Int64
 _NAME = pl.String

@@ -13,8 +13,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import TENSOR_DEPS
 from nadi.whatif.reordering.operation_layout import OperationLayout, Works, operations_of_rows
 
-__all__ = ["outermost_works", "tensor_pairs", "with_tensor_edges"]
-
 
 def tensor_pairs(graph: EventGraph) -> tuple[Ints, Ints, Ints]:
     """Return the tensor dependencies of all ranks.

@@ -19,9 +19,6 @@ from nadi.whatif.reordering.data_edges import outermost_works, tensor_pairs
 from nadi.whatif.reordering.operation_layout import OperationLayout, operations_of_rows
 from nadi.whatif.selection import outermost
 
-__all__ = ["BLOCKERS", "Units", "find_units"]
-
-
 BLOCKERS = (
     "nothing",
     "raw",
@@ -67,55 +64,35 @@ _STEP = r"^ProfilerStep#\d+$"
 
 @dataclass(frozen=True)
 class Units:
-    """The units of a job in the order of their threads; arrays of shape (units,).
+    """The units of a job in the order of their threads; arrays of shape (units,)."""
 
-    Attributes
-    ----------
-    layout
-        The threads that they stand on.
-    op
-        int64: the outermost operation of each.
-    begin, end
-        int64: the places of its start and end in the chain; ascending.
-    of_op
-        int64, shape (ops,): the unit in which each host operation lies, or -1.
-    can_move
-        bool: whether it may change its place at all.
-    is_communication
-        bool: whether it communicates, or asks for communication.
-    lets_wait, records
-        bool: whether it tells a stream to wait for an event; whether it records one after all
-        that it launches, as communication does, for others to wait for.
-    first_work, last_work
-        int64: what it launched: a range of ``layout.works``.
-    fence, fence_reason
-        int64: the last place of its thread that nothing passes on the way to it, or its own
-        where it cannot move; why (a position in ``BLOCKERS``).
-    needs_ptr, needs, needs_reason
-        int64: unit u has to stay after the units ``needs[needs_ptr[u]:needs_ptr[u + 1]]`` of
-        its thread; why.
-    legal, legal_renamed
-        int64 ns, shape (units,): before when its work cannot start, wherever it and all that
-        it needs stand, with all else as it is now. The same if no memory were used again
-        (without war and waw).
-    """
-
-    layout: OperationLayout
-    op: Ints
+    layout: OperationLayout  # the threads that they stand on
+    op: Ints  # int64: the outermost operation of each
+    # begin, end: int64: the places of its start and end in the chain; ascending
     begin: Ints
     end: Ints
-    of_op: Ints
-    can_move: Bools
-    is_communication: Bools
+    of_op: Ints  # int64, shape (ops,): the unit in which each host operation lies, or -1
+    can_move: Bools  # bool: whether it may change its place at all
+    is_communication: Bools  # bool: whether it communicates, or asks for communication
+    # lets_wait, records: bool: whether it tells a stream to wait for an event; whether it records
+    # one after all that it launches, as communication does, for others to wait for
     lets_wait: Bools
     records: Bools
+    # first_work, last_work: int64: what it launched: a range of ``layout.works``
     first_work: Ints
     last_work: Ints
+    # fence, fence_reason: int64: the last place of its thread that nothing passes on the way to it,
+    # or its own where it cannot move; why (a position in ``BLOCKERS``)
     fence: Ints
     fence_reason: Ints
+    # needs_ptr, needs, needs_reason: int64: unit u has to stay after the units
+    # ``needs[needs_ptr[u]:needs_ptr[u + 1]]`` of its thread; why
     needs_ptr: Ints
     needs: Ints
     needs_reason: Ints
+    # legal, legal_renamed: int64 ns, shape (units,): before when its work cannot start, wherever it
+    # and all that it needs stand, with all else as it is now. The same if no memory were used again
+    # (without war and waw).
     legal: Ints
     legal_renamed: Ints
 

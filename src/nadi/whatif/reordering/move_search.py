@@ -37,12 +37,6 @@ from nadi.whatif.reordering.moves import (
 from nadi.whatif.reordering.operation_layout import OperationLayout
 from nadi.whatif.what_if_results import WhatIf, what_if
 
-__all__ = [
-    "Candidate", "Found", "Promise", "Reordering", "blocks_of", "find_reorders", "reorder",
-    "same_on_ranks",
-]  # fmt: skip
-
-
 _MOST_IN_BLOCK = 64
 _MOST_PLACES = 8
 

@@ -15,8 +15,6 @@ from nadi.whatif.reordering.data_edges import tensor_pairs, with_tensor_edges
 from nadi.whatif.reordering.movable_units import BLOCKERS, Units, find_units
 from nadi.whatif.reordering.operation_layout import OperationLayout, operations_of_rows
 
-__all__ = ["Block", "Move", "MoveEarlier", "held_by", "moved_graph", "require_tensors", "why_not"]
-
 
 @dataclass(frozen=True)
 class Move:

@@ -14,8 +14,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.whatif.selection import launchers
 
-__all__ = ["OperationLayout", "Streams", "Works", "operations_of_rows"]
-
 _OF_THREADS = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.COMMUNICATION)
 
 
@@ -24,18 +22,12 @@ class Works:
     """Launched work: device work, and communication on its own threads.
 
     In order of the calls, thread by thread; int64, shape (works,).
-
-    Attributes
-    ----------
-    op, call
-        The work, and the operation that launched it.
-    at
-        Where the start of that call stands in the chain of its thread.
     """
 
+    # op, call: the work, and the operation that launched it
     op: Ints
     call: Ints
-    at: Ints
+    at: Ints  # where the start of that call stands in the chain of its thread
 
     def of(self, begin: Ints | int, end: Ints | int) -> tuple[Ints, Ints]:
         """Return the range of works launched between two places of the chain, both included."""
@@ -57,32 +49,19 @@ class Streams:
 
 @dataclass(frozen=True)
 class OperationLayout:
-    """The threads and streams of a graph as sequences.
+    """The threads and streams of a graph as sequences."""
 
-    Attributes
-    ----------
-    graph
-        The graph.
-    on_device
-        bool, shape (ops,).
-    thread, resource
-        int64, shape (ops,): the thread of a host operation, counted over the job, or -1; the
-        thread or stream on which an operation runs, counted over the job.
-    chain
-        int64, shape (boundaries,): the vertices of host operations, thread by thread, in the
-        order in which the graph has them.
-    at
-        int64, shape (vertices,): the place of each vertex in the chain, or -1.
-    link
-        int64, shape (boundaries,): the edge from the boundary before on the same thread, or -1.
-    """
-
-    graph: EventGraph
-    on_device: Bools
+    graph: EventGraph  # the graph
+    on_device: Bools  # bool, shape (ops,)
+    # thread, resource: int64, shape (ops,): the thread of a host operation, counted over the job,
+    # or -1; the thread or stream on which an operation runs, counted over the job
     thread: Ints
     resource: Ints
+    # int64, shape (boundaries,): the vertices of host operations, thread by thread, in the order in
+    # which the graph has them
     chain: Ints
-    at: Ints
+    at: Ints  # int64, shape (vertices,): the place of each vertex in the chain, or -1
+    # int64, shape (boundaries,): the edge from the boundary before on the same thread, or -1
     link: Ints
 
     @classmethod

@@ -24,8 +24,6 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-__all__ = ["Collector", "prepare"]
-
 VARIABLE = "NADI_COLLECT"
 SOURCES = {"forward": 4, "no_grad": 3, "backward": 2, "optimizer": 1, "profiler": 1}
 """What marks the end of a step, with how many marks are needed until it counts.

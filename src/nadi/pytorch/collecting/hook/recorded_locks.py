@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["LOCK_WAIT", "WOKEN_BY", "name_locks"]
-
 LOCK_WAIT = "nadi::wait "
 WOKEN_BY = "nadi::woken by "
 

@@ -14,8 +14,6 @@ import shutil
 import time
 from typing import Any
 
-__all__ = ["StepRecorder"]
-
 _TIMED, _OBSERVED, _ENDED = "timed", "observed", "ended"
 _ROOM = 1 << 16  # bytes
 _COMPRESSION = 6  # of gzip, which takes most of the time of writing

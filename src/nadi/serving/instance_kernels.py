@@ -1,0 +1,341 @@
+"""What an instance does: the time of its steps, blocks in tiers, transfers, and who waits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nadi.kernels.jit import called, inner
+from nadi.serving.block_kernels import content_of, find, mixed, put_last, register, take, take_out
+from nadi.serving.engine_columns import (
+    BATCH,
+    BLOCK,
+    CACHE,
+    CHANNEL,
+    FAR,
+    INSTANCE,
+    REQUEST,
+    SETTING,
+    TIER,
+    Engines,
+)
+
+_READ, _WRITE = 0, 1
+
+
+@inner
+def _cache_of(engines: Engines, tier: int, instance: int) -> int:
+    """Return the cache of a tier that an instance uses."""
+    row = engines.tiers[tier]
+    return int(row[TIER.cache] + (0 if row[TIER.shared] else instance))
+
+
+@called
+def _over(engines: Engines, channel: int, way: int, blocks: int, duplex: bool, now: int) -> int:
+    """Have blocks pass a channel behind what passes already; return when they have."""
+    row = engines.channels[channel]
+    queue = CHANNEL.free + (way if duplex else 0)
+    took = np.int64(np.rint(engines.pace[channel] * blocks))
+    row[queue] = max(row[queue], now) + took
+    row[CHANNEL.moved + way] += blocks
+    row[CHANNEL.busy] += took
+    return int(row[queue])
+
+
+@called
+def _pass(engines: Engines, tier: int, instance: int, way: int, blocks: int, now: int) -> int:
+    """Move blocks between an instance and a tier; return when they have arrived.
+
+    The link and the memory pass them at the same time, each behind what it passes already.
+    """
+    row = engines.tiers[tier]
+    duplex = row[TIER.duplex] == 1
+    memory = row[TIER.memory] + (0 if row[TIER.shared] else instance)
+    over_link = _over(engines, row[TIER.link] + instance, way, blocks, duplex, now)
+    in_memory = _over(engines, memory, way, blocks, duplex, now)
+    return int(max(over_link, in_memory) + row[TIER.latency])
+
+
+@inner
+def _tier_of(engines: Engines, instance: int, content: int) -> int:
+    """Return the first tier that holds a content, or -1."""
+    for tier in range(engines.settings[SETTING.tiers]):
+        if find(engines, _cache_of(engines, tier, instance), content) >= 0:
+            return tier
+    return -1
+
+
+@called
+def tier_hits(engines: Engines, instance: int, request: int, found: int) -> int:
+    """Return how many blocks of a request after the first ``found`` ones are in tiers."""
+    row, hits = engines.requests[request], 0
+    most = (row[REQUEST.known] - 1) // engines.settings[SETTING.block]
+    while found + hits < most:
+        if _tier_of(engines, instance, content_of(engines, request, found + hits)) < 0:
+            break
+        hits += 1
+    return hits
+
+
+@called
+def load_blocks(
+    engines: Engines, instance: int, request: int, found: int, loads: int, now: int
+) -> int:
+    """Load a request's blocks; return when all have come.
+
+    Those of a request that was sent on come from the instance that read its prompt, over the
+    links behind the last tier's.
+    """
+    settings = engines.settings
+    num_tiers = settings[SETTING.tiers]
+    if engines.requests[request, REQUEST.moved]:
+        return _pass(engines, num_tiers, instance, _READ, loads, now)
+    ready = now
+    for tier in range(num_tiers):
+        here = 0
+        cache = _cache_of(engines, tier, instance)
+        for k in range(found, found + loads):
+            content = content_of(engines, request, k)
+            block = find(engines, cache, content)
+            if block >= 0 and _tier_of(engines, instance, content) == tier:
+                here += 1
+                take_out(engines, cache, block)
+                put_last(engines, cache, block)
+        if here:
+            ready = max(ready, _pass(engines, tier, instance, _READ, here, now))
+    return ready
+
+
+@called
+def store_block(engines: Engines, instance: int, content: int, now: int) -> None:
+    """Write a full block to the first tier; what that gives away goes to the next one."""
+    for tier in range(engines.settings[SETTING.tiers]):
+        cache = _cache_of(engines, tier, instance)
+        block = find(engines, cache, content)
+        if block >= 0:
+            take_out(engines, cache, block)
+            put_last(engines, cache, block)
+            return
+        head = engines.caches[cache, CACHE.head]
+        old = engines.blocks[head, BLOCK.content]
+        block = take(engines, cache)
+        register(engines, cache, block, content)
+        put_last(engines, cache, block)
+        _pass(engines, tier, instance, _WRITE, 1, now)
+        engines.settings[SETTING.stored] += 1
+        if old == 0:
+            return
+        content = old
+
+
+@inner
+def _place_on(axis: np.ndarray, value: float) -> int:
+    """Return the point at or before a value, so that one follows it."""
+    low, high = 0, axis.size - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if axis[middle] <= value:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@called
+def _attention(
+    engines: Engines, role: int, chunk: float, before: float, decodes: float, context: float
+) -> float:
+    """Look up attention between the points of the grid: linear along each axis, also beyond."""
+    axes, grid = engines.axes, engines.attention[role]
+    a = _place_on(axes[0, : grid.shape[0]], chunk)
+    b = _place_on(axes[1, : grid.shape[1]], before)
+    c = _place_on(axes[2, : grid.shape[2]], decodes)
+    d = _place_on(axes[3, : grid.shape[3]], context)
+    along_a = (chunk - axes[0, a]) / (axes[0, a + 1] - axes[0, a])
+    along_b = (before - axes[1, b]) / (axes[1, b + 1] - axes[1, b])
+    along_c = (decodes - axes[2, c]) / (axes[2, c + 1] - axes[2, c])
+    along_d = (context - axes[3, d]) / (axes[3, d + 1] - axes[3, d])
+    total = 0.0
+    for i in range(2):
+        of_a = along_a if i else 1.0 - along_a
+        for j in range(2):
+            of_b = of_a * (along_b if j else 1.0 - along_b)
+            if of_b == 0.0:
+                continue
+            for k in range(2):
+                of_c = of_b * (along_c if k else 1.0 - along_c)
+                if of_c == 0.0:
+                    continue
+                near = grid[a + i, b + j, c + k, d]
+                far = grid[a + i, b + j, c + k, d + 1]
+                total += of_c * (near + along_d * (far - near))
+    return total
+
+
+@called
+def step_ns(engines: Engines, instance: int, role: int) -> int:
+    """Give the time of the step that was made, and count what it goes to.
+
+    The last chunk of prompts goes along with what generates; each other one is added alone.
+    """
+    batch, row = engines.batch, engines.instances[instance]
+    budget = engines.settings[SETTING.budget]
+    decodes, num_chunks = batch[BATCH.decodes], batch[BATCH.chunks]
+    context = batch[BATCH.context] / decodes if decodes else 0.0
+    dense = engines.dense[role, budget - batch[BATCH.left]]
+    heads = engines.heads[role, batch[BATCH.rows]]
+    alone = 0.0
+    for k in range(num_chunks):
+        alone += _attention(
+            engines, role, float(engines.chunks[k, 0]), float(engines.chunks[k, 1]), 0.0, 0.0
+        )
+    beside = 0.0
+    if decodes:
+        if num_chunks:
+            last = num_chunks - 1
+            chunk, before = float(engines.chunks[last, 0]), float(engines.chunks[last, 1])
+            beside = _attention(engines, role, chunk, before, float(decodes), context)
+            beside -= _attention(engines, role, chunk, before, 0.0, 0.0)
+        else:
+            beside = _attention(engines, role, 0.0, 0.0, float(decodes), context)
+    on_device = dense + heads + alone + beside
+    host = float(engines.settings[SETTING.host])
+    waits = max(0.0, host - on_device) if engines.settings[SETTING.hidden] else host
+    row[INSTANCE.dense] += np.int64(dense)
+    row[INSTANCE.heads] += np.int64(heads)
+    row[INSTANCE.prefill] += np.int64(alone)
+    row[INSTANCE.decode] += np.int64(beside)
+    row[INSTANCE.host] += np.int64(waits)
+    return int(max(1.0, np.rint(on_device + waits)))
+
+
+@inner
+def _is_before(engines: Engines, a: int, b: int) -> bool:
+    heap = engines.heap
+    if heap[a, 0] != heap[b, 0]:
+        return bool(heap[a, 0] < heap[b, 0])
+    return bool(heap[a, 1] < heap[b, 1])
+
+
+@inner
+def _swap(engines: Engines, a: int, b: int) -> None:
+    for k in range(2):
+        engines.heap[a, k], engines.heap[b, k] = engines.heap[b, k], engines.heap[a, k]
+
+
+@called
+def _put(engines: Engines, time: int, request: int) -> None:
+    """Have a request arrive at a time."""
+    at = engines.settings[SETTING.heap]
+    engines.settings[SETTING.heap] = at + 1
+    engines.heap[at, 0], engines.heap[at, 1] = time, request
+    while at > 0 and _is_before(engines, at, (at - 1) >> 1):
+        _swap(engines, at, (at - 1) >> 1)
+        at = (at - 1) >> 1
+
+
+@called
+def _take(engines: Engines) -> int:
+    """Take the first request out of the heap."""
+    left = engines.settings[SETTING.heap] - 1
+    engines.settings[SETTING.heap] = left
+    _swap(engines, 0, left)
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= left:
+            break
+        if child + 1 < left and _is_before(engines, child + 1, child):
+            child += 1
+        if not _is_before(engines, child, at):
+            break
+        _swap(engines, child, at)
+        at = child
+    return int(engines.heap[left, 1])
+
+
+@inner
+def _next_of_file(engines: Engines) -> int:
+    """Return when the next request comes that follows no other."""
+    place = engines.settings[SETTING.next_arrival]
+    if place == engines.arrivals.size:
+        return FAR
+    return int(engines.requests[engines.arrivals[place], REQUEST.arrival])
+
+
+@inner
+def next_arrival(engines: Engines) -> int:
+    """Return when the next request comes, or FAR."""
+    time = _next_of_file(engines)
+    return min(time, engines.heap[0, 0]) if engines.settings[SETTING.heap] else time
+
+
+@called
+def _chosen(engines: Engines, request: int, first: int, end: int) -> int:
+    """Return which of the instances ``first:end`` takes a request."""
+    settings, routing = engines.settings, engines.settings[SETTING.routing]
+    if routing == 2:
+        return first + mixed(engines.requests[request, REQUEST.stream], 0) % (end - first)
+    if routing == 1:
+        best = first
+        for i in range(first + 1, end):
+            if engines.instances[i, INSTANCE.load] < engines.instances[best, INSTANCE.load]:
+                best = i
+        return best
+    turn = SETTING.turn if first == 0 else SETTING.turn_decode
+    settings[turn] += 1
+    return int(first + (settings[turn] - 1) % (end - first))
+
+
+@called
+def arrive(engines: Engines) -> None:
+    """Have the next request come to an instance, which sees it when it is looked at."""
+    settings = engines.settings
+    time = next_arrival(engines)
+    if time == _next_of_file(engines):
+        request = engines.arrivals[settings[SETTING.next_arrival]]
+        settings[SETTING.next_arrival] += 1
+    else:
+        request = _take(engines)
+    row = engines.requests[request]
+    prefills, num_instances = settings[SETTING.prefills], settings[SETTING.instances]
+    first, end = 0, num_instances
+    if prefills:
+        first, end = (prefills, num_instances) if row[REQUEST.moved] else (0, prefills)
+    i = _chosen(engines, request, first, end)
+    here = engines.instances[i]
+    here[INSTANCE.in_system] += here[INSTANCE.load] * (time - here[INSTANCE.seen])
+    here[INSTANCE.seen] = time
+    here[INSTANCE.load] += 1
+    if here[INSTANCE.sleeps]:
+        engines.wake[i] = min(engines.wake[i], time)
+    if not row[REQUEST.moved]:
+        row[REQUEST.queued] = max(time, engines.wake[i])
+    row[REQUEST.instance] = i
+    row[REQUEST.state] = 0
+    row[REQUEST.next] = -1
+    if here[INSTANCE.tail] >= 0:
+        engines.requests[here[INSTANCE.tail], REQUEST.next] = request
+    else:
+        here[INSTANCE.head] = request
+    here[INSTANCE.tail] = request
+    here[INSTANCE.waiting] += 1
+
+
+@inner
+def release_followers(engines: Engines, request: int, time: int) -> None:
+    """Have the request come that follows one that is done."""
+    follower = engines.requests[request, REQUEST.follower]
+    if follower >= 0:
+        row = engines.requests[follower]
+        row[REQUEST.arrival] = time + row[REQUEST.pause]
+        _put(engines, row[REQUEST.arrival], follower)
+
+
+@inner
+def send_on(engines: Engines, request: int, time: int) -> None:
+    """Send a request whose prompt was read to those that generate."""
+    row = engines.requests[request]
+    row[REQUEST.moved] = 1
+    engines.instances[row[REQUEST.instance], INSTANCE.lost_tokens] += row[REQUEST.computed]
+    row[REQUEST.computed] = 0
+    _put(engines, time, request)
