@@ -70,9 +70,6 @@ def generated_step(
     moves = _moves_of_update(executions, shape, fewer, block, ends)
     update, exposed, rate = _streamed(machine, executions, moves, _gathered(shape, ends), ends)
     offload = offload_beside(machine, executions, block, rate, _moved_layers(executions, shape))
-    head = costs.last.seconds + late_end(
-        machine, executions, block, ends.head * _element(block, ends)
-    )
     work = (
         block.forward.time + block.activation.time + block.again.time
         + block.forward_exchange[0].exposed + block.backward_exchange[0].exposed
@@ -85,15 +82,15 @@ def generated_step(
     )  # fmt: skip
     late = np.minimum(layers * offload.forward[0], costs.last.seconds)
     beside_head = _stored_beside_head(machine, executions, late)
-    head = head - beside_head
+    loaded = late_end(machine, executions, block, ends.head * _element(block, ends))
+    head = costs.last.seconds + loaded - beside_head
     stages = _Stages(
         layers * work + costs.first.seconds + np.where(alone, head, 0.0),
         layers * work, fewer * work + head,
         message_seconds(machine, block.boundary, group),
     )  # fmt: skip
     slowest, transfers, bubble = _pipeline(shape, stages, executions)
-    every = shape.microbatches * layers
-    beside_head = np.where(alone, shape.microbatches * beside_head, 0.0)
+    every, beside_head = shape.microbatches * layers, shape.microbatches * beside_head * alone
     reduction = _reduction(executions, shape, costs, ends, offload.backward[0])
     times = StepTimes(
         forward=every * block.forward.time,
@@ -111,8 +108,8 @@ def generated_step(
         data_parallel=reduction.exposed,
         ends=shape.microbatches * (slowest - layers * work) + beside_head,
     )
-    link = [every * one[0].time for one in
-            (block.forward_exchange, block.backward_exchange, block.exchange_again)]  # fmt: skip
+    exchanges = block.forward_exchange, block.backward_exchange, block.exchange_again
+    link = [every * one[0].time for one in exchanges]
     hops = shape.microbatches * shape.chunks * stages.hop * (1 + training)
     return StepCosts(
         shape, block, optimizer, times, link[0] + link[1], hops * (shape.stages > 1), link[2],
