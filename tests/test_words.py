@@ -18,7 +18,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "examples" / "README.md",
-    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in GENERATED),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name not in GENERATED),
 ]
 # each with the term that replaced it
 BANNED = {
