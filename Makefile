@@ -23,8 +23,10 @@ verify:
 bench:
 	set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(PYTHON) $$script; done
 
+# the pages that come from the code, and the site of all pages in site/: python -m http.server -d site
 docs:
 	$(PYTHON) docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build
 
 # with compiled kernels, for this Python and system; needs hatchling, and takes a minute
 wheel:

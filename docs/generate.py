@@ -4,7 +4,6 @@ import ast
 import inspect
 import re
 import sys
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -22,6 +21,20 @@ from tests.test_house import FLOORS, floor_of, import_graph  # noqa: E402  as we
 
 BASE = "errors, version, units, progress, old_names"  # one box: they import nothing but each other
 NOTEBOOK = "../examples/look_at_a_run.ipynb"
+SVG = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {height}" width="720" height="{height}">
+<title>Who imports whom</title>
+<style>
+path {{ stroke: #555; fill: none; marker-end: url(#tip) }}
+rect {{ fill: #e0f2f1; stroke: #00796b }}
+text {{ font: 13px sans-serif; text-anchor: middle; fill: #111 }}
+</style>
+<marker id="tip" markerWidth="8" markerHeight="8" refX="6" refY="4" orient="auto">\
+<polygon points="0,0 8,4 0,8" fill="#555"/></marker>
+<rect width="720" height="{height}" style="fill: #fff; stroke: none"/>
+{drawn}
+</svg>
+"""
 OPENING = """\
 # Python API
 
@@ -30,7 +43,8 @@ OPENING = """\
 `import nadi` gives the main verbs and values, and the rooms that have everything else, each
 about one subject. What stands in `nadi` itself is also a name of the room of its subject.
 Everything is loaded when it is first used. Names that are not listed here may change at any time.
-`help(nadi.what_if)` shows parameters, results and errors.
+The site (`make docs`) has a page for each package, with the parameters, results and errors of
+every name; `help(nadi.what_if)` shows the same.
 """
 
 
@@ -43,60 +57,35 @@ def public_packages() -> dict[str, ModuleType]:
 
 
 def api_page() -> str:
-    """Write every public name with its summary, package by package."""
-    lines = [OPENING]
+    """Write which packages there are, and how many names each has."""
+    lines = [OPENING, "| package | what it is for | names |", "|---|---|---|"]
     for name, package in public_packages().items():
-        lines += [f"## `{name}`", "", summary(package), "", "| name | what it is |", "|---|---|"]
-        for one in package.__all__:
-            value = getattr(package, one)
-            if inspect.ismodule(value) and package is nadi:
-                continue  # it has a section of its own
-            told = "its version" if one == "__version__" else summary_of(package, one)
-            call = f"{one}()" if inspect.isroutine(value) else one
-            lines.append(f"| `{call}` | {told.replace('|', chr(92) + '|')} |")
-        lines.append("")
-    return "\n".join(lines)
+        names = [one for one in package.__all__ if not inspect.ismodule(getattr(package, one))]
+        lines.append(f"| `{name}` | {summary(package)} | {len(names)} |")
+    return "\n".join(lines) + "\n"
 
 
-def summary_of(package: ModuleType, name: str) -> str:
-    """Give the summary of a public name; of a constant the text that follows it."""
-    value = getattr(package, name)
-    if inspect.isroutine(value) or inspect.isclass(value) or inspect.ismodule(value):
-        return summary(value)
-    return as_markdown(told_of_constants(package).get(name) or inspect.getdoc(value) or "")
-
-
-def told_of_constants(package: ModuleType) -> dict[str, str]:
-    """Read the texts that follow the constants which a package takes from its modules."""
-    folder = Path(str(package.__file__)).parent
-    found = {}
-    for line in ast.walk(ast.parse((folder / "__init__.pyi").read_text(encoding="utf-8"))):
-        if not isinstance(line, ast.ImportFrom) or not line.module:
-            continue
-        module = folder.joinpath(*line.module.split(".")).with_suffix(".py")
-        body = ast.parse(module.read_text(encoding="utf-8")).body if module.exists() else []
-        for given, text in pairwise(body):
-            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                targets = given.targets if isinstance(given, ast.Assign) else []
-                targets += [given.target] if isinstance(given, ast.AnnAssign) else []
-                names = [one.id for one in targets if isinstance(one, ast.Name)]
-                found |= dict.fromkeys(names, str(text.value.value))
-    return found
+def home_of_names(package: ModuleType) -> dict[str, str]:
+    """Give the module in which each public name of a package is defined."""
+    stub = Path(str(package.__file__)).with_suffix(".pyi")
+    if not stub.exists():  # a module alone: nadi.errors
+        return dict.fromkeys(package.__all__, package.__name__)
+    return {
+        alias.name: f"{package.__name__}.{line.module}"
+        for line in ast.walk(ast.parse(stub.read_text(encoding="utf-8")))
+        if isinstance(line, ast.ImportFrom) and line.module
+        for alias in line.names
+    }
 
 
 def summary(value: object) -> str:
     """Give the first paragraph of a docstring, as Markdown."""
-    return as_markdown(inspect.getdoc(value) or "")
-
-
-def as_markdown(text: str) -> str:
-    """Give the first paragraph of a text, as Markdown."""
-    text = " ".join(text.partition("\n\n")[0].split())
+    text = " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split())
     return re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"`\1`", text).replace("``", "`")
 
 
-def picture_of_layers() -> str:
-    """Draw who imports whom, without the arrows that follow from others, as a Mermaid diagram."""
+def picture_of_floors() -> str:
+    """Draw who imports whom, without the arrows that follow from others, as an SVG."""
     box = {floor: BASE if floor in BASE.split(", ") else floor for floor in FLOORS}
     pairs = {
         (box[floor_of(module)], box[floor_of(imported)])
@@ -104,27 +93,30 @@ def picture_of_layers() -> str:
         if floor_of(module) and floor_of(imported)
     }
     drawn = nx.transitive_reduction(nx.DiGraph(pair for pair in pairs if pair[0] != pair[1]))
-    order = [*dict.fromkeys(box[floor] for floor in reversed(FLOORS))]
-    number = {name: f"n{k}" for k, name in enumerate(order)}
-    lines = [f'    {number[name]}["{name}"]' for name in order]
-    lines += [
-        f"    {number[a]} --> {number[b]}"
-        for a, b in sorted(drawn.edges, key=lambda pair: [order.index(one) for one in pair])
+    place, width = {}, {name: 24 + 8 * len(name) for name in drawn}
+    for row, generation in enumerate(nx.topological_generations(drawn)):
+        names = sorted(generation, key=list(box.values()).index)
+        left = 360 - (sum(width[name] for name in names) + 40 * (len(names) - 1)) // 2
+        for name in names:
+            place[name] = (left + width[name] // 2, 24 + 56 * row)
+            left += width[name] + 40
+    lines = [
+        f'<path d="M{place[a][0]} {place[a][1] + 14}L{place[b][0]} {place[b][1] - 16}"/>'
+        for a, b in sorted(drawn.edges)
     ]
-    return "\n".join(["```mermaid", "graph TD", *lines, "```"])
-
-
-def architecture_page() -> str:
-    """Give the page as it is, with the picture drawn anew."""
-    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    return re.sub(r"```mermaid\n.*?```", lambda _: picture_of_layers(), page, flags=re.DOTALL)
+    boxes = [
+        f'<rect x="{x - width[name] // 2}" y="{y - 14}" width="{width[name]}" height="28" rx="4"/>'
+        f'<text x="{x}" y="{y + 5}">{name}</text>'
+        for name, (x, y) in place.items()
+    ]
+    return SVG.format(height=max(y for _, y in place.values()) + 24, drawn="\n".join(lines + boxes))
 
 
 PAGES = {
     "data-model.md": data_model_page,
     "cli.md": command_reference,
     "api.md": api_page,
-    "architecture.md": architecture_page,
+    "architecture.svg": picture_of_floors,
     NOTEBOOK: lambda: executed(DOCS / NOTEBOOK),
 }
 

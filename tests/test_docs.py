@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "nadi"
 WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md",
-           *sorted(DOCS.glob("*.md"))]  # fmt: skip
+           *sorted(DOCS.rglob("*.md"))]  # fmt: skip
 # packages that docs/design.md gives a place before they are written
 PLANNED = {"algorithm_synthesis/"}
 
@@ -32,7 +32,7 @@ def _generator() -> ModuleType:
 GENERATED = _generator()
 EXAMPLES = [
     (page.name, block)
-    for page in [*sorted(DOCS.glob("*.md")), ROOT / "CONTRIBUTING.md"]
+    for page in [*sorted(DOCS.rglob("*.md")), ROOT / "CONTRIBUTING.md"]
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 ]
 
@@ -42,13 +42,9 @@ def test_a_generated_page_is_current(page: str) -> None:
     assert (DOCS / page).read_text() == GENERATED.PAGES[page](), "run: make docs"
 
 
-def test_every_public_name_is_in_the_docs() -> None:
-    sections = dict(re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", (DOCS / "api.md").read_text(),
-                               re.DOTALL | re.MULTILINE))  # fmt: skip
-    for name, package in GENERATED.public_packages().items():
-        told = re.findall(r"^\| `(\w+)(?:\(\))?` \| \S", sections[name], re.MULTILINE)
-        inside = {one for one in package.__all__ if f"nadi.{one}" in sections and name == "nadi"}
-        assert set(told) | inside == set(package.__all__), name
+def test_every_package_is_in_the_docs() -> None:
+    listed = re.findall(r"^\| `([\w.]+)` \| \S", (DOCS / "api.md").read_text(), re.MULTILINE)
+    assert listed == list(GENERATED.public_packages())
 
 
 @pytest.mark.usefixtures("demo_read_once")
@@ -71,6 +67,10 @@ def test_the_readme_opens_with_the_two_commands() -> None:
         "pip install . && nadi demo",
         "pip install -e '.[test]' && pytest",
     ]
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 120
 
 
 def test_links_between_pages_lead_somewhere() -> None:
