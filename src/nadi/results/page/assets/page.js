@@ -79,7 +79,7 @@ function addTools(table, body) {
   button.setAttribute("aria-label", "these rows as a CSV file");
   button.addEventListener("click", () => download(table));
   table.parentElement.before(field, " ", button);
-  field.hidden = body.rows.length <= 8;
+  field.hidden = body.rows.length <= 8 || table.dataset.searchable === "apart";
   field.addEventListener("input", () => {
     const wanted = field.value.toLowerCase();
     for (const row of body.rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
