@@ -29,14 +29,15 @@ from nadi.results.declared import (
     name_or,
     value_at,
 )
-from nadi.results.page.figures import Figures
+from nadi.results.page.figures import Figures, packed
+from nadi.trace.arrays import Ints
 from nadi.units import printable
 
 __all__ = ["FLAME", "OPERATORS", "RATES", "RECORDED_MEMORY", "frames_html"]
 
 _Data = dict[str, Any]
 _POINTS = 400  # shapes in the roofline
-_LINES = 8  # of memory
+_DEVICES = 16  # whose memory is drawn
 
 
 def _roofs(data: _Data) -> list[_Data]:
@@ -122,29 +123,44 @@ RATES = Result(
 """FLOP/s and B/s of operators by shape, against what the device could reach."""
 
 
-def _memory(data: _Data) -> Iterator[Chart]:
-    series = data["memory"].get("series") or []
-    if not series:
-        return
-    largest = sorted(series, key=lambda row: -max(row["allocated_bytes"]))[:_LINES]
-    lines = []
-    for row in largest:
-        time = np.array(row["time_ns"]) / 1e6
-        for name in ("allocated", "reserved"):
-            size = np.array(row[f"{name}_bytes"]) / 2**30
-            if size.any():
-                rank = f"rank {row['rank']} " if len(series) > 1 and row["rank"] >= 0 else ""
-                lines.append(LineSeries(f"{rank}{row['device']} {name}", time, size))
-    note = f"the {_LINES} with the highest peaks of {len(series)}" if len(series) > _LINES else ""
-    yield LineChart(
-        "Memory of devices", ChartAxis("time (ms)"), ChartAxis("GiB"), tuple(lines), note
-    )  # fmt: skip
+def _memory(figures: Figures) -> str:
+    """Write who holds the memory of devices over time, which a script of the page draws."""
+    series = figures.rows("memory", "series")
+    largest = sorted(series, key=lambda row: -max(row["allocated_bytes"]))[:_DEVICES]
+    if not largest:
+        return ""
+    titles = [f"rank {row['rank']} {row['device']}" if row["rank"] >= 0 else row["device"]
+              for row in largest]  # fmt: skip
+    header = {"devices": [
+        {"title": title, "holders": [one["operator"] or "(no operator)" for one in row["holders"]]}
+        for title, row in zip(titles, largest, strict=True)
+    ]}  # fmt: skip
+    columns: dict[str, Ints] = {}
+    for i, row in enumerate(largest):
+        found = {"time": row["time_ns"], "allocated": row["allocated_bytes"],
+                 "reserved": row["reserved_bytes"]}  # fmt: skip
+        found |= {f"held{k}-": one["held_bytes"] for k, one in enumerate(row["holders"])}
+        for name, values in found.items():
+            numbers: Ints = np.array([0, *values], dtype=np.int64)
+            columns[f"{name}{i}±"] = np.diff(numbers)
+    options = "".join(
+        f"<option value={i}>{escape(title)}</option>" for i, title in enumerate(titles)
+    )
+    hidden = "" if len(largest) > 1 else " hidden"
+    choice = f'<select class=button aria-label="device"{hidden}>{options}</select>'
+    if len(series) > len(largest):
+        choice += f"<small>those with the highest peaks of {len(series)}</small>"
+    return f"""<div class=held><div class=tools>{choice}</div><div class=beside>
+<div><canvas tabindex=0 role=slider aria-label="time" aria-valuemin=0></canvas>
+<small>The pointer, or the arrow keys, Home and End, choose a time; P goes to the peak. Dashed:
+reserved by the allocator.</small></div><div class=holders></div></div>
+<pre hidden>{packed(header, columns)}</pre></div>"""
 
 
 RECORDED_MEMORY = Result(
     kind="recorded_memory", title="Memory over time", order=78, facts=(), headline=None,
     parts=(
-        Charts(_memory),
+        Html(_memory),
         Rows("memory/peaks", "Allocations by operator, whole recording", None, (
             Column("rank", "rank", PLAIN), Column("device", "device"),
             Column("peak_bytes", "peak of the device", BYTES), Column("peak_ns", "at", NS),

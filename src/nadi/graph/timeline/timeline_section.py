@@ -13,11 +13,11 @@ from nadi.graph.timeline.page_timeline import (
     TimelineEvents,
     detail_levels,
     operand_texts,
-    packed,
     timeline_events,
 )
 from nadi.graph.timeline.schedule_timeline import TimelinePart
 from nadi.graph.windows import MARK
+from nadi.results.page.figures import packed
 from nadi.results.page.html_page import PageTimeline
 from nadi.results.page.page_sections import RenderedSection
 from nadi.trace.arrays import Ints
@@ -95,7 +95,7 @@ def page_timeline(
     extras
         What is shown beside them.
     """
-    packed, number = packed_timeline(parts, window, extras or TimelineExtras())
+    content, number = packed_timeline(parts, window, extras or TimelineExtras())
     html = f"""<section id="timeline"><h2>Timeline</h2>
 <div class=tools role=toolbar aria-label="timeline">
 <button class=button id=timeline-in aria-label="zoom in">+</button>
@@ -124,7 +124,7 @@ def page_timeline(
 the color of text, what waits for it; dashed, inferred.</small>
 </section>
 """
-    return PageTimeline(RenderedSection(_ORDER, "timeline", "Timeline", html), packed)
+    return PageTimeline(RenderedSection(_ORDER, "timeline", "Timeline", html), content)
 
 
 def packed_timeline(
@@ -144,7 +144,7 @@ def packed_timeline(
     Returns
     -------
     str
-        As :func:`nadi.graph.timeline.page_timeline.packed` makes it.
+        As :func:`nadi.results.page.figures.packed` makes it.
     int
         Number of events.
     """

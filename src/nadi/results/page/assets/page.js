@@ -24,6 +24,7 @@ function setUpScheme() {
   setScheme(chosen || (prefers.matches ? "dark" : "light"));
   const change = (scheme) => {
     setScheme(scheme);
+    nadiMemory.then((shown) => shown?.choose(shown.at));
     nadiTimeline.then((shown) => {
       if (!shown) return;
       shown.view.readColors();
@@ -112,5 +113,7 @@ new ResizeObserver(() => {
 }).observe(header);
 const nadiTimeline = openTimeline();
 window.nadiTimeline = nadiTimeline;
+const nadiMemory = openMemory();
+window.nadiMemory = nadiMemory;
 setUpScheme();
 document.querySelectorAll("table").forEach(setUpTable);

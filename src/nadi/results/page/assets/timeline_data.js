@@ -1,7 +1,7 @@
 // The data of the timeline: unpacked columns, rows, levels of detail, and dependencies.
 "use strict";
 
-/** Unpack what nadi/report/page/timeline_blob.py packed. */
+/** Unpack what `packed` of nadi/results/page/figures.py packed. */
 async function unpack(text) {
   const coded = atob(text);
   const bytes = new Uint8Array(coded.length);
@@ -411,8 +411,8 @@ class Counter {
 
   told(value) {
     if (this.unit === "%") return `${(100 * value).toFixed(1)} %`;
+    if (this.unit === "bytes") return formatBytes(value);
     const units = {
-      bytes: [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]],
       "MB/s": [["TB/s", 1e6], ["GB/s", 1e3], ["MB/s", 1]],
     }[this.unit] ?? [[this.unit, 1]];
     const [unit, size] = units.find(([, least]) => value >= least) ?? units[units.length - 1];
@@ -531,6 +531,14 @@ function formatTime(ns) {
     if (Math.abs(ns) >= size) return `${fourDigits(ns / size)} ${unit}`;
   }
   return `${Math.round(ns)} ns`;
+}
+
+/** Write a size as Python's format_bytes does. */
+function formatBytes(size) {
+  for (const [unit, scale] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+    if (Math.abs(size) >= scale) return `${fourDigits(size / scale)} ${unit}`;
+  }
+  return `${Math.round(size)} B`;
 }
 
 function fourDigits(value) {
