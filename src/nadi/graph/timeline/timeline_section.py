@@ -24,7 +24,7 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEP_KINDS, DEVICE_WORK
 from nadi.units import format_count
 
-__all__ = ["PageCounter", "TimelineExtras", "packed_timeline", "page_timeline"]
+__all__ = ["PageCounter", "PageStep", "TimelineExtras", "packed_timeline", "page_timeline"]
 
 _COLLECTIVE = len(DEP_KINDS)  # the kind of a dependency between the members of a collective
 _INFERRED = 128
@@ -61,6 +61,14 @@ class PageCounter(NamedTuple):
     value: Ints
 
 
+class PageStep(NamedTuple):
+    """A step of a schedule: its number, and where it begins and ends, ns since the job's origin."""
+
+    number: int
+    begin: int
+    end: int
+
+
 class TimelineExtras(NamedTuple):
     """What a timeline shows beside its schedules.
 
@@ -73,11 +81,15 @@ class TimelineExtras(NamedTuple):
     type_codes
         The type of device work by name and category, as
         :func:`nadi.analyses.recorded.kernel_types.kernel_type_codes` gives it.
+    steps
+        Of the first schedules the steps of each. Those of a second one are drawn below those of
+        the first: each begins where the longer of the two steps before it ends.
     """
 
     focus: int = -1
     counters: Sequence[PageCounter] = ()
     type_codes: Callable[[pl.Series, pl.Series], Ints] | None = None
+    steps: Sequence[Sequence[PageStep]] = ()
 
 
 def page_timeline(
@@ -155,6 +167,7 @@ def packed_timeline(
     texts, text = operand_texts(parts, events)
     begin = int(events.start.min()) if events.start.size else 0
     ranks = [int(title.split()[1]) for title, _ in events.processes]
+    later, window = _later(extras.steps, window)
     counters = [one for one in extras.counters if one.rank in ranks and one.time.size]
     header = {
         "processes": events.processes,
@@ -166,11 +179,10 @@ def packed_timeline(
         "dependencyKinds": [*DEP_KINDS, "collective"],
         "levels": [level.width for level in levels],
         "begin": begin,
-        "window": window,
+        "window": window, "steps": extras.steps, "later": later,
         "focus": ranks.index(extras.focus) if extras.focus in ranks else 0,
         "counters": [[ranks.index(one.rank), one.title, one.unit] for one in counters],
-        "leftOut": events.left_out,
-    }
+    }  # fmt: skip
     columns = {
         "start±": np.diff(events.start, prepend=begin),
         "length": events.end - events.start,
@@ -181,11 +193,32 @@ def packed_timeline(
         "dependencySource±": dst - src,
         "dependencyKind": kind,
         **{f"level{i}": level.counts for i, level in enumerate(levels)},
+        **{f"time{i}±": np.diff(one.time, prepend=begin) for i, one in enumerate(counters)},
+        **{f"value{i}±": np.diff(one.value, prepend=0) for i, one in enumerate(counters)},
     }
-    for i, one in enumerate(counters):
-        columns |= {f"time{i}±": np.diff(one.time, prepend=begin),
-                    f"value{i}±": np.diff(one.value, prepend=0)}  # fmt: skip
     return packed(header, columns), events.start.size
+
+
+def _later(
+    steps: Sequence[Sequence[PageStep]], window: tuple[int, int] | None
+) -> tuple[list[list[tuple[int, int]]], tuple[int, int] | None]:
+    """Return how much later what begins in each step of two schedules is drawn, and the window.
+
+    Of each schedule, pairs of the time at which a step begins or the last one ends, and ns; empty
+    without two.
+    """
+    if len(steps) < 2:
+        return [], window
+    pairs = list(zip(*steps, strict=False))
+    found: list[list[tuple[int, int]]] = [[], []]
+    place = pairs[0][0].begin if pairs else 0
+    for pair in pairs:
+        for one, step in zip(found, pair, strict=True):
+            one.append((step.begin, place - step.begin))
+        place += max(step.end - step.begin for step in pair)
+    for one, step in zip(found, pairs[-1] if pairs else (), strict=False):
+        one.append((step.end, place - step.end))
+    return found, (window[0], place) if window and pairs else window
 
 
 def _types(names: Sequence[tuple[str, str]], extras: TimelineExtras) -> list[int]:

@@ -210,7 +210,10 @@ class TimelineControls {
     this.tip.hidden = found < 0 && !counter && over === null;
     if (this.tip.hidden) return;
     if (counter) {
-      this.tip.textContent = `${line.track.title}: ${counter.told(counter.at(view.timeAt(x)))}`;
+      const alignment = data.alignmentOf(line.track.process);
+      const time = view.timeAt(x);
+      const value = counter.at(alignment ? alignment.recorded(time) : time);
+      this.tip.textContent = `${line.track.title}: ${counter.told(value)}`;
     } else if (found < 0) {
       this.tip.textContent = `${data.processes[line.track.process]}, ${line.track.title}\n` +
         "☆ pins it, ✕ hides it, a drag moves it";
@@ -293,8 +296,9 @@ class TimelineControls {
   /** Zoom to an event. */
   focus(event) {
     const { data, view } = this;
-    const length = Math.max(data.end[event] - data.start[event], 10);
-    view.show(data.start[event] - length * 0.3, data.end[event] + length * 0.3);
+    const [begin, end] = data.span(event);
+    const length = Math.max(end - begin, 10);
+    view.show(begin - length * 0.3, end + length * 0.3);
     this.select(event);
   }
 

@@ -54,6 +54,9 @@ class TimelineData {
       this.critical[i] = columns.name[i] % 2;
       this.code[i] = columns.name[i] >> 1;
     }
+    this.scheduleOf = this.processes.map(([, schedule]) => schedule);
+    this.alignments = this.later.map((breaks) => (
+      breaks.some(([, by]) => by) ? new StepAlignment(breaks) : null));
     this.short = shortNames(this.names);
     this.text = Uint32Array.from(columns.text);
     this.node = summed(columns.node);
@@ -66,7 +69,6 @@ class TimelineData {
   }
 
   #placeRows() {
-    this.scheduleOf = this.processes.map(([, schedule]) => schedule);
     this.processes = this.processes.map(([title]) => title);
     let first = 0;
     this.rowOf = new Uint16Array(this.rows.length < 65536 ? this.size : 0);
@@ -81,6 +83,10 @@ class TimelineData {
       process, title, isPath, number, rows: [],
     }));
     for (const row of this.rows) this.tracks[row.track].rows.push(row);
+    for (const row of this.rows) row.alignment = this.alignmentOf(this.tracks[row.track].process);
+    for (const row of this.rows) if (row.alignment) for (let i = row.first; i < row.last; i++) {
+      this.lastEnd = Math.max(this.lastEnd, row.alignment.axis(this.end[i], true));
+    }
     for (const track of this.tracks) {
       const kind = track.rows.length ? this.categoryOf(track.rows[0].first) : "";
       track.isHost = HOST.has(kind);
@@ -173,6 +179,16 @@ class TimelineData {
     }
   }
 
+  /** How the steps of a process are placed on the axis; null where time and axis are the same. */
+  alignmentOf(process) { return this.alignments[this.scheduleOf[process]] ?? null; }
+
+  /** Where an event begins and ends on the axis. */
+  span(event) {
+    const { alignment } = this.rows[this.rowOf[event]];
+    const [start, end] = [this.start[event], this.end[event]];
+    return alignment ? [alignment.axis(start), alignment.axis(end, true)] : [start, end];
+  }
+
   /** All events in order of time, without those of paths; sorted by digits when first wanted. */
   get byTime() {
     return (this.sorted ??= sortedBy(this.start, this.begin).filter(
@@ -196,13 +212,16 @@ class TimelineData {
   }
 
   /** Sum what overlaps a time range, per track and name: the time inside of it, and that alone. */
-  sums(from, to, tracks) {
+  sums(axisFrom, axisTo, tracks) {
     const found = [];
     const [count, time, own] = [0, 1, 2].map(() => new Float64Array(this.names.length));
     const { start, end, code } = this;
     for (const number of tracks) {
       const track = this.tracks[number];
       const used = [];
+      const alignment = this.alignmentOf(track.process);
+      const [from, to] = [axisFrom, axisTo].map(
+        (time) => (alignment ? alignment.recorded(time) : time));
       track.rows.forEach((row, depth) => {
         const above = track.isHost && depth ? track.rows[depth - 1] : null;
         const last = bound(start, row.first, row.last, to - 1);
@@ -358,6 +377,28 @@ class TimelineData {
       time[code] += this.end[event] - this.start[event];
     }
     return { fits, events, count, time };
+  }
+}
+
+/** Steps of two recordings begin at the same places: times are later on the axis, step by step. */
+class StepAlignment {
+  constructor(breaks) {
+    this.time = breaks.map(([time]) => time);
+    this.by = breaks.map(([, by]) => by);
+  }
+
+  /** Return where a time is on the axis; an end lies in the step that it ends. */
+  axis(time, isEnd = false) {
+    const step = bound(this.time, 0, this.time.length, isEnd ? time - 1 : time) - 1;
+    return step < 0 ? time : time + this.by[step];
+  }
+
+  /** Return the recorded time at a place of the axis: within a gap, that of the next step. */
+  recorded(axis) {
+    let step = this.time.length - 1;
+    while (step >= 0 && axis < this.time[step] + this.by[step]) step--;
+    const time = axis - (this.by[step] ?? 0);
+    return Math.min(time, this.time[step + 1] ?? Infinity);
   }
 }
 
