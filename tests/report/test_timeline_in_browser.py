@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -513,3 +514,39 @@ def test_an_area_over_steps_of_two_recordings_sums_recorded_times(
     y, _, _ = line_of(browser, "thread 1", 0)
     assert browser.run("return T.view.eventAt(arguments[0], arguments[1])", gap, y + 8) == -1
     assert browser.complaints() == []
+
+
+def test_areas_of_many_events_are_summed_by_blocks(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    source = random.Random(5)
+    pair = PairWriter(tmp_path_factory.mktemp("many"))
+    now = 0.0
+    for i in range(3000):
+        length = source.randrange(6, 40)
+        pair.event(f"aten::op{source.randrange(30)}", now, length)
+        if i % 3:
+            pair.event(f"aten::in{source.randrange(9)}", now + 1, length // 2)
+            pair.event("aten::leaf", now + 2, length // 2 - 2)
+        now += length + source.choice([0, 2])
+    file = pair.write()[1]
+    page = file.with_suffix(".html")
+    assert main(["report", str(file), "-o", str(page)]) == 0
+    browser.run("window.stop()")
+    browser.open(page)
+    nodes = nadi.load_job(file).traces[0].nodes
+    calls = nodes.select(pl.col("name").cast(pl.String), "start", end=pl.col("start")
+                         + pl.col("duration"))  # fmt: skip
+    shift = browser.run("return T.data.begin") - calls["start"].min()
+    calls = calls.with_columns(pl.col("start", "end") + shift)
+    kept = browser.run(
+        "T.data.sums(0, 1e9, T.data.tracks.map((t) => t.number));"
+        "return T.data.rows.map((row) => row.blocks?.count.length ?? 0)"
+    )
+    assert max(kept) > 100
+    for left, right in ((150, 900), (400, 410), (130, 1240), (200, 1000)):
+        y, height, _ = line_of(browser, "thread")
+        drag(browser, (left, y + 3), (right, y + height - 3))
+        area = browser.run("return T.view.areas.now")
+        assert area_sums(browser, "name") == expected_sums(calls, area["from"], area["to"])
+        press(browser, "ESCAPE")

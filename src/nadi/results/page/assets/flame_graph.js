@@ -246,7 +246,7 @@ class FlameGraph {
     const times = (key) => (this.isCompared
       ? `${formatTime(first[key])} → ${formatTime(last[key])} (${signed(last[key] - first[key])})`
       : formatTime(last[key]));
-    const calls = sides.map((side) => side.calls.toLocaleString("en-US")).join(" → ");
+    const calls = sides.map((side) => formatCount(side.calls)).join(" → ");
     const parts = [
       `${name}: ${times("total")} on the host`, `self ${times("self")}`,
       ...(first.device || last.device ? [`${times("device")} on devices`] : []),
@@ -264,7 +264,7 @@ class FlameGraph {
     const [whole, alone] = this.chosenOf.place === "total" ? ["total", "self"] : ["device", "alone"];
     const columns = [];
     for (const [key, title] of [["calls", "calls"], [whole, "total"], [alone, "self"]]) {
-      const write = key === "calls" ? (value) => value.toLocaleString("en-US") : formatTime;
+      const write = key === "calls" ? formatCount : formatTime;
       for (const side of this.sides()) {
         const told = this.isCompared ? `${title} ${side ? "after" : "before"}` : title;
         columns.push([told, (row) => row.sides[side][key], write]);
@@ -281,7 +281,7 @@ class FlameGraph {
     table.dataset.searchable = "apart";  // the frames have a search
     const inside = this.root < 0 ? "all" : `within ${this.frames[this.root].name}`;
     const place = whole === "total" ? "the host" : "devices";
-    add(table, "caption", `${rows.length.toLocaleString("en-US")} rows, time on ${place}, ${inside}`);
+    add(table, "caption", `${formatCount(rows.length)} rows, time on ${place}, ${inside}`);
     const head = add(add(table, "thead"), "tr");
     ["name", ...columns.map(([title]) => title)].forEach((title, i) => {
       const cell = add(head, "th", title);

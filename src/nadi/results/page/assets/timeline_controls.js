@@ -308,7 +308,7 @@ class TimelineControls {
     try {
       if (text) found = this.data.find(text);
       this.number.textContent =
-        text ? `${found.events.length.toLocaleString("en-US")} found` : "";
+        text ? `${formatCount(found.events.length)} found` : "";
     } catch (error) {
       this.number.textContent = error.message;  // no regular expression
     }
@@ -324,7 +324,7 @@ class TimelineControls {
     if (!size) return;
     this.match = this.match < 0 ? (by > 0 ? 0 : size - 1) : (this.match + by + size) % size;
     this.number.textContent =
-      `${(this.match + 1).toLocaleString("en-US")} of ${size.toLocaleString("en-US")}`;
+      `${formatCount(this.match + 1)} of ${formatCount(size)}`;
     this.select(this.matches[this.match]);
   }
 

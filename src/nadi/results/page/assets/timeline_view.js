@@ -40,6 +40,7 @@ class TimelineView {
     this.chosen = -1;
     this.filter = null;        // which tracks fit
     this.areas = { now: null, kept: null, drawn: null };
+    this.shape = 0;            // how often lines or colors changed
     this.hover = null;         // the track whose title is under the pointer
     const [begin, end] = data.window || [data.begin, data.lastEnd];
     const margin = (end - begin) * 0.01 || 1000;
@@ -63,6 +64,7 @@ class TimelineView {
   readColors() {
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(name).trim();
+    this.shape += 1;
     this.color = Object.fromEntries(
       ["ground", "card", "ink", "soft", "line", "accent", "mark", "dim", "idle", "hover",
        "kernel", "comm"].map(
@@ -86,6 +88,7 @@ class TimelineView {
 
   /** Place processes, tracks and rows; places are pixels from the top of all, pins on the canvas. */
   layOut() {
+    this.shape += 1;
     this.lines = [];
     this.heads = [];
     this.tops = new Map();
@@ -298,12 +301,7 @@ class TimelineView {
     const begun = performance.now();
     const { paper, color } = this;
     const scroll = this.scroller.scrollTop;
-    paper.fillStyle = color.card;
-    paper.fillRect(0, 0, this.width, this.height);
-    this.#drawGrid(AXIS, this.height);
-    this.#drawGaps(scroll);
-    this.#drawLines(false);
-    this.#drawPathLinks();
+    this.#drawScene(scroll);
     if (this.selected >= 0) this.#drawSelected();
     drawAreas(this, false);
     this.#drawGutter(scroll);
@@ -321,6 +319,26 @@ class TimelineView {
     this.overview.draw();
     this.drawTime = performance.now() - begun;
     this.frames = (this.frames || 0) + 1;
+  }
+
+  /** Draw what scrolls; while nothing but areas and what is chosen changes, it is drawn once. */
+  #drawScene(scroll) {
+    const { paper, canvas } = this;
+    const state = [this.from, this.to, scroll, canvas.width, canvas.height, this.shape].join();
+    const isSame = state === this.drawnState && this.found === this.drawnFound;
+    [this.drawnState, this.drawnFound] = [state, this.found];
+    if (!isSame) this.scene = null;
+    if (this.scene) { paper.drawImage(this.scene, 0, 0, this.width, this.height); return; }
+    paper.fillStyle = this.color.card;
+    paper.fillRect(0, 0, this.width, this.height);
+    this.#drawGrid(AXIS, this.height);
+    this.#drawGaps(scroll);
+    this.#drawLines(false);
+    this.#drawPathLinks();
+    if (!isSame) return;
+    this.scene = document.createElement("canvas");
+    [this.scene.width, this.scene.height] = [canvas.width, canvas.height];
+    this.scene.getContext("2d", { alpha: false }).drawImage(canvas, 0, 0);
   }
 
   #drawLines(fixed) {
@@ -427,28 +445,37 @@ class TimelineView {
     paper.restore();
   }
 
+  /** Return where the critical path goes from row to row: times on the axis, and the rows. */
+  #pathLinks() {
+    const { data } = this;
+    const schedule = (event) => data.scheduleOf[data.trackOf(event).process];
+    const events = this.pathEvents.slice().sort((a, b) =>
+      schedule(a) - schedule(b) || data.start[a] - data.start[b] || data.end[a] - data.end[b]);
+    const links = [];
+    for (let i = 1; i < events.length; i++) {
+      const [a, b] = [events[i - 1], events[i]];
+      if (data.rowOf[a] === data.rowOf[b] || data.end[a] !== data.start[b]) continue;
+      if (schedule(a) === schedule(b)) links.push([data.span(b)[0], data.rowOf[a], data.rowOf[b]]);
+    }
+    links.sort(([a], [b]) => a - b);
+    return { time: links.map(([time]) => time), links };
+  }
+
   /** Connect the critical path where it goes from rank to rank. */
   #drawPathLinks() {
-    const { data, paper } = this;
-    const schedule = (event) => data.scheduleOf[data.trackOf(event).process];
-    const events = this.pathOrder ??= this.pathEvents.slice().sort((a, b) =>
-      schedule(a) - schedule(b) || data.start[a] - data.start[b] || data.end[a] - data.end[b]);
+    const { paper } = this;
+    const { time, links } = this.pathLinks ??= this.#pathLinks();
     paper.strokeStyle = this.color.mark;
     paper.lineWidth = 1.2;
     paper.beginPath();
-    let links = 0;
-    for (let i = 1; i < events.length && links < 400; i++) {
-      const [a, b] = [events[i - 1], events[i]];
-      if (data.rowOf[a] === data.rowOf[b] || data.end[a] !== data.start[b]) continue;
-      if (schedule(a) !== schedule(b)) continue;
-      const [time] = data.span(b);
-      if (time < this.from || time > this.to) continue;
-      const [one, other] = [this.placeOfRow(data.rowOf[a]), this.placeOfRow(data.rowOf[b])];
+    let drawn = 0;
+    for (let i = bound(time, 0, time.length, this.from - 1); drawn < 400 && time[i] <= this.to; i++) {
+      const [one, other] = [this.placeOfRow(links[i][1]), this.placeOfRow(links[i][2])];
       if (!one || !other) continue;
-      const x = this.x(time);
+      const x = this.x(time[i]);
       paper.moveTo(x, one[0] + 6);
       paper.lineTo(x, other[0] + 6);
-      links++;
+      drawn++;
     }
     paper.stroke();
   }
@@ -625,7 +652,7 @@ class TimelineView {
       if (x < this.gutter - 1) continue;
       paper.fillRect(x, AXIS - 6, 0.5, 6);
       const number = +(time / size).toFixed(3);
-      const text = `${number.toLocaleString("en-US", { maximumFractionDigits: 3 })} ${unit}`;
+      const text = `${formatCount(number)} ${unit}`;
       if (x + text.length * TEXT < this.width) paper.fillText(text, x + 3, MAP + 12);
     }
     paper.fillText(`${formatTime(this.to - this.from)} shown`, 6, MAP + 12);
