@@ -145,19 +145,19 @@ def test_it_finds_an_operation_and_shows_its_dependencies(opened: Browser) -> No
 def test_flame_graphs_zoom_and_search(opened: Browser) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    frames = "return [...document.querySelectorAll('#flame-calls .frame')].map((f) => "
+    frames = "return [...document.querySelectorAll('#flame .frame')].map((f) => "
     whole = opened.run(
         f"{frames} [f.dataset.frame, f.textContent, f.getBoundingClientRect().width])"
     )
     assert whole[0][1] == "ProfilerStep"
-    opened.run("document.querySelector('#flame-calls .frame[data-frame=\"1\"]').click()")
+    opened.run("document.querySelector('#flame .frame[data-frame=\"1\"]').click()")
     assert opened.run("return nadiFlames[0].root") == 1
     width = "f.getBoundingClientRect().width"
     zoomed = dict(opened.run(f"{frames} [f.dataset.frame, {width}])"))
-    room = opened.run("return document.querySelector('#flame-calls .frames').clientWidth")
+    room = opened.run("return document.querySelector('#flame .frames').clientWidth")
     assert zoomed["1"] == zoomed["0"] == pytest.approx(room, abs=1)
     assert whole[1][2] < 0.5 * room
-    box = opened.driver.find_element("css selector", "#flame-calls .frames")
+    box = opened.driver.find_element("css selector", "#flame .frames")
     box.send_keys(Keys.ARROW_DOWN)
     chosen = opened.run("const f = nadiFlames[0]; return f.frames[f.chosen].parent")
     assert chosen == 1
@@ -165,12 +165,12 @@ def test_flame_graphs_zoom_and_search(opened: Browser) -> None:
     assert opened.run("return nadiFlames[0].root") > 1
     box.send_keys(Keys.ESCAPE)
     assert opened.run(f"{frames} [f.dataset.frame, f.textContent])") == [one[:2] for one in whole]
-    field = opened.driver.find_element("css selector", "#flame-calls input")
+    field = opened.driver.find_element("css selector", "#flame input")
     field.send_keys("aten::mm")
-    told = opened.driver.find_element("css selector", "#flame-calls output").text
+    told = opened.driver.find_element("css selector", "#flame output").text
     number, time = opened.run(
         "const f = nadiFlames[0].frames.filter((one) => one.name.includes('aten::mm'));"
-        "return [f.length, f.reduce((sum, one) => sum + one.times[1], 0)]"
+        "return [f.length, f.reduce((sum, one) => sum + one.sides[0].total, 0)]"
     )
     assert told.startswith(f"{number} frames, {format_ns(time)}, ")
     assert opened.complaints() == []

@@ -48,7 +48,17 @@ def test_differences_come_first_with_the_numbers_of_the_commands(
     assert changes["/diff/path/0/change_ns"] == "+60.00 us"
     header, columns = timeline_of(html)
     assert [title for title, _ in header["processes"]] == ["rank 0 before", "rank 0 after"]
-    # the steps begin at the same place of the axis
+    # the steps begin at the same place of the axis, each later by what the longer one before takes
+    before, after = summaries[0]["steps"], summaries[1]["steps"]
+    assert [[step, end - begin] for step, begin, end in header["steps"][1]] == [
+        [step["step"], step["measured_ns"]] for step in after
+    ]
+    place = header["steps"][0][0][1]
+    for at, pair in enumerate(zip(before, after, strict=True)):
+        assert [sum(later[at]) for later in header["later"]] == [place, place]
+        place += max(step["measured_ns"] for step in pair)
+    assert [sum(later[-1]) for later in header["later"]] == [place, place]
+    assert header["window"][1] == place
     start = np.cumsum(columns["start±"]) + header["begin"]
     steps = [i for i, (name, _) in enumerate(header["names"]) if name.startswith("ProfilerStep#")]
     of_step = np.isin(np.array(columns["name"]) // 2, steps)

@@ -17,9 +17,10 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.cli import main
-from nadi.graph.timeline.page_timeline import detail_levels, packed, timeline_events
+from nadi.graph.timeline.page_timeline import detail_levels, timeline_events
 from nadi.graph.timeline.schedule_timeline import TimelinePart
 from nadi.results.page import page_sections
+from nadi.results.page.figures import packed
 from nadi.units import (
     format_bytes,
     format_count,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -415,3 +417,136 @@ def test_a_chosen_scheme_is_kept(opened: Browser, page: Path) -> None:
     opened.driver.find_element("id", "scheme").click()
     opened.driver.get(page.resolve().as_uri())
     assert opened.run(scheme) != before
+
+
+LENGTHS = (100, 200, 130), (150, 120, 180)  # us of the steps of two recordings
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """Write two recordings whose steps are longer by turns; gives them, and their page."""
+    folder = tmp_path_factory.mktemp("two")
+    for name, lengths in zip(("before", "after"), LENGTHS, strict=True):
+        (folder / name).mkdir()
+        pair = PairWriter(folder / name)
+        begin = 7.0 if name == "before" else 1000.0
+        pair.event("around all", begin - 3, sum(lengths) + 6, "user_annotation", tid=3)
+        for step, length in enumerate(lengths):
+            pair.event(f"ProfilerStep#{step}", begin, length, "user_annotation")
+            pair.event("aten::fill_", begin + 5, length - 10)
+            pair.event("aten::inner", begin + 10, length / 2)
+            begin += length
+        pair.write()
+    page = folder / "page.html"
+    paths = [folder / name / "device.json" for name in ("before", "after")]
+    assert main(["report", *map(str, paths), "-o", str(page)]) == 0
+    return paths[0], paths[1], page
+
+
+def test_every_step_of_two_recordings_begins_at_the_same_place(
+    browser: Browser, two: tuple[Path, Path, Path]
+) -> None:
+    browser.run("window.stop()")
+    browser.open(two[2])
+    places = browser.run(
+        "return T.data.processes.map((_, process) => [0, 1, 2].map((step) => {"
+        "  const found = T.data.find(`ProfilerStep#${step}`).events.find("
+        "    (e) => T.data.trackOf(e).process === process);"
+        "  return [...T.data.span(found), T.data.end[found] - T.data.start[found]];"
+        "}))"
+    )
+    slots = [max(pair) * 1000 for pair in zip(*LENGTHS, strict=True)]
+    for lengths, steps in zip(LENGTHS, places, strict=True):
+        begins = [begin for begin, _, _ in steps]
+        assert [b - a for a, b in pairwise(begins)] == slots[:2]
+        assert begins == [begin for begin, _, _ in places[0]]
+        assert [end - begin for begin, end, _ in steps] == [1000 * length for length in lengths]
+        assert [length for _, _, length in steps] == [1000 * length for length in lengths]
+    # what is around all steps lasts as recorded, and is drawn over the gaps
+    around = browser.run("const e = T.data.find('around all').events; return e.map((one) => "
+                         "[T.data.end[one] - T.data.start[one], T.data.span(one)])")  # fmt: skip
+    for lengths, (length, (begin, end)) in zip(LENGTHS, around, strict=True):
+        assert length == 1000 * (sum(lengths) + 6)
+        assert end - begin >= sum(slots)
+    # the same place of the canvas is the same step of both, and a click on it chooses that
+    for process, title in enumerate(("before", "after")):
+        # what is chosen stands beside the timeline, which is narrower then
+        x = browser.run("T.view.resize(); return T.view.x(arguments[0]) + 4", places[0][2][0])
+        y, _, _ = line_of(browser, "thread 1", process)
+        drag(browser, (x, y + 8), (x, y + 8))
+        details = browser.driver.find_element("id", "timeline-details").text
+        assert "ProfilerStep#2" in details
+        assert f"rank 0 {title}" in details
+        assert format_ns(1000 * LENGTHS[process][2]) in details
+    press(browser, "f")
+    shown = browser.run("return [T.view.from, T.view.to]")
+    assert shown[0] < places[1][2][0] < places[1][2][1] < shown[1]
+
+
+def test_an_area_over_steps_of_two_recordings_sums_recorded_times(
+    browser: Browser, two: tuple[Path, Path, Path]
+) -> None:
+    browser.run("window.stop()")
+    browser.open(two[2])
+    for process in (0, 1):
+        y, height, number = line_of(browser, "thread 1", process)
+        left, right = browser.run("return [T.view.gutter, T.view.width]")
+        drag(browser, (left + 40, y + 3), (right - 30, y + height - 3))
+        area = browser.run("return T.view.areas.now")
+        assert area["tracks"] == [number]
+        begin, end = browser.run(
+            "const a = T.data.alignmentOf(arguments[0]);"
+            "return [a.recorded(T.view.areas.now.from), a.recorded(T.view.areas.now.to)]", process
+        )  # fmt: skip
+        nodes = nadi.load_job(two[process]).traces[0].nodes.filter(pl.col("thread") == 1)
+        first = browser.run(
+            "return T.data.start[T.data.tracks[arguments[0]].rows[0].first]", number
+        )
+        shift = first - nodes["start"].min()
+        calls = nodes.select(
+            pl.col("name").cast(pl.String), start=pl.col("start") + shift,
+            end=pl.col("start") + pl.col("duration") + shift,
+        )  # fmt: skip
+        assert area_sums(browser, "name") == expected_sums(calls, begin, end)
+    # in the gap after the first, shorter step of the first recording nothing is found
+    gap = browser.run("const a = T.data.alignmentOf(0); return T.view.x("
+                      "(a.axis(a.time[1], true) + a.axis(a.time[1])) / 2)")  # fmt: skip
+    y, _, _ = line_of(browser, "thread 1", 0)
+    assert browser.run("return T.view.eventAt(arguments[0], arguments[1])", gap, y + 8) == -1
+    assert browser.complaints() == []
+
+
+def test_areas_of_many_events_are_summed_by_blocks(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    source = random.Random(5)
+    pair = PairWriter(tmp_path_factory.mktemp("many"))
+    now = 0.0
+    for i in range(3000):
+        length = source.randrange(6, 40)
+        pair.event(f"aten::op{source.randrange(30)}", now, length)
+        if i % 3:
+            pair.event(f"aten::in{source.randrange(9)}", now + 1, length // 2)
+            pair.event("aten::leaf", now + 2, length // 2 - 2)
+        now += length + source.choice([0, 2])
+    file = pair.write()[1]
+    page = file.with_suffix(".html")
+    assert main(["report", str(file), "-o", str(page)]) == 0
+    browser.run("window.stop()")
+    browser.open(page)
+    nodes = nadi.load_job(file).traces[0].nodes
+    calls = nodes.select(pl.col("name").cast(pl.String), "start", end=pl.col("start")
+                         + pl.col("duration"))  # fmt: skip
+    shift = browser.run("return T.data.begin") - calls["start"].min()
+    calls = calls.with_columns(pl.col("start", "end") + shift)
+    kept = browser.run(
+        "T.data.sums(0, 1e9, T.data.tracks.map((t) => t.number));"
+        "return T.data.rows.map((row) => row.blocks?.count.length ?? 0)"
+    )
+    assert max(kept) > 100
+    for left, right in ((150, 900), (400, 410), (130, 1240), (200, 1000)):
+        y, height, _ = line_of(browser, "thread")
+        drag(browser, (left, y + 3), (right, y + height - 3))
+        area = browser.run("return T.view.areas.now")
+        assert area_sums(browser, "name") == expected_sums(calls, area["from"], area["to"])
+        press(browser, "ESCAPE")

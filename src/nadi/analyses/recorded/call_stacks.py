@@ -6,7 +6,7 @@ Flame graphs as data: time by path of calls, over all ranks and steps, and by mo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,8 +188,7 @@ def describe_flame(ranks: Iterable[RankEvents], between: tuple[int, int]) -> lis
             place[frame] = known[key]
             sums[known[key]] = [a + b for a, b in zip(sums[known[key]], times, strict=True)]
     names = [name for _, name in known]
-    kept = _longest(parents, sums)
-    return [frame._asdict() for frame in _in_order(parents, names, sums, kept)]
+    return [frame._asdict() for frame in _frames(parents, names, sums)]
 
 
 def _large(frames: pl.DataFrame) -> pl.DataFrame:
@@ -202,12 +201,21 @@ def _large(frames: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _longest(parents: Sequence[int], sums: Sequence[Sequence[int]]) -> set[int]:
+def _frames(
+    parents: Sequence[int], names: Sequence[str], sums: Sequence[Sequence[int]]
+) -> Iterator[Frame]:
+    """Yield frames with most time, the longest first."""
+    weight = [one[1] + one[3] for one in sums]
+    for depth, at in _in_order(parents, names, weight, _longest(parents, weight)):
+        yield Frame(depth, names[at], *sums[at])
+
+
+def _longest(parents: Sequence[int], weight: Sequence[float]) -> set[int]:
     """Return the frames with most time, of many; with those around them."""
     if len(parents) <= _MOST:
         return set(range(len(parents)))
     kept: set[int] = set()
-    for at in sorted(range(len(sums)), key=lambda i: -(sums[i][1] + sums[i][3]))[:_MOST]:
+    for at in sorted(range(len(weight)), key=lambda i: -weight[i])[:_MOST]:
         frame = at
         while frame >= 0 and frame not in kept:
             kept.add(frame)
@@ -216,17 +224,77 @@ def _longest(parents: Sequence[int], sums: Sequence[Sequence[int]]) -> set[int]:
 
 
 def _in_order(
-    parents: Sequence[int], names: Sequence[str], sums: Sequence[Sequence[int]], kept: set[int]
-) -> Iterable[Frame]:
-    """Yield frames, each before those in it, the longest first."""
+    parents: Sequence[int], names: Sequence[str], weight: Sequence[float], kept: set[int]
+) -> Iterator[tuple[int, int]]:
+    """Yield the depth and the position of frames, each before those in it, the longest first."""
     inner: dict[int, list[int]] = {}
-    for at in sorted(kept, key=lambda i: (sums[i][1] + sums[i][3], names[i])):
+    for at in sorted(kept, key=lambda i: (weight[i], names[i])):
         inner.setdefault(parents[at], []).append(at)
     waiting = [(at, 0) for at in inner.get(-1, [])]
     while waiting:
         at, depth = waiting.pop()
-        yield Frame(depth, names[at], *sums[at])
+        yield depth, at
         waiting += [(one, depth + 1) for one in inner.get(at, [])]
+
+
+def compared_frames(
+    rows: Sequence[Mapping[str, Any]], key: str, separator: str
+) -> list[tuple[Frame, Frame]]:
+    """Put the sums of two recordings by path into each other: the frames of a difference.
+
+    Parameters
+    ----------
+    rows
+        The calls or modules of a comparison (:class:`nadi.bottlenecks.ComparedRuns`): times
+        without nested ones, per step.
+    key, separator
+        The column of the paths, and what stands between the names of a path.
+
+    Returns
+    -------
+    list of tuple
+        Each frame before and after, in ns rounded; after the one around it, the longest first.
+        Paths with less than 0.02 % of the time of both recordings are left out.
+    """
+    number = {row[key]: i for i, row in enumerate(rows)}
+    paths = list(number)
+    cuts = [_around(path, number, separator) for path in paths]
+    parents = [number.get(path[:cut], -1) for path, cut in zip(paths, cuts, strict=True)]
+    names = [path[cut:].removeprefix(separator) for path, cut in zip(paths, cuts, strict=True)]
+    own = np.array([[row[name] for name in _OF_SIDES] for row in rows]).reshape(-1, 2, 3)
+    inside = own.copy()
+    for at in sorted(range(len(paths)), key=lambda i: -len(paths[i])):
+        if parents[at] >= 0:
+            inside[parents[at], :, 1:] += inside[at, :, 1:]
+    most = inside.max(axis=1, initial=0)[:, 1:]
+    least = _SLIGHT * own.sum(axis=0).max(axis=0, initial=0)[1:]
+    weight = most.sum(axis=1)
+    kept = _longest(parents, weight.tolist())
+    kept &= set(np.flatnonzero(((most >= least) & (most > 0)).any(axis=1)).tolist())
+    found = []
+    for depth, at in _in_order(parents, names, weight.tolist(), kept):
+        calls, total, device = np.round(inside[at].T).astype(np.int64).tolist()
+        self_ns = np.round(own[at, :, 1]).astype(np.int64).tolist()
+        sides = zip(calls, total, self_ns, device, strict=True)
+        before, after = (Frame(depth, names[at], *side) for side in sides)
+        found.append((before, after))
+    return found
+
+
+_OF_SIDES = (
+    "count_before", "before_ns", "device_before_ns", "count_after", "after_ns", "device_after_ns",
+)  # fmt: skip
+
+
+def _around(path: str, known: Mapping[str, int], separator: str) -> int:
+    """Return where the path of the call around a path ends; 0 if it is in none.
+
+    Names can have the separator in them, so the longest path that is known counts.
+    """
+    cut = path.rfind(separator)
+    while cut > 0 and path[:cut] not in known:
+        cut = path.rfind(separator, 0, cut)
+    return max(cut, 0)
 
 
 def module_frames(found: ModuleTimes) -> list[dict[str, Any]]:
@@ -249,5 +317,4 @@ def module_frames(found: ModuleTimes) -> list[dict[str, Any]]:
     ]
     columns = (table["calls"].to_numpy(), host, own, device)
     sums = np.stack(columns, axis=1).tolist() if paths else []
-    kept = _longest(parent.tolist(), sums)
-    return [frame._asdict() for frame in _in_order(parent.tolist(), names, sums, kept)]
+    return [frame._asdict() for frame in _frames(parent.tolist(), names, sums)]

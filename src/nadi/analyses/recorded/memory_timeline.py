@@ -97,22 +97,72 @@ def memory_holders(events: RankEvents) -> pl.DataFrame:
     for (device,), rows in _timeline(events).group_by("device", maintain_order=True):
         at = int(rows["allocated_bytes"].arg_max() or 0)
         peak, time = (int(rows[name][at]) for name in ("allocated_bytes", "time_ns"))
-        last = rows.head(at + 1).drop_nulls("address").group_by("address").last()
         held = (
-            last.filter(pl.col("change_bytes") > 0)
+            _blocks(rows).filter((pl.col("first") <= at) & (pl.col("last") > at))
             .group_by("operator")
-            .agg(blocks=pl.len().cast(pl.Int64), held_bytes=pl.sum("change_bytes"),
-                 largest_bytes=pl.max("change_bytes"))
+            .agg(blocks=pl.len().cast(pl.Int64), held_bytes=pl.sum("size_bytes"),
+                 largest_bytes=pl.max("size_bytes"))
         )  # fmt: skip
         if (before := peak - int(held["held_bytes"].sum())) > 0:
-            row = {"operator": "(before the recording)", "blocks": -1, "held_bytes": before,
-                   "largest_bytes": -1}  # fmt: skip
+            row = {"operator": _BEFORE, "blocks": -1, "held_bytes": before, "largest_bytes": -1}
             held = pl.concat([held, pl.DataFrame([row], schema=held.schema)])
         parts.append(held.select(
             pl.lit(device).alias("device"), "operator", "blocks", "held_bytes", "largest_bytes",
             peak_bytes=pl.lit(peak, dtype=pl.Int64), peak_ns=pl.lit(time, dtype=pl.Int64),
         ).sort("held_bytes", "operator", descending=[True, False]))  # fmt: skip
     return pl.concat(parts)
+
+
+_BEFORE = "(before the recording)"
+_OTHERS = "(others)"
+
+
+def _blocks(rows: pl.DataFrame) -> pl.DataFrame:
+    """List the blocks that a device's allocations make, in any order.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``operator``, ``size_bytes``, ``first`` (the position of the allocation) and ``last`` (that
+        of the next event at its address, which ends it; the number of rows if there is none).
+    """
+    known = rows.with_row_index("first").drop_nulls("address")
+    following = pl.col("first").shift(-1).over("address").fill_null(rows.height)
+    return (
+        known.with_columns(pl.col("first").cast(pl.Int64), last=following.cast(pl.Int64))
+        .filter(pl.col("change_bytes") > 0)
+        .select("operator", "first", "last", size_bytes="change_bytes")
+    )
+
+
+def _held_over_time(rows: pl.DataFrame, kept: Ints) -> dict[str, Ints]:
+    """Return what each operator holds after some events of a device: int64 bytes, shape (kept,).
+
+    Those that hold most at some time come first, with names of their own; the sum of all is what
+    is allocated. Empty if no allocation states its address.
+    """
+    blocks = _blocks(rows)
+    if blocks.is_empty():
+        return {}
+    changes = pl.concat([
+        blocks.select("operator", at="first", change="size_bytes"),
+        blocks.filter(pl.col("last") < rows.height)
+        .select("operator", at="last", change=-pl.col("size_bytes")),
+    ]).sort("at", maintain_order=True)  # fmt: skip
+    most = changes.with_columns(held=pl.col("change").cum_sum().over("operator"))
+    most = most.group_by("operator").agg(pl.max("held")).sort(
+        "held", "operator", descending=[True, False])  # fmt: skip
+    names = most["operator"].head(_HOLDERS).to_list()
+    number = {name: i for i, name in enumerate(names)}
+    held = np.zeros((len(names) + 1, kept.size), dtype=np.int64)
+    for (name,), part in changes.group_by("operator"):
+        sums = np.append(0, np.cumsum(part["change"].to_numpy()))
+        place = np.searchsorted(part["at"].to_numpy(), kept, side="right")
+        held[number.get(str(name), -1)] += sums[place]
+    before = np.maximum(rows["allocated_bytes"].to_numpy()[kept] - held.sum(axis=0), 0)
+    found = dict(zip([*names, _OTHERS], held, strict=True))
+    found[_BEFORE] = found.get(_BEFORE, 0) + before
+    return {name: values for name, values in found.items() if values.any()}
 
 
 @per_rank("arguments")
@@ -204,21 +254,24 @@ def _operators(events: RankEvents, time: Ints, thread: Ints) -> Ints:
 
 
 _POINTS = 500  # of a line
+_HOLDERS = 9  # with a line of their own
 
 
 def describe_memory(ranks: Iterable[RankEvents]) -> dict[str, Any] | None:
     """Give the peaks and operators of each device, and its memory over time; None if not recorded.
 
     ``peaks`` are the rows of ``nadi analyze memory``, ``series`` those of ``nadi analyze
-    memory-series``, of many the smallest and the largest of equal stretches.
+    memory-series``, of many the smallest and the largest of equal stretches, with ``holders``: who
+    holds the memory then, as ``nadi analyze memory-holders`` says of the peak (``operator``,
+    ``held_bytes``).
     """
     peaks, series = [], []
     for events in ranks:
         try:
-            table = memory_timeline(events)
+            table = _timeline(events)
         except InputError:  # no allocations were recorded
             continue
-        found = peaks_of(table.drop("rank")).to_dicts()
+        found = peaks_of(table).to_dicts()
         peaks += [{"rank": events.rank, **row} for row in found]
         for (device,), rows in table.group_by("device", maintain_order=True):
             kept = _extremes(rows["allocated_bytes"].to_numpy())
@@ -226,6 +279,10 @@ def describe_memory(ranks: Iterable[RankEvents]) -> dict[str, Any] | None:
             series.append({
                 "rank": events.rank, "device": device,
                 **{name: columns[name].to_list() for name in columns.columns},
+                "holders": [
+                    {"operator": name, "held_bytes": held.tolist()}
+                    for name, held in _held_over_time(rows, kept).items()
+                ],
             })  # fmt: skip
     return {"peaks": peaks, "series": series} if series else None
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
 import numpy as np
 
+from nadi.analyses.recorded.call_stacks import Frame
 from nadi.results.charts.charts import Chart, ChartAxis, LineChart, LineSeries
 from nadi.results.declared import (
     ALL,
@@ -28,12 +29,13 @@ from nadi.results.declared import (
     name_or,
     value_at,
 )
-from nadi.results.page.figures import Figures
+from nadi.results.page.figures import Figures, packed
+from nadi.trace.arrays import Ints
 from nadi.units import printable
 
 _Data = dict[str, Any]
 _POINTS = 400  # shapes in the roofline
-_LINES = 8  # of memory
+_DEVICES = 16  # whose memory is drawn
 
 
 def _roofs(data: _Data) -> list[_Data]:
@@ -119,29 +121,44 @@ RATES = Result(
 """FLOP/s and B/s of operators by shape, against what the device could reach."""
 
 
-def _memory(data: _Data) -> Iterator[Chart]:
-    series = data["memory"].get("series") or []
-    if not series:
-        return
-    largest = sorted(series, key=lambda row: -max(row["allocated_bytes"]))[:_LINES]
-    lines = []
-    for row in largest:
-        time = np.array(row["time_ns"]) / 1e6
-        for name in ("allocated", "reserved"):
-            size = np.array(row[f"{name}_bytes"]) / 2**30
-            if size.any():
-                rank = f"rank {row['rank']} " if len(series) > 1 and row["rank"] >= 0 else ""
-                lines.append(LineSeries(f"{rank}{row['device']} {name}", time, size))
-    note = f"the {_LINES} with the highest peaks of {len(series)}" if len(series) > _LINES else ""
-    yield LineChart(
-        "Memory of devices", ChartAxis("time (ms)"), ChartAxis("GiB"), tuple(lines), note
-    )  # fmt: skip
+def _memory(figures: Figures) -> str:
+    """Write who holds the memory of devices over time, which a script of the page draws."""
+    series = figures.rows("memory", "series")
+    largest = sorted(series, key=lambda row: -max(row["allocated_bytes"]))[:_DEVICES]
+    if not largest:
+        return ""
+    titles = [f"rank {row['rank']} {row['device']}" if row["rank"] >= 0 else row["device"]
+              for row in largest]  # fmt: skip
+    header = {"devices": [
+        {"title": title, "holders": [one["operator"] or "(no operator)" for one in row["holders"]]}
+        for title, row in zip(titles, largest, strict=True)
+    ]}  # fmt: skip
+    columns: dict[str, Ints] = {}
+    for i, row in enumerate(largest):
+        found = {"time": row["time_ns"], "allocated": row["allocated_bytes"],
+                 "reserved": row["reserved_bytes"]}  # fmt: skip
+        found |= {f"held{k}-": one["held_bytes"] for k, one in enumerate(row["holders"])}
+        for name, values in found.items():
+            numbers: Ints = np.array([0, *values], dtype=np.int64)
+            columns[f"{name}{i}±"] = np.diff(numbers)
+    options = "".join(
+        f"<option value={i}>{escape(title)}</option>" for i, title in enumerate(titles)
+    )
+    hidden = "" if len(largest) > 1 else " hidden"
+    choice = f'<select class=button aria-label="device"{hidden}>{options}</select>'
+    if len(series) > len(largest):
+        choice += f"<small>those with the highest peaks of {len(series)}</small>"
+    return f"""<div class=held><div class=tools>{choice}</div><div class=beside>
+<div><canvas tabindex=0 role=slider aria-label="time" aria-valuemin=0></canvas>
+<small>The pointer, or the arrow keys, Home and End, choose a time; P goes to the peak. Dashed:
+reserved by the allocator.</small></div><div class=holders></div></div>
+<pre hidden>{packed(header, columns)}</pre></div>"""
 
 
 RECORDED_MEMORY = Result(
     kind="recorded_memory", title="Memory over time", order=78, facts=(), headline=None,
     parts=(
-        Charts(_memory),
+        Html(_memory),
         Rows("memory/peaks", "Allocations by operator, whole recording", None, (
             Column("rank", "rank", PLAIN), Column("device", "device"),
             Column("peak_bytes", "peak of the device", BYTES), Column("peak_ns", "at", NS),
@@ -156,44 +173,72 @@ RECORDED_MEMORY = Result(
 
 _NAME = 200  # letters
 _HELP = (
-    "A frame is as wide as its time with all that is nested in it. A click zooms in. By "
+    "A frame is as wide as its time with all that is nested in it; callers: as the time of a "
+    "name alone, in it those that call it. A click zooms in; tables have what is zoomed to. By "
     "keyboard: arrows go from frame to frame, Enter zooms in, Escape zooms out."
 )
-_CALLS = "by calls: Python functions, annotations, operators; all ranks and steps of the window"
-_MODULES = "by module"
-_TIMES = ("calls", "total_ns", "self_ns", "device_ns")
+_COMPARED = "Red takes longer after, blue takes less, gray takes the same; per step."
+_VIEWS = {"graph": "flame graph", "callers": "callers", "names": "table by name",
+          "paths": "table by path"}  # fmt: skip
 
 
 def _frames(figures: Figures) -> str:
     """Write the frames as lines, which a script of the page draws."""
-    found = {"calls": _CALLS, "modules": _MODULES}
-    boxes = [_box(name, title, frames) for name, title in found.items()
-             if len(frames := figures.rows("flame", name)) > 1]  # fmt: skip
-    return "\n".join([*boxes, f"<small>{_HELP}</small>"]) if boxes else ""
+    kinds = "calls", "modules"
+    return frames_html({kind: [(Frame(**frame),) for frame in figures.rows("flame", kind)]
+                        for kind in kinds})  # fmt: skip
 
 
-def _box(name: str, title: str, frames: list[dict[str, Any]]) -> str:
-    lines = "\n".join(
-        "\t".join([
-            str(frame["depth"]), *(str(frame[time]) for time in _TIMES),
-            printable(frame["name"], _NAME),
-        ])
-        for frame in frames
+def frames_html(sets: Mapping[str, Sequence[tuple[Frame, ...]]]) -> str:
+    """Write flame graphs and their tables, one at a time; empty if none has two frames.
+
+    Parameters
+    ----------
+    sets
+        Frames by what they are (``calls``, ``modules``): of one recording, or each of two.
+    """
+    sets = {kind: frames for kind, frames in sets.items() if len(frames) > 1}
+    if not sets:
+        return ""
+    every = [one for frames in sets.values() for one in frames]
+    is_compared = len(every[0]) > 1
+    choices = {
+        "set": {str(i): f"by {kind}" for i, kind in enumerate(sets)},
+        "view": _VIEWS,
+        "place": {"total": "host", "device": "devices"}
+        if any(side.device_ns for one in every for side in one) else {},
+        "side": {"1": "after", "0": "before"} if is_compared else {},
+    }  # fmt: skip
+    groups = "".join(
+        f'<span role=group aria-label="{choice}">' + "".join(
+            f'<button class=button data-choice={choice} data-value="{value}" '
+            f"aria-pressed={str(i == 0).lower()}>{title}</button>"
+            for i, (value, title) in enumerate(values.items())
+        ) + "</span>"
+        for choice, values in choices.items() if len(values) > 1
     )  # fmt: skip
-    device = any(frame["device_ns"] for frame in frames)
-    choice = (
-        "<button class=button data-measure=3 aria-pressed=false>time on devices</button>"
-        if device
-        else ""
+    lines = "".join(
+        f"<pre hidden data-kind={kind.removesuffix('s')}>{escape(_lines(frames))}</pre>"
+        for kind, frames in sets.items()
     )
-    return f"""<div class=flame id="flame-{name}"><h3>{title}</h3>
-<div class=tools><button class=button data-measure=1 aria-pressed=true>time on the host</button>
-{choice}<button class=button data-out>all</button>
-<input type=search placeholder="search frames" aria-label="search frames">
-<output></output></div>
-<div class=frames tabindex=0 role=application aria-label="flame graph {title}"></div>
-<p class=frame-details role=status></p>
-<pre hidden>{escape(lines)}</pre></div>"""
+    told = f"{_COMPARED} {_HELP}" if is_compared else _HELP
+    return f"""<div class=flame>
+<div class=tools>{groups}<button class=button data-out>all</button>
+<input type=search placeholder="search frames: text or /regular expression/"
+ aria-label="search frames"><output></output></div>
+<div class=frames tabindex=0 role=application aria-label="flame graph"></div>
+<p class=frame-details role=status></p><div class=frame-table hidden></div>
+<small>{told}</small>{lines}</div>"""
+
+
+def _lines(frames: Sequence[tuple[Frame, ...]]) -> str:
+    return "\n".join(
+        "\t".join([
+            str(sides[0].depth), *(str(number) for side in sides for number in side[2:]),
+            printable(sides[0].name, _NAME),
+        ])
+        for sides in frames
+    )  # fmt: skip
 
 
 FLAME = Result(

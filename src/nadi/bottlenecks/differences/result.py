@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from nadi.analyses.recorded.call_stacks import compared_frames
+from nadi.analyses.recorded.result import frames_html
 from nadi.bottlenecks.steps.prediction_result import FIRST_CHANGE, ON_SYSTEM, measured_tiles
 from nadi.results.declared import (
     ALL,
@@ -183,6 +185,13 @@ def _both_pages(figures: Figures) -> str:
     return lines.html({}, figures) + by_kind.html(whole.results, whole)
 
 
+def _compared_frames(figures: Figures) -> str:
+    """Draw the calls and the modules of both recordings in one flame graph."""
+    calls = compared_frames(figures.rows("calls"), "path", " > ")
+    modules = compared_frames(figures.rows("modules"), "module", ".")
+    return frames_html({"calls": calls, "modules": modules})
+
+
 DIFF = Result(
     kind="diff", title="Differences", order=-10, facts=_differences, headline=_headline,
     parts=(
@@ -191,7 +200,7 @@ DIFF = Result(
               for side in ("before", "after")),
             Column("change_ns", "change", CHANGE_NS, "of the step before", whole="before_ns"),
         ]),
-        Lines(_why), Html(_both_pages), _PATH,
+        Lines(_why), Html(_both_pages), Html(_compared_frames), _PATH,
         _PATH._replace(
             title="Critical path, per step: these changes add up to that of the step",
             pick=_where("path", lambda row: row["change_ns"]), on=PAGE),

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import polars as pl
 from polars.exceptions import PolarsError
 
@@ -39,7 +41,13 @@ from nadi.errors import FormatError, InputError, checked
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.replay import replay_graph
 from nadi.graph.timeline.schedule_timeline import TimelinePart
-from nadi.graph.timeline.timeline_section import PageCounter, TimelineExtras, page_timeline
+from nadi.graph.timeline.timeline_section import (
+    PageCounter,
+    PageStep,
+    TimelineExtras,
+    page_timeline,
+)
+from nadi.graph.windows import step_times
 from nadi.results.page.html_page import write_page
 from nadi.results.text import to_json
 from nadi.simulation.runs.result import SIMULATION
@@ -161,13 +169,24 @@ def _extras(run: Run) -> TimelineExtras:
                 counters.append(
                     PageCounter(trace.rank, f"{title} {name}", unit, time, values.to_numpy())
                 )
-    return TimelineExtras(_blamed(run), counters, kernel_type_codes)
+    return TimelineExtras(_blamed(run), counters, kernel_type_codes, [_steps_of(run)])
 
 
 _SERIES = (
     ("memory", "bytes", 1, "device", "allocated_bytes", memory_timeline),
     ("bandwidth", "MB/s", 1000, "kind", "gb_per_s", memory_bandwidth_series),
 )
+
+
+def _steps_of(run: Run) -> list[PageStep]:
+    """Return the steps that are compared: all, or the only one that is analysed."""
+    steps = [run.window] if run.window.number >= 0 else run.steps
+    if not steps:
+        return []
+    times = step_times(run.graph, steps, run.graph.time)
+    begins = np.append(0, np.cumsum(times)) + steps[0].start(run.graph.time)
+    return [PageStep(step.number, begin, end) for step, (begin, end) in
+            zip(steps, pairwise(begins.tolist()), strict=True)]  # fmt: skip
 
 
 def _blamed(run: Run) -> int:
@@ -198,8 +217,7 @@ def write_diff_page(
 ) -> None:  # fmt: skip
     """Write the page of two recordings: their differences, then what is found in the second.
 
-    The timeline shows each rank of both, one below the other; the first steps of both begin at the
-    same place.
+    The timeline shows each rank of both, one below the other; steps begin at the same places.
 
     Parameters
     ----------
@@ -229,8 +247,11 @@ def write_diff_page(
     aligned = windows[0][0] - windows[1][0]
     parts[1] = parts[1].later(aligned)
     window = windows[0][0], max(windows[0][1], windows[1][1] + aligned)
+    later = [PageStep(number, begin + aligned, end + aligned)
+             for number, begin, end in _steps_of(after)]  # fmt: skip
+    extras = _extras(before)._replace(steps=[_steps_of(before), later])
     with _as_written(beside.files if beside else ()):
-        timeline = page_timeline(parts, window, _extras(before))
+        timeline = page_timeline(parts, window, extras)
         write_page(path, results, timeline, title=f"{names[0]} and {names[1]}")
 
 

@@ -2,23 +2,14 @@
 
 What operations work on, as texts for the page's timeline: shapes, types, launch grids.
 
-A timeline as text for a page: columns as planes of bytes, compressed, in base64.
-
-The text is base64 of gzip of: the length of a header (4 bytes, little-endian), the header (JSON),
-and the planes. Plane k of a column has byte k of each of its numbers; planes of zeros alone are
-left out, and numbers that can be negative are zigzag-coded. ``timeline_data.js`` reads it.
-
 Levels of detail: short events that follow each other in a row, drawn as one.
 """
 
 from __future__ import annotations
 
-import base64
-import gzip
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import polars as pl
 
@@ -419,34 +410,6 @@ def _spans(attributes: Attributes, name: str, of_kind: Bools) -> tuple[Ints, lis
     spans = zip(begin.tolist(), (begin + attributes.length[rows]).tolist(), strict=True)
     held = content.data
     return node, [str(held[at:end], "utf-8", "replace") for at, end in spans]
-
-
-_LEVEL = 6  # a sixth smaller than the fast compression of trace files, at 70 MB/s
-
-
-def packed(header: dict[str, Any], columns: Mapping[str, Ints]) -> str:
-    """Pack a header and columns of integers, of at most 53 bits, into a text.
-
-    Columns whose numbers can be negative have a name that ends in ``±``.
-    """
-    listed: list[dict[str, Any]] = []
-    planes: list[bytes] = []
-    for name, values in columns.items():
-        coded = np.ascontiguousarray(_zigzag(values) if name.endswith("±") else values, "<i8")
-        of_bytes = coded.view(np.uint8).reshape(-1, 8)
-        largest = int(coded.max(initial=0))
-        kept = [k for k in range(8) if largest >> (8 * k) and of_bytes[:, k].any()]
-        planes += [of_bytes[:, k].tobytes() for k in kept]
-        listed.append({"name": name, "size": coded.size, "planes": kept})
-    head = msgspec.json.encode({**header, "columns": listed})
-    content = b"".join([len(head).to_bytes(4, "little"), head, *planes])
-    return base64.b64encode(gzip.compress(content, _LEVEL, mtime=0)).decode()
-
-
-def _zigzag(values: Ints) -> Ints:
-    """Make numbers of both signs small ones without: 0, -1, 1, -2 become 0, 1, 2, 3."""
-    coded: Ints = (values << 1) ^ (values >> 63)
-    return coded
 
 
 _FACTOR = 4  # of the width from one level to the next

@@ -13,11 +13,11 @@ from nadi.graph.timeline.page_timeline import (
     TimelineEvents,
     detail_levels,
     operand_texts,
-    packed,
     timeline_events,
 )
 from nadi.graph.timeline.schedule_timeline import TimelinePart
 from nadi.graph.windows import MARK
+from nadi.results.page.figures import packed
 from nadi.results.page.html_page import PageTimeline
 from nadi.results.page.page_sections import RenderedSection
 from nadi.trace.arrays import Ints
@@ -48,6 +48,14 @@ class PageCounter(NamedTuple):
     value: Ints  # int64, shape (changes,): from each time on
 
 
+class PageStep(NamedTuple):
+    """A step of a schedule: its number, and where it begins and ends, ns since the job's origin."""
+
+    number: int
+    begin: int
+    end: int
+
+
 class TimelineExtras(NamedTuple):
     """What a timeline shows beside its schedules."""
 
@@ -55,6 +63,9 @@ class TimelineExtras(NamedTuple):
     counters: Sequence[PageCounter] = ()  # values over time
     # the type of device work by name and category, as ``kernel_type_codes`` gives it
     type_codes: Callable[[pl.Series, pl.Series], Ints] | None = None
+    # of the first schedules the steps of each; those of a second one are drawn below those of the
+    # first: each begins where the longer of the two steps before it ends
+    steps: Sequence[Sequence[PageStep]] = ()
 
 
 def page_timeline(
@@ -72,7 +83,7 @@ def page_timeline(
     extras
         What is shown beside them.
     """
-    packed, number = packed_timeline(parts, window, extras or TimelineExtras())
+    content, number = packed_timeline(parts, window, extras or TimelineExtras())
     html = f"""<section id="timeline"><h2>Timeline</h2>
 <div class=tools role=toolbar aria-label="timeline">
 <button class=button id=timeline-in aria-label="zoom in">+</button>
@@ -101,7 +112,7 @@ def page_timeline(
 the color of text, what waits for it; dashed, inferred.</small>
 </section>
 """
-    return PageTimeline(RenderedSection(_ORDER, "timeline", "Timeline", html), packed)
+    return PageTimeline(RenderedSection(_ORDER, "timeline", "Timeline", html), content)
 
 
 def packed_timeline(
@@ -121,7 +132,7 @@ def packed_timeline(
     Returns
     -------
     str
-        As :func:`nadi.graph.timeline.page_timeline.packed` makes it.
+        As :func:`nadi.results.page.figures.packed` makes it.
     int
         Number of events.
     """
@@ -132,6 +143,7 @@ def packed_timeline(
     texts, text = operand_texts(parts, events)
     begin = int(events.start.min()) if events.start.size else 0
     ranks = [int(title.split()[1]) for title, _ in events.processes]
+    later, window = _later(extras.steps, window)
     counters = [one for one in extras.counters if one.rank in ranks and one.time.size]
     header = {
         "processes": events.processes,
@@ -143,11 +155,10 @@ def packed_timeline(
         "dependencyKinds": [*DEP_KINDS, "collective"],
         "levels": [level.width for level in levels],
         "begin": begin,
-        "window": window,
+        "window": window, "steps": extras.steps, "later": later,
         "focus": ranks.index(extras.focus) if extras.focus in ranks else 0,
         "counters": [[ranks.index(one.rank), one.title, one.unit] for one in counters],
-        "leftOut": events.left_out,
-    }
+    }  # fmt: skip
     columns = {
         "start±": np.diff(events.start, prepend=begin),
         "length": events.end - events.start,
@@ -158,11 +169,32 @@ def packed_timeline(
         "dependencySource±": dst - src,
         "dependencyKind": kind,
         **{f"level{i}": level.counts for i, level in enumerate(levels)},
+        **{f"time{i}±": np.diff(one.time, prepend=begin) for i, one in enumerate(counters)},
+        **{f"value{i}±": np.diff(one.value, prepend=0) for i, one in enumerate(counters)},
     }
-    for i, one in enumerate(counters):
-        columns |= {f"time{i}±": np.diff(one.time, prepend=begin),
-                    f"value{i}±": np.diff(one.value, prepend=0)}  # fmt: skip
     return packed(header, columns), events.start.size
+
+
+def _later(
+    steps: Sequence[Sequence[PageStep]], window: tuple[int, int] | None
+) -> tuple[list[list[tuple[int, int]]], tuple[int, int] | None]:
+    """Return how much later what begins in each step of two schedules is drawn, and the window.
+
+    Of each schedule, pairs of the time at which a step begins or the last one ends, and ns; empty
+    without two.
+    """
+    if len(steps) < 2:
+        return [], window
+    pairs = list(zip(*steps, strict=False))
+    found: list[list[tuple[int, int]]] = [[], []]
+    place = pairs[0][0].begin if pairs else 0
+    for pair in pairs:
+        for one, step in zip(found, pair, strict=True):
+            one.append((step.begin, place - step.begin))
+        place += max(step.end - step.begin for step in pair)
+    for one, step in zip(found, pairs[-1] if pairs else (), strict=False):
+        one.append((step.end, place - step.end))
+    return found, (window[0], place) if window and pairs else window
 
 
 def _types(names: Sequence[tuple[str, str]], extras: TimelineExtras) -> list[int]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import base64
+import gzip
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+import msgspec
+import numpy as np
+
+from nadi.trace.arrays import Ints
 from nadi.units import (
     format_percent,
     format_range,
     printable,
 )
 
-__all__ = ["Figures", "Path", "bar", "stacked_bar", "table", "text", "tiles"]
+__all__ = ["Figures", "Path", "bar", "packed", "stacked_bar", "table", "text", "tiles"]
 
 Path = Sequence[str | int]
 _SHOWN = 90  # letters of a name; the rest is shown when it is clicked
@@ -164,3 +170,34 @@ def stacked_bar(parts: Sequence[tuple[str, float]], whole: float) -> str:
         if value > 0 and whole > 0
     )
     return f'<span class="bar stacked">{pieces}</span>'
+
+
+_LEVEL = 6  # a sixth smaller than the fast compression of trace files, at 70 MB/s
+
+
+def packed(header: dict[str, Any], columns: Mapping[str, Ints]) -> str:
+    """Pack a header and columns of integers, of at most 53 bits, into a text.
+
+    The text is base64 of gzip of: the length of the header (4 bytes, little-endian), the header
+    (JSON), and planes. Plane k of a column has byte k of each of its numbers; planes of zeros alone
+    are left out, and numbers that can be negative are zigzag-coded. ``timeline_data.js`` reads it.
+    Columns whose numbers can be negative have a name that ends in ``±``.
+    """
+    listed: list[dict[str, Any]] = []
+    planes: list[bytes] = []
+    for name, values in columns.items():
+        coded = np.ascontiguousarray(_zigzag(values) if name.endswith("±") else values, "<i8")
+        of_bytes = coded.view(np.uint8).reshape(-1, 8)
+        largest = int(coded.max(initial=0))
+        kept = [k for k in range(8) if largest >> (8 * k) and of_bytes[:, k].any()]
+        planes += [of_bytes[:, k].tobytes() for k in kept]
+        listed.append({"name": name, "size": coded.size, "planes": kept})
+    head = msgspec.json.encode({**header, "columns": listed})
+    content = b"".join([len(head).to_bytes(4, "little"), head, *planes])
+    return base64.b64encode(gzip.compress(content, _LEVEL, mtime=0)).decode()
+
+
+def _zigzag(values: Ints) -> Ints:
+    """Make numbers of both signs small ones without: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    coded: Ints = (values << 1) ^ (values >> 63)
+    return coded

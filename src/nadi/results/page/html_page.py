@@ -28,7 +28,7 @@ _COMMENTS = re.compile(r"^ *(?://|/\*\*|\*(?! \{)).*\n", re.MULTILINE)
 _INDENTS = re.compile(r"^ +", re.MULTILINE)
 _SCRIPTS = (
     "timeline_data.js", "timeline_view.js", "timeline_overview.js", "timeline_area.js",
-    "timeline_link.js", "timeline_controls.js", "flame_graph.js", "page.js",
+    "timeline_link.js", "timeline_controls.js", "flame_graph.js", "memory_holders.js", "page.js",
 )  # fmt: skip
 
 

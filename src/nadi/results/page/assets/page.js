@@ -24,6 +24,7 @@ function setUpScheme() {
   setScheme(chosen || (prefers.matches ? "dark" : "light"));
   const change = (scheme) => {
     setScheme(scheme);
+    nadiMemory.then((shown) => shown?.choose(shown.at));
     nadiTimeline.then((shown) => {
       if (!shown) return;
       shown.view.readColors();
@@ -79,7 +80,7 @@ function addTools(table, body) {
   button.setAttribute("aria-label", "these rows as a CSV file");
   button.addEventListener("click", () => download(table));
   table.parentElement.before(field, " ", button);
-  field.hidden = body.rows.length <= 8;
+  field.hidden = body.rows.length <= 8 || table.dataset.searchable === "apart";
   field.addEventListener("input", () => {
     const wanted = field.value.toLowerCase();
     for (const row of body.rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
@@ -112,5 +113,7 @@ new ResizeObserver(() => {
 }).observe(header);
 const nadiTimeline = openTimeline();
 window.nadiTimeline = nadiTimeline;
+const nadiMemory = openMemory();
+window.nadiMemory = nadiMemory;
 setUpScheme();
 document.querySelectorAll("table").forEach(setUpTable);

@@ -10,6 +10,7 @@ function add(parent, tag, text) {
 
 const WAYS = ["name", "stream", "class", "rank"];
 const ROWS_SHOWN = 200;
+const FIRST_ROWS = 40;  // of an area, which a drag writes anew
 
 class AreaPanel {
   constructor(controls) {
@@ -85,7 +86,7 @@ class AreaPanel {
     const [count, own] = [whole("count"), whole("own")];
     add(place, "h3", `Area of ${formatTime(now.to - now.from)}`);
     const tracks = now.tracks.length;
-    add(place, "p", `${count.toLocaleString("en-US")} events, ${formatTime(own)} on ` +
+    add(place, "p", `${formatCount(count)} events, ${formatTime(own)} on ` +
       `${tracks} ${tracks === 1 ? "track" : "tracks"}` +
       (other ? `; compared with the kept area of ${formatTime(other.to - other.from)}` : ""));
     const tools = add(place, "div");
@@ -111,27 +112,32 @@ class AreaPanel {
       if (i) cell.className = "number";
     });
     const body = add(table, "tbody");
-    for (const row of rows.slice(0, ROWS_SHOWN)) {
-      const line = add(body, "tr");
-      const name = add(line, "td", row.short);
-      name.className = "name";
-      name.title = row.title;
-      this.#cells(row, own, other !== null).forEach((text) => {
-        add(line, "td", text).className = "number";
-      });
-    }
-    if (rows.length > ROWS_SHOWN) add(place, "small", `and ${rows.length - ROWS_SHOWN} more`);
+    const write = (shown) => {
+      for (const row of shown) {
+        const line = add(body, "tr");
+        const name = add(line, "td", row.short);
+        name.className = "name";
+        name.title = row.title;
+        this.#cells(row, own, other !== null).forEach((text) => {
+          add(line, "td", text).className = "number";
+        });
+      }
+    };
+    write(rows.slice(0, FIRST_ROWS));
+    if (rows.length <= FIRST_ROWS) return;
+    const more = add(place, "button", `${formatCount(rows.length - FIRST_ROWS)} more`);
+    more.className = "button";
+    more.addEventListener("click", () => { more.remove(); write(rows.slice(FIRST_ROWS)); });
   }
 
   #cells(row, own, compared) {
     const { count, time, kept } = row;
-    const number = (value) => value.toLocaleString("en-US");
     if (compared) {
       const change = row.own - kept.own;
-      return [number(count), formatTime(row.own), number(kept.count), formatTime(kept.own),
+      return [formatCount(count), formatTime(row.own), formatCount(kept.count), formatTime(kept.own),
         `${change > 0 ? "+" : ""}${formatTime(change)}`];
     }
-    return [number(count), formatTime(time), formatTime(row.own),
+    return [formatCount(count), formatTime(time), formatTime(row.own),
       count ? formatTime(time / count) : "-", own ? `${(100 * row.own / own).toFixed(1)} %` : "-"];
   }
 }
@@ -145,8 +151,8 @@ function showResults(controls, text, found) {
     const codes = [...found.count.keys()].filter((code) => found.count[code]);
     codes.sort((a, b) => found.time[b] - found.time[a]);
     const whole = codes.reduce((sum, code) => sum + found.time[code], 0);
-    add(place, "h3", `${found.events.length.toLocaleString("en-US")} events of ` +
-      `${codes.length.toLocaleString("en-US")} names, ${formatTime(whole)}`);
+    add(place, "h3", `${formatCount(found.events.length)} events of ` +
+      `${formatCount(codes.length)} names, ${formatTime(whole)}`);
     const list = add(place, "ul");
     const names = codes.map((code) => data.names[code][0]);
     for (const code of codes.slice(0, ROWS_SHOWN)) {
@@ -160,7 +166,7 @@ function showResults(controls, text, found) {
         controls.match = first - 1;
         controls.next(1);
       });
-      add(line, "small", ` ${found.count[code].toLocaleString("en-US")}, ` +
+      add(line, "small", ` ${formatCount(found.count[code])}, ` +
         formatTime(found.time[code]) + (isTwice ? `, ${category}` : ""));
     }
     if (codes.length > ROWS_SHOWN) add(list, "li", `and ${codes.length - ROWS_SHOWN} more names`);

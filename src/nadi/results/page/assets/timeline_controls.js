@@ -210,7 +210,10 @@ class TimelineControls {
     this.tip.hidden = found < 0 && !counter && over === null;
     if (this.tip.hidden) return;
     if (counter) {
-      this.tip.textContent = `${line.track.title}: ${counter.told(counter.at(view.timeAt(x)))}`;
+      const alignment = data.alignmentOf(line.track.process);
+      const time = view.timeAt(x);
+      const value = counter.at(alignment ? alignment.recorded(time) : time);
+      this.tip.textContent = `${line.track.title}: ${counter.told(value)}`;
     } else if (found < 0) {
       this.tip.textContent = `${data.processes[line.track.process]}, ${line.track.title}\n` +
         "☆ pins it, ✕ hides it, a drag moves it";
@@ -293,8 +296,9 @@ class TimelineControls {
   /** Zoom to an event. */
   focus(event) {
     const { data, view } = this;
-    const length = Math.max(data.end[event] - data.start[event], 10);
-    view.show(data.start[event] - length * 0.3, data.end[event] + length * 0.3);
+    const [begin, end] = data.span(event);
+    const length = Math.max(end - begin, 10);
+    view.show(begin - length * 0.3, end + length * 0.3);
     this.select(event);
   }
 
@@ -304,7 +308,7 @@ class TimelineControls {
     try {
       if (text) found = this.data.find(text);
       this.number.textContent =
-        text ? `${found.events.length.toLocaleString("en-US")} found` : "";
+        text ? `${formatCount(found.events.length)} found` : "";
     } catch (error) {
       this.number.textContent = error.message;  // no regular expression
     }
@@ -320,7 +324,7 @@ class TimelineControls {
     if (!size) return;
     this.match = this.match < 0 ? (by > 0 ? 0 : size - 1) : (this.match + by + size) % size;
     this.number.textContent =
-      `${(this.match + 1).toLocaleString("en-US")} of ${size.toLocaleString("en-US")}`;
+      `${formatCount(this.match + 1)} of ${formatCount(size)}`;
     this.select(this.matches[this.match]);
   }
 

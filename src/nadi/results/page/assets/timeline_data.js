@@ -1,7 +1,7 @@
 // The data of the timeline: unpacked columns, rows, levels of detail, and dependencies.
 "use strict";
 
-/** Unpack what nadi/report/page/timeline_blob.py packed. */
+/** Unpack what `packed` of nadi/results/page/figures.py packed. */
 async function unpack(text) {
   const coded = atob(text);
   const bytes = new Uint8Array(coded.length);
@@ -54,6 +54,9 @@ class TimelineData {
       this.critical[i] = columns.name[i] % 2;
       this.code[i] = columns.name[i] >> 1;
     }
+    this.scheduleOf = this.processes.map(([, schedule]) => schedule);
+    this.alignments = this.later.map((breaks) => (
+      breaks.some(([, by]) => by) ? new StepAlignment(breaks) : null));
     this.short = shortNames(this.names);
     this.text = Uint32Array.from(columns.text);
     this.node = summed(columns.node);
@@ -66,7 +69,6 @@ class TimelineData {
   }
 
   #placeRows() {
-    this.scheduleOf = this.processes.map(([, schedule]) => schedule);
     this.processes = this.processes.map(([title]) => title);
     let first = 0;
     this.rowOf = new Uint16Array(this.rows.length < 65536 ? this.size : 0);
@@ -81,6 +83,10 @@ class TimelineData {
       process, title, isPath, number, rows: [],
     }));
     for (const row of this.rows) this.tracks[row.track].rows.push(row);
+    for (const row of this.rows) row.alignment = this.alignmentOf(this.tracks[row.track].process);
+    for (const row of this.rows) if (row.alignment) for (let i = row.first; i < row.last; i++) {
+      this.lastEnd = Math.max(this.lastEnd, row.alignment.axis(this.end[i], true));
+    }
     for (const track of this.tracks) {
       const kind = track.rows.length ? this.categoryOf(track.rows[0].first) : "";
       track.isHost = HOST.has(kind);
@@ -173,6 +179,16 @@ class TimelineData {
     }
   }
 
+  /** How the steps of a process are placed on the axis; null where time and axis are the same. */
+  alignmentOf(process) { return this.alignments[this.scheduleOf[process]] ?? null; }
+
+  /** Where an event begins and ends on the axis. */
+  span(event) {
+    const { alignment } = this.rows[this.rowOf[event]];
+    const [start, end] = [this.start[event], this.end[event]];
+    return alignment ? [alignment.axis(start), alignment.axis(end, true)] : [start, end];
+  }
+
   /** All events in order of time, without those of paths; sorted by digits when first wanted. */
   get byTime() {
     return (this.sorted ??= sortedBy(this.start, this.begin).filter(
@@ -196,41 +212,72 @@ class TimelineData {
   }
 
   /** Sum what overlaps a time range, per track and name: the time inside of it, and that alone. */
-  sums(from, to, tracks) {
+  sums(axisFrom, axisTo, tracks) {
     const found = [];
-    const [count, time, own] = [0, 1, 2].map(() => new Float64Array(this.names.length));
-    const { start, end, code } = this;
+    const sums = this.scratch ??= new NameSums(this.names.length);
     for (const number of tracks) {
       const track = this.tracks[number];
-      const used = [];
-      track.rows.forEach((row, depth) => {
-        const above = track.isHost && depth ? track.rows[depth - 1] : null;
-        const last = bound(start, row.first, row.last, to - 1);
-        let outer = above
-          ? Math.max(bound(start, above.first, above.last, from) - 1, above.first) : 0;
-        let i = Math.max(bound(start, row.first, row.last, from) - 1, row.first);
-        for (; i < last; i++) {
-          const [begin, stop] = [start[i], end[i]];
-          if (stop <= from && begin < from) continue;
-          const inside = (stop < to ? stop : to) - (begin > from ? begin : from);
-          const which = code[i];
-          if (!count[which]) used.push(which);
-          count[which] += 1;
-          time[which] += inside;
-          own[which] += inside;
-          if (!above) continue;
-          while (outer < above.last && end[outer] < stop) outer++;
-          const isIn = outer < above.last && start[outer] <= begin;
-          const caller = isIn ? outer : this.callerAbove(track, depth - 1, i);
-          if (caller >= 0) own[code[caller]] -= inside;
-        }
-      });
-      for (const which of used) {
-        found.push({ track, code: which, count: count[which], time: time[which], own: own[which] });
-        count[which] = time[which] = own[which] = 0;
+      const alignment = this.alignmentOf(track.process);
+      const [from, to] = [axisFrom, axisTo].map(
+        (time) => (alignment ? alignment.recorded(time) : time));
+      track.rows.forEach((row, depth) => this.#sumRow(row, track, depth, from, to, sums));
+      for (const { code, count, time, own } of sums.taken()) {
+        if (count) found.push({ track, code, count, time, own });
       }
     }
     return found;
+  }
+
+  /** Sum the events of a row in a time range: blocks that lie in it, and one by one the others. */
+  #sumRow(row, track, depth, from, to, sums) {
+    const { start, end } = this;
+    const last = bound(start, row.first, row.last, to - 1);
+    let first = Math.max(bound(start, row.first, row.last, from) - 1, row.first);
+    if (first < last && end[first] <= from && start[first] < from) first++;
+    const inner = first < last && start[first] < from ? first + 1 : first;
+    const whole = last > inner && end[last - 1] > to ? last - 1 : last;
+    const begin = Math.ceil((inner - row.first) / BLOCK);
+    const stop = Math.floor((whole - row.first) / BLOCK);
+    if (stop <= begin) { this.#sumEvents(row, track, depth, first, last, from, to, sums); return; }
+    const blocks = this.#blocksOf(row, track, depth);
+    const [left, right] = [row.first + begin * BLOCK, row.first + stop * BLOCK];
+    this.#sumEvents(row, track, depth, first, left, from, to, sums);
+    for (let i = blocks.first[begin]; i < blocks.first[stop]; i++) {
+      sums.add(blocks.code[i], blocks.count[i], blocks.time[i], blocks.own[i]);
+    }
+    this.#sumEvents(row, track, depth, right, last, from, to, sums);
+  }
+
+  #sumEvents(row, track, depth, first, last, from, to, sums) {
+    const { start, end, code } = this;
+    const above = track.isHost && depth ? track.rows[depth - 1] : null;
+    let outer = above && first < last
+      ? Math.max(bound(start, above.first, above.last, start[first]) - 1, above.first) : 0;
+    for (let i = first; i < last; i++) {
+      const [begin, stop] = [start[i], end[i]];
+      const inside = (stop < to ? stop : to) - (begin > from ? begin : from);
+      sums.add(code[i], 1, inside, inside);
+      if (!above) continue;
+      while (outer < above.last && end[outer] < stop) outer++;
+      const isIn = outer < above.last && start[outer] <= begin;
+      const caller = isIn ? outer : this.callerAbove(track, depth - 1, i);
+      if (caller >= 0) sums.add(code[caller], 0, 0, -inside);
+    }
+  }
+
+  /** Return the sums of each so many events of a row, by name, one block after the other. */
+  #blocksOf(row, track, depth) {
+    if (row.blocks) return row.blocks;
+    const sums = new NameSums(this.names.length);
+    const [first, found] = [[0], []];
+    for (let i = row.first; i + BLOCK <= row.last; i += BLOCK) {
+      this.#sumEvents(row, track, depth, i, i + BLOCK, -Infinity, Infinity, sums);
+      found.push(...sums.taken());
+      first.push(found.length);
+    }
+    const column = (key) => Float64Array.from(found, (one) => one[key]);
+    return (row.blocks = { first, code: Int32Array.from(found, (one) => one.code),
+      count: column("count"), time: column("time"), own: column("own") });
   }
 
   /** Dependencies come in the order of their targets; those by source get an index. */
@@ -262,10 +309,18 @@ class TimelineData {
     return level;
   }
 
-  /** Join the events of all levels, one after the other, while nothing else is to do. */
+  /** Join the events of all levels, and sum the rows, one by one while nothing else is to do. */
   prepare(level = 0) {
-    if (level >= this.levels.length) { this.byTime; return; }
-    this.runs(level);
+    const row = this.rows[level - this.levels.length];
+    if (level < this.levels.length) {
+      this.runs(level);
+    } else if (row) {
+      const track = this.tracks[row.track];
+      this.#blocksOf(row, track, track.rows.indexOf(row));
+    } else {
+      this.byTime;
+      return;
+    }
     setTimeout(() => this.prepare(level + 1), 0);
   }
 
@@ -361,6 +416,57 @@ class TimelineData {
   }
 }
 
+const BLOCK = 512;  // events whose sums are kept
+
+/** Sums by name: how often, how long, and how long alone. */
+class NameSums {
+  constructor(size) {
+    [this.count, this.time, this.own] = [0, 1, 2].map(() => new Float64Array(size));
+    this.isUsed = new Uint8Array(size);
+    this.used = [];
+  }
+
+  add(code, count, time, own) {
+    if (!this.isUsed[code]) { this.isUsed[code] = 1; this.used.push(code); }
+    this.count[code] += count;
+    this.time[code] += time;
+    this.own[code] += own;
+  }
+
+  /** Return the sums of names that have some, and begin anew. */
+  taken() {
+    const found = this.used.map((code) => (
+      { code, count: this.count[code], time: this.time[code], own: this.own[code] }));
+    for (const code of this.used) {
+      this.isUsed[code] = this.count[code] = this.time[code] = this.own[code] = 0;
+    }
+    this.used = [];
+    return found;
+  }
+}
+
+/** Steps of two recordings begin at the same places: times are later on the axis, step by step. */
+class StepAlignment {
+  constructor(breaks) {
+    this.time = breaks.map(([time]) => time);
+    this.by = breaks.map(([, by]) => by);
+  }
+
+  /** Return where a time is on the axis; an end lies in the step that it ends. */
+  axis(time, isEnd = false) {
+    const step = bound(this.time, 0, this.time.length, isEnd ? time - 1 : time) - 1;
+    return step < 0 ? time : time + this.by[step];
+  }
+
+  /** Return the recorded time at a place of the axis: within a gap, that of the next step. */
+  recorded(axis) {
+    let step = this.time.length - 1;
+    while (step >= 0 && axis < this.time[step] + this.by[step]) step--;
+    const time = axis - (this.by[step] ?? 0);
+    return Math.min(time, this.time[step + 1] ?? Infinity);
+  }
+}
+
 const HOST = new Set(["annotation", "python", "operator", "runtime", "driver"]);
 const DEVICE = new Set(["kernel", "memcpy", "memset"]);
 
@@ -411,8 +517,8 @@ class Counter {
 
   told(value) {
     if (this.unit === "%") return `${(100 * value).toFixed(1)} %`;
+    if (this.unit === "bytes") return formatBytes(value);
     const units = {
-      bytes: [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]],
       "MB/s": [["TB/s", 1e6], ["GB/s", 1e3], ["MB/s", 1]],
     }[this.unit] ?? [[this.unit, 1]];
     const [unit, size] = units.find(([, least]) => value >= least) ?? units[units.length - 1];
@@ -524,6 +630,9 @@ function bound(values, low, high, limit) {
   return low;
 }
 
+const COUNTS = new Intl.NumberFormat("en-US");
+function formatCount(count) { return COUNTS.format(count); }
+
 /** Write a time as Python's format_ns does: four digits and a unit. */
 function formatTime(ns) {
   const units = [["s", 1e9], ["ms", 1e6], ["us", 1e3]];
@@ -531,6 +640,14 @@ function formatTime(ns) {
     if (Math.abs(ns) >= size) return `${fourDigits(ns / size)} ${unit}`;
   }
   return `${Math.round(ns)} ns`;
+}
+
+/** Write a size as Python's format_bytes does. */
+function formatBytes(size) {
+  for (const [unit, scale] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+    if (Math.abs(size) >= scale) return `${fourDigits(size / scale)} ${unit}`;
+  }
+  return `${Math.round(size)} B`;
 }
 
 function fourDigits(value) {

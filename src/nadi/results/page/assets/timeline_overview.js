@@ -78,20 +78,27 @@ class Overview {
       const code = data.code[i];
       if (!ofDevice && data.names[code][1] !== "operator") continue;
       const into = data.types[code] === 2 ? talks : works;
-      let at = data.start[i] - this.begin;
-      const end = Math.min(data.end[i] - this.begin, this.length);
+      const { alignment } = row;
+      const [start, stop] = [data.start[i], data.end[i]];
+      let at = (alignment ? alignment.axis(start) : start) - this.begin;
+      const end = Math.min((alignment ? alignment.axis(stop, true) : stop) - this.begin, this.length);
       while (at < end) {
         const bin = Math.min(Math.floor(at / cell), into.length - 1);
-        const stop = bin === into.length - 1 ? end : Math.min(end, (bin + 1) * cell);
-        into[bin] += Math.max(stop - at, 0);
-        at = stop > at ? stop : end;
+        const edge = bin === into.length - 1 ? end : Math.min(end, (bin + 1) * cell);
+        into[bin] += Math.max(edge - at, 0);
+        at = edge > at ? edge : end;
       }
     }
   }
 
   /** Draw a counter: each pixel has the mean over its time. */
-  curve(counter, y, height) {
+  curve({ counter, process }, y, height) {
     const { view } = this;
+    const alignment = view.data.alignmentOf(process);
+    const until = (x) => {
+      const time = view.timeAt(x);
+      return counter.until(alignment ? alignment.recorded(time) : time);
+    };
     const { paper, color } = view;
     const most = counter.largest || 1;
     paper.fillStyle = color.accent;
@@ -100,9 +107,9 @@ class Overview {
     const begin = Math.floor(Math.max(view.x(this.begin), view.gutter));
     const end = Math.min(view.x(view.data.lastEnd), view.width);
     const pixel = 1 / view.scale;
-    let before = counter.until(view.timeAt(begin));
+    let before = until(begin);
     for (let x = begin; x < end; x++) {
-      const after = counter.until(view.timeAt(x + 1));
+      const after = until(x + 1);
       const tall = (height - 3) * Math.min((after - before) / pixel / most, 1);
       before = after;
       if (tall > 0) paper.fillRect(x, y + height - tall - 1, 1, tall);

@@ -40,6 +40,7 @@ class TimelineView {
     this.chosen = -1;
     this.filter = null;        // which tracks fit
     this.areas = { now: null, kept: null, drawn: null };
+    this.shape = 0;            // how often lines or colors changed
     this.hover = null;         // the track whose title is under the pointer
     const [begin, end] = data.window || [data.begin, data.lastEnd];
     const margin = (end - begin) * 0.01 || 1000;
@@ -63,6 +64,7 @@ class TimelineView {
   readColors() {
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(name).trim();
+    this.shape += 1;
     this.color = Object.fromEntries(
       ["ground", "card", "ink", "soft", "line", "accent", "mark", "dim", "idle", "hover",
        "kernel", "comm"].map(
@@ -86,6 +88,7 @@ class TimelineView {
 
   /** Place processes, tracks and rows; places are pixels from the top of all, pins on the canvas. */
   layOut() {
+    this.shape += 1;
     this.lines = [];
     this.heads = [];
     this.tops = new Map();
@@ -233,7 +236,7 @@ class TimelineView {
       this.filter = null;
       this.arrange();
     }
-    const [begin, end] = [data.start[event], data.end[event]];
+    const [begin, end] = data.span(event);
     const length = Math.max(end - begin, 1);
     if (end < this.from || begin > this.to || length * this.scale < 4) {
       const span = Math.max(length * 12, 2000);
@@ -270,7 +273,12 @@ class TimelineView {
     const { track } = line;
     const inside = line.fixed ? y : y + this.scroller.scrollTop;
     const row = track.rows[Math.floor((inside - line.y) / (track.isPath ? PATH_ROW : ROW))];
-    return row ? this.data.at(row, this.timeAt(x), 3 / this.scale) : -1;
+    if (!row) return -1;
+    const [time, reach] = [this.timeAt(x), 3 / this.scale];
+    const { alignment } = row;
+    const found = this.data.at(row, alignment ? alignment.recorded(time) : time, reach);
+    const [begin, end] = found < 0 ? [Infinity, 0] : this.data.span(found);
+    return begin - reach <= time && time <= end + reach ? found : -1;  // not in the gap after a step
   }
 
   /** Return the numbers of the tracks with operations between two heights of the canvas. */
@@ -293,11 +301,7 @@ class TimelineView {
     const begun = performance.now();
     const { paper, color } = this;
     const scroll = this.scroller.scrollTop;
-    paper.fillStyle = color.card;
-    paper.fillRect(0, 0, this.width, this.height);
-    this.#drawGrid(AXIS, this.height);
-    this.#drawLines(false);
-    this.#drawPathLinks();
+    this.#drawScene(scroll);
     if (this.selected >= 0) this.#drawSelected();
     drawAreas(this, false);
     this.#drawGutter(scroll);
@@ -317,6 +321,26 @@ class TimelineView {
     this.frames = (this.frames || 0) + 1;
   }
 
+  /** Draw what scrolls; while nothing but areas and what is chosen changes, it is drawn once. */
+  #drawScene(scroll) {
+    const { paper, canvas } = this;
+    const state = [this.from, this.to, scroll, canvas.width, canvas.height, this.shape].join();
+    const isSame = state === this.drawnState && this.found === this.drawnFound;
+    [this.drawnState, this.drawnFound] = [state, this.found];
+    if (!isSame) this.scene = null;
+    if (this.scene) { paper.drawImage(this.scene, 0, 0, this.width, this.height); return; }
+    paper.fillStyle = this.color.card;
+    paper.fillRect(0, 0, this.width, this.height);
+    this.#drawGrid(AXIS, this.height);
+    this.#drawGaps(scroll);
+    this.#drawLines(false);
+    this.#drawPathLinks();
+    if (!isSame) return;
+    this.scene = document.createElement("canvas");
+    [this.scene.width, this.scene.height] = [canvas.width, canvas.height];
+    this.scene.getContext("2d", { alpha: false }).drawImage(canvas, 0, 0);
+  }
+
   #drawLines(fixed) {
     const level = this.data.levelFor(1.5 / this.scale);
     const { paper } = this;
@@ -328,7 +352,7 @@ class TimelineView {
       if (line.fixed !== fixed) continue;
       const [y, height] = this.place([line.y, line.height, fixed]);
       if (y + height < least || y > this.height) continue;
-      if (line.track.counter) { this.overview.curve(line.track.counter, y, height); continue; }
+      if (line.track.counter) { this.overview.curve(line.track, y, height); continue; }
       for (const row of line.track.rows) {
         const [top, tall] = this.placeOfRow(row.number);
         if (top + tall < least || top > this.height) continue;
@@ -340,13 +364,15 @@ class TimelineView {
 
   #drawEvents(row, y, height) {
     const { data } = this;
-    const first = Math.max(bound(data.start, row.first, row.last, this.from) - 1, row.first);
-    const stop = bound(data.start, row.first, row.last, this.to);
+    const { alignment } = row;
+    const [from, to] = this.#recorded(alignment);
+    const first = Math.max(bound(data.start, row.first, row.last, from) - 1, row.first);
+    const stop = bound(data.start, row.first, row.last, to);
     let drawn = -1;
     for (let i = first; i < stop; i++) {
-      const right = this.x(data.end[i]);
+      const right = this.x(alignment ? alignment.axis(data.end[i], true) : data.end[i]);
       if (right < this.gutter || right < drawn) continue;
-      const left = this.x(data.start[i]);
+      const left = this.x(alignment ? alignment.axis(data.start[i]) : data.start[i]);
       drawn = this.#block(left, right, y, height, data.code[i], data.marked[i], 1);
       const room = Math.min(right, this.width) - Math.max(left, this.gutter);
       if (room > 24 && height > 13) this.#name(i, Math.max(left, this.gutter), room, y, height);
@@ -356,16 +382,18 @@ class TimelineView {
   #drawRuns(row, y, height, level) {
     const { data } = this;
     const runs = data.runs(level);
-    const begin = bound(data.start, row.first, row.last, this.from) - 1;
-    const from = Math.max(bound(runs.first, 0, runs.first.length, Math.max(begin, row.first)) - 1, 0);
+    const { alignment } = row;
+    const [from, to] = this.#recorded(alignment);
+    const begin = bound(data.start, row.first, row.last, from) - 1;
+    const least = Math.max(bound(runs.first, 0, runs.first.length, Math.max(begin, row.first)) - 1, 0);
     let drawn = -1;
-    for (let run = from; run < runs.longest.length; run++) {
+    for (let run = least; run < runs.longest.length; run++) {
       const event = runs.first[run];
-      if (event >= row.last || data.start[event] > this.to) break;
+      if (event >= row.last || data.start[event] > to) break;
       const last = runs.first[run + 1] - 1;
-      const right = this.x(data.end[last]);
+      const right = this.x(alignment ? alignment.axis(data.end[last], true) : data.end[last]);
       if (right < this.gutter || right < drawn) continue;
-      const left = this.x(data.start[event]);
+      const left = this.x(alignment ? alignment.axis(data.start[event]) : data.start[event]);
       const length = data.end[last] - data.start[event];
       const share = length > 0 ? Math.max(runs.busy[run] / length, 0.25) : 1;
       const example = runs.longest[run];
@@ -375,6 +403,12 @@ class TimelineView {
         this.#name(event, Math.max(left, this.gutter), room, y, height);
       }
     }
+  }
+
+  /** Return the recorded times in view. */
+  #recorded(alignment) {
+    const { from, to } = this;
+    return alignment ? [alignment.recorded(from), alignment.recorded(to)] : [from, to];
   }
 
   /** Draw a block and return where the next one may begin. */
@@ -411,27 +445,37 @@ class TimelineView {
     paper.restore();
   }
 
+  /** Return where the critical path goes from row to row: times on the axis, and the rows. */
+  #pathLinks() {
+    const { data } = this;
+    const schedule = (event) => data.scheduleOf[data.trackOf(event).process];
+    const events = this.pathEvents.slice().sort((a, b) =>
+      schedule(a) - schedule(b) || data.start[a] - data.start[b] || data.end[a] - data.end[b]);
+    const links = [];
+    for (let i = 1; i < events.length; i++) {
+      const [a, b] = [events[i - 1], events[i]];
+      if (data.rowOf[a] === data.rowOf[b] || data.end[a] !== data.start[b]) continue;
+      if (schedule(a) === schedule(b)) links.push([data.span(b)[0], data.rowOf[a], data.rowOf[b]]);
+    }
+    links.sort(([a], [b]) => a - b);
+    return { time: links.map(([time]) => time), links };
+  }
+
   /** Connect the critical path where it goes from rank to rank. */
   #drawPathLinks() {
-    const { data, paper } = this;
-    const schedule = (event) => data.scheduleOf[data.trackOf(event).process];
-    const events = this.pathOrder ??= this.pathEvents.slice().sort((a, b) =>
-      schedule(a) - schedule(b) || data.start[a] - data.start[b] || data.end[a] - data.end[b]);
+    const { paper } = this;
+    const { time, links } = this.pathLinks ??= this.#pathLinks();
     paper.strokeStyle = this.color.mark;
     paper.lineWidth = 1.2;
     paper.beginPath();
-    let links = 0;
-    for (let i = 1; i < events.length && links < 400; i++) {
-      const [a, b] = [events[i - 1], events[i]];
-      if (data.rowOf[a] === data.rowOf[b] || data.end[a] !== data.start[b]) continue;
-      if (schedule(a) !== schedule(b)) continue;
-      if (data.start[b] < this.from || data.end[a] > this.to) continue;
-      const [one, other] = [this.placeOfRow(data.rowOf[a]), this.placeOfRow(data.rowOf[b])];
+    let drawn = 0;
+    for (let i = bound(time, 0, time.length, this.from - 1); drawn < 400 && time[i] <= this.to; i++) {
+      const [one, other] = [this.placeOfRow(links[i][1]), this.placeOfRow(links[i][2])];
       if (!one || !other) continue;
-      const x = this.x(data.start[b]);
+      const x = this.x(time[i]);
       paper.moveTo(x, one[0] + 6);
       paper.lineTo(x, other[0] + 6);
-      links++;
+      drawn++;
     }
     paper.stroke();
   }
@@ -441,7 +485,7 @@ class TimelineView {
     const box = (event) => {
       const place = this.placeOfRow(data.rowOf[event]);
       if (!place) return null;
-      return [this.x(data.start[event]), this.x(data.end[event]), place[0], place[1] - 1];
+      return [...data.span(event).map((time) => this.x(time)), place[0], place[1] - 1];
     };
     const own = box(this.selected);
     if (!own) return;
@@ -493,8 +537,44 @@ class TimelineView {
       paper.font = "600 12px system-ui, 'Liberation Sans', sans-serif";
       const sign = this.closed.has(head.process) ? "▸" : "▾";
       paper.fillText(`${sign} ${head.title}`, 6, y + (HEAD - 4) / 2);
+      this.#drawSteps(head, y);
     }
     this.#drawTitles(false);
+  }
+
+  /** Write the steps of a process beside its title: how long each takes, and how much longer. */
+  #drawSteps({ process }, y) {
+    const { data, paper, color } = this;
+    const schedule = data.scheduleOf[process];
+    const alignment = data.alignmentOf(process);
+    const place = (time, isEnd) => this.x(alignment ? alignment.axis(time, isEnd) : time);
+    paper.font = TRACK_FONT;
+    (data.steps[schedule] ?? []).forEach(([number, begin, end], k) => {
+      const [left, right] = [Math.max(place(begin), this.gutter), Math.min(place(end, true), this.width)];
+      if (right <= left) return;
+      paper.fillStyle = color.soft;
+      if (left > this.gutter) paper.fillRect(left, y, 1, HEAD - 4);
+      const before = schedule ? data.steps[0][k] : null;
+      const longer = before ? ` (${signed(end - begin - (before[2] - before[1]))})` : "";
+      const told = [`step ${number}: ${formatTime(end - begin)}${longer}`, formatTime(end - begin), `${number}`]
+        .find((text) => text.length * TEXT + 6 < right - left);
+      if (told) paper.fillText(told, left + 4, y + (HEAD - 4) / 2);
+    });
+  }
+
+  /** Shade the time after a step in which the longer one of the other recording still runs. */
+  #drawGaps(scroll) {
+    const { data, paper, color } = this;
+    this.heads.forEach(({ process, y }, i) => {
+      const alignment = data.alignmentOf(process);
+      if (!alignment) return;
+      const bottom = (this.heads[i + 1]?.y ?? this.total) - scroll;
+      paper.fillStyle = color.hover;
+      for (const time of alignment.time) {
+        const [left, right] = [alignment.axis(time, true), alignment.axis(time)].map((at) => this.x(at));
+        if (right > left) paper.fillRect(left, y - scroll, right - left, bottom - y + scroll);
+      }
+    });
   }
 
   /** Write the titles of tracks; under the pointer stand signs to pin and to hide. */
@@ -572,7 +652,7 @@ class TimelineView {
       if (x < this.gutter - 1) continue;
       paper.fillRect(x, AXIS - 6, 0.5, 6);
       const number = +(time / size).toFixed(3);
-      const text = `${number.toLocaleString("en-US", { maximumFractionDigits: 3 })} ${unit}`;
+      const text = `${formatCount(number)} ${unit}`;
       if (x + text.length * TEXT < this.width) paper.fillText(text, x + 3, MAP + 12);
     }
     paper.fillText(`${formatTime(this.to - this.from)} shown`, 6, MAP + 12);
