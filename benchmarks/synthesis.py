@@ -1,6 +1,6 @@
 """How fast a model is learned, jobs are made of it, and two jobs are compared.
 
-Usage: python benchmarks/synthesis.py [RECORDING] [--model transformer]
+Usage: python benchmarks/synthesis.py [RECORDING]
 
 By default of cpu_transformer_big below ../shared/data. Learning is a command in a process of its
 own, reading included, so that its peak memory is its own.
@@ -22,13 +22,12 @@ STEPS = 16
 
 def main() -> None:
     """Print a line for each."""
-    kind = "transformer" if "--model" in sys.argv else "ngram"
-    given = [one for one in sys.argv[1:] if one not in ("--model", kind)]
+    given = sys.argv[1:]
     recording = Path(given[0]) if given else SHARED / "traces" / "cpu_transformer_big"
     with tempfile.TemporaryDirectory() as folder:
         model = str(Path(folder) / "model.nadimodel")
-        words = ("learn", str(recording), "-o", model, "--overwrite", "--model", kind)
-        print(f"{recording.name}: {kind} learned in {measure(command(*words))}")
+        words = ("learn", str(recording), "-o", model, "--overwrite")
+        print(f"{recording.name}: learned in {measure(command(*words))}")
         found = nadi.sharing.read_trace_model(model)
         size = Path(model).stat().st_size
         job = nadi.sharing.synthesize(found, steps=STEPS, seed=1)

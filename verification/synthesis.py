@@ -1,13 +1,12 @@
 """Synthetic jobs against jobs that were held back: similarity by measure, step times, deadlocks.
 
-Usage: python verification/synthesis.py [PART ...] [--cases] [--all] [--model NAME] [--write FILE]
+Usage: python verification/synthesis.py [PART ...] [--cases] [--all] [--write FILE]
 
 ``recorded``: a step of each recording is held back, and a step made of what its other steps taught.
 ``generated``: language models of a width, depth and number of ranks that were not learned.
 ``random``: jobs of random size, seed and temperature are valid and run to their end; 20 of them,
 with ``--all`` 1,000. ``--cases`` has more recordings and language models; ``--all`` these, too, a
-large recording, and all systems that ship with Nadi instead of two. ``--model transformer`` asks
-that model of sequences, which needs torch.
+large recording, and all systems that ship with Nadi instead of two.
 ``--write`` writes the table of all measures to a page.
 
 What is held back is drawn, so that no result chooses it: of a recording any of its steps, by its
@@ -94,8 +93,6 @@ class Scores:
         Whether to measure all cases, on all systems that ship with Nadi.
     cases
         Whether to measure all but large cases.
-    model
-        Of sequences: ``ngram`` or ``transformer``.
     rows
         Case, measure, distance, floor and naive guess.
     errors
@@ -107,7 +104,6 @@ class Scores:
 
     everything: bool = False
     cases: bool = False
-    model: str = "ngram"
     rows: list[tuple[str, str, float, float, float]] = field(default_factory=list)
     errors: dict[str, list[float]] = field(default_factory=dict)
     own: dict[str, list[float]] = field(default_factory=dict)
@@ -198,7 +194,7 @@ def recorded(scores: Scores) -> None:
             for turn in range(len(drawn) if scores.everything else 1):
                 held, *others = [*drawn[turn:], *drawn[:turn]]
                 rest = [jobs[step] for step in steps if step != held]
-                made = nadi.sharing.synthesize(nadi.sharing.learn(rest, model=scores.model), seed=1)
+                made = nadi.sharing.synthesize(nadi.sharing.learn(rest), seed=1)
                 case = f"{name}, step {held} of {steps[0]} to {steps[-1]}"
                 scores.add(case, jobs[held], made, jobs[others[0]], [jobs[one] for one in others])
 
@@ -216,7 +212,7 @@ def generated(scores: Scores) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         jobs = {one: language_model(*one, folder) for one in LEARNED}
-        model = nadi.sharing.learn(list(jobs.values()), model=scores.model)
+        model = nadi.sharing.learn(list(jobs.values()))
         for one in held_back(MANY_GENERATED if scores.cases else FEW_GENERATED):
             hidden, layers, dp = one
             made = nadi.sharing.synthesize(
@@ -237,14 +233,14 @@ def switch_of(ranks: int) -> System:
     return msgspec.structs.replace(system, network=network, nccl=None)
 
 
-def random_jobs(checks: Checks, count: int, kind: str) -> None:
+def random_jobs(checks: Checks, count: int) -> None:
     """Make jobs of random size, validate and simulate them."""
     models = []
     with tempfile.TemporaryDirectory() as name:
         jobs = [language_model(*one, Path(name)) for one in LEARNED]
-        models.append((nadi.sharing.learn(jobs, model=kind), TP * PP, (2, 12)))
+        models.append((nadi.sharing.learn(jobs), TP * PP, (2, 12)))
     if (SHARED / "traces" / "cpu_ddp4").exists():
-        models.append((nadi.sharing.learn(SHARED / "traces" / "cpu_ddp4", model=kind), 1, (1, 3)))
+        models.append((nadi.sharing.learn(SHARED / "traces" / "cpu_ddp4"), 1, (1, 3)))
     random = np.random.default_rng(0)
     held = 0
     for number in range(count):
@@ -366,18 +362,17 @@ def main() -> None:
     words = sys.argv[1:]
     everything = "--all" in words
     target = words[words.index("--write") + 1] if "--write" in words else ""
-    model = words[words.index("--model") + 1] if "--model" in words else "ngram"
-    options = ("--all", "--cases", "--write", "--model", target, model)
+    options = ("--all", "--cases", "--write", target)
     chosen = [one for one in words if one not in options]
     parts = {"recorded": recorded, "generated": generated}
-    checks, scores = Checks(), Scores(everything, everything or "--cases" in words, model)
+    checks, scores = Checks(), Scores(everything, everything or "--cases" in words)
     for name, part in parts.items():
         if not chosen or name in chosen:
             part(scores)
     if scores.rows:
         report(scores, checks)
     if not chosen or "random" in chosen:
-        random_jobs(checks, MANY if everything else FEW, model)
+        random_jobs(checks, MANY if everything else FEW)
     if target:
         Path(target).write_text(page(scores))
     checks.finish()

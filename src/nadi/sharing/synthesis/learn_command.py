@@ -15,14 +15,12 @@ HELP = """Learn a model of jobs, for nadi synthesize.
 A job is a Chakra .et file per rank, a recording, or a folded job, as for nadi simulate.
 The model knows which operations follow which, in steps and layers; on which threads,
 streams and process groups; their sizes and durations. Of several jobs it learns what they
-share; of two widths, what lies between. What follows what is learned as counts of
-contexts (ngram), or by a small transformer, which needs torch and some minutes.
+share; of two widths, what lies between.
 
 [bold]Examples[/]
 
   nadi learn TRACES -o model.nadimodel
   nadi learn JOB_A JOB_B JOB_C -o model.nadimodel
-  nadi learn TRACES -o model.nadimodel --model transformer
   nadi synthesize model.nadimodel -o JOB --steps 10
 """
 
@@ -36,9 +34,6 @@ def command(
         str, typer.Option("-o", "--output", metavar="MODEL", show_default=False,
                           help="Write the model to this file."),
     ],
-    kind: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="ngram or transformer."),
-    ] = "ngram",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -54,7 +49,7 @@ def command(
         from nadi.sharing.synthesis.result import LEARNED
 
         check_target(locate(output), [Path(job) for job in jobs], overwrite=overwrite)
-        model = learn(jobs, model=kind, progress=progress)
+        model = learn(jobs, progress=progress)
         progress(f"writing {output}")
         size = write_trace_model(model, output, overwrite=overwrite)
     LEARNED.tell(LEARNED.data((model, size)), output, as_json=as_json)

@@ -21,7 +21,6 @@ __all__ = ["learn", "synthesize"]
 def learn(
     jobs: Sequence[Job | Path | str] | Job | Path | str,
     *,
-    model: str = "ngram",
     progress: Callable[[str], None] = lambda _: None,
 ) -> TraceModel:
     """Learn a model of jobs: what their operations are, how they follow, what they take.
@@ -30,18 +29,13 @@ def learn(
     ----------
     jobs
         Jobs, or their paths, as :func:`nadi.simulate` takes them: one, or several.
-    model
-        How what follows is learned: by ``ngram``, counts of contexts, or by ``transformer``, a
-        small one, which needs the package torch and some minutes.
     progress
-        Called with a line of text before each job, and while a transformer is trained.
+        Called with a line of text before each job.
 
     Raises
     ------
     InputError
         If a job cannot be read, or has no operations.
-    UsageError
-        If the model is unknown, or torch is needed and not installed.
     NadiError
         If a recording cannot be converted to what simulators take.
     """
@@ -53,7 +47,7 @@ def learn(
             progress(f"learning from {one}" if named else "learning")
             yield given_job(one)
 
-    return learned(read(), model, progress)
+    return learned(read())
 
 
 @checked

@@ -9,7 +9,6 @@ from nadi.sharing.synthesis.back_off import Counts
 from nadi.sharing.synthesis.grammar import Repeat
 from nadi.sharing.synthesis.storage_lives import LearnedStorages
 from nadi.sharing.synthesis.tokens import Token
-from nadi.sharing.synthesis.transformer import Transformer
 from nadi.trace.arrays import Floats, Hashes, Ints
 
 __all__ = ["END", "FIRST_START", "Quantities", "Role", "Template", "TraceModel"]
@@ -130,7 +129,7 @@ class TraceModel:
     rules
         Repeats; their bodies are learned as sequences, too.
     counts
-        What comes after what, for each length of context; empty with a transformer.
+        What comes after what, for each length of context.
     longest
         The most symbols that a sequence has.
     largest
@@ -139,8 +138,6 @@ class TraceModel:
         Sizes and durations.
     templates
         The jobs that were learned: their ranks, process groups and steps.
-    transformer
-        What comes after what, instead of counts.
     """
 
     tokens: tuple[Token, ...]
@@ -150,7 +147,6 @@ class TraceModel:
     largest: int
     quantities: Quantities
     templates: tuple[Template, ...]
-    transformer: Transformer | None = None
 
     def __repr__(self) -> str:
         return f"<TraceModel jobs={len(self.templates)} tokens={len(self.tokens)}>"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from nadi.errors import InputError, Parameter, UsageError
+from nadi.errors import InputError
 from nadi.sharing.synthesis.back_off import count_contexts
 from nadi.sharing.synthesis.grammar import Grammar, num_layers, step_parts
 from nadi.sharing.synthesis.job_columns import JobColumns, columns_of_job
@@ -16,15 +16,11 @@ from nadi.sharing.synthesis.learned_model import END, FIRST_START, Role, Templat
 from nadi.sharing.synthesis.quantities import QuantityLog, contexts_of_steps
 from nadi.sharing.synthesis.storage_lives import learn_memory
 from nadi.sharing.synthesis.tokens import RankTokens, Token, Vocabulary, alike_tokens
-from nadi.sharing.synthesis.transformer_training import required_torch, train_transformer
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import NODE_KINDS
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["MODELS", "learn_model", "template_of", "width_of"]
-
-MODELS = ("ngram", "transformer")
-"""Models of what follows what."""
+__all__ = ["learn_model", "template_of", "width_of"]
 
 _COMP = NODE_KINDS.index("COMP")
 
@@ -97,14 +93,13 @@ class _Learner:
             if number == 0:  # if a job of one step gets more
                 self.steps[starts[1], symbols] += 0
 
-    def model(self, kind: str, progress: Callable[[str], None]) -> TraceModel:
+    def model(self) -> TraceModel:
         """Return what was learned of all jobs."""
         sequences = self._sequences()
         first_step = FIRST_START + len(self.grammar.rules)
         tokens = tuple(self.vocabulary.tokens)
-        learned = kind == "transformer"
         return TraceModel(
-            tokens, tuple(self.grammar.rules), () if learned else count_contexts(sequences),
+            tokens, tuple(self.grammar.rules), count_contexts(sequences),
             max(len(symbols) for symbols, _ in sequences),
             max(self.grammar.size_of(symbols) for _, symbols in self.steps),
             self.quantities.table(),
@@ -112,7 +107,6 @@ class _Learner:
                 one._replace(roles=tuple(_numbered(role, first_step) for role in one.roles))
                 for one in self.templates
             ),
-            train_transformer(sequences, tokens, progress) if learned else None,
         )  # fmt: skip
 
     def _sequences(self) -> list[tuple[tuple[int, ...], int]]:
@@ -138,47 +132,27 @@ class _Learner:
         return sequences
 
 
-def learn_model(
-    jobs: Iterable[Job | Sequence[Trace]],
-    model: str = "ngram",
-    progress: Callable[[str], None] = lambda _: None,
-) -> TraceModel:
+def learn_model(jobs: Iterable[Job | Sequence[Trace]]) -> TraceModel:
     """Learn a model of jobs, recorded or generated. O(operations log operations).
 
     The model has no process ids, paths, hosts, users or free text. Operations have names that
     everybody has, with numbers replaced by ``#``, such as those of PyTorch and of its kernels;
     others are known by a word for their class. Sizes and times are as they were.
 
-    Parameters
-    ----------
-    model
-        One of ``MODELS``: what follows what is learned as counts of contexts, or by a transformer,
-        which needs torch and some minutes.
-    progress
-        Called with a line of text while a transformer is trained.
-
     Raises
     ------
     InputError
         If there is no job, or one has no operations.
-    UsageError
-        If the model is unknown, or torch is not installed.
     NadiError
         If a recording cannot be converted to what simulators take.
     """
-    if model not in MODELS:
-        raise UsageError(
-            Parameter("model", model), "unknown model", f"there are {', '.join(MODELS)}"
-        )
-    if model == "transformer":
-        required_torch()  # before a job is read
     learner = _Learner()
     for job in jobs:
         traces = job.traces if isinstance(job, Job) else job
         learner.add(columns_of_job(job), width_of(traces[0]) if traces else 0)
     if not learner.templates:
         raise InputError("jobs", "there are none to learn from", "give at least one job")
-    return learner.model(model, progress)
+    return learner.model()
 
 
 def template_of(job: Job | Sequence[Trace]) -> Template:

@@ -17,25 +17,17 @@ from nadi.errors import FormatError, checked
 from nadi.files.files import check_target, locate, read_file, write_pieces
 from nadi.sharing.synthesis.back_off import ORDERS, Counts
 from nadi.sharing.synthesis.grammar import Repeat
-from nadi.sharing.synthesis.learned_model import (
-    END,
-    FIRST_START,
-    Quantities,
-    Role,
-    Template,
-    TraceModel,
-)
+from nadi.sharing.synthesis.learned_model import Quantities, Role, Template, TraceModel
 from nadi.sharing.synthesis.quantities import EDGES, NUM_VARIANTS
 from nadi.sharing.synthesis.storage_lives import LearnedStorages
 from nadi.sharing.synthesis.tokens import Token
-from nadi.sharing.synthesis.transformer import LayerWeights, Transformer, check_transformer
 
 __all__ = ["decode_model", "encode_model", "read_trace_model", "write_trace_model"]
 
 
-_HEAD = b"nadi trace model 4\n"
+_HEAD = b"nadi trace model 5\n"
 _REMEDY = "give a file that nadi learn of this version wrote"
-_TYPES = ("<i8", "<u8", "<f8", "<f4")
+_TYPES = ("<i8", "<u8", "<f8")
 _LARGEST = 1 << 32
 _BY_ENTRY = Quantities._fields.index("context")
 
@@ -45,7 +37,7 @@ def encode_model(model: TraceModel) -> bytes:
     content = {
         "tokens": model.tokens, "rules": model.rules, "counts": model.counts,
         "longest": model.longest, "largest": model.largest, "quantities": model.quantities,
-        "templates": model.templates, "transformer": model.transformer,
+        "templates": model.templates,
     }  # fmt: skip
     return _HEAD + zlib.compress(msgspec.msgpack.encode(content, enc_hook=_plain), 6)
 
@@ -96,7 +88,7 @@ def _model(found: Any) -> TraceModel:
     return TraceModel(
         tokens, rules, tuple(Counts(*map(_array, one)) for one in found["counts"]),
         int(found["longest"]), int(found["largest"]), Quantities(**arrays, memory=float(memory)),
-        tuple(map(_template, found["templates"])), _transformer(found["transformer"]),
+        tuple(map(_template, found["templates"])),
     )  # fmt: skip
 
 
@@ -131,14 +123,6 @@ def _memory(found: Any) -> LearnedStorages:
     return LearnedStorages(by_role, tuple(lasting), device)
 
 
-def _transformer(found: Any) -> Transformer | None:
-    if found is None:
-        return None
-    *listed, layers = found
-    arrays: dict[str, Any] = dict(zip(Transformer._fields, map(_array, listed), strict=False))
-    return Transformer(**arrays, layers=tuple(LayerWeights(*map(_array, one)) for one in layers))
-
-
 def _check(model: TraceModel) -> None:
     """Raise ValueError if parts do not belong together."""
     known = model.quantities
@@ -151,7 +135,7 @@ def _check(model: TraceModel) -> None:
     every = np.arange(len(model.tokens))
     if not np.array_equal(np.unique(known.token), every):
         raise ValueError("tokens")
-    if len(model.counts) != (0 if model.transformer else len(ORDERS)):
+    if len(model.counts) != len(ORDERS):
         raise ValueError("counts")
     for one in model.counts:
         if one.first.size != one.context.size + 1 or one.first[-1] != one.symbol.size:
@@ -167,19 +151,6 @@ def _check(model: TraceModel) -> None:
             raise ValueError("templates")
     if not model.templates:
         raise ValueError("no job")
-    if model.transformer is not None:
-        _check_symbols(model, model.transformer)
-
-
-def _check_symbols(model: TraceModel, transformer: Transformer) -> None:
-    """Raise ValueError unless a transformer knows what can be asked for."""
-    check_transformer(transformer)
-    symbols, starts = transformer.symbol, transformer.start
-    inside = (symbols >= -len(model.rules)) & (symbols < len(model.tokens)) | (symbols == END)
-    asked = {FIRST_START - 1 - one for one in symbols[symbols < 0].tolist()}
-    asked |= {one for template in model.templates for role in template.roles for one in role[1:]}
-    if not inside.all() or not asked <= set(starts.tolist()):
-        raise ValueError("symbols")
 
 
 def read_trace_model(path: Path | str) -> TraceModel:

@@ -22,7 +22,6 @@ def _described(learned: tuple[TraceModel, int]) -> dict[str, Any]:
         "operations": len(model.tokens),
         "rules": len(model.rules),
         "contexts": sum(one.context.size for one in model.counts),
-        "weights": model.transformer.num_weights if model.transformer else 0,
         "jobs": [
             {
                 "ranks": one.num_ranks, "roles": len(one.roles), "steps": one.num_steps,
@@ -34,8 +33,7 @@ def _described(learned: tuple[TraceModel, int]) -> dict[str, Any]:
 
 
 def _sizes(data: dict[str, Any]) -> Iterator[str]:
-    learned = "weights" if data["weights"] else "contexts"
-    words = {"operations": "different operations", "rules": "repeats", learned: learned}
+    words = {"operations": "different operations", "rules": "repeats", "contexts": "contexts"}
     yield ", ".join(f"{format_count(data[name])} {word}" for name, word in words.items())
 
 

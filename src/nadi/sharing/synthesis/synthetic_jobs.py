@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,7 +41,6 @@ from nadi.sharing.synthesis.quantities import EDGES, contexts_of_steps
 from nadi.sharing.synthesis.step_course import on_course, step_parts_of
 from nadi.sharing.synthesis.storage_lives import Growth, Made, StorageLives, draw_lives
 from nadi.sharing.synthesis.tokens import WORLD, Token, alike_tokens, form_of
-from nadi.sharing.synthesis.transformer import TransformerDraws
 from nadi.trace.arrays import Hashes, Ints
 from nadi.trace.schema import NODE_KINDS
 from nadi.trace.trace import Job
@@ -168,16 +167,6 @@ _MOST = 2
 """Times the longest sequence and the largest step that were learned, after which one ends."""
 
 
-class _Sequences(Protocol):
-    """A model of sequences: what :class:`BackOff` and :class:`TransformerDraws` have in common."""
-
-    def begin(self, start: int) -> Any:
-        """Return a sequence with its start only, which has ``append``."""
-
-    def next(self, history: Any, random: np.random.Generator, /) -> list[int]:
-        """Return a symbol that comes next, and others that may replace it."""
-
-
 class ProgramDraws:
     """Draws the steps of ranks.
 
@@ -190,10 +179,7 @@ class ProgramDraws:
     def __init__(self, model: TraceModel, temperature: float) -> None:
         self._model = model
         self._left = 0  # operations that a step may still get
-        self._sequences: _Sequences = (
-            BackOff(model.counts, temperature) if model.transformer is None
-            else TransformerDraws(model.transformer, temperature)
-        )  # fmt: skip
+        self._sequences = BackOff(model.counts, temperature)
 
     def steps(
         self, role: Role, num_steps: int, layers: int, random: np.random.Generator
