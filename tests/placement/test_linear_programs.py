@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from fractions import Fraction
 
@@ -78,3 +80,12 @@ def test_without_the_solver_one_line_says_what_to_install(monkeypatch: pytest.Mo
     program = program_of_rows(*(np.zeros(1),) * 3, np.zeros((1, 1)), np.zeros(1), np.zeros(1))
     with pytest.raises(UsageError, match=r"highspy.*not installed; pip install 'nadi\[solver\]'"):
         solve_program(program)
+
+
+def test_the_solver_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its banner comes once in a process, so another one solves."""
+    line = "nadi memory offload opt-30b t4 --prompt 512 --generate 32 --json"
+    subprocess.run([sys.executable, "-m", *line.split()], check=True)
+    written = capfd.readouterr()
+    assert json.loads(written.out)["policy"]
+    assert "HiGHS" not in written.err

@@ -110,7 +110,9 @@ def solve_program(program: LinearProgram, seconds: float = math.inf) -> Optimum:
             "placement", "the solver needs the package highspy, which is not installed",
             "pip install 'nadi[solver]'",
         ) from None  # fmt: skip
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    # HiGHS 1.16 writes a banner to the standard output when callbacks are enabled, which are not used
+    without = {"enableCallbacks": lambda _: None}
+    solver: Any = type("_Solver", (highspy.Highs,), without)()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)  # the same answer on every machine
     if math.isfinite(seconds):
