@@ -108,8 +108,9 @@ def page_timeline(
 <div id=timeline-results></div><div id=timeline-area aria-live=polite></div></div></div>
 <p id=timeline-status role=status>loading ...</p>
 <p class=legend id=timeline-legend></p>
-<small id=timeline-help>{_HELP} Arrows of the chosen operation: blue, what it waits for; those in
-the color of text, what waits for it; dashed, inferred.</small>
+<details class=help><summary>keys and pointer</summary><span id=timeline-help>{_HELP} Arrows of
+the chosen operation: blue, what it waits for; those in the color of text, what waits for it;
+dashed, inferred.</span></details>
 </section>
 """
     return PageTimeline(RenderedSection(_ORDER, "timeline", "Timeline", html), content)
