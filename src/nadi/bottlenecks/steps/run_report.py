@@ -11,6 +11,7 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from nadi.analyses.recorded.over_time import recorded_counters
 from nadi.bottlenecks.steps.answers import STEP_AFTER, describe_interval, one_step_line
 from nadi.bottlenecks.steps.path_changes import path_by_kind, path_changes
 from nadi.bottlenecks.steps.prediction_result import ON_SYSTEM
@@ -245,7 +246,7 @@ def write_results(run: Run, folder: Path) -> list[Path]:
     with whole_files(written) as (summary, csv, timeline):
         write_pieces(summary, [to_json(summarize(run))])
         write_pieces(csv, [csv_bytes(segments.rename({"start": "start_ns", "end": "end_ns"}))])
-        write_timeline(timeline, run.replay, run.path)
+        write_timeline(timeline, run.replay, run.path, recorded_counters(run.job, queues=True))
     return written
 
 
