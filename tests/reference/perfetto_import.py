@@ -11,7 +11,7 @@ from tests.reference.perfetto_messages import parse
 
 __all__ = ["Slice", "Timeline", "load"]
 
-BEGIN, END = 1, 2
+BEGIN, END, COUNTER = 1, 2, 4
 
 
 @dataclass
@@ -32,6 +32,7 @@ class Timeline:
     tracks: dict[int, Any] = field(default_factory=dict)
     flows: list[tuple[Slice, Slice]] = field(default_factory=list)
     clocks: dict[int, int] = field(default_factory=dict)
+    counters: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
 
 
 def load(content: bytes) -> Timeline:
@@ -56,6 +57,12 @@ def load(content: bytes) -> Timeline:
         for clock in packet.clock_snapshot.clocks:
             timeline.clocks[clock.clock_id] = clock.timestamp
     events = [packet for packet in packets if packet.HasField("track_event")]
+    for packet in events:
+        event = packet.track_event
+        if event.type == COUNTER:
+            assert timeline.tracks[event.track_uuid].HasField("counter")
+            timeline.counters[event.track_uuid].append((packet.timestamp, event.counter_value))
+    events = [packet for packet in events if packet.track_event.type != COUNTER]
     assert [e.timestamp for e in events] == sorted(e.timestamp for e in events)
     _import_events(events, texts, timeline)
     return timeline

@@ -252,3 +252,38 @@ def test_times_are_written_as_in_python(opened: Browser) -> None:
     times = [0, 1, 17, 999, 1000, 1234, 9_999, 12_345, 999_950, 1_000_000, 412_711_830,
              1_004_000_000, 123_456_789_012]  # fmt: skip
     assert opened.run("return arguments[0].map(formatTime)", times) == list(map(format_ns, times))
+
+
+def test_nothing_is_shown_that_says_nothing(opened: Browser) -> None:
+    gains = opened.run(
+        "return [...document.querySelectorAll('#waits table')].slice(0, 1).flatMap((table) => "
+        "[...table.tBodies[0].rows].map((row) => +row.cells[1].querySelector('data').value))"
+    )
+    assert gains == sorted(gains, reverse=True)
+    assert min(gains) > 0
+    assert "identical" not in opened.run("return document.querySelector('main').textContent")
+    assert opened.run("return [...document.querySelectorAll('#step-time th')].map((c) => "
+                      "c.textContent)") == ["step", "measured"]  # fmt: skip
+    # the bar of the critical path says what its parts are, and which of the whole they are
+    parts = opened.run(
+        "return [...document.querySelectorAll('#critical-path .named i')].map((part) => "
+        "[part.textContent, part.getBoundingClientRect().width / part.parentElement.clientWidth])"
+    )
+    assert sum(width for _, width in parts) == pytest.approx(1, abs=0.01)
+    for told, width in parts:
+        assert (told == "") == (width < 0.06)
+        if told:
+            assert float(told.split()[-2]) == pytest.approx(100 * width, abs=0.3)
+    assert any(told.startswith("host op ") for told, _ in parts)
+    # links to all sections are in the window
+    for width in (1440, 800):
+        opened.size(width, 900)
+        outside = opened.run(
+            "return [...document.querySelectorAll('nav a')].filter((link) => {"
+            "  const box = link.getBoundingClientRect();"
+            "  return box.right > innerWidth || box.width === 0;"
+            "}).length"
+        )
+        assert outside == 0
+        sections = opened.run("return [...document.querySelectorAll('main > section')].length")
+        assert opened.run("return document.querySelectorAll('nav a').length") == sections

@@ -139,14 +139,14 @@ ANALYSES = (
     Analysis("queue", "lengths of the queues of streams", "queue_lengths.queue_summary",
              "launches", ("means", "stream", "mean_over_time")),
     Analysis("queue-series", "lengths of the queues of streams over time",
-             "queue_lengths.queue_lengths", "launches", ("lines", "time_ns", "length", "stream")),
+             "queue_lengths.queue_lengths", "launches", ("steps", "time_ns", "length", "stream")),
     Analysis("full-queues", "time in which queues of streams were full",
              "queue_lengths.full_queues", "launches", ("bars", "stream", "full_ns")),
     Analysis("bandwidth", "copies and memory sets by kind", "memory_bandwidth.memory_bandwidth",
              "memory", ("means", "kind", "gb_per_s")),
     Analysis("bandwidth-series", "bandwidth of copies and memory sets over time",
              "memory_bandwidth.memory_bandwidth_series", "memory",
-             ("lines", "time_ns", "gb_per_s", "kind")),
+             ("steps", "time_ns", "gb_per_s", "kind")),
     Analysis("launches", "launch calls: their time, and the delay of what they launch",
              "launches.launch_summary", "launches", ("bars", "call", "count")),
     Analysis("launch-list", "device work with its launch call", "launches.launches",
@@ -164,7 +164,7 @@ ANALYSES = (
              "memory_segments.memory_segments", "memory",
              ("bars", "kind", "requested_bytes", "rounding_bytes", "free_bytes")),
     Analysis("memory-series", "memory of devices over time", "memory_timeline.memory_timeline",
-             "memory", ("lines", "time_ns", "allocated_bytes", "device")),
+             "memory", ("steps", "time_ns", "allocated_bytes", "device")),
     Analysis("flame", "time by path of calls", "call_stacks.flame_graph", "operators",
              ("flame", "name", "total_ns")),
     Analysis("stacks", "call stacks, and what each call launches", "call_stacks.call_stacks",
@@ -249,8 +249,8 @@ def analysis_chart(one: Analysis, table: pl.DataFrame) -> Chart:
     each stream, kind or name.
     """
     kind, *columns = one.chart
-    if kind == "lines":
-        return _lines(one.title, table, columns)
+    if kind in ("lines", "steps"):
+        return _lines(one.title, table, columns, is_steps=kind == "steps")
     if kind == "flame":
         return _flame(one.title, table)
     return _bars(one.title, table, columns, is_mean=kind == "means")
@@ -273,7 +273,7 @@ def _bars(title: str, table: pl.DataFrame, columns: list[str], *, is_mean: bool)
     return BarChart(title, f"{told}{f' in {unit}' if unit else ''}", names, parts, lengths, note)
 
 
-def _lines(title: str, table: pl.DataFrame, columns: list[str]) -> LineChart:
+def _lines(title: str, table: pl.DataFrame, columns: list[str], *, is_steps: bool) -> LineChart:
     x, y, by = columns
     groups = table.with_columns(pl.col(by).cast(pl.String)).partition_by(
         by, as_dict=True, maintain_order=True
@@ -285,7 +285,7 @@ def _lines(title: str, table: pl.DataFrame, columns: list[str]) -> LineChart:
     series = tuple(
         LineSeries(
             f"{by} {name}" if _is_number(by) else str(name),
-            (_floats(rows[x]) - begin) / along, _floats(rows[y]) / high,
+            (_floats(rows[x]) - begin) / along, _floats(rows[y]) / high, is_steps=is_steps,
         )
         for (name,), rows in largest
     )  # fmt: skip

@@ -221,14 +221,14 @@ def frames_html(sets: Mapping[str, Sequence[tuple[Frame, ...]]]) -> str:
         f"<pre hidden data-kind={kind.removesuffix('s')}>{escape(_lines(frames))}</pre>"
         for kind, frames in sets.items()
     )
-    told = f"{_COMPARED} {_HELP}" if is_compared else _HELP
+    legend = f"<small>{_COMPARED}</small>" if is_compared else ""
     return f"""<div class=flame>
 <div class=tools>{groups}<button class=button data-out>all</button>
 <input type=search placeholder="search frames: text or /regular expression/"
  aria-label="search frames"><output></output></div>
 <div class=frames tabindex=0 role=application aria-label="flame graph"></div>
 <p class=frame-details role=status></p><div class=frame-table hidden></div>
-<small>{told}</small>{lines}</div>"""
+<details class=help><summary>how to use it</summary>{_HELP}</details>{legend}{lines}</div>"""
 
 
 def _lines(frames: Sequence[tuple[Frame, ...]]) -> str:

@@ -158,7 +158,7 @@ def _on_both(key: str, title: str, name: Column) -> Rows:
           for side in ("before", "after")),
         *(Column(f"{place}{side}_ns", f"{place.replace('_', ' ')}{side}", NS, on=PAGE)
           for place in ("", "device_") for side in ("before", "after")),
-        *_BEFORE_AND_AFTER[2:],
+        _BEFORE_AND_AFTER[2], _BEFORE_AND_AFTER[3]._replace(title="change, host and device"),
     ), lambda data: "" if data[key] or key == "calls" else None,
         _where(key, lambda row: row["state"] != "same"), "no change")  # fmt: skip
 

@@ -20,9 +20,9 @@ from polars.exceptions import PolarsError
 from nadi.analyses.recorded.call_stacks import describe_flame, module_frames
 from nadi.analyses.recorded.events import RankEvents, events_of
 from nadi.analyses.recorded.kernel_types import kernel_type_codes
-from nadi.analyses.recorded.memory_bandwidth import memory_bandwidth_series
-from nadi.analyses.recorded.memory_timeline import describe_memory, memory_timeline
+from nadi.analyses.recorded.memory_timeline import describe_memory
 from nadi.analyses.recorded.operators import describe_operators
+from nadi.analyses.recorded.over_time import recorded_counters
 from nadi.analyses.recorded.rates import operator_rates
 from nadi.bottlenecks.differences.compared_runs import diff_runs
 from nadi.bottlenecks.differences.predictions import (
@@ -42,7 +42,6 @@ from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.replay import replay_graph
 from nadi.graph.timeline.schedule_timeline import TimelinePart
 from nadi.graph.timeline.timeline_section import (
-    PageCounter,
     PageStep,
     TimelineExtras,
     page_timeline,
@@ -151,31 +150,8 @@ def write_run_page(
 
 def _extras(run: Run) -> TimelineExtras:
     """Return what the timeline shows beside a run's schedule: memory, copies, who is blamed."""
-    counters = []
-    for trace in run.job.traces:
-        events = events_of(trace)
-        if not events.table.height:
-            continue
-        begin = int(events.column("start").min()) - run.job.origin
-        for title, unit, factor, key, value, analysis in _SERIES:
-            try:
-                table = analysis(events)
-            except InputError:
-                continue  # not recorded
-            for (name,), part in table.group_by(key, maintain_order=True):
-                ordered = part.sort("time_ns", maintain_order=True)
-                values = (factor * ordered[value].cast(pl.Float64)).round().cast(pl.Int64)
-                time = ordered["time_ns"].to_numpy() + begin
-                counters.append(
-                    PageCounter(trace.rank, f"{title} {name}", unit, time, values.to_numpy())
-                )
+    counters = list(recorded_counters(run.job, queues=False))  # the page counts them itself
     return TimelineExtras(_blamed(run), counters, kernel_type_codes, [_steps_of(run)])
-
-
-_SERIES = (
-    ("memory", "bytes", 1, "device", "allocated_bytes", memory_timeline),
-    ("bandwidth", "MB/s", 1000, "kind", "gb_per_s", memory_bandwidth_series),
-)
 
 
 def _steps_of(run: Run) -> list[PageStep]:

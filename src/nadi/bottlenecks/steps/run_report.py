@@ -11,6 +11,7 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from nadi.analyses.recorded.over_time import recorded_counters
 from nadi.bottlenecks.steps.answers import STEP_AFTER, describe_interval, one_step_line
 from nadi.bottlenecks.steps.path_changes import path_by_kind, path_changes
 from nadi.bottlenecks.steps.prediction_result import ON_SYSTEM
@@ -245,7 +246,7 @@ def write_results(run: Run, folder: Path) -> list[Path]:
     with whole_files(written) as (summary, csv, timeline):
         write_pieces(summary, [to_json(summarize(run))])
         write_pieces(csv, [csv_bytes(segments.rename({"start": "start_ns", "end": "end_ns"}))])
-        write_timeline(timeline, run.replay, run.path)
+        write_timeline(timeline, run.replay, run.path, recorded_counters(run.job, queues=True))
     return written
 
 
@@ -385,16 +386,23 @@ def _measured(data: _Data) -> Iterator[Text]:
 
 
 def _time_tiles(data: _Data) -> Iterator[Column]:
-    same = "identical" if data["measured_ns"] == data.get("replayed_ns") else "not the measured"
     on = f"on {data['on_system']['system']}" if data.get("on_system") else ""
     yield Column("measured_ns", "measured", NS, data.get("window", ""))
-    yield Column("replayed_ns", "replayed", NS, same)
+    if data["measured_ns"] != data.get("replayed_ns"):
+        yield Column("replayed_ns", "replayed", NS, "not the measured")
     yield Column("on_system/predicted_ns", "predicted", NS, on)
     yield Column("explained/explained_ns", "explained by dependencies", NS,
                  "of the critical path", whole="explained/measured_ns")  # fmt: skip
     if data.get("exposed_comm_ns"):
         yield Column("exposed_comm_ns", "exposed communication", NS,
                      "of the step, mean over ranks", whole="measured_ns")  # fmt: skip
+
+
+def _step_columns(data: _Data) -> Iterator[Column]:
+    yield Column("step", "step", PLAIN)
+    yield Column("measured_ns", "measured", barred(NS))
+    if any(step["measured_ns"] != step["replayed_ns"] for step in data["steps"]):
+        yield Column("replayed_ns", "replayed", NS)
 
 
 STEP_TIME = Result(
@@ -404,10 +412,8 @@ STEP_TIME = Result(
         *SERVING,
         Lines(_measured, on=TEXT),
         Tiles(_time_tiles),
-        Rows("steps", "Steps", None, (
-            Column("step", "step", PLAIN), Column("measured_ns", "measured", barred(NS)),
-            Column("replayed_ns", "replayed", NS),
-        ), most=ALL, on=PAGE),
+        Rows("steps", "Steps", None, _step_columns, most=ALL, on=PAGE,
+             unless=lambda data: "" if len(data.get("steps", ())) > 1 else None),
     ),
     at="", needs="measured_ns",
 )  # fmt: skip
@@ -430,9 +436,15 @@ def _explained_lines(data: _Data) -> Iterator[str | Text]:
         line[-1] += "; unexplained: "
         line += [time, f"{share}: {', '.join(causes)}"]
     yield _bold(*line)
-    if found["inferred_ns"]:
-        time, share = told(found["inferred_ns"])
-        yield f"rests on inferred dependencies: {time} of the path{share}"
+    yield from _doubts(data)
+
+
+def _doubts(data: _Data) -> Iterator[str]:
+    """Say what of the path is inferred, and what of devices begins late."""
+    total, inferred = data["explained"]["measured_ns"], data["unexplained"]["inferred_ns"]
+    if inferred:
+        share = format_percent(inferred, total)
+        yield f"rests on inferred dependencies: {format_ns(inferred)} of the path ({share})"
     late = data["without_delays"]
     if late["late_starts"]:
         yield (
@@ -445,8 +457,8 @@ def _explained_lines(data: _Data) -> Iterator[str | Text]:
 PATH = Result(
     kind="critical_path", title="Critical path", order=20, facts=(), headline=None,
     parts=(
-        Html(lambda figures: stacked_bar(
-            list(figures.get("critical_path_by_kind").items()), figures.get("critical_path_ns"))),
+        Html(lambda figures: stacked_bar(list(figures.get("critical_path_by_kind").items()),
+                                         figures.get("critical_path_ns"), is_named=True)),
         Sums("critical path by kind", "kind", {"time": "critical_path_by_kind"},
              whole="critical_path_ns"),
         Rows("critical_path_top", "top operations on the critical path", None, (
@@ -465,7 +477,7 @@ CRITICAL_PATH = PATH._replace(parts=(
     Sums("What the recording does not explain", "cause",
          {"time on the path": "unexplained/by_cause"}, WORDS, "critical_path_ns",
          total=False, on=PAGE),
-    Lines(_explained_lines),
+    Lines(_explained_lines, on=TEXT), Lines(_doubts, on=PAGE),
 ))  # fmt: skip
 
 
@@ -626,7 +638,7 @@ ISSUES = Result(
     kind="issues", title="Import issues", order=90, facts=(), headline=None,
     parts=(
         Lines(_shown_issues, on=TEXT),
-        Rows("issues", "import issues", None, (
+        Rows("issues", "met while the files were read", None, (
             Column("severity", "severity", _SEVERITY),
             Column("detail", "what", shown=lambda row: row["detail"] or row["code"]),
             Column("count", "count", COUNT), Column("remedy", "what to do"),

@@ -61,6 +61,12 @@ def _balance(data: dict[str, Any]) -> Iterator[str]:
         )
 
 
+def _gaining(data: dict[str, Any]) -> list[int]:
+    """Return the bottlenecks whose waits cost something; all if none does."""
+    rows = data["bottlenecks"]
+    return [i for i, row in enumerate(rows) if row["gain_ns"] > 0] or list(range(len(rows)))
+
+
 def _knots(data: dict[str, Any]) -> Iterator[str]:
     """Say whom others wait for who wait for no other."""
     knots = "; ".join(" and ".join(knot) for knot in data["knots"][:TOP])
@@ -108,6 +114,7 @@ WAITS = Result(
                        shown=lambda row: row["operations"][0]["name"] if row["operations"] else ""),
             ),
             unless=lambda data: "" if data["can_replay"] else _NO_REPLAY,
+            pick=_gaining,
         ),
         Lines(_balance),
         Lines(_knots),

@@ -14,7 +14,13 @@ import numpy as np
 import polars as pl
 
 from nadi.files.timeline import chrome_kernels as kernels
-from nadi.files.timeline.timeline_values import CRITICAL, PATH_CATEGORY, Timeline, number_texts
+from nadi.files.timeline.timeline_values import (
+    CRITICAL,
+    PATH_CATEGORY,
+    Timeline,
+    TimelineCounter,
+    number_texts,
+)
 from nadi.trace.arrays import Bytes, Ints
 from nadi.trace.issues import IssueLog
 
@@ -57,6 +63,9 @@ def encode(timeline: Timeline, _: IssueLog) -> Iterator[bytes]:
     for phase, ends in (("s", timeline.tail), ("f", timeline.head)):
         for low in range(0, ends.size, _ARROWS_AT_ONCE):
             yield b",\n" + _ends(phase, timeline, ends[low : low + _ARROWS_AT_ONCE], low)
+    for process, counter in timeline.counters:
+        if counter.time.size:
+            yield b",\n" + _values(timeline.processes["number"][process], counter)
     yield b"\n]}\n"
 
 
@@ -169,6 +178,27 @@ def _metadata(about: dict[str, dict[str, Any]], pid: int, tid: int) -> Iterator[
         yield msgspec.json.encode({"ph": "M", "pid": pid, "tid": tid, "name": name, "args": args})
 
 
+def _values(pid: int, counter: TimelineCounter) -> bytes:
+    """Write a counter: an event with each new value."""
+    name, unit = (msgspec.json.encode(text).decode() for text in (counter.title, counter.unit))
+    unit = '"value"' if not counter.unit else unit
+    time = pl.Series(counter.time)
+    events = pl.select(
+        pl.concat_str(
+            pl.lit(f'{{"ph":"C","name":{name},"pid":{pid},"ts":'), _microseconds(time),
+            pl.lit(f',"args":{{{unit}:'), pl.Series(counter.value), pl.lit("}}"),
+        )
+    )  # fmt: skip
+    return events.to_series().str.join(",\n").item().encode()  # type: ignore[no-any-return]
+
+
+def _microseconds(time: pl.Series) -> pl.Expr:
+    """Write times in ns as microseconds with three decimals."""
+    return pl.concat_str(
+        time // 1000, pl.lit("."), (time % 1000).cast(pl.String).str.zfill(3)
+    )  # fmt: skip
+
+
 def _ends(phase: str, timeline: Timeline, ends: Ints, first: int) -> bytes:
     """Write one end of arrows, numbered from ``first``."""
     track, start, end = (values[ends // 2] for values in timeline.times())
@@ -180,8 +210,7 @@ def _ends(phase: str, timeline: Timeline, ends: Ints, first: int) -> bytes:
             pl.lit(head), pl.lit(first + np.arange(ends.size)),
             pl.lit(',"pid":'), timeline.processes["number"].gather(tracks["process"]),
             pl.lit(',"tid":'), tracks["number"],
-            pl.lit(',"ts":'), time // 1000, pl.lit("."),
-            (time % 1000).cast(pl.String).str.zfill(3), pl.lit("}"),
+            pl.lit(',"ts":'), _microseconds(time), pl.lit("}"),
         )
     )  # fmt: skip
     return events.to_series().str.join(",\n").item().encode()  # type: ignore[no-any-return]

@@ -89,6 +89,23 @@ def encode(timeline: Timeline, log: IssueLog) -> Iterator[bytes]:
         is_last=flows.is_last,
     )
     yield from slice_packets(slices, ids)
+    yield from _counter_packets(timeline, ids, places.size)
+
+
+def _counter_packets(timeline: Timeline, ids: Ids, num_lanes: int) -> Iterator[bytes]:
+    """Describe a track for each counter, after those of slices, and write its values."""
+    first = _first_track(timeline, ids) + num_lanes
+    for uuid, (process, counter) in enumerate(timeline.counters, first):
+        parent = _first_process(timeline, ids) + process
+        unit = field(COUNTER, field(_UNIT_NAME, counter.unit) if counter.unit else b"")
+        yield descriptor(ids, [
+            field(UUID, uuid), field(PLACE, timeline.tracks.height * num_lanes + uuid - first),
+            field(NAME, counter.title), field(PARENT, parent), unit,
+        ])  # fmt: skip
+        track = field(_TYPE, _COUNTER_TYPE) + field(_TRACK, uuid)
+        for time, value in zip(counter.time.tolist(), counter.value.tolist(), strict=True):
+            event = track + field(_VALUE, value % 2**64)  # negative ones as protobuf has them
+            yield packet(ids, [field(_TIMESTAMP, time), field(_TRACK_EVENT, event)])
 
 
 def _is_text(note: pl.Series) -> bool:
@@ -164,9 +181,13 @@ def _descriptors(timeline: Timeline, ids: Ids, places: Ints) -> Iterator[bytes]:
 
 # numbers of protobuf fields, by message
 _CLOCK_SNAPSHOT, _SEQUENCE, _INTERNED, _FLAGS, _DESCRIPTOR = 6, 10, 12, 13, 60  # TracePacket
-UUID, NAME, PROCESS, THREAD, PARENT, ORDERING, PLACE = 1, 2, 3, 4, 5, 11, 12
+UUID, NAME, PROCESS, THREAD, PARENT, COUNTER, ORDERING, PLACE = 1, 2, 3, 4, 5, 8, 11, 12
 """Fields of a track's descriptor."""
 _CATEGORIES, _NAMES, _FIELD_NAMES, _TEXTS = 1, 2, 3, 29  # InternedData
+_TIMESTAMP, _TRACK_EVENT = 8, 11  # TracePacket
+_TYPE, _TRACK, _VALUE = 9, 11, 30  # TrackEvent
+_COUNTER_TYPE = 4  # TYPE_COUNTER
+_UNIT_NAME = 6  # CounterDescriptor
 _REALTIME, _BOOTTIME = 1, 6  # builtin clocks
 _STATE_CLEARED = 1  # SEQ_INCREMENTAL_STATE_CLEARED: numbers of texts are given anew
 EXPLICIT = 3

@@ -39,6 +39,28 @@ _WRITERS = {
 }  # fmt: skip
 
 
+class TimelineCounter(NamedTuple):
+    """A value over time that is drawn below a rank.
+
+    Attributes
+    ----------
+    rank
+        Of the first schedule.
+    title, unit
+        What it is; the unit is ``bytes``, empty, or one that is written as it is.
+    time
+        int64 ns since the job's origin, shape (changes,), ascending.
+    value
+        int64, shape (changes,): from each time on.
+    """
+
+    rank: int
+    title: str
+    unit: str
+    time: Ints
+    value: Ints
+
+
 @dataclass(frozen=True, eq=False)
 class Timeline:
     """The content of a timeline viewer."""
@@ -61,6 +83,8 @@ class Timeline:
     rank: int = 0  # files of different ranks may be concatenated. -1 is unknown
     # whether times count from the epoch instead of the begin of the timeline
     is_absolute: bool = False
+    # each with its process (a row there)
+    counters: tuple[tuple[int, TimelineCounter], ...] = ()
 
     def __repr__(self) -> str:
         return f"<Timeline tracks={self.tracks.height} slices={self.slices.height}>"

@@ -65,6 +65,7 @@ def trace_timeline(trace: Trace, log: IssueLog) -> Timeline:
         pl.col("device").replace(-1, devices[0] if len(devices) == 1 else -1)
     )
     processes, tracks, track = tracks_of(trace, places)
+    tail, head = _arrows(trace, row)
     return Timeline(
         title="",
         processes=processes,
@@ -78,7 +79,8 @@ def trace_timeline(trace: Trace, log: IssueLog) -> Timeline:
             "comm type": nodes["comm_type"].replace("none", None),
             "group": optional_texts(trace.groups["name"], nodes["group"].to_numpy()),
         },
-        **_arrows(trace, row),
+        tail=tail,
+        head=head,
         rank=trace.rank,
         is_absolute=True,
     )  # fmt: skip
@@ -131,7 +133,7 @@ def tracks_of(trace: Trace, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataF
     return processes, tracks, track.cast(pl.Int64).to_numpy()
 
 
-def _arrows(trace: Trace, row: Ints) -> dict[str, Ints]:
+def _arrows(trace: Trace, row: Ints) -> tuple[Ints, Ints]:
     """Return the ends of arrows; ``row`` has the node of each slice."""
     deps = trace.deps.filter(pl.col("kind").is_in(list(_ARROWS)))
     kind = deps["kind"].cast(pl.String)
@@ -143,4 +145,4 @@ def _arrows(trace: Trace, row: Ints) -> dict[str, Ints]:
         for side in (0, 1)
     )
     timed = (src >= 0) & (dst >= 0)
-    return {"tail": (2 * src + leaves)[timed], "head": (2 * dst + reaches)[timed]}
+    return (2 * src + leaves)[timed], (2 * dst + reaches)[timed]

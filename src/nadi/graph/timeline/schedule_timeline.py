@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from nadi.files.timeline.timeline_values import (
     CRITICAL,
     PATH_CATEGORY,
     Timeline,
+    TimelineCounter,
     find_lanes,
     lane_suffix,
     write_file,
@@ -66,17 +67,21 @@ class TimelinePart:
         return replace(self, schedule=Schedule(self.schedule.table.with_columns(*moved)), path=path)
 
 
-def write_timeline(path: Path | str, replay: Replay, critical: CriticalPath) -> pl.DataFrame:
+def write_timeline(
+    path: Path | str, replay: Replay, critical: CriticalPath,
+    counters: Iterable[TimelineCounter] = (),
+) -> pl.DataFrame:  # fmt: skip
     """Write a replay as a timeline: one process per rank, one track per thread and stream.
 
     As :func:`write_timelines`, of one part.
     """
-    return write_timelines(path, [TimelinePart.of_replay(replay, critical)])
+    return write_timelines(path, [TimelinePart.of_replay(replay, critical)], counters=counters)
 
 
 def write_timelines(
-    path: Path | str, parts: Sequence[TimelinePart], title: str = "timeline"
-) -> pl.DataFrame:
+    path: Path | str, parts: Sequence[TimelinePart], title: str = "timeline",
+    counters: Iterable[TimelineCounter] = (),
+) -> pl.DataFrame:  # fmt: skip
     """Write several schedules; the processes of a rank are listed one below the other.
 
     Operations with time on the critical path have ``"critical": true`` and are red in
@@ -93,6 +98,8 @@ def write_timelines(
         At least one part, in display order.
     title
         Title of the timeline.
+    counters
+        Values over time, drawn below the ranks of the first part.
 
     Returns
     -------
@@ -109,7 +116,7 @@ def write_timelines(
     place = locate(path)
     writer_of_suffix(place)
     log = IssueLog()
-    write_file(place, draw_timeline(parts, title, log), log)
+    write_file(place, draw_timeline(parts, title, log, counters), log)
     return log.table()
 
 
@@ -133,7 +140,10 @@ def check_timeline(path: Path | str, source: Path | str, *, overwrite: bool) -> 
 # --- what is drawn
 
 
-def draw_timeline(parts: Sequence[TimelinePart], title: str, log: IssueLog) -> Timeline:
+def draw_timeline(
+    parts: Sequence[TimelinePart], title: str, log: IssueLog,
+    counters: Iterable[TimelineCounter] = (),
+) -> Timeline:  # fmt: skip
     """Lay out schedules side by side, as :func:`write_timelines` writes them."""
     if not parts:
         raise UsageError(
@@ -175,7 +185,16 @@ def draw_timeline(parts: Sequence[TimelinePart], title: str, log: IssueLog) -> T
         {"node": drawn["node"], CRITICAL: drawn["critical"], "longest operation": drawn["longest"]},
         2 * tail,
         2 * head,
+        counters=_on_processes(counters, processes),
     )
+
+
+def _on_processes(
+    counters: Iterable[TimelineCounter], processes: pl.DataFrame
+) -> tuple[tuple[int, TimelineCounter], ...]:
+    """Return counters with the processes of their ranks, of the first part."""
+    row = dict(processes.filter(part=0).select("rank", "row").iter_rows())
+    return tuple((row[one.rank], one) for one in counters if one.rank in row)
 
 
 def _operations(number: int, part: TimelinePart) -> pl.DataFrame:

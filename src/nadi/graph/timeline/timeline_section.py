@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from nadi.files.communication_names import comm_type_of_host
+from nadi.files.timeline.timeline_values import TimelineCounter
 from nadi.graph.timeline.page_timeline import (
     TimelineEvents,
     detail_levels,
@@ -37,17 +38,6 @@ _HELP = (
 _ORDER = 4  # of the timeline among the sections: below the verdict
 
 
-class PageCounter(NamedTuple):
-    """A value over time that a page draws below a rank."""
-
-    rank: int  # of the first schedule
-    # title, unit: what it is; the unit is ``bytes`` or one that is written as it is
-    title: str
-    unit: str
-    time: Ints  # int64 ns since the job's origin, shape (changes,), ascending
-    value: Ints  # int64, shape (changes,): from each time on
-
-
 class PageStep(NamedTuple):
     """A step of a schedule: its number, and where it begins and ends, ns since the job's origin."""
 
@@ -60,7 +50,7 @@ class TimelineExtras(NamedTuple):
     """What a timeline shows beside its schedules."""
 
     focus: int = -1  # the rank that is in view at first; -1 for the first
-    counters: Sequence[PageCounter] = ()  # values over time
+    counters: Sequence[TimelineCounter] = ()  # values over time
     # the type of device work by name and category, as ``kernel_type_codes`` gives it
     type_codes: Callable[[pl.Series, pl.Series], Ints] | None = None
     # of the first schedules the steps of each; those of a second one are drawn below those of the
@@ -108,8 +98,9 @@ def page_timeline(
 <div id=timeline-results></div><div id=timeline-area aria-live=polite></div></div></div>
 <p id=timeline-status role=status>loading ...</p>
 <p class=legend id=timeline-legend></p>
-<small id=timeline-help>{_HELP} Arrows of the chosen operation: blue, what it waits for; those in
-the color of text, what waits for it; dashed, inferred.</small>
+<details class=help><summary>keys and pointer</summary><span id=timeline-help>{_HELP} Arrows of
+the chosen operation: blue, what it waits for; those in the color of text, what waits for it;
+dashed, inferred.</span></details>
 </section>
 """
     return PageTimeline(RenderedSection(_ORDER, "timeline", "Timeline", html), content)

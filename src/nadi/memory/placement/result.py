@@ -406,7 +406,7 @@ def _charts(data: dict[str, Any]) -> dict[str, Chart]:
     uses = {use["name"]: use for use in data["tiers"]}
     for row in data["live"]:
         series = [
-            LineSeries(name, np.array(row["time_ns"]) / 1e6, np.array(sizes) / 2**30)
+            LineSeries(name, np.array(row["time_ns"]) / 1e6, np.array(sizes) / 2**30, is_steps=True)
             for name, sizes in row["bytes_by_role"].items()
         ]
         use = uses[row["tier"]]

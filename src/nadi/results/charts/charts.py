@@ -39,6 +39,8 @@ class LineSeries(NamedTuple):
         Whether there is no line between them.
     labels
         What each point is called; empty if they have no names.
+    is_steps
+        Whether a value holds until the next one, such as a queue's length.
     """
 
     name: str
@@ -46,6 +48,7 @@ class LineSeries(NamedTuple):
     y: Floats
     is_points: bool = False
     labels: tuple[str, ...] = ()
+    is_steps: bool = False
 
 
 class LineChart(NamedTuple):

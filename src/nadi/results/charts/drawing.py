@@ -108,7 +108,7 @@ def bar_chart(chart: BarChart) -> list[str]:
     left = 24 + _LETTER * max(map(len, names), default=0) + 12
     top = _top(chart)
     ends = np.append(chart.values.sum(axis=1), 0.0)
-    across = scale_of(np.linspace(0, max(float(ends.max()), 1e-9), 21), left, WIDTH - RIGHT - 24,
+    across = scale_of(np.linspace(0, max(float(ends.max()), 1e-9), 21), left, WIDTH - RIGHT - 44,
                       is_log=False, from_zero=True)  # fmt: skip
     bottom = top + len(names) * (_TALL + _GAP)
     parts = _legend(chart)
@@ -132,6 +132,8 @@ def bar_chart(chart: BarChart) -> list[str]:
                 f'<rect x="{begin:.2f}" y="{y}" width="{end - begin:.2f}" height="{_TALL}" '
                 f'fill="{COLORS[part % len(COLORS)]}"><title>{escape(said)}</title></rect>'
             )
+        end = float(across.at(borders[-1]))
+        parts.append(text_at(end + 5, y + 14, short_number(float(borders[-1])), color=INK))
     if len(chart.rows) > _MOST:
         parts.append(text_at(24, bottom + _TALL, f"and {len(chart.rows) - _MOST} more"))
     return parts
@@ -268,6 +270,15 @@ def _frame(across: ChartScale, up: ChartScale, x_label: str, y_label: str) -> li
     return parts
 
 
+def _way(places: Floats, *, is_steps: bool) -> str:
+    """Return the way from place to place, as SVG writes it: straight, or across and then up."""
+    if is_steps:
+        first, *rest = places.tolist()
+        steps = "".join(f" H{a:.1f} V{b:.1f}" for a, b in rest)
+        return f"M{first[0]:.1f} {first[1]:.1f}{steps}"
+    return "M" + " L".join(f"{a:.1f} {b:.1f}" for a, b in places)
+
+
 def _one_line(
     series: LineSeries, chart: LineChart, across: ChartScale, up: ChartScale,
     stroke: tuple[str, str],
@@ -282,7 +293,7 @@ def _one_line(
     ends = np.flatnonzero(whole & ~np.append(whole[1:], False)) + 1
     dash = f' stroke-dasharray="{stroke[1]}"' if stroke[1] else ""
     parts = [
-        f'<path d="M{" L".join(f"{a:.1f} {b:.1f}" for a, b in places[begin:end])}" fill="none" '
+        f'<path d="{_way(places[begin:end], is_steps=series.is_steps)}" fill="none" '
         f'stroke="{stroke[0]}" stroke-width="2" stroke-linejoin="round"{dash}/>'
         for begin, end in zip(starts, ends, strict=True)
         if end - begin > 1 and not series.is_points

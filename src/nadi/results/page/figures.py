@@ -23,6 +23,7 @@ __all__ = ["Figures", "Path", "bar", "packed", "stacked_bar", "table", "text", "
 Path = Sequence[str | int]
 _SHOWN = 90  # letters of a name; the rest is shown when it is clicked
 _COLUMNS = {"#": " class=number", "*": " class=name"}
+_ROOM = 0.06  # of a bar, which a name in it takes
 _TALL = 16  # rows of a table, above which it scrolls
 
 
@@ -162,14 +163,21 @@ def bar(value: float, largest: float, kind: str = "plain") -> str:
     return f'<span class=bar><i class="{kind}" style="width:{width:.2f}%"></i></span>'
 
 
-def stacked_bar(parts: Sequence[tuple[str, float]], whole: float) -> str:
-    """Draw parts of a whole beside each other; each is a class of ``page.css`` and a value."""
+def stacked_bar(
+    parts: Sequence[tuple[str, float]], whole: float, *, is_named: bool = False
+) -> str:  # fmt: skip
+    """Draw parts of a whole beside each other; each is a class of ``page.css`` and a value.
+
+    ``is_named`` writes into each that has room for it what it is, and its share.
+    """
     pieces = "".join(
-        f'<i class="{kind}" style="width:{100 * value / whole:.3f}%"></i>'
+        f'<i class="{kind}" style="width:{100 * value / whole:.2f}%">'
+        + (f"{kind.replace('_', ' ')} {format_percent(value, whole)}"
+           if is_named and value > _ROOM * whole else "") + "</i>"
         for kind, value in parts
         if value > 0 and whole > 0
-    )
-    return f'<span class="bar stacked">{pieces}</span>'
+    )  # fmt: skip
+    return f'<span class="bar stacked{" named" if is_named else ""}">{pieces}</span>'
 
 
 _LEVEL = 6  # a sixth smaller than the fast compression of trace files, at 70 MB/s
