@@ -110,7 +110,7 @@ def solve_program(program: LinearProgram, seconds: float = math.inf) -> Optimum:
             "placement", "the solver needs the package highspy, which is not installed",
             "pip install 'nadi[solver]'",
         ) from None  # fmt: skip
-    # HiGHS 1.16 writes a banner to the standard output when callbacks are enabled, which are not used
+    # HiGHS 1.16 writes a banner to the standard output when it enables callbacks, which none needs
     without = {"enableCallbacks": lambda _: None}
     solver: Any = type("_Solver", (highspy.Highs,), without)()
     solver.setOptionValue("output_flag", False)
