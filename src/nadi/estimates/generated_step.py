@@ -16,6 +16,7 @@ from nadi.estimates.calculon.block_costs import BlockCosts, OptimizerCosts, Stag
 from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.calculon.memory import (
     MemoryUse,
+    OffloadTimes,
     TensorBytes,
     late_end,
     memory_use,
@@ -70,11 +71,7 @@ def generated_step(
     moves = _moves_of_update(executions, shape, fewer, block, ends)
     update, exposed, rate = _streamed(machine, executions, moves, _gathered(shape, ends), ends)
     offload = offload_beside(machine, executions, block, rate, _moved_layers(executions, shape))
-    work = (
-        block.forward.time + block.activation.time + block.again.time
-        + block.forward_exchange[0].exposed + block.backward_exchange[0].exposed
-        + block.exchange_again[0].exposed + offload.forward[0] + offload.backward[0]
-    )  # fmt: skip
+    work = _layer_seconds(block, offload)
     alone = shape.stages == 1
     group = RankGroup(
         executions.pipeline_par, executions.tensor_par * executions.data_par,
@@ -92,6 +89,9 @@ def generated_step(
     slowest, transfers, bubble = _pipeline(shape, stages, executions)
     every, beside_head = shape.microbatches * layers, shape.microbatches * beside_head * alone
     reduction = _reduction(executions, shape, costs, ends, offload.backward[0])
+    exposed = exposed - _gathered_beside_stores(
+        machine, executions, moves, update, exposed, reduction.exposed, _gathered(shape, ends)
+    )
     times = StepTimes(
         forward=every * block.forward.time,
         backward=every * block.activation.time,
@@ -114,6 +114,15 @@ def generated_step(
     return StepCosts(
         shape, block, optimizer, times, link[0] + link[1], hops * (shape.stages > 1), link[2],
         offload, reduction, _memory(executions, shape, costs, optimizer, ends),
+    )  # fmt: skip
+
+
+def _layer_seconds(block: BlockCosts, offload: OffloadTimes) -> Floats:
+    """Give the seconds of a layer's forward and backward, with all that extends them."""
+    return (
+        block.forward.time + block.activation.time + block.again.time
+        + block.forward_exchange[0].exposed + block.backward_exchange[0].exposed
+        + block.exchange_again[0].exposed + offload.forward[0] + offload.backward[0]
     )  # fmt: skip
 
 
@@ -303,6 +312,29 @@ def _streamed(
     exposed = all_of_it - update
     exposed = exposed + np.where(gathered > 0, np.maximum(around - gathered, 0.0), 0.0)
     return update, np.where(executions.training == 1, exposed, 0.0), rate
+
+
+def _gathered_beside_stores(
+    machine: MachineDescription, executions: Executions, moves: _UpdateMoves, update: Floats,
+    exposed: Floats, reduction: Floats, gathered: Floats,
+) -> Floats:  # fmt: skip
+    """Give the seconds of gathering weights while the last states are still stored.
+
+    States are loaded into buffers while the last gradients are reduced, so that the update is done
+    before the stores are.
+    """
+    tier, none = machine.mem2, np.zeros(1)
+    load, held = (
+        tier.moving_time(size, none, executions.num_procs)
+        for size in (
+            moves.states * executions.optimizer_offload,
+            usual_buffers(machine.mem1.capacity),
+        )
+    )
+    early = np.minimum(reduction - gathered, held)
+    updated = np.maximum(update, load - early)
+    moved = (executions.optimizer_offload == 1) & (executions.training == 1)
+    return np.where(moved, np.clip(update + exposed - updated, 0.0, gathered), 0.0)
 
 
 def _optimizer(block: BlockCosts, ends: StepEnds) -> OptimizerCosts:
