@@ -85,14 +85,6 @@ NAMED = [
     (["memory.bandwidth=2 TB/s,3350GB/s", "hidden=768,1536"], []),
     (["network.dimensions.0.bandwidth=100,450", "sequence=1024,2048"], []),
     (["micro_batch=1,2,4", "memory.capacity=1GiB,2,80"], []),
-    (
-        [
-            "memory.tier2.bandwidth=16,64GB/s",
-            "memory.tier2.capacity=500",
-            "memory.capacity=8GiB,80",
-        ],
-        ["optimizer"],
-    ),
     (["tp=1,2,4", "compute.peak=500,1000TFLOP/s"], []),
     (["overlap=none,ring", "system.collectives.chunks=1,4"], []),
     (["recompute=none,full", "zero=0,1"], []),
