@@ -230,7 +230,7 @@ class Trace:
     @property
     def is_part(self) -> bool:
         """Whether it was cut out of another trace, whose corrections of clocks it has."""
-        return any(PART in part.attributes.names for part in self.attribute_parts)
+        return PART in self.given_attributes.names
 
     @cached_property
     def attrs(self) -> pl.DataFrame:
