@@ -444,7 +444,8 @@ def load_ranks(
     log.add(
         "job.ranks-unread", "warning", len(unread),
         "ranks are left out, as a file of each cannot be read: "
-        + "; ".join(f"rank {tasks[place].rank}: {unread[place]}" for place in sorted(unread)[:3]),
+        + "; ".join(f"rank {tasks[place].rank}: {one.where}: {one.what}"
+                    for place, one in sorted(unread.items())[:_TOLD_OF_FILES]),
         "copy or record these files again; all answers are of the other ranks",
     )  # fmt: skip
     observed = [one.trace for one in ranks if one.is_observed]
