@@ -357,7 +357,7 @@ def test_interruption_is_no_success(tmp_path: Path) -> None:
         "import os, signal, sys\n"
         "import nadi.graph.load_graph\n"
         "def stop(*a, **k): os.kill(os.getpid(), signal.SIGINT)\n"
-        "nadi.graph.load_graph.load_job = stop\n"
+        "nadi.graph.load_graph.load_ranks = stop\n"
         "from nadi.cli import main\n"
         "sys.exit(main(['run', '.']))\n"
     )

@@ -31,7 +31,7 @@ _Found = dict[str, pl.DataFrame | str]
 def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
     """Make every file large, and memory so many times its content."""
     monkeypatch.setattr(large_recordings, "_LARGE", 1)
-    monkeypatch.setattr(large_recordings, "_content_of", lambda file: 1000)
+    monkeypatch.setattr(large_recordings, "content_of", lambda file: 1000)
     monkeypatch.setattr(large_recordings, "available_memory", lambda: int(request.param * 1000))
     monkeypatch.setattr(kineto_pieces, "PIECE", 150_000)
     return float(request.param)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +28,7 @@ from nadi.recordings.discover import (
 from nadi.recordings.graph_replays.joining import join_traces
 from nadi.recordings.job_of_files import load_devices, load_job
 from nadi.recordings.large import are_large, check_room, read_what_is_needed
+from nadi.recordings.rank_tasks import run_tasks
 from nadi.trace.trace import Trace
 from nadi.whatif.parts import PartOf
 
@@ -223,16 +225,15 @@ def _of_files(
 
     Where the beginning of a file does not state its rank, the rank is known when it was read.
     """
-    recordings, found = [], []
     count = len(files.devices)
-    mapped = map if executor is None or count < _FEW else executor.map
-    at_once = 1 if mapped is map else min(count, os.cpu_count() or 1)
-    of_all = zip(*[(files, names, options, at_once)] * count, strict=True)
-    work = mapped(_of_file, files.devices, *of_all)
-    for number, (recording, part) in enumerate(work):
-        progress(f"analysed {number + 1} of {count} ranks")
-        recordings.append(recording)
-        found.append(part)
+    used = None if count < _FEW else executor
+    at_once = 1 if used is None else min(count, os.cpu_count() or 1)
+    work = partial(_of_file, files=files, names=names, options=options, at_once=at_once)
+    done = {}
+    for place, one in run_tasks(work, files.devices, used):
+        done[place] = one
+        progress(f"analysed {len(done)} of {count} ranks")
+    recordings, found = zip(*(done[place] for place in range(count)), strict=True)
     return [
         {name: _of_rank(answer, rank) for name, answer in found[device].items()}
         for _, device, rank in pair_recordings([], recordings)

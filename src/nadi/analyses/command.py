@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from nadi.errors import InputError, Parameter, UsageError
 from nadi.results.terminal.options import (
     AsJson,
     Capture,
+    ExecutorName,
     Overwrite,
     Step,
     TimeRange,
@@ -80,6 +80,7 @@ def command(
     step: Step = "all",
     window: TimeRange = "",
     capture: Capture = "",
+    executor: ExecutorName = "processes",
     top: Top = 20,
     settings: Settings = None,
     output: Output = None,
@@ -97,15 +98,15 @@ def command(
     with show_progress(announce=False, use="analyze") as progress:
         progress("starting")
         from nadi.analyses.analyses import analyze_all
-        from nadi.results.terminal.workers import worker_processes
+        from nadi.results.terminal.workers import executor_named
 
         chosen, options = _chosen(name, paths, settings)
         files = _files(name, chosen, output, overwrite=overwrite)
         names = [one.name for one in chosen]
-        with worker_processes(os.cpu_count() or 1) as processes:
+        with executor_named(executor) as workers:
             found = analyze_all(
                 *paths or [], names=names, step=step, window=window, capture=capture,
-                executor=processes, progress=progress, options=options,
+                executor=workers, progress=progress, options=options,
             )  # fmt: skip
         tables = {key: one for key, one in found.items() if not isinstance(one, str)}
         if not tables:

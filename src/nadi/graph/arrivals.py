@@ -59,8 +59,8 @@ def group_ranks(graph: EventGraph) -> tuple[Ints, list[tuple[int, ...]]]:
     for t, trace in enumerate(graph.job.traces):
         members = trace.groups["ranks"].to_list()
         own = [number.setdefault(tuple(m), len(number)) if m else -1 for m in members]
-        mine = np.flatnonzero((graph.op_trace == t) & (group >= 0))
-        of_op[mine] = np.array(own, dtype=np.int64)[group[mine]]
+        mine = graph.ops_of_trace(t)
+        of_op[mine] = np.array([*own, -1], dtype=np.int64)[group[mine]]
     return of_op, list(number)
 
 

@@ -110,8 +110,9 @@ def _on_their_thread(graph: EventGraph, pairs: pl.DataFrame) -> pl.DataFrame:
 def _forward_threads(graph: EventGraph, ops: Ints) -> pl.Series:
     """Read ``Fwd thread id`` of operations; -1 where it is not stated."""
     found = np.full(ops.size, -1, dtype=np.int64)
-    for number, trace in enumerate(graph.job.traces):
-        mine = np.flatnonzero(graph.op_trace[ops] == number)
+    of = graph.op_trace[ops]
+    for number in np.unique(of).tolist():
+        trace, mine = graph.job.traces[number], np.flatnonzero(of == number)
         attributes = trace.attributes
         rows = attributes.rows_named("args")
         owner = attributes.node[rows]

@@ -1,33 +1,17 @@
-"""Which operations are communication, and which time of a graph counts as communication."""
+"""Which time of a graph counts as communication."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 
-_COMMUNICATES = (
-    r"^c10d::|^_?c10d_functional(_autograd)?::wait_tensor$|^record_param_comms$|^gloo:|^nccl"
-)
 _ITS_TIME = (
     EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.KERNEL,
     EdgeKind.COMMUNICATION, EdgeKind.SYNC,
 )  # fmt: skip
-
-
-def communicating(graph: EventGraph) -> Bools:
-    """Return which operations communicate, ask for it or wait for it, or run within one that does.
-
-    bool, shape (ops,). O(ops * depth).
-    """
-    found = (graph.gather("comm_type") != "none").to_numpy() | graph.named(_COMMUNICATES)
-    if not found.any():
-        return found
-    around: Bools = nearest(np.arange(graph.num_ops), graph.op_parent, found) >= 0
-    return around
 
 
 def time_of_communication(graph: EventGraph, edge: Ints) -> tuple[Bools, Bools]:
@@ -49,7 +33,7 @@ def time_of_communication(graph: EventGraph, edge: Ints) -> tuple[Bools, Bools]:
     """
     op, kind = graph.edge_op[edge], graph.edge_kind[edge]
     is_time: Bools = (op >= 0) & np.isin(kind, _ITS_TIME)
-    is_time &= communicating(graph)[np.maximum(op, 0)]
+    is_time &= graph.communicates[np.maximum(op, 0)]
     begins = np.flatnonzero(is_time & (kind == EdgeKind.LAUNCH))
     on_thread = ~graph.gather("category", op[begins]).is_in(DEVICE_WORK).to_numpy()
     with_delay = np.zeros(edge.size, dtype=np.bool_)

@@ -8,6 +8,7 @@ communication compares with a small one alone. Then the ratio is unknown, and sa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import NormalDist
@@ -96,6 +97,7 @@ class Contention:
 
 
 _LEARNED: WeakKeyDictionary[Job, Contention] = WeakKeyDictionary()
+_KERNELS: WeakKeyDictionary[Trace, pl.DataFrame] = WeakKeyDictionary()
 
 
 @checked
@@ -149,7 +151,10 @@ def runs_of_kernels(job: Job) -> pl.DataFrame:
         (ns beside communication), ``is_shared`` (whether other kernels compute meanwhile),
         ``is_coarse`` (whether times are whole microseconds). O(nodes log nodes).
     """
-    parts = [_kernels(trace, at) for at, trace in enumerate(dict.fromkeys(job.traces))]
+    parts = []
+    for at, trace in enumerate(dict.fromkeys(job.traces)):
+        kernels = _KERNELS[trace] if trace in _KERNELS else kernels_of(trace)
+        parts.append(kernels.with_columns(trace=pl.lit(at, pl.Int64)))
     groups = pl.concat(parts).group_by(_KERNEL, maintain_order=True).agg(
         pl.col("trace", "node", "duration", "beside", "is_shared", "is_coarse")
     )  # fmt: skip
@@ -232,8 +237,18 @@ def learned_ratio(alone: Floats, beside: Floats, share: Floats) -> Slowdown | st
     return Slowdown(ratio, ratio - spread, ratio + spread)
 
 
-def _kernels(trace: Trace, number: int) -> pl.DataFrame:
-    """Return the kernels of a trace that compute, if any runs beside communication."""
+def keep_kernels(job: Job, kernels: Sequence[pl.DataFrame]) -> None:
+    """Keep the kernels of each rank of a job, as of :func:`kernels_of`."""
+    for trace, found in zip(job.traces, kernels, strict=True):
+        _KERNELS[trace] = found
+
+
+def kernels_of(trace: Trace) -> pl.DataFrame:
+    """Return the kernels of a trace that compute, if any runs beside communication.
+
+    Rows are those of :func:`runs_of_kernels` before they are grouped, without ``trace``. A shift of
+    all times changes nothing.
+    """
     rows = np.flatnonzero(trace.category_mask("kernel"))
     start, duration = trace.column("start")[rows], trace.column("duration")[rows]
     talks = (trace.nodes["comm_type"].gather(rows) != "none").to_numpy()
@@ -244,7 +259,7 @@ def _kernels(trace: Trace, number: int) -> pl.DataFrame:
     kept = ~talks[: rows.size]
     rows, keep = rows[kept], np.flatnonzero(kept)
     frame = pl.DataFrame({
-        "trace": np.full(rows.size, number), "node": rows,
+        "node": rows,
         "name": trace.nodes["name"].gather(rows).cast(pl.String), "start": start[keep],
         "duration": duration[keep], "beside": beside[keep], "is_shared": is_shared[keep],
         "is_coarse": np.full(rows.size, not (duration % _MICROSECOND).any()),
@@ -295,7 +310,7 @@ def _with_operators(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
         .sort("start", maintain_order=True)
         .with_columns(place=pl.int_range(pl.len(), dtype=pl.Int64).over("of"))
         .with_columns(place=pl.when(pl.col("of") >= 0).then(pl.col("place")).otherwise(0))
-        .select(*_KERNEL, "trace", "node", "duration", "beside", "is_shared", "is_coarse")
+        .select(*_KERNEL, "node", "duration", "beside", "is_shared", "is_coarse")
     )  # fmt: skip
 
 

@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 _Positions = npt.NDArray[np.integer]
 _Operations = tuple[Job, Ints, Ints]
 _MAX_NAMES = 6
+_COMMUNICATES = (
+    r"^c10d::|^_?c10d_functional(_autograd)?::wait_tensor$|^record_param_comms$|^gloo:|^nccl"
+)
+_OF_OPERATIONS = (  # what no change of edges changes
+    "_all_names", "_columns", "communicates", "op_names",
+)  # fmt: skip
 
 
 class EdgeKind(IntEnum):
@@ -185,15 +191,17 @@ class EventGraph:
     def name_codes(
         self, ops: _Positions | None = None, nameless: Bools | None = None
     ) -> tuple[npt.NDArray[np.uint32], list[str]]:
-        """Return names as positions in a list, uint32, and the list; each rank's names once.
+        """Return names as positions in a list, uint32, and the list of different ones, "" first.
 
         Parameters
         ----------
         ops, nameless
             As for :meth:`names`.
         """
+        if ops is None and nameless is None:
+            return self._all_names
         which = np.empty(self.num_ops if ops is None else ops.size, dtype=np.uint32)
-        texts = [""]
+        number = {"": 0}
         for trace, mine, rows in self._by_trace(ops):
             names = trace.nodes["name"]
             codes = text_codes(names)[rows]
@@ -201,22 +209,37 @@ class EventGraph:
             example[codes] = rows
             used = np.flatnonzero(example >= 0)
             text_of = np.empty(example.size, dtype=np.uint32)
-            text_of[used] = len(texts) + np.arange(used.size)
-            texts += names.gather(example[used]).cast(pl.String).to_list()
+            texts = names.gather(example[used]).cast(pl.String).to_list()
+            text_of[used] = [number.setdefault(text, len(number)) for text in texts]
             which[mine] = text_of[codes]
         if nameless is not None:
             which[nameless] = 0
-        return which, texts
+        return which, list(number)
+
+    @cached_property
+    def _all_names(self) -> tuple[npt.NDArray[np.uint32], list[str]]:
+        return self.name_codes(np.arange(self.num_ops))
 
     def named(self, pattern: str) -> Bools:
         """Return which operations have a name that contains a regular expression (Rust's syntax).
 
         bool, shape (ops,). Each distinct name is searched once.
         """
-        found = np.empty(self.num_ops, dtype=np.bool_)
-        for trace, mine, rows in self._by_trace(None):
-            found[mine] = trace.name_mask(pattern)[rows]
+        which, texts = self._all_names
+        found: Bools = pl.Series(texts, dtype=pl.String).str.contains(pattern).to_numpy()[which]
         return found
+
+    @cached_property
+    def communicates(self) -> Bools:
+        """Which operations communicate, ask for it or wait for it, or run within one that does.
+
+        bool, shape (ops,). O(ops * depth).
+        """
+        found = (self.gather("comm_type") != "none").to_numpy() | self.named(_COMMUNICATES)
+        if not found.any():
+            return found
+        around: Bools = nearest(np.arange(self.num_ops), self.op_parent, found) >= 0
+        return around
 
     def numbers(self, column: str, ops: _Positions | None = None) -> Ints:
         """Return an integer column of the nodes for all operations, or for some; int64."""
@@ -233,41 +256,68 @@ class EventGraph:
         number
             Position of the trace in ``job.traces``.
         """
-        mine = np.flatnonzero(self.op_trace == number)
+        mine = self.ops_of_trace(number)
         found = np.full(self.job.traces[number].nodes.height, -1, dtype=np.int64)
-        found[self.op_row[mine]] = mine
+        found[self.op_row[mine]] = np.arange(mine.start, mine.stop)
         return found
+
+    def ops_of_trace(self, number: int) -> slice:
+        """Return which operations are of a trace, by its position in ``job.traces``."""
+        low, high = np.searchsorted(self.op_trace, [number, number + 1]).tolist()
+        return slice(low, high)
 
     def _by_trace(self, ops: _Positions | None) -> Iterator[tuple[Trace, Any, Ints]]:
         """Yield each trace with the positions of its operations in ``ops``, and their node rows."""
         traces = self.job.traces
-        if len(traces) == 1:
-            rows = self.op_row if ops is None else self.op_row[ops]
-            if rows.size:
-                yield traces[0], slice(None), rows
+        if ops is None or len(traces) == 1:
+            row = self.op_row if ops is None else self.op_row[ops]
+            for number, trace in enumerate(traces):
+                here = self.ops_of_trace(number) if ops is None else slice(0, row.size)
+                if here.start < here.stop:
+                    yield trace, here, row[here]
             return
-        trace_of = self.op_trace if ops is None else self.op_trace[ops]
-        order = np.argsort(trace_of, kind="stable")
-        first = np.searchsorted(trace_of[order], np.arange(len(traces) + 1))
-        for trace, low, high in zip(traces, first[:-1], first[1:], strict=True):
-            mine = order[low:high]
-            if mine.size:
-                yield trace, mine, self.op_row[mine if ops is None else ops[mine]]
-
-    def gather(self, column: str, ops: _Positions | None = None) -> pl.Series:
-        """Return a column of the nodes for all operations, shape (ops,), or for some."""
-        if ops is None:
-            return _gather(self.job, self.op_trace, self.op_row, column)
         trace_of = self.op_trace[ops]
         order = np.argsort(trace_of, kind="stable")
-        place = np.empty_like(order)
-        place[order] = np.arange(order.size)
-        found = _gather(self.job, trace_of[order], self.op_row[ops[order]], column)
-        return found.gather(place)
+        present, first = np.unique(trace_of[order], return_index=True)
+        parts = np.split(order, first)[1:]
+        for number, mine in zip(present.tolist(), parts, strict=True):
+            yield traces[number], mine, self.op_row[ops[mine]]
+
+    def gather(self, column: str, ops: _Positions | None = None) -> pl.Series:
+        """Return a column of the nodes for all operations, shape (ops,), or for some.
+
+        Names are what :meth:`names` returns.
+        """
+        if ops is None and column in self._columns:
+            return self._columns[column]
+        none = self.job.traces[0].nodes[column].clear()
+        # numpy takes rows of a small trace in a tenth of the time
+        found = np.empty(
+            self.num_ops if ops is None else ops.size, dtype=none.to_physical().to_numpy().dtype
+        )
+        for trace, mine, rows in self._by_trace(ops):
+            found[mine] = trace.nodes[column].to_physical().to_numpy()[rows]
+        values = pl.Series(column, found)
+        if isinstance(none.dtype, pl.Enum):
+            values = pl.Series(column, none.dtype.categories, dtype=none.dtype).gather(found)
+        if ops is None and found.itemsize == 1:  # which nearly every analysis asks for
+            self._columns[column] = values
+        return values
+
+    @cached_property
+    def _columns(self) -> dict[str, pl.Series]:
+        return {}
 
     def with_weights(self, weight: Ints) -> EventGraph:
         """Return the same graph with other weights; the measured times stay."""
-        return replace(self, weight=weight)
+        return self._with(weight=weight)
+
+    def _with(self, **changes: Any) -> EventGraph:
+        """Return a graph of the same operations, which keeps what is known of them."""
+        made = replace(self, **changes)
+        known = vars(self)
+        vars(made).update((name, known[name]) for name in _OF_OPERATIONS if name in known)
+        return made
 
     @property
     def destinations(self) -> Ints:
@@ -298,7 +348,7 @@ class EventGraph:
         made = self.with_edges(Edges(*(column[kept] for column in self.edges)))
         delay = np.empty(made.num_vertices, dtype=np.int64)
         unexplained_times(made.in_ptr, made.in_src, made.weight, made.time, delay)
-        return replace(made, delay=delay)
+        return made._with(delay=delay)
 
     def with_edges(self, edges: Edges, num_new_vertices: int = 0) -> EventGraph:
         """Return a graph of the same operations with other edges. O(vertices + edges).
@@ -316,7 +366,7 @@ class EventGraph:
         operations = (self.job, self.op_trace, self.op_row)
         found = _sorted([edges], time.size, operations)
         delay = np.concatenate([self.delay, none])
-        return replace(self, time=time, delay=delay, **found._asdict())
+        return self._with(time=time, delay=delay, **found._asdict())
 
     def rewired(self, edges: Edges, since: int = 0) -> EventGraph:
         """Return a graph of the same operations with the edges of a what-if change.
@@ -348,7 +398,7 @@ class EventGraph:
         delay[free] += np.minimum(self.time[free] - self.delay[free], since)
         delay[moments], delay[held] = self.delay[held], 0
         time[moments] = self.time[held]
-        return replace(made, delay=delay, time=time)
+        return made._with(delay=delay, time=time)
 
     def of_operations(self, kept: Bools, vertices: Ints) -> EventGraph:
         """Return the graph of some of the operations, without edges.
@@ -414,16 +464,6 @@ class EventGraph:
         return cls(
             job, op_trace, op_row, op_parent, stream, time=time, delay=delay, **found._asdict()
         )
-
-
-def _gather(job: Job, op_trace: Ints, op_row: Ints, column: str) -> pl.Series:
-    """Return a column of the nodes of operations that are in order of trace."""
-    first = np.searchsorted(op_trace, np.arange(len(job.traces) + 1))
-    parts = [
-        trace.nodes[column].gather(op_row[first[t] : first[t + 1]])
-        for t, trace in enumerate(job.traces)
-    ]
-    return pl.concat(parts)
 
 
 class _Sorted(NamedTuple):

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import NamedTuple, Unpack
+
+import polars as pl
 
 from nadi.errors import InputError
 from nadi.files.memory_snapshot import NO_OPERATIONS
+from nadi.graph.contention import keep_kernels, kernels_of
 from nadi.graph.edges.job_graph import build_graph
 from nadi.graph.event_graph import EventGraph
-from nadi.recordings.job_of_files import Reading, load_job, why_empty
+from nadi.graph.overheads import Overheads, TraceDeps, overheads_of
+from nadi.recordings.job_of_files import Reading, load_ranks, why_empty
+from nadi.trace.trace import Trace
 
 _Progress = Callable[[str], None]
+
+
+class _RankFacts(NamedTuple):
+    """What a job's graph needs of a rank beside its tables: most comes from its arguments."""
+
+    overheads: Overheads
+    kernels: pl.DataFrame
+
+
+def _facts_of(trace: Trace) -> _RankFacts:
+    return _RankFacts(overheads_of(TraceDeps(trace)), kernels_of(trace))
 
 
 def load_graph(
@@ -24,12 +40,14 @@ def load_graph(
 ) -> EventGraph:
     """Load a job and build its event graph; ``reading`` as in :func:`load_job`.
 
+    What is typical for a rank is worked out where it is linked.
+
     Raises
     ------
     InputError
         If a file cannot be read, files are not from one job, or no operation has a timestamp.
     """
-    job = load_job(*paths, tensors=tensors, progress=progress, **reading)
+    job, facts = load_ranks(*paths, work=_facts_of, tensors=tensors, progress=progress, **reading)
     if all((trace.issues["code"] == NO_OPERATIONS).any() for trace in job.traces):
         raise InputError(
             ", ".join(map(str, paths)),
@@ -37,7 +55,9 @@ def load_graph(
             "nadi analyze memory-holders, memory and memory-segments show what it holds",
         )  # fmt: skip
     progress("building the event graph")
-    graph = build_graph(job)
+    graph = build_graph(job, [one.overheads for one in facts] or None)
+    if facts:
+        keep_kernels(job, [one.kernels for one in facts])
     if graph.num_ops == 0:
         reasons = dict.fromkeys(why for why in map(why_empty, job.traces) if ":" in why)
         raise InputError(

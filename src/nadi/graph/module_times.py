@@ -129,7 +129,7 @@ def _critical(graph: EventGraph, tree: ModuleTree, path: CriticalPath) -> Ints:
     lasts = (path.segments["end"] - path.segments["start"]).to_numpy()
     rank, node = path.segments["rank"].to_numpy(), path.segments["node"].to_numpy()
     for number, trace in enumerate(graph.job.traces):
-        mine = np.flatnonzero(graph.op_trace == number)
+        mine = graph.ops_of_trace(number)
         module = np.full(trace.nodes.height + 1, -1, dtype=np.int64)
         module[graph.op_row[mine]] = tree.module[mine]
         of_rank = rank == trace.rank

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.graph.autograd_pairs import backward_nodes
-from nadi.graph.communicating_operations import communicating
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import find_modules
 from nadi.graph.overheads import recorded_launchers
@@ -53,7 +52,7 @@ def group_operations(graph: EventGraph) -> OperationGroups:
     return OperationGroups(
         operator=code[top], is_call=is_call, module=module,
         is_module=tree.is_called & (module >= 0),
-        communicates=communicating(graph), names=list(names),
+        communicates=graph.communicates, names=list(names),
     )  # fmt: skip
 
 

@@ -170,10 +170,9 @@ def _groups(graph: EventGraph, ops: Ints) -> pl.Series:
     """Return the description of the process group of each operation, or its name; text."""
     found = np.full(ops.size, "", dtype=object)
     group = graph.numbers("group", ops)
-    for place, trace in enumerate(graph.job.traces):
-        mine = np.flatnonzero((graph.op_trace[ops] == place) & (group >= 0))
-        if not mine.size:
-            continue
+    of = np.where(group >= 0, graph.op_trace[ops], -1)
+    for place in np.unique(of[of >= 0]).tolist():
+        trace, mine = graph.job.traces[place], np.flatnonzero(of == place)
         rows = trace.groups.select("name", "description").iter_rows()
         texts = np.array([description or name for name, description in rows], dtype=object)
         found[mine] = texts[group[mine]]

@@ -84,7 +84,7 @@ def _uses(graph: EventGraph, number: int, made: Ints, outer: Ints, step: Ints) -
     named by their address, which is reused later: a gradient counts until the next step begins.
     """
     trace = graph.job.traces[number]
-    mine = np.flatnonzero(graph.op_trace == number)
+    mine = graph.ops_of_trace(number)
     begins = np.sort(graph.time[2 * np.unique(step[mine][step[mine] >= 0])])
     operands = trace.operands.filter(pl.col("tensor") >= 0)
     op = graph.ops_of_rows(number)[operands["node"].to_numpy()]

@@ -13,7 +13,6 @@ import polars as pl
 
 from nadi.errors import checked
 from nadi.graph.arrivals import find_participants
-from nadi.graph.communicating_operations import communicating
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.overheads import recorded_launchers
 from nadi.graph.windows import Window
@@ -133,17 +132,16 @@ def _activities(graph: EventGraph, begin: int, end: int) -> list[_Activity]:
     ops = _operations(graph, begin, end)
     found = []
     for place, rank in enumerate(graph.job.ranks):
-        mine = graph.op_trace == place
-        has_device = bool((mine & ops.on_device).any())
-        comm = mine & ops.communicates
-        called = np.where(has_device, ops.start, ops.called)
+        mine = _Operations(*(column[graph.ops_of_trace(place)] for column in ops))
+        has_device, comm = bool(mine.on_device.any()), mine.communicates
+        called = mine.start if has_device else mine.called
         spans = [
-            _spans(ops.start, ops.end, mine & ops.kernels)
+            _spans(mine.start, mine.end, mine.kernels)
             if has_device
-            else _host_spans(graph, place, ops),
-            _spans(np.maximum(called, ops.entered), ops.end, comm),
-            _spans(called, ops.end, comm if has_device else comm | (mine & ops.asks)),
-            _spans(ops.start, ops.end, mine & ops.copies),
+            else _host_spans(graph, place, mine),
+            _spans(np.maximum(called, mine.entered), mine.end, comm),
+            _spans(called, mine.end, comm if has_device else comm | mine.asks),
+            _spans(mine.start, mine.end, mine.copies),
         ]
         busy = [0]
         for number in range(1, len(spans) + 1):
@@ -214,7 +212,7 @@ def _operations(graph: EventGraph, begin: int, end: int) -> _Operations:
         entered=np.clip(_entered(graph), begin, end),
         on_device=on_device,
         communicates=communicates,
-        asks=communicating(graph) & ~on_device & ~communicates,
+        asks=graph.communicates & ~on_device & ~communicates,
         copies=on_device & ~kernels & ~communicates,
         kernels=kernels,
         is_work=~category.is_in(_NOT_WORK).to_numpy(),
@@ -222,9 +220,12 @@ def _operations(graph: EventGraph, begin: int, end: int) -> _Operations:
 
 
 def _host_spans(graph: EventGraph, place: int, ops: _Operations) -> tuple[Ints, Ints]:
-    """Return when operators of a rank without a device compute; ns, cut to the window."""
+    """Return when operators of a rank without a device compute; ns, cut to the window.
+
+    ``ops`` are those of the rank.
+    """
     trace = graph.job.traces[place]
-    op_of_row = graph.ops_of_rows(place)
+    op_of_row = np.maximum(graph.ops_of_rows(place) - graph.ops_of_trace(place).start, -1)
     talks = np.append(ops.communicates | ops.asks, False)[op_of_row]
     times = np.column_stack((ops.start, ops.end))
     start, end = (

@@ -203,11 +203,14 @@ def explain_time(graph: EventGraph, since: int = 0) -> Explained:
     taken = (graph.delay > 0) & ~_roots(graph, is_work) & (graph.time >= since)
     replayed = replay_graph(replace(graph, delay=np.where(taken, 0, graph.delay))).time
     ends = [
-        (trace.rank, *(_span(time, graph.op_trace == t, since) for time in (graph.time, replayed)))
+        (
+            trace.rank,
+            *(_span(time, graph.ops_of_trace(t), since) for time in (graph.time, replayed)),
+        )
         for t, trace in enumerate(graph.job.traces)
     ]
     vertices = np.flatnonzero(taken)
-    every = np.ones(graph.num_ops, dtype=np.bool_)
+    every = slice(0, graph.num_ops)
     return Explained(
         graph=graph,
         ranks=pl.DataFrame(
@@ -221,12 +224,12 @@ def explain_time(graph: EventGraph, since: int = 0) -> Explained:
     )
 
 
-def _span(time: Ints, ops: Bools, since: int) -> int:
+def _span(time: Ints, ops: slice, since: int) -> int:
     """Measure from the first start of operations, or from ``since``, to their last end."""
-    if not ops.any():
+    if ops.start == ops.stop:
         return 0
-    start, end = time[0 : 2 * ops.size : 2][ops], time[1 : 2 * ops.size : 2][ops]
-    return int(end.max() - max(start.min(), since))
+    ends = time[2 * ops.start : 2 * ops.stop]
+    return int(ends[1::2].max() - max(ends[0::2].min(), since))
 
 
 def _starts_of_device_work(graph: EventGraph) -> Bools:

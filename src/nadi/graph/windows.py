@@ -109,8 +109,8 @@ def repeated_steps(graph: EventGraph, moment: Ints) -> list[FoundStep]:
 
 
 def _rank(graph: EventGraph, number: int, moment: Ints) -> _Rank:
-    ops = np.flatnonzero(graph.op_trace == number)
-    ops = ops[np.argsort(moment[ops], kind="stable")]
+    mine = graph.ops_of_trace(number)
+    ops = mine.start + np.argsort(moment[mine], kind="stable")
     codes = text_codes(graph.job.traces[number].nodes["name"])[graph.op_row[ops]]
     return _Rank(ops, moment[ops], codes, dict(_marks(graph, number, ops)))
 
@@ -580,10 +580,10 @@ def _may_end(graph: EventGraph) -> Bools:
     works = category.is_in(["operator", "runtime", "driver"]).to_numpy()
     thread = graph.numbers("thread")
     for number in range(len(graph.job.traces)):
-        mine = graph.op_trace == number
-        threads, counts = np.unique(thread[mine & works], return_counts=True)
-        main = thread == threads[np.argmax(counts)] if threads.size else mine
-        ends |= mine & framed & main
+        mine = graph.ops_of_trace(number)
+        threads, counts = np.unique(thread[mine][works[mine]], return_counts=True)
+        main = thread[mine] == threads[np.argmax(counts)] if threads.size else True
+        ends[mine] |= framed[mine] & main
     return ends
 
 
@@ -612,9 +612,9 @@ class _Anchors:
         """Return the operations of a marker's rank that were issued during the marker."""
         graph, trace = self._graph, int(self._graph.op_trace[mark])
         if trace not in self._of_trace:
-            ops = np.flatnonzero(graph.op_trace == trace)
+            mine = graph.ops_of_trace(trace)
             # nearly sorted already: a stable sort takes little more than one pass
-            ops = ops[np.argsort(self._moment[ops], kind="stable")]
+            ops = mine.start + np.argsort(self._moment[mine], kind="stable")
             self._of_trace[trace] = ops, self._moment[ops]
         ops, moments = self._of_trace[trace]
         begin, end = np.searchsorted(moments, graph.time[2 * mark : 2 * mark + 2])

@@ -283,13 +283,24 @@ def peek(path: Path) -> TraceIdentity:
     InputError
         If it cannot be read.
     """
+    return head_of(path) or recording_of(read(path))
+
+
+def head_of(path: Path) -> TraceIdentity | None:
+    """Find process id and rank at the beginning of a file; None if they do not stand there.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
     head = read_head(path)
     if (host := _HOST_PROCESS.match(head)) is not None:
         return TraceIdentity(str(path), int(host[1]), -1)
     rank, operator = _DEVICE_RANK.search(head), _FIRST_OPERATOR.search(head)
     if rank is not None and operator is not None:
         return TraceIdentity(str(path), int(operator[1]), int(rank[1]), _world_size(head))
-    return recording_of(read(path))
+    return None
 
 
 def glance(path: Path) -> TraceIdentity:

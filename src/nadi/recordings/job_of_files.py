@@ -16,14 +16,17 @@ import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypedDict
+from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 import polars as pl
 
+from nadi.errors import InputError, PairError
 from nadi.files.files import RawFile, locate, read_file
 from nadi.files.kineto.kineto_events import CATEGORY, OTHER_CATEGORY
 from nadi.files.kineto.kineto_trace import MERGED, decode
@@ -41,6 +44,8 @@ from nadi.recordings.discover import (
 from nadi.recordings.graph_replays.joining import join_traces
 from nadi.recordings.join_host_device import link_device, link_pair
 from nadi.recordings.join_ranks import link_job
+from nadi.recordings.large import content_of
+from nadi.recordings.rank_tasks import RankTask, link_rank, rank_tasks, run_tasks, without_files
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job, Trace
@@ -340,6 +345,8 @@ def _text_around(pid: int | str | None) -> str | None:
 
 _Progress = Callable[[str], None]
 _TOLD = 8  # reasons
+_IN_MEMORY = 1 << 31  # bytes of content: attributes of larger jobs stay in their files
+_Told = TypeVar("_Told")
 
 
 class ReadRank(NamedTuple):
@@ -354,6 +361,7 @@ class Reading(TypedDict, total=False):
 
     force: bool
     capture: Path | str
+    executor: Executor | None
 
 
 def load_job(
@@ -361,6 +369,7 @@ def load_job(
     force: bool = False,
     tensors: bool = False,
     capture: Path | str = "",
+    executor: Executor | None = None,
     progress: _Progress = lambda _: None,
 ) -> Job:
     """Read, pair and link the traces of a job.
@@ -381,6 +390,11 @@ def load_job(
         A file or folder with recordings of the capture of CUDA or HIP graphs, or of the same
         kernels without graphs: they say which operators launched the kernels that graphs replay.
         Files whose names have ``capture`` are found beside the traces.
+    executor
+        Any Executor of the standard library's kind, such as that of a Dask cluster or of MPI, whose
+        workers see the same files: each reads and links ranks, and gives back their tables. By
+        default ranks are read here, one after the other. A rank whose file cannot be read is
+        left out, and named in the job's issues.
     progress
         Called with a line of text before each longer stage.
 
@@ -389,9 +403,108 @@ def load_job(
     InputError
         If a file cannot be read, or the files do not belong together.
     """
-    return load_recordings(
-        *paths, force=force, tensors=tensors, capture=capture, progress=progress
-    )[0]
+    return load_ranks(
+        *paths, work=None, force=force, tensors=tensors, capture=capture, executor=executor,
+        progress=progress,
+    )[0]  # fmt: skip
+
+
+def load_ranks(
+    *paths: Path | str,
+    work: Callable[[Trace], _Told] | None,
+    force: bool = False,
+    tensors: bool = False,
+    capture: Path | str = "",
+    executor: Executor | None = None,
+    progress: _Progress = lambda _: None,
+) -> tuple[Job, list[_Told]]:
+    """Read, pair and link the traces of a job, and do some work where each rank is linked.
+
+    Parameters are those of :func:`load_job`, and ``work``, a function of a module: it takes the
+    linked trace of a rank with all of its attributes.
+
+    Returns
+    -------
+    job
+        Attributes of its traces stay in the files, and are read again when asked for, if an
+        executor is given or the files are large.
+    list
+        What the work gave for each trace of the job; empty if attributes are in memory, or ranks
+        could not be told apart before they were read.
+    """
+    files = find_files(list(paths), capture)
+    tasks = rank_tasks(files, executor, force=force, tensors=tensors)
+    stay = executor is None and sum(map(content_of, files.traces)) < _IN_MEMORY
+    done, log = _linked_ranks(tasks, work, executor, progress, stay=stay), IssueLog()
+    unread = {place: one for place, one in done.items() if isinstance(one, InputError)}
+    ranks = [one for _, one in sorted(done.items()) if not isinstance(one, InputError)]
+    if not ranks or any((one.trace.issues["code"] == MERGED).any() for one in ranks):
+        job, _ = _read_together(files, force=force, tensors=tensors, progress=progress)
+        return job, []
+    log.add(
+        "job.ranks-unread", "warning", len(unread),
+        "ranks are left out, as a file of each cannot be read: "
+        + "; ".join(f"rank {tasks[place].rank}: {one.where}: {one.what}"
+                    for place, one in sorted(unread.items())[:_TOLD_OF_FILES]),
+        "copy or record these files again; all answers are of the other ranks",
+    )  # fmt: skip
+    observed = [one.trace for one in ranks if one.is_observed]
+    job = _job_of([one.trace for one in ranks], observed, files, log.table())
+    return job, [] if stay or work is None else [one.told for one in ranks]
+
+
+class _LinkedRank(NamedTuple):
+    """A linked rank, what was worked out beside, and whether both recorders ran at once."""
+
+    trace: Trace
+    told: Any
+    is_observed: bool
+
+
+def _linked_ranks(
+    tasks: Sequence[RankTask], work: Callable[[Trace], Any] | None, executor: Executor | None,
+    progress: _Progress, *, stay: bool,
+) -> dict[int, _LinkedRank | InputError]:  # fmt: skip
+    """Link ranks, by their places; an error is that of a file which cannot be read."""
+    linked = partial(_linked_rank, work=work, stay=stay)
+    if executor is None:
+        linked = partial(linked, progress=progress)
+    done = {}
+    for place, one in run_tasks(linked, tasks, executor):
+        done[place] = one
+        if executor is not None:
+            progress(f"linked {len(done)} of {len(tasks)} ranks")
+    return done
+
+
+def _linked_rank(
+    task: RankTask, work: Callable[[Trace], Any] | None, *, stay: bool,
+    progress: _Progress = lambda _: None,
+) -> _LinkedRank | InputError:  # fmt: skip
+    try:
+        trace = link_rank(task, progress)
+    except PairError:  # the files are whole, and the job is not one
+        raise
+    except InputError as error:
+        return error
+    is_observed = len(task.sources) > 1 and _ran_at_once(trace)
+    if stay:
+        return _LinkedRank(trace, None, is_observed)
+    told = None if work is None else work(trace)
+    return _LinkedRank(without_files(trace, task._replace(tensors=False)), told, is_observed)
+
+
+def _ran_at_once(trace: Trace) -> bool:
+    """Tell whether the observer and the profiler recorded the same steps, if there are both."""
+    return not (trace.step_lengths and trace.step_lengths.host_is_later)
+
+
+def _job_of(
+    linked: Sequence[Trace], observed: Sequence[Trace], files: TraceFiles, left_out: pl.DataFrame
+) -> Job:
+    job = link_job(linked)
+    cost = recording_cost(job, observed)
+    return replace(job, issues=pl.concat([job.issues, cost, files.issues, left_out]))
 
 
 def load_recordings(
@@ -406,6 +519,12 @@ def load_recordings(
     As :func:`load_job`; ranks as read are in the order of ``job.traces``.
     """
     files = find_files(list(paths), capture)
+    return _read_together(files, force=force, tensors=tensors, progress=progress)
+
+
+def _read_together(
+    files: TraceFiles, *, force: bool, tensors: bool, progress: _Progress
+) -> tuple[Job, list[ReadRank]]:
     hosts = read_all(files.hosts, progress)
     devices, left_out = _read_devices(files, progress)
     progress("linking hosts and devices")
@@ -422,11 +541,9 @@ def load_recordings(
             if host < 0
             else link_pair(hosts[host], trace, force=force, tensors=tensors)
         )
-        if host >= 0 and not (trace.step_lengths and trace.step_lengths.host_is_later):
+        if host >= 0 and _ran_at_once(trace):
             observed.append(linked[-1])
-    job = link_job(linked)
-    cost = recording_cost(job, observed)
-    job = replace(job, issues=pl.concat([job.issues, cost, files.issues, left_out]))
+    job = _job_of(linked, observed, files, left_out)
     return job, sorted(as_read, key=lambda one: one.device.rank)
 
 

@@ -25,7 +25,7 @@ _CHOOSE = "choose a part of it, with --step or --window of the command line"
 
 def are_large(paths: Sequence[Path | str]) -> bool:
     """Tell whether some device trace of a recording has half a GiB of events or more."""
-    return any(_content_of(file) >= _LARGE for file in find_files(list(paths)).devices)
+    return any(content_of(file) >= _LARGE for file in find_files(list(paths)).devices)
 
 
 def read_what_is_needed(
@@ -52,7 +52,7 @@ def read_what_is_needed(
     InputError
         If it cannot be read.
     """
-    content = _content_of(file)
+    content = content_of(file)
     if content < _LARGE or not _is_kineto_object(file):
         return read(file)
     room = available_memory() / at_once
@@ -70,7 +70,7 @@ def check_room(paths: Sequence[Path | str]) -> None:
     InputError
         If memory is too small.
     """
-    sizes = [_content_of(file) for file in find_files(list(paths)).devices]
+    sizes = [content_of(file) for file in find_files(list(paths)).devices]
     needed = sum(sizes) * _LINKED
     if max(sizes, default=0) >= _LARGE and needed > (room := available_memory()):
         raise InputError(
@@ -85,7 +85,7 @@ def _is_kineto_object(file: Path) -> bool:
     return found is not None and found.name == "kineto" and not is_bare_list(read_head(file))
 
 
-def _content_of(file: Path) -> int:
+def content_of(file: Path) -> int:
     """Estimate the bytes of a file's content."""
     if not is_local(file):
         return 0

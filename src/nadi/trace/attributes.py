@@ -361,6 +361,11 @@ class LazyAttributes:
         """The parts of the attributes, before they are combined."""
         return (Part(self.value),)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all attributes."""
+        return frozenset(name for part in self.parts for name in part.attributes.names)
+
 
 class JoinedAttributes(LazyAttributes):
     """Attributes of several sources, which are combined on first access to all.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.trace.ancestors import nearest
-from nadi.trace.arrays import Bools, Bytes, Ints, counted_texts
+from nadi.trace.arrays import Bools, Bytes, Ints, counted_texts, text_codes
 from nadi.trace.attributes import Attributes, LazyAttributes, Part
 from nadi.trace.groups import RankGroups
 from nadi.trace.notebook_html import notebook_html
@@ -230,7 +230,7 @@ class Trace:
     @property
     def is_part(self) -> bool:
         """Whether it was cut out of another trace, whose corrections of clocks it has."""
-        return any(PART in part.attributes.names for part in self.attribute_parts)
+        return PART in self.given_attributes.names
 
     @cached_property
     def attrs(self) -> pl.DataFrame:
@@ -296,17 +296,19 @@ class Trace:
 
         bool, shape (nodes,). Each distinct name is searched once.
         """
-        names, texts = self._names
-        fitting = names.filter(texts.str.contains(pattern))
-        if fitting.is_empty():
-            return np.zeros(self.nodes.height, dtype=np.bool_)
-        return self.nodes["name"].is_in(fitting.implode()).to_numpy()
+        which, texts = self._names
+        mask: Bools = _fitting(texts, pattern)[which]
+        return mask
 
     @cached_property
-    def _names(self) -> tuple[pl.Series, pl.Series]:
-        """The distinct names, as the column has them and as texts."""
-        names = self.nodes["name"].unique()
-        return names, names.cast(pl.String)
+    def _names(self) -> tuple[npt.NDArray[np.uint32], tuple[str, ...]]:
+        """The number of each node's name, and the distinct names."""
+        names = self.nodes["name"]
+        codes = text_codes(names)
+        row = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
+        row[codes] = np.arange(codes.size)
+        number = (np.cumsum(row >= 0) - 1).astype(np.uint32)
+        return number[codes], tuple(names.gather(row[row >= 0]).cast(pl.String).to_list())
 
     def assert_equals(self, other: Trace) -> None:
         """Raise AssertionError with the first table, row and column that differ."""
@@ -316,6 +318,12 @@ class Trace:
             mine, theirs = getattr(self, attribute), getattr(other, attribute)
             if mine != theirs:
                 raise AssertionError(f"{attribute}: {mine} != {theirs}")
+
+
+@lru_cache(256)
+def _fitting(texts: tuple[str, ...], pattern: str) -> Bools:
+    """Return which texts contain a regular expression; ranks of a job have the same names."""
+    return pl.Series(texts, dtype=pl.String).str.contains(pattern).to_numpy()
 
 
 def _assert_frames_equal(table: str, mine: pl.DataFrame, theirs: pl.DataFrame) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nadi.errors import UsageError
-from nadi.graph.communicating_operations import communicating
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.windows import find_steps
 from nadi.trace.arrays import Bools, Ints
@@ -50,7 +49,7 @@ class Balance:
         ranks = np.array(graph.job.ranks)
         takes_part = np.isin(ranks, self.selection.ranks) if self.selection.ranks else ranks >= 0
         own = (graph.edge_op >= 0) & is_work(graph) & later_edges(graph, since)
-        own &= (graph.edge_kind != EdgeKind.COMMUNICATION) & ~communicating(graph)[graph.edge_op]
+        own &= (graph.edge_kind != EdgeKind.COMMUNICATION) & ~graph.communicates[graph.edge_op]
         own &= takes_part[graph.op_trace[graph.edge_op]]
         takers = np.flatnonzero(takes_part)
         edges = np.flatnonzero(own)
@@ -91,14 +90,17 @@ def _stretches(graph: EventGraph, edges: Ints, ranks: Ints) -> Ints:
     steps = np.array([step.start(graph.time) for step in find_steps(graph)], dtype=np.int64)
     step = np.searchsorted(steps, begun, side="right")
     entered = _entered_by_all(graph, ranks)
-    trace = graph.op_trace[graph.edge_op[edges]]
-    met = np.zeros(edges.size, dtype=np.int64)
-    for place, rank in enumerate(ranks.tolist()):
-        mine = trace == rank
-        met[mine] = np.searchsorted(entered[place], begun[mine], side="right")
+    # of all ranks at once, one after the other on one axis
+    place = np.searchsorted(ranks, graph.op_trace[graph.edge_op[edges]])
+    far = int(max(begun.max(initial=0), entered.max(initial=0))) + 1
+    axis = (entered + far * np.arange(ranks.size)[:, None]).ravel()
+    met = np.searchsorted(axis, begun + far * place, side="right") - place * entered.shape[1]
     on_device = np.isin(graph.edge_kind[edges], _ON_DEVICE)
-    _, found = np.unique(np.column_stack((met, step, on_device)), axis=0, return_inverse=True)
-    return found.reshape(-1)
+    number = (met * (steps.size + 1) + step) * 2 + on_device
+    occurs = np.zeros(int(number.max(initial=0)) + 1, dtype=np.int64)
+    occurs[number] = 1
+    found: Ints = (np.cumsum(occurs) - 1)[number]
+    return found
 
 
 def _entered_by_all(graph: EventGraph, ranks: Ints) -> Ints:

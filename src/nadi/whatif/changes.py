@@ -434,8 +434,8 @@ def _bytes_to_send(graph: EventGraph) -> Ints:
     group = graph.gather("group").to_numpy()
     members = np.full(graph.num_ops, graph.job.world_size, dtype=np.int64)
     for t, size in enumerate(sizes):
-        mine = np.flatnonzero((graph.op_trace == t) & (group >= 0))
-        members[mine] = size.to_numpy()[group[mine]]
+        mine = graph.ops_of_trace(t)
+        members[mine] = np.append(size.to_numpy(), graph.job.world_size)[group[mine]]
     members = np.maximum(members, 1)
     comm_type = graph.gather("comm_type").cast(pl.String)
     given = graph.gather("comm_bytes").to_numpy().astype(np.float64)

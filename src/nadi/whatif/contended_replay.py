@@ -129,7 +129,7 @@ def _edges(graph: EventGraph, since: int, unknown: float) -> _Edges | None:
         return None
     ratio = np.ones(graph.num_ops)
     for number, of_rows in enumerate(known.ratios):
-        mine = graph.op_trace == number
+        mine = graph.ops_of_trace(number)
         ratio[mine] = of_rows[graph.op_row[mine]]
     ratio[np.isnan(ratio)] = unknown
     edges = np.flatnonzero(graph.edge_kind == EdgeKind.KERNEL)

@@ -11,6 +11,7 @@ from nadi.errors import Parameter, UsageError
 from nadi.results.terminal.options import (
     AsJson,
     Capture,
+    ExecutorName,
     Overwrite,
     ReportFile,
     Step,
@@ -115,15 +116,15 @@ _Apply = Annotated[
 
 def command(
     job: _Job, changes: _Changes = None, step: Step = "all", window: TimeRange = "",
-    capture: Capture = "", sweep: _Sweep = "", redraw: _Redraw = "", reorder: _Reorder = False,
-    top: _Top = None, apply: _Apply = "", report: ReportFile = None, overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    capture: Capture = "", executor: ExecutorName = "", sweep: _Sweep = "", redraw: _Redraw = "",
+    reorder: _Reorder = False, top: _Top = None, apply: _Apply = "", report: ReportFile = None,
+    overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Predict the step time after changes, or find what can start earlier."""
     if reorder:
         refuse("is for changes, and --reorder finds what to change", "leave out one of the two",
-               change=" ".join(changes or ()), capture=capture, sweep=sweep,
-               report=report)  # fmt: skip
+               change=" ".join(changes or ()), capture=capture,
+               executor=executor, sweep=sweep, report=report)  # fmt: skip
         _reorder(job, step, window, (apply or "0", 10 if top is None else top), redraw,
                  overwrite=overwrite, as_json=as_json)  # fmt: skip
         return
@@ -138,6 +139,7 @@ def command(
         from nadi.bottlenecks.changes.what_if import ask
         from nadi.bottlenecks.steps.answers import ANSWERS
         from nadi.graph.timeline.schedule_timeline import check_timeline
+        from nadi.results.terminal.workers import executor_named
         from nadi.results.text import print_written
         from nadi.whatif.drawn_answers import redraw as redraw_timeline
 
@@ -148,10 +150,11 @@ def command(
             from nadi.results.page.html_page import check_page
 
             check_page(report, [Path(job)], overwrite=overwrite)
-        answers = ask(
-            job, changes=changes or [], step=step, window=window, sweep_over=sweep,
-            capture=capture, progress=progress,
-        )  # fmt: skip
+        with executor_named(executor) as workers:
+            answers = ask(
+                job, changes=changes or [], step=step, window=window, sweep_over=sweep,
+                capture=capture, executor=workers, progress=progress,
+            )  # fmt: skip
         left_out = None
         if redraw:
             progress(f"writing {redraw}")

@@ -47,7 +47,7 @@ def ask(
     progress
         Called with a line of text before each longer stage.
     reading
-        ``force`` and ``capture``, as in :func:`load_job`.
+        ``force``, ``capture`` and ``executor``, as in :func:`load_job`.
 
     Raises
     ------

@@ -10,6 +10,7 @@ import typer
 
 from nadi.results.terminal.options import (
     Capture,
+    ExecutorName,
     ForceLink,
     Overwrite,
     Step,
@@ -89,6 +90,7 @@ def command(
         Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
     ] = Path("report.html"),
     capture: Capture = "",
+    executor: ExecutorName = "",
     show: Annotated[
         bool, typer.Option("--open", help="Show the page in the browser, until Ctrl-C.")
     ] = False,
@@ -104,18 +106,13 @@ def command(
         return
     with show_progress(announce=False, use="run") as progress:
         progress("starting")
-        from nadi.bottlenecks.differences.predictions import read_report_inputs
-        from nadi.recordings.job_of_files import are_two_recordings
         from nadi.results.page.html_page import check_page
+        from nadi.results.terminal.workers import executor_named
 
         check_page(output, [Path(path) for path in paths], overwrite=overwrite)
-        found = read_report_inputs(paths)
-        if len(found.traces) == 2 and are_two_recordings(*found.traces):
-            _compare(found, wishes, output, progress)
-        elif found.traces:
-            _of_recording(found, wishes, output, progress)
-        else:
-            _of_results(found, wishes, output, Path(paths[0]).name)
+        with executor_named(executor) as workers:
+            reading["executor"] = workers
+            _write(paths, wishes, output, progress)
     output_console().print(f"wrote {output}", markup=False)
     if show:
         _show(str(output))
@@ -129,6 +126,21 @@ class _Wishes(NamedTuple):
     what_if: tuple[str, ...]
     system: str
     reading: Reading
+
+
+def _write(
+    paths: Sequence[str], wishes: _Wishes, output: Path, progress: Callable[[str], None]
+) -> None:
+    from nadi.bottlenecks.differences.predictions import read_report_inputs
+    from nadi.recordings.job_of_files import are_two_recordings
+
+    found = read_report_inputs(paths)
+    if len(found.traces) == 2 and are_two_recordings(*found.traces):
+        _compare(found, wishes, output, progress)
+    elif found.traces:
+        _of_recording(found, wishes, output, progress)
+    else:
+        _of_results(found, wishes, output, Path(paths[0]).name)
 
 
 def _refuse(wishes: _Wishes, names: Sequence[str], why: str) -> None:

@@ -29,7 +29,7 @@ def _described(found: tuple[EventGraph, list[NearCriticalPath], pl.DataFrame]) -
     return {
         "near_critical_paths": [
             {
-                "through": graph.gather("name")[one.through] if one.through >= 0 else "",
+                "through": graph.op_names[one.through] if one.through >= 0 else "",
                 "rank": graph.job.ranks[int(graph.op_trace[one.through])],
                 "slack_ns": one.slack,
                 "length_ns": one.path.length,

@@ -11,6 +11,7 @@ import typer
 
 from nadi.results.terminal.options import (
     Capture,
+    ExecutorName,
     ForceLink,
     Overwrite,
     ReportFile,
@@ -90,6 +91,7 @@ def command(
         ),
     ] = "",
     capture: Capture = "",
+    executor: ExecutorName = "",
     output: ResultsFolder = None,
     report: ReportFile = None,
     force: ForceLink = False,
@@ -101,7 +103,7 @@ def command(
     """Run the main analysis."""
     asked = Request(step, window, what_if or [], system, force, by, capture)
     files = ResultFiles(output, report, overwrite)
-    analyse(paths, asked, files, as_json=as_json)
+    analyse(paths, asked, files, as_json=as_json, executor=executor)
 
 
 class Request(NamedTuple):
@@ -131,6 +133,7 @@ def analyse(
     *,
     as_json: bool = False,
     announce: bool = False,
+    executor: str = "",
 ) -> Run:
     """Run the main analysis, print it, and write its files.
 
@@ -146,6 +149,7 @@ def analyse(
             summarize,
             write_results,
         )
+        from nadi.results.terminal.workers import executor_named
         from nadi.results.text import to_json
 
         if output is not None:
@@ -155,7 +159,8 @@ def analyse(
             from nadi.results.page.html_page import check_page
 
             check_page(report, [Path(path) for path in paths], overwrite=overwrite)
-        result = run(*paths, **asked._asdict(), progress=progress)
+        with executor_named(executor) as workers:
+            result = run(*paths, **asked._asdict(), executor=workers, progress=progress)
         written = []
         if output is not None:
             progress("writing results")

@@ -119,7 +119,7 @@ def run(
     progress
         Called with a line of text before each longer stage.
     reading
-        ``force`` and ``capture``, as in :func:`load_job`.
+        ``force``, ``capture`` and ``executor``, as in :func:`load_job`.
 
     Raises
     ------

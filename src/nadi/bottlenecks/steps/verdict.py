@@ -16,7 +16,6 @@ import polars as pl
 
 from nadi.errors import checked
 from nadi.graph.arrivals import Stragglers
-from nadi.graph.communicating_operations import communicating
 from nadi.graph.critical_paths import CriticalPath, operations_of
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.rank_excess import EXPLAINS, Excess, find_excess
@@ -161,7 +160,7 @@ def _ranges(graph: EventGraph) -> Bools:
     names = graph.op_names
     found = (graph.gather("category") == "annotation").to_numpy()
     found |= names.str.starts_with(_MODULE).to_numpy()
-    is_range: Bools = found & ~names.str.starts_with(MARK).to_numpy() & ~communicating(graph)
+    is_range: Bools = found & ~names.str.starts_with(MARK).to_numpy() & ~graph.communicates
     return is_range
 
 
@@ -186,7 +185,8 @@ def _operations(graph: EventGraph, segments: pl.DataFrame) -> Ints:
     rank, node = segments["rank"].to_numpy(), segments["node"].to_numpy()
     for place, number in enumerate(graph.job.ranks):
         mine = rank == number
-        op[mine] = graph.ops_of_rows(place)[node[mine]]
+        if mine.any():
+            op[mine] = graph.ops_of_rows(place)[node[mine]]
     return op
 
 
@@ -470,9 +470,12 @@ def _late_rank(
 def _calls(graph: EventGraph, path: CriticalPath) -> int:
     """Sum the time of the path in calls of a runtime or driver."""
     host = path.segments.filter(pl.col("kind") == "host op")
+    on_rank = host.partition_by("rank", as_dict=True)
     total = 0
     for trace in graph.job.traces:
-        own = host.filter(pl.col("rank") == trace.rank)
+        own = on_rank.get((trace.rank,))
+        if own is None:
+            continue
         is_call = trace.nodes["category"].gather(own["node"]).is_in(_CALLS)
         total += int((own["end"] - own["start"]).filter(is_call).sum())
     return total
@@ -486,7 +489,8 @@ def device_idle(graph: EventGraph, begin: int, end: int) -> int:
     on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
     idle = []
     for trace in range(len(graph.job.traces)):
-        ops = np.flatnonzero(on_device & (graph.op_trace == trace))
+        mine = graph.ops_of_trace(trace)
+        ops = mine.start + np.flatnonzero(on_device[mine])
         start, stop = (np.clip(graph.time[2 * ops + side], begin, end) for side in (0, 1))
         idle += [end - begin - union_length(start, stop)] if ops.size else []
     return int(np.mean(idle)) if idle else -1

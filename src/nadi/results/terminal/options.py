@@ -40,6 +40,14 @@ Capture = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
+ExecutorName = Annotated[
+    str,
+    typer.Option(
+        "--executor", metavar="processes[:N]|dask://HOST:PORT|MODULE:NAME", show_default=False,
+        help="Where ranks are read and linked: in N processes, or one on each core; by a Dask "
+        "cluster; or by any concurrent.futures.Executor of Python.",
+    ),
+]  # fmt: skip
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace output files that exist already.")

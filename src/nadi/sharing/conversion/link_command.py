@@ -9,10 +9,12 @@ import typer
 
 from nadi.results.terminal.options import (
     ChakraSchema,
+    ExecutorName,
     ForceLink,
     Format,
     Overwrite,
     output_console,
+    refuse,
 )
 
 HELP = """Link host and device traces into one trace per rank.
@@ -58,31 +60,38 @@ def command(
         str, typer.Option("--for", metavar="SIMULATOR", help="Write the input of a simulator: "
                           "astra-sim.", show_default=False),
     ] = "",
+    executor: ExecutorName = "",
     force: ForceLink = False,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Link, and print the input and output of each rank and all issues."""
     if simulator:
+        refuse("is for traces, which --for does not write", "leave it out", executor=executor)
         _export(paths, output, simulator, to or schema, force=force, overwrite=overwrite)
     else:
-        _link(paths, output, to, schema, force=force, overwrite=overwrite)
+        _link(paths, output, to, schema, executor, force=force, overwrite=overwrite)
 
 
 def _link(
-    paths: list[str], output: str, to: str, schema: str, *, force: bool, overwrite: bool
-) -> None:
+    paths: list[str], output: str, to: str, schema: str, executor: str, *, force: bool,
+    overwrite: bool,
+) -> None:  # fmt: skip
     from rich.text import Text
 
     from nadi.results.terminal.progress import show_progress
+    from nadi.results.terminal.workers import executor_named
     from nadi.results.text import print_issues
     from nadi.sharing.conversion.link_files import link_files
     from nadi.trace.issues import summed_issues
     from nadi.units import format_count, printable
 
-    with show_progress(announce=True, use="link") as progress:
+    with (
+        show_progress(announce=True, use="link") as progress,
+        executor_named(executor) as workers,
+    ):
         done = link_files(
             *paths, output=output, to=to, schema=schema, force=force, overwrite=overwrite,
-            progress=progress,
+            executor=workers, progress=progress,
         )  # fmt: skip
     console = output_console(wraps=False)
     for one in done.files:

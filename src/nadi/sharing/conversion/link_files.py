@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     Executor,
     ThreadPoolExecutor,
-    as_completed,
 )
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -20,12 +18,12 @@ from nadi.errors import InputError, UsageError
 from nadi.files.csv_tables import file_of_table
 from nadi.files.files import check_target, locate
 from nadi.files.registry import format_for_writing
-from nadi.files.trace_files import read, write
+from nadi.files.trace_files import write
 from nadi.files.whole_folders import whole_folder
 from nadi.progress import tell
-from nadi.recordings.discover import TraceFiles, find_files, pair_recordings, peek, recording_of
-from nadi.recordings.join_host_device import link_device, link_pair
+from nadi.recordings.discover import TraceFiles, find_files, pair_recordings, peek
 from nadi.recordings.join_ranks import as_in_job, link_job
+from nadi.recordings.rank_tasks import RankTask, link_rank, run_tasks
 from nadi.results.terminal.workers import worker_processes
 from nadi.trace.schema import COMMUNICATION_KINDS, DEPS
 from nadi.trace.trace import Job, Provenance, Source, Trace
@@ -85,14 +83,6 @@ class Linking:
 
 
 @dataclass(frozen=True)
-class _Options:
-    """Options that are the same for every rank."""
-
-    schema: str
-    force: bool
-
-
-@dataclass(frozen=True)
 class _Found:
     """What only the whole job shows about a rank: its process groups and its clock."""
 
@@ -104,11 +94,10 @@ class _Found:
 class _Task:
     """The work for one rank: everything that a worker process needs."""
 
-    sources: tuple[str, ...]  # host and device, or the latter alone
-    rank: int  # -1 where it is left to the trace
+    files: RankTask
     target: str
     format: str
-    options: _Options
+    schema: str = ""
     found: _Found | None = None
 
 
@@ -157,7 +146,8 @@ def link_files(
         If the format is unknown or cannot be written.
     """
     found = find_files([locate(path) for path in paths])
-    tasks = _tasks(found, paths, locate(output), to, _Options(schema, force))
+    tasks = _tasks(found, paths, locate(output), to, force=force)
+    tasks = [replace(task, schema=schema) for task in tasks]
     for task in tasks:
         _check_target(task, overwrite=overwrite)
     done, job = _linked_ranks(tasks, locate(output), executor, progress, overwrite=overwrite)
@@ -197,11 +187,11 @@ def _check_target(task: _Task, *, overwrite: bool) -> None:
     target = locate(task.target)
     # a CSV is several files, of which the nodes' is always one
     written = file_of_table(target, "nodes") if task.format == "csv" else target
-    check_target(written, [locate(source) for source in task.sources], overwrite=overwrite)
+    check_target(written, [locate(source) for source in task.files.sources], overwrite=overwrite)
 
 
 def _tasks(
-    found: TraceFiles, paths: Sequence[Path | str], output: Path, to: str, options: _Options
+    found: TraceFiles, paths: Sequence[Path | str], output: Path, to: str, *, force: bool
 ) -> list[_Task]:
     """Return the task of each rank."""
     hosts, devices = found.hosts, found.devices
@@ -209,7 +199,7 @@ def _tasks(
     if is_single and not output.is_dir() and _is_file_name(paths, output, to):
         chosen = format_for_writing(output, to)
         sources = tuple(str(file) for file in (*hosts, *devices))
-        return [_Task(sources, -1, str(output), chosen.name, options)]
+        return [_Task(_files(sources, -1, chosen.name, force=force), str(output), chosen.name)]
     if output.is_file():
         raise InputError(
             str(output), "is a file, but several ranks are written into a folder", "name another"
@@ -222,8 +212,14 @@ def _tasks(
         host_file = hosts if is_single else hosts[host : host + 1]
         target = output / f"rank{rank}{chosen.suffixes[0]}"
         sources = tuple(str(file) for file in (*host_file, devices[device]))
-        tasks.append(_Task(sources, rank, str(target), chosen.name, options))
+        files = _files(sources, -1 if is_single else rank, chosen.name, force=force)
+        tasks.append(_Task(files, str(target), chosen.name))
     return tasks
+
+
+def _files(sources: tuple[str, ...], rank: int, to: str, *, force: bool) -> RankTask:
+    # raw args that will not be written need not be held
+    return RankTask(sources, rank, force, args=to not in _WITHOUT_ARGS)
 
 
 def _tasks_again(tasks: list[_Task], done: list[tuple[LinkedFile, Trace]], job: Job) -> list[_Task]:
@@ -258,17 +254,12 @@ def _run(
     once_more = " once more" if tasks[0].found else ""
     progress(f"linking {len(tasks)} ranks{once_more}")
     sizes = [_size(task) for task in tasks]
-    done = []
+    done, passed = [], 0
     with _pool(executor, len(tasks)) as pool:
-        pending = {pool.submit(_link_rank, task): size for task, size in
-                   zip(tasks, sizes, strict=True)}  # fmt: skip
-        try:
-            for future in as_completed(pending):
-                done.append(future.result())
-                tell(sum(size for one, size in pending.items() if one.done()), sum(sizes))
-        finally:
-            for future in pending:
-                future.cancel()
+        for place, pair in run_tasks(_link_rank, tasks, pool):
+            done.append(pair)
+            passed += sizes[place]
+            tell(passed, sum(sizes))
     return sorted(done, key=lambda pair: pair[0].rank)
 
 
@@ -294,22 +285,22 @@ def _pool(executor: Executor | None, num_ranks: int) -> Iterator[Executor]:
 
 
 def _size(task: _Task) -> int:
-    return sum(locate(path).stat().st_size for path in task.sources)
+    return sum(locate(path).stat().st_size for path in task.files.sources)
 
 
 def _link_rank(
     task: _Task, progress: Callable[[str], None] = lambda _: None
 ) -> tuple[LinkedFile, Trace]:
     """Read, link and write one rank; return its description and a trace of its communication."""
-    trace = _linked(task, progress)
+    trace = link_rank(task.files, progress)
     if task.found is not None:
         trace = as_in_job(trace, task.found.group, task.found.shift)
     target = locate(task.target)
     progress(f"writing {target.name}")
-    left_out = write(trace, target, to=task.format, schema=task.options.schema)
+    left_out = write(trace, target, to=task.format, schema=task.schema)
     file = LinkedFile(
         rank=trace.rank,
-        sources=task.sources,
+        sources=task.files.sources,
         target=task.target,
         format=task.format,
         nodes=trace.nodes.height,
@@ -317,44 +308,6 @@ def _link_rank(
         issues=pl.concat([trace.issues, left_out]),
     )
     return file, _communication(trace)
-
-
-def _linked(task: _Task, progress: Callable[[str], None]) -> Trace:
-    """Read and link; the traces that were read are released on return."""
-    *hosts, device = _read_sources(task, progress)
-    ((_, _, rank),) = pair_recordings(
-        [recording_of(host) for host in hosts], [recording_of(device)], force=task.options.force
-    )
-    device = replace(device, rank=rank if task.rank < 0 else task.rank)
-    progress("linking")
-    if not hosts:
-        return link_device(device)
-    # raw args that will not be written need not be held
-    args = task.format not in _WITHOUT_ARGS
-    return link_pair(hosts[0], device, force=task.options.force, args=args)
-
-
-def _read_sources(task: _Task, progress: Callable[[str], None]) -> list[Trace]:
-    """Read the sources, the device trace beside the host trace, which takes longer."""
-    *hosts, device = task.sources
-    if not hosts:
-        progress(f"reading {Path(device).name}")
-        return [read(device)]
-    (host,) = hosts
-    with ThreadPoolExecutor(1) as executor:
-        beside = executor.submit(read, device)
-        progress(f"reading {Path(host).name}")
-        trace = read(host)
-        _give_back_memory()
-        _ = trace.attributes  # which need less than the file, and that is let go of
-        return [trace, beside.result()]
-
-
-def _give_back_memory() -> None:
-    """Return free memory to the operating system; glibc would keep a tenth of the peak."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
-        trim(0)
 
 
 def _communication(trace: Trace) -> Trace:
