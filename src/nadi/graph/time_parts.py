@@ -132,7 +132,7 @@ def _activities(graph: EventGraph, begin: int, end: int) -> list[_Activity]:
     ops = _operations(graph, begin, end)
     found = []
     for place, rank in enumerate(graph.job.ranks):
-        mine = _Operations(*(column[graph.ops_of_trace(place)] for column in ops))
+        mine = _Operations._make(column[graph.ops_of_trace(place)] for column in ops)
         has_device, comm = bool(mine.on_device.any()), mine.communicates
         called = mine.start if has_device else mine.called
         spans = [
