@@ -57,8 +57,6 @@ def simulate_job(
     job: Job | Sequence[Trace],
     system: System,
     custom: Mapping[str, Sequence[Trace]] = MappingProxyType({}),
-    *,
-    contention: bool = True,
 ) -> Simulation:
     """Predict when each node of a job runs on a system.
 
@@ -70,8 +68,6 @@ def simulate_job(
         The system to simulate.
     custom
         The traces of each rank by ``system.collectives.custom_traces``.
-    contention
-        Whether kernels of a recording take what communication beside them makes of them.
 
     Raises
     ------
@@ -92,7 +88,7 @@ def simulate_job(
         machine = run_tables(tables, anew=make_tables)
         return simulation_of(tables, machine, len(found.traces), found.traces, found.recorded)
 
-    if contention and isinstance(job, Job) and found.recorded and found.stand_ins is None:
+    if isinstance(job, Job) and found.recorded and found.stand_ins is None:
         # of recordings alone, so that other jobs do not load what reads them
         from nadi.simulation.work.contended_program import with_contention
 

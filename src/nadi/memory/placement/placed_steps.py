@@ -204,8 +204,8 @@ def plain_step(
     own = msgspec.structs.replace(system, tiers=(), memory_paths=())
     custom = {prefix: read_ranks(prefix) for prefix in own.collectives.custom_traces}
     priced, _ = price_job(job, own)
-    # steps with tiers are simulated from these traces, which do not tell of contention
-    simulation = simulate_job(priced, own, custom, contention=False)
+    # kernels of steps with tiers take what communication beside them makes of them without tiers
+    simulation = simulate_job(priced, own, custom)
     simulated = priced if isinstance(priced, Job) and priced.rank_groups else simulation.traces
     return PlainStep(simulated, tensors_of_job(simulation, cache), own, custom)
 

@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 
 from nadi.graph.contention import learn_contention
 from nadi.simulation.simulation import Simulation
 from nadi.simulation.work.program import Program
 from nadi.simulation.workload.simulator_nodes import PlayedRank
+from nadi.trace.arrays import Ints
 from nadi.trace.schema import COMMUNICATION_KINDS, NODE_KINDS
-from nadi.trace.trace import Job
+from nadi.trace.trace import Job, Trace
 from nadi.whatif.contended_replay import MOST_ROUNDS, SlowedKernels
 
 _TALKS = [NODE_KINDS.index(kind) for kind in COMMUNICATION_KINDS]
@@ -39,7 +41,8 @@ def with_contention(
     Returns
     -------
     Simulation
-        After eight runs at most, and after one if the recording tells of no slowed kernel.
+        After eight runs at most, and after one if the recording tells of no slowed kernel. Its
+        traces have the kernels as long as they are simulated.
     """
     known = learn_contention(job)
     done = run(program)
@@ -56,7 +59,8 @@ def with_contention(
     node = np.flatnonzero(ratio > 1)  # not so of those that are unknown
     talking = np.flatnonzero(np.isin(program.kind, _TALKS) & ~program.is_cpu)
     kernels = SlowedKernels(1 - 1 / ratio[node], program.rank[node], talking, program.rank[talking])
-    work = program.duration[node] - kernels.slowed * beside[node]
+    recorded = program.duration
+    work = recorded[node] - kernels.slowed * beside[node]
     for _ in range(MOST_ROUNDS - 1):
         time = np.stack([done.start, done.end], axis=1).reshape(-1)
         length = kernels.lengths(time, done.start[node], work, program.duration[node])
@@ -66,4 +70,20 @@ def with_contention(
         duration[node] = length
         program = replace(program, duration=duration)
         done = run(program)
-    return done
+    slowed = node[program.duration[node] != recorded[node]]
+    return replace(done, traces=_with_lengths(done.traces, program, recorded, slowed))
+
+
+def _with_lengths(
+    traces: Sequence[Trace], program: Program, recorded: Ints, node: Ints
+) -> tuple[Trace, ...]:
+    """Return traces of which some nodes take as much longer as they do in a program."""
+    found = []
+    for number, trace in enumerate(traces):
+        mine = node[(node >= program.first[number]) & (node < program.first[number + 1])]
+        length = trace.column("duration").copy()
+        row, before = program.row[mine], np.maximum(recorded[mine], 1)
+        length[row] = (length[row] * program.duration[mine] + before // 2) // before
+        nodes = trace.nodes.with_columns(duration=pl.Series(length))
+        found.append(replace(trace, nodes=nodes) if mine.size else trace)
+    return tuple(found)
