@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from nadi.errors import PairError
-from nadi.files.files import free_memory, locate
+from nadi.files.files import free_memory, is_local, locate
 from nadi.files.trace_files import read
 from nadi.recordings.discover import (
     TraceFiles,
@@ -142,7 +142,7 @@ def _read_sources(task: RankTask, progress: Callable[[str], None]) -> list[Trace
     Small ones are read sooner than two threads change places.
     """
     *hosts, device = map(locate, task.sources)
-    if not hosts or hosts[0].stat().st_size < _LARGE:
+    if not hosts or (is_local(device) and device.stat().st_size < _LARGE):
         return read_all([*hosts, device], progress)
     (host,) = hosts
     with ThreadPoolExecutor(1) as executor:
