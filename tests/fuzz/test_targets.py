@@ -84,7 +84,7 @@ _PLAIN = {
     "SIZE", "SIZE:SKEW", "TIME", "TIME|RATE", "TOKENS", "SAMPLES", "MIB", "VALUES", "FREQUENCY", "VERSION", "FORMAT",
     "SIMULATOR", "OPERATOR", "COLLECTIVE", "CHANGE", "[CHANGE]...", "EXPR", "FROM:TO", "0..3", "module",
     "BUDGET", "FIELD=VALUES", "FIELD=VALUE,...", "PARAMETER=VALUE", "cpu|cuda", "none|gloo|nccl", "nadi|hta",
-    "-- PROGRAM...",
+    "-- PROGRAM...", "processes[:N]|dask://HOST:PORT|MODULE:NAME",
 }  # fmt: skip
 _ELSEWHERE = {("rerun", "traces")}  # by a target of its own
 

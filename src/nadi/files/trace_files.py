@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,8 @@ _OWN_TIMELINE = "nadiTimeline"
 _COMPRESSED = ".gz"
 _TOGETHER = 128  # files; more take room and are no faster
 _SMALL = 1 << 20  # bytes
-_REMEMBERED = 32  # files: their first bytes take 64 KiB each
+_REMEMBERED = 1 << 14  # files
+_FORMAT_OF: dict[bytes, str] = {}  # by the digest of a file's first bytes
 _SUREST_FIRST = sorted(FORMATS, key=lambda one: not one.keys)  # keys tell more than first bytes
 
 
@@ -56,12 +57,20 @@ def sniff(path: Path | str) -> Format | None:
     return format_named(name) if name else None
 
 
-@lru_cache(_REMEMBERED)
 def _by_content(head: bytes) -> str:
     """Return the name of a file's format by its first bytes; empty if unknown.
 
-    The result is cached, because a file is examined when it is found, sorted and read.
+    The result is kept, because each file of a job is examined when it is found, sorted and read.
     """
+    digest = blake2b(head, digest_size=16).digest()
+    if digest not in _FORMAT_OF:
+        if len(_FORMAT_OF) >= _REMEMBERED:
+            _FORMAT_OF.clear()
+        _FORMAT_OF[digest] = _format_of(head)
+    return _FORMAT_OF[digest]
+
+
+def _format_of(head: bytes) -> str:
     head = head.removeprefix(container.BYTE_ORDER_MARK)
     keys = _top_level_keys(head) if head.lstrip()[:1] in (b"{", b"[") else None
     if keys is not None and _OWN_TIMELINE in keys:

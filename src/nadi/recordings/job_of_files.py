@@ -30,7 +30,7 @@ from nadi.errors import InputError, PairError
 from nadi.files.files import RawFile, locate, read_file
 from nadi.files.kineto.kineto_events import CATEGORY, OTHER_CATEGORY
 from nadi.files.kineto.kineto_trace import MERGED, decode
-from nadi.files.trace_files import read, sniff
+from nadi.files.trace_files import sniff
 from nadi.recordings.discover import (
     RANK_IN_NAME,
     TraceFiles,
@@ -45,7 +45,14 @@ from nadi.recordings.graph_replays.joining import join_traces
 from nadi.recordings.join_host_device import link_device, link_pair
 from nadi.recordings.join_ranks import link_job
 from nadi.recordings.large import content_of
-from nadi.recordings.rank_tasks import RankTask, link_rank, rank_tasks, run_tasks, without_files
+from nadi.recordings.rank_tasks import (
+    RankTask,
+    link_rank,
+    rank_tasks,
+    read_all,
+    run_tasks,
+    without_files,
+)
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job, Trace
@@ -590,15 +597,6 @@ def _read_devices(files: TraceFiles, progress: _Progress) -> tuple[list[Trace], 
               for rank in split_ranks(file, trace)]  # fmt: skip
     devices, left_out = one_per_rank(traces)
     return join_traces(devices, files, progress=progress), left_out
-
-
-def read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:
-    """Read files one after the other, and report each to ``progress``."""
-    traces = []
-    for file in files:
-        progress(f"reading {file.name}")
-        traces.append(read(file))
-    return traces
 
 
 def are_two_recordings(first: Path | str, second: Path | str) -> bool:

@@ -121,7 +121,8 @@ def read_job(
     if (place.is_dir() and names) or any(match[1] == place.name for match in names):
         progress("reading traces")
         return read_ranks(place)
-    from nadi.recordings.job_of_files import load_job, read_all  # which link recordings
+    from nadi.recordings.job_of_files import load_job  # which links recordings
+    from nadi.recordings.rank_tasks import read_all
 
     found = list_files(files or [path], _WANTED)
     if found.hosts or found.devices:

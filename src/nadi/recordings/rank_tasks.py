@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from nadi.errors import PairError
-from nadi.files.files import free_memory, locate
+from nadi.files.files import free_memory, is_local, locate
 from nadi.files.trace_files import read
 from nadi.recordings.discover import (
     TraceFiles,
@@ -126,19 +127,29 @@ def link_rank(task: RankTask, progress: Callable[[str], None] = lambda _: None) 
     return link_pair(hosts[0], device, force=task.force, tensors=task.tensors, args=task.args)
 
 
+def read_all(files: Sequence[Path], progress: Callable[[str], None]) -> list[Trace]:
+    """Read files one after the other, and report each to ``progress``."""
+    traces = []
+    for file in files:
+        progress(f"reading {file.name}")
+        traces.append(read(file))
+    return traces
+
+
 def _read_sources(task: RankTask, progress: Callable[[str], None]) -> list[Trace]:
-    """Read the sources, the device trace beside the host trace, which takes longer."""
+    """Read the sources: of large ones the device trace beside the host trace, which takes longer.
+
+    Small ones are read sooner than two threads change places.
+    """
     *hosts, device = map(locate, task.sources)
-    if not hosts:
-        progress(f"reading {device.name}")
-        return [read(device)]
+    if not hosts or (is_local(device) and device.stat().st_size < _LARGE):
+        return read_all([*hosts, device], progress)
     (host,) = hosts
     with ThreadPoolExecutor(1) as executor:
         beside = executor.submit(read, device)
         progress(f"reading {host.name}")
         trace = read(host)
-        if trace.provenance.sources[0].size > _LARGE:
-            free_memory()
+        free_memory()
         _ = trace.attributes  # which need less than the file, and that is let go of
         return [trace, beside.result()]
 
