@@ -238,7 +238,7 @@ def test_hostile_names_are_shown_and_do_not_run(
     assert main(command) == 0
     browser.run("window.stop()")
     browser.open(tmp_path / "page.html")
-    assert browser.run("return document.scripts.length") <= 2
+    assert browser.run("return document.scripts.length") <= 3
     assert browser.run("return document.images.length") == 0
     for name in HOSTILE:
         event = browser.run("return T.data.find(arguments[0]).events[0]", name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import json
 import re
 import string
@@ -146,19 +147,26 @@ def test_numbers_of_a_simulation_and_of_answers(
         assert check_numbers((tmp_path / f"{name}.html").read_text(), told) > 4, name
 
 
-def test_the_page_asks_no_host_and_runs_one_script(results: Path) -> None:
+def test_the_page_asks_no_host_and_runs_its_scripts_alone(results: Path) -> None:
     html = (results / "page.html").read_text()
     page = read_page(html)
     assert all(address.startswith(("#", "data:,")) for address in page.addresses)
     assert [given for given, _ in page.scripts] == [
-        {"type": "text/plain", "id": "timeline-data"}, {},
+        {"type": "text/plain", "id": "timeline-data"}, {"type": "text/plain", "id": "scripts"}, {},
     ]  # fmt: skip
+    # what runs is what the policy names: the loader, and what it unpacks
+    running = [page.scripts[2][1].encode(), gzip.decompress(base64.b64decode(page.scripts[1][1]))]
+    digests = [base64.b64encode(hashlib.sha256(one).digest()).decode() for one in running]
+    allowed = re.search(r"script-src ([^;]*);", html)
+    assert allowed is not None
+    assert sorted(allowed[1].split()) == sorted(f"'sha256-{digest}'" for digest in digests)
     outside = re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
     assert "://" not in re.sub(r"s3://|gs://", "", outside)
 
 
 def test_the_page_is_small(results: Path) -> None:
     html = (results / "page.html").read_text()
+    assert len(html) < 346_000  # before its timeline was a tool
     header, columns = timeline_of(html)
     assert len(html.encode()) < 2_000_000 + 40 * len(columns["length"])
     assert sum(count for _, _, count in header["rows"]) == len(columns["length"])
@@ -176,7 +184,7 @@ def test_hostile_names_are_text(hostile: str, tmp_path: Path) -> None:
     assert main(["report", hostile, "-o", str(tmp_path / "page.html")]) == 0
     html = (tmp_path / "page.html").read_text()
     page = read_page(html)
-    assert len(page.scripts) == 2
+    assert len(page.scripts) == 3
     header, _ = timeline_of(html)
     assert {name for name, _ in header["names"]} >= set(HOSTILE)
     shown = "".join(page.words)

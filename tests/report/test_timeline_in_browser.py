@@ -104,7 +104,8 @@ def press(browser: Browser, *keys: str) -> None:
 def drag(browser: Browser, begin: tuple[float, float], end: tuple[float, float]) -> None:
     """Drag with the mouse between two places of the canvas."""
     browser.run("document.getElementById('timeline').scrollIntoView()")
-    width, height = browser.run("return [T.view.width, T.view.height]")
+    # what stands beside the timeline may just have gone
+    width, height = browser.run("T.view.resize(); return [T.view.width, T.view.height]")
     at = [(round(x - width / 2), round(y - height / 2)) for x, y in (begin, end)]
     moved = chain(browser).move_to_element_with_offset(canvas(browser), *at[0]).click_and_hold()
     moved.move_to_element_with_offset(canvas(browser), *at[1]).release().perform()

@@ -7,6 +7,7 @@ of a recording can run.
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
@@ -81,8 +82,8 @@ def html_page(
     if timeline is not None:
         packed = timeline.packed
         sections = sorted([*sections, timeline.section], key=lambda section: section.order)
-    script = _assets(_SCRIPTS)
-    yield _head(title, script)
+    script, loader = _assets(_SCRIPTS), _assets(["load.js"])
+    yield _head(title, (script, loader))
     links = "".join(f'<a href="#{one.name}">{one.title}</a>' for one in sections)
     yield (
         f"<header><h1>{escape(printable(title, 80))}</h1><nav aria-label=sections>{links}</nav>"
@@ -93,13 +94,18 @@ def html_page(
     yield "</main>\n<div id=tip hidden role=tooltip></div>\n"
     if packed:
         yield f'<script type="text/plain" id="timeline-data">{packed}</script>\n'
-    yield f"<script>{script}</script>\n</body>\n</html>\n"
+    coded = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
+    yield f'<script type="text/plain" id="scripts">{coded}</script>\n'
+    yield f"<script>{loader}</script>\n</body>\n</html>\n"
 
 
-def _head(title: str, script: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def _head(title: str, scripts: Sequence[str]) -> str:
+    digests = (
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    )
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     return (
