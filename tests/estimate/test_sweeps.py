@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ from nadi.estimates import (
     sweep_search,
 )
 from nadi.estimates.calculon.rules import DEFAULT
-from nadi.systems import shipped_text
+from nadi.systems import load_system, shipped_text
+from nadi.units import parse_rate
 from tests.amounts import examples
 from tests.estimate.described import execution, executions, machine, machines, model, read
 
@@ -253,3 +256,29 @@ def test_the_fastest_of_each_point_is_that_of_a_search() -> None:
         assert frame["feasible"][point] == alone.num_feasible
     with pytest.raises(nadi.errors.UsageError, match="also has values to search"):
         sweep_search(jobs, ["tensor_par=1,2"], given_values)
+
+
+@pytest.mark.parametrize(("number", "level", "keys"), [
+    (0, "node", ("bandwidth_intra", "bandwidth_inter")), (1, "nodes", ("bandwidth_inter",)),
+])  # fmt: skip
+def test_graphs_of_nccl_take_the_bandwidth_of_a_dimension(
+    tmp_path: Path, number: int, level: str, keys: tuple[str, ...]
+) -> None:
+    plan = {"tp": (8, 16)[number], "dp": (2, 1)[number], "global_batch": 16}
+    described = describe_sweep("gpt3-1.3b", "dgx-h100", plan)
+    system = load_system("dgx-h100", 16)
+    rates = [system.network.dimensions[number].bandwidth * times for times in (0.5, 1.0)]
+    text = f"network.dimensions.{number}.bandwidth={rates[0]},{rates[1]}"
+    half, same = sweep_estimates(described, parse_axes([text], described)).found.seconds
+    told = tomllib.loads(shipped_text("dgx-h100"))
+    told["network"]["dimensions"][number]["bandwidth"] = f"{rates[0]} GB/s"
+    for graph in told["nccl"][level].values():
+        for key in keys:
+            if isinstance(graph, dict) and key in graph:
+                graph[key] = f"{parse_rate(graph[key]) / 2} B/s"
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(told))
+    own = describe_step("gpt3-1.3b", path, plan)
+    alone = evaluate(own.model, own.machine, columns_of([own.execution]), DEFAULT)
+    assert half == pytest.approx(alone.seconds[0], rel=1e-9)
+    assert half > 1.05 * same

@@ -28,6 +28,7 @@ from nadi.files.settings_text import decode_json, parse_settings
 from nadi.models.llm.language_model import language_model_from
 from nadi.models.llm.library import load_language_model, read_model_keys
 from nadi.systems.library import load_system, read_system_keys, system_file_from
+from nadi.units import parse_rate
 
 _HIDDEN = {"name", "kernels", "about", "source", "compat", "published"}  # without effect, or unset
 _NEW: dict[tuple[str | int, ...], dict[str, Any]] = {("memory", "remote"): {"kind": "per-rank"}}
@@ -71,8 +72,36 @@ class StatedFiles(NamedTuple):
     describe: Callable[[Described], Described]
 
     def with_value(self, owner: str, path: Sequence[str | int], value: Any) -> StatedFiles:
-        """Give the same with another value of a key."""
-        return self._replace(told={**self.told, owner: with_key(self.told[owner], path, value)})
+        """Give the same with another value of a key.
+
+        The graphs of NCCL take as much more or less of a dimension's bandwidth.
+        """
+        told = with_key(self.told[owner], path, value)
+        match tuple(path):
+            case ("network", "dimensions", int() as number, "bandwidth"):
+                told = _with_nccl(told, number, self.told[owner]["network"]["dimensions"], value)
+        return self._replace(told={**self.told, owner: told})
+
+
+def _with_nccl(told: Any, number: int, before: Sequence[Mapping[str, Any]], value: str) -> Any:
+    """Give what a system file states with the graphs of NCCL on another bandwidth of a dimension.
+
+    The first dimension is within a node; links of the others are those between nodes.
+    """
+    level = "nodes" if number else "node"
+    graphs = told.get("nccl", {}).get(level)
+    if not graphs or "bandwidth" not in before[number]:
+        return told
+    times = parse_rate(value) / parse_rate(before[number]["bandwidth"])
+    links = ("bandwidth_inter",) if number else ("bandwidth_intra", "bandwidth_inter")
+
+    def follows(graph: Any) -> Any:
+        rates = {key: f"{parse_rate(graph[key]) * times} B/s" for key in links if graph.get(key)}
+        return {**graph, **rates}
+
+    found = {name: follows(one) if isinstance(one, dict) and "channels" in one else one
+             for name, one in graphs.items()}  # fmt: skip
+    return {**told, "nccl": {**told["nccl"], level: found}}
 
 
 class FileKey(NamedTuple):
