@@ -458,12 +458,12 @@ def _with_dependencies(
     exclusive = trace.column("exclusive").copy()
     exclusive[nesting.rows] = nesting.exclusive
     exclusive[on_device] = trace.column("duration")[on_device]
-    comm = communication(trace, host, host_row, parent, launcher, log)
-    nodes = trace.nodes.with_columns(parent=parent, exclusive=exclusive, **comm.columns)
+    columns, groups = communication(trace, host, host_row, parent, launcher, log)
+    nodes = trace.nodes.with_columns(parent=parent, exclusive=exclusive, **columns)
     return Trace(
         nodes=nodes,
-        deps=pl.concat([deps, group_order(nodes, comm.groups)]),
-        groups=comm.groups,
+        deps=pl.concat([deps, group_order(nodes, groups)]),
+        groups=groups,
         issues=pl.concat([host.issues, device.issues, log.table()]),
         provenance=trace.provenance,
         rank=trace.rank,
