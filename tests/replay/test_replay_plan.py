@@ -13,8 +13,7 @@ from hypothesis import given, strategies as st
 import nadi
 from nadi.pytorch import RecordedCall, RecordedCalls, plan_replay, replay_source
 from nadi.pytorch.rerunning.operator_trials import _Search
-from nadi.pytorch.rerunning.recorded_calls import TensorArgument, Unrecorded
-from nadi.pytorch.rerunning.replay_places import ReplayPlace
+from nadi.pytorch.rerunning.recorded_calls import ReplayPlace, TensorArgument, Unrecorded
 from nadi.pytorch.rerunning.replay_plan import ReplayPlan
 
 _MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"
@@ -53,8 +52,8 @@ def test_a_tensor_that_no_call_gave_is_a_view_of_its_storage() -> None:
         call(0, "aten::mm", [whole, whole], [out]),
         call(1, "aten::mm", [part, part], [out]),
     ])  # fmt: skip
-    (view,) = plan.calls[1].views
-    assert (view.place.recorded, view.base) == (part, plan.calls[0].inputs[0])
+    ((place, base),) = plan.calls[1].views
+    assert (place.recorded, base) == (part, plan.calls[0].inputs[0])
     assert len(plan.externals) == 1
 
 
