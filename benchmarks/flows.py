@@ -59,9 +59,9 @@ def report(what: str, net: NetworkGraph, pairs: np.ndarray, sizes: np.ndarray, r
     one = Transfers(*(column[:1] for column in transfers))
     run_flows(net.capacity, routes, one, reach)  # compiles
     begin = time.process_time()
-    run = run_flows(net.capacity, routes, transfers, reach)
+    _, flows = run_flows(net.capacity, routes, transfers, reach)
     seconds = time.process_time() - begin
-    counts = run.flows.counts
+    counts = flows.counts
     events, solves = int(counts[COUNT.events]), int(counts[COUNT.round])
     solved = int(counts[COUNT.solved])
     print(

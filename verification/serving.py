@@ -266,7 +266,7 @@ def tiers(checks: Checks) -> None:
     """Load prompts from host memory that a second prompt drove out of the device's."""
     model = nadi.models.load_language_model("qwen3-30b-a3b")
     for tokens in H20_COPIES:
-        token_bytes = inference_bytes(model, nadi.models.ParallelPlan()).token
+        token_bytes = inference_bytes(model, nadi.models.ParallelPlan())[1]
         block_ns = token_bytes * 16 / max(H20_COPIES.values())
         blocks = tokens // 16
         tier = CacheTier("host", 10 * blocks, False, block_ns, 0.0, H20_LOAD_NS)

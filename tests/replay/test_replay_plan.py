@@ -53,8 +53,8 @@ def test_a_tensor_that_no_call_gave_is_a_view_of_its_storage() -> None:
         call(0, "aten::mm", [whole, whole], [out]),
         call(1, "aten::mm", [part, part], [out]),
     ])  # fmt: skip
-    (view,) = plan.calls[1].views
-    assert (view.place.recorded, view.base) == (part, plan.calls[0].inputs[0])
+    ((place, base),) = plan.calls[1].views
+    assert (place.recorded, base) == (part, plan.calls[0].inputs[0])
     assert len(plan.externals) == 1
 
 

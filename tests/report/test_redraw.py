@@ -414,7 +414,7 @@ def test_slices_of_a_timeline_need_no_more_lanes(demo_run: nadi.bottlenecks.Run)
     part = nadi.graph.TimelinePart.of_replay(demo_run.replay, demo_run.path)
     slices = draw_timeline([part], "", IssueLog()).slices
     track, start, end = (slices[name].to_numpy() for name in ("track", "start", "end"))
-    assert find_lanes(track, start, end).num_moved == 0
+    assert not find_lanes(track, start, end)[0].any()
 
 
 def test_the_command_writes_all_changes_together_and_replaces_nothing(

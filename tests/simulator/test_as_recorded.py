@@ -74,8 +74,7 @@ def test_what_takes_less_time_makes_nothing_later(data: st.DataObject, seed: int
 def walk_back(done: nadi.simulation.Simulation) -> list[tuple[int, int, int]]:
     """Walk from the last end to the start; gives node, begin and end of each stretch."""
     partners: dict[int, list[int]] = {}
-    meetings = meetings_of(done)
-    for node, number in zip(meetings.node.tolist(), meetings.number.tolist(), strict=True):
+    for node, number in zip(*(one.tolist() for one in meetings_of(done)), strict=True):
         partners.setdefault(number, []).append(node)
     members = {node: nodes for nodes in partners.values() for node in nodes}
     messages = messages_of_nodes(done)
@@ -130,10 +129,10 @@ def test_after_changes_everything_still_waits_for_what_it_waited_for(
     assert (start >= done.start).all()
     parent = np.repeat(np.arange(program.num_nodes), np.diff(program.first_child))
     assert (start[program.children] >= end[parent]).all()
-    meetings, messages = meetings_of(done), messages_of_nodes(done)
+    (node, number), messages = meetings_of(done), messages_of_nodes(done)
     entered = np.zeros(program.num_nodes, dtype=np.int64)
-    np.maximum.at(entered, meetings.number, start[meetings.node])
-    assert (end[meetings.node] >= entered[meetings.number]).all()
+    np.maximum.at(entered, number, start[node])
+    assert (end[node] >= entered[number]).all()
     assert (end[messages.receive] >= end[messages.send]).all()
     if done.system.network.rendezvous:
         assert (end[messages.send] > start[messages.receive]).all()

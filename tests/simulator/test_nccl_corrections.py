@@ -127,7 +127,7 @@ def test_a_scaled_table_has_the_latency_of_its_ranks_and_keeps_the_rest() -> Non
 
 def test_below_a_table_only_what_the_model_has_shrinks() -> None:
     table = MeasuredCollective("all_reduce", 4, 1, (1 << 20,), (2e6,))  # the model: 1.06e6
-    found = measured_times(table, np.array([1 << 10]), MODELS[4]).times[0]
+    found = measured_times(table, np.array([1 << 10]), MODELS[4])[0][0]
     assert found == pytest.approx(2e6 - ((1 << 20) - (1 << 10)))
 
 

@@ -33,9 +33,6 @@ from nadi.estimates.step_shape import StepShape, shape_of
 from nadi.systems.streamed_update import streamed_seconds, usual_buffers
 from nadi.trace.arrays import Floats
 
-__all__ = ["generated_step", "step_statistics"]
-
-
 _GRADIENT, _STATE, _ADAM_FLOPS = 4.0, 12.0, 11.0
 
 

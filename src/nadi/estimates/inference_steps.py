@@ -45,13 +45,6 @@ class InferenceParts(NamedTuple):
     decodes: Floats  # for requests that generate: shape (requests, tokens before each)
 
 
-class InferenceBytes(NamedTuple):
-    """Bytes on a rank: of weights, and of keys and values of a token."""
-
-    weights: int
-    token: int
-
-
 def inference_parts(
     model: LanguageModel, system: System, plan: ParallelPlan, tokens: Ints,
     chunks: tuple[Ints, Ints], decodes: tuple[Ints, Ints], kv_dtype: str = "",
@@ -153,7 +146,9 @@ def _of_chunks(
     return found.reshape(chunks[0].size, -1)
 
 
-def inference_bytes(model: LanguageModel, plan: ParallelPlan, kv_dtype: str = "") -> InferenceBytes:
+def inference_bytes(
+    model: LanguageModel, plan: ParallelPlan, kv_dtype: str = ""
+) -> tuple[int, int]:
     """Give the bytes of weights, and of a token's keys and values, on a rank of the first stage.
 
     Stages have equal parts of the layers; the fullest is counted, with all of the embedding.
@@ -168,7 +163,7 @@ def inference_bytes(model: LanguageModel, plan: ParallelPlan, kv_dtype: str = ""
     weights = -(-layers * element // plan.pp) + tables * whole.itemsize
     element = ITEMSIZE[kv_dtype] if kv_dtype else whole.itemsize
     token = cache_width(model, whole) * element * -(-model.layers // plan.pp)
-    return InferenceBytes(weights, token)
+    return weights, token
 
 
 def _decoding(model: LanguageModel, plan: ParallelPlan, requests: int, before: int) -> ParallelPlan:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from nadi.estimates.execution import ATTENTION, COMMUNICATION, DATATYPES, RECOMPUTE, Executions
-from nadi.estimates.part_structures import Amounts, PartStructure, amounts_of, structure_of
+from nadi.estimates.part_structures import Amounts, PartProgram, amounts_of, structure_of
 from nadi.models.llm.chunk_rows import message_bytes
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.lasting_tensors import cache_width
@@ -97,8 +97,10 @@ def sizes_of(model: LanguageModel, variant: Variant) -> Sizes:
     return _sizes(_with_keys(model, variant), variant.of_sizes)
 
 
-def structures_of(model: LanguageModel, variant: Variant) -> tuple[PartStructure, ...]:
-    """Generate what each part does, in the order of ``Sizes.parts``."""
+def structures_of(
+    model: LanguageModel, variant: Variant
+) -> tuple[tuple[PartProgram, PartProgram], ...]:
+    """Generate what each part does forward and backward, in the order of ``Sizes.parts``."""
     return _structures(_with_keys(model, variant), variant.of_structure)
 
 
@@ -124,16 +126,16 @@ def _sizes(model: LanguageModel, variant: Variant) -> Sizes:
 
 
 @lru_cache(maxsize=1024)
-def _structures(model: LanguageModel, variant: Variant) -> tuple[PartStructure, ...]:
+def _structures(
+    model: LanguageModel, variant: Variant
+) -> tuple[tuple[PartProgram, PartProgram], ...]:
     plan = _plan(model, variant)
     parts = _parts(model, plan)
     if plan.recompute == "none":
         return tuple(structure_of(model, plan, *part) for part in parts)
     plain = _structures(model, variant._replace(activation_recompute=0))
     return tuple(  # only the backward of layers computes anew
-        one._replace(backward=structure_of(model, plan, layer, pieces).backward)
-        if layer >= 0
-        else one
+        (one[0], structure_of(model, plan, layer, pieces)[1]) if layer >= 0 else one
         for one, (layer, pieces) in zip(plain, parts, strict=True)
     )
 

@@ -60,13 +60,6 @@ class PartProgram(NamedTuple):
     slots: Ints  # where each has its sizes among the part's amounts: int64, shape (rows,)
 
 
-class PartStructure(NamedTuple):
-    """What a part does forward and backward."""
-
-    forward: PartProgram
-    backward: PartProgram
-
-
 _Slot = tuple[str, str]  # name of a piece, and what of it
 
 
@@ -88,8 +81,8 @@ def _amounts(numbers: Sequence[tuple[int, ...]]) -> Amounts:
 
 def structure_of(
     model: LanguageModel, plan: ParallelPlan, layer: int, pieces: tuple[Piece, ...]
-) -> PartStructure:
-    """Generate what a part does; ``layer`` is -1 for the embedding and the head."""
+) -> tuple[PartProgram, PartProgram]:
+    """Generate what a part does, forward and backward; layer -1 is the embedding and the head."""
     chunk = Chunk(((layer, pieces),), first=False, last=False)
     lasting = LastingTensors(model, plan, chunk.layers)
     tensors = ChunkTensors(model, plan, chunk.layers, lasting)
@@ -99,12 +92,11 @@ def structure_of(
         both = BackwardKind(True, True, False)
         backward = backward_rows(model, plan, chunk, ChunkLinks(), tensors, both)
     places = {slot: place for place, (slot, _) in enumerate(_slots(model, plan, pieces))}
-    return PartStructure(*(
-        PartProgram(
-            tuple(rows), np.array([places[_slot_of(row)] for row in rows], dtype=np.int64)
-        )
+    there, back = (
+        PartProgram(tuple(rows), np.array([places[_slot_of(row)] for row in rows], dtype=np.int64))
         for rows in (forward, backward)
-    ))  # fmt: skip
+    )
+    return there, back
 
 
 def _slots(

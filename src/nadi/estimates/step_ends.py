@@ -20,8 +20,6 @@ from nadi.models.llm.language_model import LanguageModel
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.operations import dtype_code, no_operations, op_class_code
 
-__all__ = ["PartEnds", "StepEnds", "step_ends"]
-
 _FIELDS = (
     "tensor_par", "pipeline_par", "data_par", "optimizer_sharding", "expert_par", "datatype",
     "tensor_par_comm_type", "attention_type", "training", "tensor_par_net", "pipeline_par_net",

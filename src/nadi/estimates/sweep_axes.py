@@ -190,18 +190,13 @@ def _whole_bytes(gib: float) -> float:
     return round(gib * 2**30) / 2**30
 
 
-class _Column(NamedTuple):
-    """Where a key of a system file is a number that the core takes many of at once."""
-
-    path: tuple[str, str]
-    value: Callable[[float], float]  # from the key's unit, rounded as a file's is
-
-
-_FILE_COLUMNS: dict[tuple[str | int, ...], _Column] = {
-    ("memory", "capacity"): _Column(("mem1", "GiB"), _whole_bytes),
-    ("memory", "remote", "capacity"): _Column(("mem2", "GiB"), _whole_bytes),
-    ("memory", "remote", "bandwidth"): _Column(("mem2", "GBps"), lambda rate: float(round(rate))),
-    ("memory", "remote", "latency"): _Column(("mem2", "latency"), lambda ns: round(ns) / 1e9),
+# keys of a system file that are numbers which the core takes many of at once: where, and how they
+# are taken from the key's unit, rounded as a file's are
+_FILE_COLUMNS: dict[tuple[str | int, ...], tuple[tuple[str, str], Callable[[float], float]]] = {
+    ("memory", "capacity"): (("mem1", "GiB"), _whole_bytes),
+    ("memory", "remote", "capacity"): (("mem2", "GiB"), _whole_bytes),
+    ("memory", "remote", "bandwidth"): (("mem2", "GBps"), lambda rate: float(round(rate))),
+    ("memory", "remote", "latency"): (("mem2", "latency"), lambda ns: round(ns) / 1e9),
 }
 
 
@@ -285,7 +280,7 @@ def described_with(described: Described, axis: SweepAxis, value: Any) -> Describ
     files = described.files
     if axis.is_key and files is not None:
         if axis.is_column and not isinstance(value, NUMBERS):
-            return _with_column(described, _FILE_COLUMNS[axis.path].path, value)
+            return _with_column(described, _FILE_COLUMNS[axis.path][0], value)
         unit = f" {axis.unit}" if axis.unit else None
         told = value if unit is None else f"{value}{unit}"
         return _anew(described._replace(files=files.with_value(axis.owner, axis.path, told)),
@@ -308,7 +303,7 @@ def field_values(axis: SweepAxis) -> list[Value]:
     """Give the values of an axis whose ``is_column``, as the core takes them."""
     if not axis.is_key:
         return list(axis.values)
-    value = _FILE_COLUMNS[axis.path].value
+    value = _FILE_COLUMNS[axis.path][1]
     return [value(float(one)) for one in axis.values]
 
 

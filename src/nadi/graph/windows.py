@@ -54,11 +54,7 @@ class FoundStep(NamedTuple):
     alike: float
 
 
-class _Mark(NamedTuple):
-    """A name that repeats: its kind, a position in ``_KINDS``, and the name without numbers."""
-
-    kind: int
-    name: str
+_Mark = tuple[int, str]  # what repeats: a position in ``_KINDS``, and a name without numbers
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,7 @@ def repeated_steps(graph: EventGraph, moment: Ints) -> list[FoundStep]:
     sizes = {mark: {rank.marks[mark].size for rank in ranks} for mark in common}
     usable = [mark for mark in common if len(sizes[mark]) == 1 and max(sizes[mark]) <= _MOST_MARKS]
     first = ranks[0].marks
-    usable.sort(key=lambda mark: (mark.kind, first[mark].size, graph.time[2 * first[mark][0]]))
+    usable.sort(key=lambda mark: (mark[0], first[mark].size, graph.time[2 * first[mark][0]]))
     for mark in usable:
         if any(_inside_one_call(graph, rank.marks[mark]) for rank in ranks):
             continue
@@ -137,7 +133,7 @@ def _marks(graph: EventGraph, number: int, ops: Ints) -> Iterator[tuple[_Mark, I
     for (code, name, _), part in found.group_by("kind", "name", "thread", maintain_order=True):
         if part.height < 2 or (code == 0 and _NO_STEP.match(str(name))):
             continue
-        mark, mine = _Mark(int(code), str(name)), part["op"].to_numpy()
+        mark, mine = (int(code), str(name)), part["op"].to_numpy()
         apart = graph.time[2 * mine[1:]] >= graph.time[2 * mine[:-1] + 1]
         if apart.all() and mine.size > largest.get(mark, mine[:0]).size:
             largest[mark] = mine
@@ -146,7 +142,7 @@ def _marks(graph: EventGraph, number: int, ops: Ints) -> Iterator[tuple[_Mark, I
 
 def _steps(graph: EventGraph, ranks: list[_Rank], mark: _Mark) -> list[FoundStep]:
     """Return the steps between the marks, or none if they do not resemble each other."""
-    side = int(_KINDS[mark.kind] == "optimizer")  # a step ends with the optimizer's call
+    side = int(_KINDS[mark[0]] == "optimizer")  # a step ends with the optimizer's call
     cuts = [
         np.concatenate([
             rank.moment[:1], graph.time[2 * rank.marks[mark] + side],
@@ -177,7 +173,7 @@ def _steps(graph: EventGraph, ranks: list[_Rank], mark: _Mark) -> list[FoundStep
         first = np.concatenate([part[0] for part in parts])
         last = np.concatenate([part[1] for part in parts])
         if last.size:
-            steps.append(FoundStep(first, last, mark.name, sure))
+            steps.append(FoundStep(first, last, mark[1], sure))
     return steps if len(steps) > 1 else []
 
 

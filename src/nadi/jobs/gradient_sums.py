@@ -182,13 +182,6 @@ DATA_PARALLEL = "dp"
 _FIRST, _BUCKET = 1 << 20, 25 << 20
 
 
-class _Bucket(NamedTuple):
-    """Gradients that are summed at once: when the last of them is there, and their bytes."""
-
-    time: int
-    bytes: int
-
-
 def with_recorded_sums(rank: SharedRank, share: float) -> SharedRank:
     """Let a rank sum its gradients, in a group of its own.
 
@@ -218,9 +211,9 @@ def with_recorded_sums(rank: SharedRank, share: float) -> SharedRank:
     return with_insertions(rank, listed, DATA_PARALLEL)
 
 
-def _buckets(known: KnownRank, part: int, share: float) -> list[_Bucket]:
-    """Return the buckets of a backward."""
-    found: list[_Bucket] = []
+def _buckets(known: KnownRank, part: int, share: float) -> list[tuple[int, int]]:
+    """Return when the gradients of each bucket are there, and their bytes, in a backward."""
+    found: list[tuple[int, int]] = []
     size, limit = 0, _FIRST
     time = -1
     inside = known.parts.at(known.gradient_times) == part
@@ -229,12 +222,12 @@ def _buckets(known: KnownRank, part: int, share: float) -> list[_Bucket]:
         size += int(np.ceil(known.gradient_bytes[row] * share))
         time = int(known.gradient_times[row])
         if size >= limit:
-            found.append(_Bucket(time, size))
+            found.append((time, size))
             size, limit = 0, _BUCKET
-    return [*found, _Bucket(time, size)] if size else found
+    return [*found, (time, size)] if size else found
 
 
-def _insertions(rank: SharedRank, buckets: Sequence[_Bucket], part: int) -> list[Insertion]:
+def _insertions(rank: SharedRank, buckets: Sequence[tuple[int, int]], part: int) -> list[Insertion]:
     """Return what is put in: each sum before the first work behind its last gradient."""
     known = rank.known
     works, _ = working_rows(rank.of_class.trace)
@@ -242,9 +235,9 @@ def _insertions(rank: SharedRank, buckets: Sequence[_Bucket], part: int) -> list
     later = np.flatnonzero(works & (known.parts.at(known.time) > part))
     before = int(later[0]) if later.size else -1
     found = []
-    for bucket in buckets:
-        behind = rows[known.time[rows] > bucket.time]
+    for time, size in buckets:
+        behind = rows[known.time[rows] > time]
         at = int(behind[0]) if behind.size else int(rows[-1])
         found.append(Insertion(min(at, before) if before >= 0 else at, "all_reduce",
-                               bucket.bytes, before))  # fmt: skip
+                               size, before))  # fmt: skip
     return found

@@ -131,13 +131,6 @@ class KnownRank(NamedTuple):
     gradient_bytes: Ints
 
 
-class _Backward(NamedTuple):
-    """Autograd's outermost nodes as rows of a trace, and the operators that made them, or -1."""
-
-    row: Ints
-    origin: Ints
-
-
 def recorded_rank(graph: EventGraph, number: int, played: PlayedRank) -> KnownRank:
     """Describe a rank. O(nodes log nodes).
 
@@ -152,14 +145,14 @@ def recorded_rank(graph: EventGraph, number: int, played: PlayedRank) -> KnownRa
     found = backward_nodes(graph)
     own = graph.op_trace[found.ops] == number
     origin = found.origin[own]
-    nodes = _Backward(
-        graph.op_row[found.ops[own]], np.where(origin >= 0, graph.op_row[np.maximum(origin, 0)], -1)
-    )
-    parts = _parts(trace, nodes)
+    # autograd's outermost nodes, and the operators that made them, or -1
+    backward = graph.op_row[found.ops[own]]
+    origin = np.where(origin >= 0, graph.op_row[np.maximum(origin, 0)], -1)
+    parts = _parts(trace, backward, origin)
     start, parent = trace.column("start"), trace.column("parent")
     stands, work = operators_of(trace)
     stands &= start >= 0
-    operators = _operators(trace, stands, work, parts, nodes)
+    operators = _operators(trace, stands, work, parts, backward, origin)
     call = _launchers(trace)
     known = np.maximum(played.node, 0)
     time = played.trace.column("start").copy()
@@ -171,10 +164,10 @@ def recorded_rank(graph: EventGraph, number: int, played: PlayedRank) -> KnownRa
     place[operators.row] = np.arange(operators.row.size)
     inside = nearest(np.where(launched, call[known], played.node), parent,
                      trace.name_mask(_OPTIMIZER))  # fmt: skip
-    made_by = np.where(nodes.origin >= 0, start[np.maximum(nodes.origin, 0)], -1)
+    made_by = np.where(origin >= 0, start[np.maximum(origin, 0)], -1)
     gradients = np.sort(graph.op_row[found.ops[own & found.is_gradient]])
     return KnownRank(
-        trace, parts, operators, place[around], time, start[nodes.row], made_by, inside >= 0,
+        trace, parts, operators, place[around], time, start[backward], made_by, inside >= 0,
         *_gradients(trace, gradients),
     )  # fmt: skip
 
@@ -201,13 +194,13 @@ def _launchers(trace: Trace) -> Ints:
     return call
 
 
-def _parts(trace: Trace, nodes: _Backward) -> Parts:
+def _parts(trace: Trace, backward: Ints, origin: Ints) -> Parts:
     """Find the parts of each step."""
     start, end = trace.column("start"), trace.column("start") + trace.column("duration")
     marks = np.flatnonzero(trace.name_mask(_STEP) & (start >= 0) & trace.nodes["is_cpu"].to_numpy())
     begins = np.unique(start[marks]) if marks.size else start[start >= 0][:1]
-    began = start[nodes.row]
-    forward = np.unique(start[nodes.origin[nodes.origin >= 0]])
+    began = start[backward]
+    forward = np.unique(start[origin[origin >= 0]])
     rows: list[tuple[int, int, int, int]] = []
     for step, first in enumerate(begins.tolist()):
         last = int(begins[step + 1]) if step + 1 < begins.size else np.iinfo(np.int64).max
@@ -222,27 +215,27 @@ def _parts(trace: Trace, nodes: _Backward) -> Parts:
                 number = micro_batch + (direction == Direction.FORWARD)
                 rows.append((time, step, number, direction))
         if own.size:
-            rows.append((int(end[nodes.row[own]].max()), step, -1, Direction.END))
+            rows.append((int(end[backward[own]].max()), step, -1, Direction.END))
     columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     return Parts(*(np.ascontiguousarray(column) for column in columns))
 
 
 def _operators(
-    trace: Trace, stands: Bools, work: Operations, parts: Parts, nodes: _Backward
+    trace: Trace, stands: Bools, work: Operations, parts: Parts, backward: Ints, origin: Ints
 ) -> Operators:
     start, parent = trace.column("start"), trace.column("parent")
     row = np.flatnonzero(stands)
     row = row[np.argsort(start[row], kind="stable")]
     inputs, outputs = _uses(trace, row)
     origin_of = np.full(trace.nodes.height, -1, dtype=np.int64)
-    origin_of[nodes.row] = nodes.origin
+    origin_of[backward] = origin
     is_node = np.zeros(trace.nodes.height, dtype=np.bool_)
-    is_node[nodes.row] = True
+    is_node[backward] = True
     around = nearest(row, parent, is_node)
     is_operator = trace.category_mask("operator")
     outer = _outermost(parent, is_operator)
     made = np.zeros(trace.nodes.height, dtype=np.bool_)
-    made[outer[nodes.origin[nodes.origin >= 0]]] = True
+    made[outer[origin[origin >= 0]]] = True
     names = trace.nodes["name"].cast(pl.String).gather(row.astype(np.uint32)).to_list()
     return Operators(
         row, tuple(names), work, inputs, outputs, parts.at(start[row]),

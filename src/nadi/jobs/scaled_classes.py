@@ -224,12 +224,7 @@ def _split(
         staged = with_stages(known, names, wanted.pp, wanted.micro_batches) if wanted.pp else known
         shared = with_shares(staged, names, wanted.tp, device) if wanted.tp else staged
         return _Split(staged, shared, names)
-    has_no_sums = wanted.dp > 1 and not known.groups.members
-    asked = ScaledTo(wanted.tp, wanted.pp, wanted.micro_batches, has_no_sums)
-    made = scale_recording(known, recorded, names, asked, device)
-    return _Split(
-        made.classes, made.classes, made.names, made.guesses, made.found, made.memory
-    )  # fmt: skip
+    return _scale_recording(known, recorded, names, wanted, device)
 
 
 def _num_guessed(job: Classes) -> int:
@@ -346,34 +341,10 @@ _SUMS = (
 )
 
 
-class ScaledTo(NamedTuple):
-    """What a recording is scaled to: ranks along axes and micro-batches; 0 for as many as now.
-
-    ``sums`` is whether it gets sums of gradients.
-    """
-
-    tp: int = 0
-    pp: int = 0
-    micro_batches: int = 0
-    sums: bool = False
-
-
-class ScaledRecording(NamedTuple):
-    """A recording scaled."""
-
-    classes: Classes  # what ranks do
-    names: RoleNames  # what its roles are called
-    # bytes of tensors that a rank has at most, before, and after in each stage
-    memory: tuple[int, ...]
-    # found, guesses: what it was found to consist of, and what was assumed; a sentence each
-    found: tuple[str, ...]
-    guesses: tuple[str, ...]
-
-
-def scale_recording(
-    job: Classes, ranks: Sequence[KnownRank], names: RoleNames, asked: ScaledTo,
+def _scale_recording(
+    job: Classes, ranks: Sequence[KnownRank], names: RoleNames, asked: Wanted,
     device: Device | None,
-) -> ScaledRecording:  # fmt: skip
+) -> _Split:  # fmt: skip
     """Scale a recording of data parallel ranks, or of one.
 
     Parameters
@@ -401,7 +372,7 @@ def scale_recording(
     split = _StageSplit(listed, groups, job.of, names)
     if asked.tp > 1:
         split = _with_tensor_ranks(split, asked.tp, device)
-    if asked.sums:
+    if asked.dp > 1 and not job.groups.members:
         split = _with_sums(split)
     lives = find_lives(known[0].operators, known[0].parts)
     memory = [peak_bytes(lives), peak_bytes(lives, split.sharing)]
@@ -418,9 +389,8 @@ def scale_recording(
         of = of[axis.old] * asked.pp + np.arange(groups.world_size) // world
         found, guesses = (*found, said), (*guesses, _STAGES)
         names = names._replace(pp=PIPELINE)
-    return ScaledRecording(
-        Classes(tuple(classes), of, groups), names, tuple(memory), found, guesses
-    )
+    made = Classes(tuple(classes), of, groups)
+    return _Split(made, made, names, guesses, found, tuple(memory))
 
 
 class _StageSplit(NamedTuple):
@@ -439,7 +409,7 @@ class _StageSplit(NamedTuple):
     sharing: Sharing | None = None
 
 
-def _check_roles(names: RoleNames, asked: ScaledTo) -> None:
+def _check_roles(names: RoleNames, asked: Wanted) -> None:
     """Raise UsageError if ranks of the recording share operators, or have stages, already."""
     for parameter, role in (("tp", names.tp), ("pp", names.pp)):
         if role and getattr(asked, parameter) > 1:
@@ -491,7 +461,7 @@ def _told_shares(shared: SharedOperators) -> str:
 
 
 def _staged(
-    listed: Sequence[SharedRank], asked: ScaledTo
+    listed: Sequence[SharedRank], asked: Wanted
 ) -> tuple[list[RankClass], str, StageBlocks]:
     blocks = [find_blocks(one.known) for one in listed]
     recorded = 1 + int(listed[0].known.parts.micro_batch.max())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import polars as pl
@@ -47,14 +47,6 @@ from nadi.trace.trace import Trace
 from nadi.trace.work import Work
 
 _FEW = 8  # bytes: of a norm of all gradients
-
-
-class EndRow(NamedTuple):
-    """A row after the last backward, its times, and where it comes from."""
-
-    row: Row
-    times: Times
-    origin: Origin
 
 
 class StagedEnds:
@@ -105,10 +97,10 @@ class StagedEnds:
                 total += row.comm_bytes / shards if is_sum else 0
         return total
 
-    def rows(self, keys: Sequence[int]) -> list[EndRow]:
+    def rows(self, keys: Sequence[int]) -> list[PlacedRow]:
         """Return the rows of a stage with some blocks, and their waits."""
         source = self.stages[-1] if HEAD in keys else self.stages[0]
-        found: list[EndRow] = []
+        found: list[PlacedRow] = []
         for one in self._of_stage(source, keys):
             before = () if not found else (len(found) - 1,)
             waits = (BEFORE, *before) if one.row.work is None else before
@@ -117,10 +109,10 @@ class StagedEnds:
         for key in keys:
             for gather in self._gathers(key):
                 row = gather.row._replace(waits=(computed,))
-                found.append(EndRow(row, gather.times, Origin.COPIED))
+                found.append(PlacedRow(row, gather.times, Origin.COPIED))
         return found
 
-    def _of_stage(self, source: Stage, keys: Sequence[int]) -> Iterator[EndRow]:
+    def _of_stage(self, source: Stage, keys: Sequence[int]) -> Iterator[PlacedRow]:
         """Give what a stage does as a whole, sized by its blocks."""
         own = list(source.blocks(LAST))
         whole = [one for one in source.end if not _is_gather(one)]
@@ -135,9 +127,9 @@ class StagedEnds:
                 share /= max(sum(map(self.norms.__getitem__, own)), 1)
                 size = round(row.comm_bytes * share)
                 origin = Origin.COPIED if share == 1 else Origin.GUESSED
-                yield EndRow(row._replace(comm_bytes=size), times, origin)
+                yield PlacedRow(row._replace(comm_bytes=size), times, origin)
             else:
-                yield EndRow(row, times, Origin.COPIED)
+                yield PlacedRow(row, times, Origin.COPIED)
 
     def _gathers(self, key: int) -> list[TimedRow]:
         """Return the rows that gather the weights of a block."""
@@ -154,16 +146,16 @@ def _is_gather(one: TimedRow) -> bool:
     return one.row.comm_type == "all_gather"
 
 
-def _sized(row: Row, times: Times, share: float) -> EndRow:
+def _sized(row: Row, times: Times, share: float) -> PlacedRow:
     """Return the update of other parameters."""
     work = row.work
     assert isinstance(work, Work)
     if share == 1:
-        return EndRow(row, times, Origin.COPIED)
+        return PlacedRow(row, times, Origin.COPIED)
     flops = round(work.flops * share) if work.flops > 0 else work.flops
     changed = work._replace(flops=flops, bytes=round(work.bytes * share))
     scaled = Times(*(round(time * share) if time > 0 else time for time in times))
-    return EndRow(row._replace(work=changed), scaled, Origin.RESIZED)
+    return PlacedRow(row._replace(work=changed), scaled, Origin.RESIZED)
 
 
 _SCHEDULES: tuple[PipelineSchedule, ...] = ("1f1b", "gpipe")
@@ -298,7 +290,7 @@ class _Pipeline:
             if any(part.direction == BACKWARD for part in _parts(order)):
                 pieces[BACKWARD, chunk] = self.chunks.rows(BACKWARD, keys[::-1], back, ahead)
             pieces[LAST, chunk] = self.chunks.rows(LAST, keys[::-1], back, ahead)
-        ends = [PlacedRow(*one) for one in self.step_ends.rows(every)]
+        ends = self.step_ends.rows(every)
         parts = _parts(order)
         names = list(pieces)
         listed = [*pieces.values(), ends]

@@ -31,9 +31,6 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEPS, NODES, TENSOR_ROLES
 from nadi.trace.trace import Trace
 
-__all__ = ["Moves", "Staging", "staged_moves", "staged_trace"]
-
-
 _MOST_PARTS = 1024
 _LOAD, _WORK, _STORE, _PHASES = 0, 1, 2, 3  # of a part of an operation
 

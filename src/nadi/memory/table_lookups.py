@@ -29,13 +29,6 @@ _STATE = re.compile(r"^(momentum\w*|\w*_sum|\w*counter)_(dev|uvm|host)$")
 _WORD, _HALF_WORD = 8, 4  # bytes of an index
 
 
-class _Operator(NamedTuple):
-    """The operands of an operator, by the names of its schema; bytes of its first result."""
-
-    inputs: dict[str, int]  # tensors, as ``TensorUses`` numbers them
-    given: int
-
-
 def recorded_lookups(
     trace: Trace, own: TensorAccesses, found: TensorUses
 ) -> tuple[TensorAccesses, Ints]:
@@ -72,14 +65,14 @@ def recorded_lookups(
     begin, added = own.begin.copy(), []
     size = found.end - found.begin
     for row, schema in schemas.items():
-        one = _operator(schema, row, found)
-        tables = [number for name, number in one.inputs.items() if _TABLE.match(name)]
+        inputs, given = _operands(schema, row, found)
+        tables = [number for name, number in inputs.items() if _TABLE.match(name)]
         tables = [number for number in tables if size[number]]
-        count, of_row = _looked_up(one, size, found, names[row])
+        count, of_row = _looked_up(inputs, given, size, found, names[row])
         total = int(size[tables].sum()) if tables else 0
         if not count or not of_row or not total:
             continue
-        states = [number for name, number in one.inputs.items() if _STATE.match(name)]
+        states = [number for name, number in inputs.items() if _STATE.match(name)]
         of_operator = own.row == row
         for number in tables + states:
             share = count * of_row * int(size[number]) // total
@@ -106,8 +99,8 @@ def _with_updates(
     return TensorAccesses(*columns[:-1]), columns[-1]
 
 
-def _operator(schema: str, row: int, found: TensorUses) -> _Operator:
-    """Read the tensors of an operator by the names of its arguments."""
+def _operands(schema: str, row: int, found: TensorUses) -> tuple[dict[str, int], int]:
+    """Give the tensors of an operator by the names of its arguments; bytes of its first result."""
     first, end = np.searchsorted(found.node, [row, row + 1])
     arguments = schema.partition("(")[2].rpartition(") ->")[0].split(", ")
     names = [one.partition("=")[0].rpartition(" ")[2] for one in arguments]
@@ -118,14 +111,16 @@ def _operator(schema: str, row: int, found: TensorUses) -> _Operator:
             inputs[names[place]] = number
         elif found.is_output[use] and place == 0:
             given = int(found.end[number] - found.begin[number])
-    return _Operator(inputs, given)
+    return inputs, given
 
 
-def _looked_up(one: _Operator, size: Ints, found: TensorUses, name: str) -> tuple[int, int]:
+def _looked_up(
+    inputs: dict[str, int], given: int, size: Ints, found: TensorUses, name: str
+) -> tuple[int, int]:
     """Return how many rows an operator looks up, and the bytes of one, as wide as its results."""
 
     def counted(*names: str) -> int:
-        number = next((one.inputs[name] for name in names if name in one.inputs), -1)
+        number = next((inputs[name] for name in names if name in inputs), -1)
         return int(size[number]) // (_WORD if found.is_word[number] else _HALF_WORD) \
             if number >= 0 else 0  # fmt: skip
 
@@ -133,7 +128,7 @@ def _looked_up(one: _Operator, size: Ints, found: TensorUses, name: str) -> tupl
     bags = counted("offsets")
     if bags and name.startswith("fbgemm"):
         bags -= 1  # the last one is the end
-    return count, one.given // (bags or count or 1)
+    return count, given // (bags or count or 1)
 
 
 def _updates(trace: Trace, names: dict[int, str]) -> dict[int, int]:

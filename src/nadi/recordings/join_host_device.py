@@ -287,20 +287,14 @@ def _check_pair(host: Trace, device: Trace) -> None:
         )
 
 
-class _Joined(NamedTuple):
-    """The operations of both traces as one trace without dependencies, and their positions in it.
+def _joined(
+    host: Trace, device: Trace, match: Match, log: IssueLog
+) -> tuple[Trace, Ints, Ints, Ints]:
+    """Return the operations of both as a trace without dependencies, and their positions in it.
 
-    ``host_row`` is the host node of each operation, or -1. ``row_of_host`` is the operation of
-    each host node, or -1; ``row_of_event`` is the operation of each device node. All are int64.
+    These are int64: the host node of each operation, or -1; the operation of each host node, or -1;
+    the operation of each device node.
     """
-
-    trace: Trace
-    host_row: Ints
-    row_of_host: Ints
-    row_of_event: Ints
-
-
-def _joined(host: Trace, device: Trace, match: Match, log: IssueLog) -> _Joined:
     timed = _linked_nodes(host, device, match, log)
     untimed = _unmatched_host_nodes(host, match, log)
     nodes = pl.concat([untimed, timed.drop("host_row")])
@@ -323,7 +317,7 @@ def _joined(host: Trace, device: Trace, match: Match, log: IssueLog) -> _Joined:
             lambda: (Part(host.attributes, row_of_host), Part(device.attributes, row_of_event))
         ),
     )
-    return _Joined(trace, host_row, row_of_host, row_of_event)
+    return trace, host_row, row_of_host, row_of_event
 
 
 def _tensor_deps(host: Trace, row_of_host: Ints, trace: Trace) -> tuple[pl.DataFrame, IssueLog]:
@@ -458,12 +452,12 @@ def _with_dependencies(
     exclusive = trace.column("exclusive").copy()
     exclusive[nesting.rows] = nesting.exclusive
     exclusive[on_device] = trace.column("duration")[on_device]
-    comm = communication(trace, host, host_row, parent, launcher, log)
-    nodes = trace.nodes.with_columns(parent=parent, exclusive=exclusive, **comm.columns)
+    columns, groups = communication(trace, host, host_row, parent, launcher, log)
+    nodes = trace.nodes.with_columns(parent=parent, exclusive=exclusive, **columns)
     return Trace(
         nodes=nodes,
-        deps=pl.concat([deps, group_order(nodes, comm.groups)]),
-        groups=comm.groups,
+        deps=pl.concat([deps, group_order(nodes, groups)]),
+        groups=groups,
         issues=pl.concat([host.issues, device.issues, log.table()]),
         provenance=trace.provenance,
         rank=trace.rank,

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.estimates.inference_steps import InferenceBytes, inference_bytes, inference_parts
+from nadi.estimates.inference_steps import inference_bytes, inference_parts
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.serving.engines import CacheTier
@@ -61,10 +61,10 @@ def server_basis(model: LanguageModel, system: System, setup: ServerSetup) -> Se
     plan = ParallelPlan(
         tp=setup.tp, pp=setup.pp, ep=setup.ep, dp=setup.attention_dp, dtype=setup.dtype
     )
-    sizes = inference_bytes(model, plan, setup.kv_dtype)
+    weights, token = inference_bytes(model, plan, setup.kv_dtype)
     # every rank has the keys and values of its own heads, and of its own requests
-    block_bytes = sizes.token * setup.block
-    blocks = setup.blocks or _room(system, setup, sizes)
+    block_bytes = token * setup.block
+    blocks = setup.blocks or _room(system, setup, weights, token)
     if setup.measured:
         times = profiled_times(setup.measured, model.layers)
         times = times._replace(graphs=setup.graphs)
@@ -74,11 +74,11 @@ def server_basis(model: LanguageModel, system: System, setup: ServerSetup) -> Se
     rate = setup.link / 1e9 or system.network.dimensions[0].bandwidth
     price = system.price_per_hour * setup.ranks * setup.instances + _price_of_tiers(system, setup)
     return ServerBasis(
-        times, blocks, block_bytes * setup.ranks, sizes.weights, block_bytes / rate, tiers, price
+        times, blocks, block_bytes * setup.ranks, weights, block_bytes / rate, tiers, price
     )
 
 
-def _room(system: System, setup: ServerSetup, sizes: InferenceBytes) -> int:
+def _room(system: System, setup: ServerSetup, weights: int, token: int) -> int:
     """Return the blocks that a device has room for: what weights and others leave."""
     if not system.memory_capacity:
         raise UsageError(
@@ -87,9 +87,9 @@ def _room(system: System, setup: ServerSetup, sizes: InferenceBytes) -> int:
         )  # fmt: skip
     usable = round(system.memory_capacity * setup.memory_share) - round(setup.reserved)
     # the block that stands for none is never used
-    room = (usable - sizes.weights) // (sizes.token * setup.block) - 1
+    room = (usable - weights) // (token * setup.block) - 1
     if room < 1:
-        need, has = format_bytes(sizes.weights), format_bytes(max(usable, 0))
+        need, has = format_bytes(weights), format_bytes(max(usable, 0))
         raise UsageError(
             Parameter("tp", setup.tp),
             f"weights of {need} on a device leave no room in the {has} that are used of it",

@@ -138,7 +138,7 @@ class LinkChange(msgspec.Struct, frozen=True):
     bandwidth: float = 0.0
 
 
-class GivenRoute(msgspec.Struct, frozen=True):
+class GivenRoute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The names of the links from one rank to another, one after the other."""
 
     src: int
@@ -205,14 +205,6 @@ class LinkPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     down: bool = False
 
 
-class RoutePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The links from one rank to another."""
-
-    src: int
-    dst: int
-    links: tuple[str, ...]
-
-
 def fabrics_of(parts: tuple[FabricPart, ...], name: str) -> tuple[Fabric, ...]:
     """Return the fabrics of a system file, checked.
 
@@ -257,7 +249,7 @@ def changes_of(parts: dict[str, LinkPart], name: str) -> tuple[LinkChange, ...]:
     return tuple(found)
 
 
-def given_routes(parts: tuple[RoutePart, ...], name: str) -> tuple[GivenRoute, ...]:
+def given_routes(parts: tuple[GivenRoute, ...], name: str) -> tuple[GivenRoute, ...]:
     """Return the given routes of a system file, checked.
 
     Raises
@@ -275,7 +267,7 @@ def given_routes(parts: tuple[RoutePart, ...], name: str) -> tuple[GivenRoute, .
                 "", f"it is no route of its own from {part.src} to {part.dst}",
                 "give each pair of different ranks one list of links",
             )  # fmt: skip
-        found[part.src, part.dst] = GivenRoute(part.src, part.dst, part.links)
+        found[part.src, part.dst] = part
     return tuple(found.values())
 
 

@@ -20,8 +20,8 @@ from nadi.files.settings_text import convert_settings, possible_types
 from nadi.systems.device import Device, plain_device, scaled_device
 from nadi.systems.fabrics import (
     FabricPart,
+    GivenRoute,
     LinkPart,
-    RoutePart,
     changes_of,
     fabrics_of,
     given_routes,
@@ -67,7 +67,7 @@ class NetworkPart(SystemPart, frozen=True):
     rendezvous: bool = False
     fabrics: tuple[FabricPart, ...] = ()
     links: dict[str, LinkPart] = {}
-    routes: tuple[RoutePart, ...] = ()
+    routes: tuple[GivenRoute, ...] = ()
 
 
 class ComputePart(SystemPart, frozen=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 from nadi.bottlenecks.steps.run import Run
 from nadi.errors import UsageError
@@ -14,16 +13,10 @@ from nadi.systems.system import System
 from nadi.trace.trace import Job
 
 
-class LinkBounds(NamedTuple):
-    """The system whose links bound collectives."""
+def link_bounds(run: Run) -> tuple[str, str, LeastTime] | None:
+    """Return whose links bound collectives: the given system, or one of the recorded device.
 
-    system: str  # its name
-    reason: str  # why this one
-    least_time: LeastTime  # for ``collective_totals``
-
-
-def link_bounds(run: Run) -> LinkBounds | None:
-    """Return the bounds on the given system, or on one that has the device of the recording.
+    Its name, why this one, and the bound.
 
     None if no system was given, and none of those that ship with Nadi has the device and room for
     the ranks.
@@ -36,8 +29,8 @@ def link_bounds(run: Run) -> LinkBounds | None:
     return _bounds(*found) if found else None
 
 
-def _bounds(system: System, reason: str) -> LinkBounds:
-    return LinkBounds(system.name, reason, partial(least_collective_time, system))
+def _bounds(system: System, reason: str) -> tuple[str, str, LeastTime]:
+    return system.name, reason, partial(least_collective_time, system)
 
 
 def _recorded_system(job: Job) -> tuple[System, str] | None:

@@ -62,8 +62,8 @@ def describe_activity(run: Run) -> dict[str, Any]:
     links their bounds are of.
     """
     graph, window = run.graph, run.window
-    bounds = link_bounds(run)
-    collectives = collective_totals(graph, window, bounds.least_time if bounds else None)
+    system, reason, least_time = link_bounds(run) or ("", "", None)
+    collectives = collective_totals(graph, window, least_time)
     renamed = {name: f"{name}_gb_per_s"
                for name in ("bandwidth", "bus_bandwidth", "bound_bus_bandwidth")}  # fmt: skip
     return {
@@ -77,9 +77,7 @@ def describe_activity(run: Run) -> dict[str, Any]:
         "collectives": _in_ns(
             collectives.head(_MOST).rename(renamed), "waiting", "transferring", "bound"
         ),
-        "collectives_bound_by": (
-            {"system": bounds.system, "reason": bounds.reason} if bounds else None
-        ),
+        "collectives_bound_by": ({"system": system, "reason": reason} if system else None),
     }
 
 

@@ -18,12 +18,6 @@ from nadi.estimates.execution import Executions
 from nadi.estimates.step_shape import StepShape
 from nadi.trace.arrays import Floats
 
-__all__ = [
-    "BlockTimes", "MemoryUse", "OffloadTimes", "TensorBytes", "late_end", "memory_use",
-    "offload_beside", "offload_times",
-]  # fmt: skip
-
-
 _BLOCKS_AHEAD = 3.0  # a load begins at most 32 operations before its use
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from nadi.files.chakra.et_encode import encode
 from nadi.files.files import locate, read_pieces
@@ -18,15 +17,12 @@ _LEAST_PIECE, _LARGEST_PIECE = 1 << 22, 1 << 26
 _BYTES_PER_NODE = 64
 
 
-class MessagePieces(NamedTuple):
-    """Messages of an .et."""
-
-    name: str  # its name in error messages
-    pieces: Iterator[bytes | memoryview | Bytes]  # the bytes: the metadata, and the nodes
-
-
-def open_pieces(source: Path | str | Trace, window: int) -> MessagePieces:
+def open_pieces(
+    source: Path | str | Trace, window: int
+) -> tuple[str, Iterator[bytes | memoryview | Bytes]]:
     """Open a file or address in any format that Nadi reads, plain or gzip; or a trace.
+
+    Return its name in error messages, and the bytes of an .et: the metadata, and the nodes.
 
     Only an .et is read piece by piece; a piece has about the bytes of one window of nodes. A trace
     in memory is encoded piece by piece.
@@ -38,11 +34,11 @@ def open_pieces(source: Path | str | Trace, window: int) -> MessagePieces:
     """
     if isinstance(source, Trace):
         files = source.provenance.sources
-        return MessagePieces(files[0].path if files else "the trace", encode(source, IssueLog()))
+        return files[0].path if files else "the trace", encode(source, IssueLog())
     path = locate(source)
     found = sniff(path)
     if found is not None and found.name == "chakra":
         piece = min(max(window * _BYTES_PER_NODE, _LEAST_PIECE), _LARGEST_PIECE)
-        return MessagePieces(str(path), read_pieces(path, piece))
+        return str(path), read_pieces(path, piece)
     # of another format, or of none: then this says so
-    return MessagePieces(str(path), encode(read(path), IssueLog()))
+    return str(path), encode(read(path), IssueLog())

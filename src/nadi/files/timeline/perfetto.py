@@ -54,15 +54,15 @@ def encode(timeline: Timeline, log: IssueLog) -> Iterator[bytes]:
     """
     ids = Ids(timeline.rank)
     track, start, end = timeline.times()
-    lanes = find_lanes(track, start, end)
+    lane, boundary = find_lanes(track, start, end)
     num_tracks = timeline.tracks.height
     # every track has its first lane, if nothing is on it too
     places, place = np.unique(
-        np.concatenate([np.arange(num_tracks), track + lanes.lane * num_tracks]),
+        np.concatenate([np.arange(num_tracks), track + lane * num_tracks]),
         return_inverse=True,
     )
     time = np.stack([start, end], axis=1).ravel()
-    boundary = lanes.boundary[np.argsort(time[lanes.boundary], kind="stable")]
+    boundary = boundary[np.argsort(time[boundary], kind="stable")]
     flows = find_flows(ids, boundary, timeline.tail, timeline.head)
     log.add(
         "perfetto.arrow", "info", flows.num_left_out,

@@ -153,17 +153,7 @@ def write_file(path: Path, timeline: Timeline, log: IssueLog) -> None:
     write_pieces(path, encode(timeline, log))
 
 
-class Lanes(NamedTuple):
-    """The lane of each slice."""
-
-    lane: Ints  # int64, shape (slices,): 0 for the track itself
-    # int64, shape (2 * slices,): starts (``2 * slice``) and ends (``2 * slice + 1``), in order
-    # within each lane
-    boundary: Ints
-    num_moved: int  # number of slices on other lanes than the first
-
-
-def find_lanes(track: Ints, start: Ints, end: Ints) -> Lanes:
+def find_lanes(track: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Assign each slice a lane of its track on which it nests strictly.
 
     Of slices with the same interval, the first encloses the others.
@@ -174,6 +164,14 @@ def find_lanes(track: Ints, start: Ints, end: Ints) -> Lanes:
         int64, shape (slices,): small numbers from 0.
     start, end
         int64 ns, shape (slices,), ``end >= start``. O(slices log slices).
+
+    Returns
+    -------
+    lane
+        int64, shape (slices,): 0 for the track itself.
+    boundary
+        int64, shape (2 * slices,): starts (``2 * slice``) and ends (``2 * slice + 1``), in order
+        within each lane.
     """
     order = np.empty(track.size, dtype=np.int64)
     first = np.empty(int(track.max(initial=-1)) + 2, dtype=np.int64)
@@ -183,8 +181,8 @@ def find_lanes(track: Ints, start: Ints, end: Ints) -> Lanes:
         order = by_start[order]
     lane = np.empty(track.size, dtype=np.int64)
     boundary = np.empty(2 * track.size, dtype=np.int64)
-    num_moved = lay_out(first, order, start, end, lane, boundary)
-    return Lanes(lane, boundary, num_moved)
+    lay_out(first, order, start, end, lane, boundary)
+    return lane, boundary
 
 
 def _order_of_starts(start: Ints, end: Ints) -> Ints | None:

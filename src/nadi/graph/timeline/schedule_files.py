@@ -69,13 +69,13 @@ def draw_schedule(
 
 def _timeline(found: pl.DataFrame, title: str) -> Timeline:
     key = pl.struct("rank", "resource").rank("dense").cast(pl.Int64) - 1
-    lanes = find_lanes(
+    lane, _ = find_lanes(
         found.select(key).to_series().to_numpy(writable=True),
         found["start"].to_numpy(writable=True), found["end"].to_numpy(writable=True),
     )  # fmt: skip
-    suffixes = [lane_suffix(lane) for lane in range(int(lanes.lane.max(initial=0)) + 1)]
+    suffixes = [lane_suffix(number) for number in range(int(lane.max(initial=0)) + 1)]
     found = found.with_columns(
-        title=pl.col("resource") + pl.Series(suffixes, dtype=pl.String).gather(lanes.lane)
+        title=pl.col("resource") + pl.Series(suffixes, dtype=pl.String).gather(lane)
     )
     ranks = found.select("rank").unique().sort("rank").with_columns(row=pl.int_range(pl.len()))
     tracks = (

@@ -269,14 +269,14 @@ def _on_lanes(operations: pl.DataFrame) -> pl.DataFrame:
         pl.struct("process", pl.col("resource").cast(pl.Categorical).to_physical())
         .rank("dense").cast(pl.Int64) - 1
     ).to_series()  # fmt: skip
-    lanes = find_lanes(
+    lane, _ = find_lanes(
         place.to_numpy(writable=True),
         operations["start"].to_numpy(writable=True),
         operations["end"].to_numpy(writable=True),
     )
-    suffixes = [lane_suffix(lane) for lane in range(int(lanes.lane.max(initial=0)) + 1)]
+    suffixes = [lane_suffix(number) for number in range(int(lane.max(initial=0)) + 1)]
     return operations.with_columns(
-        resource=pl.col("resource") + pl.Series(suffixes, dtype=pl.String).gather(lanes.lane)
+        resource=pl.col("resource") + pl.Series(suffixes, dtype=pl.String).gather(lane)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -55,30 +55,25 @@ def _described(made: tuple[JobStatistics, Simulation | None]) -> dict[str, Any]:
     }
     if done is not None:
         found["simulation"] = SIMULATION.data(results_of(done))
-        found |= rate_of_step(statistics, done)._asdict()
+        found |= _rate_of_step(statistics, done)
     return found
 
 
-class StepRate(NamedTuple):
-    """At which rate steps of a job follow each other."""
+def _rate_of_step(statistics: JobStatistics, done: Simulation) -> dict[str, float]:
+    """Return at which rate simulated steps of a job follow each other.
 
-    # from one step to the next. Of training it is the makespan; of inference steps follow each
-    # other without a pause, so that the stages of a pipeline stay full.
-    step_ns: int
-    tokens_per_second: float  # of all ranks
-    # model FLOPs utilization: FLOPs of the model, of what ranks could do, from 0 to 1; -1 if the
-    # peak is unknown or the step takes no time
-    mfu: float
-
-
-def rate_of_step(statistics: JobStatistics, done: Simulation) -> StepRate:
-    """Return at which rate simulated steps of a job follow each other."""
+    ``step_ns`` is the time from one to the next: of training the makespan; steps of inference
+    follow each other without a pause, so that the stages of a pipeline stay full. ``mfu`` are the
+    FLOPs of the model, of what ranks could do, from 0 to 1; -1 if the peak is unknown or a step
+    takes no time.
+    """
     step = done.makespan
     if statistics.inference:
         step = steady_step(done, feeds_back=statistics.inference == "decode")
     possible = done.system.compute.peak * statistics.world_size * step / 1e9
     share = statistics.model_flops / possible if possible > 0 else -1.0
-    return StepRate(step, statistics.tokens / max(step, 1) * 1e9, share)
+    rate = statistics.tokens / max(step, 1) * 1e9
+    return {"step_ns": step, "tokens_per_second": rate, "mfu": share}
 
 
 def _short(number: int) -> str:

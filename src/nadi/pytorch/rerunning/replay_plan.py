@@ -21,12 +21,7 @@ from nadi.pytorch.rerunning.recorded_calls import (
 from nadi.pytorch.rerunning.replay_places import ReplayPlace, places_in
 from nadi.pytorch.rerunning.tensor_contents import INDEX_TYPES, TensorContents
 
-
-class View(NamedTuple):
-    """A tensor that begins as a view of the memory of another one."""
-
-    place: ReplayPlace
-    base: ReplayPlace
+_View = tuple[ReplayPlace, ReplayPlace]  # a tensor that begins as a view of the memory of another
 
 
 class External(NamedTuple):
@@ -47,7 +42,7 @@ class PlannedCall(NamedTuple):
 
     call: RecordedCall  # as recorded
     inputs: tuple[Any, ...]  # as in the call, with a ``ReplayPlace`` for each tensor
-    views: tuple[View, ...]  # what has to be made of other tensors before
+    views: tuple[_View, ...]  # what has to be made of other tensors before
     # communication, by the number of its call, that has to end before, as it works on the same
     # memory
     awaited: tuple[int, ...]
@@ -92,7 +87,7 @@ class _Plan:
         self._place: dict[int, ReplayPlace] = {}  # that first lay in memory which a call made
         self._contents = TensorContents(self._base)
         self._last: dict[int, int] = {}  # the call that last uses each place
-        self._views: list[View] = []
+        self._views: list[_View] = []
         self._awaited: list[int] = []
         self._under_way: dict[int, int] = {}  # communication on the memory of a place
         self._num_calls = 0
@@ -164,7 +159,7 @@ class _Plan:
             if not is_number:  # PyTorch makes one of a Python number, in memory that was freed
                 self._in_storage[key] = place
         else:
-            self._views.append(View(place, inside))
+            self._views.append((place, inside))
             self._base[place.number] = self._base[inside.number]
             self._use(inside.number, one)
         return place

@@ -32,13 +32,6 @@ _FROM_ROOT = [_CODE["broadcast"], _CODE["scatter"]]
 _TO_ROOT = [_CODE["reduce"], _CODE["gather"]]
 
 
-class _Communication(NamedTuple):
-    """New columns of the nodes by name, and the groups that they refer to."""
-
-    columns: dict[str, pl.Series]
-    groups: pl.DataFrame
-
-
 class _Callers(NamedTuple):
     """The calls around each communication operation: rows of the linked trace, or -1.
 
@@ -55,7 +48,7 @@ class _Callers(NamedTuple):
 
 def communication(
     trace: Trace, host: Trace, host_row: Ints, parent: Ints, launcher: Ints, log: IssueLog
-) -> _Communication:
+) -> tuple[dict[str, pl.Series], pl.DataFrame]:
     """Complete the columns of communication operations from the calls that issued them.
 
     Parameters
@@ -71,15 +64,16 @@ def communication(
 
     Returns
     -------
-    Communication
-        Columns ``kind``, ``comm_type``, ``comm_bytes``, ``group``, ``src``, ``dst``, ``tag``,
-        ``comms_id`` and ``is_async``, all or none.
-        O(communications + attributes of the host trace).
+    dict
+        New columns of the nodes by name: ``kind``, ``comm_type``, ``comm_bytes``, ``group``,
+        ``src``, ``dst``, ``tag``, ``comms_id`` and ``is_async``, all or none.
+    polars.DataFrame
+        The groups that they refer to. O(communications + attributes of the host trace).
     """
     codes = trace.nodes["comm_type"].to_physical().to_numpy().astype(np.int64)
     rows = np.flatnonzero(codes != _NONE)
     if rows.size == 0:
-        return _Communication({}, trace.groups)
+        return {}, trace.groups
     callers = _callers(trace, rows, parent, launcher)
     of_host = _HostColumns(host, host_row)
     calls = _calls(host, of_host.rows(callers.call))
@@ -110,7 +104,7 @@ def communication(
     completed = {name: _scattered(trace, name, rows, values) for name, values in columns.items()}
     completed["comm_type"] = _enum("comm_type", COMM_TYPES, codes)
     completed["kind"] = _enum("kind", NODE_KINDS, kinds)
-    return _Communication(completed, groups)
+    return completed, groups
 
 
 def _scattered(trace: Trace, name: str, rows: Ints, values: Ints) -> pl.Series:

@@ -18,8 +18,6 @@ from nadi.units import (
     printable,
 )
 
-__all__ = ["Figures", "Path", "bar", "packed", "stacked_bar", "table", "text", "tiles"]
-
 Path = Sequence[str | int]
 _SHOWN = 90  # letters of a name; the rest is shown when it is clicked
 _COLUMNS = {"#": " class=number", "*": " class=name"}

@@ -22,8 +22,6 @@ from nadi.results.page.figures import Figures
 from nadi.results.page.page_sections import RenderedSection, rendered_sections
 from nadi.units import printable
 
-__all__ = ["PageTimeline", "check_page", "html_page", "write_page"]
-
 # a page is sent by mail and kept for years: what only who edits the files reads is left out
 _COMMENTS = re.compile(r"^ *(?://|/\*\*|\*(?! \{)).*\n", re.MULTILINE)
 _INDENTS = re.compile(r"^ +", re.MULTILINE)

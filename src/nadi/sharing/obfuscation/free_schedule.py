@@ -61,15 +61,16 @@ def works_of(job: Job, done: Simulation) -> list[RankWork]:
     """
     program = done.program
     meeting = np.full(program.num_nodes, -1, dtype=np.int64)
-    meetings, messages = meetings_of(done), messages_of_nodes(done)
-    meeting[meetings.node] = meetings.number
-    first = int(meetings.number.max(initial=-1)) + 1
+    node, number = meetings_of(done)
+    messages = messages_of_nodes(done)
+    meeting[node] = number
+    first = int(number.max(initial=-1)) + 1
     meeting[messages.send] = first + np.arange(messages.send.size)
     meeting[messages.receive] = first + np.arange(messages.send.size)
     there = np.zeros(first, dtype=np.int64)
-    np.maximum.at(there, meetings.number, done.end[meetings.node])
+    np.maximum.at(there, number, done.end[node])
     end = done.end.copy()
-    end[meetings.node] = there[meetings.number]
+    end[node] = there[number]
     found: dict[tuple[int, int], RankWork] = {}
     for rank, like in enumerate(done.like.tolist()):
         trace = job.traces[rank]

@@ -31,7 +31,6 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -64,15 +63,7 @@ from nadi.version import __version__
 _Members = tuple[int, ...]
 
 
-class Axes(NamedTuple):
-    """Along which axes ranks communicate, and how much."""
-
-    groups: RankGroups  # the groups of each axis, as roles of a job
-    # float64, shape (axes,): bytes that a rank sends along each, the mean over its ranks
-    sent: Floats
-
-
-def axes_of(job: Job) -> Axes:
+def _axes_of(job: Job) -> tuple[RankGroups, Floats]:
     """Return the axes of a job's communication.
 
     Ranks that send messages to each other, in one or several steps, are a group. A group whose
@@ -80,8 +71,10 @@ def axes_of(job: Job) -> Axes:
 
     Returns
     -------
-    Axes
-        O(nodes + groups^2).
+    RankGroups
+        The groups of each axis, as roles of a job. O(nodes + groups^2).
+    numpy.ndarray
+        float64, shape (axes,): bytes that a rank sends along each, the mean over its ranks.
     """
     volume: dict[_Members, float] = {}
     pairs: dict[_Members, float] = {}
@@ -100,7 +93,7 @@ def axes_of(job: Job) -> Axes:
     axes = _disjoint(largest)
     groups = {f"group{number}": np.array(axis) for number, axis in enumerate(axes)}
     means = [sum(total[one] for one in axis) / sum(len(one) for one in axis) for axis in axes]
-    return Axes(RankGroups(groups, len(job.traces)), np.array(means))
+    return RankGroups(groups, len(job.traces)), np.array(means)
 
 
 def _uses(job: Job, rank: int) -> Iterator[tuple[_Members, bool, float]]:
@@ -246,20 +239,19 @@ def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[J
     different = list({id(trace): trace for trace in job.traces}.values())
     noise = _UNIT_NS / part["times"]
     times = {id(one): _busiest(one) + discrete_laplace(noise, random) for one in different}
-    axes = axes_of(job)
+    axes, means = _axes_of(job)
     noise = (_UNIT_BYTES + 1) / part["sizes"]  # the mean is rounded
     sent = [
-        _coarse(round(size) + discrete_laplace(noise, random), random)
-        for size in axes.sent.tolist()
+        _coarse(round(size) + discrete_laplace(noise, random), random) for size in means.tolist()
     ]
     made: dict[tuple[int, tuple[str, ...]], Trace] = {}
     traces = []
     for rank, trace in enumerate(job.traces):
-        own = tuple(role for role, place in axes.groups.place.items() if place[0][rank] >= 0)
+        own = tuple(role for role, place in axes.place.items() if place[0][rank] >= 0)
         if (id(trace), own) not in made:
             sizes = [
                 _all_reduce(sent[number], ranks.shape[1])
-                for number, (role, ranks) in enumerate(axes.groups.members.items())
+                for number, (role, ranks) in enumerate(axes.members.items())
                 if role in own
             ]
             made[id(trace), own] = _rounds(trace, max(times[id(trace)], 1), own, sizes)
@@ -269,7 +261,7 @@ def noisy_job(job: Job, epsilon: float, random: Random | None = None) -> tuple[J
         epsilon, {name: float(one) for name, one in part.items()}, _UNIT_NS, _UNIT_BYTES,
         max(count + discrete_laplace(1 / part["count"], random), 0),
     )  # fmt: skip
-    groups = axes.groups if axes.groups.members else RankGroups({}, len(job.traces))
+    groups = axes if axes.members else RankGroups({}, len(job.traces))
     return Job(tuple(traces), MATCHES.empty(), ISSUES.empty(), rank_groups=groups), loss
 
 

@@ -8,8 +8,6 @@ import typer
 
 from nadi.results.terminal.options import AsJson, Overwrite
 
-__all__ = ["HELP", "command"]
-
 HELP = """Learn a model of jobs, for nadi synthesize.
 
 A job is a Chakra .et file per rank, a recording, or a folded job, as for nadi simulate.

@@ -14,8 +14,6 @@ from nadi.sharing.synthesis.model_bytes import read_trace_model
 from nadi.sharing.synthesis.synthetic_jobs import JobWishes, synthetic_job
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["learn", "synthesize"]
-
 
 @checked
 def learn(

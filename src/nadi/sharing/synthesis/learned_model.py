@@ -11,8 +11,6 @@ from nadi.sharing.synthesis.storage_lives import LearnedStorages
 from nadi.sharing.synthesis.tokens import Token
 from nadi.trace.arrays import Floats, Hashes, Ints
 
-__all__ = ["END", "FIRST_START", "Quantities", "Role", "Template", "TraceModel"]
-
 END = 1 << 40
 """The symbol after the last of a step or a body."""
 FIRST_START = END + 1
@@ -20,54 +18,36 @@ FIRST_START = END + 1
 
 
 class Quantities(NamedTuple):
-    """Sizes and durations by token, and by size and width of the jobs in which they were seen.
+    """Sizes and durations by token, and by size and width of the jobs in which they were seen."""
 
-    Attributes
-    ----------
-    token, ranks, hidden
-        int64, shape (entries,), ascending: the number of ranks; the width is the commonest last
-        size of tensors, 0 if no tensors are stated.
-    flops, bytes, comm_bytes
-        int64, shape (entries, variants): sizes that occur, ascending together; mostly all equal.
-        -1 if they are not stated.
-    shape
-        int64, shape (entries, variants, 4): of a product or an attention.
-    duration
-        float64 ns, shape (entries, quantiles): means of durations, the shortest first;
-        -1 if none are stated.
-    context, effect
-        uint64 and float64, shape (contexts,): hashes of operations and those before them,
-        ascending, and the normal score that each adds.
-    memory
-        Correlation of the rank of a duration among those of its token with that of the
-        operation before it, what contexts and steps explain taken off.
-    """
-
+    # token, ranks, hidden: int64, shape (entries,), ascending: the number of ranks; the width is
+    # the commonest last size of tensors, 0 if no tensors are stated
     token: Ints
     ranks: Ints
     hidden: Ints
+    # flops, bytes, comm_bytes: int64, shape (entries, variants): sizes that occur, ascending
+    # together; mostly all equal. -1 if they are not stated
     flops: Ints
     bytes: Ints
     comm_bytes: Ints
-    shape: Ints
+    shape: Ints  # int64, shape (entries, variants, 4): of a product or an attention
+    # float64 ns, shape (entries, quantiles): means of durations, the shortest first; -1 if none are
+    # stated
     duration: Floats
+    # context, effect: uint64 and float64, shape (contexts,): hashes of operations and those before
+    # them, ascending, and the normal score that each adds
     context: Hashes
     effect: Floats
+    # correlation of the rank of a duration among those of its token with that of the operation
+    # before it, what contexts and steps explain taken off
     memory: float
 
 
 class Role(NamedTuple):
-    """Ranks of a job with the same communication.
+    """Ranks of a job with the same communication."""
 
-    Attributes
-    ----------
-    layers
-        Layers of each of these ranks; 0 if none were found.
-    first_step, later_step
-        The symbols before the first step, and before others.
-    """
-
-    layers: int
+    layers: int  # layers of each of these ranks; 0 if none were found
+    # first_step, later_step: the symbols before the first step, and before others
     first_step: int
     later_step: int
 

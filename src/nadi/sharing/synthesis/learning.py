@@ -20,8 +20,6 @@ from nadi.trace.arrays import Ints
 from nadi.trace.schema import NODE_KINDS
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["learn_model", "template_of", "width_of"]
-
 _COMP = NODE_KINDS.index("COMP")
 
 

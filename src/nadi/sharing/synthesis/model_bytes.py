@@ -22,9 +22,6 @@ from nadi.sharing.synthesis.quantities import EDGES, NUM_VARIANTS
 from nadi.sharing.synthesis.storage_lives import LearnedStorages
 from nadi.sharing.synthesis.tokens import Token
 
-__all__ = ["decode_model", "encode_model", "read_trace_model", "write_trace_model"]
-
-
 _HEAD = b"nadi trace model 5\n"
 _REMEDY = "give a file that nadi learn of this version wrote"
 _TYPES = ("<i8", "<u8", "<f8")

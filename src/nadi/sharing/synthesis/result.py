@@ -9,8 +9,6 @@ from nadi.results.declared import ALL, LABEL, Column, Lines, Result, Rows, text_
 from nadi.sharing.synthesis.learned_model import TraceModel
 from nadi.units import format_count
 
-__all__ = ["LEARNED"]
-
 _JOB = ("ranks", "roles", "steps", "layers", "hidden")
 
 

@@ -45,10 +45,6 @@ from nadi.trace.arrays import Hashes, Ints
 from nadi.trace.schema import NODE_KINDS
 from nadi.trace.trace import Job
 
-__all__ = [
-    "JobWishes", "ProgramDraws", "RankLayout", "layout_of", "synthetic_columns", "synthetic_job",
-]  # fmt: skip
-
 
 class _Axis(NamedTuple):
     """Ranks along which a job grows: ``size`` of them, ``stride`` apart."""
@@ -58,21 +54,11 @@ class _Axis(NamedTuple):
 
 
 class RankLayout(NamedTuple):
-    """The ranks of a new job.
+    """The ranks of a new job."""
 
-    Attributes
-    ----------
-    template
-        The job that it is like.
-    axis
-        Along which ranks are added.
-    size
-        Ranks along the axis of the new job.
-    """
-
-    template: Template
-    axis: _Axis
-    size: int
+    template: Template  # the job that it is like
+    axis: _Axis  # along which ranks are added
+    size: int  # ranks along the axis of the new job
 
     @property
     def num_ranks(self) -> int:

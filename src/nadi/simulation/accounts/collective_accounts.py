@@ -23,13 +23,6 @@ from nadi.trace.distinct_rows import number_rows
 from nadi.trace.schema import COLLECTIVE_TIMES, COMM_TYPES
 
 
-class Meetings(NamedTuple):
-    """Members of collectives: node, and number of the collective from 0; int64, shape (parts,)."""
-
-    node: Ints
-    number: Ints
-
-
 class Messages(NamedTuple):
     """Sends and their receives, as nodes; int64, shape (messages,), in order of arrival."""
 
@@ -37,8 +30,8 @@ class Messages(NamedTuple):
     receive: Ints
 
 
-def meetings_of(simulation: Simulation) -> Meetings:
-    """Find the nodes of each collective. O(nodes log nodes).
+def meetings_of(simulation: Simulation) -> tuple[Ints, Ints]:
+    """Find the members of collectives: node, and number of the collective from 0. O(n log n).
 
     The k-th collectives of a group's members are one. Where only some dimensions take part,
     those ranks are that have the same place in the others.
@@ -52,7 +45,7 @@ def meetings_of(simulation: Simulation) -> Meetings:
         np.concatenate([trail.number[node], _counted(simulation, whole)]),
         np.concatenate([place, np.zeros(whole.size, dtype=np.int64)]),
     ])  # fmt: skip
-    return Meetings(np.concatenate([node, whole]), number)
+    return np.concatenate([node, whole]), number
 
 
 def _places(simulation: Simulation, node: Ints) -> Ints:
@@ -207,13 +200,12 @@ def _quotient(part: npt.ArrayLike, whole: Ints, known: Bools) -> Floats:
 def _find(simulation: Simulation) -> _Collectives:
     """Find the members and times of each collective, in order of the first entry."""
     program, start, end = simulation.program, simulation.start, simulation.end
-    meetings = meetings_of(simulation)
-    if not meetings.node.size:
+    node, number = meetings_of(simulation)
+    if not node.size:
         return _Collectives(*(np.zeros(0, dtype=np.int64) for _ in _Collectives._fields))
-    node = meetings.node
     # the member that entered last comes first, of several the one of the lowest rank
-    order = np.lexsort((program.rank[node], -start[node], meetings.number))
-    node, number = node[order], meetings.number[order]
+    order = np.lexsort((program.rank[node], -start[node], number))
+    node, number = node[order], number[order]
     first = np.flatnonzero(np.diff(number, prepend=-1))
     entry, last = np.minimum.reduceat(start[node], first), start[node[first]]
     # a member that finished before the last one entered did not wait for it

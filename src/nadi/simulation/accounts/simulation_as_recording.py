@@ -17,7 +17,6 @@ from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import choose_window
 from nadi.simulation.accounts.collective_accounts import (
-    Meetings,
     Messages,
     meetings_of,
     messages_of_nodes,
@@ -153,13 +152,14 @@ def _timed(trace: Trace, rank: int, world_size: int, columns: dict[str, Ints]) -
 
 def _matches(simulation: Simulation) -> pl.DataFrame:
     program = simulation.program
-    meetings, messages = meetings_of(simulation), messages_of_nodes(simulation)
-    count = int(meetings.number.max(initial=-1)) + 1
+    member, number = meetings_of(simulation)
+    messages = messages_of_nodes(simulation)
+    count = int(number.max(initial=-1)) + 1
     transfer = count + np.arange(messages.send.size)
-    node = np.concatenate([meetings.node, messages.send, messages.receive])
+    node = np.concatenate([member, messages.send, messages.receive])
     if simulation.program.num_ranks < simulation.cycles.size or not node.size:
         return MATCHES.empty()  # the others that took part are not here
-    number = np.concatenate([meetings.number, transfer, transfer])
+    number = np.concatenate([number, transfer, transfer])
     order = np.lexsort((node, number))
     columns = {
         "collective": number[order],
@@ -188,8 +188,8 @@ def simulated_graph(simulation: Simulation) -> EventGraph:
     size = program.num_nodes
     time = np.empty(2 * size, dtype=np.int64)
     time[2 * op], time[2 * op + 1] = simulation.start, simulation.end
-    meetings, messages = meetings_of(simulation), messages_of_nodes(simulation)
-    meeting_edges, entered, meeting = _meeting_edges(simulation, op, meetings, 2 * size)
+    messages = messages_of_nodes(simulation)
+    meeting_edges, entered, meeting = _meeting_edges(simulation, op, 2 * size)
     message_edges, asked, messaging = _message_edges(
         simulation, op, messages, 2 * size + entered.size
     )
@@ -307,7 +307,7 @@ def _kinds(simulation: Simulation, nodes: Ints) -> Ints:
 
 
 def _meeting_edges(
-    simulation: Simulation, op: Ints, meetings: Meetings, first_vertex: int
+    simulation: Simulation, op: Ints, first_vertex: int
 ) -> tuple[list[Edges], Ints, Ints]:
     """Add edges from the last entry into each collective to its ends.
 
@@ -319,7 +319,7 @@ def _meeting_edges(
     list of Edges, int64, int64
         Also when all had entered, by collective, and the nodes that waited.
     """
-    node, number = meetings.node, meetings.number
+    node, number = meetings_of(simulation)
     entered = np.full(int(number.max(initial=-1)) + 1, np.iinfo(np.int64).min)
     np.maximum.at(entered, number, simulation.start[node])
     from_root, to_root, is_root = _roles(simulation, node)

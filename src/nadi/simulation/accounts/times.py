@@ -132,10 +132,10 @@ def ends_of_waits(simulation: Simulation) -> tuple[Ints, Ints]:
     start, end, trail = simulation.start, simulation.end, simulation.trail
     until = start.copy()
     waits_for = np.full(start.size, _MEMBERS)
-    meetings = meetings_of(simulation)
-    last = np.zeros(int(meetings.number.max(initial=-1)) + 1, dtype=np.int64)
-    np.maximum.at(last, meetings.number, start[meetings.node])
-    until[meetings.node] = last[meetings.number]
+    node, number = meetings_of(simulation)
+    last = np.zeros(int(number.max(initial=-1)) + 1, dtype=np.int64)
+    np.maximum.at(last, number, start[node])
+    until[node] = last[number]
     messages = messages_of_nodes(simulation)
     until[messages.receive] = start[messages.send]
     waits_for[messages.receive] = _SENDER

@@ -51,13 +51,6 @@ class Transfers(NamedTuple):
     cap: Ints
 
 
-class FlowRun(NamedTuple):
-    """How flows went."""
-
-    end: Ints  # int64, shape (flows,): ps; -1 if it never ends, or never starts
-    flows: Flows  # the arrays afterwards
-
-
 class _Plan(NamedTuple):
     """Flows in the order in which they start, and those that follow others.
 
@@ -129,13 +122,16 @@ def flow_times(capacity: Ints, routes: Routes, transfers: Transfers) -> Ints:
     UsageError
         If a size is negative or exceeds 2^53 - 1 bytes.
     """
-    return run_flows(capacity, routes, transfers).end
+    return run_flows(capacity, routes, transfers)[0]
 
 
 def run_flows(
     capacity: Ints, routes: Routes, transfers: Transfers, reach: int = Reach.PRUNED
-) -> FlowRun:
-    """Let flows run to their ends; ``reach`` says how rates are worked out, not what they are."""
+) -> tuple[Ints, Flows]:
+    """Let flows run to their ends, as :func:`flow_times`; return the arrays afterwards, too.
+
+    ``reach`` says how rates are worked out, not what they are.
+    """
     size = transfers.size
     if size.size and not 0 <= size.min() <= size.max() <= LARGEST_SIZE:
         wrong = int(size.min() if size.min() < 0 else size.max())
@@ -152,7 +148,7 @@ def run_flows(
         flows = new_flows(capacity, routes, room, hop_room, reach)
         plan = _plan_of(transfers)
         if not _run_plan(flows, plan):
-            return FlowRun(plan.end, flows)
+            return plan.end, flows
         room = min(size.size, room * 4)
 
 

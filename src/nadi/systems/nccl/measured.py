@@ -348,13 +348,6 @@ _FLAT = 1.15  # times the smallest: still latency
 _STRAIGHT = 0.1  # relative change of the time of a byte: bandwidth
 
 
-class MeasuredTimes(NamedTuple):
-    """Times in ns, and for each size its regime."""
-
-    times: Floats
-    regimes: list[str]
-
-
 def table_for(
     tables: tuple[MeasuredCollective, ...], comm_type: str, ranks: int, nodes: int
 ) -> MeasuredCollective | None:
@@ -367,8 +360,8 @@ def table_for(
 
 def measured_times(
     table: MeasuredCollective, sizes: Ints, model: Model | None = None
-) -> MeasuredTimes:
-    """Interpolate a table.
+) -> tuple[Floats, list[str]]:
+    """Interpolate a table: times in ns, and the regime of each size.
 
     Up to the bandwidth regime the logarithm of the time is linear in that of the size; in the
     bandwidth regime the time is linear in the size, and beyond the table goes on as between its
@@ -397,7 +390,7 @@ def measured_times(
         found[below] = np.minimum(shrunk, times[0])
     beyond = wanted > known[-1]
     found[beyond] = times[-1] + _time_of_byte(known, times) * (wanted[beyond] - known[-1])
-    return MeasuredTimes(found, [_regime(size, flat, straight, known) for size in wanted.tolist()])
+    return found, [_regime(size, flat, straight, known) for size in wanted.tolist()]
 
 
 def nearest_table(
