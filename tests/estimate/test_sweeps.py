@@ -267,18 +267,18 @@ def test_graphs_of_nccl_take_the_bandwidth_of_a_dimension(
     plan = {"tp": (8, 16)[number], "dp": (2, 1)[number], "global_batch": 16}
     described = describe_sweep("gpt3-1.3b", "dgx-h100", plan)
     system = load_system("dgx-h100", 16)
-    rates = [system.network.dimensions[number].bandwidth * times for times in (0.5, 1.0)]
+    rates = [system.network.dimensions[number].bandwidth * times for times in (0.25, 1.0)]
     text = f"network.dimensions.{number}.bandwidth={rates[0]},{rates[1]}"
-    half, same = sweep_estimates(described, parse_axes([text], described)).found.seconds
+    quarter, same = sweep_estimates(described, parse_axes([text], described)).found.seconds
     told = tomllib.loads(shipped_text("dgx-h100"))
     told["network"]["dimensions"][number]["bandwidth"] = f"{rates[0]} GB/s"
     for graph in told["nccl"][level].values():
         for key in keys:
             if isinstance(graph, dict) and key in graph:
-                graph[key] = f"{parse_rate(graph[key]) / 2} B/s"
+                graph[key] = f"{parse_rate(graph[key]) / 4} B/s"
     path = tmp_path / "own.json"
     path.write_text(json.dumps(told))
     own = describe_step("gpt3-1.3b", path, plan)
     alone = evaluate(own.model, own.machine, columns_of([own.execution]), DEFAULT)
-    assert half == pytest.approx(alone.seconds[0], rel=1e-9)
-    assert half > 1.05 * same
+    assert quarter == pytest.approx(alone.seconds[0], rel=1e-9)
+    assert quarter > 1.05 * same
