@@ -184,3 +184,11 @@ def _last_gradients(nodes: list[dict[str, Any]]) -> Iterator[Any]:
     accumulations = {n["id"] for n in nodes if n["name"] == "torch::autograd::AccumulateGrad"}
     detached = [n for n in nodes if n["name"] == "aten::detach" and n["ctrl_deps"] in accumulations]
     yield from (n["outputs"]["values"][0] for n in detached[-10:])
+
+
+def test_frames_that_wait_for_the_backward_say_nothing_of_the_machine() -> None:
+    compared = nadi.bottlenecks.diff(TWO, FOUR)
+    assert (compared.speed.host, compared.speed.device) == (1.0, 1.0)
+    first = compared.path.row(0, named=True)
+    assert first["name"] == "aten::mm"
+    assert first["cause"] == "called more"

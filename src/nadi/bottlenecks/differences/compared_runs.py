@@ -142,12 +142,15 @@ def speed_of(sides: list[pl.DataFrame], keys: list[str], changed: set[str]) -> f
     changed
         Names with other shapes; of a path the last name counts.
     """
-    own = [side.filter(pl.col(keys[0]) != MARK) for side in sides]  # in marks are waits, too
+    # in marks are waits, and in frames of Python that wait for the backward on another thread
+    last = pl.col(keys[0]).str.split(" > ").list.last()
+    works = (pl.col(keys[0]) != MARK) & ~last.str.contains(_FRAME)
+    own = [side.filter(works) for side in sides]
     before, after = own
     both = before.join(after, on=keys, suffix="_after").filter(
         (pl.col("ns") > 0) & (pl.col("ns_after") > 0) & (pl.col("count") > 0)
         & ((pl.col("count_after") / pl.col("count") - 1).abs() <= _SAME)
-        & ~pl.col(keys[0]).str.split(" > ").list.last().is_in(sorted(changed))
+        & ~last.is_in(sorted(changed))
     )  # fmt: skip
     ratio, weight = (both["ns_after"] / both["ns"]).to_numpy(), both["ns"].to_numpy()
     if both.height < _FEWEST or 2 * weight.sum() < before["ns"].sum():
@@ -163,6 +166,7 @@ def speed_of(sides: list[pl.DataFrame], keys: list[str], changed: set[str]) -> f
 _SAME = 0.02  # of a mean duration or a count: below, nothing changed
 _STEP = re.compile(rf"^{MARK}#\d+$")
 _LINE = r"\.py\(\d+\): "
+_FRAME = r"\.py: |^<built-in |^nn\.Module: "  # of Python
 _ADDRESS = r" at 0x[0-9a-f]+"
 _COMPILED = r"(CompiledFxGraph) \w+"
 _RUNTIME = r"^(?:cuda|hip|cu)[A-Z]"
