@@ -1,0 +1,161 @@
+"""A generator of jobs, as values that a file holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from nadi.errors import FormatError
+from nadi.files.files import check_target, locate, write_pieces
+from nadi.sharing.conditional.decision_trees import Tree
+from nadi.sharing.conditional.size_laws import Law
+from nadi.sharing.conditional.stage_programs import OperationKey
+
+__all__ = [
+    "HEAD", "Body", "ConditionalModel", "Fit", "Relation", "Template", "decode_generator",
+    "write_generator",
+]  # fmt: skip
+
+HEAD = b"nadi generator 1\n"
+
+
+class Relation(msgspec.Struct, frozen=True):
+    """What an operation waits for.
+
+    Attributes
+    ----------
+    stream, template
+        The last operation before it on a stream, or that of a template; -1 for the other.
+    holds
+        When.
+    """
+
+    stream: int
+    template: int
+    holds: Tree
+
+
+class Template(msgspec.Struct, frozen=True):
+    """An operation that comes back in other jobs, layers and micro-batches.
+
+    Attributes
+    ----------
+    key
+        What is equal for all of them.
+    present
+        When it is there.
+    waits
+        For what it waits.
+    flops, bytes, comm_bytes
+        Laws; None where it states none.
+    sides
+        Laws of the four sides of a product; none if it has no sides.
+    way
+        How its process group lies along the axes; empty for none.
+    peer
+        Of a message, how many stages further its other end is.
+    """
+
+    key: OperationKey
+    present: Tree
+    waits: tuple[Relation, ...]
+    flops: Law | None
+    bytes: Law | None
+    comm_bytes: Law | None
+    sides: tuple[Law, ...]
+    way: str
+    peer: int
+
+
+class Body(msgspec.Struct, frozen=True):
+    """The templates of one slot of a kind of segments, in their order."""
+
+    kind: str
+    slot: int
+    templates: tuple[int, ...]
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """How well the generator makes what it was learned from.
+
+    Attributes
+    ----------
+    stages, stages_alike
+        Of all jobs, and those whose operations come back in their order.
+    laws, laws_alike
+        Of sizes, and those within 0.1 % in all cases.
+    """
+
+    stages: int
+    stages_alike: int
+    laws: int
+    laws_alike: int
+
+
+class ConditionalModel(msgspec.Struct, frozen=True):
+    """What jobs are, given conditions.
+
+    Attributes
+    ----------
+    templates, bodies
+        The operations, and where they come.
+    kinds
+        Kinds of segments, such as ``forward``.
+    climbs
+        For each, whether it takes the layers in ascending order.
+    batched
+        For each, whether it comes once for each micro-batch.
+    schedule
+        Which kind of segment comes next: a position in ``kinds``, or their number for the end.
+    jobs
+        The conditions of each job that was learned.
+    fit
+        How well these come back.
+    """
+
+    templates: tuple[Template, ...]
+    bodies: tuple[Body, ...]
+    kinds: tuple[str, ...]
+    climbs: tuple[bool, ...]
+    batched: tuple[bool, ...]
+    schedule: Tree
+    jobs: tuple[dict[str, int | str | bool], ...]
+    fit: Fit
+
+
+def decode_generator(content: bytes, name: str) -> ConditionalModel:
+    """Return the generator of the bytes of a file.
+
+    Raises
+    ------
+    FormatError
+        If they are something else, or damaged.
+    """
+    remedy = "give a file that nadi learn of this version wrote"
+    try:
+        model = msgspec.msgpack.decode(content.removeprefix(HEAD), type=ConditionalModel)
+        if not model.jobs or len(model.climbs) != len(model.kinds) != len(model.batched):
+            raise ValueError("kinds")
+        used = [one for body in model.bodies for one in body.templates]
+        used += [wait.template for one in model.templates for wait in one.waits]
+        if used and not -1 <= min(used) <= max(used) < len(model.templates):
+            raise ValueError("templates")
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise FormatError(name, f"the generator is damaged: {error}", remedy) from None
+    return model
+
+
+def write_generator(model: ConditionalModel, path: Path | str, *, overwrite: bool = False) -> int:
+    """Write a generator to a file; returns its size in bytes. Equal ones give equal files.
+
+    Raises
+    ------
+    InputError
+        If the file exists and ``overwrite`` is not given, or it cannot be written.
+    """
+    target = locate(path)
+    check_target(target, (), overwrite=overwrite)
+    content = HEAD + msgspec.msgpack.encode(model)
+    write_pieces(target, [content])
+    return len(content)
