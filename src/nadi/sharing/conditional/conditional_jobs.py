@@ -11,7 +11,7 @@ import polars as pl
 
 from nadi.files.chakra.chakra_attributes import ColumnOfAttributes
 from nadi.models.row_traces import shape_attributes
-from nadi.sharing.conditional.conditional_model import ConditionalModel, Template
+from nadi.sharing.conditional.conditional_model import ConditionalModel, OperationTemplate
 from nadi.sharing.conditional.decision_trees import Tree
 from nadi.sharing.conditional.program_learning import schedule_facts
 from nadi.sharing.conditional.stage_programs import (
@@ -38,6 +38,7 @@ from nadi.version import __version__
 
 __all__ = ["conditional_job"]
 
+_LARGEST = 2.0**62
 _MESSAGES = ("COMM_SEND", "COMM_RECV")
 
 
@@ -127,7 +128,7 @@ class _Maker:
         while sum(done) < sum(of_each):
             facts = schedule_facts(kinds, done, of_each, before, values)
             kind = self.model.schedule.decide(facts)
-            if kind >= len(kinds) or done[kind] >= of_each[kind]:
+            if not 0 <= kind < len(kinds) or done[kind] >= of_each[kind]:
                 # beyond what was learned: what is left, in the order of kinds
                 kind = next(one for one in range(len(kinds)) if done[one] < of_each[one])
             batch = done[kind] if self.model.batched[kind] else -1
@@ -195,16 +196,21 @@ class _Program:
 def _sizes(model: ConditionalModel, values: StageValues, rows: _Rows) -> _Sizes:
     found = _Sizes([], [], [], [])
     of_stage = values.sizes | values.facts
-    own = [[max(round(law.at(of_stage)), 1) for law in one.sides] for one in model.templates]
+    own = [[_whole(law.at(of_stage), 1) for law in one.sides] for one in model.templates]
     table = np.array([one or [-1] * 4 for one in own], dtype=np.int64)
     first = slice(rows.first_segment)
     of_stage |= sums_of_products(table[rows.template[first]], rows.layer[first])
     for one, sides in zip(model.templates, own, strict=True):
         of_row = of_stage | {f"side_{place}": float(side) for place, side in enumerate(sides)}
         for law, column in zip((one.flops, one.bytes, one.comm_bytes), found[:3], strict=True):
-            column.append(-1 if law is None else max(round(law.at(of_row)), 0))
+            column.append(-1 if law is None else _whole(law.at(of_row), 0))
         found.sides.append(sides)
     return found
+
+
+def _whole(size: float, least: int) -> int:
+    """Return a size that a column can hold."""
+    return max(round(min(size, _LARGEST)), least)
 
 
 def _agree(model: ConditionalModel, rows: Sequence[_Rows], sizes: Sequence[_Sizes]) -> None:
@@ -274,7 +280,7 @@ def _trace(
     )  # fmt: skip
 
 
-def _names(templates: Sequence[Template], rows: _Rows) -> tuple[list[str], Ints]:
+def _names(templates: Sequence[OperationTemplate], rows: _Rows) -> tuple[list[str], Ints]:
     """Return the different names, and which each operation has."""
     key = rows.template * (rows.layer.max() + 2) + rows.layer + 1
     _, first, number = np.unique(key, return_index=True, return_inverse=True)
@@ -295,7 +301,7 @@ def _tags(kind: np.ndarray, peer: Ints) -> Ints:
     return found
 
 
-def _attributes(templates: Sequence[Template], sizes: _Sizes, number: Ints) -> Attributes:
+def _attributes(templates: Sequence[OperationTemplate], sizes: _Sizes, number: Ints) -> Attributes:
     parts = []
     for name in ("op_class", "dtype"):
         values = [getattr(one.key, name) for one in templates]

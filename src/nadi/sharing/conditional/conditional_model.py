@@ -11,13 +11,17 @@ from nadi.files.files import check_target, locate, write_pieces
 from nadi.sharing.conditional.decision_trees import Tree
 from nadi.sharing.conditional.size_laws import Law
 from nadi.sharing.conditional.stage_programs import OperationKey
+from nadi.sharing.conditional.stage_values import group_ways, with_usual
+from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
+from nadi.trace.schema import COMM_TYPES, NODE_KINDS
 
 __all__ = [
-    "HEAD", "Body", "ConditionalModel", "Fit", "Relation", "Template", "decode_generator",
+    "HEAD", "Body", "ConditionalModel", "Fit", "OperationTemplate", "Relation", "decode_generator",
     "write_generator",
 ]  # fmt: skip
 
 HEAD = b"nadi generator 1\n"
+_LARGEST, _FACTORS, _MOST_STREAMS = 2.0**60, 12, 1 << 31
 
 
 class Relation(msgspec.Struct, frozen=True):
@@ -36,7 +40,7 @@ class Relation(msgspec.Struct, frozen=True):
     holds: Tree
 
 
-class Template(msgspec.Struct, frozen=True):
+class OperationTemplate(msgspec.Struct, frozen=True):
     """An operation that comes back in other jobs, layers and micro-batches.
 
     Attributes
@@ -114,7 +118,7 @@ class ConditionalModel(msgspec.Struct, frozen=True):
         How well these come back.
     """
 
-    templates: tuple[Template, ...]
+    templates: tuple[OperationTemplate, ...]
     bodies: tuple[Body, ...]
     kinds: tuple[str, ...]
     climbs: tuple[bool, ...]
@@ -135,15 +139,45 @@ def decode_generator(content: bytes, name: str) -> ConditionalModel:
     remedy = "give a file that nadi learn of this version wrote"
     try:
         model = msgspec.msgpack.decode(content.removeprefix(HEAD), type=ConditionalModel)
-        if not model.jobs or len(model.climbs) != len(model.kinds) != len(model.batched):
-            raise ValueError("kinds")
-        used = [one for body in model.bodies for one in body.templates]
-        used += [wait.template for one in model.templates for wait in one.waits]
-        if used and not -1 <= min(used) <= max(used) < len(model.templates):
-            raise ValueError("templates")
+        _check(model, name)
     except (msgspec.MsgspecError, ValueError) as error:
         raise FormatError(name, f"the generator is damaged: {error}", remedy) from None
     return model
+
+
+def _check(model: ConditionalModel, name: str) -> None:
+    """Raise ValueError or InputError if parts do not belong together, or conditions cannot be."""
+    kinds = len(model.kinds)
+    if not model.jobs or not kinds or len(model.climbs) != kinds or len(model.batched) != kinds:
+        raise ValueError("kinds")
+    for known in model.jobs:
+        with_usual(known, name)
+    places = range(len(model.templates))
+    for body in model.bodies:
+        if body.kind not in model.kinds or not all(one in places for one in body.templates):
+            raise ValueError("bodies")
+    ways = {"", *group_ways()}
+    for one in model.templates:
+        key = one.key
+        words = (
+            (key.node_kind, NODE_KINDS), (key.comm_type, COMM_TYPES), (key.op_class, OP_CLASSES),
+            (key.dtype, DTYPE_NAMES), (one.way, ways),
+        )  # fmt: skip
+        if not all(word in known for word, known in words) or not -1 <= key.stream < _MOST_STREAMS:
+            raise ValueError("templates")
+        if len(one.sides) not in (0, 4) or not all(map(_is_sound, _laws(one))):
+            raise ValueError("laws")
+
+
+def _laws(template: OperationTemplate) -> list[Law]:
+    stated = (template.flops, template.bytes, template.comm_bytes, *template.sides)
+    return [law for law in stated if law is not None]
+
+
+def _is_sound(law: Law) -> bool:
+    if law.low is not None and law.high is not None:
+        return _is_sound(law.low) and _is_sound(law.high)
+    return all(0 <= factor < _LARGEST and len(names) <= _FACTORS for factor, names in law.terms)
 
 
 def write_generator(model: ConditionalModel, path: Path | str, *, overwrite: bool = False) -> int:

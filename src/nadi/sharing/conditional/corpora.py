@@ -59,7 +59,7 @@ class Ranges(NamedTuple):
     ranks
         Along each axis, at most.
     families
-        Their names.
+        Their names; other jobs have a form that is drawn freely.
     """
 
     hidden: tuple[int, int] = (256, 4096)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from nadi.errors import FormatError, Parameter, UsageError, checked
+from nadi.errors import FormatError, UsageError, checked
 from nadi.files.files import locate, read_file
 from nadi.sharing.conditional.conditional_jobs import conditional_job
 from nadi.sharing.conditional.conditional_model import HEAD, ConditionalModel, decode_generator
@@ -49,8 +49,8 @@ def learn_generator(
         no phase and layer.
     """
     if not table and generated < 1:
-        where: list[str | Parameter] = [Parameter("table"), ", ", Parameter("generated")]
-        raise UsageError(where, "there is nothing to learn from", "give one of them")
+        what = "there is nothing to learn from"
+        raise UsageError("generator", what, "give a table of jobs, or how many to generate")
 
     def every() -> Iterator[tuple[Job | Sequence[Trace], Conditions, str]]:
         if table:
@@ -79,7 +79,7 @@ def read_generator(path: Path | str) -> ConditionalModel:
     """
     content = read_file(locate(path)).content.tobytes()
     if not content.startswith(HEAD):
-        raise FormatError(str(path), "it is no generator", "make one: nadi learn --generated 120")
+        raise FormatError(str(path), "it is no generator", "make one with nadi learn")
     return decode_generator(content, str(path))
 
 

@@ -14,8 +14,8 @@ from nadi.sharing.conditional.conditional_model import (
     Body,
     ConditionalModel,
     Fit,
+    OperationTemplate,
     Relation,
-    Template,
 )
 from nadi.sharing.conditional.decision_trees import Tree, grow
 from nadi.sharing.conditional.size_laws import Law, LawFinder
@@ -151,7 +151,7 @@ class _Learner:
         """Return the generator."""
         laws = _Laws(self.programs)
         waits = self._waits()
-        made: dict[OperationKey, Template] = {}
+        made: dict[OperationKey, OperationTemplate] = {}
         # those of most stages first, so that their laws are known to those of few
         for key in sorted(self.number, key=lambda one: -len(self.rows[one])):
             own = self.visits[key.kind, key.slot]
@@ -174,7 +174,7 @@ class _Learner:
 
     def _template(
         self, key: OperationKey, present: Tree, waits: tuple[Relation, ...], laws: _Laws
-    ) -> Template:
+    ) -> OperationTemplate:
         rows = self.rows[key]
         found = laws.of(rows)
         ways = frozenset.intersection(
@@ -185,9 +185,9 @@ class _Learner:
             raise InputError("jobs", what, "learn from jobs of one kind")
         way = min(ways, key=lambda one: (len(re.split("[+ ]", one)), one), default="")
         peers = {int(self.programs[case].peers[row]) for case, row in rows.items()}
-        return Template(key, present, waits, *found, way=way, peer=min(peers, key=abs))
+        return OperationTemplate(key, present, waits, *found, way=way, peer=min(peers, key=abs))
 
-    def _alike(self, templates: Sequence[Template], schedules: Sequence[bool]) -> int:
+    def _alike(self, templates: Sequence[OperationTemplate], schedules: Sequence[bool]) -> int:
         """Count the stages whose segments and visits all come back."""
         wrong = {case for case, fits in enumerate(schedules) if not fits}
         for place, own in self.visits.items():

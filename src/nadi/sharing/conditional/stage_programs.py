@@ -35,7 +35,7 @@ __all__ = [
 BEFORE, LAYER, AFTER = range(3)
 """Slots of a segment."""
 _QUANTITIES = ("flops", "bytes", "comm_bytes")
-_REMEDY = "give jobs as nadi generate llm makes them, or learn with --resample"
+_REMEDY = "give jobs as nadi generate llm makes them, or learn a model of them without conditions"
 
 
 class OperationKey(NamedTuple):
@@ -247,7 +247,7 @@ def _ways(trace: Trace, known: Conditions, rank: int, where: str) -> list[frozen
     ranks = trace.groups["ranks"].to_list()
     own = {
         way: tuple(members[(members == rank).any(axis=1)][0].tolist())
-        for way in group_ways(known)
+        for way in group_ways()
         if (members := members_of(way, known)).size and (members == rank).any()
     }
     of_group = []

@@ -24,6 +24,8 @@ AXES = ("tp", "cp", "dp", "pp")
 NEEDED = ("layers", "hidden", "sequence", *AXES, "micro_batch", "global_batch")
 LABEL = "family"
 """The condition that names others and decides nothing itself."""
+_PROPORTIONS = ("heads", "head_dim", "kv_heads", "ffn")
+_LARGEST = 1 << 31
 _USUAL: Conditions = {"tp": 1, "cp": 1, "dp": 1, "pp": 1, "micro_batch": 1}
 _NO_SIZES = {*AXES, "layers", "micro_batch", "global_batch", "zero"}
 _ENDS = "ends of "
@@ -60,15 +62,21 @@ def with_usual(conditions: Mapping[str, int | str | bool], where: str) -> Condit
     Raises
     ------
     InputError
-        If one that every job has is missing, or is no number.
+        If one that every job has is missing, or is no number that a job can have.
     """
     known = {**_USUAL, **conditions}
-    known.setdefault("global_batch", int(known["dp"]) * int(known["micro_batch"]))
-    for name in NEEDED:
-        value = known.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if type(known["dp"]) is type(known["micro_batch"]) is int:
+        known.setdefault("global_batch", int(known["dp"]) * int(known["micro_batch"]))
+    numbers = {**dict.fromkeys(NEEDED, 1), "zero": 0}
+    numbers |= {name: 1 for name in _PROPORTIONS if name in known}
+    for name, least in numbers.items():
+        value = known.get(name, 0 if name == "zero" else None)
+        if type(value) is not int or not least <= value < _LARGEST:
             what = "is missing" if value is None else f"is {value!r}"
             raise InputError(where, f"the condition {name} {what}", f"state {name} as a number")
+    if not micro_batches_of(known):
+        what = "global_batch is less than a micro-batch on each data parallel rank"
+        raise InputError(where, what, "state at least dp * micro_batch")
     return known
 
 
@@ -137,13 +145,12 @@ def _facts(known: Conditions) -> dict[str, float]:
     return found
 
 
-def group_ways(known: Conditions) -> Iterator[str]:
+def group_ways() -> Iterator[str]:
     """Name the ways in which process groups may lie along the axes, those of few axes first."""
     for mask in sorted(range(1, 1 << len(AXES)), key=int.bit_count):
         yield "+".join(axis for place, axis in enumerate(AXES) if mask >> place & 1)
-    yield from (_ENDS + axis for axis in AXES if int(known[axis]) > 1)
-    if _key_copies(known) > 1:
-        yield "kv"
+    yield from (_ENDS + axis for axis in AXES)
+    yield "kv"
 
 
 def members_of(way: str, known: Conditions) -> Ints:

@@ -8,13 +8,21 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import UsageError
 from nadi.sharing.conditional.conditional_model import ConditionalModel
-from nadi.sharing.conditional.stage_values import AXES, LABEL, Conditions, micro_batches_of
+from nadi.sharing.conditional.stage_values import (
+    AXES,
+    LABEL,
+    Conditions,
+    micro_batches_of,
+    with_usual,
+)
 
 __all__ = ["Wished", "learned_range", "wished_conditions"]
 
 _MULTIPLE = 64
+_MOST_RANKS, _MOST_VISITS = 1 << 20, 1 << 20
+_KINDS = ("zero",)  # numbers that name something
 _NAMES = {"stage_layers": "layers of a stage", "micro_batches": "micro-batches"}
 
 
@@ -70,6 +78,7 @@ def wished_conditions(
         share = int(known["dp"]) * int(known["micro_batch"])
         known["global_batch"] = share * micro_batches_of(base)
     _check_shares(known)
+    _check_size(known)
     return Wished(known, tuple(_beyond(model, known)))
 
 
@@ -95,7 +104,7 @@ def _check_known(model: ConditionalModel, wishes: Mapping[str, int | str | bool]
         is_given = isinstance(value, int) and not isinstance(value, bool)
         if is_number and not (value in values or (is_given and int(value) > 0)):
             _refuse(name, value, "it is a number of 1 or more", f"learned were {_range(values)}")
-        if value not in values and (not is_number or len(values) == 1):
+        if value not in values and (not is_number or name in _KINDS or len(values) == 1):
             listed = ", ".join(map(_written, values))
             _refuse(name, value, "what it does was not learned", f"learned was {listed}")
 
@@ -140,6 +149,18 @@ def _check_shares(known: Conditions) -> None:
         _refuse("layers", known["layers"], f"there are {known['pp']} stages", "state more layers")
 
 
+def _check_size(known: Conditions) -> None:
+    """Refuse jobs that no memory holds; the largest stage has a program of its own."""
+    ranks = int(np.prod([float(known[axis]) for axis in AXES]))
+    visits = -(-int(known["layers"]) // int(known["pp"])) * micro_batches_of(known)
+    if ranks > _MOST_RANKS:
+        _refuse("ranks", ranks, f"at most {_MOST_RANKS:,} are made", "ask for fewer")
+    if visits * int(known["pp"]) > _MOST_VISITS:
+        _refuse("layers", known["layers"], "layers times micro-batches are too many operations",
+                "ask for fewer layers, or a smaller global_batch")  # fmt: skip
+    with_usual(known, "conditions")
+
+
 def _beyond(model: ConditionalModel, known: Conditions) -> list[str]:
     """Return which numbers are outside of those of the learned jobs."""
     found = []
@@ -168,9 +189,9 @@ def _range(values: list[Any]) -> str:
     return f"{_written(values[0])} to {_written(values[-1])}" if len(values) > 1 else str(values[0])
 
 
-def _written(value: int | str | bool) -> str:
+def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _refuse(name: str, value: object, what: str, remedy: str) -> NoReturn:
-    raise UsageError([Parameter(name, value)], what, remedy)
+    raise UsageError(f"{name} {_written(value)}", what, remedy)

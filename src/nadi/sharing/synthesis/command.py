@@ -34,6 +34,36 @@ varied in them is refused. Its operations have no durations: nadi simulate price
 """
 
 
+_Family = Annotated[
+        str, typer.Option("--family", metavar="NAME", show_default=False,
+                          help="Of a generator: the family of models, such as llama."),
+]  # fmt: skip
+_Tp = Annotated[
+        int, typer.Option("--tp", metavar="N", min=0, show_default=False,
+                          help="Of a generator: tensor parallel ranks."),
+]  # fmt: skip
+_Pp = Annotated[
+        int, typer.Option("--pp", metavar="N", min=0, show_default=False,
+                          help="Of a generator: pipeline stages."),
+]  # fmt: skip
+_Settings = Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", show_default=False,
+                                       help="Of a generator: any condition by its name."),
+]  # fmt: skip
+_Steps = Annotated[
+        int, typer.Option("--steps", metavar="N", min=0, help="Steps; 0 for as many as learned."),
+]  # fmt: skip
+_Hidden = Annotated[
+        int, typer.Option("--hidden", metavar="N", min=0,
+                          help="Width of the model, its hidden size; 0 for as learned."),
+]  # fmt: skip
+_Temperature = Annotated[
+        float, typer.Option("--temperature", metavar="X", min=0,
+                            help="1: operations follow each other as often as learned; below 1 "
+                            "usual ones more often, above 1 rare ones."),
+]  # fmt: skip
+
+
 def command(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A model.", show_default=False),
@@ -49,37 +79,16 @@ def command(
         int, typer.Option("--layers", metavar="N", min=0,
                           help="Layers of the whole model; 0 for as many as learned."),
     ] = 0,
-    steps: Annotated[
-        int, typer.Option("--steps", metavar="N", min=0, help="Steps; 0 for as many as learned."),
-    ] = 0,
-    hidden: Annotated[
-        int, typer.Option("--hidden", metavar="N", min=0,
-                          help="Width of the model, its hidden size; 0 for as learned."),
-    ] = 0,
+    steps: _Steps = 0,
+    hidden: _Hidden = 0,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="Another seed, another job."),
     ] = 0,
-    temperature: Annotated[
-        float, typer.Option("--temperature", metavar="X", min=0,
-                            help="1: operations follow each other as often as learned; below 1 "
-                            "usual ones more often, above 1 rare ones."),
-    ] = 1.0,
-    family: Annotated[
-        str, typer.Option("--family", metavar="NAME", show_default=False,
-                          help="Of a generator: the family of models, such as llama."),
-    ] = "",
-    tp: Annotated[
-        int, typer.Option("--tp", metavar="N", min=0, show_default=False,
-                          help="Of a generator: tensor parallel ranks."),
-    ] = 0,
-    pp: Annotated[
-        int, typer.Option("--pp", metavar="N", min=0, show_default=False,
-                          help="Of a generator: pipeline stages."),
-    ] = 0,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", show_default=False,
-                                       help="Of a generator: any condition by its name."),
-    ] = None,
+    temperature: _Temperature = 1.0,
+    family: _Family = "",
+    tp: _Tp = 0,
+    pp: _Pp = 0,
+    settings: _Settings = None,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Make a job, write it, and print its size."""
