@@ -36,8 +36,6 @@ from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
 from nadi.trace.trace import Job, Provenance, Trace
 from nadi.version import __version__
 
-__all__ = ["conditional_job"]
-
 _LARGEST = 2.0**62
 _MESSAGES = ("COMM_SEND", "COMM_RECV")
 

@@ -15,11 +15,6 @@ from nadi.sharing.conditional.stage_values import group_ways, with_usual
 from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.trace.schema import COMM_TYPES, NODE_KINDS
 
-__all__ = [
-    "HEAD", "Body", "ConditionalModel", "Fit", "OperationTemplate", "Relation", "decode_generator",
-    "write_generator",
-]  # fmt: skip
-
 HEAD = b"nadi generator 1\n"
 _LARGEST, _FACTORS, _MOST_STREAMS = 2.0**60, 12, 1 << 31
 

@@ -18,11 +18,6 @@ from nadi.recordings.jobs import given_job
 from nadi.sharing.conditional.stage_values import AXES, LABEL, Conditions
 from nadi.trace.trace import Job, Trace
 
-__all__ = [
-    "FAMILIES", "USUAL_RANGES", "Ranges", "condition_of", "drawn_conditions", "generated_job",
-    "generated_jobs", "listed_jobs",
-]  # fmt: skip
-
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt": {"norm": "layernorm", "gated": False, "attention_bias": True, "mlp_bias": True,
             "position": "learned", "tied_embeddings": True,

@@ -10,8 +10,6 @@ import numpy as np
 
 from nadi.trace.arrays import Floats, Ints
 
-__all__ = ["Tree", "grow"]
-
 _DEEPEST = 8
 
 

@@ -15,8 +15,6 @@ from nadi.sharing.conditional.stage_values import Conditions
 from nadi.sharing.conditional.wished_conditions import wished_conditions
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["generator_job", "is_generator", "learn_generator", "read_generator"]
-
 
 @checked
 def learn_generator(

@@ -34,8 +34,6 @@ from nadi.sharing.conditional.stage_values import (
 )
 from nadi.trace.trace import Job, Trace
 
-__all__ = ["generator_of_jobs", "schedule_facts"]
-
 _NEAR = 1e-3
 _NAMES = ("flops", "bytes", "comm_bytes")
 _Place = tuple[str, int]

@@ -10,8 +10,6 @@ from nadi.sharing.conditional.conditional_model import ConditionalModel
 from nadi.sharing.conditional.wished_conditions import learned_range
 from nadi.units import format_count
 
-__all__ = ["LEARNED_GENERATOR"]
-
 
 def _described(learned: tuple[ConditionalModel, int]) -> dict[str, Any]:
     model, size = learned

@@ -18,8 +18,6 @@ import numpy as np
 from nadi.sharing.conditional.stage_values import StageValues
 from nadi.trace.arrays import Bools, Floats, Ints
 
-__all__ = ["FITS", "Law", "LawFinder"]
-
 FITS = 1e-4
 """The largest relative error of a law that fits; what is rounded up to a multiple is so near."""
 _MOST_TERMS = 14

@@ -27,11 +27,6 @@ from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.trace.schema import GIVEN_DEPS
 from nadi.trace.trace import Job, Trace
 
-__all__ = [
-    "AFTER", "BEFORE", "LAYER", "OperationKey", "Segment", "StageProgram", "Visit", "read_stage",
-    "sums_of_products", "visit_facts",
-]  # fmt: skip
-
 BEFORE, LAYER, AFTER = range(3)
 """Slots of a segment."""
 _QUANTITIES = ("flops", "bytes", "comm_bytes")

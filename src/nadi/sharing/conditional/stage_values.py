@@ -11,11 +11,6 @@ from nadi.errors import InputError
 from nadi.trace.arrays import Ints
 from nadi.trace.groups import groups_along
 
-__all__ = [
-    "AXES", "LABEL", "NEEDED", "Conditions", "StageValues", "group_ways", "members_of",
-    "micro_batches_of", "spans_stages", "stage_layers", "values_of_stages", "with_usual",
-]  # fmt: skip
-
 Conditions: TypeAlias = dict[str, int | str | bool]
 """What is known of a job: numbers, words, and whether something holds, by name."""
 

@@ -18,8 +18,6 @@ from nadi.sharing.conditional.stage_values import (
     with_usual,
 )
 
-__all__ = ["Wished", "learned_range", "wished_conditions"]
-
 _MULTIPLE = 64
 _MOST_RANKS, _MOST_VISITS = 1 << 20, 1 << 20
 _KINDS = ("zero",)  # numbers that name something

@@ -35,32 +35,32 @@ varied in them is refused. Its operations have no durations: nadi simulate price
 
 
 _Family = Annotated[
-        str, typer.Option("--family", metavar="NAME", show_default=False,
-                          help="Of a generator: the family of models, such as llama."),
+    str, typer.Option("--family", metavar="NAME", show_default=False,
+                      help="Of a generator: the family of models, such as llama."),
 ]  # fmt: skip
 _Tp = Annotated[
-        int, typer.Option("--tp", metavar="N", min=0, show_default=False,
-                          help="Of a generator: tensor parallel ranks."),
+    int, typer.Option("--tp", metavar="N", min=0, show_default=False,
+                      help="Of a generator: tensor parallel ranks."),
 ]  # fmt: skip
 _Pp = Annotated[
-        int, typer.Option("--pp", metavar="N", min=0, show_default=False,
-                          help="Of a generator: pipeline stages."),
+    int, typer.Option("--pp", metavar="N", min=0, show_default=False,
+                      help="Of a generator: pipeline stages."),
 ]  # fmt: skip
 _Settings = Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", show_default=False,
-                                       help="Of a generator: any condition by its name."),
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", show_default=False,
+                                   help="Of a generator: any condition by its name."),
 ]  # fmt: skip
 _Steps = Annotated[
-        int, typer.Option("--steps", metavar="N", min=0, help="Steps; 0 for as many as learned."),
+    int, typer.Option("--steps", metavar="N", min=0, help="Steps; 0 for as many as learned."),
 ]  # fmt: skip
 _Hidden = Annotated[
-        int, typer.Option("--hidden", metavar="N", min=0,
-                          help="Width of the model, its hidden size; 0 for as learned."),
+    int, typer.Option("--hidden", metavar="N", min=0,
+                      help="Width of the model, its hidden size; 0 for as learned."),
 ]  # fmt: skip
 _Temperature = Annotated[
-        float, typer.Option("--temperature", metavar="X", min=0,
-                            help="1: operations follow each other as often as learned; below 1 "
-                            "usual ones more often, above 1 rare ones."),
+    float, typer.Option("--temperature", metavar="X", min=0,
+                        help="1: operations follow each other as often as learned; below 1 "
+                        "usual ones more often, above 1 rare ones."),
 ]  # fmt: skip
 
 
