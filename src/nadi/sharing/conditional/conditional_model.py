@@ -146,7 +146,8 @@ def _check(model: ConditionalModel, name: str) -> None:
     if not model.jobs or not kinds or len(model.climbs) != kinds or len(model.batched) != kinds:
         raise ValueError("kinds")
     for known in model.jobs:
-        with_usual(known, name)
+        if with_usual(known, name) != known:
+            raise ValueError("conditions")
     places = range(len(model.templates))
     for body in model.bodies:
         if body.kind not in model.kinds or not all(one in places for one in body.templates):
