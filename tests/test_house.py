@@ -123,13 +123,12 @@ def test_a_command_is_declared_in_its_room() -> None:
 
 
 def test_only_one_room_imports_torch() -> None:
-    """And the transformer that learns traces, a model of torch."""
     using = {
         floor_of(name) for name, path in MODULES.items()
         for node in ast.walk(ast.parse(path.read_text()))
         if re.match(r"(import|from|importlib\.import_module\(') ?torch\b", ast.unparse(node))
     }  # fmt: skip
-    assert using <= {"pytorch", "sharing"}
+    assert using <= {"pytorch"}
 
 
 def test_nothing_imports_in_a_circle() -> None:

@@ -163,7 +163,8 @@ def test_every_command_that_prints_a_report_is_shown() -> None:
                      "simulate", "info", "link", "convert", "systems", "generate",
                      "estimate", "search", "memory", "loggp", "extract", "fold",
                      "report", "diff", "analyze", "scale", "waits", "similarity",
-                     "learn", "record", "draw", "serve", "check", "obfuscate"}  # fmt: skip
+                     "learn", "synthesize", "record", "draw", "serve", "check",
+                     "obfuscate"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:

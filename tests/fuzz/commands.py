@@ -331,9 +331,12 @@ def _saved() -> Files:
 
 @cache
 def _models() -> Files:
-    """Give a folded job, and a model of jobs."""
-    lines = ("fold @job -o @folded.nadi", "learn @job -o @model.nadi")
-    return _written(*lines, names=("folded.nadi", "model.nadi", "groups.json"))
+    """Give a folded job, a model of jobs, and a generator."""
+    lines = (
+        "fold @job -o @folded.nadi", "learn @job -o @model.nadi",
+        "learn --generated 3 -o @generator.nadi",
+    )  # fmt: skip
+    return _written(*lines, names=("folded.nadi", "model.nadi", "generator.nadi", "groups.json"))
 
 
 @cache
@@ -606,8 +609,9 @@ COMMANDS: dict[str, Command] = {
     "own-models": Command(
         _models,
         ("fold --undo @folded.nadi -o @ranks", "simulate @folded.nadi --system pcie-workstation --comm-group @groups.json",
-         "synthesize @model.nadi -o @made"),
-        ("folded.nadi", "model.nadi"),
+         "synthesize @model.nadi -o @made",
+         "synthesize @generator.nadi -o @made --hidden 512 --ranks 4 --tp 2"),
+        ("folded.nadi", "model.nadi", "generator.nadi"),
     ),
     "results": Command(
         _summaries,

@@ -31,6 +31,8 @@ WRITERS = {
     "simulated.html": "simulate #folded.nadi --system dgx-h100 --report @",
     "model.nadi": "learn #job -o @",
     "made": "synthesize #model.nadi -o @",
+    "generator.nadi": "learn --generated 3 -o @",
+    "generated": "synthesize #generator.nadi -o @ --ranks 2 --tp 1",
     "refolded.nadi": "fold #job -o @",
     "unfolded": "fold --undo #folded.nadi -o @",
     "scaled.nadi": "scale #job --dp 4 -o @",
@@ -81,6 +83,7 @@ _MADE = {
     "folded.nadi": "generate llm --model gpt3-125m --tp 2 --seq 64 -o @",
     "job": "generate llm --model gpt3-125m --tp 2 --dp 2 --seq 64 -o @",
     "model.nadi": "learn #job -o @",
+    "generator.nadi": "learn --generated 3 -o @",
     "schedule.csv": "simulate #folded.nadi --system dgx-h100 -o @",
 }
 

@@ -2,6 +2,15 @@
 
 from .attacks.attacked_jobs import ATTACKED_MODELS as ATTACKED_MODELS, attack as attack
 from .attacks.attacks import ATTACKS as ATTACKS
+from .conditional.conditional_model import (
+    ConditionalModel as ConditionalModel,
+    write_generator as write_generator,
+)
+from .conditional.generators import (
+    generator_job as generator_job,
+    learn_generator as learn_generator,
+    read_generator as read_generator,
+)
 from .conversion.convert import Conversion as Conversion, convert as convert
 from .conversion.link_files import (
     LinkedFile as LinkedFile,

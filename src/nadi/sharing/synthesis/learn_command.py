@@ -1,4 +1,4 @@
-"""``nadi learn``: a model of jobs."""
+"""``nadi learn``: a model of jobs, or a generator of jobs from conditions."""
 
 from __future__ import annotations
 
@@ -6,32 +6,54 @@ from typing import Annotated
 
 import typer
 
+from nadi.errors import UsageError
 from nadi.results.terminal.options import AsJson, Overwrite
 
-HELP = """Learn a model of jobs, for nadi synthesize.
+HELP = """Learn a model or a generator of jobs, for nadi synthesize.
 
 A job is a Chakra .et file per rank, a recording, or a folded job, as for nadi simulate.
 The model knows which operations follow which, in steps and layers; on which threads,
 streams and process groups; their sizes and durations. Of several jobs it learns what they
-share; of two widths, what lies between.
+share; of two widths, what lies between. It makes jobs like these.
+
+With --generated or --conditions a generator is learned instead, which makes jobs of
+conditions that were not learned: family, width, depth, parallel axes and others by name.
+It learns from jobs whose conditions are known, and whose operations state phase, layer
+and micro-batch, as those of nadi generate llm do.
 
 [bold]Examples[/]
 
   nadi learn TRACES -o model.nadimodel
   nadi learn JOB_A JOB_B JOB_C -o model.nadimodel
   nadi synthesize model.nadimodel -o JOB --steps 10
+  nadi learn --generated 120 -o generator.nadimodel
+  nadi learn --conditions jobs.csv -o generator.nadimodel
 """
 
 
 def command(
     jobs: Annotated[
-        list[str], typer.Argument(metavar="JOB...", help="Jobs to learn from.",
-                                  show_default=False),
-    ],
+        list[str] | None, typer.Argument(metavar="[JOB...]", help="Jobs to learn a model from.",
+                                         show_default=False),
+    ] = None,
+    *,
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="MODEL", show_default=False,
                           help="Write the model to this file."),
     ],
+    generated: Annotated[
+        int, typer.Option("--generated", metavar="N", min=0, show_default=False,
+                          help="Learn a generator from so many training steps of language models, "
+                          "whose models and plans are drawn."),
+    ] = 0,
+    conditions: Annotated[
+        str, typer.Option("--conditions", metavar="CSV", show_default=False,
+                          help="Learn a generator from the jobs of this table: their paths in the "
+                          "column job, and a column for each condition."),
+    ] = "",
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of what --generated draws."),
+    ] = 0,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -42,12 +64,38 @@ def command(
         from pathlib import Path
 
         from nadi.files.files import check_target, locate
+        from nadi.sharing.conditional.conditional_model import write_generator
+        from nadi.sharing.conditional.generators import learn_generator
+        from nadi.sharing.conditional.result import LEARNED_GENERATOR
         from nadi.sharing.synthesis.learned_jobs import learn
         from nadi.sharing.synthesis.model_bytes import write_trace_model
         from nadi.sharing.synthesis.result import LEARNED
 
-        check_target(locate(output), [Path(job) for job in jobs], overwrite=overwrite)
-        model = learn(jobs, progress=progress)
-        progress(f"writing {output}")
-        size = write_trace_model(model, output, overwrite=overwrite)
-    LEARNED.tell(LEARNED.data((model, size)), output, as_json=as_json)
+        sources = [Path(one) for one in (*(jobs or ()), conditions) if one]
+        check_target(locate(output), sources, overwrite=overwrite)
+        if generated or conditions:
+            _refuse_jobs(jobs)
+            generator = learn_generator(
+                conditions, generated=generated, seed=seed, progress=progress
+            )
+            size = write_generator(generator, output, overwrite=overwrite)
+            result, data = LEARNED_GENERATOR, LEARNED_GENERATOR.data((generator, size))
+        else:
+            model = learn(_given(jobs), progress=progress)
+            progress(f"writing {output}")
+            size = write_trace_model(model, output, overwrite=overwrite)
+            result, data = LEARNED, LEARNED.data((model, size))
+    result.tell(data, output, as_json=as_json)
+
+
+def _refuse_jobs(jobs: list[str] | None) -> None:
+    if jobs:
+        what = "a generator learns from jobs with conditions"
+        raise UsageError(jobs[0], what, "list the job in a table for --conditions")
+
+
+def _given(jobs: list[str] | None) -> list[str]:
+    if not jobs:
+        remedy = "name jobs, or use --generated N or --conditions CSV"
+        raise UsageError("JOB", "there is nothing to learn from", remedy)
+    return jobs

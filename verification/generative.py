@@ -1,0 +1,388 @@
+"""Jobs of a learned generator against jobs that were left out of learning.
+
+Usage: python verification/generative.py [PART ...] [--all]
+
+``inside``: 40 drawn configurations; operations, dependencies, sizes, steps, and what what-ifs say.
+``beyond``: 2 and 4 times the largest value of one axis that was learned, and of four at once.
+``families``: a family left out of learning, and with 3 of its jobs. The others vary its parts.
+``random``: jobs of drawn requests are valid and run to their end: 40, with ``--all`` 1,000.
+
+Generators are learned from generated jobs alone; what is compared is drawn with other seeds. Steps
+are simulated on devices of dgx-h100 on one switch, which prices both jobs alike: so they say
+whether operations, sizes and waits are right, and nothing of durations. Naive is the learned job
+that is nearest by its conditions, as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import polars as pl
+from _report import Checks
+from synthesis import switch_of
+
+import nadi
+from nadi.sharing.conditional.conditional_jobs import conditional_job
+from nadi.sharing.conditional.conditional_model import ConditionalModel
+from nadi.sharing.conditional.corpora import (
+    FAMILIES,
+    USUAL_RANGES,
+    Ranges,
+    drawn_conditions,
+    generated_job,
+    generated_jobs,
+)
+from nadi.sharing.conditional.program_learning import generator_of_jobs
+from nadi.sharing.conditional.stage_values import AXES, Conditions, with_usual
+from nadi.sharing.conditional.wished_conditions import wished_conditions
+from nadi.systems import System, price_job
+from nadi.trace import Job, Trace, validate_trace
+
+LEARNED, LEFT_OUT, OF_AXIS, FEW, MANY = 160, 40, 8, 40, 1000
+RUN = 32
+SMALL = Ranges(
+    hidden=(256, 1024), stage_layers=(1, 4), sequence=(256, 1024), micro_batches=(1, 4), ranks=4
+)
+WHAT_IFS = ("kernels", "communication", "optimizer", "attention", "one rank")
+
+
+class Apart(NamedTuple):
+    """How far a made job is from the one that was left out; shares, and points of a response."""
+
+    mix: float
+    f1: float
+    volume: float
+    optimizer: float
+    step: float
+    response: tuple[float, ...] = ()
+
+
+def held_out(count: int, seed: int, ranges: Ranges = USUAL_RANGES) -> list[tuple[Job, Conditions]]:
+    """Draw jobs that no generator has learned."""
+    random = np.random.default_rng(seed)
+    found: list[tuple[Job, Conditions]] = []
+    while len(found) < count:
+        known = drawn_conditions(random, ranges)
+        try:
+            found.append((generated_job(known), known))
+        except nadi.errors.UsageError:
+            continue
+    return found
+
+
+def compared(real: Job, made: Job, *, what_ifs: bool = False) -> Apart:
+    """Compare two jobs."""
+    pairs = distinct(real, made)
+    mixes = [
+        Counter(name for trace in of for name in names(trace)) for of in zip(*pairs, strict=True)
+    ]
+    sizes = [sum(mix.values()) for mix in mixes]
+    mix = (
+        sum(
+            abs(mixes[0][name] / sizes[0] - mixes[1][name] / sizes[1])
+            for name in mixes[0] | mixes[1]
+        )
+        / 2
+    )
+    right = sum(len(waits(a) & waits(b)) for a, b in pairs)
+    stated = sum(len(waits(a)) + len(waits(b)) for a, b in pairs)
+    volume, optimizer = (
+        error(sum(total(a) for a, _ in pairs), sum(total(b) for _, b in pairs))
+        for total in (sent, optimizer_bytes)
+    )
+    system = switch_of(len(real.traces))
+    jobs = [price_job(one, system)[0] for one in (real, made)]
+    before = [step_ns(one, system) for one in jobs]
+    response: tuple[float, ...] = ()
+    if what_ifs:
+        after = [[step_ns(*changed(job, system, what)) for what in WHAT_IFS] for job in jobs]
+        response = tuple(
+            100 * abs(b / before[1] - a / before[0]) for a, b in zip(*after, strict=True)
+        )
+    return Apart(mix, 2 * right / stated, volume, optimizer, error(*before), response)
+
+
+def distinct(real: Job, made: Job) -> list[tuple[Trace, Trace]]:
+    """Return the different traces of two jobs that have the same ranks, one pair for each stage."""
+    pairs = {id(a): (a, b) for a, b in zip(real.traces, made.traces, strict=True)}
+    return list(pairs.values())
+
+
+def names(trace: Trace) -> list[str]:
+    """Return the names of operations, without the number of the layer."""
+    return trace.nodes["name"].cast(pl.String).str.replace(r"layers\.\d+", "layers").to_list()
+
+
+def waits(trace: Trace) -> set[tuple[int, int]]:
+    """Return the dependencies by rows; of equal sequences these are the same operations."""
+    return set(zip(trace.deps["src"].to_list(), trace.deps["dst"].to_list(), strict=True))
+
+
+def sent(trace: Trace) -> float:
+    """Return the bytes that a rank contributes."""
+    return float(np.maximum(trace.column("comm_bytes"), 0).sum())
+
+
+def optimizer_bytes(trace: Trace) -> float:
+    """Return the bytes that the optimizer reads and writes."""
+    is_optimizer = np.array([one == "optimizer" for one in names(trace)])
+    return float(trace.column("bytes")[is_optimizer].sum())
+
+
+def error(real: float, made: float) -> float:
+    """Return the difference as a share of the real value."""
+    return abs(made - real) / real if real else float(made != real)
+
+
+def step_ns(job: Job, system: System) -> int:
+    """Simulate a job; a deadlock is an error."""
+    return int(nadi.simulate(job, system).makespan)
+
+
+def changed(job: Job, system: System, what: str) -> tuple[Job, System]:
+    """Return the job and the system with one what-if."""
+    if what == "communication":
+        (dimension,) = system.network.dimensions
+        faster = replace_struct(dimension, bandwidth=2 * dimension.bandwidth)
+        return job, replace_struct(
+            system, network=replace_struct(system.network, dimensions=(faster,))
+        )
+    if what == "one rank":
+        slow = scaled(job.traces[0], lambda _: True, 1.3)
+        return replace(job, traces=(slow, *job.traces[1:])), system
+    chosen: Callable[[str], bool] = {
+        "kernels": lambda _: True,
+        "optimizer": lambda name: name == "optimizer",
+        "attention": lambda name: ".attention." in name,
+    }[what]
+    new = {id(one): scaled(one, chosen, 0.5) for one in job.traces}
+    return replace(job, traces=tuple(new[id(one)] for one in job.traces)), system
+
+
+replace_struct = msgspec.structs.replace
+
+
+def scaled(trace: Trace, chosen: Callable[[str], bool], factor: float) -> Trace:
+    """Return a trace with other durations of computations."""
+    duration = trace.column("duration").copy()
+    rows = np.array([chosen(one) for one in names(trace)])
+    rows &= (trace.nodes["kind"] == "COMP").to_numpy() & (duration > 0)
+    duration[rows] = np.maximum(duration[rows] * factor, 1).astype(np.int64)
+    return replace(trace, nodes=trace.nodes.with_columns(duration=pl.Series(duration)))
+
+
+def nearest(learned: Sequence[tuple[Job, Conditions]], known: Conditions) -> Job:
+    """Return the learned job with the nearest conditions."""
+
+    def apart(other: Conditions) -> float:
+        found = 0.0
+        for name, value in known.items():
+            theirs = other[name]
+            if isinstance(value, (bool, str)):
+                found += value != theirs
+            else:
+                found += abs(np.log2(max(int(value), 1) / max(int(theirs), 1)))
+        return found
+
+    return min(learned, key=lambda one: apart(one[1]))[0]
+
+
+def row(
+    checks: Checks, about: str, found: Sequence[Apart], limits: dict[str, tuple[float, float]]
+) -> None:
+    """Print medians and 90th percentiles of a row, and check those that have a limit."""
+    said = []
+    for name in Apart._fields[:5]:
+        values = [getattr(one, name) for one in found]
+        low = name == "f1"
+        median, ninetieth = np.quantile(values, [0.5, 0.1 if low else 0.9]).tolist()
+        said.append(f"{name} {median:.4f} / {ninetieth:.4f}")
+        if name in limits:
+            least, most = limits[name]
+            holds = median >= least if low else median <= least and ninetieth <= most
+            checks.add(f"{about}: {name}", holds, f"{median:.4f}, 90th percentile {ninetieth:.4f}")
+    print(f"     {about} (median / 90th percentile): {', '.join(said)}")
+
+
+def inside(checks: Checks) -> None:
+    """Ask for configurations between the learned ones."""
+    learned = [(job, known) for job, known, _ in generated_jobs(LEARNED, 0)]
+    begin = time.perf_counter()
+    model = generator_of_jobs((*one, "a job") for one in learned)
+    print(f"     learned {LEARNED} jobs in {time.perf_counter() - begin:.0f} s: {model.fit}")
+    left = held_out(LEFT_OUT, 1)
+    made = [conditional_job(model, with_usual(known, "")) for _, known in left]
+    found = [compared(job, one, what_ifs=True) for (job, _), one in zip(left, made, strict=True)]
+    row(checks, f"{LEFT_OUT} drawn configurations", found, {
+        "mix": (0.005, 1), "f1": (0.99, 0), "volume": (0.01, 0.03), "optimizer": (0.01, 0.03),
+        "step": (0.02, 0.06),
+    })  # fmt: skip
+    naive = [error(step_of(job), step_of(nearest(learned, known))) for job, known in left]
+    print(f"     naive: step {np.median(naive):.2f} / {np.quantile(naive, 0.9):.2f}")
+    for place, what in enumerate(WHAT_IFS):
+        points = [one.response[place] for one in found]
+        median, ninetieth = np.quantile(points, [0.5, 0.9]).tolist()
+        detail = f"{median:.3f} points, 90th percentile {ninetieth:.3f}"
+        checks.add(f"response to {what}", median <= 1 and ninetieth <= 3, detail)
+        print(f"     response to {what}: {detail}")
+    remembered(checks, learned, left, made)
+    begin, count = time.perf_counter(), 0
+    while time.perf_counter() - begin < 2:
+        job = conditional_job(model, with_usual(left[count % LEFT_OUT][1], ""))
+        count += sum(trace.nodes.height for trace in {id(one): one for one in job.traces}.values())
+    print(f"     {count / (time.perf_counter() - begin):,.0f} operations of traces a second")
+
+
+def step_of(job: Job) -> int:
+    """Return the step of a job on a switch of its own size."""
+    return step_ns(job, switch_of(len(job.traces)))
+
+
+def runs(job: Job) -> set[tuple[object, ...]]:
+    """Return the runs of operations of a job with their sizes."""
+    found: set[tuple[object, ...]] = set()
+    for trace in {id(one): one for one in job.traces}.values():
+        sizes = (trace.column(name).tolist() for name in ("flops", "bytes", "comm_bytes"))
+        rows = list(zip(names(trace), *sizes, strict=True))
+        found.update(tuple(rows[at : at + RUN]) for at in range(len(rows) - RUN + 1))
+    return found
+
+
+def remembered(
+    checks: Checks, learned: Sequence[tuple[Job, Conditions]],
+    left: Sequence[tuple[Job, Conditions]], made: Sequence[Job],
+) -> None:  # fmt: skip
+    """Count how much of made and of real jobs no learned job has."""
+    hashes = {hash(one) for job, _ in learned for one in runs(job)}
+
+    def unseen(jobs: Sequence[Job]) -> float:
+        every = [[hash(one) not in hashes for one in runs(job)] for job in jobs]
+        flat = [one for own in every for one in own]
+        return sum(flat) / len(flat)
+
+    of_made, of_real = unseen(made), unseen([job for job, _ in left])
+    detail = f"{100 * of_made:.1f} %, of the jobs that were left out {100 * of_real:.1f} %"
+    checks.add(f"runs of {RUN} with sizes that no learned job has", of_made >= 0.8, detail)
+    checks.add("as new as jobs that were left out", of_made >= 0.8 * of_real, detail)
+    print(f"     unseen runs of {RUN}: {detail}")
+
+
+def beyond(checks: Checks) -> None:
+    """Ask for 2 and 4 times the largest value of an axis, and for four axes at once."""
+    model = generator_of_jobs(generated_jobs(LEARNED, 2, SMALL))
+    asks = {"as learned": {}}
+    for name, most in (
+        ("hidden", 1024),
+        ("sequence", 1024),
+        *((axis, 4) for axis in AXES if axis != "cp"),
+    ):
+        asks |= {f"{name} {times * most}": {name: times * most} for times in (2, 4)}
+    asks |= {f"{times} layers a stage": {"stage_layers": times} for times in (8, 16)}
+    asks |= {f"{times} micro-batches": {"micro_batches": times} for times in (8, 16)}
+    asks["all at once"] = {"hidden": 2048, "sequence": 2048, "stage_layers": 8, "micro_batches": 8}
+    for about, ask in asks.items():
+        random, found = np.random.default_rng(len(about)), []
+        while len(found) < OF_AXIS:
+            known = asked(drawn_conditions(random, SMALL), ask)
+            try:
+                job = generated_job(known)
+            except nadi.errors.UsageError:
+                continue
+            if len(job.traces) <= 128:
+                found.append(compared(job, conditional_job(model, with_usual(known, ""))))
+        limits = {"volume": (0.05, 0.05), "step": (0.03, 0.10)}
+        row(checks, about, found, {"step": (0.05, 1)} if about == "all at once" else limits)
+
+
+def asked(known: Conditions, ask: dict[str, int]) -> Conditions:
+    """Return conditions with another value of an axis; what follows from it follows."""
+    new: Conditions = {**known, **{name: ask[name] for name in ask if name in known}}
+    wider = int(new["hidden"]) // int(known["hidden"])
+    if wider > 1:
+        new |= {name: wider * int(known[name]) for name in ("heads", "ffn", "kv_heads")}
+    tp, of_step = int(new["tp"]), int(new["dp"]) * int(new["micro_batch"])
+    batches = int(known["global_batch"]) // (int(known["dp"]) * int(known["micro_batch"]))
+    layers = -(-int(known["layers"]) // int(known["pp"]))
+    new["layers"] = ask.get("stage_layers", layers) * int(new["pp"])
+    new["global_batch"] = ask.get("micro_batches", batches) * of_step
+    new["ffn"] = -(-int(new["ffn"]) // tp) * tp
+    new["heads"] = -(-int(new["heads"]) // tp) * tp
+    new["max_positions"] = max(int(new["max_positions"]), int(new["sequence"]))
+    return new
+
+
+def families(checks: Checks) -> None:
+    """Leave a family out of learning, also where its form was drawn, and give 3 of its jobs."""
+    every = [(job, known) for job, known, _ in generated_jobs(LEARNED + LEARNED // 2, 5)]
+    drawn = held_out(6 * LEFT_OUT, 3)
+    asks = (
+        (0, {"mix": (0.05, 1.0), "step": (0.10, 1.0)}),
+        (3, {"mix": (0.01, 1), "step": (0.04, 1)}),
+    )
+    for family, form in FAMILIES.items():
+        left = [one for one in drawn if one[1]["family"] == family]
+        others = [one for one in every if any(one[1][name] != form[name] for name in form)]
+        for count, limits in asks:
+            learned = [*others[:LEARNED], *left[OF_AXIS : OF_AXIS + count]]
+            model = generator_of_jobs((*one, "a job") for one in learned)
+            found = [
+                compared(job, conditional_job(model, with_usual(known, "")))
+                for job, known in left[:OF_AXIS]
+            ]
+            row(checks, f"{family} with {count} of its jobs", found, limits)
+
+
+def random_requests(checks: Checks, count: int) -> None:
+    """Make jobs of drawn requests, validate and simulate them."""
+    model: ConditionalModel = generator_of_jobs(generated_jobs(LEARNED, 0))
+    random = np.random.default_rng(6)
+    held = tried = 0
+    while tried < count:
+        wishes: Conditions = {
+            "family": str(random.choice(list(FAMILIES))),
+            "hidden": 512 * int(random.integers(1, 17)),
+            "tp": int(2 ** random.integers(0, 4)),
+            "pp": int(2 ** random.integers(0, 3)),
+            "zero": int(random.integers(0, 4)),
+        }
+        wishes["layers"] = int(wishes["pp"]) * int(random.integers(1, 7))
+        ranks = int(wishes["tp"]) * int(wishes["pp"]) * int(2 ** random.integers(0, 3))
+        try:
+            wished = wished_conditions(model, wishes, ranks=ranks, seed=int(random.integers(1000)))
+        except nadi.errors.UsageError:
+            continue
+        tried += 1
+        job = conditional_job(model, wished.conditions)
+        problems = [
+            one
+            for trace in {id(t): t for t in job.traces}.values()
+            for one in validate_trace(trace)["code"]
+        ]
+        held += not problems and step_of(job) > 0
+    checks.add_many("drawn requests are valid, and run to their end", held, count)
+
+
+def main() -> None:
+    """Run the parts that the command line names, or all."""
+    words = sys.argv[1:]
+    chosen = [one for one in words if one != "--all"]
+    checks = Checks()
+    parts: dict[str, Callable[[Checks], None]] = {
+        "inside": inside, "beyond": beyond, "families": families,
+        "random": lambda checks: random_requests(checks, MANY if "--all" in words else FEW),
+    }  # fmt: skip
+    for name, part in parts.items():
+        if not chosen or name in chosen:
+            part(checks)
+    checks.finish()
+
+
+if __name__ == "__main__":
+    main()
