@@ -24,6 +24,7 @@ import polars as pl
 
 import nadi
 from nadi.cli import main
+from nadi.sharing.conditional.corpora import Ranges, generated_jobs
 from nadi.systems.library import shipped_text
 from tests.conftest import DEMO
 from tests.feed.traces import attribute, content as content_of, message
@@ -336,7 +337,23 @@ def _models() -> Files:
         "fold @job -o @folded.nadi", "learn @job -o @model.nadi",
         "learn --generated 3 -o @generator.nadi",
     )  # fmt: skip
-    return _written(*lines, names=("folded.nadi", "model.nadi", "generator.nadi", "groups.json"))
+    names = ("folded.nadi", "model.nadi", "generator.nadi", "groups.json")
+    return {**_written(*lines, names=names), **_listed()}
+
+
+def _listed() -> Files:
+    """Give a table of a generated job with its conditions, and the job."""
+    small = Ranges(
+        hidden=(256, 256), stage_layers=(1, 1), sequence=(256, 256), micro_batches=(1, 1), ranks=1
+    )
+    ((job, known, _),) = generated_jobs(1, 0, small)
+    with tempfile.TemporaryDirectory() as own:
+        nadi.models.write_job(job, Path(own) / "listed")
+        found = {f"listed/{path.name}": path.read_bytes() for path in Path(own, "listed").iterdir()}
+    values = [str(value).lower() if isinstance(value, bool) else str(value)
+              for value in known.values()]  # fmt: skip
+    rows = [["job", *known], ["listed", *values], ["listed", *values]]
+    return {**found, "listed.csv": "".join(f"{','.join(row)}\n" for row in rows).encode()}
 
 
 @cache
@@ -610,8 +627,9 @@ COMMANDS: dict[str, Command] = {
         _models,
         ("fold --undo @folded.nadi -o @ranks", "simulate @folded.nadi --system pcie-workstation --comm-group @groups.json",
          "synthesize @model.nadi -o @made",
-         "synthesize @generator.nadi -o @made --hidden 512 --ranks 4 --tp 2"),
-        ("folded.nadi", "model.nadi", "generator.nadi"),
+         "synthesize @generator.nadi -o @made --hidden 512 --ranks 4 --tp 2",
+         "learn --conditions @listed.csv -o @own.nadi"),
+        ("folded.nadi", "model.nadi", "generator.nadi", "listed.csv"),
     ),
     "results": Command(
         _summaries,

@@ -83,7 +83,7 @@ _PLAIN = {
     "NAME", "[NAME]", "NAMES", "REGEX", "TEXT", "TYPE", "WHAT", "KIND", "HOW", "TENSORS", "LEVEL",
     "SIZE", "SIZE:SKEW", "TIME", "TIME|RATE", "TOKENS", "SAMPLES", "MIB", "VALUES", "FREQUENCY", "VERSION", "FORMAT",
     "SIMULATOR", "OPERATOR", "COLLECTIVE", "CHANGE", "[CHANGE]...", "EXPR", "FROM:TO", "0..3", "module",
-    "BUDGET", "FIELD=VALUES", "FIELD=VALUE,...", "PARAMETER=VALUE", "cpu|cuda", "none|gloo|nccl", "nadi|hta",
+    "BUDGET", "FIELD=VALUES", "FIELD=VALUE,...", "PARAMETER=VALUE", "NAME=VALUE", "cpu|cuda", "none|gloo|nccl", "nadi|hta",
     "-- PROGRAM...", "processes[:N]|dask://HOST:PORT|MODULE:NAME",
 }  # fmt: skip
 _ELSEWHERE = {("rerun", "traces")}  # by a target of its own
