@@ -6,7 +6,8 @@ on each shipped system in turn, an estimate (``nadi estimate``), the simulation 
 (``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and the placement
 in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and without one the
 first two. A plan that does not fit its device is asked of one with 1 TiB. What a command does not
-know of a plan has no answer, and counts as one that differs. Of each shipped system
+know of a plan has no answer, and counts as one that differs. All plans have one pipeline stage:
+with several, weights and activations in a tier still differ. Of each shipped system
 ``nadi estimate --check`` has to be within 5 %.
 
     python verification/one_answer.py [PART ...]
