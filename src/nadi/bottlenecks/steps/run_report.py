@@ -247,7 +247,7 @@ def write_results(run: Run, folder: Path) -> list[Path]:
     with whole_files(written) as (summary, csv, timeline):
         write_pieces(summary, [to_json(summarize(run))])
         write_pieces(csv, [csv_bytes(segments.rename({"start": "start_ns", "end": "end_ns"}))])
-        write_timeline(timeline, run.replay, run.path, recorded_counters(run.job, queues=True))
+        write_timeline(timeline, run.replay, run.path, recorded_counters(run.job, of_work=True))
     return written
 
 
