@@ -22,7 +22,7 @@ from nadi.results.declared import (
     PERCENT,
     PLAIN,
     TEXT,
-    WHOLE,
+    UNCUT,
     Charts,
     Column,
     Html,
@@ -285,7 +285,7 @@ def _rank_title(data: dict[str, Any]) -> str:
 
 def _rank_columns(data: dict[str, Any]) -> Iterator[Column]:
     """Yield the parts that some rank spends time on; on pages each wait, drawn, too."""
-    yield Column("label", "rank", WHOLE)
+    yield Column("label", "rank", UNCUT)
     yield Column("", " ", _PARTS, on=PAGE)
     yield Column("finish_ns", "finish", NS)
     for name in PARTITION:
@@ -474,7 +474,7 @@ SIMULATION = Result(
         Lines(_first_lines),
         Rows("jobs", "jobs", None, (
             Column("job", "job"),
-            Column("ranks", "ranks", WHOLE, shown=lambda job: _ranges(job["ranks"])),
+            Column("ranks", "ranks", UNCUT, shown=lambda job: _ranges(job["ranks"])),
             Column("finish_ns", "finish", NS), Column("alone_ns", "alone", NS),
             Column("slowdown", "slowdown", decimals(3)),
         ), top=ALL),
@@ -493,9 +493,9 @@ SIMULATION = Result(
             Column("group", "group", name_or("all ranks")), *_SUMS,
         ), made=_groups, top=_GROUPS),
         Rows("", "busiest links", None, (
-            Column("link", "link", WHOLE), Column("bytes", "bytes", BYTES),
+            Column("link", "link", UNCUT), Column("bytes", "bytes", BYTES),
             Column("utilization", "utilization", PERCENT), Column("full", "full", LABEL),
-            Column("users", "used by", WHOLE, shown=_users),
+            Column("users", "used by", UNCUT, shown=_users),
         ), made=lambda data: _links(data)[:_LINKS], top=ALL),
         Lines(_more_links),
         Rows("", "memory tiers", None, (
@@ -525,7 +525,7 @@ SIMULATION = Result(
         ), on=PAGE),
         Lines(_issues),
         Rows("what_if", _change_title, None, (
-            Column("change", "change", WHOLE), Column("makespan_ns", "time", NS),
+            Column("change", "change", UNCUT), Column("makespan_ns", "time", NS),
             Column("gain_ns", "gain", NS), Column("gain_ns", "share", share_of("makespan_ns")),
         ), top=ALL),
     ),
