@@ -123,6 +123,9 @@ def folder(demo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             (place / file.name).symlink_to(file)
     for name, path in DOWNLOADED.items():
         (place / name).symlink_to(path)
+    (place / "jobs.csv").write_text(
+        "job,family,layers,hidden,sequence,dp,global_batch\ndemo,gpt,2,128,8,4,4\n"
+    )
     (place / "my.key").write_text("7f3a91c04d5e2b68f1a07c93d2e845b6\n")
     return place
 
