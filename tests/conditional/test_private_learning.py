@@ -169,7 +169,8 @@ def test_a_damaged_ledger_is_refused_and_one_model_more_is_counted(tmp_path: Pat
     assert spend(table, rho_of(1), 2) > first
     with pytest.raises(UsageError, match="would have spent"):
         spend(table, rho_of(2), 2)
-    for damaged in ("", "{}x", '{"rho":[[1,0]]}', '{"rho":[[-1,2]]}', '{"spent":1}'):
+    huge = f'{{"rho":[[{"9" * 400},1]]}}'
+    for damaged in ("", "{}x", huge, '{"rho":[[1,0]]}', '{"rho":[[-1,2]]}', '{"spent":1}'):
         Path(f"{table}.privacy.json").write_text(damaged)
         with pytest.raises(InputError, match="ledger is damaged"):
             spend(table, rho_of(1), 8)

@@ -640,8 +640,7 @@ COMMANDS: dict[str, Command] = {
          "learn --conditions @listed.csv -o @own.nadi",
          "learn --conditions @listed.csv --epsilon 1 --device h100 --generated 3 -o @own.nadi",
          "synthesize @private.nadi -o @made --ranks 2 --tp 1"),
-        ("folded.nadi", "model.nadi", "generator.nadi", "listed.csv", "listed.csv.privacy.json",
-         "private.nadi"),
+        ("folded.nadi", "model.nadi", "generator.nadi", "listed.csv", "private.nadi"),
     ),
     "results": Command(
         _summaries,

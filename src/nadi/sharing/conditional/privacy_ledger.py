@@ -28,8 +28,9 @@ _BOTTOM = 10**9
 _SUFFIX = ".privacy.json"
 
 
-_Whole = Annotated[int, msgspec.Meta(ge=0)]
-_Positive = Annotated[int, msgspec.Meta(ge=1)]
+_LARGEST = 1 << 62
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
+_Positive = Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)]
 _REMEDY = "restore it: without it nobody knows what models of the table have revealed"
 
 
