@@ -40,7 +40,8 @@ def prepare(folder: Path) -> None:
     for name, path in DOWNLOADED.items():
         (folder / name).symlink_to(path)
     (folder / "jobs.csv").write_text(
-        "job,family,layers,hidden,sequence,dp,global_batch\ndemo,gpt,2,128,8,4,4\n", encoding="utf-8"
+        "job,family,layers,hidden,sequence,dp,global_batch\ndemo,gpt,2,128,8,4,4\n",
+        encoding="utf-8",
     )
     (folder / "my.key").write_text("7f3a91c04d5e2b68f1a07c93d2e845b6\n", encoding="utf-8")
 

@@ -35,6 +35,20 @@ often conditions occur, and with --device how times differ from the prices of a 
   nadi learn --conditions jobs.csv --epsilon 1 --device h100 -o shared.nadimodel
 """
 
+_Jobs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[JOB...]", help="Jobs to learn a model from.", show_default=False),
+]
+_Generated = Annotated[
+    int, typer.Option("--generated", metavar="N", min=0, show_default=False,
+                      help="Learn a generator from so many training steps of language models, "
+                      "whose models and plans are drawn."),
+]  # fmt: skip
+_Conditions = Annotated[
+    str, typer.Option("--conditions", metavar="CSV", show_default=False,
+                      help="Learn a generator from the jobs of this table: their paths in the "
+                      "column job, and a column for each condition."),
+]  # fmt: skip
 _PRIVATE = "Learning privately"
 _Epsilon = Annotated[
     float, typer.Option("--epsilon", metavar="E", min=0, show_default=False,
@@ -54,25 +68,14 @@ _Device = Annotated[
 
 
 def command(
-    jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="[JOB...]", help="Jobs to learn a model from.",
-                                         show_default=False),
-    ] = None,
+    jobs: _Jobs = None,
     *,
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="MODEL", show_default=False,
                           help="Write the model to this file."),
     ],
-    generated: Annotated[
-        int, typer.Option("--generated", metavar="N", min=0, show_default=False,
-                          help="Learn a generator from so many training steps of language models, "
-                          "whose models and plans are drawn."),
-    ] = 0,
-    conditions: Annotated[
-        str, typer.Option("--conditions", metavar="CSV", show_default=False,
-                          help="Learn a generator from the jobs of this table: their paths in the "
-                          "column job, and a column for each condition."),
-    ] = "",
+    generated: _Generated = 0,
+    conditions: _Conditions = "",
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="Of what --generated draws."),
     ] = 0,
