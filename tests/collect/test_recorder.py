@@ -287,6 +287,12 @@ def test_what_a_handler_cannot_write_is_a_warning(torch: ModuleType, tmp_path: P
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def _initialized_late(folder: Path, state: Any) -> None:
+    with nadi.record(folder) as recording:
+        state.is_initialized = lambda: True
+        recording.step()
+
+
 def test_the_rank_is_that_of_the_first_step(torch: ModuleType, tmp_path: Path) -> None:
     """Lightning initializes torch.distributed in ``fit``, and has ended it when the block ends."""
     state = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: False)
@@ -298,10 +304,8 @@ def test_the_rank_is_that_of_the_first_step(torch: ModuleType, tmp_path: Path) -
         state.is_initialized = lambda: False
     assert recording.rank == 5
     assert sorted(file.name for file in tmp_path.iterdir()) == ["device_5.json.gz", "host_5.json"]
-    with nadi.record(tmp_path) as late:
-        state.is_initialized = lambda: True
-        with pytest.raises(nadi.errors.UsageError, match=r"device_5|host_5"):
-            late.step()
+    with pytest.raises(nadi.errors.UsageError, match=r"device_5|host_5"):
+        _initialized_late(tmp_path, state)
     given = recorded(tmp_path, 8, rank=3)
     assert given.rank == 3
 
