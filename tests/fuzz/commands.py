@@ -651,7 +651,7 @@ COMMANDS: dict[str, Command] = {
         _recordings,
         ("run @job", "run @job --json --step 1 -o @out", "waits @job", "info @job", "run @merged.json",
          "info --check @job", "critical-path @job", "critical-path @job --rules hta", "diff @job @job",
-         ("check @job @pair --capture @job --budget 'step 3 %' --budget 'aten::mm 1us' "
+         ("check @job @pair --baseline @job --capture @job --budget 'step 3 %' --budget 'aten::mm 1us' "
           "--markdown @check.md --junit @check.xml"),
          "link @job -o @linked", *(f"{one} --capture @job" for one in (
              "run @pair", "what-if @pair", "waits @job", "critical-path @pair", "diff @pair @job",
