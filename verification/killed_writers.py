@@ -3,8 +3,9 @@
 Each command is stopped at random moments by SIGKILL, by SIGINT, and by a limit of the size of
 files, which ends a write as a full disk does. What it leaves must be whole, or nothing: no file of
 its name, or a folder that is refused. ``tests/hardening`` stops them at each of some writes.
-``python verification/killed_writers.py [MOMENTS] [SEED]``; by default each command is stopped once,
-in one of the three ways in turn.
+``python verification/killed_writers.py [MOMENTS] [SEED] [NAMES]``; by default each command is
+stopped once, in one of the three ways in turn. NAMES, with commas between them, are some of what
+``tests/hardening/writers.py`` lists.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.conftest import DEMO
+from tests.fuzz.foreign import CALLS
 from tests.hardening.writers import (
+    BY_OTHERS,
     NOTHING,
     WHOLE,
     WRITERS,
@@ -35,9 +38,11 @@ from tests.hardening.writers import (
     sizes_of,
     words_of,
 )
+from tests.replay.foreign_traces import write_calls
 
 # a search goes on with the parts that are there
-_LINES = {name: line for name, line in WRITERS.items() if name != "search"}
+_LINES = {name: line for name, line in (WRITERS | BY_OTHERS).items() if name != "search"}
+_WITH_TORCH = ("--fake", "record", "rerun")
 _BEGUN = b"begun"
 _RUN = f"import os; from nadi.cli import run; os.write(2, {_BEGUN}); run()"
 _PATIENCE = 60  # seconds beside those that the command itself takes
@@ -109,17 +114,20 @@ def _stop(one: _Command, how: str, chance: random.Random) -> str:
     return ""
 
 
-def _main(moments: int, seed: int) -> int:
+def _main(moments: int, seed: int, names: list[str]) -> int:
     chance, faults, states = random.Random(seed), [], Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "given"
         given.mkdir()
         with redirect_stdout(io.StringIO()):
             prepare(given)
+        write_calls(given / "replayable", CALLS)
         for first, (name, line) in enumerate(_LINES.items()):
+            if name not in names:
+                continue
             place = Path(folder) / "to" / name
             words = words_of(line, place, given, str(DEMO))
-            if "--fake" in words and find_spec("torch") is None:
+            if not {*_WITH_TORCH}.isdisjoint(words) and find_spec("torch") is None:
                 print(f"{name:<16} skipped: torch is missing")
                 continue
             place.parent.mkdir()
@@ -147,4 +155,5 @@ def _main(moments: int, seed: int) -> int:
 
 if __name__ == "__main__":
     moments = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-    raise SystemExit(_main(moments, int(sys.argv[2]) if len(sys.argv) > 2 else 1))
+    names = sys.argv[3].split(",") if len(sys.argv) > 3 else [*_LINES]
+    raise SystemExit(_main(moments, int(sys.argv[2]) if len(sys.argv) > 2 else 1, names))

@@ -34,9 +34,9 @@ from tests.formats.foreign_files import inspector_log
 from tests.fuzz.corpus import samples
 from tests.fuzz.mutations import changed_value, mutated
 
-__all__ = ["COMMANDS", "Command", "damaged", "run_line", "try_command"]
+__all__ = ["COMMANDS", "LONGEST", "Command", "damaged", "run_line", "try_command"]
 
-_LONGEST = 20.0  # seconds of the processor
+LONGEST = 20.0  # seconds of the processor
 _LONGEST_LINE = 1_100  # of an error, with "nadi: " before it
 Files = dict[str, bytes]
 
@@ -98,10 +98,10 @@ def _limited() -> Iterator[None]:
     """Raise if something takes over 20 seconds of the processor."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        raise _TooLongError(f"over {_LONGEST:.0f} s")
+        raise _TooLongError(f"over {LONGEST:.0f} s")
 
     before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, _LONGEST)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST)
     try:
         yield
     finally:

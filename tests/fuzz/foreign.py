@@ -24,7 +24,7 @@ from tests.fuzz.corpus import samples
 from tests.fuzz.mutations import changed_value, mutated
 from tests.replay.foreign_traces import float_tensor, index_tensor, write_calls
 
-__all__ = ["try_replay", "try_server"]
+__all__ = ["CALLS", "try_replay", "try_server"]
 
 _HOST = "http://foreign.example"
 _LARGEST = 1 << 20  # that is read of an answer here, instead of 2 GiB
@@ -129,7 +129,7 @@ def try_server(seed: str, folder: Path) -> bool:
 
 
 _MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"
-_CALLS: tuple[Any, ...] = (
+CALLS: tuple[Any, ...] = (
     (_MM, [float_tensor(1, 4, 4), float_tensor(2, 4, 4)], [float_tensor(3, 4, 4)]),
     ("aten::add_.Scalar(Tensor(a!) self, Scalar other, Scalar alpha=1) -> Tensor(a!)",
      [float_tensor(3, 4, 4), 2, 1], [float_tensor(3, 4, 4)]),
@@ -150,7 +150,7 @@ _CALLS: tuple[Any, ...] = (
 @cache
 def _recorded() -> tuple[dict[str, Any], bytes]:
     with tempfile.TemporaryDirectory() as own:
-        folder = write_calls(Path(own), _CALLS)
+        folder = write_calls(Path(own), CALLS)
         host = json.loads((folder / "host_0.json").read_bytes())
         return host, (folder / "device_0.json").read_bytes()
 

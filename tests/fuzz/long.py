@@ -21,6 +21,7 @@ if __name__ == "__main__":  # the folder that the package ``tests`` is in, and n
     # file, whose modules have names that other packages have, too
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
+from tests.fuzz.commands import LONGEST
 from tests.fuzz.corpus import samples
 from tests.fuzz.mutations import mutated
 from tests.fuzz.outcome import WRITTEN, check_flipped, check_use
@@ -69,7 +70,10 @@ def _explore(limit: str, first: int, names: list[str], folder: Path) -> int:
         tried[name] += 1
         try:
             begun.write_text(seed)
+            since = time.process_time()
             taken[name] += run_one(seed, folder)
+            spent = time.process_time() - since
+            assert spent < LONGEST, f"{spent:.0f} s"
         except KeyboardInterrupt:
             break
         except BaseException as error:  # what compiled libraries raise is no Exception

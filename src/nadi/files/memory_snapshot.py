@@ -9,13 +9,14 @@ answers for both. Only plain values are read from the pickle.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
 from nadi.errors import FormatError
 from nadi.files.files import RawFile
+from nadi.files.kineto.foreign_events import within_limit
 from nadi.files.kineto.kineto_trace import decode_events
 from nadi.files.plain_pickles import is_pickle, read_plain
 from nadi.trace.issues import IssueLog
@@ -126,9 +127,11 @@ def to_events(raw: RawFile) -> tuple[bytes, IssueLog]:
     log = IssueLog()
     traces = snapshot.device_traces
     traces += [[] for _ in range(_num_devices(snapshot) - len(traces))]
-    events = [event for device, entries in enumerate(traces)
-              for event in _history(snapshot, device, entries, log)]  # fmt: skip
-    times = [event["ts"] for event in events]
+    times: list[int] = []
+    events = list(within_limit(_written(
+        (event for device, entries in enumerate(traces)
+         for event in _history(snapshot, device, entries, log)), times
+    ), raw))  # fmt: skip
     first, last = min(times, default=0), max(times, default=0)
     whole = {"ph": "X", "cat": "user_annotation", "name": "memory history", "pid": 0, "tid": 0,
              "ts": first, "dur": last - first, "args": {"events": len(events)}}  # fmt: skip
@@ -139,9 +142,17 @@ def to_events(raw: RawFile) -> tuple[bytes, IssueLog]:
     content = {
         "schemaVersion": 1, "baseTimeNanoseconds": 0,
         SEGMENTS: [_summary(one) for one in snapshot.segments],
-        "traceEvents": [whole, *_annotations(snapshot.external_annotations), *events],
+        "traceEvents": [whole, *_annotations(snapshot.external_annotations),
+                        *map(msgspec.Raw, events)],
     }  # fmt: skip
     return msgspec.json.encode(content), log
+
+
+def _written(events: Iterable[dict[str, Any]], times: list[int]) -> Iterator[bytes]:
+    """Write events as JSON, one at a time, and note their times."""
+    for event in events:
+        times.append(event["ts"])
+        yield msgspec.json.encode(event)
 
 
 def _num_devices(snapshot: _Snapshot) -> int:
@@ -172,7 +183,7 @@ def _history(
     """
     segments = [one for one in snapshot.segments if one.device == device]
     live: dict[int, tuple[int, str, list[str]]] = {}  # address: bytes, place, stack
-    before: list[tuple[int, int, str, list[str]]] = []
+    before: list[tuple[int, int, Sequence[_Frame]]] = []
     allocated: set[int] = set()
     for one in entries:
         if one.action == "alloc":
@@ -180,15 +191,17 @@ def _history(
         elif one.action == "free_completed" and one.addr in allocated:
             allocated.discard(one.addr)
         elif one.action == "free_completed":
-            before.append((one.addr, one.size, _BEFORE, []))
-    for block in (block for one in segments for block in one.blocks if block.state != "inactive"):
-        if block.address not in allocated:
-            size, (place, stack) = block.requested_size or block.size, _place(block.frames)
-            before.append((block.address, size, place if block.frames else _BEFORE, stack))
+            before.append((one.addr, one.size, ()))
+    before += [
+        (block.address, block.requested_size or block.size, block.frames)
+        for one in segments for block in one.blocks
+        if block.state != "inactive" and block.address not in allocated
+    ]  # fmt: skip
     held, time = 0, entries[0].time_us if entries else 0
     reserved = sum(one.total_size for one in segments)
     reserved -= sum(_RESERVED.get(one.action, 0) * one.size for one in entries)
-    for address, size, place, stack in before:
+    for address, size, frames in before:
+        place, stack = _place(frames) if frames else (_BEFORE, [])
         live[address] = size, place, stack
         held += size
         yield _event(device, time, address, size, held, reserved, place, stack)

@@ -7,13 +7,15 @@ runs. SQLite itself writes the events as JSON, because Python would take longer 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from itertools import chain
 
 import numpy as np
 
 from nadi.errors import FormatError
 from nadi.files.files import RawFile
+from nadi.files.kineto.foreign_events import within_limit
 from nadi.files.kineto.kineto_trace import MERGED, decode_events
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
@@ -22,7 +24,9 @@ from nadi.trace.trace import Trace
 _MAGIC = b"SQLite format 3\0"
 _LOG = slice(18, 20)  # says that a log lies beside the database, which is not there in memory
 _STEPS_AT_ONCE = 10**6
-_MOST_STEPS = 10**5  # millions of SQLite's instructions: more than an hour
+# SQLite's instructions: exports take about 4 for each byte. Without an index all texts are gone
+# through for each kernel, which takes hours in a file of a few megabytes.
+_STEPS_PER_BYTE, _LEAST_STEPS = 100, 10**8
 _MOST_PROCESSES = 1024
 _READS = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
 _THREAD = 0xFFFFFF
@@ -94,10 +98,12 @@ def to_events(raw: RawFile) -> tuple[bytes, IssueLog]:
         with closing(sqlite3.connect(":memory:")) as database:
             database.text_factory = bytes
             database.deserialize(bytes(content))
-            _restrict(database)
-            return _Export(raw.name, database).events()
+            _restrict(database, max(_LEAST_STEPS, _STEPS_PER_BYTE * raw.content.size))
+            return _Export(raw, database).events()
     except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
         what = str(error) if str(error).isprintable() else "not what SQLite expects"
+        if what == "interrupted":
+            what = "that takes far longer than for any export of its size"
         raise FormatError(
             raw.name, f"the database cannot be read: {what}", "export the report again"
         ) from None
@@ -115,14 +121,14 @@ def _refuse_cut(name: str, content: bytearray) -> None:
         )  # fmt: skip
 
 
-def _restrict(database: sqlite3.Connection) -> None:
+def _restrict(database: sqlite3.Connection, most_steps: int) -> None:
     """Let the database be read only: no views, no statement that writes, no endless one."""
     steps = 0
 
     def count() -> int:
         nonlocal steps
-        steps += 1
-        return int(steps > _MOST_STEPS)
+        steps += _STEPS_AT_ONCE
+        return int(steps > most_steps)
 
     def allows(action: int, table: str | None, _column: str | None, _name: str | None,
                inside: str | None) -> int:  # fmt: skip
@@ -139,9 +145,12 @@ def _restrict(database: sqlite3.Connection) -> None:
 class _Export:
     """The tables of an export; those without rows are absent, and columns differ by version."""
 
-    def __init__(self, name: str, database: sqlite3.Connection) -> None:
-        self.name, self.database = name, database
-        tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    def __init__(self, raw: RawFile, database: sqlite3.Connection) -> None:
+        self.raw, self.name, self.database = raw, raw.name, database
+        # a virtual table is a table, too, which an extension reads
+        tables = database.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %'"
+        )
         found = {_decoded(row[0]) for row in tables} & {*_HEADERS, *_UNREAD, *_PROCESS_OF}
         self.columns = {
             table: {_decoded(row[1]) for row in database.execute(f"PRAGMA table_info({table})")}
@@ -157,7 +166,9 @@ class _Export:
                 self.name, "a SQLite database, but not an export of Nsight Systems",
                 "let nsys export write it, of type sqlite",
             )  # fmt: skip
-        parts = [*self.ranges(), *self.calls(), *self.kernels(), *self.copies(), *self.syncs()]
+        parts = within_limit(chain(
+            self.ranges(), self.calls(), self.kernels(), self.copies(), self.syncs(),
+        ), self.raw)  # fmt: skip
         base = self.one("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
         base = base if isinstance(base, int) and 0 <= base < 2**62 else 0
         head = b'{"schemaVersion":1,"baseTimeNanoseconds":%d,"traceEvents":[' % base
@@ -195,13 +206,13 @@ class _Export:
     def select(
         self, table: str, name: str, category: str, place: Mapping[str, str],
         args: Mapping[str, str], source: str = "",
-    ) -> list[bytes]:  # fmt: skip
+    ) -> Iterator[bytes]:  # fmt: skip
         """Return an event for each row of a table that has times; all values are SQL.
 
         ``place`` says where it ran; in ``category`` and ``args``, ``called`` is the name.
         """
         if table not in self.columns:
-            return []
+            return iter(())
         known = self.known(table)
         start, end = known["start"], known["end"]
         numbers = " ".join(f"WHEN {pid} THEN {number}" for pid, number in self.processes.items())
@@ -227,12 +238,12 @@ class _Export:
         )
         if table == _NVTX:
             sql += f" AND {known['eventType']} IN {_RANGES} AND NOT {_across_threads(known)}"
-        return [row[0] for row in self.database.execute(sql)]
+        return (row[0] for row in self.database.execute(sql))
 
     def on_device(
         self, table: str, name: str, category: str, args: dict[str, str],
         known: _Columns | None = None,
-    ) -> list[bytes]:  # fmt: skip
+    ) -> Iterator[bytes]:  # fmt: skip
         """Return an event for each row of work on a device."""
         known = known or self.known(table)
         place = {"pid": known["deviceId"], "tid": known["streamId"]}
@@ -245,13 +256,13 @@ class _Export:
 
     def on_thread(
         self, table: str, name: str, category: str, args: dict[str, str], source: str = ""
-    ) -> list[bytes]:
+    ) -> Iterator[bytes]:
         """Return an event for each row of work on a thread."""
         thread = self.known(table)["globalTid"]
         place = {"pid": _process(thread), "tid": f"{thread} & {_THREAD}"}
         return self.select(table, name, category, place, args, source)
 
-    def calls(self) -> list[bytes]:
+    def calls(self) -> Iterator[bytes]:
         """Return the calls of CUDA's runtime and driver, by their names without a version."""
         known = self.known(_RUNTIME)
         name = self.text(known["nameId"])
@@ -263,7 +274,7 @@ class _Export:
             _RUNTIME, name, category, {"returned": f"nullif({known['returnValue']}, 0)"}
         )
 
-    def kernels(self) -> list[bytes]:
+    def kernels(self) -> Iterator[bytes]:
         """Return the kernels."""
         known = self.known(_KERNEL)
         sizes = {
@@ -277,16 +288,16 @@ class _Export:
              "shared memory": f"{known['staticSharedMemory']} + {known['dynamicSharedMemory']}"},
         )  # fmt: skip
 
-    def copies(self) -> list[bytes]:
+    def copies(self) -> Iterator[bytes]:
         """Return the copies and fills of memory."""
         copied, filled = self.known(_MEMCPY), self.known(_MEMSET)
-        return [
-            *self.on_device(_MEMCPY, f"'Memcpy ' || {_case(copied['copyKind'], _COPIES)}",
-                            "gpu_memcpy", {"bytes": copied["bytes"]}),
-            *self.on_device(_MEMSET, "'Memset (Device)'", "gpu_memset", {"bytes": filled["bytes"]}),
-        ]  # fmt: skip
+        return chain(
+            self.on_device(_MEMCPY, f"'Memcpy ' || {_case(copied['copyKind'], _COPIES)}",
+                           "gpu_memcpy", {"bytes": copied["bytes"]}),
+            self.on_device(_MEMSET, "'Memset (Device)'", "gpu_memset", {"bytes": filled["bytes"]}),
+        )  # fmt: skip
 
-    def syncs(self) -> list[bytes]:
+    def syncs(self) -> Iterator[bytes]:
         """Return the waits for events, streams and devices.
 
         They state device 0 whatever the device is: it is that of other work of the context.
@@ -317,7 +328,7 @@ class _Export:
                           if None not in (pid, context, device)}  # fmt: skip
         return found
 
-    def ranges(self) -> list[bytes]:
+    def ranges(self) -> Iterator[bytes]:
         """Return NVTX's ranges; those of PyTorch's emit_nvtx are operators.
 
         It writes `name, seq = 1, op_id = 2, sizes = [[3]], input_op_ids = [...]`, seq where there

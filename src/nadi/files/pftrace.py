@@ -107,7 +107,7 @@ def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
     of_slices, of_stages = piece.is_known(), stage.is_known()
     slices = _slices(packets.inside(piece).rows(of_slices), times[of_slices], tracks, texts, log)
     stages = _stages(packets.inside(stage).rows(of_stages), times[of_stages], texts, log)
-    content = kineto_content((part for parts in (slices, stages) for part in parts), base)
+    content = kineto_content((part for parts in (slices, stages) for part in parts), raw, base)
     log.add(
         "pftrace.counters", "info", int(counter.is_known().sum()),
         "samples of the device's counters", "they are not read; ui.perfetto.dev shows them",

@@ -131,7 +131,7 @@ def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
     log = IssueLog()
     try:
         tools = _decoder.decode(raw.content.tobytes().decode()).tools  # all of it is UTF-8
-        content = kineto_content(part for tool in tools for part in _events(tool, log))
+        content = kineto_content((part for tool in tools for part in _events(tool, log)), raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         what = str(error)[:300]
         raise FormatError(

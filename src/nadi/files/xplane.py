@@ -91,7 +91,7 @@ def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
         "the file has no rank, no groups, sizes of collectives, nor tensors",
         "ranks are those of the files' names",
     )  # fmt: skip
-    return kineto_content(parts, base), log
+    return kineto_content(parts, raw, base), log
 
 
 class _Plane:

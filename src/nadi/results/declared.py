@@ -117,7 +117,7 @@ def barred(unit: Unit, kind: str = "plain") -> Unit:
     """Draw a bar on pages beside each value, as long as it is of the largest of its column."""
 
     def write(figures: Figures, at: _Place, value: Any) -> str:
-        place = next(i for i in reversed(range(len(at))) if isinstance(at[i], int))
+        place = [i for i, step in enumerate(at) if isinstance(step, int)][-1]
         among = (Figures(row).get(*at[place + 1 :], otherwise=0)
                  for row in figures.rows(*at[:place]))  # fmt: skip
         drawn = bar(value, max(among), kind) if value else ""
@@ -154,7 +154,9 @@ UNCUT = NAME._replace(
 """A text that is not shortened."""
 FLAG = in_words(lambda value: "yes" if value else "")
 RANKS = in_words(rank_ranges)
-KIND = WORDS._replace(write=lambda _, __, value: f'<i class="key {value}"></i>{_spaced(value)}')
+KIND = WORDS._replace(
+    write=lambda _, __, value: f'<i class="key {escape(value)}"></i>{escape(_spaced(value))}'
+)
 """A kind of time, whose color on pages has a class of its name."""
 
 

@@ -274,7 +274,10 @@ def _as_written(results: Sequence[str]) -> Iterator[None]:
     """Say which results have other values than the commands that write them."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, PolarsError) as error:
+    except (
+        ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError,
+        PolarsError,
+    ) as error:  # fmt: skip
         if not results:
             raise
         raise FormatError(

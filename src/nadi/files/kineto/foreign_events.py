@@ -7,18 +7,21 @@ arguments like those of PyTorch's own events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from nadi.errors import FormatError
+from nadi.files.files import RawFile, available_memory, largest_content
 from nadi.files.json_file import Texts
 from nadi.files.timeline import chrome_kernels as kernels
 from nadi.files.timeline.chrome import NumberedTexts, written_pieces
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
+from nadi.units import format_bytes
 
 _FIXED = (',"cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
 _KINDS = (
@@ -93,8 +96,39 @@ def json_key(key: str) -> str:
     return f"{msgspec.json.encode(key).decode()}:"
 
 
-def kineto_content(parts: Iterable[ForeignEvents], base: int = 0) -> bytearray:
-    """Write events as a Kineto trace.
+def within_limit(pieces: Iterable[bytes], raw: RawFile) -> Iterator[bytes]:
+    """Give pieces of events of a file on, as long as all together are as large as its may be.
+
+    Tools write a long name once, and events refer to it: a name of a megabyte and a million
+    events would be a terabyte of JSON.
+
+    Raises
+    ------
+    FormatError
+        If they are more than gzip's content may be of a file of this size, or than there is memory.
+    """
+    most, size = _most_bytes(raw), 0
+    for piece in pieces:
+        size += len(piece)
+        if size > most:
+            raise _too_many_bytes(raw, most)
+        yield piece
+
+
+def _most_bytes(raw: RawFile) -> int:
+    # some readers have the events three times before they are a trace
+    return min(largest_content(raw.content.size), available_memory() // 4)
+
+
+def _too_many_bytes(raw: RawFile, most: int) -> FormatError:
+    return FormatError(
+        raw.name, f"its events have over {format_bytes(most)}, as long texts are repeated in them",
+        "record it again, for a shorter time",
+    )  # fmt: skip
+
+
+def kineto_content(parts: Iterable[ForeignEvents], raw: RawFile, base: int = 0) -> bytearray:
+    """Write events of a file as a Kineto trace.
 
     Parameters
     ----------
@@ -107,20 +141,29 @@ def kineto_content(parts: Iterable[ForeignEvents], base: int = 0) -> bytearray:
     -------
     bytearray
         JSON. O(bytes).
+
+    Raises
+    ------
+    FormatError
+        If it is far larger than the file (:func:`within_limit`).
     """
     content = bytearray(b'{"schemaVersion":1,"baseTimeNanoseconds":%d,"traceEvents":[' % base)
-    is_first = True
-    for part in parts:
-        if part.start.size:
-            content += b"" if is_first else b",\n"
-            for piece in written_pieces(_events(part)):
-                content += piece
-            is_first = False
+    for piece in within_limit(_pieces(parts, raw), raw):
+        content += piece
     content += b"]}"
     return content
 
 
-def _events(part: ForeignEvents) -> kernels.EventColumns:
+def _pieces(parts: Iterable[ForeignEvents], raw: RawFile) -> Iterator[bytes]:
+    is_first = True
+    for part in parts:
+        if part.start.size:
+            yield b"" if is_first else b",\n"
+            yield from written_pieces(_events(part, raw))
+            is_first = False
+
+
+def _events(part: ForeignEvents, raw: RawFile) -> kernels.EventColumns:
     texts = NumberedTexts()
 
     def numbers(values: Texts) -> Ints:
@@ -141,11 +184,12 @@ def _events(part: ForeignEvents) -> kernels.EventColumns:
     return kernels.EventColumns(
         order=np.arange(count), values=np.stack(columns),
         kind=np.array([*_KINDS, *kinds], dtype=np.uint8), prefix=prefix + np.arange(len(columns)),
-        head=head, args=args, texts=content, first_text=first_text, **_spans(part.members, count),
+        head=head, args=args, texts=content, first_text=first_text,
+        **_spans(part.members, count, raw),
     )  # fmt: skip
 
 
-def _spans(members: EventArguments | None, count: int) -> dict[str, Any]:
+def _spans(members: EventArguments | None, count: int, raw: RawFile) -> dict[str, Any]:
     """Return the arguments of events as spans of bytes, for the events that have any."""
     if members is None or not members.owner.size:
         return {
@@ -161,6 +205,8 @@ def _spans(members: EventArguments | None, count: int) -> dict[str, Any]:
     first = np.concatenate([[0], np.cumsum(per_event[has_any])])
     size = int(np.diff(first_text)[members.text].sum())
     size += members.text.size * (kernels.BYTES_PER_NUMBER + 1) + 2 * first.size
+    if size > (most := _most_bytes(raw)):
+        raise _too_many_bytes(raw, most)
     out, at = np.empty(size, dtype=np.uint8), np.empty(first.size, dtype=np.int64)
     kernels.write_objects(
         first, members.text, members.value, members.has_value, first_text, content, out, at

@@ -73,7 +73,7 @@ class Figures:
         value, of = self.get(*part, otherwise=0), self.get(*whole, otherwise=0)
         shown = escape(format_percent(value, of)) if of else "-"
         return (
-            f'<data value="{value}" data-at="{self._pointer(part)}" '
+            f'<data value="{escape(str(value))}" data-at="{self._pointer(part)}" '
             f'data-of="{self._pointer(whole)}">'
             f"{shown}</data>"
         )
@@ -84,7 +84,7 @@ class Figures:
         if begin is None or end is None:
             return "-"
         return (
-            f'<data value="{begin}" data-at="{self._pointer(low)}" '
+            f'<data value="{escape(str(begin))}" data-at="{self._pointer(low)}" '
             f'data-to="{self._pointer(high)}">'
             f"{escape(format_range(begin, end))}</data>"
         )
@@ -95,7 +95,10 @@ class Figures:
         shown = otherwise if value is None else write(value)
         if shown == otherwise:
             return escape(otherwise)
-        return f'<data value="{value}" data-at="{self._pointer(path)}">{escape(shown)}</data>'
+        return (
+            f'<data value="{escape(str(value))}" data-at="{self._pointer(path)}">'
+            f"{escape(shown)}</data>"
+        )
 
     def _pointer(self, path: Path) -> str:
         """Return a JSON pointer, as an attribute's value."""
@@ -187,7 +190,7 @@ def tiles(shown: Sequence[tuple[str, str, str]]) -> str:
 def bar(value: float, largest: float, kind: str = "plain") -> str:
     """Draw a bar as long as a value is of the largest one."""
     width = 100 * max(min(value / largest, 1.0), 0.0) if largest > 0 else 0.0
-    return f'<span class=bar><i class="{kind}" style="width:{width:.3g}%"></i></span>'
+    return f'<span class=bar><i class="{escape(kind)}" style="width:{width:.3g}%"></i></span>'
 
 
 def stacked_bar(
@@ -198,8 +201,8 @@ def stacked_bar(
     ``is_named`` writes into each that has room for it what it is, and its share.
     """
     pieces = "".join(
-        f'<i class="{kind}" style="width:{100 * value / whole:.3g}%">'
-        + (f"{kind} {format_percent(value, whole)}".replace("_", " ").replace(" %", "&nbsp;%")
+        f'<i class="{escape(kind)}" style="width:{100 * value / whole:.3g}%">'
+        + (escape(f"{kind} {format_percent(value, whole)}").replace("_", " ").replace(" %", "&nbsp;%")
            if is_named and value > _ROOM * whole else "") + "</i>"
         for kind, value in parts
         if value > 0 and whole > 0
