@@ -2,8 +2,10 @@
 
 import ast
 import inspect
+import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 
@@ -16,7 +18,7 @@ from nadi.trace.schema import data_model_page
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from docs.notebooks import executed  # noqa: E402  found by the path
+from docs import notebooks  # noqa: E402  found by the path
 from tests.test_house import FLOORS, floor_of, import_graph  # noqa: E402  as well
 
 BASE = "errors, version, units, progress, old_names"  # one box: they import nothing but each other
@@ -117,10 +119,27 @@ PAGES = {
     "cli.md": command_reference,
     "api.md": api_page,
     "architecture.svg": picture_of_floors,
-    NOTEBOOK: lambda: executed(DOCS / NOTEBOOK),
+    NOTEBOOK: lambda: notebooks.executed(DOCS / NOTEBOOK),
 }
 
+
+def write_tutorial(page: Path) -> None:
+    """Write the notebook of a tutorial and the pictures that it draws, if its recording is here."""
+    if lacks := notebooks.missing(page):
+        print(f"left out the notebook of {page.name}: {', '.join(lacks)} is not here")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        notebooks.prepare(Path(folder))
+        text, pictures = notebooks.notebook_of(page, Path(folder))
+    for name, drawn in {f"{page.stem}.ipynb": text, **pictures}.items():
+        (page.parent / name).write_text(drawn, encoding="utf-8")
+        print(f"wrote docs/tutorials/{name}")
+
+
 if __name__ == "__main__":
+    os.environ["COLUMNS"] = "80"  # the width of what commands print
     for name, write in PAGES.items():
         (DOCS / name).write_text(write(), encoding="utf-8")
         print(f"wrote docs/{name}")
+    for page in notebooks.PAGES:
+        write_tutorial(page)

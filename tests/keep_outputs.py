@@ -70,6 +70,9 @@ def _write_files() -> None:
     Path("demo").symlink_to(Path(nadi.__file__).resolve().parent / "data" / "demo")
     Path("estimate").symlink_to(_ROOT / "examples" / "estimate")
     Path("key").write_bytes(b"sixteen bytes or more")
+    Path("jobs.csv").write_text(
+        "job,family,layers,hidden,sequence,dp,global_batch\ndemo,gpt,2,128,8,4,4\n"
+    )
     Path("plan.toml").write_text(_PLAN)
     Path("device.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": [*_events()]}))
 

@@ -35,6 +35,7 @@ COMMANDS = {
     "simulation/runs/command.py: command",
     "bottlenecks/changes/command.py: command",
     "sharing/synthesis/command.py: command",
+    "sharing/synthesis/learn_command.py: command",
 }
 
 

@@ -32,7 +32,7 @@ def _generator() -> ModuleType:
 GENERATED = _generator()
 EXAMPLES = [
     (page.name, block)
-    for page in [*sorted(DOCS.rglob("*.md")), ROOT / "CONTRIBUTING.md"]
+    for page in [*sorted(DOCS.glob("*.md")), ROOT / "CONTRIBUTING.md"]
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 ]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from docs import notebooks
 from nadi.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,18 +54,19 @@ BANNED = {
     "stands for all": "represents all",
 }
 ALLOWED = {"stands for all": {"simulate.md"}}  # the name of a way through the engine
+SHOWN = {page: re.findall(r"```console\n\$ (nadi [^\n]*)", page.read_text()) for page in PAGES}
+# those of tutorials are run by tests/test_tutorials.py
 COMMANDS = [
     command
-    for page in PAGES
-    for command in re.findall(r"```console\n\$ (nadi [^\n]*)", page.read_text())
+    for page, commands in SHOWN.items()
+    for command in commands
+    if page.parent.name != "tutorials"
 ]
 
 
 WRITERS = [(found[1], one) for one in COMMANDS if (found := re.search(r" -o (\S+)", one))]
 # of files and folders that other commands read: those that one command writes
 MAKERS = {file: one for file, one in WRITERS if [name for name, _ in WRITERS].count(file) == 1}
-# a recording of TraceLens, which tutorials download
-DOWNLOADED = {"vit.json.gz": ROOT.parent / "shared" / "data" / "wild" / "h100_vit.json.gz"}
 
 
 def removed(path: Path) -> None:
@@ -115,15 +117,9 @@ def test_messages_use_standard_words(package: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(demo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place: Path = tmp_path_factory.mktemp("shown")
-    (place / "demo").symlink_to(demo_folder)
-    for name in ("estimate", "recordings"):
-        for file in (ROOT / "examples" / name).iterdir():
-            (place / file.name).symlink_to(file)
-    for name, path in DOWNLOADED.items():
-        (place / name).symlink_to(path)
-    (place / "my.key").write_text("7f3a91c04d5e2b68f1a07c93d2e845b6\n")
+    notebooks.prepare(place)
     return place
 
 
@@ -135,8 +131,6 @@ def test_what_a_page_shows_is_what_a_command_prints(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "80")
     words = {part for word in command.split() for part in (word, word.partition("/")[0])}
-    if any(name in words and not path.exists() for name, path in DOWNLOADED.items()):
-        pytest.skip("needs ../shared/data")
     for file, maker in MAKERS.items():
         if command == maker:
             removed(Path(file))
@@ -158,7 +152,7 @@ def test_what_a_page_shows_is_what_a_command_prints(
 
 
 def test_every_command_that_prints_a_report_is_shown() -> None:
-    shown = {command.split()[1] for command in COMMANDS}
+    shown = {command.split()[1] for commands in SHOWN.values() for command in commands}
     assert shown == {"run", "demo", "collective", "what-if", "critical-path",
                      "simulate", "info", "link", "convert", "systems", "generate",
                      "estimate", "search", "memory", "loggp", "extract", "fold",

@@ -66,15 +66,7 @@ class Apart(NamedTuple):
 
 def held_out(count: int, seed: int, ranges: Ranges = USUAL_RANGES) -> list[tuple[Job, Conditions]]:
     """Draw jobs that no generator has learned."""
-    random = np.random.default_rng(seed)
-    found: list[tuple[Job, Conditions]] = []
-    while len(found) < count:
-        known = drawn_conditions(random, ranges)
-        try:
-            found.append((generated_job(known), known))
-        except nadi.errors.UsageError:
-            continue
-    return found
+    return [(job, known) for job, known, _ in generated_jobs(count, seed, ranges)]
 
 
 def compared(real: Job, made: Job, *, what_ifs: bool = False) -> Apart:

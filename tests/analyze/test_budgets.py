@@ -93,6 +93,38 @@ def test_noise_is_that_of_steps(tmp_path: Path) -> None:
     assert (one.noise, one.repeats, one.state) == (None, (3, 2), "exceeded")
 
 
+def test_runs_of_the_baseline_differ(tmp_path: Path) -> None:
+    """Steps are alike within each run, and runs are not: only further runs show that."""
+    runs = [_recording(tmp_path / f"{gemm}.json", [gemm] * 3) for gemm in (100, 90, 110)]
+    slower = _recording(tmp_path / "b.json", [115] * 3)
+    assert check(runs[0], slower, "step 3 %").is_exceeded
+    found = check(runs[0], slower, ["step 3 %", "sm90_gemm 1us"], baselines=runs[1:])
+    for one in found.budgets:
+        assert one.repeats == (9, 3)
+        # Student's t of 2 degrees of freedom, of which 5 % exceed 2.920
+        assert one.noise == pytest.approx(2.92 * 10_000 * sqrt(1 + 1 / 3), rel=1e-4)
+        assert one.change == 15_000
+        assert one.state == "not sure"
+    assert found.budgets[0].runs == (200_000, 190_000, 210_000)
+    much_slower = _recording(tmp_path / "c.json", [150] * 3)
+    assert check(runs[0], much_slower, "step 3 %", baselines=runs[1:]).is_exceeded
+    # steps that vary by more than runs do are the noise
+    uneven = [_recording(tmp_path / f"{k}.json", [60, 100, 140 + k]) for k in range(3)]
+    one = check(uneven[0], slower, "step 0 %", baselines=uneven[1:]).budgets[0]
+    assert one.noise is not None
+    assert one.noise > 15_000
+
+
+def test_one_step_in_each_of_several_runs_tells_the_noise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [_recording(tmp_path / f"{gemm}.json", [gemm], peak=gemm) for gemm in (100, 90, 110)]
+    line = ["check", *map(str, runs[:2]), "--baseline", str(runs[2]), "--budget"]
+    assert main([*line, "memory peak 0 %"]) == 0
+    assert "baseline: the mean of 2 runs" in capsys.readouterr().out
+    assert check(runs[0], runs[1], "step 0 %").budgets[0].noise is None
+
+
 def test_operations_of_one_recording_only(tmp_path: Path) -> None:
     before = _recording(tmp_path / "a.json", [100])
     after = _recording(tmp_path / "b.json", [100], comm=10)
@@ -173,7 +205,9 @@ def test_examples_for_ci_call_what_there_is(
     calls = [line for step in steps for line in step.splitlines()]
     calls += [hook["entry"] for hook in hooks["repos"][0]["hooks"]]
     calls = [words for one in calls if (words := shlex.split(one))[0] == "nadi"]
-    assert [words[1] for words in calls] == ["record", "record", "check", "record", "check"]
+    assert [words[1] for words in calls] == [
+        *["record"] * 4, "check", "record", "check"
+    ]  # fmt: skip
     monkeypatch.chdir(tmp_path)
     (tmp_path / "traces").mkdir()
     for words in calls:

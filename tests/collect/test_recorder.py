@@ -287,35 +287,59 @@ def test_what_a_handler_cannot_write_is_a_warning(torch: ModuleType, tmp_path: P
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def _initialized_late(folder: Path, state: Any) -> None:
+    with nadi.record(folder) as recording:
+        state.is_initialized = lambda: True
+        recording.step()
+
+
+def test_the_rank_is_that_of_the_first_step(torch: ModuleType, tmp_path: Path) -> None:
+    """Lightning initializes torch.distributed in ``fit``, and has ended it when the block ends."""
+    state = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: False)
+    torch.distributed = state
+    with nadi.record(tmp_path) as recording:
+        state.is_initialized, state.get_rank = (lambda: True), (lambda: 5)
+        for _ in range(8):
+            recording.step()
+        state.is_initialized = lambda: False
+    assert recording.rank == 5
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["device_5.json.gz", "host_5.json"]
+    with pytest.raises(nadi.errors.UsageError, match=r"device_5|host_5"):
+        _initialized_late(tmp_path, state)
+    given = recorded(tmp_path, 8, rank=3)
+    assert given.rank == 3
+
+
+@pytest.mark.usefixtures("torch")
+@pytest.mark.parametrize(
+    ("framework", "base", "hook"),
+    [("lightning.pytorch", "Callback", "on_train_batch_end"),
+     ("transformers", "TrainerCallback", "on_step_end")],
+)  # fmt: skip
 def test_callbacks_in_the_docs_record(
-    torch: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framework: str, base: str, hook: str
 ) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "record.md").read_text()
-    blocks = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
-    (made,) = (block for block in blocks if block.startswith("profiler = "))
-    frameworks = {
-        "lightning.pytorch": ("Callback", ["on_train_start", "on_train_batch_end", "on_train_end"]),
-        "transformers": ("TrainerCallback", ["on_train_begin", "on_step_end", "on_train_end"]),
-    }
-    for number, (name, (base, (begin, step, end))) in enumerate(frameworks.items()):
-        (block,) = (one for one in blocks if f"from {name} " in one)
-        lines = filter(str.strip, block[block.index("class") :].splitlines())
-        assert len(list(lines)) <= 7  # a head, and two of each of three methods
-        module = ModuleType(name)
-        setattr(module, base, object)
-        monkeypatch.setitem(sys.modules, name.partition(".")[0], module)
-        monkeypatch.setitem(sys.modules, name, module)
-        monkeypatch.setenv("RANK", str(number))
-        names = {"nadi": nadi, "profile": torch.profiler.profile, "schedule": dict}
-        monkeypatch.chdir(tmp_path)
-        exec(made, names)
-        exec(block, names)
-        callback: Any = names["RecordSteps"]()  # type: ignore[operator]
-        getattr(callback, begin)("trainer", "module")
-        for _ in range(5):
-            getattr(callback, step)("trainer", "module")
-        getattr(callback, end)("trainer", "module")
-        assert (tmp_path / "traces" / f"device_{number}.json.gz").exists()
+    (block,) = re.findall(rf"```py\n(class MarkSteps\({framework}\.{base}.*?)```", page, re.DOTALL)
+    assert len([line for line in block.splitlines() if line.strip()]) == 5
+
+    class Trainer:
+        def __init__(self, *_: Any, callbacks: list[Any], **__: Any) -> None:
+            self.callbacks = callbacks
+
+        def train(self, *_: Any) -> None:
+            for _step in range(8):
+                getattr(self.callbacks[0], hook)("trainer", "module", "outputs")
+
+        fit = train
+
+    module = SimpleNamespace(Trainer=Trainer, **{base: object})
+    names = {"nadi": nadi, "transformers": module, "lightning": SimpleNamespace(pytorch=module),
+             "model": None, "data": None, "arguments": None}  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    exec(block, names)
+    assert (tmp_path / "traces" / "device_0.json.gz").exists()
+    assert (tmp_path / "traces" / "host_0.json").exists()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")

@@ -352,11 +352,17 @@ def _listed() -> Files:
     ((job, known, _),) = generated_jobs(1, 0, small)
     with tempfile.TemporaryDirectory() as own:
         nadi.models.write_job(job, Path(own) / "listed")
-        found = {f"listed/{path.name}": path.read_bytes() for path in Path(own, "listed").iterdir()}
-    values = [str(value).lower() if isinstance(value, bool) else str(value)
-              for value in known.values()]  # fmt: skip
-    rows = [["job", *known], ["listed", *values], ["listed", *values]]
-    return {**found, "listed.csv": "".join(f"{','.join(row)}\n" for row in rows).encode()}
+        values = [str(value).lower() if isinstance(value, bool) else str(value)
+                  for value in known.values()]  # fmt: skip
+        rows = [["job", *known], ["listed", *values], ["listed", *values]]
+        table = Path(own, "listed.csv")
+        table.write_text("".join(f"{','.join(row)}\n" for row in rows))
+        line = f"learn --conditions {table} --epsilon 1 --device h100 --generated 3 -o"
+        assert run_line([*line.split(), str(Path(own) / "private.nadi")]) == 0
+        return {
+            str(path.relative_to(own)): path.read_bytes()
+            for path in Path(own).rglob("*") if path.is_file()
+        }  # fmt: skip
 
 
 @cache
@@ -631,8 +637,10 @@ COMMANDS: dict[str, Command] = {
         ("fold --undo @folded.nadi -o @ranks", "simulate @folded.nadi --system pcie-workstation --comm-group @groups.json",
          "synthesize @model.nadi -o @made",
          "synthesize @generator.nadi -o @made --hidden 512 --ranks 4 --tp 2",
-         "learn --conditions @listed.csv -o @own.nadi"),
-        ("folded.nadi", "model.nadi", "generator.nadi", "listed.csv"),
+         "learn --conditions @listed.csv -o @own.nadi",
+         "learn --conditions @listed.csv --epsilon 1 --device h100 --generated 3 -o @own.nadi",
+         "synthesize @private.nadi -o @made --ranks 2 --tp 1"),
+        ("folded.nadi", "model.nadi", "generator.nadi", "listed.csv", "private.nadi"),
     ),
     "results": Command(
         _summaries,
@@ -643,7 +651,7 @@ COMMANDS: dict[str, Command] = {
         _recordings,
         ("run @job", "run @job --json --step 1 -o @out", "waits @job", "info @job", "run @merged.json",
          "info --check @job", "critical-path @job", "critical-path @job --rules hta", "diff @job @job",
-         ("check @job @pair --capture @job --budget 'step 3 %' --budget 'aten::mm 1us' "
+         ("check @job @pair --baseline @job --capture @job --budget 'step 3 %' --budget 'aten::mm 1us' "
           "--markdown @check.md --junit @check.xml"),
          "link @job -o @linked", *(f"{one} --capture @job" for one in (
              "run @pair", "what-if @pair", "waits @job", "critical-path @pair", "diff @pair @job",

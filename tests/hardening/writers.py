@@ -32,6 +32,7 @@ WRITERS = {
     "model.nadi": "learn #job -o @",
     "made": "synthesize #model.nadi -o @",
     "generator.nadi": "learn --generated 3 -o @",
+    "private.nadi": "learn --conditions #jobs.csv --epsilon 0.1 --budget 99 --generated 3 -o @",
     "generated": "synthesize #generator.nadi -o @ --ranks 2 --tp 1",
     "refolded.nadi": "fold #job -o @",
     "unfolded": "fold --undo #folded.nadi -o @",
@@ -92,6 +93,7 @@ def prepare(folder: Path) -> None:
     """Make the files that some of the lines read."""
     (folder / "key").write_bytes(bytes(range(64)))
     (folder / "plan.toml").write_text(_PLAN)
+    (folder / "jobs.csv").write_text("job,layers,hidden,sequence,tp,dp\njob,12,768,64,2,2\n")
     (folder / "train.py").write_text(_TRAIN)
     for name, content in COMMANDS["recording"].files().items():
         place = folder / name.replace("job/", "recording/")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
+import re
 from dataclasses import dataclass, field
+from html import escape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -14,6 +18,9 @@ from nadi.trace.trace import Trace
 __all__ = ["PageReader", "ShownNumber", "at_pointer", "read_page"]
 
 _VOID = {"meta", "link", "input", "br", "i"}
+_CELLS = {"td", "th"}
+_ENDED_BY = {"td": _CELLS, "th": _CELLS, "tr": {*_CELLS, "tr"}}  # what begins after what
+_ZIPPED = re.compile(r"<pre (?:class=opened hidden|hidden data-kind=\w+)>([^<]*)</pre>")
 
 
 @dataclass
@@ -44,12 +51,16 @@ class PageReader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
+        while self.open and self.open[-1][0] in _ENDED_BY.get(tag, ()):
+            self.open.pop()
         self.addresses += [v or "" for k, v in attrs if k in ("src", "href", "action", "data")]
         assert not any(name.startswith("on") for name in given), given
         if tag == "data":
+            at = given["data-at"] or ""
+            if not at.startswith("/"):  # it goes on from that of its row
+                at = f"{next(g for t, g in reversed(self.open) if t == 'tr')['data-at']}/{at}"
             self.numbers.append(ShownNumber(
-                given["value"] or "", given["data-at"] or "", given.get("data-of") or "",
-                given.get("data-to") or "",
+                given["value"] or "", at, given.get("data-of") or "", given.get("data-to") or "",
             ))  # fmt: skip
         if tag == "script":
             self.scripts.append((given, ""))
@@ -59,8 +70,11 @@ class PageReader(HTMLParser):
             self.open.append((tag, given))
 
     def handle_endtag(self, tag: str) -> None:
-        if tag not in _VOID:
-            assert self.open.pop()[0] == tag
+        if tag in _VOID:
+            return
+        while self.open[-1][0] != tag and self.open[-1][0] in _ENDED_BY:
+            self.open.pop()
+        assert self.open.pop()[0] == tag
 
     def handle_data(self, data: str) -> None:
         tags = [tag for tag, _ in self.open]
@@ -77,10 +91,16 @@ class PageReader(HTMLParser):
 
 def read_page(html: str) -> PageReader:
     reader = PageReader()
-    reader.feed(html)
+    reader.feed(_ZIPPED.sub(_unzipped, html))
     reader.close()
     assert reader.open == []
     return reader
+
+
+def _unzipped(found: re.Match[str]) -> str:
+    """Give what the page's script puts in the place of what is compressed."""
+    text = gzip.decompress(base64.b64decode(found[1])).decode()
+    return text if "opened" in found[0] else f"<pre hidden>{escape(text)}</pre>"
 
 
 def at_pointer(results: Any, pointer: str) -> Any:

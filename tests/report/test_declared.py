@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 
 import polars as pl
 import pytest
@@ -37,7 +36,7 @@ from nadi.results.declared import (
 from nadi.results.page.figures import Figures
 from nadi.results.page.page_sections import all_sections
 from nadi.units import format_ns
-from tests.report.page_numbers import at_pointer
+from tests.report.page_numbers import at_pointer, read_page
 
 FOUND = {
     "whole": 2_000_000,
@@ -103,9 +102,9 @@ def test_nested_objects_have_tables() -> None:
         "nothing: no change", "in text",
     ]  # fmt: skip
     html = NESTED.html(Figures(data))
-    numbers = re.findall(r'<data value="([^"]+)" data-at="([^"]+)"', html)
-    for value, pointer in numbers:
-        assert str(at_pointer(data, pointer)) == value
+    numbers = read_page(html).numbers
+    for number in numbers:
+        assert str(at_pointer(data, number.at)) == number.value
     assert len(numbers) == 2 * 2 + 1 + 2 * 2 + 1
     assert "on pages" in html
     assert "in text" not in html
@@ -127,10 +126,10 @@ def test_text_shows_what_json_has() -> None:
 def test_numbers_of_a_page_say_where_they_stand() -> None:
     data = RESULT.data(FOUND)
     html = RESULT.html(Figures({"times": data}))
-    numbers = re.findall(r'<data value="(\d+)" data-at="/times/kernels/(\d+)/(\w+)"', html)
+    numbers = read_page(html).numbers
     assert len(numbers) == 3 * 12
-    for value, row, key in numbers:
-        assert data["kernels"][int(row)][key] == int(value)
+    for number in numbers:
+        assert str(at_pointer({"times": data}, number.at)) == number.value
     assert "kernel &lt;2&gt;" in html
     assert RESULT.html(Figures({})) == ""
 

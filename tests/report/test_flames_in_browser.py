@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from nadi.analyses.recorded.events import events_of
 from nadi.cli import main
 from nadi.units import format_ns
 from tests.analyze.test_compared_runs import recording
-from tests.report.headless_browser import Browser, open_browser
+from tests.report.headless_browser import Browser
 
 FRAMES = "return [...document.querySelectorAll('{} .frame')].map((f) => +f.dataset.frame)"
 ROWS = (
@@ -22,13 +21,6 @@ ROWS = (
     "[...row.cells].map((c) => c.querySelector('data') ? +c.querySelector('data').value"
     " : c.textContent))"
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as found:
-        found.size(1440, 900)
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,20 +15,13 @@ from nadi.analyses.recorded.memory_timeline import describe_memory
 from nadi.cli import main
 from nadi.units import format_bytes
 from tests.conftest import PairWriter
-from tests.report.headless_browser import Browser, open_browser
+from tests.report.headless_browser import Browser
 
 _HELD_BEFORE = 5000
 LISTED = (
     "return Object.fromEntries([...document.querySelectorAll('.holders tr')].map("
     "(row) => [row.cells[0].textContent, +row.querySelector('data').value]))"
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as found:
-        found.size(1440, 900)
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ Where Chromium is absent these tests are skipped, and the summary of the tests s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,8 @@ import pytest
 from nadi.cli import main
 from nadi.units import format_ns
 from tests.conftest import PairWriter
-from tests.report.headless_browser import Browser, open_browser
+from tests.report.headless_browser import Browser
 from tests.report.test_report_page import HOSTILE
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -207,15 +200,14 @@ def test_the_scheme_follows_the_system_and_a_click(
 
 
 def test_tables_sort_by_the_exact_number_and_search(opened: Browser) -> None:
-    values = "return [...document.querySelectorAll('#kernels-and-operators, #operation')].flatMap("
-    values += "(s) => [...s.querySelectorAll('tbody tr:not([hidden]) td:nth-child(2) data')].map("
-    values += "(d) => +d.value))"
+    cells = "#operators > .block tbody tr:not([hidden]) td:nth-child(4) data"
+    values = f"return [...document.querySelectorAll('{cells}')].map((d) => +d.value)"
     before = opened.run(values)
     assert before == sorted(before, reverse=True)
-    head = opened.driver.find_element("css selector", "#operation th:nth-child(2) button")
+    head = opened.driver.find_element("css selector", "#operators th:nth-child(4) button")
     opened.run("arguments[0].click(); arguments[0].click()", head)
     assert opened.run(values) == sorted(before)
-    field = opened.driver.find_element("css selector", "#operation input[type=search]")
+    field = opened.driver.find_element("css selector", "#operators input[type=search]")
     field.send_keys("aten::mm")
     assert 0 < len(opened.run(values)) < len(before)
 

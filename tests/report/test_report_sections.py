@@ -90,10 +90,10 @@ def test_rates_roofs_and_memory_of_a_real_recording(
     assert check_numbers(html, results) > 300
     shown = read_page(html)
     assert {"rates", "recorded-memory", "flame", "module"} <= set(shown.sections)
-    assert html.count('<div class="chart"><svg') == 1
+    assert html.count("<div class=chart><svg") == 1
     assert html.count("<div class=held>") == 1
     # what bounds a shape, and its share of that, follow from its intensity and the ridge point
-    part = html[html.index('<section id="rates">') :].partition("</section>")
+    part = html[html.index("<section id=rates>") :].partition("</section>")
     words = read_page(part[0] + part[1]).words
     bounds = [word for word in words if word in ("compute", "memory")]
     ridge = roof["ridge_flops_per_byte"]

@@ -88,7 +88,7 @@ def test_results_have_a_page_with_their_numbers(
     expected = {"second_tier": "second-tier"}.get(kind, kind)
     assert expected in sections
     charts = {"second_tier", "placement", "simulation"}
-    assert ('<div class="chart"><svg' in html) == (kind in charts)
+    assert ("<div class=chart><svg" in html) == (kind in charts)
 
 
 def test_every_kind_has_a_page() -> None:

@@ -6,6 +6,7 @@ import gzip
 import json
 from collections import defaultdict
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
@@ -30,6 +31,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pair.event("cudaLaunchKernel", 10 + 20 * i, 5, "cuda_runtime", correlation=i + 1)
         pair.event("gemm", 40 + 30 * i, 25, "kernel", correlation=i + 1, device=0,
                    stream=7 + i % 2, tid=7, pid=0)  # fmt: skip
+    for i, (begin, lasts) in enumerate(((55, 20), (600, 150), (700, 40))):  # exposed from 635 on
+        pair.event("cudaLaunchKernel", 18 + 20 * i, 5, "cuda_runtime", correlation=50 + i)
+        pair.event("ncclDevKernel_AllReduce", begin, lasts, "kernel", correlation=50 + i,
+                   device=0, stream=20 + i, tid=9, pid=0)  # fmt: skip
     pair.event("cudaMemcpyAsync", 700, 5, "cuda_runtime", correlation=99)
     pair.event(
         "Memcpy HtoD (Pageable -> Device)",
@@ -61,11 +66,30 @@ def expected(path: Path) -> _Series:
                 table.select("time_ns", value).iter_rows()}  # fmt: skip
         found[title, unit] = sorted(last.items())
 
-    for stream in (7, 8):
+    nodes = trace.nodes.filter(pl.col("category").cast(pl.String).is_in(["kernel", "memcpy"]))
+    work = [(start - trace.nodes["start"].min(), lasts, str(name)) for start, lasts, name in
+            nodes.select("start", "duration", "name").iter_rows()]  # fmt: skip
+
+    def running(time: int, word: str) -> bool:
+        return any(begin <= time < begin + lasts and word in name for begin, lasts, name in work)
+
+    activity: _Series = {("device busy", "%"): [], ("exposed communication", "%"): []}
+    for time in sorted({at for begin, lasts, _ in work for at in (begin, begin + lasts)}):
+        exposed = running(time, "nccl") and not running(time, "gemm")
+        for series, holds in zip(activity.values(), (running(time, ""), exposed), strict=True):
+            if holds != (series[-1][1] == 100 if series else False):
+                series.append((time, 100 * holds))
+    found |= activity
+    breakdown = analyze.temporal_breakdown(trace).row(0, named=True)
+    assert [
+        sum(value * (after - time) for (time, value), (after, _) in pairwise(series)) // 100
+        for series in activity.values()
+    ] == [breakdown["busy_ns"], breakdown["exposed_communication_ns"]]
+    for stream in (7, 8, 20, 21, 22):
         of_stream = analyze.queue_lengths(trace).filter(pl.col("stream") == stream)
         put(of_stream, f"queue length of device 0 stream {stream}", "value", "length")
-    series = analyze.memory_bandwidth_series(trace)
-    put(series, "bandwidth Memcpy HtoD", "MB/s", "gb_per_s", 1000)
+    copies = analyze.memory_bandwidth_series(trace)
+    put(copies, "bandwidth Memcpy HtoD", "MB/s", "gb_per_s", 1000)
     put(analyze.memory_timeline(trace), "memory cuda:0", "bytes", "allocated_bytes")
     return found
 
@@ -86,7 +110,7 @@ def test_run_writes_counters_into_its_timeline(recorded: Path, tmp_path: Path) -
 def test_perfetto_has_the_same_counters(recorded: Path, tmp_path: Path) -> None:
     run = nadi.run(recorded)
     path = tmp_path / "timeline.pftrace"
-    counters = [*recorded_counters(run.job, queues=True)]
+    counters = [*recorded_counters(run.job, of_work=True)]
     below = counters[0]._replace(title="below zero", value=-counters[0].value)
     nadi.graph.write_timeline(path, run.replay, run.path, [*counters, below])
     timeline = load_perfetto(path.read_bytes())

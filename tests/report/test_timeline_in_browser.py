@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from nadi import analyses as analyze
 from nadi.cli import main
 from nadi.units import format_ns
 from tests.conftest import PairWriter
-from tests.report.headless_browser import Browser, open_browser
+from tests.report.headless_browser import Browser
 
 KERNELS = [
     (
@@ -30,13 +29,6 @@ KERNELS = [
     ),
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)",
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as found:
-        found.size(1440, 900)
-        yield found
 
 
 @pytest.fixture(scope="module")

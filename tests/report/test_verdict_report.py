@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import nadi
 from nadi.cli import main
 from tests.analyze.test_verdict import ALL_REDUCE, run_of, write_kernels
 from tests.conftest import PairWriter
@@ -130,6 +131,24 @@ def test_less_than_half_that_is_not_explained_does_not_come_first(
     lines = first_lines(capsys, pair.write()[1])
     assert lines[0].startswith("The host bounds the whole trace: 56.7 %")
     assert lines[1] == "The recording does not explain another 43.3 %; cause: unknown."
+
+
+def test_long_gaps_that_repeat_are_of_the_host(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in range(3):
+        for number in range(12):
+            pair.op("aten::view", 8_000 * step + 20 * number, 18)
+        pair.op("aten::last", 8_000 * step + 5_240, 700)
+    lines = first_lines(capsys, pair.write()[1])
+    assert lines[0] == (
+        "The host bounds the whole trace: 12.8 % of the critical path, in operators on the CPU, "
+        "and 87.2 % in long gaps between operations; most before aten::last (15.01 ms), in Python "
+        "or a wait that the recording does not name."
+    )
+    assert lines[1].startswith("To know more: record with with_stack=True")
+    verdict = nadi.run(pair.write()[1]).verdict
+    assert verdict.unnamed_ns == verdict.unexplained_ns == 3 * 5_002_000 + 2 * 2_060_000
 
 
 def test_what_another_thread_does_meanwhile(

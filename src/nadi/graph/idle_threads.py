@@ -66,7 +66,7 @@ def thread_waits(graph: EventGraph) -> ThreadWaits:
     is_stated = stated[found.around] & (found.around >= 0)
     is_long = ~framed & (found.time_ns >= _LEAST_NS)
     chosen = found.chosen(np.flatnonzero(is_stated | is_long))
-    return chosen._replace(next_op=_next_ops(graph, chosen.vertex))
+    return chosen._replace(next_op=next_ops(graph, chosen.vertex))
 
 
 def _every_gap(graph: EventGraph) -> ThreadWaits:
@@ -100,8 +100,11 @@ def _handed_over(graph: EventGraph, works: Bools) -> tuple[Ints, ...]:
     return edge, into[edge], graph.op_parent[op], none, graph.weight[edge]
 
 
-def _next_ops(graph: EventGraph, vertices: Ints) -> Ints:
-    """Return the operation that a thread begins at a moment, or next after it; or -1."""
+def next_ops(graph: EventGraph, vertices: Ints) -> Ints:
+    """Return the operation that the thread of each vertex begins then or next, or -1; int64.
+
+    O(operations log operations).
+    """
     found = vertices // 2
     ends = np.flatnonzero(vertices % 2 == 1)
     thread = graph.numbers("thread")

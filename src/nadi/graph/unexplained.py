@@ -6,6 +6,7 @@ How much of the measured time the event graph explains, and which delays it does
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ from nadi.errors import checked
 from nadi.graph.communicating_operations import time_of_communication
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.idle_threads import next_ops
 from nadi.graph.overheads import is_inferred
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.unexplained_edges import long_gaps, unknown_waits
@@ -29,6 +31,19 @@ CAUSES = (
 _BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _UNKNOWN = range(4)
 
 
+class LongGaps(NamedTuple):
+    """Long gaps of threads on a path before operations of one name.
+
+    ``time_ns`` is the time of all, ``times`` how many there are, and ``until_ns`` the end of the
+    longest, since the job's origin.
+    """
+
+    before: str
+    time_ns: int
+    times: int
+    until_ns: int
+
+
 @dataclass(frozen=True)
 class UnexplainedPath:
     """The part of a critical path that the recording does not explain; ns.
@@ -42,11 +57,14 @@ class UnexplainedPath:
         which no Python function is recorded, and calls that wait for work that is not known.
     inferred_ns
         The time that nothing but inferred dependencies explains: if they are wrong, the path is.
+    gaps
+        The long gaps, by the operation that the thread begins next; most time first.
     """
 
     length_ns: int
     by_cause: dict[str, int]
     inferred_ns: int
+    gaps: tuple[LongGaps, ...]
 
     @property
     def total_ns(self) -> int:
@@ -75,10 +93,26 @@ def unexplained_path(replay: Replay, path: CriticalPath) -> UnexplainedPath:
     vertices, edge, late, talks = vertices[known], edge[known], late[known], talks[known]
     own = np.minimum(graph.weight[edge], np.maximum(time[vertices] - late - begin, 0))
     own[talks] = 0
-    sums[_UNKNOWN] += own[long_gaps(graph, edge)].sum()
+    gap = long_gaps(graph, edge)
+    sums[_UNKNOWN] += own[gap].sum()
     sums[_UNKNOWN_WAIT] += own[unknown_waits(graph, edge, vertices)].sum()
     by_cause = dict(zip(CAUSES, sums.tolist(), strict=True))
-    return UnexplainedPath(path.length, by_cause, _inferred(replay, vertices, edge, begin))
+    inferred = _inferred(replay, vertices, edge, begin)
+    gaps = _by_next(graph, vertices[gap], own[gap])
+    return UnexplainedPath(path.length, by_cause, inferred, gaps)
+
+
+def _by_next(graph: EventGraph, vertices: Ints, time: Ints) -> tuple[LongGaps, ...]:
+    """Sum up gaps, which end at vertices, by the operation that follows; steps have one name."""
+    op = next_ops(graph, vertices)
+    table = pl.DataFrame({
+        "before": graph.names(np.maximum(op, 0), op < 0).str.replace(r"^(ProfilerStep)#\d+$", "$1"),
+        "time": time, "until": graph.time[vertices],
+    })  # fmt: skip
+    sums = table.group_by("before").agg(
+        pl.sum("time"), pl.len(), pl.col("until").sort_by("time").last()
+    )
+    return tuple(map(LongGaps._make, sums.sort("time", "before", descending=[True, False]).rows()))
 
 
 def _causes(graph: EventGraph, vertices: Ints) -> Ints:

@@ -105,6 +105,14 @@ def range_of(low: str, high: str) -> Unit:
     )
 
 
+def or_dash(unit: Unit) -> Unit:
+    """Write a dash for 0."""
+    return Unit(
+        lambda value, data: unit.show(value, data) if value else "-",
+        lambda figures, at, value: unit.write(figures, at, value) if value else "-",
+    )
+
+
 def barred(unit: Unit, kind: str = "plain") -> Unit:
     """Draw a bar on pages beside each value, as long as it is of the largest of its column."""
 
@@ -112,7 +120,8 @@ def barred(unit: Unit, kind: str = "plain") -> Unit:
         place = next(i for i in reversed(range(len(at))) if isinstance(at[i], int))
         among = (Figures(row).get(*at[place + 1 :], otherwise=0)
                  for row in figures.rows(*at[:place]))  # fmt: skip
-        return unit.write(figures, at, value) + bar(value or 0, max(among), kind)
+        drawn = bar(value, max(among), kind) if value else ""
+        return unit.write(figures, at, value) + drawn
 
     return unit._replace(write=write)
 
@@ -138,7 +147,10 @@ SECONDS = number(lambda seconds: format_ns(round(1e9 * seconds)))
 NAME = name_or()
 WORDS = in_words(_spaced)
 LABEL = text_of(str)
-WHOLE = NAME._replace(show=lambda value, _: Text(printable(str(value))))
+UNCUT = NAME._replace(
+    show=lambda value, _: Text(printable(str(value))),
+    write=lambda _, __, value: escape(printable(str(value))),
+)
 """A text that is not shortened."""
 FLAG = in_words(lambda value: "yes" if value else "")
 RANKS = in_words(rank_ranges)

@@ -7,9 +7,18 @@ from .conditional.conditional_model import (
     write_generator as write_generator,
 )
 from .conditional.generators import (
+    PrivateLearning as PrivateLearning,
     generator_job as generator_job,
     learn_generator as learn_generator,
+    learn_privately as learn_privately,
     read_generator as read_generator,
+)
+from .conditional.released_corpus import (
+    LearnedTimes as LearnedTimes,
+    PrivateCorpus as PrivateCorpus,
+    Release as Release,
+    margins_of as margins_of,
+    times_of as times_of,
 )
 from .conversion.convert import Conversion as Conversion, convert as convert
 from .conversion.link_files import (
@@ -35,6 +44,7 @@ from .obfuscation.obfuscate import (
 )
 from .obfuscation.private_job import (
     WORDS as WORDS,
+    discrete_gaussian as discrete_gaussian,
     discrete_laplace as discrete_laplace,
     discrete_laplace_probability as discrete_laplace_probability,
 )

@@ -27,9 +27,10 @@ from nadi.results.declared import (
     Unit,
     barred,
     name_or,
+    or_dash,
     value_at,
 )
-from nadi.results.page.figures import Figures, packed
+from nadi.results.page.figures import Figures, compact, packed, zipped
 from nadi.trace.arrays import Ints
 from nadi.units import printable
 
@@ -218,14 +219,14 @@ def frames_html(sets: Mapping[str, Sequence[tuple[Frame, ...]]]) -> str:
         for choice, values in choices.items() if len(values) > 1
     )  # fmt: skip
     lines = "".join(
-        f"<pre hidden data-kind={kind.removesuffix('s')}>{escape(_lines(frames))}</pre>"
+        f"<pre hidden data-kind={kind.removesuffix('s')}>{zipped(_lines(frames).encode())}</pre>"
         for kind, frames in sets.items()
     )
     legend = f"<small>{_COMPARED}</small>" if is_compared else ""
     return f"""<div class=flame>
 <div class=tools>{groups}<button class=button data-out>all</button>
-<input type=search placeholder="search frames: text or /regular expression/"
- aria-label="search frames"><output></output></div>
+<input type=search placeholder="search: text or /regex/"
+ aria-label="search frames: a text or a /regular expression/"><output></output></div>
 <div class=frames tabindex=0 role=application aria-label="flame graph"></div>
 <p class=frame-details role=status></p><div class=frame-table hidden></div>
 <details class=help><summary>how to use it</summary>{_HELP}</details>{legend}{lines}</div>"""
@@ -262,19 +263,22 @@ def _operators(by: str) -> Rows:
             Column("name", "name"), *detail, Column("kind", "kind", WORDS),
             Column("count", "calls", COUNT), Column("self_host_ns", "self, host", barred(NS)),
             Column("host_ns", "total, host", NS),
-            Column("self_device_ns", "self, device", barred(NS, "kernel"), is_rare=True),
-            Column("device_ns", "total, device", NS, is_rare=True),
-            Column("kernels", "kernels", COUNT, is_rare=True),
+            Column("self_device_ns", "self, device", barred(or_dash(NS), "kernel"), is_rare=True),
+            Column("device_ns", "total, device", or_dash(NS), is_rare=True),
+            Column("kernels", "kernels", or_dash(COUNT), is_rare=True),
         ), most=ALL,
     )  # fmt: skip
 
 
-def _opened(title: str, rows: Rows) -> Html:
-    """Declare a table that a click opens."""
+def _opened(title: str, table: Rows) -> Html:
+    """Declare a table that a click opens; compressed, as few are."""
 
     def write(figures: Figures) -> str:
-        found = rows.html(figures.get(), figures)
-        return f"<details><summary>{title}</summary>{found}</details>" if found else ""
+        found = table.html(figures.get(), figures)
+        if not found:
+            return ""
+        rows = f"<pre class=opened hidden>{zipped(compact(found).encode())}</pre>"
+        return f"<details><summary>{title}</summary>{rows}</details>"
 
     return Html(write)
 

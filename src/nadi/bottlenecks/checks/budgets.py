@@ -106,19 +106,23 @@ class CheckedBudget:
     budget
         What was asked.
     before, after
-        The mean step of the baseline, and of the new recording.
+        The mean step of the baseline (the mean of its runs), and of the new recording.
     repeats
-        How many values of each were measured.
+        How many values of each were measured, over all runs of the baseline.
+    runs
+        The mean step of each run of the baseline.
     noise
-        By how much the change may be off, if the steps of each recording vary by chance: half of
-        the 90 % interval, by Welch's t. None with fewer than three steps in either, which do not
-        tell.
+        By how much the change may be off by chance: half of a 90 % interval. With several runs of
+        the baseline, the larger one of two: how much steps vary (Welch's t), and how much a
+        further run varies from the mean of these runs (Student's t). None with one run and fewer
+        than three steps in either recording, which do not tell.
     """
 
     budget: Budget
     before: float
     after: float
     repeats: tuple[int, int]
+    runs: tuple[float, ...]
     noise: float | None
 
     @property
@@ -161,6 +165,7 @@ def check(
     budget: str | Sequence[str],
     *,
     step: str | int = "all",
+    baselines: Sequence[_Places] = (),
     progress: Callable[[str], None] = lambda _: None,
     **reading: Unpack[Reading],
 ) -> CheckedRuns:
@@ -172,6 +177,8 @@ def check(
         The baseline and the new recording, as for :func:`nadi.bottlenecks.diff`.
     budget
         One or several, such as ``step 3 %``.
+    baselines
+        Further runs of the baseline, whose differences are noise, too.
     step, progress, reading
         As for :func:`nadi.bottlenecks.diff`.
 
@@ -186,33 +193,59 @@ def check(
     if not asked:
         raise UsageError(Parameter("budget"), "no budget is given", _REMEDY)
     sides = [read_side(places, str(step), reading, progress) for places in (before, after)]
+    values = [[_measured(one, side) for side in sides] for one in asked]
+    for places in baselines:  # one at a time, as a recording can be large
+        side = read_side(places, str(step), reading, progress)
+        for one, measured in zip(asked, values, strict=True):
+            measured.append(_measured(one, side))
     progress("comparing")
-    found = compare_runs(*sides)
-    return CheckedRuns(found, tuple(_checked(one, sides, found) for one in asked))
+    return CheckedRuns(compare_runs(*sides), tuple(map(_checked, asked, values)))
 
 
-def _checked(budget: Budget, sides: list[RunSide], found: ComparedRuns) -> CheckedBudget:
-    if budget.what == _STEP:
-        lengths = [np.diff(_borders(side)) for side in sides]
-        return _of_repeats(budget, (found.before_ns, found.after_ns), lengths)
+class _Measured(NamedTuple):
+    """What a budget bounds in one recording: its mean and its values by step; or why it is not."""
+
+    mean: float = 0.0
+    values: np.ndarray = np.empty(0)
+    missing: UsageError | None = None
+
+
+def _measured(budget: Budget, side: RunSide) -> _Measured:
     if budget.what == _MEMORY:
-        before, after = map(_memory_peak, sides)
-        return CheckedBudget(budget, before, after, (1, 1), None)
-    if budget.what in _WORDS:
-        each = [_of_steps(budget.what, side) for side in sides]
+        return _Measured(_memory_peak(side))
+    if budget.what == _STEP:
+        values = np.diff(_borders(side))
+    elif budget.what in _WORDS:
+        values = _of_steps(budget.what, side)
     else:
-        each = _selected(budget.what, sides)
-    means = [float(one.sum()) / side.num_steps for one, side in zip(each, sides, strict=True)]
-    return _of_repeats(budget, (means[0], means[1]), each)
+        try:
+            values = _selected(budget.what, side)
+        except UsageError as error:  # operations that another recording may have
+            return _Measured(0.0, np.zeros(side.num_steps), error)
+    return _Measured(float(values.sum()) / side.num_steps, values)
 
 
-def _of_repeats(budget: Budget, means: tuple[float, float], each: list[Ints]) -> CheckedBudget:
-    repeats = each[0].size, each[1].size
-    noise = _noise(*each) if min(repeats) >= FEWEST_STEPS else None
-    return CheckedBudget(budget, *means, repeats, noise)
+def _checked(budget: Budget, measured: list[_Measured]) -> CheckedBudget:
+    """Compare the new recording, which is the second, with the runs of the baseline."""
+    error = measured[0].missing
+    if error and all(one.missing for one in measured):
+        raise error
+    first, new, *further = measured
+    baseline = [first, *further]
+    steps = [np.concatenate([one.values for one in baseline]), new.values]
+    means = np.array([one.mean for one in baseline])
+    repeats = max(steps[0].size, means.size), max(steps[1].size, 1)
+    known = [_steps_noise(*steps)] if min(repeats) >= FEWEST_STEPS else []
+    if means.size > 1:
+        spread = float(np.std(means, ddof=1)) * sqrt(1 + 1 / means.size)
+        known.append(_student(means.size - 1) * spread)
+    runs = tuple(means.tolist())
+    return CheckedBudget(
+        budget, float(means.mean()), new.mean, repeats, runs, max(known, default=None)
+    )
 
 
-def _noise(before: Ints, after: Ints) -> float:
+def _steps_noise(before: np.ndarray, after: np.ndarray) -> float:
     """Return half of the interval of the difference of two means, by Welch's t."""
     parts = [float(np.var(one, ddof=1)) / one.size for one in (before, after)]
     if not (variance := sum(parts)):
@@ -221,14 +254,19 @@ def _noise(before: Ints, after: Ints) -> float:
         part**2 / (one.size - 1) for part, one in zip(parts, (before, after), strict=True)
     )
     freedom = max(int(variance**2 / squares), 1)  # a whole number, rounded to the wider interval
-    low, high = 0.0, 1000.0  # quantiles of Student's t: that of one degree of freedom is 6.3
+    return _student(freedom) * sqrt(variance)
+
+
+def _student(freedom: int) -> float:
+    """Return the half-width of the interval of Student's t."""
+    low, high = 0.0, 1000.0  # that of one degree of freedom is 6.3
     while high - low > 1e-6:
         middle = (low + high) / 2
         if student_above(middle, freedom) > (1 - LEVEL) / 2:
             low = middle
         else:
             high = middle
-    return high * sqrt(variance)
+    return high
 
 
 def _borders(side: RunSide) -> Ints:
@@ -255,27 +293,17 @@ def _of_steps(what: str, side: RunSide) -> np.ndarray:
     return np.array(found, dtype=np.float64)
 
 
-def _selected(what: str, sides: list[RunSide]) -> list[Ints]:
-    """Return the time of the selected operations by step; 0 where only one recording has some."""
-    found: list[Ints] = []
-    errors = []
-    for side in sides:
-        borders = _borders(side)
-        graph, sums = side.graph, np.zeros(borders.size - 1, dtype=np.int64)
-        try:
-            chosen = select(graph, parse_selection(what))
-        except UsageError as error:
-            errors.append(error)
-        else:
-            ops = np.flatnonzero(outermost(graph, chosen) == np.arange(graph.num_ops))
-            start, end = graph.time[2 * ops], graph.time[2 * ops + 1]
-            step = np.searchsorted(borders[1:-1], start, side="right")
-            inside = (start >= borders[0]) & (start <= borders[-1])
-            np.add.at(sums, step[inside], (end - start)[inside])
-        found.append(sums)
-    if len(errors) == len(sides):
-        raise errors[0]
-    return found
+def _selected(what: str, side: RunSide) -> Ints:
+    """Return the time of the selected operations by step."""
+    borders = _borders(side)
+    graph, sums = side.graph, np.zeros(borders.size - 1, dtype=np.int64)
+    chosen = select(graph, parse_selection(what))
+    ops = np.flatnonzero(outermost(graph, chosen) == np.arange(graph.num_ops))
+    start, end = graph.time[2 * ops], graph.time[2 * ops + 1]
+    step = np.searchsorted(borders[1:-1], start, side="right")
+    inside = (start >= borders[0]) & (start <= borders[-1])
+    np.add.at(sums, step[inside], (end - start)[inside])
+    return sums
 
 
 def _memory_peak(side: RunSide) -> float:

@@ -17,14 +17,16 @@ device idle, memory peak, or operations as nadi what-if selects them. What it is
 compared with is what nadi diff finds: means per step.
 
 The exit code is 0 if all budgets are kept, 1 if one is exceeded by more than the noise,
-and 2 for input that cannot be used. Noise is how much the steps of the recordings vary.
-With fewer than three steps in one of them it is not known: then what is exceeded counts.
+and 2 for input that cannot be used. Noise is how much the steps of the recordings vary,
+and with further runs of the baseline (--baseline) how much its runs vary. With one run and
+fewer than three steps in a recording it is not known: then what is exceeded counts.
 
 [bold]Examples[/]
 
   nadi check BASELINE NEW --budget 'step 3 %'
   nadi check BASELINE NEW --budget 'step 3 %' --budget 'memory peak 200 MiB'
   nadi check BASELINE NEW --budget 'kind=kernel gemm 1ms' --budget 'in=Block_2 5 %'
+  nadi check RUN1 NEW --baseline RUN2 --baseline RUN3 --budget 'step 3 %'
   nadi check BASELINE NEW --budget 'step 3 %' --markdown comment.md --junit budgets.xml
 """
 
@@ -43,6 +45,12 @@ def command(
         typer.Option("--budget", metavar="BUDGET", show_default=False,
                      help="What may grow, and by how much: a percentage, a time, or for memory a "
                      "size; below 0 it has to shrink. Repeatable."),
+    ] = None,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option("--baseline", metavar="RUN", show_default=False,
+                     help="A further run of the baseline: what runs differ by is noise. "
+                     "Repeatable."),
     ] = None,
     step: Step = "all",
     markdown: Annotated[
@@ -71,8 +79,9 @@ def command(
             if file is not None:
                 check_new_file(file, [suffix], overwrite=overwrite)
         found = check(
-            before, after, budget or [], step=step, progress=progress, force=force, capture=capture
-        )
+            before, after, budget or [], step=step, baselines=baseline or [], progress=progress,
+            force=force, capture=capture,
+        )  # fmt: skip
         data = CHECK.data(found)
         if markdown is not None:
             write_pieces(markdown, [CHECK.markdown(data).encode()])

@@ -56,15 +56,20 @@ def _doubts(data: dict[str, Any]) -> Iterator[str]:
     for row in data["budgets"]:
         if row["state"] == "not sure":
             yield (
-                f"{row['budget']}: it is exceeded, but by no more than the noise of its steps; "
-                "more steps would tell"
+                f"{row['budget']}: it is exceeded, but by no more than the noise; record more steps"
+                " and further runs of the baseline (--baseline) to be sure"
             )
+    if (runs := max(len(row["runs"]) for row in data["budgets"])) > 1:
+        yield (
+            f"baseline: the mean of {runs} runs; noise: what steps or these runs vary by, the "
+            "larger one"
+        )
     unknown = [row for row in data["budgets"] if row["noise"] is None]
     if unknown:
         names = ", ".join(row["budget"] for row in unknown)
         yield (
-            f"the noise is not known, with fewer than three values in a recording: {names}; "
-            "what is exceeded counts"
+            f"the noise is not known, with one run and fewer than three values in a recording: "
+            f"{names}; what is exceeded counts"
         )
 
 
@@ -94,6 +99,7 @@ CHECK = Result(
                 Column("unit", get=lambda one: one.budget.unit),
                 *map(Column, ("before", "after", "change", "allowed", "noise")),
                 Column("repeats", get=lambda one: list(one.repeats)),
+                Column("runs", get=lambda one: list(one.runs)),
                 _told("before", "baseline", "the mean of the baseline"),
                 _told("after", "new", "the mean of the new recording"),
                 Column("change", "change", LABEL, "by how much it grew", shown=_change),

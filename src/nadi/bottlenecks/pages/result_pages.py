@@ -150,7 +150,7 @@ def write_run_page(
 
 def _extras(run: Run) -> TimelineExtras:
     """Return what the timeline shows beside a run's schedule: memory, copies, who is blamed."""
-    counters = list(recorded_counters(run.job, queues=False))  # the page counts them itself
+    counters = list(recorded_counters(run.job, of_work=False))  # the page finds it in its events
     return TimelineExtras(_blamed(run), counters, kernel_type_codes, [_steps_of(run)])
 
 

@@ -351,6 +351,12 @@ def _host(verdict: Verdict, window: str) -> list[str]:
     else:
         first += ", in operators on the CPU"
     leads = verdict.leading
+    if leads.is_gap:
+        return [
+            f"{first}, {_in_gaps(verdict)}.",
+            *_also(verdict),
+            f"To know more: {_to_name(verdict)}.",
+        ]
     before = "waits before " if leads.is_wait else ""
     most = f"{before}{_led(leads)}" if leads.name else f"no operator ({format_ns(leads.time_ns)})"
     if leads.range_name:
@@ -364,11 +370,21 @@ def _host(verdict: Verdict, window: str) -> list[str]:
     return [f"{first}; {', '.join(parts)}.", *_also(verdict)]
 
 
+def _in_gaps(verdict: Verdict) -> str:
+    """Say that a thread does most in long gaps, which nothing names."""
+    return (
+        f"and {_share(verdict.unnamed_ns, verdict)} in long gaps between operations; most before "
+        f"{_led(verdict.leading)}, in Python or a wait that the recording does not name"
+        f"{_meanwhile(verdict)}"
+    )
+
+
 def _also(verdict: Verdict) -> list[str]:
     """Say how much is not explained, if it is a fifth of the window or more, and who is late."""
     lines = _late_by_chance(verdict)
-    if 5 * verdict.unexplained_ns >= verdict.length_ns:
-        share = _share(verdict.unexplained_ns, verdict)
+    rest = verdict.unexplained_ns - (verdict.unnamed_ns if verdict.leading.is_gap else 0)
+    if 5 * rest >= verdict.length_ns:
+        share = _share(rest, verdict)
         lines.append(
             f"The recording does not explain another {share}; cause: {verdict.cause}"
             f"{_meanwhile(verdict)}."
@@ -418,6 +434,11 @@ def _to_record(verdict: Verdict, end: int) -> str:
         return "record all ranks: the wait may be for one that is not here"
     if verdict.cause in _TO_RECORD:
         return _TO_RECORD[verdict.cause]
+    return _to_name(verdict)
+
+
+def _to_name(verdict: Verdict) -> str:
+    """Say how to name what a thread does between operations."""
     if not verdict.has_stacks:
         return "record with with_stack=True, which names the Python functions between operations"
     return "mark what happens there with torch.profiler.record_function"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from nadi.results.declared import (
     PLAIN,
     RANKS,
     TEXT,
+    UNCUT,
     WORDS,
     Column,
     Facts,
@@ -246,7 +247,7 @@ def write_results(run: Run, folder: Path) -> list[Path]:
     with whole_files(written) as (summary, csv, timeline):
         write_pieces(summary, [to_json(summarize(run))])
         write_pieces(csv, [csv_bytes(segments.rename({"start": "start_ns", "end": "end_ns"}))])
-        write_timeline(timeline, run.replay, run.path, recorded_counters(run.job, queues=True))
+        write_timeline(timeline, run.replay, run.path, recorded_counters(run.job, of_work=True))
     return written
 
 
@@ -612,19 +613,29 @@ def _has_classes(data: _Data) -> bool:
     return any(row["class"] for row in data["operations"])
 
 
-OPERATIONS = Result(
-    kind="operation", title="Kernels and operators", order=70, facts=(), headline=None,
-    parts=(
-        Rows("operations", lambda data: "Work on devices, summed over ranks" if _has_classes(data)
-             else "Operators, by self time, summed over ranks", None, (
+def _operations(
+    kind: str, title: str, caption: str, order: int, unless: Callable[[_Data], str | None]
+) -> Result:
+    """Declare operations by name: those of devices, or of hosts where there is no device."""
+    return Result(kind, title, order, (), None, (
+        Rows("operations", f"{caption}, summed over ranks", None, lambda data: (
             Column("name", "name"), Column("class", "class", is_rare=True),
             Column("time_ns", "time", barred(NS)), Column("count", "count", COUNT),
             Column("shortest_ns", "shortest", NS), Column("longest_ns", "longest", NS),
-            Column("ranks", "ranks", COUNT, "that run it"),
-        )),
-    ),
-    at="", needs="operations",
+            *([Column("ranks", "ranks", COUNT, "that run it")] if data["ranks"] > 1 else []),
+        ), unless),
+    ), at="", needs="operations")  # fmt: skip
+
+
+KERNELS = _operations(
+    "operation", "Kernels", "Work on devices", 70,
+    lambda data: "" if _has_classes(data) else None,
 )  # fmt: skip
+HOST_OPERATIONS = _operations(
+    "host-operations", "Operators", "By self time", 71,
+    lambda data: None if _has_classes(data) or data.get("operators") else "",
+)  # fmt: skip
+"""Operators of a run without devices; pages with ``operators`` have these and more there."""
 
 
 def _shown_issues(data: _Data) -> Iterator[str]:
@@ -640,8 +651,8 @@ ISSUES = Result(
         Lines(_shown_issues, on=TEXT),
         Rows("issues", "met while the files were read", None, (
             Column("severity", "severity", _SEVERITY),
-            Column("detail", "what", shown=lambda row: row["detail"] or row["code"]),
-            Column("count", "count", COUNT), Column("remedy", "what to do"),
+            Column("detail", "what", UNCUT, shown=lambda row: row["detail"] or row["code"]),
+            Column("count", "count", COUNT), Column("remedy", "what to do", UNCUT),
         ), most=ALL, on=PAGE),
     ),
     at="", needs="issues",

@@ -20,7 +20,7 @@ from nadi.graph.critical_paths import CriticalPath, operations_of
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.rank_excess import EXPLAINS, Excess, find_excess
 from nadi.graph.time_parts import RankCommunication
-from nadi.graph.unexplained import UnexplainedPath
+from nadi.graph.unexplained import LongGaps, UnexplainedPath
 from nadi.graph.windows import MARK, Window
 from nadi.kernels.sequences import union_length, union_of
 from nadi.trace.arrays import Bools, Ints
@@ -282,6 +282,9 @@ class Leading:
         Of the host: the range around it with most time of the path, and that time, if that is more
         than of any operation, and not all of the path; else empty. ``name`` is then the operation
         with most time in it.
+    is_gap
+        Whether it is the long gaps before an operation, which nothing names, and which repeat: what
+        the thread does there is Python, or a wait.
     """
 
     name: str
@@ -294,6 +297,7 @@ class Leading:
     is_wait: bool = False
     range_name: str = ""
     range_ns: int = 0
+    is_gap: bool = False
 
 
 @dataclass(frozen=True)
@@ -306,8 +310,9 @@ class Verdict:
         One of ``BOUND_BY``: the straggler if there is one, and the window would be at least 5 %
         shorter with balanced ranks, or the straggler begins so late; else the largest part of the
         critical path. If that is not explained and a device is busy for nine tenths of the window,
-        it is the device, or communication if more than half of that is exposed; if it is under half
-        of the path, the largest part that is explained.
+        it is the device, or communication if more than half of that is exposed; if most of it are
+        long gaps that repeat, the host; if it is under half of the path, the largest part that is
+        explained.
     length_ns, balanced_ns
         The length of the window, and with balanced ranks (the same if none can be balanced).
     num_steps
@@ -317,6 +322,8 @@ class Verdict:
         copies; communication; what the recording does not explain. Their sum is the length.
     gaps_ns, calls_ns
         Of the host's part: time between operations, and in calls that launch or wait.
+    unnamed_ns
+        Of what is not explained: long gaps between operations of a thread.
     device_idle_ns
         The time in which a rank's device runs nothing, as a mean over the ranks with a device;
         -1 if no rank has one.
@@ -345,6 +352,7 @@ class Verdict:
     unexplained_ns: int
     gaps_ns: int
     calls_ns: int
+    unnamed_ns: int
     device_idle_ns: int
     exposed_ns: int
     leading: Leading
@@ -398,12 +406,12 @@ def judge(
     late = _late_rank(graph, window, path, stragglers)
     exposed = sum(rank.exposed for rank in communication) // len(communication)
     idle = device_idle(graph, window.start(graph.time), window.end(graph.time))
-    largest = bound_by = _largest(parts, path.length - idle if idle >= 0 else 0, exposed)
+    gaps = unexplained.gaps
+    largest = bound_by = _largest(parts, path.length - idle if idle >= 0 else 0, exposed, gaps)
     if late is not None and late.is_straggler:
         cost = max(path.length - balanced_ns, late.began_late_ns)
         if cost >= WORTH_BALANCING * path.length:
             bound_by = "straggler"
-    by_work = largest in ("device", "communication") and parts[largest] < parts["unexplained"]
     return Verdict(
         bound_by=bound_by,
         length_ns=path.length,
@@ -415,11 +423,10 @@ def judge(
         unexplained_ns=parts["unexplained"],
         gaps_ns=path.by_kind()["host gap"],
         calls_ns=_calls(graph, path),
+        unnamed_ns=sum(gap.time_ns for gap in gaps),
         device_idle_ns=idle,
         exposed_ns=exposed,
-        leading=_leading_work(graph, window, largest)
-        if by_work
-        else _leading(graph, path, largest),
+        leading=_leading(graph, window, path, largest, gaps),
         meanwhile=work_meanwhile(graph, path),
         late=late,
         cause=max(unexplained.by_cause, key=unexplained.by_cause.__getitem__),
@@ -434,7 +441,7 @@ def _parts(path: CriticalPath) -> dict[str, int]:
     return {part: sum(kinds.get(kind, 0) for kind in _KINDS_OF[part]) for part in _KINDS_OF}
 
 
-def _largest(parts: dict[str, int], busy: int, exposed: int) -> str:
+def _largest(parts: dict[str, int], busy: int, exposed: int, gaps: tuple[LongGaps, ...]) -> str:
     """Return the part of a path that bounds it, as ``Verdict.bound_by`` says."""
     length = sum(parts.values())
     largest = max(parts, key=parts.__getitem__)
@@ -442,6 +449,8 @@ def _largest(parts: dict[str, int], busy: int, exposed: int) -> str:
         return largest
     if busy >= _BUSY * length:
         return "communication" if 2 * exposed > busy else "device"
+    if 2 * sum(gap.time_ns for gap in gaps if gap.times > 1) > parts[largest]:
+        return "host"
     if 2 * parts[largest] < length:
         return max([part for part in parts if part != largest], key=parts.__getitem__)
     return largest
@@ -509,7 +518,12 @@ def _leading_work(graph: EventGraph, window: Window, part: str) -> Leading:
     )  # fmt: skip
 
 
-def _leading(graph: EventGraph, path: CriticalPath, part: str) -> Leading:
+def _leading(
+    graph: EventGraph, window: Window, path: CriticalPath, part: str, gaps: tuple[LongGaps, ...]
+) -> Leading:
+    parts = _parts(path)
+    if part in ("device", "communication") and parts[part] < parts["unexplained"]:
+        return _leading_work(graph, window, part)
     found = path.by_operation().filter(pl.col("kind").is_in(_KINDS_OF[part]))
     leads, class_ns = "", 0
     if part == "device":
@@ -518,9 +532,16 @@ def _leading(graph: EventGraph, path: CriticalPath, part: str) -> Leading:
         leads, class_ns = classes.row(0)
         found = found.filter(of=leads)
     segments, around, around_ns = path.segments, "", 0
-    if part == "host" and (leads_range := leading_range(graph, path, int(found["time"][0]))):
+    most = int(found["time"][0]) if found.height else 0
+    if part == "host" and (leads_range := leading_range(graph, path, most)):
         around, around_ns, segments = leads_range
         found = operations_of(segments)
+    repeated = [gap for gap in gaps if gap.times > 1]
+    if part == "host" and repeated:
+        before, time, times, until = repeated[0]
+        in_gaps = sum(gap.time_ns for gap in repeated)
+        if time > max(most, around_ns) or in_gaps > parts["host"]:
+            return Leading(before, time, times, until, False, is_gap=True)
     name, kind, time, count, *_ = found.row(0)
     stretches = segments.filter(name=name, kind=kind)
     stretches = stretches.with_columns(length=pl.col("end") - pl.col("start"))

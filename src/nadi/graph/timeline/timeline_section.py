@@ -81,11 +81,12 @@ def page_timeline(
 <button class=button id=timeline-home>all</button>
 <button class=button id=timeline-most aria-pressed=false>maximise</button>
 <button class=button id=timeline-path aria-pressed=false>critical path only</button>
-<input type=search id=timeline-search placeholder="search: text or /regular expression/"
- aria-label="search operations">
+<input type=search id=timeline-search placeholder="search: text or /regex/"
+ aria-label="search operations: a text or a /regular expression/">
 <button class=button id=timeline-next>next</button>
 <output id=timeline-found></output>
-<input type=search id=timeline-filter placeholder="only tracks with ..." aria-label="filter tracks">
+<input type=search id=timeline-filter placeholder="only tracks with ..."
+ aria-label="show only tracks with a text or a /regular expression/">
 <button class=button id=timeline-shown hidden></button>
 <small>{format_count(number)} events, all in this file</small>
 </div>

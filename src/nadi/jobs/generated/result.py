@@ -15,7 +15,7 @@ from nadi.results.declared import (
     BYTES,
     COUNT,
     LABEL,
-    WHOLE,
+    UNCUT,
     Column,
     Lines,
     Result,
@@ -163,7 +163,7 @@ def _tables(stage: Column, which: str) -> tuple[Rows, Rows]:
             for i, row in enumerate(data["memory_per_rank_bytes"].iter_rows(named=True))
         ]),
         Rows("", f"communication of a rank per step, of the {which} with most", None, (
-            Column("role", "group", WHOLE), Column("type", "type"), Column("ranks", "ranks", COUNT),
+            Column("role", "group", UNCUT), Column("type", "type"), Column("ranks", "ranks", COUNT),
             Column("count", "count", COUNT), Column("bytes", "bytes", BYTES), stage,
         ), made=_largest, top=ALL),
     )  # fmt: skip
@@ -264,7 +264,7 @@ GENERATED_NETWORK = Result(
     headline=_network_headline,
     parts=(
         Rows("", "parts of the network", None, (
-            Column("part", "part", WHOLE), Column("layers", "layers", COUNT),
+            Column("part", "part", UNCUT), Column("layers", "layers", COUNT),
             Column("output", "output", LABEL), Column("parameters", "parameters", _NUMBER),
             Column("macs", "MAC per sample", _NUMBER),
         ), made=_parts, top=ALL),

@@ -31,10 +31,9 @@ class Recording:
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
-        self.rank = rank
-        self.host = folder / f"host_{rank}.json"
-        self.device = folder / f"device_{rank}.json.gz"
+        self._name_files(folder, rank)
         self.num_steps = 0
+        self._finds_rank = self._overwrite = False
         self._warmup = 0
         self._num_wanted = 0  # steps after which all is recorded
         self._recorder: Any = None
@@ -44,8 +43,17 @@ class Recording:
     def __repr__(self) -> str:
         return f"<Recording rank={self.rank} steps={self.num_steps}>"
 
+    def _name_files(self, folder: Path, rank: int) -> None:
+        self.rank = rank
+        self.host = folder / f"host_{rank}.json"
+        self.device = folder / f"device_{rank}.json.gz"
+
     def step(self) -> None:
         """Mark the end of a training step, or of a request."""
+        if self.num_steps == 0 and self._finds_rank:
+            # trainers initialize torch.distributed after the block has begun
+            self._name_files(self.device.parent, _rank(_torch()))
+            _check_new(self.host, self.device, overwrite=self._overwrite)
         self.num_steps += 1
         if self.num_steps >= self._warmup and not self._recorder.has_ended:
             self._recorder.step()
@@ -95,7 +103,8 @@ def record(
     """Record the Kineto trace of some steps, and the execution trace of as many after these.
 
     Each rank writes ``device_RANK.json.gz`` and ``host_RANK.json``; :func:`nadi.run` takes the
-    folder. The rank is that of ``torch.distributed``, or else of the variable ``RANK``, or 0.
+    folder. The rank is that of ``torch.distributed`` at the end of the first step, or else of the
+    variable ``RANK``, or 0.
     The files appear when the block ends. If it ends with an exception, none is written.
 
     Times are of steps without the execution trace observer, which makes operators take several
@@ -137,6 +146,7 @@ def record(
     recorder = StepRecorder(torch, str(unfinished := _unfinished(Path(folder))), options)
     recording._warmup, recording._num_wanted = warmup, warmup + 2 * steps
     recording._recorder = recorder
+    recording._finds_rank, recording._overwrite = rank < 0, overwrite
     recording._start_in_time()
     try:
         yield recording

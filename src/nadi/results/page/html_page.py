@@ -7,7 +7,6 @@ of a recording can run.
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
@@ -18,13 +17,14 @@ from typing import Any, NamedTuple
 
 from nadi.errors import UsageError
 from nadi.files.files import check_target, check_writable, locate, write_beside
-from nadi.results.page.figures import Figures
+from nadi.results.page.figures import Figures, compact, zipped
 from nadi.results.page.page_sections import RenderedSection, rendered_sections
 from nadi.units import printable
 
 # a page is sent by mail and kept for years: what only who edits the files reads is left out
 _COMMENTS = re.compile(r"^ *(?://|/\*\*|\*(?! \{)).*\n", re.MULTILINE)
 _INDENTS = re.compile(r"^ +", re.MULTILINE)
+_SPACES = re.compile(r"\s*([{};,])\s*")  # of styles
 _SCRIPTS = (
     "timeline_data.js", "timeline_view.js", "timeline_overview.js", "timeline_area.js",
     "timeline_link.js", "timeline_controls.js", "flame_graph.js", "memory_holders.js", "page.js",
@@ -88,12 +88,11 @@ def html_page(
         "<button class=button id=scheme>dark</button></header>\n<main>\n"
     )
     for section in sections:
-        yield section.html + "\n"
+        yield compact(section.html) + "\n"
     yield "</main>\n<div id=tip hidden role=tooltip></div>\n"
     if packed:
         yield f'<script type="text/plain" id="timeline-data">{packed}</script>\n'
-    coded = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
-    yield f'<script type="text/plain" id="scripts">{coded}</script>\n'
+    yield f'<script type="text/plain" id="scripts">{zipped(script.encode())}</script>\n'
     yield f"<script>{loader}</script>\n</body>\n</html>\n"
 
 
@@ -102,6 +101,7 @@ def _head(title: str, scripts: Sequence[str]) -> str:
         base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
     )
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    style = _SPACES.sub(r"\1", _assets(["page.css"]))
     policy = (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -111,7 +111,7 @@ def _head(title: str, scripts: Sequence[str]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'
-        f"<title>{escape(printable(title, 80))}</title>\n<style>\n{_assets(['page.css'])}</style>\n"
+        f"<title>{escape(printable(title, 80))}</title>\n<style>{style}</style>\n"
         "</head>\n<body>\n"
     )
 

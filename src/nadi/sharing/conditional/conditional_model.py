@@ -9,6 +9,7 @@ import msgspec
 from nadi.errors import FormatError
 from nadi.files.files import check_target, locate, write_pieces
 from nadi.sharing.conditional.decision_trees import Tree
+from nadi.sharing.conditional.released_corpus import PrivateCorpus
 from nadi.sharing.conditional.size_laws import Law
 from nadi.sharing.conditional.stage_programs import OperationKey
 from nadi.sharing.conditional.stage_values import group_ways, with_usual
@@ -111,6 +112,8 @@ class ConditionalModel(msgspec.Struct, frozen=True):
         The conditions of each job that was learned.
     fit
         How well these come back.
+    private
+        What is stated of a corpus that was learned privately; the rest is then of generated jobs.
     """
 
     templates: tuple[OperationTemplate, ...]
@@ -121,6 +124,7 @@ class ConditionalModel(msgspec.Struct, frozen=True):
     schedule: Tree
     jobs: tuple[dict[str, int | str | bool], ...]
     fit: Fit
+    private: PrivateCorpus | None = None
 
 
 def decode_generator(content: bytes, name: str) -> ConditionalModel:
@@ -163,6 +167,8 @@ def _check(model: ConditionalModel, name: str) -> None:
             raise ValueError("templates")
         if len(one.sides) not in (0, 4) or not all(map(_is_sound, _laws(one))):
             raise ValueError("laws")
+    if model.private and not model.private.is_sound():
+        raise ValueError("released sums")
 
 
 def _laws(template: OperationTemplate) -> list[Law]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.errors import InputError, UsageError
+from nadi.errors import InputError
 from nadi.files.files import locate, read_file
 from nadi.models.llm.generated_jobs import llm_job
 from nadi.models.llm.language_model import LanguageModel
@@ -38,7 +38,7 @@ _OF_MODEL = (
     "hidden", "layers", "heads", "head_dim", "kv_heads", "ffn", "vocab", "max_positions", "norm",
     "gated", "attention_bias", "mlp_bias", "position", "tied_embeddings", "qk_norm",
 )  # fmt: skip
-_MIXED = "mixed"  # forms that no family has together, so that what each does can be told apart
+MIXED = "mixed"  # forms that no family has together, so that what each does can be told apart
 _MOST_DIGITS = 19
 _REMEDY = "give a CSV file: a row for each job, its path in the column job, and conditions"
 _WORLD = 16  # ranks of a generated job at most
@@ -74,7 +74,9 @@ def drawn_conditions(random: np.random.Generator, ranges: Ranges = USUAL_RANGES)
     while True:
         known = _drawn(random, ranges)
         ranks = [int(known[axis]) for axis in AXES]
-        if np.prod(ranks) <= _WORLD and int(known["heads"]) % ranks[0] == 0:
+        tp, keys = ranks[0], int(known["kv_heads"])
+        shared = tp % keys == 0 or keys % tp == 0  # else tensor parallel ranks cannot share them
+        if np.prod(ranks) <= _WORLD and int(known["heads"]) % tp == 0 and shared:
             return known
 
 
@@ -85,7 +87,7 @@ def _drawn(random: np.random.Generator, ranges: Ranges) -> Conditions:
     def power(low: int, high: int) -> int:
         return int(2 ** random.integers(low.bit_length() - 1, high.bit_length()))
 
-    family = one_of(*ranges.families, _MIXED)
+    family = one_of(*ranges.families, MIXED)
     form = FAMILIES.get(family) or {
         name: one_of(*(of[name] for of in FAMILIES.values())) for name in FAMILIES["gpt"]
     }
@@ -126,15 +128,9 @@ def generated_jobs(
 ) -> Iterator[tuple[Job, Conditions, str]]:
     """Make training steps of drawn conditions, each with these and what to call it."""
     random = np.random.default_rng(seed)
-    made = 0
-    while made < count:
+    for number in range(count):
         known = drawn_conditions(random, ranges)
-        try:
-            job = generated_job(known)
-        except UsageError:  # heads of keys that tensor parallel ranks cannot share
-            continue
-        made += 1
-        yield job, known, f"generated job {made}"
+        yield generated_job(known), known, f"generated job {number + 1}"
 
 
 def listed_jobs(table: Path | str) -> Iterator[tuple[Job | Sequence[Trace], Conditions, str]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from nadi.errors import UsageError
 from nadi.sharing.conditional.conditional_model import ConditionalModel
+from nadi.sharing.conditional.released_corpus import drawn_of
 from nadi.sharing.conditional.stage_values import (
     AXES,
     LABEL,
@@ -20,6 +21,7 @@ from nadi.sharing.conditional.stage_values import (
 
 _MULTIPLE = 64
 _MOST_RANKS, _MOST_VISITS = 1 << 20, 1 << 20
+_DRAWN = 512  # jobs as those of a private corpus, of which one is chosen
 _KINDS = ("zero",)  # numbers that name something
 _NAMES = {"stage_layers": "layers of a stage", "micro_batches": "micro-batches"}
 
@@ -109,11 +111,12 @@ def _check_known(model: ConditionalModel, wishes: Mapping[str, int | str | bool]
 
 def _base(model: ConditionalModel, wishes: Mapping[str, Any], seed: int) -> Conditions:
     """Draw a learned job that has the stated words, as far as any has."""
-    jobs = list(model.jobs)
+    random = np.random.default_rng(seed)
+    jobs = drawn_of(model.private, random, _DRAWN) if model.private else list(model.jobs)
     words = {name: value for name, value in wishes.items() if isinstance(value, str)}
     for name in sorted(words, key=lambda one: one != LABEL):
         jobs = [one for one in jobs if one.get(name) == words[name]] or jobs
-    return dict(jobs[int(np.random.default_rng(seed).integers(len(jobs)))])
+    return dict(jobs[int(random.integers(len(jobs)))])
 
 
 def _follow_width(base: Conditions, known: Conditions, wishes: Mapping[str, Any]) -> None:

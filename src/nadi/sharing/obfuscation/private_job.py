@@ -11,10 +11,10 @@ The words that may leave with an obfuscated job: everything else becomes a pseud
 The list is short and closed. A column, attribute or word that is not on it cannot leak, because
 traces are built from it and not by taking things away.
 
-Discrete Laplace noise, sampled exactly from integers: no rounding of floats can leak.
+Discrete Laplace and Gaussian noise, sampled exactly from integers: no rounding of floats can leak.
 
 After Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy (2020),
-algorithms 1 and 2.
+algorithms 1 to 3.
 
 The axes along which ranks of a job communicate: groups of one size that share no rank.
 
@@ -188,8 +188,33 @@ def discrete_laplace_probability(value: int, scale: Fraction) -> float:
     return float((1 - share) / (1 + share) * share ** abs(value))
 
 
+def discrete_gaussian(variance: int, random: Random) -> int:
+    """Return a random integer k with a probability proportional to exp(-k² / (2 variance)).
+
+    Added to integers that a neighbor changes by at most s together (L2), it spends s² / (2
+    variance) of zero-concentrated differential privacy. Algorithm 3 of the same paper.
+
+    Parameters
+    ----------
+    variance
+        1 or more.
+    random
+        As of :func:`discrete_laplace`.
+    """
+    scale = math.isqrt(variance) + 1
+    while True:
+        found = discrete_laplace(Fraction(scale), random)
+        away = abs(found) * scale - variance
+        if _happens(Fraction(away * away, 2 * variance * scale * scale), random):
+            return found
+
+
 def _happens(rate: Fraction, random: Random) -> bool:
-    """Return True with probability exp(-rate), for a rate from 0 to 1."""
+    """Return True with probability exp(-rate)."""
+    while rate > 1:
+        if not _happens(Fraction(1), random):
+            return False
+        rate -= 1
     turn = 1
     # the chance of exactly n turns is that of the n-th term of the series of exp
     while random.randrange(rate.denominator * turn) < rate.numerator:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nadi.results.declared import ALL, NS, WHOLE, Column, Lines, Result, Rows, named, number, valued
+from nadi.results.declared import ALL, NS, UNCUT, Column, Lines, Result, Rows, named, number, valued
 from nadi.sharing.obfuscation.fidelity import ObfuscatedJob
 from nadi.units import format_count, format_counted
 
@@ -61,6 +61,6 @@ OBFUSCATION = Result(
 )  # fmt: skip
 NAMES = Result(
     kind="names", title="Names", order=96, facts=dict, headline=None,
-    parts=(Rows("", "names", None, (named("pseudonym"), valued("name", WHOLE)), top=ALL),),
+    parts=(Rows("", "names", None, (named("pseudonym"), valued("name", UNCUT)), top=ALL),),
 )  # fmt: skip
 """The names behind pseudonyms."""

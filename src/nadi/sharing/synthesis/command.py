@@ -22,7 +22,8 @@ two widths or more.
 A generator (nadi learn --generated) takes conditions: --family, --hidden, --layers, --tp,
 --pp, --ranks, and any other by its name with --set. What is not stated is as in a learned
 job of the family, which --seed draws. What is beyond the learned jobs is said; what never
-varied in them is refused. Its operations have no durations: nadi simulate prices them.
+varied in them is refused. Its operations have no durations, and nadi simulate prices them,
+but with --device, and those of a private model that has times.
 
 [bold]Examples[/]
 
@@ -45,6 +46,11 @@ _Tp = Annotated[
 _Pp = Annotated[
     int, typer.Option("--pp", metavar="N", min=0, show_default=False,
                       help="Of a generator: pipeline stages."),
+]  # fmt: skip
+_Device = Annotated[
+    str, typer.Option("--device", metavar="NAME", show_default=False,
+                      help="Of a generator: operations take as long as this device's prices say, "
+                      "changed as learned times differ from these."),
 ]  # fmt: skip
 _Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", show_default=False,
@@ -89,6 +95,7 @@ def command(
     tp: _Tp = 0,
     pp: _Pp = 0,
     settings: _Settings = None,
+    device: _Device = "",
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Make a job, write it, and print its size."""
@@ -107,9 +114,9 @@ def command(
         lines: list[str] = []
         if is_generator(model):
             _refuse(steps=steps, temperature=temperature != 1.0)
-            job, lines = _of_conditions(model, named, settings or [], ranks, seed)
+            job, lines = _of_conditions(model, named, settings or [], ranks, seed, device)
         else:
-            _refuse(family=family, tp=tp, pp=pp, set=settings)
+            _refuse(family=family, tp=tp, pp=pp, set=settings, device=device)
             job = synthesize(
                 model, ranks=ranks, layers=layers, steps=steps, hidden=hidden, seed=seed,
                 temperature=temperature,
@@ -133,12 +140,11 @@ def _refuse(**given: object) -> None:
 
 
 def _of_conditions(
-    model: str, named: dict[str, Any], settings: list[str], ranks: int, seed: int
+    model: str, named: dict[str, Any], settings: list[str], ranks: int, seed: int, device: str
 ) -> tuple[Job, list[str]]:
     """Make a job of a generator; returns lines that say of which conditions."""
-    from nadi.sharing.conditional.conditional_jobs import conditional_job
     from nadi.sharing.conditional.corpora import condition_of
-    from nadi.sharing.conditional.generators import read_generator
+    from nadi.sharing.conditional.generators import read_generator, wished_job
     from nadi.sharing.conditional.wished_conditions import wished_conditions
 
     wishes = {name: value for name, value in named.items() if value}
@@ -156,4 +162,7 @@ def _of_conditions(
         values = [f"{name} {str(wished.conditions[name]).lower()}" for name in names]
         lines += [f"{about}: {', '.join(values)}"] if values else []
     lines += [f"beyond what was learned: {one}" for one in wished.beyond]
-    return conditional_job(generator, wished.conditions), lines
+    job = wished_job(generator, wished, seed=seed, device=device)
+    if private := generator.private:
+        lines.append(f"private: epsilon {private.epsilon:.3g}, delta {private.delta:g}")
+    return job, lines

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.results.terminal.options import AsJson, Overwrite
 
 HELP = """Learn a model or a generator of jobs, for nadi synthesize.
@@ -21,6 +21,10 @@ conditions that were not learned: family, width, depth, parallel axes and others
 It learns from jobs whose conditions are known, and whose operations state phase, layer
 and micro-batch, as those of nadi generate llm do.
 
+With --epsilon the generator may be shared: nobody can say whether any one job of the table
+was learned. It has its operations of generated jobs, and of the table sums with noise: how
+often conditions occur, and with --device how times differ from the prices of a device.
+
 [bold]Examples[/]
 
   nadi learn TRACES -o model.nadimodel
@@ -28,32 +32,56 @@ and micro-batch, as those of nadi generate llm do.
   nadi synthesize model.nadimodel -o JOB --steps 10
   nadi learn --generated 120 -o generator.nadimodel
   nadi learn --conditions jobs.csv -o generator.nadimodel
+  nadi learn --conditions jobs.csv --epsilon 1 --device h100 -o shared.nadimodel
 """
+
+_Jobs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[JOB...]", help="Jobs to learn a model from.", show_default=False),
+]
+_Generated = Annotated[
+    int, typer.Option("--generated", metavar="N", min=0, show_default=False,
+                      help="Learn a generator from so many training steps of language models, "
+                      "whose models and plans are drawn."),
+]  # fmt: skip
+_Conditions = Annotated[
+    str, typer.Option("--conditions", metavar="CSV", show_default=False,
+                      help="Learn a generator from the jobs of this table: their paths in the "
+                      "column job, and a column for each condition."),
+]  # fmt: skip
+_PRIVATE = "Learning privately"
+_Epsilon = Annotated[
+    float, typer.Option("--epsilon", metavar="E", min=0, show_default=False,
+                        rich_help_panel=_PRIVATE,
+                        help="Learn of the table so that any one job, with all of its recordings, "
+                        "changes the probability of a model by a factor of exp(E) at most."),
+]  # fmt: skip
+_Budget = Annotated[
+    float, typer.Option("--budget", metavar="E", min=0, rich_help_panel=_PRIVATE,
+                        help="Epsilon of all models of the table, which is kept beside it."),
+]  # fmt: skip
+_Device = Annotated[
+    str, typer.Option("--device", metavar="NAME", show_default=False, rich_help_panel=_PRIVATE,
+                      help="A device that ships with Nadi, on which the jobs ran: learn their "
+                      "times, too."),
+]  # fmt: skip
 
 
 def command(
-    jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="[JOB...]", help="Jobs to learn a model from.",
-                                         show_default=False),
-    ] = None,
+    jobs: _Jobs = None,
     *,
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="MODEL", show_default=False,
                           help="Write the model to this file."),
     ],
-    generated: Annotated[
-        int, typer.Option("--generated", metavar="N", min=0, show_default=False,
-                          help="Learn a generator from so many training steps of language models, "
-                          "whose models and plans are drawn."),
-    ] = 0,
-    conditions: Annotated[
-        str, typer.Option("--conditions", metavar="CSV", show_default=False,
-                          help="Learn a generator from the jobs of this table: their paths in the "
-                          "column job, and a column for each condition."),
-    ] = "",
+    generated: _Generated = 0,
+    conditions: _Conditions = "",
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="Of what --generated draws."),
     ] = 0,
+    epsilon: _Epsilon = 0.0,
+    budget: _Budget = 8.0,
+    device: _Device = "",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
@@ -65,16 +93,25 @@ def command(
 
         from nadi.files.files import check_target, locate
         from nadi.sharing.conditional.conditional_model import write_generator
-        from nadi.sharing.conditional.generators import learn_generator
-        from nadi.sharing.conditional.result import LEARNED_GENERATOR
+        from nadi.sharing.conditional.generators import PUBLIC, learn_generator, learn_privately
+        from nadi.sharing.conditional.result import LEARNED_GENERATOR, LEARNED_PRIVATELY
         from nadi.sharing.synthesis.learned_jobs import learn
         from nadi.sharing.synthesis.model_bytes import write_trace_model
         from nadi.sharing.synthesis.result import LEARNED
 
         sources = [Path(one) for one in (*(jobs or ()), conditions) if one]
         check_target(locate(output), sources, overwrite=overwrite)
+        _check_private(conditions, epsilon=epsilon, device=device)
         if generated or conditions:
             _refuse_jobs(jobs)
+        if epsilon:
+            private = learn_privately(
+                conditions, epsilon, device=device, budget=budget, generated=generated or PUBLIC,
+                seed=seed, progress=progress,
+            )  # fmt: skip
+            size = write_generator(private.model, output, overwrite=overwrite)
+            result, data = LEARNED_PRIVATELY, LEARNED_PRIVATELY.data((private, size))
+        elif generated or conditions:
             generator = learn_generator(
                 conditions, generated=generated, seed=seed, progress=progress
             )
@@ -86,6 +123,15 @@ def command(
             size = write_trace_model(model, output, overwrite=overwrite)
             result, data = LEARNED, LEARNED.data((model, size))
     result.tell(data, output, as_json=as_json)
+
+
+def _check_private(conditions: str, *, epsilon: float, device: str) -> None:
+    if epsilon and not conditions:
+        what = "there are no jobs to protect"
+        raise UsageError([Parameter("epsilon")], what, "list them in a table for --conditions")
+    if device and not epsilon:
+        what = "only models that are learned privately have times of a device"
+        raise UsageError([Parameter("device")], what, "state an epsilon, or leave it out")
 
 
 def _refuse_jobs(jobs: list[str] | None) -> None:

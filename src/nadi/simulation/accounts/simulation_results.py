@@ -18,7 +18,7 @@ from nadi.simulation.accounts.collective_accounts import (
 from nadi.simulation.accounts.link_use import link_use, overload_issues
 from nadi.simulation.accounts.memory_accounts import beyond_capacity, live_memory
 from nadi.simulation.accounts.tier_traffic import tier_traffic, tier_use, tier_waits
-from nadi.simulation.accounts.times import PARTITION, job_times, rank_times
+from nadi.simulation.accounts.times import PARTITION, TIME_LABELS, job_times, rank_times
 from nadi.simulation.simulation import Simulation, TimeBound
 from nadi.systems.prices.priced_traces import PricedWork
 from nadi.systems.system import System
@@ -86,9 +86,8 @@ class SimulationResults:
 
         title = f"{format_ns(self.makespan)} on {self.system.name or 'the system'}; each rank"
         names = [f"rank {rank}" for rank in self.rank_times["rank"]]
-        parts = [part.replace("_", " ") for part in PARTITION]
         times = self.rank_times.select(PARTITION).rows()
-        return Figure([time_bars(title, names, parts, times)])
+        return Figure([time_bars(title, names, list(TIME_LABELS.values()), times)])
 
     @property
     def cycles(self) -> Ints:

@@ -26,6 +26,13 @@ PARTITION = (
 )  # fmt: skip
 """Columns of ``schema.RANK_TIMES`` that sum to the finish; the first that applies counts."""
 
+TIME_LABELS = dict(zip(
+    PARTITION, ("compute", "transfer", "memory access", "host", "other nodes",
+                "waiting for stragglers", "waiting for senders", "waiting for receivers",
+                "waiting for memory", "idle"), strict=True,
+))  # fmt: skip
+"""What text and charts call these columns."""
+
 WAITING = PARTITION[5:9]
 """Columns that are waits only."""
 

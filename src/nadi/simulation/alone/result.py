@@ -12,7 +12,7 @@ import polars as pl
 from nadi.errors import UsageError
 from nadi.files.csv_tables import csv_bytes
 from nadi.files.files import check_target, check_writable, is_local, locate, write_pieces
-from nadi.results.declared import ALL, LABEL, NS, WHOLE, Column, Lines, Result, Rows, text_of
+from nadi.results.declared import ALL, LABEL, NS, UNCUT, Column, Lines, Result, Rows, text_of
 from nadi.results.text import to_json
 from nadi.simulation.alone.collective import CollectiveEstimate, ComparedCollective
 from nadi.units import (
@@ -129,12 +129,12 @@ COLLECTIVES = Result(
         Lines(_one),
         Rows("collectives", _title, None, (
             Column("size_bytes", "size", text_of(_bytes)), Column("time_ns", "time", NS),
-            Column("algorithm", "algorithm", WHOLE, shown=lambda one: one["algorithm"] or "-"),
-            Column("protocol", "protocol", WHOLE, shown=lambda one: one["protocol"] or "-"),
+            Column("algorithm", "algorithm", UNCUT, shown=lambda one: one["algorithm"] or "-"),
+            Column("protocol", "protocol", UNCUT, shown=lambda one: one["protocol"] or "-"),
             Column("channels", "channels", LABEL, shown=lambda one: one["channels"] or "-"),
             Column("bus_bandwidth_gb_per_s", "busbw", text_of(_gbps)),
             Column("bound_ns", "efficiency", LABEL, shown=_share),
-            Column("source", "source", WHOLE),
+            Column("source", "source", UNCUT),
         ), top=ALL, pick=lambda data: (
             range(len(data["collectives"])) if len(data["collectives"]) > 1 else ()
         )),
@@ -145,14 +145,14 @@ COMPARED = Result(
     kind="collectives", title="Collectives as measured", order=80, facts=_described, headline=None,
     parts=(
         Rows("collectives", lambda data: f"measured, and estimated of {data['system']}", None, (
-            Column("collective", "collective", WHOLE), Column("ranks", "ranks", LABEL),
+            Column("collective", "collective", UNCUT), Column("ranks", "ranks", LABEL),
             Column("nodes", "nodes", LABEL), Column("size_bytes", "size", text_of(_bytes)),
             Column("measured_ns", "measured", NS, shown=lambda one: round(one["measured_ns"])),
             Column("bus_bandwidth_gb_per_s", "busbw", text_of(_gbps)),
             Column("estimated_ns", "estimated", NS),
             Column("estimated_ns", "ratio", LABEL,
                    shown=lambda one: format_number(one["estimated_ns"] / one["measured_ns"])),
-            Column("source", "source", WHOLE),
+            Column("source", "source", UNCUT),
         ), top=ALL),
     ),
 )  # fmt: skip

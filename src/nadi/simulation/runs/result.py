@@ -22,7 +22,7 @@ from nadi.results.declared import (
     PERCENT,
     PLAIN,
     TEXT,
-    WHOLE,
+    UNCUT,
     Charts,
     Column,
     Html,
@@ -42,7 +42,7 @@ from nadi.results.text import issue_lines, with_units
 from nadi.simulation.accounts.link_use import IN_GROUP
 from nadi.simulation.accounts.memory_accounts import are_of_device
 from nadi.simulation.accounts.simulation_results import SimulationResults
-from nadi.simulation.accounts.times import PARTITION, WAITING
+from nadi.simulation.accounts.times import PARTITION, TIME_LABELS, WAITING
 from nadi.trace.schema import (
     COLLECTIVE_TIMES,
     JOB_TIMES,
@@ -67,15 +67,9 @@ _LINKS, _USERS = 6, 2
 _RANGES = 4  # of ranks, shown
 _LEAST = 0.01  # of the bytes
 
-_WORDS = {
-    "computing": "compute", "transferring": "transfer", "accessing": "memory access",
-    "hosting": "host", "other": "other nodes", "awaiting_members": "waiting for stragglers",
-    "awaiting_sender": "waiting for senders", "awaiting_receiver": "waiting for receivers",
-    "awaiting_memory": "waiting for memory", "idle": "idle",
-}  # fmt: skip
 # the classes of their colors
 _COLORS = dict(zip(
-    _WORDS, ("computing", "transferring", "copying", "host_op", "launch", "waiting", "delay",
+    TIME_LABELS, ("computing", "transferring", "copying", "host_op", "launch", "waiting", "delay",
              "launch", "host_gap", "idle"), strict=True,
 ))  # fmt: skip
 _Place = tuple[str | int, ...]
@@ -207,7 +201,7 @@ def _shares(row: dict[str, int]) -> str:
     """Format the shares of a rank's time, largest first."""
     parts = sorted(((row[f"{name}_ns"], name) for name in PARTITION if row[f"{name}_ns"]),
                    reverse=True)  # fmt: skip
-    told = (f"{_WORDS[name]} {format_percent(time, row['finish_ns'])}" for time, name in parts)
+    told = (f"{TIME_LABELS[name]} {format_percent(time, row['finish_ns'])}" for time, name in parts)
     return ", ".join(told) or "no node takes any time"
 
 
@@ -285,12 +279,12 @@ def _rank_title(data: dict[str, Any]) -> str:
 
 def _rank_columns(data: dict[str, Any]) -> Iterator[Column]:
     """Yield the parts that some rank spends time on; on pages each wait, drawn, too."""
-    yield Column("label", "rank", WHOLE)
+    yield Column("label", "rank", UNCUT)
     yield Column("", " ", _PARTS, on=PAGE)
     yield Column("finish_ns", "finish", NS)
     for name in PARTITION:
         on = PAGE if name in WAITING else BOTH
-        yield Column(f"{name}_ns", _WORDS[name], NS, on=on, is_rare=True)
+        yield Column(f"{name}_ns", TIME_LABELS[name], NS, on=on, is_rare=True)
         if name == WAITING[-1]:
             yield Column("", "wait time", NS, on=TEXT, is_rare=True,
                          shown=lambda row: sum(row[f"{name}_ns"] for name in WAITING))  # fmt: skip
@@ -454,7 +448,7 @@ def _use(data: dict[str, Any]) -> list[Chart]:
 def _legend(figures: Any) -> str:
     rows = figures.rows("per_rank")
     used = (name for name in _COLORS if any(row[f"{name}_ns"] for row in rows))
-    keys = (f'<span><i class="key {_COLORS[name]}"></i>{_WORDS[name]}</span>' for name in used)
+    keys = (f'<span><i class="key {_COLORS[name]}"></i>{TIME_LABELS[name]}</span>' for name in used)
     return f"<p class=legend>{''.join(keys)}</p>"
 
 
@@ -474,7 +468,7 @@ SIMULATION = Result(
         Lines(_first_lines),
         Rows("jobs", "jobs", None, (
             Column("job", "job"),
-            Column("ranks", "ranks", WHOLE, shown=lambda job: _ranges(job["ranks"])),
+            Column("ranks", "ranks", UNCUT, shown=lambda job: _ranges(job["ranks"])),
             Column("finish_ns", "finish", NS), Column("alone_ns", "alone", NS),
             Column("slowdown", "slowdown", decimals(3)),
         ), top=ALL),
@@ -493,9 +487,9 @@ SIMULATION = Result(
             Column("group", "group", name_or("all ranks")), *_SUMS,
         ), made=_groups, top=_GROUPS),
         Rows("", "busiest links", None, (
-            Column("link", "link", WHOLE), Column("bytes", "bytes", BYTES),
+            Column("link", "link", UNCUT), Column("bytes", "bytes", BYTES),
             Column("utilization", "utilization", PERCENT), Column("full", "full", LABEL),
-            Column("users", "used by", WHOLE, shown=_users),
+            Column("users", "used by", UNCUT, shown=_users),
         ), made=lambda data: _links(data)[:_LINKS], top=ALL),
         Lines(_more_links),
         Rows("", "memory tiers", None, (
@@ -525,7 +519,7 @@ SIMULATION = Result(
         ), on=PAGE),
         Lines(_issues),
         Rows("what_if", _change_title, None, (
-            Column("change", "change", WHOLE), Column("makespan_ns", "time", NS),
+            Column("change", "change", UNCUT), Column("makespan_ns", "time", NS),
             Column("gain_ns", "gain", NS), Column("gain_ns", "share", share_of("makespan_ns")),
         ), top=ALL),
     ),

@@ -206,8 +206,17 @@ def learn_prices(job: Job | Trace | Sequence[Trace]) -> LearnedPrices:
     return LearnedPrices(table.with_columns(low=pl.max_horizontal(low, 0), high=high))
 
 
-def _measured(trace: Trace) -> pl.DataFrame:
-    """Return a row per operation with a time."""
+def measured_operations(trace: Trace) -> tuple[Operations, Ints, pl.Series | None]:
+    """Return the operations that have a time on a device.
+
+    Returns
+    -------
+    operations, time
+        A row, and int64 ns, for each: of a recording, for operators the sum of the kernels that
+        each launched.
+    names
+        Of operators; None for other traces.
+    """
     time = trace.column("duration")
     is_work = (trace.nodes["kind"] == "COMP").to_numpy() & ~trace.nodes["is_cpu"].to_numpy()
     device = np.flatnonzero(is_work & (time > 0))
@@ -224,7 +233,13 @@ def _measured(trace: Trace) -> pl.DataFrame:
         names = None
         stated = (operations.flops > 0) | (operations.bytes > 0)
         rows = device[stated[device]]
-    return _frame(operations.at(rows), names).with_columns(time=pl.Series(total[rows]))
+    return operations.at(rows), total[rows], names
+
+
+def _measured(trace: Trace) -> pl.DataFrame:
+    """Return a row per operation with a time."""
+    operations, time, names = measured_operations(trace)
+    return _frame(operations, names).with_columns(time=pl.Series(time))
 
 
 def _frame(operations: Operations, names: pl.Series | None) -> pl.DataFrame:

@@ -3,11 +3,7 @@
 
 /** Unpack what `packed` of nadi/results/page/figures.py packed. */
 async function unpack(text) {
-  const coded = atob(text);
-  const bytes = new Uint8Array(coded.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = coded.charCodeAt(i);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const content = new Uint8Array(await new Response(stream).arrayBuffer());
+  const content = await unzipped(text);
   const size = new DataView(content.buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(content.subarray(4, 4 + size)));
   let at = 4 + size;

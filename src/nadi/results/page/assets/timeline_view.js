@@ -184,6 +184,8 @@ class TimelineView {
     this.canvas.style.width = `${this.width}px`;
     this.canvas.style.height = `${this.height}px`;
     this.paper.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.paper.font = TRACK_FONT;  // a new size forgets these
+    this.paper.textBaseline = "middle";
     this.overview.forget();
     this.scroller.querySelector("#timeline-room").style.height =
       `${Math.max(this.total - this.height, 0)}px`;
@@ -345,8 +347,6 @@ class TimelineView {
     const level = this.data.levelFor(1.5 / this.scale);
     const { paper } = this;
     this.filled = -1;
-    paper.font = "11px system-ui, 'Liberation Sans', sans-serif";
-    paper.textBaseline = "middle";
     const least = fixed ? 0 : this.top;
     for (const line of this.lines) {
       if (line.fixed !== fixed) continue;
