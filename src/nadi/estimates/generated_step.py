@@ -87,9 +87,9 @@ def generated_step(
     work = _layer_seconds(block, offload)
     every = shape.microbatches * layers
     late = (np.where(alone, turning.backward, first.last_backward) / layers) - moved.plain[1]
-    reduction = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
+    reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
     exposed = exposed - _gathered_beside_stores(
-        machine, executions, moves, update, exposed, reduction.exposed, _gathered(shape, ends)
+        machine, executions, moves, update, exposed, reduced, _gathered(shape, ends)
     )
     times = StepTimes(
         forward=every * block.forward.time,
@@ -163,15 +163,15 @@ def _pipeline(
 def _reduction(
     executions: Executions, shape: StepShape, costs: GeneratedCosts, ends: StepEnds,
     offloading: Floats,
-) -> DataParallel:  # fmt: skip
+) -> tuple[DataParallel, Floats]:  # fmt: skip
     """Reduce gradients beside the last microbatch's backward, and gather sharded weights.
 
     ``offloading`` are the seconds by which moves to the second tier lengthen a layer's backward.
 
     The first stage is the last one to end its backward. A layer's gradients are reduced while the
     layers before it compute; what is left when the first layer is done is exposed, and
-    the embedding's. Where both use the same links, collectives of tensor parallelism, and tokens
-    on the way to experts, wait for those of gradients.
+    the embedding's: those seconds are returned, too. Where both use the same links, collectives of
+    tensor parallelism, and tokens on the way to experts, wait for those of gradients.
     """
     block = costs.block
     alone = shape.stages == 1
@@ -196,19 +196,21 @@ def _reduction(
     # chunks of the last microbatch are as many microbatches apart as there are stages
     between = (shape.chunks - 1) * shape.stages * count * backward
 
+    overlaps = executions.data_par_overlap == 1
+    # the last microbatch goes through all stages, and waits for each layer but a chunk's last
+    layers = (shape.blocks - shape.chunks) * shape.stages - shape.missing
+    waits = np.where(overlaps, layers * beside + after_head, 0.0)
+
     def late(layer: Floats, first: Floats, last: Floats) -> Floats:
         of_last = np.where(alone, last, 0.0)
         queue = np.maximum(count * layer - (count - 1) * longer, layer)
         queue = np.maximum(queue, of_last - after_head + count * (layer - longer))
         all_chunks = shape.chunks * count * layer - between - (count - 1) * longer
-        # the last microbatch goes through all stages, and waits for each layer but a chunk's last
-        layers = (shape.blocks - shape.chunks) * shape.stages - shape.missing
-        queue = np.maximum(queue, all_chunks) + layers * beside + after_head
         whole = shape.blocks * layer + of_last
-        return np.where(executions.data_par_overlap == 1, np.maximum(queue, 0.0), whole) + first
+        return np.where(overlaps, np.maximum(queue, all_chunks), whole) + first
 
     layer, first, last = ends.layer, ends.first, ends.last
-    exposed = np.maximum(
+    left = np.maximum(
         late(layer.reduce, first.reduce, last.reduce),
         late(layer.reduce_experts, first.reduce_experts, last.reduce_experts),
     )
@@ -217,7 +219,7 @@ def _reduction(
     none = np.zeros(1)
     reduces = (executions.data_par > 1) & (executions.training == 1)
     size = np.where(reduces, layer.weight * _GRADIENT, 0.0)
-    return DataParallel(size, whole, exposed + gathered, none, none)
+    return DataParallel(size, whole, waits + left + gathered, none, none), left
 
 
 def _gathered(shape: StepShape, ends: StepEnds) -> Floats:
@@ -290,12 +292,12 @@ def _streamed(
 
 def _gathered_beside_stores(
     machine: MachineDescription, executions: Executions, moves: _UpdateMoves, update: Floats,
-    exposed: Floats, reduction: Floats, gathered: Floats,
+    exposed: Floats, reduced: Floats, gathered: Floats,
 ) -> Floats:  # fmt: skip
     """Give the seconds of gathering weights while the last states are still stored.
 
-    States are loaded into buffers while the last gradients are reduced, so that the update is done
-    before the stores are.
+    States are loaded into buffers for the seconds in which the last gradients are ``reduced``, so
+    that the update is done before the stores are.
     """
     tier, none = machine.mem2, np.zeros(1)
     load, held = (
@@ -305,7 +307,7 @@ def _gathered_beside_stores(
             usual_buffers(machine.mem1.capacity),
         )
     )
-    early = np.minimum(reduction - gathered, held)
+    early = np.minimum(reduced, held)
     updated = np.maximum(update, load - early)
     moved = (executions.optimizer_offload == 1) & (executions.training == 1)
     return np.where(moved, np.clip(update + exposed - updated, 0.0, gathered), 0.0)
