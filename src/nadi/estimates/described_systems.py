@@ -186,7 +186,9 @@ def _nested(system: System) -> NestedNetwork:
             and system.collectives.algorithms(name)[place] == "direct"
         ]  # fmt: skip
         latency = (links * own.latency + delay) / 1e9
-        dimensions.append(NetworkDimension(own.size, own.bandwidth * ways, latency, tuple(direct)))
+        passed = ways if own.topology in ("ring", "mesh") else 0
+        rate = own.bandwidth * ways
+        dimensions.append(NetworkDimension(own.size, rate, latency, tuple(direct), passed))
     collectives = system.collectives
     return NestedNetwork(
         tuple(dimensions), collectives.start_time / 1e9, collectives.chunks,

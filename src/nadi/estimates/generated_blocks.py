@@ -110,6 +110,18 @@ class EndCosts(NamedTuple):
     kept: Floats  # bytes
 
 
+class OperationCounts(NamedTuple):
+    """How many operations there are, float64 of shape (ways,)."""
+
+    forward: Floats  # of a layer
+    backward: Floats
+    end: Floats  # of the last norm, the head and the loss, forward and backward
+    # of these, computations
+    forward_work: Floats
+    backward_work: Floats
+    end_work: Floats
+
+
 class GeneratedCosts(NamedTuple):
     """What one micro-batch costs, float64 of shape (ways,)."""
 
@@ -119,6 +131,7 @@ class GeneratedCosts(NamedTuple):
     first: EndCosts  # the embedding
     last: EndCosts  # the last norm, the head and the loss
     cache: Floats  # bytes of keys and values of a sequence in a block, of inference
+    counts: OperationCounts
 
 
 class _Sums(NamedTuple):
@@ -309,7 +322,26 @@ def _costs(
         np.zeros(num), gradient * element, kept, stored, boundary * checkpoints,
         _GRADIENT * gradient * ways.trained, boundary * ways.trained, boundary,
     )  # fmt: skip
-    return GeneratedCosts(block, (lead(_TP), lead(_EP)), first, last, cache)
+    counts = _counts(ways, shares)
+    return GeneratedCosts(block, (lead(_TP), lead(_EP)), first, last, cache, counts)
+
+
+def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
+    def counted(part: int, *, works: bool) -> Floats:
+        programs, which = ways.programs[part]
+        rows = [[row.stream == COMPUTE or not works for row in one.rows] for one in programs]
+        return np.array([float(sum(one)) for one in rows])[which]
+
+    found = []
+    for works in (False, True):
+        found += [
+            sum(
+                share * np.maximum(counted(2 * kind + direction, works=works), 1)
+                for kind, share in enumerate(shares.tolist())
+            ) for direction in range(2)
+        ]  # fmt: skip
+        found.append(counted(-2, works=works) + counted(-1, works=works))
+    return OperationCounts(*found)
 
 
 def _end(pair: Sequence[_Sums], kept: Floats) -> EndCosts:

@@ -18,9 +18,7 @@ from nadi.estimates.calculon.memory import (
     MemoryUse,
     OffloadTimes,
     TensorBytes,
-    late_end,
     memory_use,
-    offload_beside,
 )
 from nadi.estimates.calculon.overlap import DataParallel
 from nadi.estimates.calculon.step_costs import StepCosts, StepTimes
@@ -28,6 +26,7 @@ from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions
 from nadi.estimates.generated_blocks import GeneratedCosts
 from nadi.estimates.rings import RankGroup, message_seconds
+from nadi.estimates.staged_passes import Passes, StagedMoves
 from nadi.estimates.step_ends import PartEnds, StepEnds
 from nadi.estimates.step_shape import StepShape, shape_of
 from nadi.systems.streamed_update import streamed_seconds, usual_buffers
@@ -37,21 +36,17 @@ _GRADIENT, _STATE, _ADAM_FLOPS = 4.0, 12.0, 11.0
 
 
 class _Stages(NamedTuple):
-    """Seconds of one microbatch on the first, a middle and the last stage."""
+    """Seconds of one microbatch on stages; of the first three while they wait for it."""
 
     first: Floats
     middle: Floats
     last: Floats
+    slowest: Floats  # of the slowest stage while others come before and after
     hop: Floats  # of a message to the next stage
 
     def total(self, stages: Floats) -> Floats:
         """Of all stages."""
         return np.where(stages > 1, self.first + self.last + (stages - 2) * self.middle, self.first)
-
-    def slowest(self, stages: Floats) -> Floats:
-        """Of the slowest stage."""
-        found = np.where(stages > 1, np.maximum(self.first, self.last), self.first)
-        return np.where(stages > 2, np.maximum(found, self.middle), found)
 
 
 def generated_step(
@@ -67,33 +62,40 @@ def generated_step(
     fewer = np.where(shape.missing > 0, layers - 1, layers)  # of the last stage
     moves = _moves_of_update(executions, shape, fewer, block, ends)
     update, exposed, rate = _streamed(machine, executions, moves, _gathered(shape, ends), ends)
-    offload = offload_beside(machine, executions, block, rate, _moved_layers(executions, shape))
-    work = _layer_seconds(block, offload)
+    moved = StagedMoves(machine, executions, block, costs.counts)
+    turning = moved.turning(fewer, costs.last.seconds, ends.head * _element(block, ends))
+    first = moved.passing(layers, is_first=True)
+    middle = moved.passing(layers, is_first=False)
     alone = shape.stages == 1
     group = RankGroup(
         executions.pipeline_par, executions.tensor_par * executions.data_par,
         executions.pipeline_par_net,
     )  # fmt: skip
-    late = np.minimum(layers * offload.forward[0], costs.last.seconds)
-    beside_head = _stored_beside_head(machine, executions, late)
-    loaded = late_end(machine, executions, block, ends.head * _element(block, ends))
-    head = costs.last.seconds + loaded - beside_head
+    embedding = costs.first.seconds
     stages = _Stages(
-        layers * work + costs.first.seconds + np.where(alone, head, 0.0),
-        layers * work, fewer * work + head,
+        np.where(alone, turning.alone, first.alone) + embedding, middle.alone, turning.alone,
+        np.maximum(
+            np.where(alone, turning.whole, first.whole) + embedding,
+            np.where(alone, 0.0, turning.whole),
+        ),
         message_seconds(machine, block.boundary, group),
     )  # fmt: skip
     slowest, transfers, bubble = _pipeline(shape, stages, executions)
-    every, beside_head = shape.microbatches * layers, shape.microbatches * beside_head * alone
-    reduction = _reduction(executions, shape, costs, ends, offload.backward[0])
+    is_last = alone | (turning.whole >= first.whole + embedding)
+    passes = Passes(*(np.where(is_last, *pair) for pair in zip(turning, first, strict=True)))
+    offload = moved.times(layers, np.where(is_last, fewer, layers), passes, rate)
+    work = _layer_seconds(block, offload)
+    every = shape.microbatches * layers
+    late = (np.where(alone, turning.backward, first.last_backward) / layers) - moved.plain[1]
+    reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
     exposed = exposed - _gathered_beside_stores(
-        machine, executions, moves, update, exposed, reduction.exposed, _gathered(shape, ends)
+        machine, executions, moves, update, exposed, reduced, _gathered(shape, ends)
     )
     times = StepTimes(
         forward=every * block.forward.time,
         backward=every * block.activation.time,
         optimizer=update + _before_update(shape, fewer, ends),
-        forward_offload=every * offload.forward[0] - beside_head,
+        forward_offload=every * offload.forward[0],
         backward_offload=every * offload.backward[0],
         update_offload=exposed,
         computed_again=every * block.again.time,
@@ -103,7 +105,7 @@ def generated_step(
         * (block.forward_exchange[0].exposed + block.backward_exchange[0].exposed),
         pipeline_parallel=transfers,
         data_parallel=reduction.exposed,
-        ends=shape.microbatches * (slowest - layers * work) + beside_head,
+        ends=shape.microbatches * (slowest - layers * work),
     )
     exchanges = block.forward_exchange, block.backward_exchange, block.exchange_again
     link = [every * one[0].time for one in exchanges]
@@ -123,20 +125,6 @@ def _layer_seconds(block: BlockCosts, offload: OffloadTimes) -> Floats:
     )  # fmt: skip
 
 
-def _stored_beside_head(
-    machine: MachineDescription, executions: Executions, late: Floats
-) -> Floats:
-    """Give the seconds of a forward's late stores that the head's forward and backward hide.
-
-    Stores wait in buffers, so that layers do not wait for them; the backward of the layers does,
-    as it loads what they stored. ``late`` would be hidden with buffers of any size.
-    """
-    stores = (executions.activations_offload == 1) & (executions.weight_offload == 0)
-    buffers = usual_buffers(machine.mem1.capacity)
-    held = machine.mem2.moving_time(np.zeros(1), buffers, executions.num_procs)
-    return np.where(stores & (executions.training == 1), np.minimum(late, held), 0.0)
-
-
 def _pipeline(
     shape: StepShape, stages: _Stages, executions: Executions
 ) -> tuple[Floats, Floats, Floats]:
@@ -150,7 +138,7 @@ def _pipeline(
     have gone and come, it waits for the transfers in between (1F1B).
     """
     num, training = shape.stages, executions.training == 1
-    slowest, total = stages.slowest(num), stages.total(num)
+    slowest, total = stages.slowest, stages.total(num)
     ways = np.where(training, 2.0, 1.0)
     across = ways * stages.hop * (shape.chunks * num - 1)
     spare = num * slowest - total  # of stages that are faster than the slowest one
@@ -175,15 +163,15 @@ def _pipeline(
 def _reduction(
     executions: Executions, shape: StepShape, costs: GeneratedCosts, ends: StepEnds,
     offloading: Floats,
-) -> DataParallel:  # fmt: skip
+) -> tuple[DataParallel, Floats]:  # fmt: skip
     """Reduce gradients beside the last microbatch's backward, and gather sharded weights.
 
     ``offloading`` are the seconds by which moves to the second tier lengthen a layer's backward.
 
     The first stage is the last one to end its backward. A layer's gradients are reduced while the
     layers before it compute; what is left when the first layer is done is exposed, and
-    the embedding's. Where both use the same links, collectives of tensor parallelism, and tokens
-    on the way to experts, wait for those of gradients.
+    the embedding's: those seconds are returned, too. Where both use the same links, collectives of
+    tensor parallelism, and tokens on the way to experts, wait for those of gradients.
     """
     block = costs.block
     alone = shape.stages == 1
@@ -208,19 +196,21 @@ def _reduction(
     # chunks of the last microbatch are as many microbatches apart as there are stages
     between = (shape.chunks - 1) * shape.stages * count * backward
 
+    overlaps = executions.data_par_overlap == 1
+    # the last microbatch goes through all stages, and waits for each layer but a chunk's last
+    layers = (shape.blocks - shape.chunks) * shape.stages - shape.missing
+    waits = np.where(overlaps, layers * beside + after_head, 0.0)
+
     def late(layer: Floats, first: Floats, last: Floats) -> Floats:
         of_last = np.where(alone, last, 0.0)
         queue = np.maximum(count * layer - (count - 1) * longer, layer)
         queue = np.maximum(queue, of_last - after_head + count * (layer - longer))
         all_chunks = shape.chunks * count * layer - between - (count - 1) * longer
-        # the last microbatch goes through all stages, and waits for each layer but a chunk's last
-        layers = (shape.blocks - shape.chunks) * shape.stages - shape.missing
-        queue = np.maximum(queue, all_chunks) + layers * beside + after_head
         whole = shape.blocks * layer + of_last
-        return np.where(executions.data_par_overlap == 1, np.maximum(queue, 0.0), whole) + first
+        return np.where(overlaps, np.maximum(queue, all_chunks), whole) + first
 
     layer, first, last = ends.layer, ends.first, ends.last
-    exposed = np.maximum(
+    left = np.maximum(
         late(layer.reduce, first.reduce, last.reduce),
         late(layer.reduce_experts, first.reduce_experts, last.reduce_experts),
     )
@@ -229,7 +219,7 @@ def _reduction(
     none = np.zeros(1)
     reduces = (executions.data_par > 1) & (executions.training == 1)
     size = np.where(reduces, layer.weight * _GRADIENT, 0.0)
-    return DataParallel(size, whole, exposed + gathered, none, none)
+    return DataParallel(size, whole, waits + left + gathered, none, none), left
 
 
 def _gathered(shape: StepShape, ends: StepEnds) -> Floats:
@@ -253,17 +243,6 @@ def _before_update(shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
     summed = _most("summed", shape, fewer, ends)
     seconds: Floats = ends.norm + ends.table + ends.sum_latency + summed * ends.sum_each
     return seconds
-
-
-def _moved_layers(executions: Executions, shape: StepShape) -> Floats:
-    """Give the share of a stage's layers that move in a pass.
-
-    The layer with which the forward ends is where the backward begins, so it stays; so does the
-    one with which the backward ends. Activations stay only where the same micro-batch turns.
-    """
-    training = executions.training == 1
-    stays = training & ((shape.stages == 1) | (executions.activations_offload == 0))
-    return np.where(stays, 1.0 - 1.0 / shape.blocks, 1.0)
 
 
 def _element(block: BlockCosts, ends: StepEnds) -> Floats:
@@ -313,12 +292,12 @@ def _streamed(
 
 def _gathered_beside_stores(
     machine: MachineDescription, executions: Executions, moves: _UpdateMoves, update: Floats,
-    exposed: Floats, reduction: Floats, gathered: Floats,
+    exposed: Floats, reduced: Floats, gathered: Floats,
 ) -> Floats:  # fmt: skip
     """Give the seconds of gathering weights while the last states are still stored.
 
-    States are loaded into buffers while the last gradients are reduced, so that the update is done
-    before the stores are.
+    States are loaded into buffers for the seconds in which the last gradients are ``reduced``, so
+    that the update is done before the stores are.
     """
     tier, none = machine.mem2, np.zeros(1)
     load, held = (
@@ -328,7 +307,7 @@ def _gathered_beside_stores(
             usual_buffers(machine.mem1.capacity),
         )
     )
-    early = np.minimum(reduction - gathered, held)
+    early = np.minimum(reduced, held)
     updated = np.maximum(update, load - early)
     moved = (executions.optimizer_offload == 1) & (executions.training == 1)
     return np.where(moved, np.clip(update + exposed - updated, 0.0, gathered), 0.0)

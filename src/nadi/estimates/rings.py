@@ -79,7 +79,8 @@ def _by_dimensions(
     """Give the seconds of rings in each dimension, cut into chunks."""
     counts = _places(network, group)
     chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
-    steps = _chunk_steps(machine, network, operation, size / chunks, counts)
+    sharing = _sharing(network, group, counts)
+    steps = _chunk_steps(machine, network, operation, size / chunks, counts, sharing)
     whole = [chunks * one for one in steps]
     longest = whole[0]
     for one in whole[1:]:
@@ -108,7 +109,8 @@ def shared_seconds(
         whole = _known(machine, machine.system, operation, size, group)
         return np.where(there & same, whole, 0.0)[None]
     chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
-    steps = _chunk_steps(machine, network, operation, size / chunks, counts)
+    sharing = _sharing(network, group, counts)
+    steps = _chunk_steps(machine, network, operation, size / chunks, counts, sharing)
     if operation == "all_gather":
         steps.reverse()
     if operation == "all_reduce":  # what it gathers comes later, chunk by chunk, if it goes further
@@ -149,6 +151,25 @@ def _places(network: NestedNetwork, group: RankGroup) -> list[Ints]:
     return found
 
 
+def _sharing(network: NestedNetwork, group: RankGroup, counts: list[Ints]) -> list[Ints]:
+    """Give by how much less of each dimension's bandwidth a group has, as others pass its links.
+
+    Between neighbors of a group lie the members of as many others. Messages go the shorter way:
+    what two members send both ways round goes one way, and the last member of some neighbors sends
+    back to the first one over their links.
+    """
+    stride, found = group.stride, []
+    for dimension, count in zip(network.dimensions, counts, strict=True):
+        groups = np.ones(1, dtype=np.int64)
+        if dimension.ways:
+            between = np.clip(stride, 1, max(dimension.size // 2, 1))
+            goes_round = (count * between >= dimension.size) & ((count > 2) | (dimension.size <= 2))
+            groups = between * np.where(goes_round, 1, dimension.ways)
+        found.append(groups)
+        stride = np.maximum(stride // dimension.size, 1)
+    return found
+
+
 def _last_used(counts: list[Ints]) -> Ints:
     """Give the last dimension in which members differ."""
     found: Ints = np.zeros(1, dtype=np.int64)
@@ -159,28 +180,28 @@ def _last_used(counts: list[Ints]) -> Ints:
 
 def _chunk_steps(
     machine: MachineDescription, network: NestedNetwork, operation: str, chunk: Floats,
-    counts: list[Ints],
+    counts: list[Ints], sharing: list[Ints],
 ) -> list[Floats]:  # fmt: skip
-    """Give the seconds of a chunk in each dimension."""
+    """Give the seconds of a chunk in each dimension, whose links so many groups are sharing."""
     found = []
     size = chunk
-    dimensions = list(zip(network.dimensions, counts, strict=True))
+    dimensions = list(zip(network.dimensions, counts, sharing, strict=True))
     if operation == "all_gather":  # slow links first, while there is little to move
         dimensions.reverse()
     memory = machine.mem1.GBps * 1e9
-    for dimension, count in dimensions:
-        rate = dimension.GBps * 1e9
+    for dimension, count, groups in dimensions:
+        rate, latency = dimension.GBps * 1e9 / groups, dimension.latency * groups
         part = size / count
         # to all others at once on links of their own, or one after the other
         turns = np.minimum(count - 1, 1) if operation in dimension.direct else count - 1
         if operation == "all_gather":
-            step = turns * (dimension.latency + size / rate)
+            step = turns * (latency + size / rate)
             size = size * count
         elif operation == "all_to_all":
-            step = np.where(count > 1, dimension.latency, 0.0) + turns * part / rate
+            step = np.where(count > 1, latency, 0.0) + turns * part / rate
         else:
             again = 2 if operation == "all_reduce" else 1
-            step = turns * (again * (dimension.latency + part / rate) + _REDUCTION * part / memory)
+            step = turns * (again * (latency + part / rate) + _REDUCTION * part / memory)
             size = part
         found.append(step)
     return found

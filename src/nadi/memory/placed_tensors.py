@@ -420,7 +420,7 @@ def _tensors_of_trace(
     if found is None:
         return None
     lives = lives_of(*row_times(simulation, like, played), found.uses)
-    order = _order(simulation, like)
+    order = _order(simulation, like, trace)
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     some = found.accesses
@@ -439,8 +439,12 @@ def _tensors_of_trace(
     return replace(whole, accesses=known.accesses, looked_up=whole.moved_rows)
 
 
-def _order(simulation: Simulation, rank: int) -> Ints:
-    """Return the rows of a trace by their start, in an order that keeps dependencies."""
+def _order(simulation: Simulation, rank: int, trace: Trace) -> Ints:
+    """Return the rows of a trace by their start, in an order that keeps dependencies.
+
+    A receive may be posted long before its message arrives. What it writes is there from then on,
+    so it has its place by its end.
+    """
     program = simulation.program
     first, last = program.first[rank : rank + 2].tolist()
     ends = program.first_child[first : last + 1]
@@ -451,8 +455,10 @@ def _order(simulation: Simulation, rank: int) -> Ints:
     group_rows(dst, in_ptr, edge)
     order = np.empty(last - first, dtype=np.int64)
     topological_order(in_ptr, src[edge], order)
-    by_start = order[np.argsort(simulation.start[first:last][order], kind="stable")]
-    return np.asarray(program.row[first:last][by_start])
+    row = program.row[first:last]
+    receives = (trace.nodes["kind"] == "COMM_RECV").to_numpy()[row]
+    moment = np.where(receives, simulation.end[first:last], simulation.start[first:last])
+    return np.asarray(row[order[np.argsort(moment[order], kind="stable")]])
 
 
 def _lives_of_accesses(found: TensorsOfTrace, lives: Lives) -> Ints:

@@ -144,6 +144,8 @@ class NetworkDimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # collectives whose members send to all others at once, each on a link of its own; others are
     # rings
     direct: tuple[str, ...] = ()
+    # in how many ways rings go over links that pass the ranks in between; 0 where none lies between
+    ways: int = 0
 
 
 class NestedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

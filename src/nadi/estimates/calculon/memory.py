@@ -18,8 +18,6 @@ from nadi.estimates.execution import Executions
 from nadi.estimates.step_shape import StepShape
 from nadi.trace.arrays import Floats
 
-_BLOCKS_AHEAD = 3.0  # a load begins at most 32 operations before its use
-
 
 class BlockTimes(NamedTuple):
     """Seconds of a base block and microbatch, and bytes that it could offload."""
@@ -67,82 +65,14 @@ def offload_times(
     return OffloadTimes(
         _extensions(machine, moved_forward, forward_free, block.forward_transfer),
         _extensions(machine, moved_backward, backward_free, block.backward_transfer),
-        _rate(block.weights, forward_free),
-        _rate(block.activations, forward_free),
-        _rate(optimizers, backward_free),
-        np.maximum(_rate(moved_forward, forward_free), _rate(moved_backward, backward_free)),
+        rate(block.weights, forward_free),
+        rate(block.activations, forward_free),
+        rate(optimizers, backward_free),
+        np.maximum(rate(moved_forward, forward_free), rate(moved_backward, backward_free)),
     )
 
 
-def offload_beside(
-    machine: MachineDescription, executions: Executions, block: BlockCosts, update: Floats,
-    share: Floats,
-) -> OffloadTimes:  # fmt: skip
-    """Work out by how much offloading extends a block, beside whose work tensors move.
-
-    What moves goes through the memory of the processor, too: a block takes as long as its own work,
-    as its moves to and from the second tier, or as its memory accesses and its moves together take
-    in the first tier. ``update`` is the bandwidth that hides the moves of the optimizer's state,
-    which have their time at the end of a step. ``share`` of the blocks of a pass move.
-    """
-    training = executions.training == 1
-    keeps = np.where(
-        executions.is_named("activation_recompute", "full"), block.checkpoint, block.stored
-    )
-    forward = block.forward.time + block.forward_exchange[0].exposed
-    backward = (
-        block.activation.time + block.weight.time + block.again.time
-        + block.backward_exchange[0].exposed + block.exchange_again[0].exposed
-    )  # fmt: skip
-    weights = block.weights * executions.weight_offload
-    activations = keeps * executions.activations_offload * training
-    moved = weights + activations
-    accessed = block.activation.memory_time + block.weight.memory_time + block.again.memory_time
-    late = [
-        _beside(machine, executions, one, moved, read)
-        for one, moved, read in (
-            ((forward, block.forward.memory_time), share * moved, share * weights),
-            ((backward, accessed), share * moved * training, share * moved * training),
-        )
-    ]
-    hidden = np.maximum(_rate(moved, forward), _rate(moved * training, backward))
-    return OffloadTimes(
-        (late[0], late[0]), (late[1], late[1]),
-        _rate(block.weights, forward), _rate(keeps * training, forward),
-        update * training,
-        np.maximum(hidden, update * training * executions.optimizer_offload),
-    )  # fmt: skip
-
-
-def late_end(
-    machine: MachineDescription, executions: Executions, block: BlockCosts, weights: Floats
-) -> Floats:
-    """Give by how much loading its weights extends the head of a micro-batch.
-
-    They are loaded once, as its backward follows its forward. The head is one product that needs
-    all of them, so only the blocks before it hide the load, and only where their own loads have
-    come before. Of the embedding, what is looked up is little.
-    """
-    moved = weights * executions.weight_offload
-    forward = block.forward.time + block.forward_exchange[0].exposed
-    of_block = machine.mem2.moving_time(block.weights, np.zeros(1), executions.num_procs)
-    free = np.where(of_block < forward, _BLOCKS_AHEAD * forward, 0.0)
-    return _beside(machine, executions, (free, np.zeros(1)), moved, moved)
-
-
-def _beside(
-    machine: MachineDescription, executions: Executions, times: tuple[Floats, Floats],
-    moved: Floats, read: Floats,
-) -> Floats:  # fmt: skip
-    """Give by how much moves extend a block of so many seconds, of which memory accesses."""
-    block, accesses = times
-    link = machine.mem2.moving_time(read, moved - read, executions.num_procs)
-    through = accesses + moved / (machine.mem1.GBps * 1e9)
-    longest = np.maximum(block, np.maximum(link, through))
-    return np.where(moved > 0, longest - block, 0.0)
-
-
-def _rate(size: Floats, seconds: Floats) -> Floats:
+def rate(size: Floats, seconds: Floats) -> Floats:
     """Give the bytes a second that move so many bytes, infinite if there is no time for any."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(size == 0, 0.0, size / seconds)

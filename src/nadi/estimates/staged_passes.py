@@ -1,0 +1,270 @@
+"""The passes of a stage whose weights or activations live in the second memory tier.
+
+Tensors move beside the computations, as in simulations with a tier (:mod:`nadi.memory`): a load
+begins at most so many operations before its use, and a tensor whose uses are no further apart
+stays. So a part of the last layers of a forward is still there when their backward begins, and the
+first loads of a pass come beside the pass before it. Stores go on while others compute, as far as
+buffers hold what they store. A pass is late by what has no such time left, and no micro-batch is
+done before the link has moved all that it needs.
+
+On the last stage, the backward of a micro-batch follows its forward: it waits for the stores of
+what it loads. On others, other micro-batches come between.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.estimates.calculon.block_costs import BlockCosts
+from nadi.estimates.calculon.machine_description import MachineDescription
+from nadi.estimates.calculon.memory import OffloadTimes, rate
+from nadi.estimates.execution import Executions
+from nadi.estimates.generated_blocks import OperationCounts
+from nadi.systems.streamed_update import usual_buffers
+from nadi.trace.arrays import Floats
+
+_DISTANCE = 32.0  # operations before a use that its load may begin, or that a tensor stays for it
+_LAST = 0.35  # of a layer: what a pass computes once its last weights are there
+# Operations between the uses of a layer's weights that follow each other in two passes: some of the
+# layer's own, and an exchange with the next stage (two), the embedding's (two) or the head's.
+_BEFORE_FORWARD, _BEFORE_BACKWARD, _EXCHANGE = 3.0, 3.0, 2.0
+_PRODUCTS = 3.0  # of the head: its logits, and their gradients by its input and its weights
+_NONE = np.zeros(1)
+
+
+class Passes(NamedTuple):
+    """Seconds of one micro-batch on a stage, float64 of shape (executions,)."""
+
+    # of its layers, and until the head has its weights and what is stored has left
+    forward: Floats
+    backward: Floats
+    end: Floats  # of the head and the loss
+    # of the layers of the first micro-batch, for which the stage waits, and of the last one
+    first_forward: Floats
+    last_backward: Floats
+
+    @property
+    def whole(self) -> Floats:
+        """Of all while other micro-batches come before and after."""
+        return self.forward + self.backward + self.end
+
+    @property
+    def alone(self) -> Floats:
+        """Of all while the stage waits before."""
+        return self.first_forward + self.last_backward + self.end
+
+
+class StagedMoves:
+    """What moves beside the passes of stages, of some executions."""
+
+    def __init__(
+        self, machine: MachineDescription, executions: Executions, block: BlockCosts,
+        counts: OperationCounts,
+    ) -> None:  # fmt: skip
+        self.machine, self.executions, self.block, self.counts = machine, executions, block, counts
+        self.trains = executions.training == 1
+        full = executions.is_named("activation_recompute", "full")
+        self.kept = np.where(full, block.checkpoint, block.stored) * self.trains
+        self.weights = block.weights * executions.weight_offload
+        self.activations = self.kept * executions.activations_offload
+        self.plain = (
+            block.forward.time + block.forward_exchange[0].exposed,
+            block.activation.time + block.weight.time + block.again.time
+            + block.backward_exchange[0].exposed + block.exchange_again[0].exposed,
+        )  # fmt: skip
+        accessed = (
+            block.forward.memory_time,
+            block.activation.memory_time + block.weight.memory_time + block.again.memory_time,
+        )
+        # what moves goes through the first tier, beside what is accessed there
+        through = (self.weights + self.activations) / (machine.mem1.GBps * 1e9)
+        self.forward, backward = (
+            np.maximum(time, np.where(through > 0, access + through, 0.0))
+            for time, access in zip(self.plain, accessed, strict=True)
+        )
+        self.backward = np.where(self.trains, backward, 0.0)
+
+    def passing(self, layers: Floats, *, is_first: bool) -> Passes:
+        """Work out the passes of a stage before the last one.
+
+        Parameters
+        ----------
+        layers
+            How many it has.
+        is_first
+            Whether it is the first one, so that nothing comes before its first pass.
+        """
+        forward, backward = layers * self.forward, layers * self.backward
+        stay, stay_back = (
+            self._stay(layers, _BEFORE_FORWARD),
+            self._stay(layers, _BEFORE_BACKWARD + _EXCHANGE),
+        )
+        weights = (layers - stay) * self.weights
+        stores = layers * self.activations
+        loads = (layers - stay_back) * self.weights * self.trains + stores
+        stored_late = self._late_stores(stores, forward)
+        late = np.maximum(
+            self._late(weights, forward, self._before_forward(stay), self.forward),
+            stored_late,
+        )
+        late_back = self._late(loads, backward, self._before_backward(stay_back), self.backward)
+        late = np.maximum(
+            late, self._moving(weights + loads, stores) - forward - backward - late_back
+        )
+        known, known_back = (
+            np.maximum(layers - _DISTANCE / count, 0.0)
+            for count in (self.counts.forward_work, self.counts.backward_work)
+        )
+        first = layers if is_first else known
+        return Passes(
+            forward + late, backward + late_back, _NONE,
+            forward
+            + np.maximum(
+                self._late(first * self.weights, forward, _NONE, self.forward), stored_late
+            ),
+            backward + self._late(
+                known_back * (self.weights + self.activations) * self.trains, backward, _NONE,
+                self.backward,
+            ),
+        )  # fmt: skip
+
+    def turning(self, layers: Floats, end: Floats, end_weights: Floats) -> Passes:
+        """Work out the passes of the last stage, or of the only one.
+
+        Parameters
+        ----------
+        layers
+            How many it has.
+        end
+            Seconds of the head and the loss, forward and backward.
+        end_weights
+            Bytes of the head's weights. They are loaded once, and the head is one product that
+            needs all of them.
+        """
+        forward, backward = layers * self.forward, layers * self.backward
+        stay = self._stay(layers, _BEFORE_FORWARD)
+        stay_turning = self._stay(layers, _BEFORE_BACKWARD + self.counts.end)
+        stay_stored = self._stay_stored(layers)
+        end_weights = end_weights * self.executions.weight_offload
+        weights = (layers - stay) * self.weights
+        stores = (layers - stay_stored) * self.activations
+        loads = (layers - stay_turning) * self.weights * self.trains + stores
+        before = self._before_forward(stay)
+        late = np.maximum(
+            self._late(weights, forward, before, self.forward), self._late_stores(stores, forward)
+        )
+        late = late + self._late_end(end_weights, weights, end, forward + late + before)
+        # the layers that stay go back while what others have stored still leaves
+        turned = stay_stored * self.backward
+        stored = self._moving(_NONE, stores) - forward - late - end - turned
+        late = late + np.maximum(stored, 0.0)
+        late_back = np.where(
+            self.activations > 0,
+            np.maximum(self._moving(loads, _NONE) - backward + turned, 0.0),
+            self._late(loads, backward, self._before_backward(stay_turning, end), self.backward),
+        )
+        link = self._moving(weights + end_weights + loads, _NONE)
+        late = np.maximum(late, link - forward - end - backward - late_back)
+        there, back = forward + late, backward + late_back
+        return Passes(there, back, end, there, back)
+
+    def times(
+        self, layers: Floats, own: Floats, passes: Passes, update: Floats
+    ) -> OffloadTimes:  # fmt: skip
+        """Give by how much offloading extends a layer, and which bandwidths would hide it.
+
+        ``passes`` are those of a stage with ``own`` layers, of which others have ``layers``.
+        ``update`` is the bandwidth that hides the moves of the optimizer's state.
+        """
+        forward, backward = (
+            (whole - own * plain) / layers
+            for whole, plain in zip(passes[:2], self.plain, strict=True)
+        )
+        update = update * self.trains
+        moved = self.weights + self.activations
+        hidden = np.maximum(rate(moved, self.plain[0]), rate(moved * self.trains, self.plain[1]))
+        return OffloadTimes(
+            (forward, forward), (backward, backward),
+            rate(self.block.weights, self.plain[0]), rate(self.kept, self.plain[0]), update,
+            np.maximum(hidden, update * self.executions.optimizer_offload),
+        )  # fmt: skip
+
+    def _late_end(
+        self, weights: Floats, before: Floats, work: Floats, passed: Floats
+    ) -> Floats:  # fmt: skip
+        """Give by how much loads of the head's weights extend the head.
+
+        They are loaded once, before its forward. If they fill more than half of all buffers, each
+        product works on one part after the other, and loads them.
+
+        Parameters
+        ----------
+        weights, before
+            Bytes of its weights, and of what the layers before it load.
+        work
+            Seconds of the head.
+        passed
+            Seconds in which both loads can have come, if those before it are late.
+        """
+        load = self._moving(weights, _NONE)
+        once = np.maximum(
+            load - _DISTANCE / self.counts.forward_work * self.forward,
+            self._moving(before + weights, _NONE) - passed,
+        )
+        parts = np.ceil(2.0 * weights / usual_buffers(self.machine.mem1.capacity))
+        product = work / _PRODUCTS
+        streamed = np.maximum(load + product / np.maximum(parts, 1.0), product) - product
+        return np.where(parts > 1, 2.0 * streamed, np.where(load > 0, np.maximum(once, 0.0), 0.0))
+
+    def _stay(self, layers: Floats, between: Floats | float) -> Floats:
+        """Give how many layers' weights stay where one pass turns into the other.
+
+        ``between`` is how many operations come between the last use in the one pass and the first
+        use in the other. Weights of a layer are one tensor.
+        """
+        both = self.counts.forward + self.counts.backward
+        found = np.floor((_DISTANCE - between) / both) + 1.0
+        return np.where(self.trains, np.clip(found, 0.0, layers), 0.0)
+
+    def _stay_stored(self, layers: Floats) -> Floats:
+        """Give how many layers' activations stay until the backward, where the head comes before.
+
+        What a layer keeps last is used first.
+        """
+        both = self.counts.forward + self.counts.backward
+        return np.minimum(np.maximum(_DISTANCE - self.counts.end, 0.0) / both, layers)
+
+    def _before_forward(self, stay: Floats) -> Floats:
+        """Give the seconds of a forward's loads that come beside the backward before it."""
+        spare = np.maximum(_DISTANCE - stay * self.counts.forward_work, 0.0)
+        loads = self._moving(spare / self.counts.forward_work * self.weights, _NONE)
+        return np.minimum(loads, spare / self.counts.backward_work * self.backward)
+
+    def _before_backward(self, stay: Floats, end: Floats = _NONE) -> Floats:
+        """Give the seconds of a backward's loads that come beside what is before it."""
+        stay = np.where(self.activations > 0, 0.0, stay)
+        spare = np.maximum(_DISTANCE - stay * self.counts.backward_work, 0.0)
+        each = self.weights + self.activations
+        loads = self._moving(spare / self.counts.backward_work * each, _NONE)
+        spare = np.maximum(spare - np.where(end > 0, self.counts.end_work, 0.0), 0.0)
+        found: Floats = np.minimum(loads, end + spare / self.counts.forward_work * self.forward)
+        return found
+
+    def _late(self, loads: Floats, work: Floats, before: Floats, layer: Floats) -> Floats:
+        """Give by how much a pass is late whose loads begin so many seconds before it.
+
+        ``work`` are its seconds without any, and ``layer`` those of a layer.
+        """
+        last = np.where(self.activations > 0, 0.0, _LAST * layer)
+        late = self._moving(loads, _NONE) - before + last - work
+        return np.where(loads > 0, np.maximum(late, 0.0), 0.0)
+
+    def _late_stores(self, stores: Floats, work: Floats) -> Floats:
+        """Give how long a pass waits as buffers are full of what it stores."""
+        held = self._moving(_NONE, usual_buffers(self.machine.mem1.capacity))
+        return np.maximum(self._moving(_NONE, stores) - held - work, 0.0)
+
+    def _moving(self, read: Floats, written: Floats) -> Floats:
+        return self.machine.mem2.moving_time(read, written, self.executions.num_procs)
