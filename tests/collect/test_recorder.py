@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -347,14 +348,21 @@ def test_a_true_program(tmp_path: Path) -> None:
     import torch as true
 
     layer = true.nn.Linear(8, 8)
+
+    def read() -> Any:
+        time.sleep(0.02)
+        return true.ones(2, 8)
+
     with nadi.record(tmp_path / "traces") as recording:
         for _ in range(9):
-            layer(true.ones(2, 8)).sum().backward()
+            layer(read()).sum().backward()
             recording.step()
     run = nadi.run(tmp_path / "traces")
     assert len(run.steps) == 3
     assert run.measured_ns == run.replayed_ns
-    assert "aten::addmm" in run.path.by_operation()["name"].to_list()
+    names = run.path.by_operation()["name"].to_list()
+    assert "aten::addmm" in names
+    assert re.match(r"wait in test_recorder\.py\(\d+\): .*read$", names[0])
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")

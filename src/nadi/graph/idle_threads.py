@@ -15,7 +15,7 @@ _LOADER = r"MultiProcessingDataLoaderIter.*(?:__next__|_next_data|_get_data)"
 # calls of Python in which a thread does nothing; other functions compute
 _WAITS_IN_PYTHON = (
     r"<(?:built-in )?(?:function|method) (?:sleep|select|poll|acquire|acquire_lock|wait|get|recv|"
-    r"accept|control|join)\b|^nadi::wait "
+    r"accept|control|join)\b|^nadi::wait |^wait in "
 )
 
 

@@ -31,6 +31,7 @@ _LEAST_GAIN = 0.005  # of the window
 _WORTH_CAPTURING = 0.1  # the host's share of the path
 _LONG_NAME = 40
 _MOST_WAITS = 2
+_SAMPLED = "wait in "  # as recordings name waits
 _LOADER = "DataLoader"  # a part of the names of its ranges
 _NO_PLACE = r"ProfilerStep#|Optimizer\."  # ranges of a step, not of what waits
 _WORD = re.compile(r"[A-Za-z_]\w{5,}")
@@ -72,13 +73,13 @@ def best_changes(
 ) -> list[TriedChange]:
     """Try the changes that the critical path suggests, and return those that gain most.
 
-    They are: the operations with the largest shares of the path, and the class of kernels with the
-    largest, in half of their time; communication in half of its time; no launch overhead; no waits
-    of threads, in each of the two ranges with most of them (a data loader, say), and before each
-    of the two operations that most of the others precede; no gaps between operations, unless waits
-    are most of these; what another thread does in half of its time; a step in one CUDA graph;
-    balanced ranks; and, where a rank is late, what it does more than the others spread evenly over
-    all ranks.
+    They are: the operations with the largest shares of the path, the class of kernels with the
+    largest, and ranges and functions with a tenth of it between operations, in half of their time;
+    communication in half of its time; no launch overhead; no waits of threads, in each of the two
+    ranges with most of them (a data loader, say), and before each of the two operations that most
+    of the others precede; no gaps between operations, unless waits are most of these; what another
+    thread does in half of its time; a step in one CUDA graph; balanced ranks; and, where a rank is
+    late, what it does more than the others spread evenly over all ranks.
 
     Parameters
     ----------
@@ -150,6 +151,11 @@ def _candidates(
     called = graph.op_names.filter(calls).unique()  # their time is overhead
     work = work.filter(~pl.col("name").is_in(called.implode()))
     names = work["name"].head(_MOST_NAMES).to_list()
+    between = by_operation.filter(
+        (pl.col("kind") == "host gap") & (pl.col("time") >= _WORTH_CAPTURING * path.length)
+        & ~pl.col("name").str.contains(f"^$|{_NO_PLACE}|^{_SAMPLED}") & (pl.col("name") != mark)
+    )  # fmt: skip
+    names += [name for name in between["name"] if name not in names]
     others = graph.op_names.unique().to_list() if names else []
     for name in names:
         yield Scale(Selection(name=_expression(name, others)), _HALF), name
@@ -170,7 +176,9 @@ def _without_waits(graph: EventGraph, waits: ThreadWaits) -> Iterator[tuple[Chan
     for name, _ in inside.most_common(_MOST_WAITS):
         is_loader = _LOADER in name
         within = _LOADER if is_loader else _expression(name, ())
-        about = "wait for the data loader" if is_loader else f"wait in {name}"
+        about = (
+            "wait for the data loader" if is_loader else f"wait in {name.removeprefix(_SAMPLED)}"
+        )
         yield ScaleWait(Selection(inside=within), 0.0), about
     for name, _ in before.most_common(_MOST_WAITS):
         yield ScaleWait(Selection(name=_expression(name, ())), 0.0), f"wait before {name}"

@@ -195,6 +195,7 @@ def _total(row: dict[str, Any]) -> int:
 
 
 _NAME_IN_LINE = 60
+_A, _WAIT_IN = "a ", "wait in "  # as recordings name waits of threads
 _MORE, _SLOWER, _BETWEEN, _LATER, _ = REASONS
 _ONE_NAME = 0.8  # of an excess
 _BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _UNKNOWN = CAUSES
@@ -349,7 +350,8 @@ def _host(verdict: Verdict, window: str) -> list[str]:
     if verdict.device_idle_ns >= 0:
         first += f", while the device is idle for {_share(verdict.device_idle_ns, verdict)}"
     else:
-        first += ", in operators on the CPU"
+        is_between = 2 * verdict.gaps_ns > host
+        first += f", {'most of it between' if is_between else 'in'} operators on the CPU"
     leads = verdict.leading
     if leads.is_gap:
         return [
@@ -357,7 +359,7 @@ def _host(verdict: Verdict, window: str) -> list[str]:
             *_also(verdict),
             f"To know more: {_to_name(verdict)}.",
         ]
-    before = "waits before " if leads.is_wait else ""
+    before = "waits before " if leads.is_wait else _A if leads.name.startswith(_WAIT_IN) else ""
     most = f"{before}{_led(leads)}" if leads.name else f"no operator ({format_ns(leads.time_ns)})"
     if leads.range_name:
         share = _share(leads.range_ns, verdict)

@@ -1,21 +1,27 @@
-"""Record some steps with the profiler alone, and then as many with the observer alone.
+"""Record some steps with the profiler alone, and then as many with the observer.
 
 The execution trace observer makes operators take several times as long, so the times are of steps
-without it. Standard library only, as all of this folder.
+without it. Meanwhile stacks of Python are sampled. Standard library only, as all of this folder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import importlib
 import json
 import os
 import re
 import shutil
 import time
+from collections.abc import Collection
 from typing import Any
 
 _TIMED, _OBSERVED, _ENDED = "timed", "observed", "ended"
 _ROOM = 1 << 16  # bytes
+_MARK = "ProfilerStep#"
+_TIME = re.compile(r'\s*"ts": ([\d.]+)')
+_EVENTS = b'"traceEvents": ['
 _COMPRESSION = 6  # of gzip, which takes most of the time of writing
 _ALL_THREADS_SINCE = (2, 9)
 """PyTorch that profiles threads which the program started before, without a crash at the end."""
@@ -41,6 +47,9 @@ class StepRecorder:
         self._profiler: Any = None
         self._observer: Any = None
         self._range: Any = None  # that of the step, while it is observed
+        self._sampled: Any = None  # while steps are observed: the sampler, and a profiler beside it
+        self._spans: list[Any] = []  # operations of the timed steps
+        self._names: dict[tuple[str, str], list[str]] = {}  # what Python does between them
         self._is_warm = False  # the step that warms the profiler up has ended
         self._since = 0
 
@@ -71,11 +80,13 @@ class StepRecorder:
         self._is_warm = True
         self._profiler.step()
         if len(self.timed) >= self._options["steps"]:
+            timed = self._profiler
             self._stop_profiler()
             self._observer = self._torch.profiler.ExecutionTraceObserver()
             self._observer.register_callback(self._host)
             self._observer.start()
             self._phase = _OBSERVED
+            self._start_samples(timed)
             self._mark()
 
     def _end_observed(self, length: int) -> None:
@@ -89,7 +100,7 @@ class StepRecorder:
     def _mark(self) -> None:
         """Begin the range of a step, as the profiler names it."""
         number = len(self.timed) + len(self.observed) + 1
-        self._range = self._torch.profiler.record_function(f"ProfilerStep#{number}")
+        self._range = self._torch.profiler.record_function(f"{_MARK}{number}")
         self._range.__enter__()
 
     def _end_mark(self) -> None:
@@ -107,10 +118,36 @@ class StepRecorder:
         self._phase = _ENDED
         self._stop_profiler()
         self._end_mark()
+        self._end_samples()
         observer, self._observer = self._observer, None
         if observer is not None:
             observer.stop()
             observer.unregister_callback()
+
+    def _start_samples(self, timed: Any) -> None:
+        """Sample stacks of Python, and record operations with them, to know where they belong."""
+        if self._options["stacks"]:
+            return
+        with contextlib.suppress(Exception):  # what is sampled is a help, and no more
+            results = timed.profiler.kineto_results
+            config = _experimental(self._torch, self._options, ["cpu"])
+            profiler = self._torch.autograd.profiler.profile(use_kineto=True, **config)
+            sampler = _sampled_gaps().StackSampler()
+            profiler.__enter__()
+            sampler.start()
+            self._sampled = results, sampler, profiler
+
+    def _end_samples(self) -> None:
+        if self._sampled is None:
+            return
+        (results, sampler, profiler), self._sampled = self._sampled, None
+        sampler.stop()
+        profiler.__exit__(None, None, None)
+        with contextlib.suppress(Exception):
+            gaps = _sampled_gaps()
+            self._spans = gaps.spans_of(results)
+            sampled = gaps.spans_of(profiler.kineto_results)
+            self._names = gaps.name_gaps(sampler.samples, sampled)
 
     def write(self, host: str, device: str, unrecorded: list[int]) -> list[str]:
         """Write what is recorded, if a step is; ``unrecorded`` are ns of steps without a recorder.
@@ -130,32 +167,69 @@ class StepRecorder:
             "timed_ns": self.timed, "observed_ns": self.observed, "unrecorded_ns": unrecorded,
         }  # fmt: skip
         written = [*([host] if self.observed else []), device]
-        _write_with("nadi", about, self._device, self._part_of(device))
+        named = self._named_events() if self._names else []
+        _write_with("nadi", about, named, self._device, self._part_of(device))
         if self.observed:
             shutil.copyfile(self._host, self._part_of(host))
         for path in written:  # both are whole now, or neither appears
             os.replace(self._part_of(path), path)
         return written
 
+    def _named_events(self) -> list[dict[str, Any]]:
+        """Make events of what Python does between operations; none if the file has another form."""
+        with contextlib.suppress(Exception), open(self._device) as file:
+            first = min(one for one in self._spans if one.name.startswith(_MARK))
+            for line in file:
+                if f'"name": "{first.name}"' in line:
+                    time = next(filter(None, map(_TIME.match, file)))
+                    base = first.begin - round(1000 * float(time[1]))
+                    return list(_sampled_gaps().named_events(self._spans, self._names, base))
+        return []
+
     def _part_of(self, path: str) -> str:
         """Name a file that is not whole yet: in a folder that is removed in the end."""
         return os.path.join(os.path.dirname(self._host), os.path.basename(path) + ".part")
 
 
-def _write_with(key: str, value: Any, source: str, target: str) -> None:
-    """Compress a JSON object to a file, with one member more, which comes first."""
+def _write_with(
+    key: str, value: Any, events: list[dict[str, Any]], source: str, target: str
+) -> None:
+    """Compress a JSON object to a file, with one member more, which comes first, and events."""
     with open(source, "rb") as read, gzip.open(target, "wb", _COMPRESSION) as out:
         begin = read.readline().lstrip() or read.readline().lstrip()
         out.write(f"{{{json.dumps(key)}: {json.dumps(value)},\n".encode())
         out.write(begin.removeprefix(b"{"))
+        for line in read if events else ():
+            out.write(line)
+            if line.strip() == _EVENTS:
+                out.write(b"".join(json.dumps(event).encode() + b",\n" for event in events))
+                break
         shutil.copyfileobj(read, out, 1 << 20)
+
+
+def _sampled_gaps() -> Any:
+    """Import the module beside this one: in the recorded process neither has a package."""
+    return importlib.import_module(f"{__package__ or ''}.sampled_gaps".lstrip("."))
 
 
 def _profiler(torch: Any, device: str, options: dict[str, Any]) -> Any:
     """Make a profiler that skips one step and writes its file when it has recorded the others."""
     of_torch = torch.profiler
-    more: dict[str, Any] = {}
     activities = of_torch.supported_activities()
+    return of_torch.profile(
+        activities=activities,
+        schedule=of_torch.schedule(wait=0, warmup=1, active=options["steps"], repeat=1),
+        on_trace_ready=lambda profiler: profiler.export_chrome_trace(device),
+        record_shapes=options["shapes"], with_stack=options["stacks"],
+        with_modules=options["stacks"], profile_memory=options["memory"],
+        **_experimental(torch, options, activities),
+    )  # fmt: skip
+
+
+def _experimental(
+    torch: Any, options: dict[str, Any], activities: Collection[Any]
+) -> dict[str, Any]:
+    """Return the settings of a profiler that not all versions of PyTorch have."""
     wanted = {
         "enable_cuda_sync_events": options["sync"],
         # they tell of which operation a kernel is, and are a sixth of the cost of each operation
@@ -165,17 +239,10 @@ def _profiler(torch: Any, device: str, options: dict[str, Any]) -> Any:
     }
     while wanted:
         try:
-            more["experimental_config"] = of_torch._ExperimentalConfig(**wanted)
-            break
+            return {"experimental_config": torch.profiler._ExperimentalConfig(**wanted)}
         except (AttributeError, TypeError):  # older versions have not all of them
             wanted.popitem()
-    return of_torch.profile(
-        activities=activities,
-        schedule=of_torch.schedule(wait=0, warmup=1, active=options["steps"], repeat=1),
-        on_trace_ready=lambda profiler: profiler.export_chrome_trace(device),
-        record_shapes=options["shapes"], with_stack=options["stacks"],
-        with_modules=options["stacks"], profile_memory=options["memory"], **more,
-    )  # fmt: skip
+    return {}
 
 
 def _version(torch: Any) -> tuple[int, ...]:

@@ -1,0 +1,143 @@
+"""What long gaps between operations are named after: functions of samples of other steps."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import threading
+import time
+from pathlib import Path
+from types import CodeType, SimpleNamespace
+
+import pytest
+
+import nadi
+from nadi.pytorch.collecting.hook.sampled_gaps import (
+    Called,
+    Sample,
+    Span,
+    StackSampler,
+    name_gaps,
+    named_events,
+    spans_of,
+)
+from tests.conftest import PairWriter
+
+MS = 1_000_000
+LIBRARY = sysconfig.get_path("stdlib")
+
+
+def called(file: str, function: str, line: int = 1) -> Called:
+    source = f"def {function}(): pass"
+    (code,) = (c for c in compile(source, file, "exec").co_consts if isinstance(c, CodeType))
+    return Called(code, line)
+
+
+MAIN, STEP = called("/home/user/train.py", "main"), called("/home/user/train.py", "step", 7)
+GET = called(f"{LIBRARY}/queue.py", "get", 80)
+BACKWARD = called(f"{LIBRARY}/site-packages/torch/_tensor.py", "backward")
+
+
+def spans(first: int, gap: int) -> list[Span]:
+    """Make two steps of two operations, the second after a gap; ns."""
+    found = []
+    for number in range(2):
+        begin = first + number * (gap + 2 * MS)
+        end = begin + gap + 2 * MS
+        found += [
+            Span(1, begin, end, f"ProfilerStep#{number}"), Span(1, begin, begin + MS, "aten::a"),
+            Span(1, begin + MS + gap, end, "aten::b"),
+        ]  # fmt: skip
+    return found
+
+
+def samples(*stack: Called, runs: bool, gap: int = 10 * MS) -> list[Sample]:
+    """Sample the gaps of spans that begin at 0 every millisecond."""
+    return [
+        Sample(begin + at + MS // 2, 1, stack, (begin + at) * runs)
+        for begin in (MS, gap + 3 * MS)
+        for at in range(0, gap, MS)
+    ]
+
+
+@pytest.mark.parametrize(("stack", "runs", "names"), [
+    ((MAIN, STEP), True, ["train.py(7): step"]),
+    ((MAIN, STEP), False, ["wait in train.py(7): step"]),
+    ((MAIN, STEP, GET), False, ["train.py(7): step", "wait in queue.py(80): get"]),
+    ((MAIN, BACKWARD), True, ["train.py(1): main", "_tensor.py(1): backward"]),
+    ((MAIN, BACKWARD), False, None),  # PyTorch waits for what is recorded
+])  # fmt: skip
+def test_functions_of_a_place(
+    stack: tuple[Called, ...], runs: bool, names: list[str] | None
+) -> None:
+    found = name_gaps(samples(*stack, runs=runs), spans(0, 10 * MS))
+    assert found == ({("aten::a", "aten::b"): names} if names else {})
+
+
+def test_a_place_without_a_majority_has_no_name() -> None:
+    several = [
+        one._replace(stack=(called("/home/user/a.py", f"f{number % 3}"),))
+        for number, one in enumerate(samples(MAIN, runs=True))
+    ]
+    assert name_gaps(several, spans(0, 10 * MS)) == {}
+    assert name_gaps(samples(MAIN, runs=True)[:1], spans(0, 10 * MS)) == {}
+
+
+def test_events_fill_long_gaps_of_their_place() -> None:
+    names = {("aten::a", "aten::b"): ["outer", "wait in inner"], ("aten::b", "aten::a"): ["next"]}
+    events = named_events(spans(1000 * MS, 3 * MS), names, 1000 * MS)
+    assert [(one["name"], one["ts"], one["dur"]) for one in events] == [
+        ("outer", 1000.001, 2999.998), ("wait in inner", 1000.002, 2999.996),
+        ("outer", 6000.001, 2999.998), ("wait in inner", 6000.002, 2999.996),
+    ]  # fmt: skip
+    assert named_events(spans(0, 50_000), names, 0) == []
+    first = [Span(1, 0, 9 * MS, "ProfilerStep#1"), Span(1, 4 * MS, 5 * MS, "aten::a"),
+             Span(1, 6 * MS, 7 * MS, "aten::b")]  # fmt: skip
+    begun = named_events(first, {("aten::b", "aten::a"): ["load"]}, 0)
+    assert [(one["ts"], one["dur"]) for one in begun] == [(0.001, 3999.998)]
+
+
+def test_events_end_with_the_mark_of_a_step() -> None:
+    marked = [Span(1, 0, 2 * MS, "aten::a"), Span(1, -MS, 5 * MS, "ProfilerStep#1"),
+              Span(1, 5 * MS, 9 * MS, "ProfilerStep#2"),
+              Span(1, 6 * MS, 7 * MS, "aten::b")]  # fmt: skip
+    events = named_events(marked, {("aten::a", "aten::b"): ["save"]}, 0)
+    assert [(one["ts"], one["dur"]) for one in events] == [
+        (2000.001, 2999.998),
+        (5000.001, 999.998),
+    ]
+
+
+def test_what_sleeps_is_sampled() -> None:
+    sampler, switch = StackSampler(), sys.getswitchinterval()
+    sampler.start()
+    until = time.monotonic() + 10
+    while len(sampler.samples) < 3 and time.monotonic() < until:
+        time.sleep(0.01)
+    sampler.stop()
+    assert sys.getswitchinterval() == switch
+    mine = [one for one in sampler.samples if one.thread == threading.get_native_id()]
+    names = {call.code.co_name for one in mine for call in one.stack}
+    assert "test_what_sleeps_is_sampled" in names
+
+
+def test_spans_of_a_profiler() -> None:
+    def event(kind: str) -> SimpleNamespace:
+        values = {"device_resource_id": 5, "start_ns": 7, "duration_ns": 2, "name": "aten::a",
+                  "device_type": f"DeviceType.{kind}"}  # fmt: skip
+        return SimpleNamespace(**{key: lambda value=value: value for key, value in values.items()})
+
+    results = SimpleNamespace(events=lambda: [event("CPU"), event("CUDA")])
+    assert spans_of(results) == [Span(5, 7, 9, "aten::a")]
+
+
+def test_a_named_wait_is_a_wait(pair: PairWriter, tmp_path: Path) -> None:
+    for step in range(3):
+        at = 8_000.0 * step
+        pair.op("aten::view", at, 500)
+        pair.event("wait in queue.py(80): get", at + 500.1, 5_000, "python_function")
+        pair.op("aten::last", at + 5_500.3, 2_499)
+    run = nadi.run(pair.write()[1])
+    assert run.verdict.leading.name == "wait in queue.py(80): get"
+    (best, *_) = run.best_changes
+    assert (best.about, best.gain_ns) == ("wait in queue.py(80): get", 15_000_000)
