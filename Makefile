@@ -1,7 +1,7 @@
 # For people; .ci/run is what a machine runs. PYTHON must have Nadi's [dev] extra installed.
 PYTHON ?= python
 
-.PHONY: check test mutations verify bench docs wheel
+.PHONY: check test mutations verify bench docs pictures wheel
 
 check:
 	$(PYTHON) -m ruff check .
@@ -27,6 +27,10 @@ bench:
 docs:
 	$(PYTHON) docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build
+
+# of pages, as the documentation shows them; needs Chromium
+pictures:
+	$(PYTHON) docs/pictures.py
 
 # with compiled kernels, for this Python and system; needs hatchling, and takes a minute
 wheel:

@@ -151,8 +151,14 @@ def test_it_opens_below_the_verdict_with_the_blamed_rank(opened: Browser) -> Non
     run = nadi.run(Path(nadi.__file__).parent / "data" / "demo")
     late = run.verdict.late
     by_rank = run.path.segments.group_by("rank").agg(t=(pl.col("end") - pl.col("start")).sum())
-    blamed = late.rank if late is not None and late.is_straggler else by_rank.sort("t")["rank"][-1]
+    blamed = by_rank.sort("t")["rank"][-1]
+    if late is not None and run.verdict.bound_by == "straggler":
+        blamed = late.rank
     assert run.job.ranks[focus] == blamed
+    last = (
+        "const head = T.view.heads.at(-1); return head.y - T.view.scroller.scrollTop - T.view.top"
+    )
+    assert opened.run(f"T.view.scroller.scrollTop = 1e6; {last}") == 0  # it would open there, too
     size = "return [T.view.width, T.view.height]"
     before = opened.run(size)
     press(opened, "m")

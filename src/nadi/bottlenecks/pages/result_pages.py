@@ -168,7 +168,7 @@ def _steps_of(run: Run) -> list[PageStep]:
 def _blamed(run: Run) -> int:
     """Return the rank that the verdict blames, else the one with most of the critical path."""
     late = run.verdict.late
-    if late is not None and late.is_straggler:
+    if late is not None and run.verdict.bound_by == "straggler":
         return late.rank
     parts = run.path.segments.group_by("rank").agg(
         time=(pl.col("end") - pl.col("start")).sum()

@@ -156,6 +156,7 @@ def _lines(said: pl.DataFrame, nodes: pl.DataFrame) -> Iterator[bytes]:
 
 
 _HOST = ("cpu", "thread")  # how resources of the host begin
+_TRACKS = {"cpu": "host", "": "receive"}  # the titles that work on no lane has in simulated_part
 
 
 def saved_part(
@@ -179,7 +180,7 @@ def saved_part(
     row = np.concatenate([np.arange(rows.height) for rows in parts] or [np.empty(0, np.int64)])
     ordered = pl.concat(parts) if parts else schedule
     columns = {name: ordered[name] for name in ("rank", "start", "end")}
-    resource = ordered["resource"].cast(pl.String)
+    resource = ordered["resource"].cast(pl.String).replace(_TRACKS)
     table = SCHEDULE.build(ordered.height, {**columns, "node": row, "resource": resource})
     return TimelinePart(Schedule(table), Job(tuple(traces), MATCHES.empty(), ISSUES.empty()),
                         None, title)  # fmt: skip

@@ -40,6 +40,7 @@ class TimelineView {
     this.chosen = -1;
     this.filter = null;        // which tracks fit
     this.areas = { now: null, kept: null, drawn: null };
+    this.widths = new Float32Array(data.names.length);  // of names, in pixels, once drawn
     this.shape = 0;            // how often lines or colors changed
     this.hover = null;         // the track whose title is under the pointer
     const [begin, end] = data.window || [data.begin, data.lastEnd];
@@ -187,8 +188,10 @@ class TimelineView {
     this.paper.font = TRACK_FONT;  // a new size forgets these
     this.paper.textBaseline = "middle";
     this.overview.forget();
-    this.scroller.querySelector("#timeline-room").style.height =
-      `${Math.max(this.total - this.height, 0)}px`;
+    // the last rank too can be scrolled to the top, where a page opens that blames it
+    const below = this.total - this.height;
+    const room = below > 0 ? Math.max(below, (this.heads.at(-1)?.y ?? 0) - this.top) : 0;
+    this.scroller.querySelector("#timeline-room").style.height = `${room}px`;
     this.request();
   }
 
@@ -430,19 +433,26 @@ class TimelineView {
   }
 
   #name(event, left, room, y, height) {
-    const { paper } = this;
-    const text = this.data.short[this.data.code[event]];
-    const letters = Math.floor((room - 6) / TEXT);
-    if (letters < 3 || (this.found && !this.found[this.data.code[event]])) return;
+    const code = this.data.code[event];
+    if (this.found && !this.found[code]) return;
+    const shown = this.#beginning(code, room - 6);
+    if (shown.length < 3) return;
     this.filled = -1;
-    paper.fillStyle = this.eventText;
-    const shown = text.length > letters ? `${text.slice(0, letters - 1)}…` : text;
-    paper.save();
-    paper.beginPath();
-    paper.rect(left, y, room - 2, height);
-    paper.clip();
-    paper.fillText(shown, left + 4, y + height / 2 + 0.5);
-    paper.restore();
+    this.paper.fillStyle = this.eventText;
+    this.paper.fillText(shown, left + 4, y + height / 2 + 0.5);
+  }
+
+  /** Return a name, or as much of it as there is room for, in pixels. */
+  #beginning(code, room) {
+    const { paper } = this;
+    const text = this.data.short[code];
+    const wide = this.widths[code] ||= paper.measureText(text).width;
+    if (wide <= room) return text;
+    let letters = Math.floor(text.length * room / wide);
+    let shown = "";
+    do shown = `${text.slice(0, --letters)}…`;
+    while (letters > 1 && paper.measureText(shown).width > room);
+    return letters > 1 ? shown : "";
   }
 
   /** Return where the critical path goes from row to row: times on the axis, and the rows. */
