@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 HELP = """Tabulate idle times, kernels, overlap, queues and more.
 
 Analyses recordings as they are, without replay. Each analysis is a table. Without
-arguments the analyses are listed; the name all runs every one, and says in a line what
-a recording lacks for it. Device traces are enough. Ranks are read one after the other,
-and only their rows are kept. Each table has a chart.
+arguments the analyses are listed. The name all runs every one; a line says what a
+recording lacks for an analysis. Device traces are enough. Ranks are read one after the
+other, and only their rows are kept. Each table has a chart.
 
 [bold]Examples[/]
 

@@ -47,11 +47,11 @@ step=5 or step=decode (of a serving engine), and in=REGEX for operations inside 
 matching operation or annotation, or of a module: in=Block_2 is its forward, its
 backward, and the optimizer's work on its parameters.
 
-With --reorder, operations that can start earlier are found instead, and what that gains.
-The order of a program is one of many in which every operation finds its data. Early
-communication can be hidden by more computation, so communication is tried first. Each
-row of the result is a move that was replayed over all ranks: an operation, with the
-operations that it depends on, moves right after another one on its thread, and its
+With --reorder, the command finds operations that can start earlier, and the gain of
+each. The order of a program is one of many that its data dependencies allow. More
+computation can hide communication that starts earlier, so communication is tried first.
+Each row of the result is a move that was replayed over all ranks: an operation moves
+right after another one on its thread, with the operations that it depends on, and its
 kernels move forward on their stream. A move never breaks a data dependency and never
 passes other communication, random number generation, or a value that the host reads.
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 HELP = """Compare two recordings, or one with its prediction.
 
 Operations are aligned by name and by the calls around them, ranks by number, and
-steps in order. First come compiled regions and graphs that came or went, and by which factor
-the machine is slower, which is taken out of the rest; then what changed on the critical path:
-these changes add up to that of the step. Times are means per step.
+steps in order. First come changes of compiled regions and graphs, and the factor by which the
+machine is slower, which is taken out of all other changes. Then come the changes of the
+critical path, which add up to the change of the step. Times are means per step.
 
-A prediction is a simulation (nadi simulate -o FILE.nadi, or its JSON), which is compared
-with the whole recording, or with --step; or an estimate (the JSON of nadi estimate),
-which is compared with the mean step.
+A prediction is a simulation (nadi simulate -o FILE.nadi, or its JSON) or an estimate (the
+JSON of nadi estimate). A simulation is compared with the whole recording, or with --step.
+An estimate is compared with the mean step.
 
 [bold]Examples[/]
 

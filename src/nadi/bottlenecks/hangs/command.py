@@ -12,13 +12,13 @@ HELP = """Find which rank makes a job hang, by its flight recorders.
 
 PyTorch's flight recorder keeps the latest collectives of each rank, and dumps them.
 
-Collectives of a group match by their number. Of each group the first collective that not
-all members have completed is shown, with the ranks that are absent from it, in another
-operation, or late, and those that wait. A rank that waits in another group is not the
-cause: waits are followed to the ranks that wait for nobody.
+Collectives of a group are matched by their number. For each group, the command shows the
+first collective that not all members have completed, with the ranks that are absent, in
+another operation, or late, and those that wait. A rank that waits in another group is not
+the cause, so waits are followed to the ranks that do not wait.
 
-Dumps are pickles or JSON, one for each rank, with the rank in their names. Of a pickle only
-plain values are read: no object is made, and nothing in it runs.
+Dumps are pickles or JSON, one for each rank, with the rank in their names. Only plain values
+of a pickle are read: no objects are created, and no code in it runs.
 
 [bold]Examples[/]
 

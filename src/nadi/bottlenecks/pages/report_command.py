@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 HELP = """Write what nadi run finds as one HTML page, with a timeline.
 
 The verdict comes first, then a timeline, the critical path by kind, operation and
-module, ranks and streams, stragglers, collectives, kernels, and where all of it
-comes from. The page opens from disk, and asks no host for anything.
+module, ranks and streams, stragglers, collectives, kernels, and the source files.
+The page opens from disk, and makes no request to a server.
 
 Two recordings are compared: what changed between them comes first, and the timeline
 shows both.
@@ -37,7 +37,7 @@ best as .nadi, whose timeline is drawn below the measured one) or an estimate (t
 of nadi estimate); or --system, or --what-if.
 
 Results that other commands wrote as JSON, such as the summary.json of nadi run -o, have
-pages of their own, or stand beside those of a recording: those of run, what-if, simulate,
+pages of their own, or are sections of a recording's page: those of run, what-if, simulate,
 estimate, search, waits, fold, similarity, memory place and memory plan.
 
 With --open the page is shown in the browser until Ctrl-C; FILE.html is a page of an earlier

@@ -21,14 +21,14 @@ from nadi.results.terminal.progress import show_progress
 HELP = """Find who waits for whom, and the gain without these waits.
 
 Threads, device streams, transfers between ranks, data loaders and locks are nodes of a
-wait-for graph. Waits are passed on to what the awaited one waits for itself (wPerf's
+wait-for graph. If A waits for B and B waits for C, the time also counts for C (wPerf's
 cascaded redistribution). A chain of waits ends at a thread that waits for no other, or
-at a group whose members wait for each other only. For each bottleneck the step is
-replayed with what others wait for taking no time.
+at a group whose members wait only for each other. The gain of a bottleneck is a replay
+in which the work that others wait for takes no time.
 
-With switches of threads (perf sched script, perf script, trace-cmd report, or a
-Perfetto trace with ftrace events), waits of threads for threads, disk and network are
-found too. Such a file can also be given alone.
+A recording of the system's scheduler (perf sched script, perf script, trace-cmd report,
+or a Perfetto trace with ftrace events) adds waits of threads for other threads, disk and
+network. Such a file can also be given alone.
 
 [bold]Examples[/]
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 HELP = """Find the fastest way to run a model on a number of ranks.
 
 Tries every degree of tensor, pipeline and data parallelism, micro-batch, interleaving,
-recomputation, overlap and offloading, or those that --set names. Prints the fastest
-that are possible, and what the others lack.
+recomputation, overlap and offloading, or the values of --set. Prints the fastest
+possible configurations, and why the others are not possible.
 
 [bold]Examples[/]
 

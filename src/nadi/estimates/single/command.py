@@ -35,9 +35,9 @@ HELP = """Estimate a step of training or inference, without a trace.
 
 Prints the time of a step and where it goes, the bytes in both memory tiers, and what
 limits it. A model and a system are names of those that ship with Nadi (nadi generate
-llm --model list, nadi systems), files of your own, or Calculon's JSON files. How the
-model is run is said by the options of nadi generate llm, by a file of the same fields,
-or by Calculon's execution file.
+llm --model list, nadi systems), files of your own, or Calculon's JSON files. The plan
+is stated by the options of nadi generate llm, by a file of the same fields, or by
+Calculon's execution file.
 
 [bold]Examples[/]
 

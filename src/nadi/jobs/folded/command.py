@@ -22,13 +22,13 @@ for nadi simulate. The folded job is a file that nadi simulate takes like the jo
 itself: its answers are those of the whole job, with a bound where alike ranks took
 different times.
 
-With --to-ranks OUT is a folder instead: a job of so many ranks and a system whose links
-let its collectives take the times of the whole job, for another simulator or a small
-testbed.
+With --to-ranks, OUT is a folder with a smaller job for another simulator or a small
+testbed: a job of this number of ranks, and a system on which its collectives take the
+times of the whole job.
 
-With --undo all ranks of a folded job are written as Chakra traces. A job whose alike
-ranks took the same times becomes what it was. Where they took different ones, each rank
-gets the typical times. A recording becomes the nodes that nadi simulate makes of it.
+With --undo, all ranks of a folded job are written as Chakra traces. If alike ranks took
+the same times, the result is the original job. Otherwise each rank gets the typical times.
+A recording becomes the nodes that nadi simulate makes of it.
 
 [bold]Examples[/]
 

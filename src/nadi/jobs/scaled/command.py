@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 HELP = """Scale a job up: more replicas, other TP and PP degrees.
 
 The job is what nadi simulate takes: a Chakra .et file per rank, a recording, or a folded
-job. --dp copies its ranks and lets groups that sum gradients grow; a job of one
-replica gets sums of gradients, which are guessed. --tp splits or merges operations by
-their shapes, and --pp spreads layers anew: in jobs that state layers, micro-batches and
-shapes (nadi generate llm writes such), and in recordings with host traces, whose
-operators and tensors say where layers are and what ranks exchange.
-Micro-batches of a rank stay as many as they are. Prints what was copied, resized,
-guessed and made, and with --system the step with its interval.
+job. --dp copies its ranks, and groups that reduce gradients grow; a job of one
+replica gets gradient reductions, which are guessed. --tp splits or merges operations by
+their shapes, and --pp distributes layers over other stages. Both need jobs that state
+layers, micro-batches and shapes, as nadi generate llm writes them, or recordings with host
+traces, whose operators and tensors show the layers and what ranks exchange.
+Each rank keeps its number of micro-batches. Prints what was copied, resized, guessed and
+made, and with --system the step with its interval.
 
 [bold]Examples[/]
 

@@ -11,9 +11,9 @@ from nadi.results.terminal.options import AsJson
 
 HELP = """Find the fastest inference of a model larger than the GPU.
 
-Which batch, how many batches for each load of the weights, and which share of weights,
-of keys and values, and of activations on GPU, CPU and disk: by FlexGen's cost model,
-solved as a linear program. MODEL is a name (nadi generate llm --model list) or a file;
+Finds the batch, the number of batches for each load of the weights, and the shares of
+weights, keys and values, and activations on GPU, CPU and disk, by FlexGen's cost model
+as a linear program. MODEL is a name (nadi generate llm --model list) or a file;
 MACHINE is t4 or a file of yours, which docs/offload.md describes. Needs the extra
 solver: pip install 'nadi\\[solver]'.
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 HELP = """Simulate a job whose tensors live in several memory tiers.
 
 The job is a recording or Chakra traces with operands, or a generated job by a file of
-its plan. Prints the step with and without tiers, what lives and moves where, which
+its plan. Prints the step with and without tiers, where tensors live and move, which
 operations wait for memory, what each kind of tensor costs, and from which bandwidth the
-tier pays (docs/placement.md). Other plans that a tier makes possible: nadi memory plan.
+tier pays (docs/placement.md). nadi memory plan searches for other plans.
 
 [bold]Examples[/]
 

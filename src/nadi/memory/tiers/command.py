@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 HELP = """Search the fastest plans with a second memory tier, such as CXL.
 
 For each model and system, searches the fastest execution without a second tier, and
-with one of each bandwidth and capacity. Prints what becomes possible, what gets faster,
-from which bandwidth the tier pays, and from which more of it does not. docs/cxl.md
-has the space of executions and the study with its charts. What tiers change for a job
-whose plan stays: nadi memory place.
+with tiers of several bandwidths and capacities. Prints what becomes possible, what
+becomes faster, from which bandwidth the tier pays, and from which more bandwidth gains
+nothing. docs/cxl.md has the search space and a study with charts. nadi memory place keeps
+the plan of a job.
 
 [bold]Examples[/]
 

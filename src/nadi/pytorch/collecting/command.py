@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 HELP = """Run a PyTorch program unchanged, and record a few steps.
 
-Each rank writes a Kineto trace, and an execution trace of the steps after these, into a
-folder that nadi run takes. A step ends at profiler.step() of the program, else when its
-first optimizer has stepped, else after a backward call, else at the end of an outermost
-block of no_grad or inference_mode that calls a module (a server), else after a call of
-a module. The program keeps its output and its exit code; what this command says goes to
-standard error.
+Each rank writes a Kineto trace, and an execution trace of the following steps, into a
+folder that nadi run takes. A step ends at the first of these that the program has:
+profiler.step(); a step of its first optimizer; a backward call; the end of an outermost
+block of no_grad or inference_mode that calls a module (a server); a call of a module.
+The program keeps its output and its exit code. Messages of this command go to standard
+error.
 
-With --check, nothing runs: a folder of recordings is read, and what is missing is said:
-files, ranks, steps, and what analyses need. The exit code is 1 if a part of the job
-cannot be analysed.
+With --check, nothing runs. The command reads a folder of recordings and prints what is
+missing: files, ranks, steps, and what analyses need. The exit code is 1 if a part of the
+job cannot be analysed.
 
 With --fake, the program is recorded as a job of any size, without a GPU. It runs as one
 rank after the other, on tensors that have shapes and no memory: operators, sharding and

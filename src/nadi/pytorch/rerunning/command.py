@@ -16,8 +16,8 @@ HELP = """Run the operators of a recording again, on random data.
 
 Every operator is called in its recorded order, with the recorded shapes, strides, types,
 views and shared memory, and collectives among one process per rank (--comm gloo). Prints
-the time of a step, what could not be replayed, and with -o, which records the replay,
-each operator beside its original. --script writes a program that needs PyTorch only and
+the time of a step and what could not be replayed. -o records the replay, and compares
+each operator with the original. --script writes a program that needs PyTorch only and
 shows nothing of the model. Needs PyTorch in the same environment. docs/replay.md has more.
 
 Recordings of others are safe to replay: only operators are called that work on tensors

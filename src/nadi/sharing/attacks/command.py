@@ -13,11 +13,11 @@ HELP = """Attack obfuscated jobs, and print how often that succeeds.
 
 Jobs of the models are generated with random parallel layouts, sequences, micro-batches
 and devices, and obfuscated at each level. The attacker has other jobs of the same
-models, as they are and obfuscated with other keys, and is asked which model a job is
-of, how large it is, which releases belong together, and whether it is among the jobs
-that the attacker has. Level model is a model that nadi learn makes of half of the jobs,
-and synthetic are jobs made of it: the attacker is asked which jobs it was learned of.
-Chance is what the most common answer gets.
+models, original and obfuscated with other keys. The attacker guesses the model of a job,
+its size, which releases belong together, and whether it is among the jobs that the attacker
+has. Level model is a model that nadi learn makes of half of the jobs, and level synthetic
+has jobs that it made: the attacker guesses which jobs it was learned from. Chance is the
+score of the most common answer.
 
 [bold]Examples[/]
 

@@ -11,9 +11,9 @@ from nadi.results.terminal.options import AsJson, Overwrite, SystemName
 
 HELP = """Make a job that can be shared: only what simulators need.
 
-What stays is on a list, from which the traces are built anew; everything else is
-missing. Names become pseudonyms, which only the owner of the key can map back. Each
-level removes what the ones before it do:
+The traces are built anew from a list of what may stay; everything else is left out.
+Names become pseudonyms, which only the owner of the key can map back. Each level also
+removes what the levels above it remove:
 
   names      names, modules, paths, hosts, processes, operands, free text
   shapes     exact sizes and shapes
@@ -21,8 +21,8 @@ level removes what the ones before it do:
              communications is one block, and communications are merged
   private    exact times and sizes, by differential privacy
 
-FOLDER gets a trace per rank and obfuscation.json, which says what is preserved, how far,
-what is not, and against whom. docs/obfuscate.md says what the guarantee is not.
+FOLDER gets a trace per rank and obfuscation.json, which states what is preserved, what is
+not, and against whom that helps. docs/obfuscate.md has the limits of the guarantee.
 
 [bold]Examples[/]
 

@@ -12,13 +12,13 @@ from nadi.results.terminal.progress import show_progress
 HELP = """Extract a step, a layer, a time range or ranks of a job.
 
 An operation is in the part if it meets every condition that is given: a module, a
-step, a time range, ranks, or operations with all that is nested in them. Recordings
-stay recordings, a host and a device trace for each rank, with the times of the
-whole; linked traces (.nadi, .et) stay in their format.
+step, a time range, ranks, or operations with all that is nested in them. A part of a
+recording is a recording, with a host and a device trace for each rank, and the times of
+the whole. Linked traces (.nadi, .et) keep their format.
 
-Beside them, waits.csv states what the part's operations wait for outside, and until
-when; tensors.csv states the tensors that the part gets from outside, and those that
-it leaves there. The traces state both too.
+waits.csv lists what operations of the part wait for outside, and until when. tensors.csv
+lists the tensors that the part takes from operations outside, or that these read later.
+The traces have both tables, too.
 
 [bold]Examples[/]
 

@@ -11,10 +11,11 @@ from nadi.results.terminal.options import AsJson
 HELP = """Compare two jobs: how alike are operations, graphs and times?
 
 A job is a Chakra .et file per rank, a recording, or a folded job, as for nadi simulate.
-Each measure is a distance from 0 (equal) to 1 (nothing in common), beside that of a job
-whose operations are drawn from A column by column, each independently of the others. A
-measure is near if it is at most half as far, or with --same at most half of the way from
-another recording of the same program to that job. Both jobs run on each system, too.
+Each measure is a distance from 0 (equal) to 1 (nothing in common). Beside it stands the
+distance of independent draws: a job with the operations of A, in which each column is
+shuffled on its own. A measure is near if it is at most half of that distance, or with --same
+at most half of the way from another recording of the program to that distance. Both jobs
+are also simulated on each system.
 
 [bold]Examples[/]
 

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 HELP = """Make a job from a model or a generator that nadi learn wrote.
 
-The job has ranks, layers and steps as one of the learned jobs, or as many as you say.
+The job has the ranks, layers and steps of one of the learned jobs, or those that you state.
 Communication has all of its members and no deadlock, so that nadi simulate runs it. Equal
 seeds give equal files. A width (--hidden) that was not learned needs a model of jobs of
 two widths or more.
 
 A generator (nadi learn --generated) takes conditions: --family, --hidden, --layers, --tp,
---pp, --ranks, and any other by its name with --set. What is not stated is as in a learned
-job of the family, which --seed draws. What is beyond the learned jobs is said; what never
-varied in them is refused. Its operations have no durations, and nadi simulate prices them,
-but with --device, and those of a private model that has times.
+--pp, --ranks, and any other by its name with --set. Conditions that are not stated are those
+of a learned job of the family, which --seed draws. The output names values beyond the learned
+jobs. A condition that never varied in them is refused. Operations have no durations, and nadi
+simulate prices them, except with --device, and for a private model that has times.
 
 [bold]Examples[/]
 

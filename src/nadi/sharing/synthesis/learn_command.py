@@ -12,18 +12,18 @@ from nadi.results.terminal.options import AsJson, Overwrite
 HELP = """Learn a model or a generator of jobs, for nadi synthesize.
 
 A job is a Chakra .et file per rank, a recording, or a folded job, as for nadi simulate.
-The model knows which operations follow which, in steps and layers; on which threads,
-streams and process groups; their sizes and durations. Of several jobs it learns what they
-share; of two widths, what lies between. It makes jobs like these.
+The model has the order of operations in steps and layers, their threads, streams and
+process groups, and their sizes and durations. From several jobs it learns what they have
+in common, and from jobs of two widths the widths between. It makes jobs like these.
 
 With --generated or --conditions a generator is learned instead, which makes jobs of
 conditions that were not learned: family, width, depth, parallel axes and others by name.
 It learns from jobs whose conditions are known, and whose operations state phase, layer
 and micro-batch, as those of nadi generate llm do.
 
-With --epsilon the generator may be shared: nobody can say whether any one job of the table
-was learned. It has its operations of generated jobs, and of the table sums with noise: how
-often conditions occur, and with --device how times differ from the prices of a device.
+With --epsilon the generator may be shared: nobody can tell whether any one job of the table
+was learned. Its operations are those of generated jobs. From the table it has only sums with
+noise: how often conditions occur, and with --device how times differ from a device's prices.
 
 [bold]Examples[/]
 

@@ -13,8 +13,8 @@ from nadi.results.terminal.options import AsJson, Measured, Overwrite, SystemNam
 HELP = """Predict the time of one collective, and what NCCL chooses.
 
 Prints the time, algorithm, protocol, channels and bus bandwidth, and the least time
-that its bytes take. A size is counted as nccl-tests does: of an all-gather the bytes
-that are gathered. Several sizes are a list, or a range whose sizes double.
+that its bytes take. Sizes are those of nccl-tests: for an all-gather, the gathered bytes.
+Several sizes are a list, or a range whose sizes double.
 
 [bold]Examples[/]
 
