@@ -5,6 +5,7 @@ Usage: python verification/generative.py [PART ...] [--all]
 ``inside``: 40 drawn configurations; operations, dependencies, sizes, steps, and what what-ifs say.
 ``beyond``: 2 and 4 times the largest value of one axis that was learned, and of four at once.
 ``families``: a family left out of learning, and with 3 of its jobs. The others vary its parts.
+``recordings``: the kernels of a recording that was left out, its device known by another one.
 ``random``: jobs of drawn requests are valid and run to their end: 40, with ``--all`` 1,000.
 
 Generators are learned from generated jobs alone; what is compared is drawn with other seeds. Steps
@@ -25,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import polars as pl
-from _report import Checks
+from _report import SHARED, Checks
 from synthesis import switch_of
 
 import nadi
@@ -42,7 +43,8 @@ from nadi.sharing.conditional.corpora import (
 from nadi.sharing.conditional.program_learning import generator_of_jobs
 from nadi.sharing.conditional.stage_values import AXES, Conditions, with_usual
 from nadi.sharing.conditional.wished_conditions import wished_conditions
-from nadi.systems import System, price_job
+from nadi.systems import LearnedPrices, System, learn_prices, load_device, price, price_job
+from nadi.systems.prices.learned_prices import measured_operations, operations_of
 from nadi.trace import Job, Trace, validate_trace
 
 LEARNED, LEFT_OUT, OF_AXIS, FEW, MANY = 160, 40, 8, 40, 1000
@@ -50,6 +52,8 @@ RUN = 32
 SMALL = Ranges(
     hidden=(256, 1024), stage_layers=(1, 4), sequence=(256, 1024), micro_batches=(1, 4), ranks=4
 )
+MODELS = ("bert", "vit")
+SHAPE = ["name", "op_class", "dtype", "s0", "s1", "s2", "s3", "work", "size"]
 WHAT_IFS = ("kernels", "communication", "optimizer", "attention", "one rank")
 
 
@@ -331,6 +335,34 @@ def families(checks: Checks) -> None:
             row(checks, f"{family} with {count} of its jobs", found, limits)
 
 
+def recordings(checks: Checks) -> None:
+    """Sum the kernels of BERT and ViT by a recording of the other one on the same device."""
+    errors, by_curve = [], []
+    for name, files in (("h100", "h100_{}"), ("mi300x", "amd_mi300_{}")):
+        device = load_device(name)
+        both = [nadi.load_job(SHARED / "wild" / f"{files.format(x)}.json.gz") for x in MODELS]
+        for about, job, other in zip(MODELS, both, reversed(both), strict=True):
+            operations, time, names_of = measured_operations(job.traces[0])
+            made = learn_prices(other).price(operations, device, names_of).duration
+            errors.append(error(time.sum(), made.sum()))
+            by_curve.append(error(time.sum(), price(operations, device).duration.sum()))
+            print(f"     kernels of {about} on {name} by the other: {100 * errors[-1]:.1f} % off")
+    median = float(np.median(errors))
+    detail = f"{100 * median:.1f} %, by curves alone {100 * float(np.median(by_curve)):.1f} %"
+    checks.add("kernels of a recording that was left out", median <= 0.10, detail)
+    print(f"     median: {detail}")
+    device = load_device("a100")
+    for folder in ("gpu_resnet_pair", "gpu_dlrm8"):
+        table = learn_prices(nadi.load_job(SHARED / "traces" / folder)).table.sort(SHAPE)
+        for first in (0, 1):
+            left = table[1 - first :: 2]
+            found = LearnedPrices(table[first::2]).price(
+                operations_of(left), device, left["name"]
+            ).duration  # fmt: skip
+            apart = np.abs(found / left["median"].to_numpy() - 1)[found > 0]
+            print(f"     {folder}, every second shape: {100 * np.median(apart):.0f} % off")
+
+
 def random_requests(checks: Checks, count: int) -> None:
     """Make jobs of drawn requests, validate and simulate them."""
     model: ConditionalModel = generator_of_jobs(generated_jobs(LEARNED, 0))
@@ -368,6 +400,7 @@ def main() -> None:
     checks = Checks()
     parts: dict[str, Callable[[Checks], None]] = {
         "inside": inside, "beyond": beyond, "families": families,
+        "recordings": recordings,
         "random": lambda checks: random_requests(checks, MANY if "--all" in words else FEW),
     }  # fmt: skip
     for name, part in parts.items():

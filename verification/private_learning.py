@@ -5,7 +5,7 @@ Usage: python verification/private_learning.py [PART ...]
 ``noise``: the sampler has the probabilities of a discrete Gaussian (chi-square test).
 ``figures``: an owner's jobs, 60 % of one family, whose classes of operations take exp(N(0.25,
 0.25)) times the prices of an H100, and single jobs 8 % more or less. Margins of the population
-(total variation), and the computing time of 200 other jobs (median error), at several epsilon.
+(total variation), and the computing time of 100 other jobs (median error), at several epsilon.
 ``membership``: 500 models with and without one job that is unlike all others. The attacker knows
 all other jobs and that one, and uses the best test of the released sums: the largest area under
 its curve that the noise allows is Phi(sqrt(rho)).
@@ -47,7 +47,8 @@ from nadi.trace.operations import OP_CLASSES
 from nadi.trace.trace import Job, Trace
 
 DEVICE = load_device("h100")
-SIZES, EPSILONS, MODELS, TRIALS, ASKED = (20, 200, 2000), (0.5, 1.0, 4.0, 8.0), 10, 500, 200
+SIZES, EPSILONS, MODELS, TRIALS, ASKED = (20, 200, 2000), (0.5, 1.0, 4.0, 8.0), 10, 500, 100
+POPULATION = 5000  # jobs whose conditions are drawn to know how often each is
 LIMITS = {(200, 1.0): (0.13, 0.05), (2000, 1.0): (0.02, 0.02)}
 _SLOWER, _OF_OWNER, _OF_JOB, _OF_OPERATION = 0.25, 0.25, 0.08, 0.05
 _CHOICE = 24  # drawn jobs, of which an owner's usual one is the most like what it does
@@ -150,7 +151,7 @@ def errors(
 def figures(checks: Checks) -> None:
     """Learn corpora of several sizes at several epsilon."""
     random = np.random.default_rng(7)
-    bins = np.array([bins_of(owners_conditions(random)) for _ in range(20_000)])
+    bins = np.array([bins_of(owners_conditions(random)) for _ in range(POPULATION)])
     population = [
         np.bincount(own, minlength=len(of)) / len(bins)
         for own, of in zip(bins.T, MARGINS.values(), strict=True)

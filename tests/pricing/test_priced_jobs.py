@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -302,3 +303,45 @@ def test_wrong_device_files_are_refused(tmp_path: Path, old: str, new: str, said
     file.write_text(text.replace(old, new))
     with pytest.raises(nadi.NadiError, match=said):
         load_device(file)
+
+
+def test_prices_are_learned_from_the_profiler_alone(tmp_path: Path) -> None:
+    """Operators state shapes of inputs, and the kernels that each launches have times."""
+
+    def event(name: str, category: str, start: int, length: int, **args: object) -> object:
+        return {"ph": "X", "name": name, "cat": category, "ts": start, "dur": length, "pid": 1,
+                "tid": 7 if category == "kernel" else 1, "args": args}  # fmt: skip
+
+    events = []
+    for number, side in enumerate((512, 512, 1024)):
+        at = 100 * number
+        shapes = {"Input Dims": [[side, 256], [256, 128]], "Input type": ["c10::Half"] * 2}
+        events += [
+            event("aten::mm", "cpu_op", at, 60, **shapes),
+            event("cudaLaunchKernel", "cuda_runtime", at + 20, 10, correlation=number + 1),
+            event(
+                "gemm", "kernel", at + 50, side // 64, stream=7, device=0, correlation=number + 1
+            ),
+        ]
+    path = tmp_path / "device.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    table = learn_prices(nadi.load_job(path)).table.sort("s1")
+    assert table["name"].to_list() == ["aten::mm"] * 2
+    assert table.select("s0", "s1", "s2", "s3").rows() == [(1, 512, 128, 256), (1, 1024, 128, 256)]
+    assert table["median"].to_list() == [8000, 16000]
+    assert table["count"].to_list() == [2, 1]
+    assert table["work"].to_list() == [2 * 512 * 128 * 256, 2 * 1024 * 128 * 256]
+
+
+def test_a_single_recorded_shape_says_how_much_slower_others_are() -> None:
+    def norm(size: int, time: int | None) -> nadi.Job:
+        with nadi.JobBuilder(world_size=1) as job:
+            node = job.all_ranks.compute("norm", flops=0, bytes=size, duration=time)
+            node.attribute("op_class", "norm")
+        return job.job
+
+    peak = H100.peak[""]
+    curve = [kernel_times.memory(H100, "norm", 0, size, peak) for size in (1 << 24, 1 << 25)]
+    learned = learn_prices(norm(1 << 24, round(3 * curve[0])))
+    done = price_trace(norm(1 << 25, None).traces[0], H100, learned)[0]
+    assert done.column("duration").tolist() == pytest.approx([3 * curve[1]], rel=1e-3)

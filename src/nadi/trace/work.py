@@ -159,7 +159,7 @@ def _moved(name: str, operands: Operands) -> int:
         return -1
     if name in _ONLY_WRITE:
         return written
-    if name in _GATHER and read:  # reads what it gives, not the whole table
+    if name in GATHER and read:  # reads what it gives, not the whole table
         return 2 * written + sum(read[1:])
     if name in _BAG and len(read) > 1:
         table, rows = operands.inputs[:2]
@@ -178,7 +178,7 @@ _ONLY_WRITE = {
         "bernoulli_", "exponential_", "random_", "randperm", "triu_indices", "tril_indices",
     )
 }  # fmt: skip
-_GATHER = {"aten::embedding", "aten::index_select", "aten::index", "aten::gather"}
+GATHER = {"aten::embedding", "aten::index_select", "aten::index", "aten::gather"}
 _BAG = {"aten::_embedding_bag", "aten::_embedding_bag_forward_only"}
 _COPY = {"aten::copy_", "aten::_foreach_copy_"}
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from math import prod
 
-import msgspec
 import numpy as np
 import polars as pl
 
@@ -14,8 +12,8 @@ from nadi.analyses.hta.recorded_fields import trace_name
 from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
 from nadi.recordings.serving_steps import serving_step
-from nadi.trace.arrays import Bools, Ints
-from nadi.trace.dtypes import ITEMSIZE
+from nadi.trace.arrays import Bools
+from nadi.trace.profiled_operands import ProfiledArgs, profiled_args
 from nadi.trace.work import OF_CALLS, OPERATORS, Lengths, Operands, Work, work_of
 
 _SCHEMA = {
@@ -23,7 +21,6 @@ _SCHEMA = {
     "row": pl.Int64, "flops": pl.Int64, "size_bytes": pl.Int64,
 }  # fmt: skip
 
-_LONGEST_SIDE = 1 << 62
 _NUMBERED = r"^(sglang_profiler::\w+?)_\d+$"  # by the place in the program
 _CLASSES = {
     "gemm": "matrix multiplication", "attention": "attention", "conv": "convolution",
@@ -40,15 +37,6 @@ _TIMED = [
     name for name, (op_class, rule) in (OPERATORS | OF_CALLS).items()
     if rule and op_class in _CLASSES and name not in _INNER
 ]  # fmt: skip
-
-
-class _Args(msgspec.Struct):
-    dims: list[object] = msgspec.field(default_factory=list, name="Input Dims")
-    types: list[str] = msgspec.field(default_factory=list, name="Input type")
-    values: list[str] = msgspec.field(default_factory=list, name="Concrete Inputs")
-
-
-_decoder = msgspec.json.Decoder(_Args)
 
 
 @per_rank("arguments", "launches")
@@ -149,20 +137,21 @@ def _calls(events: RankEvents) -> pl.DataFrame:
     found = []
     known: dict[tuple[str, str], tuple[Work, str]] = {}
     for row, args in _arguments(events, is_known):
-        shapes = _shapes(args.dims)
+        operands = args.operands()
         context = lengths.get(row), tuple(inner.get(row, ()))
-        key = base[row], f"{shapes}{args.types}{args.values}{context if of_steps[row] else ''}"
+        key = (
+            base[row],
+            f"{operands.inputs}{args.types}{args.values}{context if of_steps[row] else ''}",
+        )
         if key not in known:
-            operands = _operands(shapes, args)._replace(lengths=context[0], inner=context[1])
+            operands = operands._replace(lengths=context[0], inner=context[1])
             done = work_of(key[0], operands)
             known[key] = done, _text(key[0], operands, done)
         done, text = known[key]
         if text:
-            kind = next((one for one in args.types if "Scalar" not in one), "")
-            kind = kind.removeprefix("c10::")
             op_class = _CLASSES[(OPERATORS.get(key[0]) or OF_CALLS[key[0]])[0]]
             flops = done.flops + done.extra if done.flops >= 0 else None
-            found.append((op_class, names[row], text, kind, row, flops, done.bytes))
+            found.append((op_class, names[row], text, args.dtype, row, flops, done.bytes))
     if not found:
         raise InputError(
             trace_name(events.trace), "no shapes of the operators that are known are recorded",
@@ -171,22 +160,13 @@ def _calls(events: RankEvents) -> pl.DataFrame:
     return pl.DataFrame(found, schema=_SCHEMA, orient="row")
 
 
-def _arguments(events: RankEvents, wanted: Bools) -> Iterator[tuple[int, _Args]]:
+def _arguments(events: RankEvents, wanted: Bools) -> Iterator[tuple[int, ProfiledArgs]]:
     """Yield the events that are wanted and have shapes."""
     rows = np.flatnonzero(wanted)
     place = np.full(events.trace.nodes.height, -1, dtype=np.int64)
     place[rows if events.node is None else events.node[rows]] = rows
-    attributes = events.trace.attributes
-    chosen: Ints = attributes.rows_named("args")
-    owner = attributes.node[chosen]
-    chosen = chosen[(owner >= 0) & (place[owner] >= 0)]
-    for attribute in chosen.tolist():
-        try:
-            args = _decoder.decode(attributes.span(attribute))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue  # shapes of lists of tensors, or another tool's
-        if args.dims:
-            yield int(place[attributes.node[attribute]]), args
+    for node, args in profiled_args(events.trace, place >= 0):
+        yield int(place[node]), args
 
 
 def _lengths(events: RankEvents, wanted: Bools) -> dict[int, Lengths]:
@@ -217,16 +197,8 @@ def _inner_calls(events: RankEvents, wanted: Bools) -> dict[int, list[tuple[str,
     owner[rows] = around
     names, found = events.table["name"], defaultdict[int, list[tuple[str, Operands]]](list)
     for row, args in _arguments(events, owner >= 0):
-        found[int(owner[row])].append((str(names[row]), _operands(_shapes(args.dims), args)))
+        found[int(owner[row])].append((str(names[row]), args.operands()))
     return found
-
-
-def _operands(shapes: list[list[int]], args: _Args) -> Operands:
-    """Return operands as the profiler states them: inputs alone."""
-    items = [ITEMSIZE.get(one, 0) for one in args.types]
-    items += [0] * (len(shapes) - len(items))
-    sizes = [prod(one) * item if one else 0 for one, item in zip(shapes, items, strict=False)]
-    return Operands(shapes, sizes, items, args.values)
 
 
 def _text(name: str, operands: Operands, done: Work) -> str:
@@ -254,12 +226,3 @@ def _text(name: str, operands: Operands, done: Work) -> str:
     if op_class != "gemm":
         return "x".join(map(str, operands.inputs[int(op_class == "rope")]))
     return f"{batch} x ({m} x {n} x {k})" if "bmm" in name else f"{m} x {n} x {k}"
-
-
-def _shapes(dims: list[object]) -> list[list[int]]:
-    """Return shapes; empty for lists of tensors, and for sides that no tensor has."""
-    return [list(one) if isinstance(one, list) and all(map(_is_side, one)) else [] for one in dims]
-
-
-def _is_side(value: object) -> bool:
-    return isinstance(value, int) and 0 <= value < _LONGEST_SIDE

@@ -16,6 +16,7 @@ from nadi.systems.prices.price_list import SOURCES, PriceList, price
 from nadi.systems.prices.traced_operations import (
     launching_operators,
     operators_of,
+    profiled_operators,
     stated_operations,
 )
 from nadi.trace.arrays import Bools, Floats, Ints
@@ -23,7 +24,7 @@ from nadi.trace.operations import Operations
 from nadi.trace.trace import Job, Trace
 
 _KEYS = ("op_class", "dtype", "s0", "s1", "s2", "s3", "work", "size")
-_LEAST = 2  # different shapes that an interpolation needs
+_SEVERAL = 3  # different shapes that an interpolation needs: of two, one may be odd
 _TAIL = 0.05
 _COVERED = 0.9
 _MICRO = 1000  # ns
@@ -59,8 +60,9 @@ class LearnedPrices:
         An operation of which the same operator, type, shape, operations and bytes were recorded
         takes their median; without such, the same class. Otherwise, the ratio of recorded time to
         the device's price is interpolated between recorded operations of its operator and type, or
-        else of its class and type, by that price, up to a factor of four beyond them. Operations
-        with neither operator nor class are found only if they are equal.
+        else of its class and type, by that price, up to a factor of four beyond them; of one
+        or two shapes it is their usual one. Operations with neither operator nor class are
+        found only if they are equal.
 
         Parameters
         ----------
@@ -115,15 +117,22 @@ def _curves(
 
     For each value of ``key`` and type with different prices.
     """
-    table = table.with_columns(listed=pl.Series(price(_operations(table), device).duration))
+    table = table.with_columns(listed=pl.Series(price(operations_of(table), device).duration))
     table = table.filter(pl.col("listed") > 0)
     found = []
     for (one, dtype), rows in table.group_by(key, "dtype", maintain_order=True):
-        own = rows.group_by("listed").agg(pl.col("median", "low", "high").median()).sort("listed")
-        if own.height >= _LEAST:
-            at = own["listed"].to_numpy().astype(np.float64)
-            ratio = own["median"].to_numpy() / at
-            found.append(((one, dtype), own, at, ratio, _distances(np.log(at), np.log(ratio))))
+        own = (
+            rows.group_by("listed")
+            .agg(pl.col("median", "low", "high").median(), pl.col("count").sum())
+            .sort("listed")
+        )
+        at = own["listed"].to_numpy().astype(np.float64)
+        ratio = own["median"].to_numpy() / at
+        distances = _distances(np.log(at), np.log(ratio))
+        if own.height < _SEVERAL:
+            usual = np.average(np.log(ratio), weights=own["count"].to_numpy())
+            ratio = np.full(at.size, np.exp(usual))
+        found.append(((one, dtype), own, at, ratio, distances))
     # few shapes say little about how far others are; those of all operators say more
     every = _beyond(np.concatenate([np.zeros(0), *(one[4] for one in found)]))
     for which, own, at, ratio, distances in found:
@@ -221,7 +230,8 @@ def measured_operations(trace: Trace) -> tuple[Operations, Ints, pl.Series | Non
     is_work = (trace.nodes["kind"] == "COMP").to_numpy() & ~trace.nodes["is_cpu"].to_numpy()
     device = np.flatnonzero(is_work & (time > 0))
     if "launch" in set(trace.deps["kind"].unique().to_list()):
-        stands, operations = operators_of(trace)
+        read = operators_of if trace.operands.height else profiled_operators
+        stands, operations = read(trace)
         operator = launching_operators(trace, device, stands)
         known = operator >= 0
         total = np.bincount(operator[known], time[device][known], minlength=trace.nodes.height)
@@ -252,6 +262,7 @@ def _frame(operations: Operations, names: pl.Series | None) -> pl.DataFrame:
     return frame.with_columns(name=pl.lit("") if names is None else names.alias("name"))
 
 
-def _operations(table: pl.DataFrame) -> Operations:
+def operations_of(table: pl.DataFrame) -> Operations:
+    """Return the operations of the rows of a table of :class:`LearnedPrices`."""
     op_class, dtype, *shape, work, size = (table[name].to_numpy() for name in _KEYS)
     return Operations(work, size, op_class, dtype, np.array(shape).T.reshape(-1, 4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import Attributes
 from nadi.trace.distinct_rows import number_rows
 from nadi.trace.operations import Operations, dtype_code, no_operations, op_class_code
+from nadi.trace.profiled_operands import profiled_args
 from nadi.trace.trace import Trace
-from nadi.trace.work import OPERATORS, VIEWS, Operands, covered_bytes, work_of
+from nadi.trace.work import GATHER, OPERATORS, VIEWS, Operands, covered_bytes, work_of
 
 _WORD = 8
 _SIZES = 4  # of a shape
@@ -105,8 +107,52 @@ def operators_of(trace: Trace) -> tuple[Bools, Operations]:
     operations
         A row per node. O(nodes + operands), and O(different operands) for shapes.
     """
-    nodes = trace.nodes
-    names = nodes["name"].cast(pl.String)
+    stands, names = _standing(trace)
+    found = no_operations(stands.size)
+    uses = trace.operands.filter(pl.col("position") >= 0)
+    if not uses.height:
+        return np.zeros(stands.size, dtype=np.bool_), found
+    chosen = uses.filter(pl.Series(stands[uses["node"].to_numpy()]))
+    signature = _signatures(trace, chosen)
+    stands &= np.isin(np.arange(stands.size), signature["node"].to_numpy())
+    _fill(found, names, signature)
+    return stands, found
+
+
+def profiled_operators(trace: Trace) -> tuple[Bools, Operations]:
+    """Return what :func:`operators_of` does, of what the profiler states of inputs.
+
+    Results are not recorded: an operator counts as writing as much as its largest input has, or
+    what it gathers.
+    """
+    stands, names = _standing(trace)
+    found = no_operations(stands.size)
+    has_shapes = np.zeros(stands.size, dtype=np.bool_)
+    known: dict[str, tuple[int, int, int, tuple[int, ...]]] = {}
+    for node, args in profiled_args(trace, stands):
+        name = names[node]
+        key = f"{name}{args.dims}{args.types}{args.values}"
+        if key not in known:
+            operands = args.operands()
+            work = work_of(name, operands._replace(written=_written(name, operands)))
+            shape = work.shape or (-1,) * _SIZES
+            known[key] = op_class_code(work.op_class), work.flops, work.bytes, shape
+        found.op_class[node], found.flops[node], found.bytes[node], found.shape[node] = known[key]
+        found.dtype[node] = dtype_code(args.dtype)
+        has_shapes[node] = True
+    return stands & has_shapes, found
+
+
+def _written(name: str, operands: Operands) -> int:
+    if name in GATHER and len(operands.inputs) > 1:
+        table, rows = operands.inputs[:2]
+        return prod(rows) * prod(table[1:]) * operands.itemsizes[0]
+    return max(operands.sizes, default=0)
+
+
+def _standing(trace: Trace) -> tuple[Bools, pl.Series]:
+    """Return which nodes are operators that stand for kernels, and the names of all nodes."""
+    names = trace.nodes["name"].cast(pl.String)
     is_operator = trace.category_mask("operator") & trace.name_mask(r"^\w+::")
     is_operator &= ~trace.name_mask("^autograd::")
     parent = trace.column("parent")
@@ -115,15 +161,7 @@ def operators_of(trace: Trace) -> tuple[Bools, Operations]:
     is_leaf = is_operator.copy()
     is_leaf[parent[is_operator & (parent >= 0)]] = False
     stands = (is_known | is_leaf) & ~is_inside & ~names.is_in(list(VIEWS)).to_numpy()
-    found = no_operations(nodes.height)
-    uses = trace.operands.filter(pl.col("position") >= 0)
-    if not uses.height:
-        return np.zeros(nodes.height, dtype=np.bool_), found
-    chosen = uses.filter(pl.Series(stands[uses["node"].to_numpy()]))
-    signature = _signatures(trace, chosen)
-    stands &= np.isin(np.arange(nodes.height), signature["node"].to_numpy())
-    _fill(found, names, signature)
-    return stands, found
+    return stands, names
 
 
 def _signatures(trace: Trace, chosen: pl.DataFrame) -> pl.DataFrame:
