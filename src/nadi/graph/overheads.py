@@ -191,22 +191,26 @@ class TraceDeps:
             np.maximum.at(ready, after, self.end[before])
         return ready
 
+    @cached_property
+    def _is_cpu(self) -> Bools:
+        return self.trace.nodes["is_cpu"].to_numpy()
+
     def is_host(self, rows: Ints) -> Bools:
         """Return which nodes ran on the host; bool, of the shape of ``rows``."""
-        return self.trace.nodes["is_cpu"].gather(rows).to_numpy()
+        return self._is_cpu[rows]
 
     @cached_property
     def launch_class(self) -> Ints:
         """The class of each launch; positions in ``LAUNCH_CLASSES``, shape (launches,)."""
         caller, work = self.of("launch")
-        names = self.trace.nodes["name"].gather(work)
+        named = self.trace.name_mask
         on_device = ~self.is_host(work)
         staged = (
-            _fitting(names, COPY_FROM_PAGEABLE)
-            & (self.trace.nodes["bytes"].gather(work).to_numpy() > STAGED_COPY_BYTES)
+            named(COPY_FROM_PAGEABLE)[work]
+            & (self.trace.column("bytes")[work] > STAGED_COPY_BYTES)
             & (self.start[work] < self.end[caller])
         )
-        blocking, is_gloo = _fitting(names, COPY_TO_PAGEABLE), _fitting(names, _GLOO)
+        blocking, is_gloo = named(COPY_TO_PAGEABLE)[work], named(_GLOO)[work]
         kind = np.select(
             [on_device & blocking, on_device & staged, on_device, is_gloo], [1, 2, 0, 3], 4
         )
@@ -218,7 +222,7 @@ class TraceDeps:
         caller, work = self.of("launch")
         idle = self.end[caller] - _last_end_before(self, work, self.end[caller])
         latency = self.start[work] - self.end[caller]
-        is_comm = (self.trace.nodes["comm_type"].gather(work) != "none").to_numpy()
+        is_comm = (self.trace.nodes["comm_type"] != "none").to_numpy()[work]
         alone = ~self.is_host(work) & (self.ready[work] <= self.end[caller]) & (idle < _FAR)
         sample = alone & (latency >= 0) & (idle > 0) & ~is_comm
         found: Bools = alone & (idle >= _idle_border(idle[sample], latency[sample]))
@@ -231,8 +235,7 @@ class TraceDeps:
         return self._work_class(before), self._work_class(after)
 
     def _work_class(self, rows: Ints) -> Ints:
-        category = self.trace.nodes["category"].gather(rows)
-        found: Ints = _WORK_CLASS[category.to_physical().to_numpy()]
+        found: Ints = _WORK_CLASS[self.trace.nodes["category"].to_physical().to_numpy()[rows]]
         return found
 
     @cached_property
@@ -245,7 +248,7 @@ class TraceDeps:
         is_last = waited & (self.end[work] == last[op])
         done = work[is_last]
         of_gloo = np.zeros(last.size, dtype=np.bool_)
-        of_gloo[op[is_last]] = _fitting(self.trace.nodes["name"].gather(done), _GLOO)
+        of_gloo[op[is_last]] = self.trace.name_mask(_GLOO)[done]
         from_start = self.end[work] > self.start[op]
         return HandOvers(work, op, waited, last[op], of_gloo[op], from_start)
 
@@ -253,13 +256,6 @@ class TraceDeps:
     def waits(self) -> SyncWaits:
         """The waits of calls for work, each with its class."""
         return _waits(self)
-
-
-def _fitting(names: pl.Series, text: str) -> Bools:
-    """Return which names match a regular expression; each distinct name is tested once."""
-    unique = names.unique()
-    fitting = unique.filter(unique.cast(pl.String).str.contains(text))
-    return names.is_in(fitting.implode()).to_numpy()
 
 
 @checked
@@ -300,7 +296,7 @@ def _launch_latencies(deps: TraceDeps, within: _Window) -> tuple[Ints, Ints]:
     start = deps.start[work]
     since_end, since_start = start - deps.end[caller], start - deps.start[caller]
     on_device = ~deps.is_host(work)
-    is_comm = (deps.trace.nodes["comm_type"].gather(work) != "none").to_numpy()
+    is_comm = (deps.trace.nodes["comm_type"] != "none").to_numpy()[work]
     idle = ~on_device | (deps.ready[work] <= deps.start[caller])
     after_end, after_start = np.zeros((2, len(LAUNCH_CLASSES)), dtype=np.int64)
     for number in np.flatnonzero(np.bincount(kind)):
@@ -317,7 +313,7 @@ def _last_end_before(deps: TraceDeps, work: Ints, moment: Ints) -> Ints:
     """
     last = np.full(work.size, -_FAR, dtype=np.int64)
     device = deps.trace.column("device")
-    on_device = np.flatnonzero(deps.trace.nodes["category"].is_in(DEVICE_WORK).to_numpy())
+    on_device = np.flatnonzero(deps.trace.category_mask(*DEVICE_WORK))
     for number in np.unique(device[work]).tolist():
         rows = on_device[device[on_device] == number]
         rows = rows[np.argsort(deps.start[rows], kind="stable")]
@@ -420,12 +416,11 @@ def _waits(deps: TraceDeps) -> SyncWaits:
     inside = deps.inside("sync", _ALWAYS)
     work, call = (rows[inside] for rows in deps.of("sync"))
     own_copy = deps.launcher[work] == call
-    on_device = trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
-    on_call = trace.nodes["category"].gather(call).is_in(["runtime", "driver"]).to_numpy()
+    on_device = trace.category_mask(*DEVICE_WORK)[work]
+    on_call = trace.category_mask("runtime", "driver")[call]
     from_start = (own_copy | (on_device & ~on_call)) & (end[work] > end[call])
-    of_gloo = ~on_device & _fitting(trace.nodes["name"].gather(work), _GLOO)
-    names = trace.nodes["name"].gather(call)
-    named = [_fitting(names, pattern(f"{name} sync")) for name in _WAIT_NAMES]
+    of_gloo = ~on_device & trace.name_mask(_GLOO)[work]
+    named = [trace.name_mask(pattern(f"{name} sync"))[call] for name in _WAIT_NAMES]
     number = {name: position for position, name in enumerate(WAIT_CLASSES)}
     kind = np.select(
         [of_gloo, ~on_device | ~on_call, *named, from_start, own_copy],
@@ -486,7 +481,7 @@ def _wake_up(deps: TraceDeps, within: _Window) -> int:
 def _launched_at(deps: TraceDeps, work: Ints) -> Ints:
     """Return the end of the call that launched each operation; the far future if unknown."""
     caller = deps.launcher[work]
-    on_device = deps.trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
+    on_device = deps.trace.category_mask(*DEVICE_WORK)[work]
     known = (caller >= 0) & on_device
     return np.where(known, deps.end[caller], np.iinfo(np.int64).max)
 
