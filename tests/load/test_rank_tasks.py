@@ -121,11 +121,23 @@ def test_ranks_share_what_they_have_in_common() -> None:
 
 def test_commands_take_an_executor(capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(TRACES / "gpu_dlrm8")
-    for words in (["run", folder], ["what-if", folder, "no-gaps"], ["analyze", "temporal", folder]):
+    for words in (
+        ["run", folder], ["what-if", folder, "no-gaps"], ["analyze", "temporal", folder],
+        ["waits", folder], ["critical-path", folder], ["diff", folder, folder],
+        ["search", "llama3-8b", "hgx-h200", "--ranks", "8", "--global-batch", "64"],
+        ["search", "llama3-8b", "hgx-h200", "--ranks", "8", "--global-batch", "64",
+         "--sweep", "batch_size=8,16"],
+    ):  # fmt: skip
         assert main(words) == 0
         here = capsys.readouterr().out
         assert main([*words, "--executor", "concurrent.futures:ThreadPoolExecutor"]) == 0
         assert capsys.readouterr().out == here
+
+
+def test_rules_of_hta_take_no_executor(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["critical-path", str(TRACES / "gpu_dlrm8"), "--rules", "hta", "--executor", "processes"]
+    assert main(words) == 2
+    assert "--executor: applies to Nadi's rules only" in capsys.readouterr().err
 
 
 def test_a_rank_whose_file_is_cut_off_is_left_out_and_named(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ import polars as pl
 from nadi.errors import checked
 from nadi.graph.event_graph import EventGraph
 from nadi.recordings.dependencies.synchronization import STAGED_COPY_BYTES
-from nadi.trace.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.categories import COPY_FROM_PAGEABLE, COPY_TO_PAGEABLE, pattern
-from nadi.trace.schema import CATEGORIES, DEVICE_WORK
+from nadi.trace.schema import CATEGORIES, DEP_KINDS, DEVICE_WORK
 from nadi.trace.trace import Trace
 
 LAUNCH_CLASSES = ("device", "blocking copy", "staged copy", "gloo", "thread", "idle device")
@@ -44,7 +44,6 @@ _FAR = 2**62
 _QUEUED_NS = 10_000
 _LONGEST_TURNAROUND_NS = 5_000
 _LONGER_NS, _LONGER = 2_000, 1.5
-_DEPS = ("launch", "stream", "event", "sync", "thread")
 _WORK_CLASS = np.array([DEVICE_WORK.index(c) if c in DEVICE_WORK else 0 for c in CATEGORIES])
 _Window = tuple[int, int]
 _ALWAYS: _Window = (0, _FAR)
@@ -150,18 +149,20 @@ class TraceDeps:
         """End of each node; int64 ns since the epoch, shape (nodes,)."""
         return self.start + self.trace.column("duration")
 
-    @cached_property
-    def table(self) -> pl.DataFrame:
-        """The dependencies of the kinds that overheads and edges use."""
-        deps = self.trace.deps.select("src", "dst", "kind", "inferred")
-        return deps.filter(pl.col("kind").is_in(_DEPS))
-
     def of(self, kind: str) -> tuple[Ints, Ints]:
         """Return the dependencies of a kind: the awaited and the waiting node rows."""
         if kind not in self._of_kind:
-            chosen = self.table.filter(self.table["kind"] == kind)
-            self._of_kind[kind] = chosen["src"].to_numpy(), chosen["dst"].to_numpy()
+            rows = self._rows_of(kind)
+            ends = (self.trace.deps[name].to_numpy()[rows] for name in ("src", "dst"))
+            self._of_kind[kind] = next(ends), next(ends)
         return self._of_kind[kind]
+
+    def _rows_of(self, kind: str) -> Ints:
+        return np.flatnonzero(self._kind == DEP_KINDS.index(kind))
+
+    @cached_property
+    def _kind(self) -> Bytes:
+        return self.trace.deps["kind"].to_physical().to_numpy()
 
     def inside(self, kind: str, within: _Window) -> Bools:
         """Return for which dependencies of a kind the waiting operation starts in an interval."""
@@ -242,7 +243,7 @@ class TraceDeps:
     def hand_overs(self) -> HandOvers:
         """The dependencies between threads."""
         work, op = self.of("thread")
-        waited = self.table.filter(self.table["kind"] == "thread")["inferred"].to_numpy()
+        waited = self.trace.deps["inferred"].to_numpy()[self._rows_of("thread")]
         last = np.zeros(self.trace.nodes.height, dtype=np.int64)
         np.maximum.at(last, op[waited], self.end[work[waited]])
         is_last = waited & (self.end[work] == last[op])
