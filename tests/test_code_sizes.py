@@ -30,6 +30,7 @@ COMMANDS = {
     "pytorch/rerunning/command.py: command",
     "bottlenecks/pages/report_command.py: command",
     "bottlenecks/steps/command.py: command",
+    "bottlenecks/waiting/command.py: command",
     "jobs/scaled/command.py: command",
     "estimates/searches/command.py: command",
     "simulation/runs/command.py: command",

@@ -64,9 +64,17 @@ _JSON = st.recursive(
 )
 
 
-@given(content=st.dictionaries(st.text(max_size=6), _JSON), cut=st.floats(0, 1))
-def test_keys_of_the_whole_are_found_and_no_others(content: dict[str, Any], cut: float) -> None:
+@given(
+    content=st.dictionaries(st.text(max_size=6), _JSON), cut=st.floats(0, 1),
+    others=st.sets(st.text(max_size=4)), share=st.floats(0, 1),
+)  # fmt: skip
+def test_keys_of_the_whole_are_found_and_no_others(
+    content: dict[str, Any], cut: float, others: set[str], share: float
+) -> None:
     head = json.dumps(content, ensure_ascii=False, indent=1).encode()
-    written = {json.dumps(key, ensure_ascii=False)[1:-1] for key in content}
-    assert _top_level_keys(head) == written
-    assert _top_level_keys(head[: int(cut * len(head))]) <= written
+    written, inside = (
+        {json.dumps(key, ensure_ascii=False)[1:-1] for key in keys} for keys in (content, others)
+    )
+    asked = set(sorted(written)[: int(share * len(written))]) | inside
+    assert _top_level_keys(head, asked) == written & asked
+    assert _top_level_keys(head[: int(cut * len(head))], asked) <= written & asked

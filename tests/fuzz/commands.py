@@ -658,7 +658,8 @@ COMMANDS: dict[str, Command] = {
              "analyze rates @pair", "report @pair -o @page.html")),
          "extract @job --step 1 -o @part", "run @pair", "what-if @job",
          "draw graph @job -o @graph.dot", "run @job --report @page.html", "link @pair -o @pair.et",
-         "run @job --executor concurrent.futures:ThreadPoolExecutor",
+         *(f"{one} --executor concurrent.futures:ThreadPoolExecutor" for one in (
+             "run @job", "waits @job", "critical-path @job", "diff @job @pair")),
          "simulate @job --system dgx-h100", "convert @job @nadi --to nadi",
          *(f"analyze {name} @job" for name in (
              "all", "queue-series", "rates", "memory", "launch-list", "stacks", "bandwidth",

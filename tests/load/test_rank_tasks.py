@@ -16,6 +16,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
 import nadi
@@ -24,6 +26,7 @@ from nadi.cli import main
 from nadi.errors import InputError, UsageError
 from nadi.recordings import job_of_files
 from nadi.results.terminal.workers import executor_named, worker_processes
+from nadi.trace.schema import NODES
 from tests.amounts import ALL
 from tests.conftest import NOT_HERE, SHARED
 
@@ -93,20 +96,48 @@ def test_processes_give_the_answer_of_this_process() -> None:
 def test_a_large_job_in_this_process_keeps_no_bytes_of_files(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = summarize(nadi.run(made))
-    monkeypatch.setattr(job_of_files, "_IN_MEMORY", 0)
-    large = nadi.run(made)
-    assert summarize(large) == here
-    assert type(large.job.traces[0].given_attributes).__name__ == "_AttributesInFiles"
+    monkeypatch.setattr(job_of_files, "_MOST_IN_MEMORY", 64)
+    here = nadi.run(made)
+    assert type(here.job.traces[0].given_attributes).__name__ != "_AttributesInFiles"
+    for limit in ("_MOST_IN_MEMORY", "_IN_MEMORY"):
+        with monkeypatch.context() as changed:
+            changed.setattr(job_of_files, limit, 0)
+            large = nadi.run(made)
+        assert summarize(large) == summarize(here)
+        assert type(large.job.traces[0].given_attributes).__name__ == "_AttributesInFiles"
+
+
+def test_ranks_share_what_they_have_in_common() -> None:
+    one, *_ = nadi.load_job(TRACES / "gpu_dlrm8").traces
+    compact, again = one.compact(), nadi.load_job(TRACES / "gpu_dlrm8").traces[0].compact()
+    compact.assert_equals(one)
+    assert compact.name_codes[1] is again.name_codes[1]
+    assert (compact.name_codes[0] == one.name_codes[0]).all()
+    empty = one.nodes.filter(pl.lit(False))
+    assert NODES.compact(empty).equals(empty)
+    layers = [made.nodes["layer"].to_numpy() for made in (compact, again)]
+    assert np.shares_memory(*layers)
 
 
 def test_commands_take_an_executor(capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(TRACES / "gpu_dlrm8")
-    for words in (["run", folder], ["what-if", folder, "no-gaps"], ["analyze", "temporal", folder]):
+    for words in (
+        ["run", folder], ["what-if", folder, "no-gaps"], ["analyze", "temporal", folder],
+        ["waits", folder], ["critical-path", folder], ["diff", folder, folder],
+        ["search", "llama3-8b", "hgx-h200", "--ranks", "8", "--global-batch", "64"],
+        ["search", "llama3-8b", "hgx-h200", "--ranks", "8", "--global-batch", "64",
+         "--sweep", "batch_size=8,16"],
+    ):  # fmt: skip
         assert main(words) == 0
         here = capsys.readouterr().out
         assert main([*words, "--executor", "concurrent.futures:ThreadPoolExecutor"]) == 0
         assert capsys.readouterr().out == here
+
+
+def test_rules_of_hta_take_no_executor(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["critical-path", str(TRACES / "gpu_dlrm8"), "--rules", "hta", "--executor", "processes"]
+    assert main(words) == 2
+    assert "--executor: applies to Nadi's rules only" in capsys.readouterr().err
 
 
 def test_a_rank_whose_file_is_cut_off_is_left_out_and_named(tmp_path: Path) -> None:

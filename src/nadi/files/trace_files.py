@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,31 +72,41 @@ def _by_content(head: bytes) -> str:
 
 def _format_of(head: bytes) -> str:
     head = head.removeprefix(container.BYTE_ORDER_MARK)
-    keys = _top_level_keys(head) if head.lstrip()[:1] in (b"{", b"[") else None
-    if keys is not None and _OWN_TIMELINE in keys:
-        return ""  # one that Nadi wrote: it is a result, not a recording
+    is_json = head.lstrip()[:1] in (b"{", b"[")
     for formats in (lambda: _SUREST_FIRST, added_formats):
-        for one in formats():
+        possible = formats()
+        asked = {_OWN_TIMELINE}.union(*(keys for one in possible for keys in one.keys))
+        keys = _top_level_keys(head, asked) if is_json else None
+        if keys is not None and _OWN_TIMELINE in keys:
+            return ""  # one that Nadi wrote: it is a result, not a recording
+        for one in possible:
             if one.fits(head, keys):
                 return one.name
     return ""
 
 
-def _top_level_keys(head: bytes) -> frozenset[str]:
-    """Return the keys of a JSON object, as far as they are within the bytes."""
-    keys = set()
+def _top_level_keys(head: bytes, asked: Iterable[str]) -> frozenset[str]:
+    """Return which of some keys a JSON object has, as far as it is within the bytes.
+
+    Reading ends with the last of them: most files begin with what tells their format.
+    """
+    missing = {key for key in asked if f'"{key}"'.encode() in head}
+    found = set()
     depth = at = 0
     # within values, which are nearly all of it, from bracket to bracket
-    while token := _TOKEN.search(head, at) if depth == 1 else _TO_BRACKET.match(head, at):
+    while missing and (
+        token := _TOKEN.search(head, at) if depth == 1 else _TO_BRACKET.match(head, at)
+    ):
         at = token.end()
         last = head[at - 1 : at]
         if last in (b"{", b"["):
             depth += 1
         elif last in (b"}", b"]"):
             depth -= 1
-        elif token["colon"]:
-            keys.add(token["text"].decode(errors="replace"))
-    return frozenset(keys)
+        elif token["colon"] and (key := token["text"].decode(errors="replace")) in missing:
+            missing.remove(key)
+            found.add(key)
+    return frozenset(found)
 
 
 def read(path: Path | str) -> Trace:

@@ -22,7 +22,7 @@ from nadi.errors import checked
 from nadi.graph.operand_shapes import stated_shapes
 from nadi.kernels.sequences import union_of
 from nadi.recordings.dependencies.device_calls import launcher_rows
-from nadi.trace.ancestors import nearest
+from nadi.trace.ancestors import nearest, with_ancestors
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.categories import kernel_class
 from nadi.trace.trace import Job, Trace
@@ -154,7 +154,8 @@ def runs_of_kernels(job: Job) -> pl.DataFrame:
     parts = []
     for at, trace in enumerate(dict.fromkeys(job.traces)):
         kernels = _KERNELS[trace] if trace in _KERNELS else kernels_of(trace)
-        parts.append(kernels.with_columns(trace=pl.lit(at, pl.Int64)))
+        names = trace.nodes["name"][kernels["node"].to_numpy()].cast(pl.String)
+        parts.append(kernels.with_columns(names, trace=pl.lit(at, pl.Int64)))
     groups = pl.concat(parts).group_by(_KERNEL, maintain_order=True).agg(
         pl.col("trace", "node", "duration", "beside", "is_shared", "is_coarse")
     )  # fmt: skip
@@ -246,8 +247,8 @@ def keep_kernels(job: Job, kernels: Sequence[pl.DataFrame]) -> None:
 def kernels_of(trace: Trace) -> pl.DataFrame:
     """Return the kernels of a trace that compute, if any runs beside communication.
 
-    Rows are those of :func:`runs_of_kernels` before they are grouped, without ``trace``. A shift of
-    all times changes nothing.
+    Rows are those of :func:`runs_of_kernels` before they are grouped, without ``trace`` and names.
+    A shift of all times changes nothing.
     """
     rows = np.flatnonzero(trace.category_mask("kernel"))
     start, duration = trace.column("start")[rows], trace.column("duration")[rows]
@@ -259,8 +260,7 @@ def kernels_of(trace: Trace) -> pl.DataFrame:
     kept = ~talks[: rows.size]
     rows, keep = rows[kept], np.flatnonzero(kept)
     frame = pl.DataFrame({
-        "node": rows,
-        "name": trace.nodes["name"].gather(rows).cast(pl.String), "start": start[keep],
+        "node": rows, "start": start[keep],
         "duration": duration[keep], "beside": beside[keep], "is_shared": is_shared[keep],
         "is_coarse": np.full(rows.size, not (duration % _MICROSECOND).any()),
     })  # fmt: skip
@@ -291,13 +291,14 @@ def beside_communication(start: Ints, end: Ints, kernel_start: Ints, kernel_end:
 def _with_operators(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
     """Add the launch and the operator of each kernel, and the shapes of that."""
     node = frame["node"].to_numpy()
-    stated = stated_shapes(trace) if node.size else pl.DataFrame(
+    launcher, parent = launcher_rows(trace)[node], trace.column("parent")
+    stated = stated_shapes(trace, with_ancestors(launcher, parent)) if node.size else pl.DataFrame(
         schema={"node": pl.Int64, "text": pl.String}
     )  # fmt: skip
     has_shapes = np.zeros(trace.nodes.height, dtype=np.bool_)
     has_shapes[stated["node"].to_numpy()] = True
-    operator = nearest(launcher_rows(trace)[node], trace.column("parent"), has_shapes)
-    names = trace.nodes["name"].gather(np.maximum(operator, 0)).cast(pl.String)
+    operator = nearest(launcher, parent, has_shapes)
+    names = trace.nodes["name"][np.maximum(operator, 0)].cast(pl.String)
     named = pl.when(pl.col("of") >= 0).then(pl.col("operator"))
     return (
         frame.with_columns(operator=names, of=pl.Series(operator))
@@ -310,7 +311,7 @@ def _with_operators(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
         .sort("start", maintain_order=True)
         .with_columns(place=pl.int_range(pl.len(), dtype=pl.Int64).over("of"))
         .with_columns(place=pl.when(pl.col("of") >= 0).then(pl.col("place")).otherwise(0))
-        .select(*_KERNEL, "node", "duration", "beside", "is_shared", "is_coarse")
+        .select(*_KERNEL[1:], "node", "duration", "beside", "is_shared", "is_coarse")
     )  # fmt: skip
 
 

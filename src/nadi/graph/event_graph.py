@@ -24,7 +24,7 @@ from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
 from nadi.kernels.paths import topological_order, unexplained_times
 from nadi.kernels.sequences import expand_ranges
 from nadi.trace.ancestors import nearest
-from nadi.trace.arrays import Bools, Bytes, Ints, text_codes
+from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.trace import Job, Trace
 
 if TYPE_CHECKING:
@@ -203,14 +203,11 @@ class EventGraph:
         which = np.empty(self.num_ops if ops is None else ops.size, dtype=np.uint32)
         number = {"": 0}
         for trace, mine, rows in self._by_trace(ops):
-            names = trace.nodes["name"]
-            codes = text_codes(names)[rows]
-            example = np.full(int(codes.max()) + 1, -1, dtype=np.int64)
-            example[codes] = rows
-            used = np.flatnonzero(example >= 0)
-            text_of = np.empty(example.size, dtype=np.uint32)
-            texts = names.gather(example[used]).cast(pl.String).to_list()
-            text_of[used] = [number.setdefault(text, len(number)) for text in texts]
+            codes, texts = trace.name_codes
+            codes = codes[rows]
+            text_of = np.zeros(len(texts), dtype=np.uint32)
+            for code in np.flatnonzero(np.bincount(codes)).tolist():
+                text_of[code] = number.setdefault(texts[code], len(number))
             which[mine] = text_of[codes]
         if nameless is not None:
             which[nameless] = 0
@@ -361,11 +358,12 @@ class EventGraph:
         CycleError
             If operations would wait for each other.
         """
-        none = np.zeros(num_new_vertices, dtype=np.int64)
-        time = np.concatenate([self.time, none])
         operations = (self.job, self.op_trace, self.op_row)
-        found = _sorted([edges], time.size, operations)
-        delay = np.concatenate([self.delay, none])
+        found = _sorted([edges], self.num_vertices + num_new_vertices, operations)
+        if not num_new_vertices:
+            return self._with(**found._asdict())
+        none = np.zeros(num_new_vertices, dtype=np.int64)
+        time, delay = (np.concatenate([column, none]) for column in (self.time, self.delay))
         return self._with(time=time, delay=delay, **found._asdict())
 
     def rewired(self, edges: Edges, since: int = 0) -> EventGraph:

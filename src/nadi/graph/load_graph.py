@@ -9,6 +9,7 @@ from typing import NamedTuple, Unpack
 import polars as pl
 
 from nadi.errors import InputError
+from nadi.files.files import free_memory
 from nadi.files.memory_snapshot import NO_OPERATIONS
 from nadi.graph.contention import keep_kernels, kernels_of
 from nadi.graph.edges.job_graph import build_graph
@@ -56,6 +57,7 @@ def load_graph(
         )  # fmt: skip
     progress("building the event graph")
     graph = build_graph(job, [one.overheads for one in facts] or None)
+    free_memory()  # the columns of threads that it was made of
     if facts:
         keep_kernels(job, [one.kernels for one in facts])
     if graph.num_ops == 0:

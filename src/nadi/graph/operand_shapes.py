@@ -9,6 +9,7 @@ import polars as pl
 
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
+from nadi.trace.arrays import Bools
 from nadi.trace.trace import Trace
 
 Shapes = dict[str, frozenset[str]]
@@ -18,15 +19,23 @@ _STATED = "inputs.shapes"
 _IN_ARGUMENTS = r'"Input Dims"\s*:\s*(\[[^"]*\])'
 
 
-def stated_shapes(trace: Trace) -> pl.DataFrame:
+def stated_shapes(trace: Trace, among: Bools | None = None) -> pl.DataFrame:
     """Return what a trace states of the shapes of operands: ``node``; ``text``, without spaces.
 
-    A row for each node of which it states any. O(attributes of operators).
+    A row for each node of which it states any.
+
+    Parameters
+    ----------
+    among
+        bool, shape (nodes,): the nodes of interest; all by default. O(attributes of these).
     """
+    wanted = np.append(trace.category_mask("operator"), False)
+    if among is not None:
+        wanted[:-1] &= among
     attributes = trace.attributes
     rows = np.concatenate([attributes.rows_named(name) for name in (_STATED, "args")])
     chosen = np.zeros(len(attributes), dtype=np.bool_)
-    chosen[rows] = np.append(trace.category_mask("operator"), False)[attributes.node[rows]]
+    chosen[rows] = wanted[attributes.node[rows]]
     attrs = attributes.filtered(chosen).table()
     is_stated = pl.col("name").cast(pl.String) == _STATED
     text = pl.when(is_stated).then("value").otherwise(pl.col("value").str.extract(_IN_ARGUMENTS))

@@ -21,9 +21,9 @@ import polars as pl
 from nadi.errors import checked
 from nadi.graph.event_graph import EventGraph
 from nadi.recordings.dependencies.synchronization import STAGED_COPY_BYTES
-from nadi.trace.arrays import Bools, Ints
+from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.categories import COPY_FROM_PAGEABLE, COPY_TO_PAGEABLE, pattern
-from nadi.trace.schema import CATEGORIES, DEVICE_WORK
+from nadi.trace.schema import CATEGORIES, DEP_KINDS, DEVICE_WORK
 from nadi.trace.trace import Trace
 
 LAUNCH_CLASSES = ("device", "blocking copy", "staged copy", "gloo", "thread", "idle device")
@@ -44,7 +44,6 @@ _FAR = 2**62
 _QUEUED_NS = 10_000
 _LONGEST_TURNAROUND_NS = 5_000
 _LONGER_NS, _LONGER = 2_000, 1.5
-_DEPS = ("launch", "stream", "event", "sync", "thread")
 _WORK_CLASS = np.array([DEVICE_WORK.index(c) if c in DEVICE_WORK else 0 for c in CATEGORIES])
 _Window = tuple[int, int]
 _ALWAYS: _Window = (0, _FAR)
@@ -150,18 +149,20 @@ class TraceDeps:
         """End of each node; int64 ns since the epoch, shape (nodes,)."""
         return self.start + self.trace.column("duration")
 
-    @cached_property
-    def table(self) -> pl.DataFrame:
-        """The dependencies of the kinds that overheads and edges use."""
-        deps = self.trace.deps.select("src", "dst", "kind", "inferred")
-        return deps.filter(pl.col("kind").is_in(_DEPS))
-
     def of(self, kind: str) -> tuple[Ints, Ints]:
         """Return the dependencies of a kind: the awaited and the waiting node rows."""
         if kind not in self._of_kind:
-            chosen = self.table.filter(self.table["kind"] == kind)
-            self._of_kind[kind] = chosen["src"].to_numpy(), chosen["dst"].to_numpy()
+            rows = self._rows_of(kind)
+            ends = (self.trace.deps[name].to_numpy()[rows] for name in ("src", "dst"))
+            self._of_kind[kind] = next(ends), next(ends)
         return self._of_kind[kind]
+
+    def _rows_of(self, kind: str) -> Ints:
+        return np.flatnonzero(self._kind == DEP_KINDS.index(kind))
+
+    @cached_property
+    def _kind(self) -> Bytes:
+        return self.trace.deps["kind"].to_physical().to_numpy()
 
     def inside(self, kind: str, within: _Window) -> Bools:
         """Return for which dependencies of a kind the waiting operation starts in an interval."""
@@ -191,22 +192,26 @@ class TraceDeps:
             np.maximum.at(ready, after, self.end[before])
         return ready
 
+    @cached_property
+    def _is_cpu(self) -> Bools:
+        return self.trace.nodes["is_cpu"].to_numpy()
+
     def is_host(self, rows: Ints) -> Bools:
         """Return which nodes ran on the host; bool, of the shape of ``rows``."""
-        return self.trace.nodes["is_cpu"].gather(rows).to_numpy()
+        return self._is_cpu[rows]
 
     @cached_property
     def launch_class(self) -> Ints:
         """The class of each launch; positions in ``LAUNCH_CLASSES``, shape (launches,)."""
         caller, work = self.of("launch")
-        names = self.trace.nodes["name"].gather(work)
+        named = self.trace.name_mask
         on_device = ~self.is_host(work)
         staged = (
-            _fitting(names, COPY_FROM_PAGEABLE)
-            & (self.trace.nodes["bytes"].gather(work).to_numpy() > STAGED_COPY_BYTES)
+            named(COPY_FROM_PAGEABLE)[work]
+            & (self.trace.column("bytes")[work] > STAGED_COPY_BYTES)
             & (self.start[work] < self.end[caller])
         )
-        blocking, is_gloo = _fitting(names, COPY_TO_PAGEABLE), _fitting(names, _GLOO)
+        blocking, is_gloo = named(COPY_TO_PAGEABLE)[work], named(_GLOO)[work]
         kind = np.select(
             [on_device & blocking, on_device & staged, on_device, is_gloo], [1, 2, 0, 3], 4
         )
@@ -218,7 +223,7 @@ class TraceDeps:
         caller, work = self.of("launch")
         idle = self.end[caller] - _last_end_before(self, work, self.end[caller])
         latency = self.start[work] - self.end[caller]
-        is_comm = (self.trace.nodes["comm_type"].gather(work) != "none").to_numpy()
+        is_comm = (self.trace.nodes["comm_type"] != "none").to_numpy()[work]
         alone = ~self.is_host(work) & (self.ready[work] <= self.end[caller]) & (idle < _FAR)
         sample = alone & (latency >= 0) & (idle > 0) & ~is_comm
         found: Bools = alone & (idle >= _idle_border(idle[sample], latency[sample]))
@@ -231,21 +236,20 @@ class TraceDeps:
         return self._work_class(before), self._work_class(after)
 
     def _work_class(self, rows: Ints) -> Ints:
-        category = self.trace.nodes["category"].gather(rows)
-        found: Ints = _WORK_CLASS[category.to_physical().to_numpy()]
+        found: Ints = _WORK_CLASS[self.trace.nodes["category"].to_physical().to_numpy()[rows]]
         return found
 
     @cached_property
     def hand_overs(self) -> HandOvers:
         """The dependencies between threads."""
         work, op = self.of("thread")
-        waited = self.table.filter(self.table["kind"] == "thread")["inferred"].to_numpy()
+        waited = self.trace.deps["inferred"].to_numpy()[self._rows_of("thread")]
         last = np.zeros(self.trace.nodes.height, dtype=np.int64)
         np.maximum.at(last, op[waited], self.end[work[waited]])
         is_last = waited & (self.end[work] == last[op])
         done = work[is_last]
         of_gloo = np.zeros(last.size, dtype=np.bool_)
-        of_gloo[op[is_last]] = _fitting(self.trace.nodes["name"].gather(done), _GLOO)
+        of_gloo[op[is_last]] = self.trace.name_mask(_GLOO)[done]
         from_start = self.end[work] > self.start[op]
         return HandOvers(work, op, waited, last[op], of_gloo[op], from_start)
 
@@ -253,13 +257,6 @@ class TraceDeps:
     def waits(self) -> SyncWaits:
         """The waits of calls for work, each with its class."""
         return _waits(self)
-
-
-def _fitting(names: pl.Series, text: str) -> Bools:
-    """Return which names match a regular expression; each distinct name is tested once."""
-    unique = names.unique()
-    fitting = unique.filter(unique.cast(pl.String).str.contains(text))
-    return names.is_in(fitting.implode()).to_numpy()
 
 
 @checked
@@ -300,7 +297,7 @@ def _launch_latencies(deps: TraceDeps, within: _Window) -> tuple[Ints, Ints]:
     start = deps.start[work]
     since_end, since_start = start - deps.end[caller], start - deps.start[caller]
     on_device = ~deps.is_host(work)
-    is_comm = (deps.trace.nodes["comm_type"].gather(work) != "none").to_numpy()
+    is_comm = (deps.trace.nodes["comm_type"] != "none").to_numpy()[work]
     idle = ~on_device | (deps.ready[work] <= deps.start[caller])
     after_end, after_start = np.zeros((2, len(LAUNCH_CLASSES)), dtype=np.int64)
     for number in np.flatnonzero(np.bincount(kind)):
@@ -317,7 +314,7 @@ def _last_end_before(deps: TraceDeps, work: Ints, moment: Ints) -> Ints:
     """
     last = np.full(work.size, -_FAR, dtype=np.int64)
     device = deps.trace.column("device")
-    on_device = np.flatnonzero(deps.trace.nodes["category"].is_in(DEVICE_WORK).to_numpy())
+    on_device = np.flatnonzero(deps.trace.category_mask(*DEVICE_WORK))
     for number in np.unique(device[work]).tolist():
         rows = on_device[device[on_device] == number]
         rows = rows[np.argsort(deps.start[rows], kind="stable")]
@@ -420,12 +417,11 @@ def _waits(deps: TraceDeps) -> SyncWaits:
     inside = deps.inside("sync", _ALWAYS)
     work, call = (rows[inside] for rows in deps.of("sync"))
     own_copy = deps.launcher[work] == call
-    on_device = trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
-    on_call = trace.nodes["category"].gather(call).is_in(["runtime", "driver"]).to_numpy()
+    on_device = trace.category_mask(*DEVICE_WORK)[work]
+    on_call = trace.category_mask("runtime", "driver")[call]
     from_start = (own_copy | (on_device & ~on_call)) & (end[work] > end[call])
-    of_gloo = ~on_device & _fitting(trace.nodes["name"].gather(work), _GLOO)
-    names = trace.nodes["name"].gather(call)
-    named = [_fitting(names, pattern(f"{name} sync")) for name in _WAIT_NAMES]
+    of_gloo = ~on_device & trace.name_mask(_GLOO)[work]
+    named = [trace.name_mask(pattern(f"{name} sync"))[call] for name in _WAIT_NAMES]
     number = {name: position for position, name in enumerate(WAIT_CLASSES)}
     kind = np.select(
         [of_gloo, ~on_device | ~on_call, *named, from_start, own_copy],
@@ -486,7 +482,7 @@ def _wake_up(deps: TraceDeps, within: _Window) -> int:
 def _launched_at(deps: TraceDeps, work: Ints) -> Ints:
     """Return the end of the call that launched each operation; the far future if unknown."""
     caller = deps.launcher[work]
-    on_device = deps.trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
+    on_device = deps.trace.category_mask(*DEVICE_WORK)[work]
     known = (caller >= 0) & on_device
     return np.where(known, deps.end[caller], np.iinfo(np.int64).max)
 

@@ -155,11 +155,11 @@ def _of_other_shapes(
     graph: EventGraph, window: Window, trace: int, sums: _Sums, slower: _Floats
 ) -> bool:
     """Say whether half of what is slower has operands of other shapes than on the other ranks."""
-    own, *others = (
-        shapes_in(graph, window, [number])
-        for number in (trace, *(n for n in range(len(graph.job.traces)) if n != trace))
-    )
-    changed = set.intersection(*(with_other_shapes(own, one) for one in others))
+    own = shapes_in(graph, window, [trace])
+    changed = set(own)
+    for number in range(len(graph.job.traces)):
+        if number != trace and changed:  # shapes may have to be read, of each rank
+            changed &= with_other_shapes(own, shapes_in(graph, window, [number]))
     of_them = np.array([name in changed for name in sums.names], dtype=np.bool_)
     return bool(2 * slower[of_them].sum() >= max(slower.sum(), 1.0))
 
@@ -178,9 +178,11 @@ def _per_rank(graph: EventGraph, ops: Bools, amount: Ints | None = None) -> Ints
 
 def _sums(graph: EventGraph, inside: Bools, counted: Bools) -> _Sums:
     """Sum the own time of each rank by kind and name, and count operations by name."""
-    marked = graph.op_names.str.replace(_MARK, "$1")
-    names = ["", *sorted(set(marked.unique().to_list()) - {""})]
-    code = marked.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
+    which, texts = graph.name_codes()
+    marked = pl.Series(texts, dtype=pl.String).str.replace(_MARK, "$1").to_list()
+    names = ["", *sorted({*marked} - {""})]
+    number = {name: place for place, name in enumerate(names)}
+    code = np.array([number[name] for name in marked])[which]
     times = np.zeros((len(graph.job.traces), len(PATH_KINDS), len(names)), dtype=np.int64)
     op, trace, kind, time = _own_times(graph, inside, counted)
     np.add.at(times, (trace, kind, np.where(op >= 0, code[op], 0)), time)

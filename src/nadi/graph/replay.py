@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -25,17 +26,22 @@ class Replay:
         The graph that was replayed.
     time
         int64 ns, shape (vertices,), since the origin of the job.
-    bound_by
-        int64, shape (vertices,): the edge that sets the time of each vertex, or -1 without
-        incoming edges. If several edges bind equally, it is the first.
     """
 
     graph: EventGraph
     time: Ints
-    bound_by: Ints
 
     def __repr__(self) -> str:
         return f"<Replay of {self.graph!r}>"
+
+    @cached_property
+    def bound_by(self) -> Ints:
+        """The edge that sets the time of each vertex, or -1 without incoming edges.
+
+        int64, shape (vertices,). If several edges bind equally, it is the first. Most replays are
+        asked for times alone, so it is worked out on first use. O(vertices + edges).
+        """
+        return _replayed(self.graph)[1]
 
     def slack(self, last: Ints, end: int) -> tuple[Ints, Ints]:
         """Compute how much later each vertex can occur with all of ``last`` by ``end``.
@@ -113,7 +119,12 @@ def replay_graph(graph: EventGraph) -> Replay:
 
     An unmodified graph reproduces the measured times exactly.
     """
+    return Replay(graph, _replayed(graph)[0])
+
+
+def _replayed(graph: EventGraph) -> tuple[Ints, Ints]:
+    """Return the time of every vertex, and the edge that sets it."""
     time = np.empty(graph.num_vertices, dtype=np.int64)
     bound_by = np.empty(graph.num_vertices, dtype=np.int64)
     replay_times(graph.order, graph.in_ptr, graph.in_src, graph.weight, graph.delay, time, bound_by)
-    return Replay(graph, time, bound_by)
+    return time, bound_by

@@ -24,7 +24,7 @@ from nadi.kernels.sequences import union_length
 from nadi.recordings.serving_steps import ServingStep, serving_step
 from nadi.recordings.time_range import time_range
 from nadi.trace.ancestors import nearest
-from nadi.trace.arrays import Bools, Ints, text_codes
+from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import format_ns
 
@@ -107,7 +107,7 @@ def repeated_steps(graph: EventGraph, moment: Ints) -> list[FoundStep]:
 def _rank(graph: EventGraph, number: int, moment: Ints) -> _Rank:
     mine = graph.ops_of_trace(number)
     ops = mine.start + np.argsort(moment[mine], kind="stable")
-    codes = text_codes(graph.job.traces[number].nodes["name"])[graph.op_row[ops]]
+    codes = graph.job.traces[number].name_codes[0][graph.op_row[ops]].astype(np.int64)
     return _Rank(ops, moment[ops], codes, dict(_marks(graph, number, ops)))
 
 

@@ -352,7 +352,8 @@ def _text_around(pid: int | str | None) -> str | None:
 
 _Progress = Callable[[str], None]
 _TOLD = 8  # reasons
-_IN_MEMORY = 1 << 31  # bytes of content: attributes of larger jobs stay in their files
+# bytes of content and ranks: attributes of larger jobs stay in their files
+_IN_MEMORY, _MOST_IN_MEMORY = 1 << 31, 32
 _Told = TypeVar("_Told")
 
 
@@ -441,7 +442,8 @@ def load_ranks(
     """
     files = find_files(list(paths), capture)
     tasks = rank_tasks(files, executor, force=force, tensors=tensors)
-    stay = executor is None and sum(map(content_of, files.traces)) < _IN_MEMORY
+    stay = executor is None and len(tasks) <= _MOST_IN_MEMORY
+    stay = stay and sum(map(content_of, files.traces)) < _IN_MEMORY
     done, log = _linked_ranks(tasks, work, executor, progress, stay=stay), IssueLog()
     unread = {place: one for place, one in done.items() if isinstance(one, InputError)}
     ranks = [one for _, one in sorted(done.items()) if not isinstance(one, InputError)]
@@ -478,6 +480,8 @@ def _linked_ranks(
         linked = partial(linked, progress=progress)
     done = {}
     for place, one in run_tasks(linked, tasks, executor):
+        if not stay and not isinstance(one, InputError):
+            one = one._replace(trace=one.trace.compact())
         done[place] = one
         if executor is not None:
             progress(f"linked {len(done)} of {len(tasks)} ranks")

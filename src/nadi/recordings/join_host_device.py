@@ -189,9 +189,8 @@ def _after_copies(device: Trace, launcher: Ints, waiting: Ints, to_host: Ints, e
 
 
 def _named(device: Trace, rows: Ints, text: str) -> Ints:
-    """Return the rows whose name contains a regular expression; for few rows."""
-    names = device.nodes["name"].gather(rows).cast(pl.String)
-    found: Ints = rows[names.str.contains(text).to_numpy()]
+    """Return the rows whose name contains a regular expression."""
+    found: Ints = rows[device.name_mask(text)[rows]]
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from nadi.trace.arrays import Bools, Ints
 
 
@@ -25,4 +27,18 @@ def nearest(rows: Ints, parent: Ints, is_wanted: Bools) -> Ints:
     found = rows.copy()
     while (passed := (found >= 0) & ~is_wanted[found]).any():
         found[passed] = parent[found[passed]]
+    return found
+
+
+def with_ancestors(rows: Ints, parent: Ints) -> Bools:
+    """Return which rows of a table are among some rows, -1 for none, or enclose one of these.
+
+    bool, shape (rows of the table,). O(rows of the table + rows * depth).
+    """
+    found = np.zeros(parent.size, dtype=np.bool_)
+    while rows.size:
+        rows = np.unique(rows[rows >= 0])
+        rows = rows[~found[rows]]
+        found[rows] = True
+        rows = parent[rows]
     return found

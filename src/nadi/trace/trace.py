@@ -296,19 +296,28 @@ class Trace:
 
         bool, shape (nodes,). Each distinct name is searched once.
         """
-        which, texts = self._names
+        which, texts = self.name_codes
         mask: Bools = _fitting(texts, pattern)[which]
         return mask
 
     @cached_property
-    def _names(self) -> tuple[npt.NDArray[np.uint32], tuple[str, ...]]:
-        """The number of each node's name, and the distinct names."""
+    def name_codes(self) -> tuple[npt.NDArray[np.uint32], tuple[str, ...]]:
+        """Names as positions in a tuple, uint32, shape (nodes,), and the distinct names."""
         names = self.nodes["name"]
         codes = text_codes(names)
         row = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
         row[codes] = np.arange(codes.size)
         number = (np.cumsum(row >= 0) - 1).astype(np.uint32)
-        return number[codes], tuple(names.gather(row[row >= 0]).cast(pl.String).to_list())
+        texts = tuple(names[row[row >= 0]].cast(pl.String).to_list())
+        return number[codes], _shared_names(texts)[0]
+
+    def compact(self) -> Trace:
+        """Return the same trace in less memory: what ranks have in common, all share."""
+        which, texts = self.name_codes
+        nodes = NODES.compact(self.nodes.with_columns(_shared_names(texts)[1][which]))
+        made = replace(self, nodes=nodes)
+        vars(made)["name_codes"] = which, texts
+        return made
 
     def assert_equals(self, other: Trace) -> None:
         """Raise AssertionError with the first table, row and column that differ."""
@@ -320,10 +329,16 @@ class Trace:
                 raise AssertionError(f"{attribute}: {mine} != {theirs}")
 
 
-@lru_cache(256)
+@lru_cache(4096)
 def _fitting(texts: tuple[str, ...], pattern: str) -> Bools:
     """Return which texts contain a regular expression; ranks of a job have the same names."""
     return pl.Series(texts, dtype=pl.String).str.contains(pattern).to_numpy()
+
+
+@lru_cache(256)
+def _shared_names(texts: tuple[str, ...]) -> tuple[tuple[str, ...], pl.Series]:
+    """Return equal texts that are made once, and as a column."""
+    return texts, pl.Series("name", texts, dtype=pl.String)
 
 
 def _assert_frames_equal(table: str, mine: pl.DataFrame, theirs: pl.DataFrame) -> None:

@@ -238,20 +238,22 @@ def _extents(before: EventGraph, after: EventGraph, gain: int) -> tuple[_Extent,
         shortens = gain > 0 or (gain == 0 and after.num_edges <= before.num_edges)
         every = _Extent(1.0, inf) if shortens else _Extent(inf, inf)
         return (every, _NOTHING) if shortens else (_NOTHING, every)
-    old = np.append(before.weight, before.delay)
-    new = np.append(after.weight, after.delay)
-    return _extent(old, old - new), _extent(old, new - old)
+    shorter, longer = _NOTHING, _NOTHING
+    for old, new in ((before.weight, after.weight), (before.delay, after.delay)):
+        changed = np.flatnonzero(old != new)
+        times, by = old[changed], old[changed] - new[changed]
+        shorter, longer = _extended(shorter, times, by), _extended(longer, times, -by)
+    return shorter, longer
 
 
-def _extent(times: Ints, by: Ints) -> _Extent:
-    """Return how much of times changes, if each does by so much; what is below 0 does not count."""
+def _extended(extent: _Extent, times: Ints, by: Ints) -> _Extent:
+    """Add times of which each changes by so much; what is below 0 does not count."""
     times, by = times[by > 0], by[by > 0]
     if not by.size:
-        return _NOTHING
-    if not times.all():
-        return _Extent(inf, float(by.sum()))
+        return extent
     rounded = 0.5  # ns
-    return _Extent(float(((by - rounded) / times).max()), float(by.sum()))
+    most = float(((by - rounded) / times).max()) if times.all() else inf
+    return _Extent(max(extent.most, most), extent.total + float(by.sum()))
 
 
 def _alone(before: EventGraph, after: EventGraph, window: Window) -> int:

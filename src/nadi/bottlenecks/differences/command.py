@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.results.terminal.options import AsJson, Capture, ForceLink, Step
+from nadi.results.terminal.options import AsJson, Capture, ExecutorName, ForceLink, Step
 from nadi.results.terminal.progress import show_progress
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def command(
     ] = 10,
     capture: Capture = "",
     force: ForceLink = False,
+    executor: ExecutorName = "",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Compare and print."""
@@ -56,14 +57,16 @@ def command(
         from nadi.bottlenecks.differences.predictions import compare_prediction, read_report_inputs
         from nadi.bottlenecks.differences.result import COMPARED_PREDICTION, DIFF
         from nadi.bottlenecks.steps.recorded_jobs import run
+        from nadi.results.terminal.workers import executor_named
 
-        reading: Reading = {"force": force, "capture": capture}
         predicted = read_report_inputs([after]).prediction
-        if predicted is None:
-            found = diff(before, after, step=step, progress=progress, **reading)
-            result, data = DIFF, DIFF.data(found)
-        else:
-            done = run(before, step=step, progress=progress, **reading)
-            compared = compare_prediction(done, predicted, whole=step == "all")
-            result, data = COMPARED_PREDICTION, COMPARED_PREDICTION.data(compared)
+        with executor_named(executor) as workers:
+            reading: Reading = {"force": force, "capture": capture, "executor": workers}
+            if predicted is None:
+                found = diff(before, after, step=step, progress=progress, **reading)
+                result, data = DIFF, DIFF.data(found)
+            else:
+                done = run(before, step=step, progress=progress, **reading)
+                compared = compare_prediction(done, predicted, whole=step == "all")
+                result, data = COMPARED_PREDICTION, COMPARED_PREDICTION.data(compared)
     result.tell(data, as_json=as_json, top=top)

@@ -536,7 +536,7 @@ def diff(
     progress
         Called with a line of text before each longer stage.
     reading
-        ``force`` and ``capture`` of both, as for :func:`nadi.load_job`.
+        ``force``, ``capture`` and ``executor`` for both, as in :func:`nadi.load_job`.
 
     Raises
     ------

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from nadi.errors import UsageError
-from nadi.results.terminal.options import AsJson, Capture, TimeRange, output_console
+from nadi.results.terminal.options import AsJson, Capture, ExecutorName, TimeRange, output_console
 from nadi.results.terminal.progress import show_progress
 
 HELP = """Show the critical path, by Nadi's rules or by HTA's.
@@ -115,6 +115,7 @@ def command(
     overlay: Overlay = None,
     only_critical: OnlyCritical = False,
     all_edges: AllEdges = False,
+    executor: ExecutorName = "",
     as_json: AsJson = False,
 ) -> None:
     """Print a critical path."""
@@ -125,10 +126,12 @@ def command(
             "--include-last-step": include_last_step, "--overlay": overlay is not None,
             "--only-critical": only_critical, "--all-edges": all_edges,
         })  # fmt: skip
-        _by_nadi(paths, step, window, capture, as_json=as_json)
+        _by_nadi(paths, step, window, capture, executor, as_json=as_json)
         return
     if rules != "hta":
         raise UsageError("--rules", f"{rules!r} is not a known set of rules", "use nadi or hta")
+    if executor:
+        raise UsageError("--executor", "applies to Nadi's rules only", "leave it out")
     if step != "all" or window:
         raise UsageError(
             "--window" if window else "--step",
@@ -206,18 +209,24 @@ def _by_hta(
 
 
 def _by_nadi(
-    paths: Sequence[Path | str], step: str, window: str, capture: str, *, as_json: bool
-) -> None:
+    paths: Sequence[Path | str], step: str, window: str, capture: str, executor: str, *,
+    as_json: bool,
+) -> None:  # fmt: skip
     with show_progress(announce=False, use="critical-path") as progress:
         progress("starting")
         from nadi.bottlenecks.paths.result import NEAR_CRITICAL
         from nadi.bottlenecks.steps.recorded_jobs import run
         from nadi.bottlenecks.steps.run_report import PATH, describe_path
         from nadi.graph.near_critical import near_critical_paths, slack_histogram
+        from nadi.results.terminal.workers import executor_named
         from nadi.results.text import to_json
         from nadi.units import format_ns
 
-        found = run(*paths, step=step, window=window, capture=capture, progress=progress)
+        with executor_named(executor) as workers:
+            found = run(
+                *paths, step=step, window=window, capture=capture, executor=workers,
+                progress=progress,
+            )  # fmt: skip
         near = near_critical_paths(found.replay, found.window)
         room = slack_histogram(found.replay, found.window)
     data = {"window": found.window.name, "measured_ns": found.measured_ns}

@@ -11,6 +11,7 @@ import typer
 from nadi.results.terminal.options import (
     AsJson,
     Capture,
+    ExecutorName,
     Overwrite,
     Step,
     TimeRange,
@@ -73,6 +74,7 @@ def command(
     switches: _Switches = "",
     output: _Output = None,
     overwrite: Overwrite = False,
+    executor: ExecutorName = "",
     as_json: AsJson = False,
 ) -> None:
     """Print who waits for whom."""
@@ -82,14 +84,16 @@ def command(
         from nadi.bottlenecks.waiting.waiting_jobs import waits
         from nadi.files.files import check_new_file
         from nadi.results.charts.chart_files import CHART_FILES, write_charts
+        from nadi.results.terminal.workers import executor_named
         from nadi.results.text import to_json
 
         if output is not None:
             check_new_file(output, CHART_FILES, overwrite=overwrite)
-        found = waits(
-            *paths, step=step, window=window, switches=switches, capture=capture,
-            progress=progress,
-        )  # fmt: skip
+        with executor_named(executor) as workers:
+            found = waits(
+                *paths, step=step, window=window, switches=switches, capture=capture,
+                executor=workers, progress=progress,
+            )  # fmt: skip
         if output is not None:
             write_charts(output, wait_charts(found), "Who waits for whom")
     data = WAITS.data(found)

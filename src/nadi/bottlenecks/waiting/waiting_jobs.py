@@ -43,7 +43,7 @@ def waits(
     progress
         Called with a line of text before each longer stage.
     reading
-        ``force`` and ``capture``, as in :func:`nadi.load_job`.
+        ``force``, ``capture`` and ``executor``, as in :func:`nadi.load_job`.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from nadi.errors import UsageError
 from nadi.estimates.single.command import Compat, MachineName, ModelName
 from nadi.estimates.single.sweep_output import check_output, show_sweep
 from nadi.models.llm.options import Seq
-from nadi.results.terminal.options import AsJson, Overwrite, SweepOver
+from nadi.results.terminal.options import AsJson, ExecutorName, Overwrite, SweepOver
 
 if TYPE_CHECKING:
     pass
@@ -43,6 +43,12 @@ _GlobalBatch = Annotated[
     int, typer.Option("--global-batch", metavar="N", min=1, help="Sequences of a step.",
                       show_default=False),
 ]  # fmt: skip
+_Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
+                 help="A folder for all configurations, as Parquet; a search that was stopped "
+                 "continues. With --sweep a table or chart, as nadi estimate writes it."),
+]  # fmt: skip
 
 
 def command(
@@ -62,14 +68,9 @@ def command(
         bool, typer.Option("--round-batch", help="Let replicas that do not divide the batch take "
                            "the largest one below it that they divide."),
     ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
-                     help="A folder for all configurations, as Parquet; a search that was stopped "
-                     "continues. With --sweep a table or chart, as nadi estimate writes it."),
-    ] = None,
+    output: _Output = None,
     seq: Seq = 0, compat: Compat = "", sweep: SweepOver = None, overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    executor: ExecutorName = "", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Search, and print the fastest."""
     from nadi.results.terminal.progress import show_progress
@@ -84,17 +85,20 @@ def command(
         from nadi.estimates.searches.swept_searches import sweep_search
         from nadi.estimates.single.estimate import describe_search
         from nadi.estimates.stated_files import read_machine, read_model
+        from nadi.results.terminal.workers import executor_named
 
-        chosen, rules = dict(map(_parsed, given or [])), rules_named(compat)
-        if sweep:
-            described = describe_search(model, system, ranks, global_batch, seq)
-            progress("searching")
-            swept = sweep_search(described, sweep, chosen, round_batch=round_batch, rules=rules)
-        else:
-            told = read_model(model, seq), read_machine(system, ranks), ranks, global_batch
-            progress("searching")
-            space = search_space(*told, chosen, round_batch=round_batch, rules=rules)
-            found = search(space, top=top, output=output)
+        chosen = dict(map(_parsed, given or []))
+        how: dict[str, Any] = {"round_batch": round_batch, "rules": rules_named(compat)}
+        with executor_named(executor) as workers:
+            if sweep:
+                described = describe_search(model, system, ranks, global_batch, seq)
+                progress("searching")
+                swept = sweep_search(described, sweep, chosen, executor=workers, **how)
+            else:
+                told = read_model(model, seq), read_machine(system, ranks), ranks, global_batch
+                progress("searching")
+                space = search_space(*told, chosen, **how)
+                found = search(space, top=top, output=output, executor=workers)
     if sweep:
         show_sweep(swept.frame(), swept.axes, f"{model} on {ranks} {system}", output,
                    as_json=as_json)  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 import msgspec
@@ -64,7 +65,7 @@ def _row(result: SearchResult) -> dict[str, Any]:
 
 def sweep_search(
     described: Described, axes: Sequence[str], given: Mapping[str, Iterable[Any]] | None = None, *,
-    round_batch: bool = False, rules: EstimateRules = DEFAULT,
+    round_batch: bool = False, rules: EstimateRules = DEFAULT, executor: Executor | None = None,
 ) -> SweptSearch:  # fmt: skip
     """Search at all points of axes.
 
@@ -81,6 +82,8 @@ def sweep_search(
         :func:`nadi.estimates.parse_axes`.
     given, round_batch, rules
         As for :func:`nadi.estimates.search_space`.
+    executor
+        As for :func:`nadi.estimates.search`.
 
     Raises
     ------
@@ -106,5 +109,5 @@ def sweep_search(
             here.model, here.machine, here.execution.num_procs, here.execution.batch_size,
             given | swept, round_batch=round_batch, rules=rules,
         )  # fmt: skip
-        results.append(search(space, top=1))
+        results.append(search(space, top=1, executor=executor))
     return SweptSearch(read, tuple(results))

@@ -31,7 +31,7 @@ from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job
 
-_NEXT = "_MultiProcessingDataLoaderIter.__next__"
+_NEXT = r"^enumerate\((?s:.)*_MultiProcessingDataLoaderIter\.__next__"
 _LEAST_NS = 1_000_000  # to take a batch that is there takes less,
 _LEAST_SHARE = 0.1  # and, of a large one, less than this of the time between two
 _FEWEST = 3  # waits, one after the other
@@ -70,9 +70,7 @@ def loader_edges(rank: RankOps) -> tuple[Edges, WaitLimits]:
 
 def _is_call(rank: RankOps) -> Bools:
     """Return which operations are calls that take a batch from worker processes."""
-    names = rank.trace.nodes["name"].gather(rank.rows).cast(pl.String)
-    found = names.str.contains(_NEXT, literal=True) & names.str.starts_with("enumerate(")
-    return found.to_numpy()
+    return rank.trace.name_mask(_NEXT)[rank.rows]
 
 
 def _number(rank: RankOps, call: Ints) -> Ints:
@@ -134,9 +132,9 @@ def device_edges(rank: RankOps, waits_for_others: Ints) -> Edges:
     op = rank.op_of_row[row]
     others = ~np.isin(op, waits_for_others)
     row, op = row[others], op[others]
-    is_comm = (rank.trace.nodes["comm_type"].gather(row) != "none").to_numpy()
+    is_comm = (rank.trace.nodes["comm_type"] != "none").to_numpy()[row]
     kind = np.where(is_comm, EdgeKind.COMMUNICATION, EdgeKind.KERNEL)
-    duration = rank.trace.nodes["duration"].gather(row).to_numpy()
+    duration = rank.trace.column("duration")[row]
     before, early, own = _begun_early(rank)
     if not early.size:
         return make_edges(2 * op, 2 * op + 1, duration, kind, op)

@@ -185,18 +185,21 @@ def _is_coalesced(name: str) -> bool:
 
 
 def _tells(trace: Trace, nodes: Ints, tells: Callable[[str], bool]) -> Bools:
-    """Test the names of nodes with a predicate, once per node; False for node -1."""
-    known, at = np.unique(nodes, return_inverse=True)
-    names = trace.nodes["name"].gather(np.maximum(known, 0)).cast(pl.String)
-    answers = np.array([tells(name) for name in names], dtype=np.bool_) & (known >= 0)
-    return answers[at.reshape(nodes.shape)]
+    """Test the names of nodes with a predicate; False for node -1. Shape of ``nodes``."""
+    return _of_names(trace, nodes, tells).astype(np.bool_) & (nodes >= 0)
 
 
 def _numbers(trace: Trace, nodes: Ints, number_of: Callable[[str], int]) -> Ints:
     """Map the name of each node to a number; -1 for node -1. Shape (nodes,)."""
-    names = trace.nodes["name"].gather(np.maximum(nodes, 0)).cast(pl.String)
-    numbers = np.array([number_of(name) for name in names], dtype=np.int64)
-    return np.where(nodes >= 0, numbers, -1)
+    return np.where(nodes >= 0, _of_names(trace, nodes, number_of), -1)
+
+
+def _of_names(trace: Trace, nodes: Ints, value_of: Callable[[str], int]) -> Ints:
+    """Ask for the value of each name once, and return those of nodes; any for node -1."""
+    codes, texts = trace.name_codes
+    known, at = np.unique(codes[np.maximum(nodes, 0)], return_inverse=True)
+    values = np.array([value_of(texts[code]) for code in known.tolist()], dtype=np.int64)
+    return values[at.reshape(nodes.shape)]
 
 
 def _calls(host: Trace, host_rows: Ints) -> dict[str, Ints]:

@@ -22,7 +22,7 @@ from nadi.recordings.dependencies.device_calls import (
     unique_pairs,
 )
 from nadi.recordings.dependencies.event_records import EventWaits, find_events
-from nadi.trace.arrays import Bools, Ints, text_codes
+from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import COPY_FROM_PAGEABLE, COPY_ON_DEVICE, COPY_TO_PAGEABLE, pattern
 from nadi.trace.issues import IssueLog
 from nadi.trace.trace import Trace
@@ -60,7 +60,7 @@ def paired_events(here: DeviceCalls) -> tuple[Ints, Ints]:
     moved = (source >= 0) & (own != key[waiting]) & (own // 2**32 == key[waiting] // 2**32)
     moved &= here.trace.category_mask("kernel")[waiting]
     source, waiting = source[moved], waiting[moved]
-    names = text_codes(here.trace.nodes["name"])[waiting]
+    names = here.trace.name_codes[0][waiting].astype(np.int64)
     size = int(names.max(initial=0)) + 1
     count = np.bincount(names, minlength=size)
     wrong = np.bincount(names[here.end[source] > here.start[waiting]], minlength=size)
@@ -236,7 +236,7 @@ def _repeated_waits(here: DeviceCalls, known: _Found) -> tuple[Ints, Ints]:
     late = work[here.start[work] > _due(here)[work] + _LATE_FOR_SURE_NS]
     late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in known]))
     source, waiting = _near_ends(here, late)
-    names = text_codes(here.trace.nodes["name"])
+    names = here.trace.name_codes[0].astype(np.int64)
     count_of = int(names.max(initial=0)) + 1
     all_late = np.bincount(names[late], minlength=count_of)
     span = int(np.ptp(here.start[work])) + 1 if work.size else 1
@@ -523,7 +523,7 @@ def _blocking_launches(here: DeviceCalls) -> _Waits:
     calls = here.launcher[work]
     begun = here.start[work] < here.end[calls]
     returned = here.end[calls] - here.end[work]
-    names = text_codes(here.trace.nodes["name"])[calls]
+    names = here.trace.name_codes[0][calls].astype(np.int64)
     blocking = np.zeros(calls.size, dtype=np.bool_)
     for name in np.unique(names):
         mine = names == name

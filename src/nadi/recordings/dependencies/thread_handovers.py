@@ -26,7 +26,7 @@ from nadi.recordings.dependencies.device_calls import (
     launcher_rows,
 )
 from nadi.recordings.dependencies.operator_nesting import Nesting, threads_sharing_locks
-from nadi.trace.arrays import Bools, Ints, text_codes
+from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import pattern
 from nadi.trace.schema import LABELS, THREAD_WORK
 from nadi.trace.trace import Trace
@@ -60,7 +60,7 @@ def polled_work(here: DeviceCalls, before: Ints, after: Ints) -> tuple[Ints, Boo
     after_end = end - here.end[work]
     near = running & (after_end >= -_EARLY_NS) & (after_end <= _LATE_NS)
     near &= here.start[work] < end
-    names = text_codes(here.trace.nodes["name"])
+    names = here.trace.name_codes[0].astype(np.int64)
     places = np.stack([names[before // 2], names[after // 2], np.where(work >= 0, names[work], -1)])
     _, place = np.unique(places, axis=1, return_inverse=True)
     waits = np.zeros(work.size, dtype=np.bool_)
@@ -326,7 +326,7 @@ class _Ends:
         )  # fmt: skip
         self.late = idle.end - done
         self.longer: Bools = done - idle.begin >= self.late
-        names = text_codes(trace.nodes["name"])
+        names = trace.name_codes[0].astype(np.int64)
         count = int(names.max(initial=0)) + 1
         self.place = names[idle.before // 2] * count + names[idle.after // 2]
 

@@ -44,8 +44,8 @@ ExecutorName = Annotated[
     str,
     typer.Option(
         "--executor", metavar="processes[:N]|dask://HOST:PORT|MODULE:NAME", show_default=False,
-        help="Where ranks are read and linked: in N processes, or one on each core; by a Dask "
-        "cluster; or by any concurrent.futures.Executor of Python.",
+        help="Where ranks are read and linked, or parts of a search worked out: in N processes, "
+        "or one on each core; by a Dask cluster; or by any concurrent.futures.Executor of Python.",
     ),
 ]  # fmt: skip
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]

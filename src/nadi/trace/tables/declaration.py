@@ -98,6 +98,15 @@ class Table:
     def _constants(self) -> dict[tuple[str, Any], pl.Series]:
         return {}
 
+    def compact(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the same frame, whose columns of missing values alone take no memory."""
+        missing = {
+            column.name: column.missing
+            for column in self.columns
+            if column.missing is not None and (frame[column.name] == column.missing).all()
+        }
+        return self.build(frame.height, {**frame.to_dict(), **missing})
+
     def empty(self) -> pl.DataFrame:
         """Make a frame of this table without rows."""
         return self._empty.clone()
