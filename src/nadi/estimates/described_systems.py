@@ -19,7 +19,7 @@ from nadi.estimates.estimated_model import LONGEST_SEQUENCE, ModelDescription
 from nadi.estimates.execution import ELEMENT_BYTES
 from nadi.models.llm.language_model import LanguageModel
 from nadi.systems.device import Device
-from nadi.systems.memory_tiers import MemoryTier
+from nadi.systems.memory_tiers import MemoryTier, rate_alone
 from nadi.systems.prices.kernel_curves import gemm_ns, memory_ns, roofline_ns
 from nadi.systems.system import System
 
@@ -168,6 +168,7 @@ def _columns(system: System, tier: MemoryTier) -> MemoryColumns:
         rates[1],
         tier.name,
         tier.price_per_hour,
+        (rate_alone(tier, path), rate_alone(tier, path, store=True)),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from nadi.estimates.calculon.block_costs import BlockCosts, OptimizerCosts, StageCosts
@@ -62,35 +63,31 @@ def generated_step(
     fewer = np.where(shape.missing > 0, layers - 1, layers)  # of the last stage
     moves = _moves_of_update(executions, shape, fewer, block, ends)
     update, exposed, rate = _streamed(machine, executions, moves, _gathered(shape, ends), ends)
-    moved = StagedMoves(machine, executions, block, costs.counts)
-    turning = moved.turning(fewer, costs.last.seconds, ends.head * _element(block, ends))
-    first = moved.passing(layers, is_first=True)
-    middle = moved.passing(layers, is_first=False)
-    alone = shape.stages == 1
-    group = RankGroup(
-        executions.pipeline_par, executions.tensor_par * executions.data_par,
-        executions.pipeline_par_net,
-    )  # fmt: skip
-    embedding = costs.first.seconds
-    stages = _Stages(
-        np.where(alone, turning.alone, first.alone) + embedding, middle.alone, turning.alone,
-        np.maximum(
-            np.where(alone, turning.whole, first.whole) + embedding,
-            np.where(alone, 0.0, turning.whole),
-        ),
-        message_seconds(machine, block.boundary, group),
-    )  # fmt: skip
+    moved, stages, (turning, first) = _stages(machine, executions, shape, costs, ends)
     slowest, transfers, bubble = _pipeline(shape, stages, executions)
-    is_last = alone | (turning.whole >= first.whole + embedding)
+    alone = shape.stages == 1
+    is_last = alone | (turning.whole >= first.whole + costs.first.seconds)
     passes = Passes(*(np.where(is_last, *pair) for pair in zip(turning, first, strict=True)))
+    late = (np.where(alone, turning.backward, first.last_backward) / layers) - moved.plain[1]
+    together = _moving_together(machine, executions, shape, costs, ends)
+    drained = (shape.stages - 1) * first.last_backward
+    # while the pipeline fills and drains, half of its stages move; after the last forward, none
+    # stores
+    stores = executions.activations_offload == 1
+    rest = (bubble + np.where(stores, drained + 2.0 * turning.last_backward, 0.0)) / 2.0
+    longer = shape.microbatches * (together - slowest) > bubble - rest
+    extra = np.where(longer & (together > 0), together - slowest, 0.0)
+    passes = passes._replace(forward=passes.forward + extra)
+    bubble = np.where(longer & (together > 0), rest, bubble)
+    slowest = slowest + extra
     offload = moved.times(layers, np.where(is_last, fewer, layers), passes, rate)
     work = _layer_seconds(block, offload)
     every = shape.microbatches * layers
-    late = (np.where(alone, turning.backward, first.last_backward) / layers) - moved.plain[1]
     reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
     exposed = exposed - _gathered_beside_stores(
-        machine, executions, moves, update, exposed, reduced, _gathered(shape, ends)
-    )
+        machine, executions, moves, update, exposed, moved.before_update + reduced,
+        _gathered(shape, ends),
+    )  # fmt: skip
     times = StepTimes(
         forward=every * block.forward.time,
         backward=every * block.activation.time,
@@ -114,6 +111,62 @@ def generated_step(
         shape, block, optimizer, times, link[0] + link[1], hops * (shape.stages > 1), link[2],
         offload, reduction, _memory(executions, shape, costs, optimizer, ends),
     )  # fmt: skip
+
+
+def _stages(
+    machine: MachineDescription, executions: Executions, shape: StepShape, costs: GeneratedCosts,
+    ends: StepEnds,
+) -> tuple[StagedMoves, _Stages, tuple[Passes, Passes]]:  # fmt: skip
+    """Work out a micro-batch on each stage, and the passes of the last and of the first one.
+
+    Stages of a pipeline use a tier that they share in turns, so each has what one has alone.
+    """
+    block, alone = costs.block, shape.stages == 1
+    rates = msgspec.structs.replace(machine, mem2=machine.mem2.alone)
+    both = [StagedMoves(one, executions, block, costs.counts) for one in (machine, rates)]
+    fewer = np.where(shape.missing > 0, shape.blocks - 1, shape.blocks)
+    weights = ends.head * _element(block, ends)
+    turning, first, middle = (
+        Passes(*(np.where(alone, *pair) for pair in zip(*found, strict=True)))
+        for found in (
+            [one.turning(fewer, costs.last.seconds, weights) for one in both],
+            [one.passing(shape.blocks, is_first=True) for one in both],
+            [one.passing(shape.blocks, is_first=False) for one in both],
+        )
+    )
+    group = RankGroup(
+        executions.pipeline_par, executions.tensor_par * executions.data_par,
+        executions.pipeline_par_net,
+    )  # fmt: skip
+    embedding = costs.first.seconds
+    stages = _Stages(
+        np.where(alone, turning.alone, first.alone) + embedding, middle.alone, turning.alone,
+        np.where(
+            alone, turning.whole + embedding, np.maximum(turning.whole, first.whole + embedding)
+        ),
+        message_seconds(machine, block.boundary, group),
+    )  # fmt: skip
+    return both[0], stages, (turning, first)
+
+
+def _moving_together(
+    machine: MachineDescription,
+    executions: Executions,
+    shape: StepShape,
+    costs: GeneratedCosts,
+    ends: StepEnds,
+) -> Floats:
+    """Give the seconds in which a tier that all stages share moves what a micro-batch needs.
+
+    It is the mean of the stages, as others take what one leaves. While the pipeline fills and
+    drains, half of them move.
+    """
+    moves = StagedMoves(machine, executions, costs.block, costs.counts)
+    fewer = np.where(shape.missing > 0, shape.blocks - 1, shape.blocks)
+    last = moves.moving(fewer, ends.head * _element(costs.block, ends))
+    others = moves.moving(shape.blocks, np.zeros(1))
+    found = (last + (shape.stages - 1) * others) / shape.stages
+    return np.where((shape.stages > 1) & (machine.mem2.shared_by > 1), found, 0.0)
 
 
 def _layer_seconds(block: BlockCosts, offload: OffloadTimes) -> Floats:
@@ -256,6 +309,16 @@ class _UpdateMoves(NamedTuple):
     states: Floats
     own: Floats  # of weights that a rank updates itself
     whole: Floats  # of all of its weights, where they are gathered
+    mean: Floats  # of the stage that has most, what the mean of all stages has
+
+    def seconds(
+        self, machine: MachineDescription, executions: Executions, read: Floats, written: Floats
+    ) -> Floats:
+        """Give the seconds of moves of the stage that has most, while all stages move theirs."""
+        tier, processors = machine.mem2, executions.num_procs
+        together = tier.moving_time(read * self.mean, written * self.mean, processors)
+        found: Floats = np.maximum(together, tier.alone.moving_time(read, written, processors))
+        return found
 
 
 def _moves_of_update(
@@ -264,7 +327,11 @@ def _moves_of_update(
     share = _most("share", shape, fewer, ends)
     away = _element(block, ends) * executions.weight_offload
     whole = _most("weight", shape, fewer, ends) * away
-    return _UpdateMoves(_STATE * share, share * away, whole)
+    every = shape.blocks * shape.stages - shape.missing
+    mean = (every * ends.layer.share + ends.first.share + ends.last.share) / shape.stages
+    return _UpdateMoves(
+        _STATE * share, share * away, whole, np.where(share > 0, mean / np.maximum(share, 1.0), 1.0)
+    )
 
 
 def _streamed(
@@ -276,14 +343,14 @@ def _streamed(
     Weights are stored with the states, part by part. Where they are gathered then, a layer is
     loaded and another one is stored meanwhile.
     """
-    states, own, whole = moves
+    states, own, whole, _ = moves
     update: Floats = ends.update + states / _STATE * ends.update_each
     none, tier = np.zeros(1), machine.mem2
     rate = states * (1.0 if tier.duplex else 2.0) / np.maximum(update, 1e-30)
     states = states * executions.optimizer_offload
-    load = tier.moving_time(states, none, executions.num_procs)
-    store = tier.moving_time(none, states + own, executions.num_procs)
-    around = tier.moving_time(own, whole, executions.num_procs)
+    load = moves.seconds(machine, executions, states, none)
+    store = moves.seconds(machine, executions, none, states + own)
+    around = moves.seconds(machine, executions, own, whole)
     all_of_it = streamed_seconds(states + own, load, update, store, duplex=tier.duplex)
     exposed = all_of_it - update
     exposed = exposed + np.where(gathered > 0, np.maximum(around - gathered, 0.0), 0.0)
@@ -292,22 +359,22 @@ def _streamed(
 
 def _gathered_beside_stores(
     machine: MachineDescription, executions: Executions, moves: _UpdateMoves, update: Floats,
-    exposed: Floats, reduced: Floats, gathered: Floats,
+    exposed: Floats, before: Floats, gathered: Floats,
 ) -> Floats:  # fmt: skip
     """Give the seconds of gathering weights while the last states are still stored.
 
-    States are loaded into buffers for the seconds in which the last gradients are ``reduced``, so
-    that the update is done before the stores are.
+    States are loaded into buffers in the seconds ``before`` the update: those of the last backward,
+    and while the last gradients are reduced. So the update is done before the stores are.
     """
-    tier, none = machine.mem2, np.zeros(1)
+    none = np.zeros(1)
     load, held = (
-        tier.moving_time(size, none, executions.num_procs)
+        moves.seconds(machine, executions, size, none)
         for size in (
             moves.states * executions.optimizer_offload,
             usual_buffers(machine.mem1.capacity),
         )
     )
-    early = np.minimum(reduced, held)
+    early = np.minimum(before, held)
     updated = np.maximum(update, load - early)
     moved = (executions.optimizer_offload == 1) & (executions.training == 1)
     return np.where(moved, np.clip(update + exposed - updated, 0.0, gathered), 0.0)

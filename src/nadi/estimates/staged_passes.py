@@ -86,6 +86,12 @@ class StagedMoves:
         )
         self.backward = np.where(self.trains, backward, 0.0)
 
+    @property
+    def before_update(self) -> Floats:
+        """The seconds of a backward in which an update's first loads can come."""
+        found: Floats = _DISTANCE / self.counts.backward_work * self.backward
+        return found
+
     def passing(self, layers: Floats, *, is_first: bool) -> Passes:
         """Work out the passes of a stage before the last one.
 
@@ -169,6 +175,15 @@ class StagedMoves:
         late = np.maximum(late, link - forward - end - backward - late_back)
         there, back = forward + late, backward + late_back
         return Passes(there, back, end, there, back)
+
+    def moving(self, layers: Floats, end_weights: Floats) -> Floats:
+        """Give the seconds of all moves of a micro-batch on a stage while all stages move."""
+        stay = self._stay(layers, _BEFORE_FORWARD)
+        stay_back = self._stay(layers, _BEFORE_BACKWARD + _EXCHANGE)
+        weights = (layers - stay + (layers - stay_back) * self.trains) * self.weights
+        end_weights = end_weights * self.executions.weight_offload
+        stores = layers * self.activations
+        return self._moving(weights + end_weights + stores, stores)
 
     def times(
         self, layers: Floats, own: Floats, passes: Passes, update: Floats

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -68,9 +68,22 @@ class MemoryColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     GBps_written: _NotNegative = 0.0  # bandwidth of writes; 0 for that of reads
     name: str = ""  # by which offloading names it
     price_per_hour: _NotNegative = 0.0  # of all of it, in the machine's currency; 0 if unknown
+    # the most that one processor reads and writes while no other one moves; 0 if nothing limits it
+    GBps_alone: tuple[_NotNegative, _NotNegative] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
         _check_steps(self.MB_efficiency, "MB")
+
+    @property
+    def alone(self) -> MemoryColumns:
+        """The same for one processor, while no other one moves."""
+        written: Any = np.where(self.GBps_written, self.GBps_written, self.GBps)
+        rates: list[Any] = [self.GBps, written]  # numbers or columns
+        read, write = (
+            np.minimum(most or np.inf, rate)
+            for most, rate in zip(self.GBps_alone, rates, strict=True)
+        )
+        return msgspec.structs.replace(self, shared_by=1, GBps=read, GBps_written=write)
 
     @property
     def capacity(self) -> float:
@@ -286,5 +299,5 @@ def columns_of_tier(
         machine.mem2, GiB=math.inf, GBps=bandwidth, latency=tier.latency / 1e9,
         shared_by=tier.shared_by, loaded=there.loaded if math.isfinite(bandwidth) else None,
         duplex=tier.duplex, GBps_written=0.0, name=tier.name,
-        price_per_hour=tier.price_per_hour,
+        price_per_hour=tier.price_per_hour, GBps_alone=(0.0, 0.0),
     )  # fmt: skip
