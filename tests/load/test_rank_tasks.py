@@ -135,7 +135,8 @@ def test_commands_take_an_executor(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_rules_of_hta_take_no_executor(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["critical-path", str(TRACES / "gpu_dlrm8"), "--rules", "hta", "--executor", "processes"]
+    job = str(TRACES / "gpu_dlrm8")
+    words = ["critical-path", job, "--rules", "hta", "--executor", "processes"]
     assert main(words) == 2
     assert "--executor: applies to Nadi's rules only" in capsys.readouterr().err
 

@@ -168,7 +168,7 @@ def _columns(system: System, tier: MemoryTier) -> MemoryColumns:
         rates[1],
         tier.name,
         tier.price_per_hour,
-        (rate_alone(tier, path), rate_alone(tier, path, store=True)),
+        (rate_alone(tier, path), rate_alone(tier, path, store=True)) if sharing > 1 else (0.0, 0.0),
     )
 
 

@@ -306,9 +306,9 @@ def _costs(
             for one in ways.sizes
         )
 
+    names = ("element", "boundary", "cache")
     element, boundary, cache = (
-        of_sizes(getattr(one, name) for one in ways.sizes)
-        for name in ("element", "boundary", "cache")
+        of_sizes(getattr(one, name) for one in ways.sizes) for name in names
     )
     checkpoints = np.broadcast_to(ways.columns.is_named("activation_recompute", "full"), num)
     kept, stored = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
@@ -322,8 +322,8 @@ def _costs(
         np.zeros(num), gradient * element, kept, stored, boundary * checkpoints,
         _GRADIENT * gradient * ways.trained, boundary * ways.trained, boundary,
     )  # fmt: skip
-    counts = _counts(ways, shares)
-    return GeneratedCosts(block, (lead(_TP), lead(_EP)), first, last, cache, counts)
+    leads, counts = (lead(_TP), lead(_EP)), _counts(ways, shares)
+    return GeneratedCosts(block, leads, first, last, cache, counts)
 
 
 def _counts(ways: _Ways, shares: Floats) -> OperationCounts:

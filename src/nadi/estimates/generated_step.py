@@ -69,17 +69,11 @@ def generated_step(
     is_last = alone | (turning.whole >= first.whole + costs.first.seconds)
     passes = Passes(*(np.where(is_last, *pair) for pair in zip(turning, first, strict=True)))
     late = (np.where(alone, turning.backward, first.last_backward) / layers) - moved.plain[1]
+    drained = (shape.stages - 1) * first.last_backward + 2.0 * turning.last_backward
+    drained = np.where(executions.activations_offload == 1, drained, 0.0)
     together = _moving_together(machine, executions, shape, costs, ends)
-    drained = (shape.stages - 1) * first.last_backward
-    # while the pipeline fills and drains, half of its stages move; after the last forward, none
-    # stores
-    stores = executions.activations_offload == 1
-    rest = (bubble + np.where(stores, drained + 2.0 * turning.last_backward, 0.0)) / 2.0
-    longer = shape.microbatches * (together - slowest) > bubble - rest
-    extra = np.where(longer & (together > 0), together - slowest, 0.0)
-    passes = passes._replace(forward=passes.forward + extra)
-    bubble = np.where(longer & (together > 0), rest, bubble)
-    slowest = slowest + extra
+    extra, bubble = _shared(shape, together, slowest, bubble, drained)
+    passes, slowest = passes._replace(forward=passes.forward + extra), slowest + extra
     offload = moved.times(layers, np.where(is_last, fewer, layers), passes, rate)
     work = _layer_seconds(block, offload)
     every = shape.microbatches * layers
@@ -167,6 +161,19 @@ def _moving_together(
     others = moves.moving(shape.blocks, np.zeros(1))
     found = (last + (shape.stages - 1) * others) / shape.stages
     return np.where((shape.stages > 1) & (machine.mem2.shared_by > 1), found, 0.0)
+
+
+def _shared(
+    shape: StepShape, together: Floats, slowest: Floats, bubble: Floats, drained: Floats
+) -> tuple[Floats, Floats]:
+    """Give by how much a tier that stages share extends a microbatch, and the bubble then.
+
+    While the pipeline fills and drains, half of its stages move; after the last forward, none
+    stores: ``drained`` are those seconds.
+    """
+    rest = (bubble + drained) / 2.0
+    longer = (shape.microbatches * (together - slowest) > bubble - rest) & (together > 0)
+    return np.where(longer, together - slowest, 0.0), np.where(longer, rest, bubble)
 
 
 def _layer_seconds(block: BlockCosts, offload: OffloadTimes) -> Floats:
@@ -269,9 +276,8 @@ def _reduction(
     )
     gathered = _gathered(shape, ends)
     whole = shape.blocks * (layer.reduce + layer.reduce_experts) + first.reduce + gathered
-    none = np.zeros(1)
     reduces = (executions.data_par > 1) & (executions.training == 1)
-    size = np.where(reduces, layer.weight * _GRADIENT, 0.0)
+    size, none = np.where(reduces, layer.weight * _GRADIENT, 0.0), np.zeros(1)
     return DataParallel(size, whole, waits + left + gathered, none, none), left
 
 

@@ -193,6 +193,10 @@ def bar(value: float, largest: float, kind: str = "plain") -> str:
     return f'<span class=bar><i class="{escape(kind)}" style="width:{width:.3g}%"></i></span>'
 
 
+def _label(kind: str, share: str) -> str:
+    return escape(f"{kind} {share}".replace("_", " ")).replace(" %", "&nbsp;%")
+
+
 def stacked_bar(
     parts: Sequence[tuple[str, float]], whole: float, *, is_named: bool = False
 ) -> str:  # fmt: skip
@@ -202,8 +206,8 @@ def stacked_bar(
     """
     pieces = "".join(
         f'<i class="{escape(kind)}" style="width:{100 * value / whole:.3g}%">'
-        + (escape(f"{kind} {format_percent(value, whole)}").replace("_", " ").replace(" %", "&nbsp;%")
-           if is_named and value > _ROOM * whole else "") + "</i>"
+        + (_label(kind, format_percent(value, whole)) if is_named and value > _ROOM * whole else "")
+        + "</i>"
         for kind, value in parts
         if value > 0 and whole > 0
     )  # fmt: skip
