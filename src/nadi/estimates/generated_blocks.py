@@ -306,13 +306,12 @@ def _costs(
             for one in ways.sizes
         )
 
-    names = ("element", "boundary", "cache")
     element, boundary, cache = (
-        of_sizes(getattr(one, name) for one in ways.sizes) for name in names
+        of_sizes(getattr(one, name) for one in ways.sizes)
+        for name in ("element", "boundary", "cache")
     )
-    checkpoints = np.broadcast_to(ways.columns.is_named("activation_recompute", "full"), num)
     kept, stored = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
-    first, last = (_end(sums[k], ways.kept[:, k, 0]) for k in (-2, -1))
+    checkpoints = np.broadcast_to(ways.columns.is_named("activation_recompute", "full"), num)
     gradient = weights("weight") + weights("expert_weight")
     block = BlockCosts(
         stage(forwards, "forward"), stage(backwards, "backward"),
@@ -322,8 +321,9 @@ def _costs(
         np.zeros(num), gradient * element, kept, stored, boundary * checkpoints,
         _GRADIENT * gradient * ways.trained, boundary * ways.trained, boundary,
     )  # fmt: skip
-    leads, counts = (lead(_TP), lead(_EP)), _counts(ways, shares)
-    return GeneratedCosts(block, leads, first, last, cache, counts)
+    first, last = (_end(sums[k], ways.kept[:, k, 0]) for k in (-2, -1))
+    counts = _counts(ways, shares)
+    return GeneratedCosts(block, (lead(_TP), lead(_EP)), first, last, cache, counts)
 
 
 def _counts(ways: _Ways, shares: Floats) -> OperationCounts:

@@ -23,12 +23,17 @@ KERNEL_CLASSES = {
     "communication": r"(?i)nccl|rccl|hccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
     "attention": r"(?i)flash|fmha|attention|attn|softmax_warp",
     "convolution": r"(?i)conv|wgrad|dgrad|fprop|winograd|igemm",
-    "matrix multiplication": r"(?i)gemm|gemv|matmul|_mm_|cutlass|Cijk_|nvjet|splitK|::dot_kernel",
+    "embedding": r"(?i)embedding|bounds_check_indices|fbgemm_gpu::permute",
+    "matrix multiplication": (
+        r"(?i)(?<!fb)gemm|gemv|matmul|_mm_|cutlass|Cijk_|nvjet|splitK|::dot_kernel"
+    ),
     "normalization": r"(?i)norm(?!al_)|batch_?norm|bn_(?:fw|bw)",
     "optimizer": r"(?i)multi_tensor_apply|adam|sgd",
     "copy": r"(?i)memcpy|memset|copy|transpose|CatArray|fill",
     "reduction": r"(?i)reduce|softmax|argmax|topk|sort|scan",
-    "elementwise": r"(?i)elementwise|vectorized|pointwise|triton_poi|index|gather|scatter|embed",
+    "elementwise": (
+        r"(?i)elementwise|vectorized|pointwise|triton_poi|index|gather|scatter|embed|quantize"
+    ),
 }
 """Of each class, a regular expression for kernel names; the first that matches counts."""
 

@@ -387,7 +387,8 @@ _PREFIXES = ("c10d::", "gloo:", "nccl:")  # by which analyses recognize communic
 _KERNEL_WORDS = {
     "communication": "nccl", "attention": "attention", "convolution": "conv",
     "matrix multiplication": "gemm", "normalization": "norm", "optimizer": "multi_tensor_apply",
-    "copy": "copy", "reduction": "reduce", "elementwise": "elementwise", OTHER_KERNELS: "kernel",
+    "embedding": "embedding", "copy": "copy", "reduction": "reduce",
+    "elementwise": "elementwise", OTHER_KERNELS: "kernel",
 }  # fmt: skip
 _ON_DEVICE = ("kernel", "memcpy", "memset")
 
