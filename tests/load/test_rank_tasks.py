@@ -96,15 +96,12 @@ def test_processes_give_the_answer_of_this_process() -> None:
 def test_a_large_job_in_this_process_keeps_no_bytes_of_files(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_of_files, "_MOST_IN_MEMORY", 64)
     here = nadi.run(made)
     assert type(here.job.traces[0].given_attributes).__name__ != "_AttributesInFiles"
-    for limit in ("_MOST_IN_MEMORY", "_IN_MEMORY"):
-        with monkeypatch.context() as changed:
-            changed.setattr(job_of_files, limit, 0)
-            large = nadi.run(made)
-        assert summarize(large) == summarize(here)
-        assert type(large.job.traces[0].given_attributes).__name__ == "_AttributesInFiles"
+    monkeypatch.setattr(job_of_files, "_IN_MEMORY", 0)
+    large = nadi.run(made)
+    assert summarize(large) == summarize(here)
+    assert type(large.job.traces[0].given_attributes).__name__ == "_AttributesInFiles"
 
 
 def test_ranks_share_what_they_have_in_common() -> None:

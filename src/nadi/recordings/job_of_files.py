@@ -352,8 +352,7 @@ def _text_around(pid: int | str | None) -> str | None:
 
 _Progress = Callable[[str], None]
 _TOLD = 8  # reasons
-# bytes of content and ranks: attributes of larger jobs stay in their files
-_IN_MEMORY, _MOST_IN_MEMORY = 1 << 31, 32
+_IN_MEMORY = 1 << 31  # bytes of content: attributes of larger jobs stay in their files
 _Told = TypeVar("_Told")
 
 
@@ -442,8 +441,7 @@ def load_ranks(
     """
     files = find_files(list(paths), capture)
     tasks = rank_tasks(files, executor, force=force, tensors=tensors)
-    stay = executor is None and len(tasks) <= _MOST_IN_MEMORY
-    stay = stay and sum(map(content_of, files.traces)) < _IN_MEMORY
+    stay = executor is None and sum(map(content_of, files.traces)) < _IN_MEMORY
     done, log = _linked_ranks(tasks, work, executor, progress, stay=stay), IssueLog()
     unread = {place: one for place, one in done.items() if isinstance(one, InputError)}
     ranks = [one for _, one in sorted(done.items()) if not isinstance(one, InputError)]
