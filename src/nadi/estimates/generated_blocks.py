@@ -321,9 +321,8 @@ def _costs(
         np.zeros(num), gradient * element, kept, stored, boundary * checkpoints,
         _GRADIENT * gradient * ways.trained, boundary * ways.trained, boundary,
     )  # fmt: skip
-    first, last = (_end(sums[k], ways.kept[:, k, 0]) for k in (-2, -1))
-    counts = _counts(ways, shares)
-    return GeneratedCosts(block, (lead(_TP), lead(_EP)), first, last, cache, counts)
+    both, counts = (lead(_TP), lead(_EP)), _counts(ways, shares)
+    return GeneratedCosts(block, both, *_ends(ways, sums), cache, counts)
 
 
 def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
@@ -342,6 +341,11 @@ def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
         ]  # fmt: skip
         found.append(counted(-2, works=works) + counted(-1, works=works))
     return OperationCounts(*found)
+
+
+def _ends(ways: _Ways, sums: Sequence[Sequence[_Sums]]) -> tuple[EndCosts, EndCosts]:
+    """Give the embedding and the head."""
+    return _end(sums[-2], ways.kept[:, -2, 0]), _end(sums[-1], ways.kept[:, -1, 0])
 
 
 def _end(pair: Sequence[_Sums], kept: Floats) -> EndCosts:
