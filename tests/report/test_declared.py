@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import polars as pl
 import pytest
@@ -33,7 +34,7 @@ from nadi.results.declared import (
     range_of,
     share_of,
 )
-from nadi.results.page.figures import Figures
+from nadi.results.page.figures import Figures, table, text
 from nadi.results.page.page_sections import all_sections
 from nadi.units import format_ns
 from tests.report.page_numbers import at_pointer, read_page
@@ -132,6 +133,15 @@ def test_numbers_of_a_page_say_where_they_stand() -> None:
         assert str(at_pointer({"times": data}, number.at)) == number.value
     assert "kernel &lt;2&gt;" in html
     assert RESULT.html(Figures({})) == ""
+
+
+def test_names_that_are_cut_are_told_apart() -> None:
+    names = [f"{'begin' * 20}{middle}{'end' * 20}" for middle in ("a", "b", "a", "")]
+    html = table("kernels", ["name*"], [[text(name)] for name in (*names, "short")])
+    shown = re.findall("<summary>(.*?)</summary>", html)
+    assert [one[-3:] for one in shown] == [" #1", " #2", " #1", " #3"]
+    html = table("kernels", ["name*"], [[text(names[0])], [text("other" * 30)]])
+    assert "#" not in "".join(re.findall("<summary>(.*?)</summary>", html))
 
 
 def test_a_table_says_why_it_is_not_shown() -> None:

@@ -93,6 +93,8 @@ def test_options_of_one_recording_are_refused(
         ("run_1", "run_2", None, True),
         ("run_1", "run_2", (0, 1), False),
         ("rank_0", "rank_1", (5, 5), True),
+        ("decode.json", "capture_traces__bs_32.json", (0, 0), False),
+        ("captures/decode.json", "captures/prefill.json", (0, 0), True),
     ],
 )
 def test_two_recordings_or_parts_of_one(

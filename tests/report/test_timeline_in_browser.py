@@ -357,6 +357,14 @@ def test_names_of_kernels_are_short_and_differ(of_device: Browser) -> None:
     assert short[KERNELS[1]] == "vectorized_elementwise_kernel<FillFunctor> #2"
     assert short[KERNELS[2]] == "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
     assert len(set(short.values())) == len(short)
+    of_device.run("document.getElementById('timeline').scrollIntoView()")
+    y, _, _ = line_of(of_device, "device 0 stream 7")
+    x = of_device.run("return T.view.x(T.data.start[T.data.find('FillFunctor').events[0]]) + 2")
+    at = of_device.run(
+        "return [arguments[0] - T.view.width / 2, arguments[1] - T.view.height / 2]", x, y + 8
+    )
+    chain(of_device).move_to_element_with_offset(canvas(of_device), *at).perform()
+    assert of_device.driver.find_element("id", "tip").text.split("\n")[0] == KERNELS[0]
     titles = of_device.run("return T.data.tracks.map((t) => t.title)")
     assert {"thread 1, main", "thread 2, autograd"} <= set(titles)
     legend = of_device.driver.find_element("id", "timeline-legend").text

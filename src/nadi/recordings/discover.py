@@ -142,7 +142,7 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
     if not found.traces:
         raise _no_traces(places, wanted)
     _put_snapshots_aside(found)
-    found.captures = [file for file in found.devices if _is_capture(file)]
+    found.captures = [file for file in found.devices if is_capture(file)]
     if len(found.captures) == len(found.devices):  # a recording with such a name
         found.captures = []
     found.devices = [file for file in found.devices if file not in found.captures]
@@ -159,7 +159,8 @@ def _put_snapshots_aside(found: TraceFiles) -> None:
         found.ignored += snapshots
 
 
-def _is_capture(file: Path) -> bool:
+def is_capture(file: Path) -> bool:
+    """Return whether a file, or its folder, is named as the capture of graphs."""
     return any(_CAPTURE.search(name) for name in (file.name, file.parent.name))
 
 

@@ -35,6 +35,7 @@ from nadi.recordings.discover import (
     RANK_IN_NAME,
     TraceFiles,
     find_files,
+    is_capture,
     list_files,
     pair_recordings,
     peek,
@@ -607,7 +608,7 @@ def are_two_recordings(first: Path | str, second: Path | str) -> bool:
     Ranks are those that the traces state. Where one states none, two files are one recording if
     their names differ in numbers only, such as ``device_0.json`` and ``device_1.json``, and two
     folders if their names have a rank, such as ``rank_0`` and ``rank_1``. A host and a device
-    trace are one recording.
+    trace are one recording, and so are a trace and the capture of its graphs.
 
     Raises
     ------
@@ -615,6 +616,8 @@ def are_two_recordings(first: Path | str, second: Path | str) -> bool:
         If a path does not exist, or has no trace.
     """
     places = locate(first), locate(second)
+    if is_capture(places[0]) != is_capture(places[1]):
+        return False
     devices = [list_files([place]).devices for place in places]
     if not all(devices):
         return False

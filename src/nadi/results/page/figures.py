@@ -26,6 +26,7 @@ _ROOM = 0.06  # of a bar, which a name in it takes
 _TALL = 16  # rows of a table, above which it scrolls
 _PLACE = re.compile(r' data-at="([^"]*)"')
 _LEVEL = 6  # a sixth smaller than the fast compression of trace files, at 70 MB/s
+_LONG = re.compile("(<details class=long><summary>)(.*?)(</summary><span>)(.*?)</span>")
 _ENDS = re.compile("</t[dhr]>")
 _QUOTED = re.compile(r'="([\w.,/:;#%+-]+)"(?=[ >])')
 
@@ -149,8 +150,25 @@ def table(
     tall = " tall" if len(rows) > _TALL else ""
     return (
         f'<div class=block><div class="scroll{tall}"><table{extra}>{caption}<thead><tr>{head}</tr>'
-        f"</thead>\n<tbody>{body}</tbody></table></div></div>"
+        f"</thead>\n<tbody>{_told_apart(body)}</tbody></table></div></div>"
     )
+
+
+def _told_apart(body: str) -> str:
+    """Give names that would look the same when they are cut numbers, as the timeline does."""
+    wholes: dict[str, list[str]] = {}
+    for _, shown, _, whole in _LONG.findall(body):
+        same = wholes.setdefault(shown, [])
+        if whole not in same:
+            same.append(whole)
+
+    def numbered(found: re.Match[str]) -> str:
+        begin, shown, middle, whole = found.groups()
+        same = wholes[shown]
+        number = f" #{same.index(whole) + 1}" if len(same) > 1 else ""
+        return f"{begin}{shown}{number}{middle}{whole}</span>"
+
+    return _LONG.sub(numbered, body)
 
 
 def _row(cells: str) -> str:
