@@ -109,14 +109,19 @@ def _stack(frame: FrameType | None) -> tuple[Called, ...]:
     return tuple(reversed(found))
 
 
-def _ran_ns(thread: int) -> int:
-    """Return for how long a thread ran or waited for a processor, or -1."""
+def scheduled_ns(thread: int) -> tuple[int, int] | None:
+    """Return for how long a thread ran, and was ready while others ran; None if nothing says so."""
     try:
         with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
-            on_processor, ready, _ = file.read().split()
+            ran, ready, _ = map(int, file.read().split())
     except (OSError, ValueError):
-        return -1
-    return int(on_processor) + int(ready)
+        return None
+    return ran, ready
+
+
+def _ran_ns(thread: int) -> int:
+    """Return for how long a thread ran or was ready to, or -1."""
+    return -1 if (times := scheduled_ns(thread)) is None else sum(times)
 
 
 def spans_of(results: Any) -> list[Span]:
