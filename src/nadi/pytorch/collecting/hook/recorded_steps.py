@@ -26,6 +26,24 @@ _EVENTS = b'"traceEvents": ['
 _COMPRESSION = 6  # of gzip, which takes most of the time of writing
 _ALL_THREADS_SINCE = (2, 9)
 """PyTorch that profiles threads which the program started before, without a crash at the end."""
+_observed: set[str] = set()  # files that observers of this process write
+
+
+def _leave_observed_files() -> None:
+    """Let what a forked process, such as one of a data loader, observes go nowhere.
+
+    It inherits the observer, the file and what of it is not written yet.
+    """
+    with contextlib.suppress(OSError):
+        nodes = {os.stat(path).st_ino for path in _observed}
+        for number in map(int, os.listdir("/dev/fd") if nodes else ()):
+            with contextlib.suppress(OSError):
+                if os.fstat(number).st_ino in nodes:
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_observed_files)
 
 
 class StepRecorder:
@@ -99,6 +117,7 @@ class StepRecorder:
             self._observer = self._torch.profiler.ExecutionTraceObserver()
             self._observer.register_callback(self._host)
             self._observer.start()
+            _observed.add(self._host)
             self._phase = _OBSERVED
             self._start_samples(timed)
             self._mark()
@@ -137,6 +156,7 @@ class StepRecorder:
         if observer is not None:
             observer.stop()
             observer.unregister_callback()
+            _observed.discard(self._host)
 
     def _start_samples(self, timed: Any) -> None:
         """Sample stacks of Python, and record operations with them, to know where they belong."""
