@@ -74,6 +74,14 @@ def test_functions_of_a_place(
     assert found == ({("aten::a", "aten::b"): names} if names else {})
 
 
+def test_a_function_that_calls_many_is_named_alone() -> None:
+    several = [
+        one._replace(stack=(MAIN, STEP, called(f"{LIBRARY}/re.py", f"f{number % 3}")))
+        for number, one in enumerate(samples(MAIN, runs=True))
+    ]
+    assert list(name_gaps(several, spans(0, 10 * MS)).values()) == [["train.py(7): step"]]
+
+
 def test_a_place_without_a_majority_has_no_name() -> None:
     several = [
         one._replace(stack=(called("/home/user/a.py", f"f{number % 3}"),))

@@ -27,6 +27,20 @@ def test_a_high_cost_is_told_with_analyses_and_predictions(
         assert told == is_told
 
 
+@pytest.mark.parametrize(("ready", "is_told"), [([30, 4], True), ([30, 0], False), ([], False)])
+def test_processors_that_others_had_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ready: list[int], *, is_told: bool
+) -> None:
+    pair = PairWriter(tmp_path)
+    pair.device_keys["nadi"] = {"timed_ns": [100, 100], "ready_ns": ready}
+    pair.op("aten::mm", 10, 50)
+    pair.write()
+    for command in (["run", str(tmp_path)], ["what-if", str(tmp_path), "scale aten::mm 0.5"]):
+        assert main(command) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert ("for 17 % of the recorded steps their thread was ready" in printed) == is_told
+
+
 @pytest.mark.parametrize(("length", "share"), [(200, "33 %"), (500, "")])
 def test_two_recorders_at_once_are_told_with_what_they_take(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], length: int, share: str

@@ -151,6 +151,22 @@ def test_long_gaps_that_repeat_are_of_the_host(
     assert verdict.unnamed_ns == verdict.unexplained_ns == 3 * 5_002_000 + 2 * 2_060_000
 
 
+def test_what_follows_is_named_where_most_lies_in_steps_themselves(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in range(3):
+        at = 10_000.0 * step
+        pair.event(f"ProfilerStep#{step + 1}", at, 10_000, "user_annotation")
+        for number in range(10):
+            pair.op("aten::b" if number % 2 else "aten::a", at + 1_000 * number + 400, 300)
+    lines = first_lines(capsys, pair.write()[1])
+    assert lines[0] == (
+        "The host bounds steps 1 to 3: 100.0 % of the critical path, most of it between operators "
+        "on the CPU; most before aten::b (10.50 ms), in Python or a wait that the recording does "
+        "not name."
+    )
+
+
 def test_what_another_thread_does_meanwhile(
     pair: PairWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,7 +64,7 @@ _LEAST = 0.1  # the quantile that counts as the least
 
 
 def recording_cost(job: Job, observed: Sequence[Trace] = ()) -> pl.DataFrame:
-    """Say by how much recording made steps longer, if by more than 15 %.
+    """Say by how much recording made steps longer, and other work, if by more than 15 %.
 
     Parameters
     ----------
@@ -87,6 +87,13 @@ def recording_cost(job: Job, observed: Sequence[Trace] = ()) -> pl.DataFrame:
         f"recording made steps {100 * cost:.0f} % longer than steps without a recorder",
         "short operators and gaps between operations seem longer than they are, and gains by "
         "other operations smaller",
+    )  # fmt: skip
+    contention = max((one.contention for one in lengths if one is not None), default=0.0)
+    log.add(
+        "job.busy-processors", "warning", int(contention > _TOLERATED),
+        f"for {100 * contention:.0f} % of the recorded steps their thread was ready to run, and "
+        "other threads had the processors",
+        "record where nothing else runs: operations seem longer than they are, each by chance",
     )  # fmt: skip
     share = _share_of_both(observed[0]) if observed else 0.0
     log.add(

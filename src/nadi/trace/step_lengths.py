@@ -17,6 +17,8 @@ class StepLengths:
     unrecorded_ns: tuple[int, ...] = ()
     # whether the host trace is of other steps than the device trace, which followed
     host_is_later: bool = False
+    # for how much of each timed step its thread was ready while others ran; empty if unknown
+    ready_ns: tuple[int, ...] = ()
 
     @property
     def cost(self) -> float | None:
@@ -24,3 +26,8 @@ class StepLengths:
         if not self.timed_ns or not self.unrecorded_ns:
             return None
         return statistics.median(self.timed_ns) / statistics.median(self.unrecorded_ns) - 1
+
+    @property
+    def contention(self) -> float:
+        """The share of the timed steps in which their thread was ready and did not run."""
+        return sum(self.ready_ns) / max(sum(self.timed_ns), 1)

@@ -38,7 +38,9 @@ from nadi.whatif.what_if_results import WhatIf
 _Data = dict[str, Any]
 _LEVEL = f"{LEVEL:.0%} ".replace("%", " %")
 # issues that bear on all predictions
-_OF_PREDICTIONS = ("job.recording-cost", "job.both-recorders", "link.nested-steps")
+_OF_PREDICTIONS = (
+    "job.recording-cost", "job.busy-processors", "job.both-recorders", "link.nested-steps",
+)  # fmt: skip
 _BETWEEN = "between operations"
 _BESIDE = "beside_communication"
 _PUBLISHED = (

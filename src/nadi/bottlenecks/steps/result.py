@@ -355,7 +355,7 @@ def _host(verdict: Verdict, window: str) -> list[str]:
     leads = verdict.leading
     if leads.is_gap:
         return [
-            f"{first}, {_in_gaps(verdict)}.",
+            f"{first}{_in_gaps(verdict)}.",
             *_also(verdict),
             f"To know more: {_to_name(verdict)}.",
         ]
@@ -374,8 +374,9 @@ def _host(verdict: Verdict, window: str) -> list[str]:
 
 def _in_gaps(verdict: Verdict) -> str:
     """Say that a thread does most in long gaps, which nothing names."""
+    unnamed = f", and {_share(verdict.unnamed_ns, verdict)} in long gaps between operations"
     return (
-        f"and {_share(verdict.unnamed_ns, verdict)} in long gaps between operations; most before "
+        f"{unnamed if 20 * verdict.unnamed_ns >= verdict.length_ns else ''}; most before "
         f"{_led(verdict.leading)}, in Python or a wait that the recording does not name"
         f"{_meanwhile(verdict)}"
     )

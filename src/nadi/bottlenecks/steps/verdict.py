@@ -543,6 +543,8 @@ def _leading(
         if time > max(most, around_ns) or in_gaps > parts["host"]:
             return Leading(before, time, times, until, False, is_gap=True)
     name, kind, time, count, *_ = found.row(0)
+    if part == "host" and name.startswith(MARK) and (gap := _leading_gap(path)):
+        return gap
     stretches = segments.filter(name=name, kind=kind)
     stretches = stretches.with_columns(length=pl.col("end") - pl.col("start"))
     longest = stretches.sort("length", descending=True).row(0, named=True)
@@ -552,6 +554,22 @@ def _leading(
     return Leading(
         name, time, count, longest["end"], communicates, leads, class_ns, waits, around, around_ns
     )  # fmt: skip
+
+
+def _leading_gap(path: CriticalPath) -> Leading | None:
+    """Return before which operation a thread spends most time in a step and in nothing else."""
+    named = path.segments.with_columns(
+        before=pl.col("name").shift(-1), length=pl.col("end") - pl.col("start")
+    )
+    named = named.filter((pl.col("kind") == "host gap") & pl.col("name").str.starts_with(MARK))
+    named = named.filter(~pl.col("before").str.contains(f"^$|^{MARK}"))
+    sums = named.group_by("before").agg(
+        pl.sum("length"), pl.len(), pl.col("end").sort_by("length").last()
+    )
+    if not sums.height:
+        return None
+    before, time, count, until = sums.sort("length", "before", descending=[True, False]).row(0)
+    return Leading(before, time, count, until, False, is_gap=True)
 
 
 _ON_THREADS = ("operator", "runtime", "driver")

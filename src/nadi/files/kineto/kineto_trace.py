@@ -113,10 +113,12 @@ class _Recorded(msgspec.Struct):
     timed_ns: tuple[_Length, ...] = ()
     observed_ns: tuple[_Length, ...] = ()
     unrecorded_ns: tuple[_Length, ...] = ()
+    ready_ns: tuple[_Base, ...] = ()
 
     def lengths(self) -> StepLengths:
+        is_later = self.host_trace == _LATER
         return StepLengths(
-            self.timed_ns, self.observed_ns, self.unrecorded_ns, self.host_trace == _LATER
+            self.timed_ns, self.observed_ns, self.unrecorded_ns, is_later, self.ready_ns
         )
 
 

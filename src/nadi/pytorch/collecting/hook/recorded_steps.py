@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Collection
 from typing import Any
@@ -25,6 +26,24 @@ _EVENTS = b'"traceEvents": ['
 _COMPRESSION = 6  # of gzip, which takes most of the time of writing
 _ALL_THREADS_SINCE = (2, 9)
 """PyTorch that profiles threads which the program started before, without a crash at the end."""
+_observed: set[str] = set()  # files that observers of this process write
+
+
+def _leave_observed_files() -> None:
+    """Let what a forked process, such as one of a data loader, observes go nowhere.
+
+    It inherits the observer, the file and what of it is not written yet.
+    """
+    with contextlib.suppress(OSError):
+        nodes = {os.stat(path).st_ino for path in _observed}
+        for number in map(int, os.listdir("/dev/fd") if nodes else ()):
+            with contextlib.suppress(OSError):
+                if os.fstat(number).st_ino in nodes:
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_observed_files)
 
 
 class StepRecorder:
@@ -34,11 +53,15 @@ class StepRecorder:
     ----------
     timed, observed
         Length in ns of the steps that were recorded with the profiler, and with the observer.
+    ready
+        For how much of each timed step its thread was ready while others ran, ns; empty if the
+        system does not say so.
     """
 
     def __init__(self, torch: Any, folder: str, options: dict[str, Any]) -> None:
         self.timed: list[int] = []
         self.observed: list[int] = []
+        self.ready: list[int] = []
         self._torch = torch
         self._options = options
         self._host = os.path.join(folder, "host.json")
@@ -52,6 +75,7 @@ class StepRecorder:
         self._names: dict[tuple[str, str], list[str]] = {}  # what Python does between them
         self._is_warm = False  # the step that warms the profiler up has ended
         self._since = 0
+        self._ready_since: int | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -63,6 +87,11 @@ class StepRecorder:
         self._profiler = _profiler(self._torch, self._device, self._options)
         self._profiler.start()
         self._phase = _TIMED
+        self._begin()
+
+    def _begin(self) -> None:
+        times = _sampled_gaps().scheduled_ns(threading.get_native_id())
+        self._ready_since = times and times[1]
         self._since = time.perf_counter_ns()
 
     def step(self) -> None:
@@ -72,11 +101,14 @@ class StepRecorder:
             self._end_timed(length)
         elif self._phase == _OBSERVED:
             self._end_observed(length)
-        self._since = time.perf_counter_ns()
+        self._begin()
 
     def _end_timed(self, length: int) -> None:
         if self._is_warm:
             self.timed.append(length)
+            times = _sampled_gaps().scheduled_ns(threading.get_native_id())
+            if times is not None and self._ready_since is not None:
+                self.ready.append(max(times[1] - self._ready_since, 0))
         self._is_warm = True
         self._profiler.step()
         if len(self.timed) >= self._options["steps"]:
@@ -85,6 +117,7 @@ class StepRecorder:
             self._observer = self._torch.profiler.ExecutionTraceObserver()
             self._observer.register_callback(self._host)
             self._observer.start()
+            _observed.add(self._host)
             self._phase = _OBSERVED
             self._start_samples(timed)
             self._mark()
@@ -123,6 +156,7 @@ class StepRecorder:
         if observer is not None:
             observer.stop()
             observer.unregister_callback()
+            _observed.discard(self._host)
 
     def _start_samples(self, timed: Any) -> None:
         """Sample stacks of Python, and record operations with them, to know where they belong."""
@@ -165,6 +199,7 @@ class StepRecorder:
         about = {
             "host_trace": "of later steps" if self.observed else "none",
             "timed_ns": self.timed, "observed_ns": self.observed, "unrecorded_ns": unrecorded,
+            "ready_ns": self.ready,
         }  # fmt: skip
         written = [*([host] if self.observed else []), device]
         named = self._named_events() if self._names else []

@@ -109,14 +109,19 @@ def _stack(frame: FrameType | None) -> tuple[Called, ...]:
     return tuple(reversed(found))
 
 
-def _ran_ns(thread: int) -> int:
-    """Return for how long a thread ran or waited for a processor, or -1."""
+def scheduled_ns(thread: int) -> tuple[int, int] | None:
+    """Return for how long a thread ran, and was ready while others ran; None if nothing says so."""
     try:
         with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
-            on_processor, ready, _ = file.read().split()
+            ran, ready, _ = map(int, file.read().split())
     except (OSError, ValueError):
-        return -1
-    return int(on_processor) + int(ready)
+        return None
+    return ran, ready
+
+
+def _ran_ns(thread: int) -> int:
+    """Return for how long a thread ran or was ready to, or -1."""
+    return -1 if (times := scheduled_ns(thread)) is None else sum(times)
 
 
 def spans_of(results: Any) -> list[Span]:
@@ -135,7 +140,7 @@ def name_gaps(samples: Iterable[Sample], sampled: list[Span]) -> dict[tuple[str,
     """Say what happens in gaps: for each place the names of one or two functions.
 
     The first is the innermost function of the program's own files, the last what that calls of a
-    library, or a wait in it. Places are left out of whose samples no such pair is half.
+    library, or a wait in it, if it is half of the samples.
     """
     gaps = _gaps(sampled)
     begins = {thread: [gap.begin for gap in mine] for thread, mine in gaps.items()}
@@ -146,15 +151,22 @@ def name_gaps(samples: Iterable[Sample], sampled: list[Span]) -> dict[tuple[str,
         if at >= 0 and sample.time_ns < mine[at].end:
             names = _functions(sample.stack, is_asleep=is_asleep)
             met.setdefault(mine[at].place, []).append((names, is_asleep))
-    found = {}
-    for place, here in met.items():
-        ((names, times),) = collections.Counter(names for names, _ in here).most_common(1)
-        if not names or times < _LEAST_SAMPLES or 2 * times < len(here):
-            continue
-        asleep = sum(is_asleep for one, is_asleep in here if one == names)
-        wait = f"{WAIT_IN}{names[-1]}"
-        found[place] = [*names[:-1], wait] if 2 * asleep > times else list(names)
-    return found
+    found = {place: _most_met(here) for place, here in met.items()}
+    return {place: functions for place, functions in found.items() if functions}
+
+
+def _most_met(here: list[tuple[tuple[str, ...], bool]]) -> list[str]:
+    """Return the function of most samples of a place, and what it calls in most of these."""
+    chosen: tuple[str, ...] = ()
+    for depth in (1, 2):
+        ((most, times),) = collections.Counter(names[:depth] for names, _ in here).most_common(1)
+        if times < _LEAST_SAMPLES or 2 * times < len(here):
+            break
+        chosen, here = most, [one for one in here if one[0][:depth] == most]
+    if not chosen:
+        return []
+    asleep = sum(is_asleep for _, is_asleep in here)
+    return [*chosen[:-1], f"{WAIT_IN}{chosen[-1]}"] if 2 * asleep > len(here) else list(chosen)
 
 
 def named_events(
