@@ -5,6 +5,7 @@ Usage: python verification/generative.py [PART ...] [--all]
 ``inside``: 40 drawn configurations; operations, dependencies, sizes, steps, and what what-ifs say.
 ``beyond``: 2 and 4 times the largest value of one axis that was learned, and of four at once.
 ``families``: a family left out of learning, and with 3 of its jobs. The others vary its parts.
+``experts``: jobs with a mixture of experts after 10 of them beside dense ones.
 ``recordings``: the kernels of a recording that was left out, its device known by another one.
 ``random``: jobs of drawn requests are valid and run to their end: 40, with ``--all`` 1,000.
 
@@ -48,6 +49,7 @@ from nadi.systems.prices.learned_prices import measured_operations, operations_o
 from nadi.trace import Job, Trace, validate_trace
 
 LEARNED, LEFT_OUT, OF_AXIS, FEW, MANY = 160, 40, 8, 40, 1000
+DENSE, SOME = 60, 16
 RUN = 32
 SMALL = Ranges(
     hidden=(256, 1024), stage_layers=(1, 4), sequence=(256, 1024), micro_batches=(1, 4), ranks=4
@@ -335,6 +337,18 @@ def families(checks: Checks) -> None:
             row(checks, f"{family} with {count} of its jobs", found, limits)
 
 
+def experts(checks: Checks) -> None:
+    """Learn dense jobs and few with experts, and ask for others with experts."""
+    left = held_out(SOME + 10, 3, USUAL_RANGES._replace(experts=(4, 32)))
+    dense = [(job, known) for job, known, _ in generated_jobs(DENSE, 5)]
+    model = generator_of_jobs((*one, "a job") for one in [*dense, *left[SOME:]])
+    found = [
+        compared(job, conditional_job(model, with_usual(known, "")))
+        for job, known in left[:SOME]
+    ]  # fmt: skip
+    row(checks, "experts after 10 jobs", found, {"mix": (0.02, 1), "step": (0.05, 1)})
+
+
 def recordings(checks: Checks) -> None:
     """Sum the kernels of BERT and ViT by a recording of the other one on the same device."""
     errors, by_curve = [], []
@@ -400,7 +414,7 @@ def main() -> None:
     checks = Checks()
     parts: dict[str, Callable[[Checks], None]] = {
         "inside": inside, "beyond": beyond, "families": families,
-        "recordings": recordings,
+        "experts": experts, "recordings": recordings,
         "random": lambda checks: random_requests(checks, MANY if "--all" in words else FEW),
     }  # fmt: skip
     for name, part in parts.items():

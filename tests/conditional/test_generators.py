@@ -235,3 +235,24 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main([*line, "--set", "zero"]) == 2
     assert main(["learn", "-o", path]) == 2
     assert main(["learn", "demo", "--generated", "3", "-o", path, "--overwrite"]) == 2
+
+
+def test_few_jobs_with_experts_are_enough_beside_dense_ones() -> None:
+    ranges = SMALL._replace(ranks=1, stage_layers=(1, 2), experts=(4, 8))
+    jobs = list(generated_jobs(8, 4, ranges))
+    model = generator_of_jobs(
+        [*generated_jobs(16, 0, ranges._replace(experts=None)), *jobs[2:]]
+    )  # fmt: skip
+    wished = wished_conditions(model, {"experts": 16, "hidden": 2048}, seed=1)
+    assert wished.conditions["experts"] == 16
+    assert "experts 16 (learned 4 to 8)" in wished.beyond
+    job = conditional_job(model, wished.conditions)
+    names = job.traces[0].nodes["name"].cast(pl.String).to_list()
+    assert any("experts.up" in name for name in names)
+    for real, known, _ in jobs[:2]:
+        made = conditional_job(model, with_usual(known, ""))
+        a, b = real.traces[0], made.traces[0]
+        optimizer = [
+            one.filter(pl.col("name") == "optimizer")["bytes"].sum() for one in (a.nodes, b.nodes)
+        ]
+        assert optimizer[1] == pytest.approx(optimizer[0], rel=0.05)

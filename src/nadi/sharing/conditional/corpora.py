@@ -8,14 +8,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from nadi.errors import InputError
 from nadi.files.files import locate, read_file
 from nadi.models.llm.generated_jobs import llm_job
-from nadi.models.llm.language_model import LanguageModel
+from nadi.models.llm.language_model import LanguageModel, MixtureOfExperts
 from nadi.recordings.jobs import given_job
-from nadi.sharing.conditional.stage_values import AXES, LABEL, Conditions
+from nadi.sharing.conditional.stage_values import AXES, EXPERTS, LABEL, OF_EXPERTS, Conditions
 from nadi.trace.trace import Job, Trace
 
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -55,6 +56,8 @@ class Ranges(NamedTuple):
         Along each axis, at most.
     families
         Their names; other jobs have a form that is drawn freely.
+    experts
+        Least and most experts of a layer, powers of 2; without them layers are dense.
     """
 
     hidden: tuple[int, int] = (256, 4096)
@@ -64,6 +67,7 @@ class Ranges(NamedTuple):
     micro_batches: tuple[int, int] = (1, 6)
     ranks: int = 8
     families: tuple[str, ...] = tuple(FAMILIES)
+    experts: tuple[int, int] | None = None
 
 
 USUAL_RANGES = Ranges()
@@ -101,6 +105,10 @@ def _drawn(random: np.random.Generator, ranges: Ranges) -> Conditions:
     micro_batch = int(random.integers(ranges.micro_batch[0], ranges.micro_batch[1] + 1))
     sequence = power(*ranges.sequence)
     number = int(random.integers(ranges.micro_batches[0], ranges.micro_batches[1] + 1))
+    of_experts: Conditions = {}
+    if ranges.experts:
+        width = tp * 64 * int(random.integers(hidden // tp // 256 + 1, hidden // tp // 32 + 2))
+        of_experts = {EXPERTS: power(*ranges.experts), "top_k": one_of(1, 2), "expert_ffn": width}
     return {
         "family": family, **form, "hidden": hidden,
         "layers": layers, "heads": heads, "head_dim": head_dim,
@@ -112,14 +120,18 @@ def _drawn(random: np.random.Generator, ranges: Ranges) -> Conditions:
         "sequence_parallel": bool(random.integers(2)) and tp > 1, "micro_batch": micro_batch,
         "global_batch": dp * micro_batch * number, "schedule": one_of("1f1b", "gpipe"),
         "recompute": one_of("none", "none", "selective", "full"),
-        "attention": one_of("flash", "flash", "unfused"),
+        "attention": one_of("flash", "flash", "unfused"), **of_experts,
     }  # fmt: skip
 
 
 def generated_job(known: Conditions) -> Job:
     """Make the job of drawn conditions, as ``nadi generate llm`` does."""
-    model = LanguageModel(**{name: known[name] for name in _OF_MODEL})  # type: ignore[arg-type]
-    plan = {name: value for name, value in known.items() if name not in (*_OF_MODEL, LABEL)}
+    of_experts = {name: int(known[name]) for name in (EXPERTS, *OF_EXPERTS) if name in known}
+    moe = msgspec.convert(of_experts, MixtureOfExperts) if of_experts else None
+    form: dict[str, Any] = {name: known[name] for name in _OF_MODEL}
+    model = LanguageModel(**form, moe=moe)
+    other = (*_OF_MODEL, *of_experts, LABEL)
+    plan: dict[str, Any] = {name: value for name, value in known.items() if name not in other}
     return llm_job(model, **plan)
 
 

@@ -27,12 +27,13 @@ _STARTS = 6
 _SIDES = 4
 _AXES = ("per_tp", "per_dp")
 _BATCHES = ("micro_batch", "tokens", "whole_tokens")
-_SUMS = ("products", "layer_products")
+_SUMS = ("products", "layer_products", "layer_dense", "layer_experts")
 _OF_PLAN = ("schedule", "recompute", "attention =", "sequence_parallel", "zero", "dp", "cp", "pp")
 _MOST_QUESTIONS = 3
 _FEW_TERMS = 4.0
 _FIRST_TERMS = 3
 _FEW_CASES = 4
+_TELLING = 64  # a size that no law meets by chance
 _FIRST, _LAST = "first_stage", "last_stage"
 _PLACES = (
     (), ("stage_layers",), (_FIRST,), (_LAST,), (_FIRST, f"not {_LAST}"), (_LAST, f"not {_FIRST}"),
@@ -116,6 +117,10 @@ class LawFinder:
             float64, shape (rows, 4): sides of the operation's product, which factors may be.
         """
         chosen = np.array(rows, dtype=np.int64)
+        if sizes.size < _FEW_CASES and sizes.min() >= _TELLING:
+            for law, everywhere in self._known:
+                if np.abs(everywhere[chosen] - sizes).max() < FITS * sizes.min():
+                    return law
         if (sizes == sizes[0]).all():
             return Law(((float(sizes[0]), ()),))
         if sides is not None:
@@ -128,8 +133,16 @@ class LawFinder:
             if np.abs(factor * everywhere[chosen] - sizes).max() < FITS * sizes.min():
                 return law if abs(factor - 1) < FITS else _times(law, factor)
         law = self._found(chosen, sizes)
-        self._known.append((law, np.array([law.at(one) for one in self.values])))
+        self._remember(law)
         return law
+
+    def _remember(self, law: Law) -> None:
+        """Note a law, and what it becomes where experts are in place of one MLP."""
+        laws = [law]
+        if any("routed_width" in one for one in self.values):
+            laws += [_renamed(law, width) for width in ("expert_ffn", "routed_width")]
+        for one in dict.fromkeys(laws):
+            self._known.append((one, np.array([one.at(each) for each in self.values])))
 
     def _found(self, rows: Ints, sizes: Floats) -> Law:
         """Return a law of conditions, and not of sides."""
@@ -177,7 +190,8 @@ class LawFinder:
     @property
     def _widths(self) -> list[str]:
         inside = {*_AXES, *_BATCHES, *_SUMS, "stage_layers", _FIRST, _LAST, *self._facts}
-        return [name for name in self.values[0] if name not in inside and self._varies(name)]
+        every = dict.fromkeys(name for one in self.values for name in one)
+        return [name for name in every if name not in inside and self._varies(name)]
 
     def _varies(self, name: str) -> bool:
         return len({one.get(name, 0.0) for one in self.values}) > 1
@@ -242,6 +256,18 @@ def _of_sides(sides: Floats) -> _Candidates:
         columns.append(sides[:, own].prod(axis=1))
     table = np.stack(columns, axis=1)
     return _Candidates(names, table)
+
+
+def _renamed(law: Law, width: str) -> Law:
+    """Return a law with another width in place of that of the MLP."""
+    if law.low is not None and law.high is not None:
+        return Law(fact=law.fact, low=_renamed(law.low, width), high=_renamed(law.high, width))
+    return Law(
+        tuple(
+            (one, tuple(width if name == "ffn" else name for name in names))
+            for one, names in law.terms
+        )
+    )
 
 
 def _times(law: Law, factor: float) -> Law:

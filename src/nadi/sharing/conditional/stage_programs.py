@@ -7,7 +7,7 @@ layer, and what comes after them. A layer of a segment, or what is before or aft
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ import polars as pl
 from nadi.errors import InputError
 from nadi.sharing.conditional.stage_values import (
     AXES,
+    EXPERTS,
     Conditions,
     StageValues,
     group_ways,
@@ -153,7 +154,9 @@ def read_stage(
     sizes = [trace.column(name) for name in _QUANTITIES]
     operations = stated_operations(trace)
     first = range(sum(len(one.rows) for one in visits if one.segment == 0))
-    values.sizes.update(sums_of_products(operations.shape[first], trace.column("layer")[first]))
+    values.sizes.update(
+        sums_of_products(operations.shape[first], trace.column("layer")[first], values.sizes)
+    )
     deps = trace.deps.filter(pl.col("kind").cast(pl.String).is_in(GIVEN_DEPS))
     peer = np.maximum(trace.column("src"), trace.column("dst"))
     return StageProgram(
@@ -165,20 +168,29 @@ def read_stage(
     )  # fmt: skip
 
 
-def sums_of_products(sides: Ints, layer: Ints) -> dict[str, float]:
+def sums_of_products(sides: Ints, layer: Ints, sizes: Mapping[str, float]) -> dict[str, float]:
     """Return what matrices of a stage's first segment amount to: its weights, and a layer's.
 
     Parameters
     ----------
     sides
         int64, shape (operations, 4): of products; those that are no product of two matrices are
-        left out, such as attention.
+        left out, such as attention. One product of all experts counts as all their weights.
     layer
         int64, shape (operations,): -1 for none.
+    sizes
+        Of the stage.
     """
-    weights = np.where(sides[:, 0] == 1, sides[:, 2] * sides[:, 3], 0).astype(np.float64)
+    matrices = sides[:, 0]
+    of_experts = (matrices == sizes.get(EXPERTS, 0)) & (sides[:, 2:] == sizes["hidden"]).any(axis=1)
+    counted = np.where((matrices == 1) | of_experts, matrices, 0)
+    weights = (counted * sides[:, 2] * sides[:, 3]).astype(np.float64)
     own = layer == layer.max()
-    return {"products": float(weights.sum()), "layer_products": float(weights[own].sum())}
+    found = {
+        "products": weights, "layer_products": weights[own],
+        "layer_dense": weights[own & ~of_experts], "layer_experts": weights[own & of_experts],
+    }  # fmt: skip
+    return {name: float(one.sum()) for name, one in found.items()}
 
 
 def _visits(

@@ -19,6 +19,9 @@ AXES = ("tp", "cp", "dp", "pp")
 NEEDED = ("layers", "hidden", "sequence", *AXES, "micro_batch", "global_batch")
 LABEL = "family"
 """The condition that names others and decides nothing itself."""
+EXPERTS = "experts"
+"""The condition of a mixture of experts: how many there are; it needs those that follow."""
+OF_EXPERTS = ("top_k", "expert_ffn")
 _PROPORTIONS = ("heads", "head_dim", "kv_heads", "ffn")
 _LARGEST = 1 << 31
 _USUAL: Conditions = {"tp": 1, "cp": 1, "dp": 1, "pp": 1, "micro_batch": 1}
@@ -64,6 +67,7 @@ def with_usual(conditions: Mapping[str, int | str | bool], where: str) -> Condit
         known.setdefault("global_batch", int(known["dp"]) * int(known["micro_batch"]))
     numbers = {**dict.fromkeys(NEEDED, 1), "zero": 0}
     numbers |= {name: 1 for name in _PROPORTIONS if name in known}
+    numbers |= dict.fromkeys((EXPERTS, *OF_EXPERTS), 1) if EXPERTS in known else {}
     for name, least in numbers.items():
         value = known.get(name, 0 if name == "zero" else None)
         if type(value) is not int or not least <= value < _LARGEST:
@@ -118,6 +122,11 @@ def _sizes(known: Conditions) -> dict[str, float]:
         found["kv_heads"] = keys
         found["query"] = found["heads"] * found["head_dim"]
         found["key"] = keys * found["head_dim"]
+    if EXPERTS in known:
+        width, routed = found["expert_ffn"], found["top_k"]
+        found["all_experts"] = found[EXPERTS] * width
+        found["routed_width"] = routed * width
+        found["routed_share"] = routed / found[EXPERTS]
     batch = float(known["micro_batch"])
     return {
         **found, "micro_batch": batch, "tokens": batch * found["sequence"] / cp,
@@ -130,6 +139,8 @@ def _facts(known: Conditions) -> dict[str, float]:
     found["dp * cp > 1"] = float(int(known["dp"]) * int(known["cp"]) > 1)
     if "kv_heads" in known:
         found["tp > kv_heads"] = float(int(known["tp"]) > int(known["kv_heads"]))
+    if EXPERTS in known:
+        found["has experts"] = 1.0
     for name, value in known.items():
         if isinstance(value, bool):
             found[name] = float(value)

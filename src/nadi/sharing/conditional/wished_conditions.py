@@ -113,6 +113,8 @@ def _base(model: ConditionalModel, wishes: Mapping[str, Any], seed: int) -> Cond
     """Draw a learned job that has the stated words, as far as any has."""
     random = np.random.default_rng(seed)
     jobs = drawn_of(model.private, random, _DRAWN) if model.private else list(model.jobs)
+    for name in wishes:
+        jobs = [one for one in jobs if name in one] or jobs
     words = {name: value for name, value in wishes.items() if isinstance(value, str)}
     for name in sorted(words, key=lambda one: one != LABEL):
         jobs = [one for one in jobs if one.get(name) == words[name]] or jobs
@@ -131,9 +133,9 @@ def _follow_width(base: Conditions, known: Conditions, wishes: Mapping[str, Any]
         if "kv_heads" in base and "kv_heads" not in wishes:
             keys = heads // of_key
             known["kv_heads"] = keys if tp % keys == 0 or keys % tp == 0 else tp
-    if "ffn" in base and "ffn" not in wishes:
-        multiple = tp * _MULTIPLE
-        known["ffn"] = max(round(int(base["ffn"]) * wider / multiple), 1) * multiple
+    multiple = tp * _MULTIPLE
+    for name in {"ffn", "expert_ffn"} & base.keys() - wishes.keys():
+        known[name] = max(round(int(base[name]) * wider / multiple), 1) * multiple
 
 
 def _check_shares(known: Conditions) -> None:
