@@ -64,7 +64,7 @@ COMMANDS = [
 ]
 
 
-WRITERS = [(found[1], one) for one in COMMANDS if (found := re.search(r" -o (\S+)", one))]
+WRITERS = {(found[1], one) for one in COMMANDS if (found := re.search(r" -o (\S+)", one))}
 # of files and folders that other commands read: those that one command writes
 MAKERS = {file: one for file, one in WRITERS if [name for name, _ in WRITERS].count(file) == 1}
 
