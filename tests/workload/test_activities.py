@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -177,3 +178,25 @@ def test_turns_are_not_counted_twice() -> None:
     turned = in_turns(found, np.array([0]), np.array([1]))
     assert turned.duration.tolist() == [10, 2]
     assert (turned.src.tolist(), turned.dst.tolist()) == ([0], [1])
+
+
+def test_a_thread_that_only_waits_is_no_work(tmp_path: Path) -> None:
+    """Its Python frames last as long as the recording: the graph leaves them out, and so do we."""
+    events: list[dict[str, object]] = []
+
+    def add(name: str, category: str, thread: int, start: int, length: int) -> None:
+        events.append({"ph": "X", "name": name, "cat": category, "ts": start, "dur": length,
+                       "pid": 1, "tid": thread})  # fmt: skip
+
+    add("threading.py(973): _bootstrap", "python_function", 0, 0, 100)
+    add("queue.py(154): get", "python_function", 0, 1, 98)
+    add("train.py(3): step", "python_function", 7, 0, 100)
+    for start in range(10, 90, 20):
+        add("aten::mm", "cpu_op", 7, start, 10)
+    path = tmp_path / "device.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    job = nadi.load_job(path)
+    assert nadi.simulate(job, nadi.load_system("pcie-workstation", 1)).makespan == 100_000
+    files = nadi.simulation.write_for_astra_sim(job, tmp_path / "simulation")
+    trace = nadi.read(files.traces[0])
+    assert trace.column("duration").sum() == 100_000

@@ -14,9 +14,9 @@ import numpy as np
 from nadi.trace.arrays import Floats, Ints
 
 UPDATE_SCHEDULE = (
-    "the optimizer's state is updated once all gradients are final (they are clipped by their "
-    "norm), part by part: the next part is loaded and the last one stored meanwhile; loads "
-    "and stores of a step end with it"
+    "the optimizer's state is updated in parts when all gradients are final, because their norm "
+    "clips them; while a part is updated, the next one is loaded and the previous one is stored, "
+    "and all loads and stores end within the step"
 )
 _PARTS = 64
 _LEAST = 4 << 20  # bytes of a part

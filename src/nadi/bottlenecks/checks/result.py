@@ -47,8 +47,12 @@ def _headline(data: dict[str, Any]) -> str:
     states = [row["state"] for row in data["budgets"]]
     exceeded, unsure = states.count("exceeded"), states.count("not sure")
     total = format_counted(len(states), "budget")
-    said = f"{exceeded} of {total} exceeded" if exceeded or unsure else f"{total} kept"
-    return f"{said}; {unsure} by no more than the noise" if unsure else said
+    if exceeded:
+        more = f"; {unsure} more by no more than the noise" if unsure else ""
+        return f"{exceeded} of {total} exceeded{more}"
+    if unsure:
+        return f"no budget is exceeded by more than the noise; {unsure} of {total} by less"
+    return f"{total} kept"
 
 
 def _doubts(data: dict[str, Any]) -> Iterator[str]:

@@ -407,8 +407,8 @@ def _placers(place: str) -> dict[str, Placer]:
     """Return what chooses the placement, by how it does."""
     if not place:
         return {
-            "what moves most for its bytes and its life stays": ByRoom(),
-            "what moves most for its bytes stays": ByRoom(by_time=False),
+            "tensors that move most for their size and lifetime stay in the first tier": ByRoom(),
+            "tensors that move most for their size stay in the first tier": ByRoom(by_time=False),
         }
     if Path(place).suffix in _FILES:
         return {f"by {place}": ByRules.of_names(read_placement(place), place)}

@@ -21,6 +21,7 @@ import numpy as np
 
 from nadi.graph.event_graph import EventGraph
 from nadi.recordings.dependencies.operator_nesting import nest
+from nadi.recordings.dependencies.thread_handovers import waiting_threads
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEVICE_WORK, LABELS
@@ -49,7 +50,7 @@ def find_boundaries(graph: EventGraph) -> Boundaries:
     vertices, threads, owners = [], [], []
     num_threads = first_op = 0
     for number, trace in enumerate(graph.job.traces):
-        nesting = nest(trace)
+        nesting = nest(trace, waiting_threads(trace))
         rows = graph.op_row[graph.op_trace == number]
         op = first_op + np.searchsorted(rows, nesting.rows)
         vertices.append(2 * op[nesting.boundary // 2] + nesting.boundary % 2)
