@@ -1,7 +1,9 @@
 """One question, one answer: what commands say of one plan on one system.
 
 Drawn are plans of dense models, models with experts and recommendation models; training, prefill
-and decode; without a tier, and with each kind of tensors in one of a drawn bandwidth. Of each plan,
+and decode; without a tier, and with each kind of tensors in one of a drawn bandwidth. Of training
+without a tier, more are drawn that shard gradients or weights (ZeRO 2 and 3), share sequences
+(context parallelism), or have stages of unequal layers, in chunks and not. Of each plan,
 on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the generated job
 (``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and the placement
 in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and without one the
@@ -11,7 +13,7 @@ system ``nadi estimate --check`` has to be within 5 %.
 
     python verification/one_answer.py [PART ...]
 
-Parts are the kinds of plans (``dense-training``, ``dense-training-tier``, ``experts-prefill`` ...)
+Parts are the kinds of plans (``dense-training``, ``dense-training-weights``, ``dense-sharded`` ...)
 and ``check``.
 """
 
@@ -41,7 +43,7 @@ from nadi.models.networks.generated_networks import planned_network
 from nadi.systems import second_tier, shipped_systems
 
 NEAR, CHECKED = 0.03, 0.05
-DRAWN = 40
+DRAWN, DRAWN_OF_FORMS = 40, 24
 SEED = 20261124
 MODELS = {
     "dense": ("llama3-8b", "llama2-13b", "gpt3-6.7b", "qwen3-8b"),
@@ -53,6 +55,10 @@ KINDS = [
     ("dense", "training", "activations"), ("dense", "training", "weights"),
     ("dense", "prefill", ""), ("dense", "prefill", "weights"), ("dense", "decode", ""),
     ("experts", "training", ""), ("experts", "training", "optimizer"), ("dlrm", "training", ""),
+]  # fmt: skip
+FORMS = [
+    ("dense", "sharded", ""), ("dense", "context", ""), ("dense", "uneven", ""),
+    ("experts", "sharded", ""),
 ]  # fmt: skip
 
 
@@ -84,17 +90,24 @@ def fits(system: str, ranks: int) -> bool:
 
 def draw() -> Iterator[Drawn]:
     """Draw plans that fit the node of their system."""
-    chance = random.Random(SEED)
+    for kinds, count in ((KINDS, DRAWN), (FORMS, DRAWN_OF_FORMS)):
+        yield from _drawn(random.Random(SEED), kinds, count)
+
+
+def _drawn(chance: random.Random, kinds: list[tuple[str, str, str]], count: int) -> Iterator[Drawn]:
     systems = list(shipped_systems())
-    for number in range(DRAWN):
-        family, phase, placed = KINDS[number % len(KINDS)]
+    for number in range(count):
+        family, phase, placed = kinds[number % len(kinds)]
         system = systems[number * 7 % len(systems)]
-        ranks = chance.choice([size for size in (1, 2, 4, 8) if fits(system, size)])
+        sizes = [size for size in (1, 2, 4, 8) if fits(system, size)]
+        is_form = kinds is FORMS  # which few ranks do not have
+        ranks = sizes[-1] if is_form else chance.choice(sizes)
         model = chance.choice(MODELS[family])
         if family == "dlrm":
             plan: dict[str, Any] = {"ranks": ranks, "batch": 2048 * ranks}
         else:
-            tp = chance.choice([size for size in (1, 2, 4, 8) if size <= ranks])
+            most = max(ranks // 2, 1) if is_form else ranks
+            tp = chance.choice([size for size in (1, 2, 4, 8) if size <= most])
             plan = {"tp": tp, "dp": ranks // tp, "sequence": 2048}
             if phase == "training":
                 pp = chance.choice([size for size in (1, 2, 4) if plan["dp"] % size == 0])
@@ -102,9 +115,25 @@ def draw() -> Iterator[Drawn]:
             if family == "experts":
                 plan |= {"tp": 1, "pp": 1, "dp": ranks, "ep": ranks}
             plan["global_batch"] = plan["dp"] * chance.choice((2, 4, 8))
-            plan["inference"] = "" if phase == "training" else phase
+            plan["inference"] = phase if phase in ("prefill", "decode") else ""
+            plan |= _form(chance, phase, plan)
         gbps = float(chance.choice((32, 64, 128, 256)))
         yield Drawn(family, phase, placed, model, system, plan, gbps)
+
+
+def _form(chance: random.Random, phase: str, plan: dict[str, Any]) -> dict[str, Any]:
+    """Draw what is special about a plan."""
+    replicas = plan["dp"]
+    if phase == "sharded":
+        return {"zero": chance.choice((2, 3)), "recompute": chance.choice(("none", "full"))}
+    if phase == "context":
+        shared = chance.choice([size for size in (1, 2, 4, 8) if size <= replicas])
+        return {"cp": shared, "dp": replicas // shared, "zero": chance.choice((1, 3))}
+    if phase == "uneven":
+        chunks = 3 if replicas > 1 and chance.random() < 0.5 else 1
+        return {"pp": replicas, "dp": 1, "global_batch": replicas * chance.choice((2, 4)),
+                "schedule": "interleaved" if chunks > 1 else "1f1b", "chunks": chunks}  # fmt: skip
+    return {}
 
 
 def answers(drawn: Drawn) -> dict[str, float | None]:

@@ -73,6 +73,7 @@ def executions(draw: st.DrawFn, **fixed: Any) -> dict[str, Any]:
     stages = draw(st.sampled_from([1, 2, 3, 4, 5, 8, 12]))
     blocks = -(-MODEL["num_blocks"] // stages)
     chunks = [one for one in range(1, blocks + 1) if blocks % one == 0] if stages > 1 else [1]
+    chunks = [one for one in chunks if one == 1 or one * stages <= MODEL["num_blocks"]]
     microbatch = draw(st.sampled_from([1, 2, 4]))
     training = fixed.get("training", draw(st.integers(0, 4)) > 0)
     communication = draw(st.sampled_from(["ar", "p2p_rs_ag", "rs_ag"]))

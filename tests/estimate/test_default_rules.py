@@ -108,6 +108,12 @@ PLANS: list[tuple[str, dict[str, Any]]] = [
     # tokens on the way to experts wait for gradients on the same links, 11 % of this step
     ("qwen3-30b-a3b", {"dp": 8, "ep": 8}),
     ("megatron-22b", {"tp": 8, "attention": "unfused"}),
+    ("llama3-8b", {"dp": 4, "cp": 2, "zero": 2}),
+    ("llama3-8b", {"cp": 2, "dp": 4, "zero": 3}),
+    ("llama3-8b", {"tp": 2, "dp": 4, "zero": 3, "recompute": "full"}),
+    ("llama3-8b", {"pp": 4, "dp": 2, "zero": 3, "schedule": "interleaved", "chunks": 4}),
+    ("mixtral-8x7b", {"dp": 8, "ep": 4, "zero": 3}),
+    ("gpt3-125m", {"pp": 4, "schedule": "interleaved", "chunks": 2}),  # of 1 and of 2 layers
 ]
 
 
@@ -238,7 +244,7 @@ def test_a_shared_tier_is_slower_and_smaller() -> None:
 REFUSED: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("llama3-8b", "dgx-h100", {"tp": 3}, "tp", "one of 1, 2, 4, 8"),
     ("llama3-8b", "dgx-h100", {"tp": 8, "dp": 5}, "global_batch", "5 or 10 would fit"),
-    ("llama3-8b", "dgx-h100", {"zero": 3, "dp": 8}, "zero", "0 or 1"),
+    ("llama3-8b", "dgx-h100", {"pp": 2, "schedule": "gpipe"}, "schedule", "1f1b or interleaved"),
     (
         "llama3-8b",
         "dgx-h100",

@@ -33,11 +33,12 @@ def test_shared_programs_are_those_that_are_generated(name: str, data: st.DataOb
     training = data.draw(st.booleans())
     is_multiquery = data.draw(st.booleans())
     decodes = not training and not (splits and degree > 1) and data.draw(st.booleans())
+    parts = 1 if decodes else data.draw(st.sampled_from([1, 2, 8]))
     variant = Variant(
         degree, data.draw(st.sampled_from([1, 2, 3, 7, 64])), 2 if splits else 0,
         data.draw(st.integers(0, 2)) if training else 0, 1,
         data.draw(st.integers(0, len(DATATYPES) - 1)), int(is_multiquery), 0, int(training),
-        data.draw(st.integers(0, 1)), spread, int(decodes),
+        data.draw(st.integers(0, 1)), spread, int(decodes), parts,
     )  # fmt: skip
     sizes, structures = sizes_of(model, variant), structures_of(model, variant)
     own = model
@@ -53,7 +54,7 @@ def test_shared_programs_are_those_that_are_generated(name: str, data: st.DataOb
                 same = ("name", "phase", "comm_type", "role", "stream", "waits")
                 assert all(getattr(shared, one) == getattr(row, one) for one in same)
                 if row.work is None:
-                    ranks = {"tp": degree, "ep": spread}[row.role]
+                    ranks = {"tp": degree, "cp": parts, "ep": spread}[row.role]
                     whole = int(amounts.whole[slot])
                     size = whole if row.comm_type in _SUMS else -(-whole // ranks)
                     assert size == row.comm_bytes, row.name

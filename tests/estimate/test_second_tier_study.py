@@ -79,7 +79,7 @@ def test_each_point_is_the_fastest_of_a_search(rules: Any) -> None:
     told = machine()
     few = FEW | {"datatype": ["bfloat16"], "fused_activation": [rules is CALCULON]}
     described = msgspec.structs.replace(
-        told, mem1=msgspec.structs.replace(told.mem1, GiB=8.0),
+        told, mem1=msgspec.structs.replace(told.mem1, GiB=8.0 if rules is CALCULON else 12.0),
         mem2=msgspec.structs.replace(told.mem2, GiB=1.0),
     )  # fmt: skip
     sizes = model(read("model") | {"num_blocks": 6, "hidden": 6144, "attn_heads": 48})

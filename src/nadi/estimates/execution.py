@@ -33,7 +33,7 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     Attributes
     ----------
     num_procs
-        Processors: the product of the three degrees that follow.
+        Processors: the product of the three degrees that follow, and of ``context_par``.
     tensor_par, pipeline_par, data_par
         Degrees of tensor, pipeline and data parallelism.
     tensor_par_net, pipeline_par_net, data_par_net
@@ -73,6 +73,13 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         Ranks that share the experts of a layer; Calculon's rules have no experts.
     decoding
         Of inference, whether each sequence gets one more token; Calculon's rules have none.
+    context_par
+        Ranks that share the tokens of a sequence, and the gradients of all weights with those of
+        ``data_par``; Calculon's rules have none.
+    gradient_sharding, weight_sharding
+        Whether replicas that share the optimizer's state share gradients, too (ZeRO 2); and
+        weights, which are gathered for each forward and backward (ZeRO 3). Calculon's rules have
+        none.
     """
 
     num_procs: _Positive
@@ -101,6 +108,9 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     flash_attention: bool = False
     expert_par: _Positive = 1
     decoding: bool = False
+    context_par: _Positive = 1
+    gradient_sharding: bool = False
+    weight_sharding: bool = False
 
 
 class Executions(NamedTuple):
@@ -135,6 +145,14 @@ class Executions(NamedTuple):
     flash_attention: Ints = np.zeros(1, dtype=np.int64)
     expert_par: Ints = np.ones(1, dtype=np.int64)
     decoding: Ints = np.zeros(1, dtype=np.int64)
+    context_par: Ints = np.ones(1, dtype=np.int64)
+    gradient_sharding: Ints = np.zeros(1, dtype=np.int64)
+    weight_sharding: Ints = np.zeros(1, dtype=np.int64)
+
+    @property
+    def replicas(self) -> Ints:
+        """How many ranks share the gradients of the same dense weights."""
+        return self.data_par * self.context_par
 
     @property
     def num_executions(self) -> int:
@@ -162,10 +180,10 @@ CODES = {
     "tensor_par_comm_type": COMMUNICATION,
     "tensor_par_overlap": OVERLAP,
 }
-_BOOLEAN = {
+BOOLEAN = {
     "fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap",
     "weight_offload", "activations_offload", "optimizer_offload", "training", "flash_attention",
-    "decoding",
+    "decoding", "gradient_sharding", "weight_sharding",
 }  # fmt: skip
 
 
@@ -188,7 +206,7 @@ def execution_at(executions: Executions, row: int) -> Execution:
         values[field] = number
         if field in CODES:
             values[field] = CODES[field][number]
-        elif field in _BOOLEAN:
+        elif field in BOOLEAN:
             values[field] = bool(number)
     return Execution(**values)
 

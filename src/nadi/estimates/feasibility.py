@@ -30,10 +30,13 @@ REASONS: tuple[Reason, ...] = (
     Reason("microbatches", "the batch of a replica does not divide by the micro-batch"),
     Reason("heads", "the attention's heads do not divide by the degree of tensor parallelism"),
     Reason("width", "the widths do not divide by the degree of tensor parallelism"),
-    Reason("sequence", "the sequence does not divide by the degree of tensor parallelism"),
-    Reason("interleaving", "the blocks of a stage do not divide by the interleaving"),
+    Reason(
+        "sequence", "the sequence does not divide by the degrees of tensor and context parallelism"
+    ),
+    Reason("interleaving", "the blocks of a stage cannot be cut into so many chunks"),
     Reason("lone-stage", "one stage cannot be interleaved"),
     Reason("sharding", "one replica cannot shard the optimizer"),
+    Reason("further-sharding", "gradients and weights are sharded with the optimizer's state"),
     Reason("reduction", "one replica has no reduction to overlap"),
     Reason("gather", "only sequence parallelism (rs_ag) gathers again"),
     Reason("inference", "inference has no backward pass to compute again, shard or offload for"),
@@ -43,7 +46,11 @@ REASONS: tuple[Reason, ...] = (
     Reason("network", "a network tier is too small for the degrees of parallelism on it"),
     Reason("filled", "a network tier that must be filled is not"),
     Reason("offload-blocks", "offloading needs three blocks on a stage"),
-    Reason("calculon-kernels", "Calculon's rules have no fused attention, experts or decoding"),
+    Reason(
+        "calculon-kernels",
+        "Calculon's rules have no fused attention, experts, decoding, context "
+        "parallelism or ZeRO 2 and 3",
+    ),
     Reason("calculon-layers", "Calculon's rules have blocks of equal heads and one dense MLP"),
     Reason("p2p-rs-ag", "p2p_rs_ag is a variant of Calculon's; use ar or rs_ag"),
     Reason("keys", "the heads of keys and the degree of tensor parallelism do not divide"),
@@ -60,33 +67,38 @@ def shape_reasons(
 ) -> Ints:  # fmt: skip
     """Give the first rule that each execution breaks, apart from capacity: codes of ``REASONS``."""
     e = executions
-    degree, stages, replicas = e.tensor_par, e.pipeline_par, e.data_par
-    blocks = -(-model.num_blocks // stages)
+    degree, stages, replicas, parts = e.tensor_par, e.pipeline_par, e.data_par, e.context_par
+    blocks, chunks = -(-model.num_blocks // stages), e.pipeline_interleaving
     training = e.training == 1
     offloads = (e.weight_offload | e.activations_offload | e.optimizer_offload) == 1
     split = e.is_named("tensor_par_comm_type", "rs_ag")
     backward = (e.optimizer_sharding | e.data_par_overlap | e.seq_par_ag_redo) == 1
     backward = backward | ~e.is_named("activation_recompute", "none")
+    further = (e.gradient_sharding | e.weight_sharding) == 1
     local = e.batch_size // replicas
     own = not rules.blocks_of_calculon
-    alone = replicas == 1
+    alone = e.replicas == 1
     if own and model.language_model.moe is not None:  # tensor parallel ranks can share experts
         alone = alone & (degree <= e.expert_par * np.where(e.expert_par > 1, 1, degree))
     has_tier, is_large, is_filled = _network_rules(machine, e, own)
     broken = {
-        "ranks": degree * stages * replicas != e.num_procs,
+        "ranks": degree * stages * e.replicas != e.num_procs,
         "replicas": local * replicas != e.batch_size,
         "microbatches": local % e.microbatch_size != 0,
         "heads": model.attn_heads % degree != 0,
         "width": (model.hidden % degree != 0) | (model.feedforward % degree != 0),
-        "sequence": split & (model.seq_size % degree != 0),
-        "interleaving": blocks % e.pipeline_interleaving != 0,
-        "lone-stage": (stages == 1) & (e.pipeline_interleaving > 1),
+        "sequence": (e.decoding == 0)
+        & (model.seq_size % (parts * np.where(split, degree, 1)) != 0),
+        "interleaving": (chunks > 1) & (chunks * stages > model.num_blocks)
+        if own
+        else blocks % chunks != 0,
+        "lone-stage": (stages == 1) & (chunks > 1),
         "sharding": alone & (e.optimizer_sharding == 1),
+        "further-sharding": further & (e.optimizer_sharding == 0),
         "reduction": alone & (e.data_par_overlap == 1),
         "gather": ~split & (e.seq_par_ag_redo == 1),
         "inference": ~training & (backward | (e.optimizer_offload == 1)),
-        "decoding": (e.decoding == 1) & (training | (split & (degree > 1))),
+        "decoding": (e.decoding == 1) & (training | (split & (degree > 1)) | (parts > 1)),
         "datatype": ~_has_engines(machine)[e.datatype],
         "tier": ~has_tier,
         "network": ~is_large,
@@ -102,6 +114,7 @@ def shape_reasons(
 
 def _rules_of_calculon(model: ModelDescription, executions: Executions) -> dict[str, Bools]:
     e, language = executions, model.language
+    further = e.gradient_sharding | e.weight_sharding
     plain = language is None or (
         language.moe is None
         and language.mla is None
@@ -109,7 +122,9 @@ def _rules_of_calculon(model: ModelDescription, executions: Executions) -> dict[
         and (language.kv_heads == language.heads)
     )
     return {
-        "calculon-kernels": (e.flash_attention == 1) | (e.expert_par > 1) | (e.decoding == 1),
+        "calculon-kernels": ((e.flash_attention | e.decoding | further) == 1)
+        | (e.expert_par > 1)
+        | (e.context_par > 1),
         "calculon-layers": np.full(1, not plain),
     }
 
@@ -125,7 +140,7 @@ def _default_rules(model: ModelDescription, executions: Executions) -> dict[str,
         "p2p-rs-ag": e.is_named("tensor_par_comm_type", "p2p_rs_ag") & (degree > 1),
         "keys": (keys % degree != 0) & (degree % keys != 0),
         "experts": (spread > 1)
-        & ((experts % spread != 0) | (degree * e.data_par % spread != 0) | together),
+        & ((experts % spread != 0) | (degree * e.replicas % spread != 0) | together),
     }
 
 
@@ -155,7 +170,7 @@ def _network_rules(
     pairs = (
         (e.tensor_par_net, e.tensor_par),
         (e.pipeline_par_net, e.pipeline_par),
-        (e.data_par_net, e.data_par),
+        (e.data_par_net, e.replicas),
     )
     there = np.ones(1, dtype=bool)
     for tier, _ in pairs:
@@ -180,12 +195,13 @@ def reason_text(
     e = execution
     reason = REASONS[code]
     numbers = {
-        "ranks": f"{e.tensor_par} x {e.pipeline_par} x {e.data_par} is not {e.num_procs}",
+        "ranks": f"{e.tensor_par} x {e.pipeline_par} x {e.data_par * e.context_par} is not "
+        f"{e.num_procs}",
         "replicas": f"{e.batch_size} over {e.data_par}",
         "microbatches": f"{e.batch_size // e.data_par} over {e.microbatch_size}",
         "heads": f"{model.attn_heads} over {e.tensor_par}",
         "width": f"{model.hidden} and {model.feedforward} over {e.tensor_par}",
-        "sequence": f"{model.seq_size} over {e.tensor_par}",
+        "sequence": f"{model.seq_size} over {e.tensor_par} x {e.context_par}",
         "interleaving": f"{-(-model.num_blocks // e.pipeline_par)} over {e.pipeline_interleaving}",
         "datatype": e.datatype,
         "tier1": _needs(bytes_needed[0], machine.mem1.capacity),

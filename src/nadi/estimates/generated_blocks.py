@@ -11,7 +11,7 @@ for is exposed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -39,14 +39,22 @@ from nadi.models.llm.language_model import LanguageModel
 from nadi.trace.arrays import Bools, Floats, Ints
 
 
+class Awaited(NamedTuple):
+    """A communication that computation waits for, in seconds of shape (ways,)."""
+
+    start: Floats
+    latest: Floats  # it could begin so late and nothing would wait longer
+    end: Floats
+
+
 class StreamTimes(NamedTuple):
     """Seconds of a program, float64 of shape (ways,)."""
 
     computed: dict[str, Floats]  # of computation, by phase
     exposed: dict[tuple[str, str], Floats]  # by which communication extends it, by phase and role
     moved: dict[tuple[str, str], Floats]  # of communication, exposed or not, by phase and role
-    # by role, until when the first communication that computation waits for has to begin
-    lead: dict[str, Floats]
+    awaited: dict[str, list[Awaited]]  # by role
+    begun: Floats  # until the first computation is done
 
 
 def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
@@ -63,7 +71,7 @@ def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
     none = np.zeros(num)
     free: dict[int, Floats] = {}
     ends: list[Floats] = []
-    found = StreamTimes({}, {}, {}, {})
+    found = StreamTimes({}, {}, {}, {}, none)
     for row, took in zip(rows, seconds, strict=True):
         start = free.get(row.stream, none)
         waits = [wait for wait in row.waits if wait >= 0]
@@ -74,13 +82,14 @@ def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
         ends.append(end)
         free[row.stream] = end
         if row.stream == COMPUTE:
+            found = found._replace(begun=end) if not found.computed else found
             found.computed[row.phase] = found.computed.get(row.phase, none) + took
             moves = [wait for wait in waits if rows[wait].role]
             if moves:
                 key = row.phase, rows[moves[-1]].role
-                # it could begin so much later and nothing would wait longer
-                begins = np.maximum(start, ends[moves[-1]]) - seconds[moves[-1]]
-                found.lead.setdefault(key[1], begins)
+                done, moved = ends[moves[-1]], seconds[moves[-1]]
+                one = Awaited(done - moved, np.maximum(start, done) - moved, done)
+                found.awaited.setdefault(key[1], []).append(one)
                 found.exposed[key] = found.exposed.get(key, none) + (ready - start)
         else:
             key = row.phase, row.role
@@ -97,17 +106,32 @@ def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
 
 
 _FIELDS = (*Variant._fields, "tensor_par_overlap", "tensor_par_net", "data_par_net")
-_TP, _EP = "tp", "ep"
+_TP, _CP, _EP = "tp", "cp", "ep"
 _Value = TypeVar("_Value")
 _GRADIENT = 4.0  # bytes of a weight's gradient
+
+
+class PartSeconds(NamedTuple):
+    """One direction of a part, float64 of shape (ways,)."""
+
+    whole: Floats  # with what is exposed
+    begun: Floats  # until the first computation is done
+    # communication of tensors, of tokens to experts, and of keys and values
+    awaited: tuple[tuple[Awaited, ...], ...]
 
 
 class EndCosts(NamedTuple):
     """The embedding or the head of one micro-batch, float64 of shape (ways,)."""
 
-    seconds: Floats  # forward and backward, with what is exposed
+    forward: PartSeconds
+    backward: PartSeconds
     flops: Floats
     kept: Floats  # bytes
+
+    @property
+    def seconds(self) -> Floats:
+        """Forward and backward."""
+        return self.forward.whole + self.backward.whole
 
 
 class OperationCounts(NamedTuple):
@@ -126,8 +150,8 @@ class GeneratedCosts(NamedTuple):
     """What one micro-batch costs, float64 of shape (ways,)."""
 
     block: BlockCosts
-    # seconds of a block's backward until its first communication of tensors, and of tokens
-    lead: tuple[Floats, Floats]
+    forward: PartSeconds  # of a block
+    backward: PartSeconds
     first: EndCosts  # the embedding
     last: EndCosts  # the last norm, the head and the loss
     cache: Floats  # bytes of keys and values of a sequence in a block, of inference
@@ -225,6 +249,7 @@ def _sums(machine: MachineDescription, ways: _Ways) -> list[list[_Sums]]:
     one = np.ones(1, dtype=np.int64)
     groups = {
         _TP: RankGroup(columns.tensor_par, one, columns.tensor_par_net),
+        _CP: RankGroup(columns.context_par, columns.tensor_par, columns.data_par_net),
         _EP: RankGroup(columns.expert_par, one, columns.data_par_net),
     }
     prices = iter(row_prices(
@@ -238,7 +263,7 @@ def _sums(machine: MachineDescription, ways: _Ways) -> list[list[_Sums]]:
 
 def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> _Sums:
     """Work out one direction of a part."""
-    found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, {}))
+    found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, {}, np.zeros(num)))
     for (program, members, _), prices in priced:
         rows = program.rows
         times = stream_times(rows, prices.seconds)
@@ -248,12 +273,15 @@ def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> 
         ):
             for key, value in part.items():
                 whole.setdefault(key, np.zeros(num))[members] = value
-        for named, of_part in (
-            (found.times.lead, times.lead),
-            (found.times.computed, times.computed),
-        ):
-            for name, value in of_part.items():
-                named.setdefault(name, np.zeros(num))[members] = value
+        for phase, value in times.computed.items():
+            found.times.computed.setdefault(phase, np.zeros(num))[members] = value
+        for role, of_role in times.awaited.items():
+            known = found.times.awaited.setdefault(role, [])
+            known += [Awaited(*np.zeros((3, num))) for _ in of_role[len(known) :]]
+            for one, values in zip(known, of_role, strict=False):
+                for column, value in zip(one, values, strict=True):
+                    column[members] = value
+        found.times.begun[members] = times.begun
         sums = zip(found[:3], (prices.flops, prices.matrix_seconds, prices.bytes), strict=True)
         for whole_sum, column in sums:
             for phase in {row.phase for row in rows}:
@@ -291,12 +319,6 @@ def _costs(
                 )
         return (TensorExchange(np.zeros(num), *total),) * 2
 
-    def lead(role: str) -> Floats:
-        there = [(share, one.times.lead[role]) for share, one in zip(shares, backwards, strict=True)
-                 if role in one.times.lead]  # fmt: skip
-        whole = sum(share for share, _ in there)
-        return sum((share / whole * one for share, one in there), np.zeros(num))
-
     def of_sizes(numbers: Iterable[float]) -> Floats:
         return np.array(list(numbers), dtype=np.float64)[ways.entry]
 
@@ -321,8 +343,9 @@ def _costs(
         np.zeros(num), gradient * element, kept, stored, boundary * checkpoints,
         _GRADIENT * gradient * ways.trained, boundary * ways.trained, boundary,
     )  # fmt: skip
-    both, counts = (lead(_TP), lead(_EP)), _counts(ways, shares)
-    return GeneratedCosts(block, both, *_ends(ways, sums), cache, counts)
+    there, back = _part_seconds(shares, forwards), _part_seconds(shares, backwards)
+    counts = _counts(ways, shares)
+    return GeneratedCosts(block, there, back, *_ends(ways, sums), cache, counts)
 
 
 def _counts(ways: _Ways, shares: Floats) -> OperationCounts:
@@ -349,11 +372,31 @@ def _ends(ways: _Ways, sums: Sequence[Sequence[_Sums]]) -> tuple[EndCosts, EndCo
 
 
 def _end(pair: Sequence[_Sums], kept: Floats) -> EndCosts:
-    seconds, flops = np.zeros((2, kept.size))
-    for one in pair:
-        for found in (one.times.computed, one.times.exposed):
-            for value in found.values():
-                seconds = seconds + value
-        for value in one.flops.values():
-            flops = flops + value
-    return EndCosts(seconds, flops, kept)
+    there, back = (_part_seconds(np.ones(1), [one]) for one in pair)
+    flops = sum((value for one in pair for value in one.flops.values()), np.zeros(kept.size))
+    return EndCosts(there, back, flops, kept)
+
+
+def _part_seconds(shares: Floats, kinds: Sequence[_Sums]) -> PartSeconds:
+    """Give the mean over kinds of a part in one direction, of which each has a share."""
+    none = np.zeros(kinds[0].times.begun.size)
+    whole, begun = none, none
+    for share, one in zip(shares, kinds, strict=True):
+        begun = begun + share * one.times.begun
+        for value in (*one.times.computed.values(), *one.times.exposed.values()):
+            whole = whole + share * value
+
+    def awaited(role: str) -> Iterator[Awaited]:
+        lists = [one.times.awaited.get(role, []) for one in kinds]
+        for place in range(max(map(len, lists))):
+            there = [(share, one[place]) for share, one in zip(shares, lists, strict=True)
+                     if place < len(one)]  # fmt: skip
+            all_shares = sum(share for share, _ in there)
+            yield Awaited(
+                *(
+                    sum((share / all_shares * one[k] for share, one in there), none)
+                    for k in range(3)
+                )
+            )
+
+    return PartSeconds(whole, begun, tuple(tuple(awaited(role)) for role in (_TP, _EP, _CP)))

@@ -25,11 +25,12 @@ from nadi.estimates.calculon.overlap import DataParallel
 from nadi.estimates.calculon.step_costs import StepCosts, StepTimes
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Executions
-from nadi.estimates.generated_blocks import GeneratedCosts
+from nadi.estimates.generated_blocks import Awaited, GeneratedCosts
 from nadi.estimates.rings import RankGroup, message_seconds
 from nadi.estimates.staged_passes import Passes, StagedMoves
 from nadi.estimates.step_ends import PartEnds, StepEnds
 from nadi.estimates.step_shape import StepShape, shape_of
+from nadi.estimates.weight_gathers import GatherSeconds, gather_seconds
 from nadi.systems.streamed_update import streamed_seconds, usual_buffers
 from nadi.trace.arrays import Floats
 
@@ -44,6 +45,14 @@ class _Stages(NamedTuple):
     last: Floats
     slowest: Floats  # of the slowest stage while others come before and after
     hop: Floats  # of a message to the next stage
+    tail: Floats = np.zeros(1)  # of a microbatch after its message to the stage before
+
+    def with_gathers(self, stages: Floats, added: GatherSeconds) -> _Stages:
+        """Add what ZeRO 3 does in each."""
+        first, last = self.first + added.first, self.last + added.last
+        several = np.maximum(first, last) - np.maximum(self.first, self.last)
+        slowest = self.slowest + np.where(stages > 1, several, added.first)
+        return _Stages(first, self.middle + added.middle, last, slowest, self.hop, added.tail)
 
     def total(self, stages: Floats) -> Floats:
         """Of all stages."""
@@ -58,12 +67,15 @@ def generated_step(
     shape = shape_of(model, executions)
     block = costs.block
     training = executions.training == 1
-    optimizer = _optimizer(block, ends)
+    optimizer = _optimizer(executions, shape, block, ends)
     layers = shape.blocks
     fewer = np.where(shape.missing > 0, layers - 1, layers)  # of the last stage
     moves = _moves_of_update(executions, shape, fewer, block, ends)
-    update, exposed, rate = _streamed(machine, executions, moves, _gathered(shape, ends), ends)
-    moved, stages, (turning, first) = _stages(machine, executions, shape, costs, ends)
+    gathered = _gathered(executions, shape, ends)
+    update, exposed, rate = _streamed(machine, executions, moves, gathered, ends)
+    moved, plain, (turning, first) = _stages(machine, executions, shape, costs, ends)
+    stages = plain.with_gathers(shape.stages, gather_seconds(executions, shape, fewer, costs, ends))
+    gathering = stages.slowest - plain.slowest
     slowest, transfers, bubble = _pipeline(shape, stages, executions)
     alone = shape.stages == 1
     is_last = alone | (turning.whole >= first.whole + costs.first.seconds)
@@ -79,8 +91,7 @@ def generated_step(
     every = shape.microbatches * layers
     reduction, reduced = _reduction(executions, shape, costs, ends, np.maximum(late, 0.0))
     exposed = exposed - _gathered_beside_stores(
-        machine, executions, moves, update, exposed, moved.before_update + reduced,
-        _gathered(shape, ends),
+        machine, executions, moves, update, exposed, moved.before_update + reduced, gathered
     )  # fmt: skip
     times = StepTimes(
         forward=every * block.forward.time,
@@ -95,8 +106,8 @@ def generated_step(
         tensor_parallel=every
         * (block.forward_exchange[0].exposed + block.backward_exchange[0].exposed),
         pipeline_parallel=transfers,
-        data_parallel=reduction.exposed,
-        ends=shape.microbatches * (slowest - layers * work),
+        data_parallel=reduction.exposed + shape.microbatches * gathering,
+        ends=shape.microbatches * (slowest - gathering - layers * work),
     )
     exchanges = block.forward_exchange, block.backward_exchange, block.exchange_again
     link = [every * one[0].time for one in exchanges]
@@ -129,7 +140,7 @@ def _stages(
         )
     )
     group = RankGroup(
-        executions.pipeline_par, executions.tensor_par * executions.data_par,
+        executions.pipeline_par, executions.tensor_par * executions.replicas,
         executions.pipeline_par_net,
     )  # fmt: skip
     embedding = costs.first.seconds
@@ -198,7 +209,8 @@ def _pipeline(
     have gone and come, it waits for the transfers in between (1F1B).
     """
     num, training = shape.stages, executions.training == 1
-    slowest, total = stages.slowest, stages.total(num)
+    slowest = stages.slowest
+    total = stages.total(num) - (num - 1) * shape.chunks * stages.tail
     ways = np.where(training, 2.0, 1.0)
     across = ways * stages.hop * (shape.chunks * num - 1)
     spare = num * slowest - total  # of stages that are faster than the slowest one
@@ -209,7 +221,12 @@ def _pipeline(
     lacking = np.where(
         (rest > 0) & (shape.chunks > 1), (shape.chunks - 1) * (num - rest), 0.0
     )  # fmt: skip
-    bubble = (total - slowest) / shape.chunks + lacking * slowest / shape.chunks
+    # the first chunk of each stage has most layers where they differ
+    uneven = shape.chunk_blocks / shape.blocks
+    bubble = (total - slowest) * uneven + lacking * slowest / shape.chunks
+    # before the stages are full, each chunk waits for the slower ones of the stages at both ends
+    both = np.minimum(stages.first, stages.last) - stages.middle
+    bubble = bubble + np.where(shape.chunks > 1, num * np.maximum(both, 0.0), 0.0)
     transfers = np.where(num > 1, across + waits, 0.0)
     beside = (shape.microbatches - 1) * slowest  # what other microbatches do meanwhile
     late = np.where(executions.decoding == 1, total - slowest + across - beside, 0.0)
@@ -242,10 +259,7 @@ def _reduction(
     count = shape.chunk_blocks
     # for which the first collective of the next layer waits, and the one after the head
     beside, after_head = (
-        np.maximum(
-            np.maximum(part.shared - costs.lead[0], part.shared_experts - costs.lead[1]), 0.0
-        )
-        for part in (ends.layer, ends.last)
+        _delay(part.shared, costs.backward.awaited) for part in (ends.layer, ends.last)
     )
     # while a layer waits for its tensors, the reduction before it goes on
     beside = np.maximum(beside - offloading, 0.0)
@@ -254,7 +268,7 @@ def _reduction(
     slowest = np.maximum(ends.layer.reduce, ends.layer.reduce_experts)
     beside = beside * np.minimum(longer / np.maximum(slowest, 1e-30), 1.0)
     # chunks of the last microbatch are as many microbatches apart as there are stages
-    between = (shape.chunks - 1) * shape.stages * count * backward
+    between = (shape.chunks - 1) * shape.stages * (count * longer - beside)
 
     overlaps = executions.data_par_overlap == 1
     # the last microbatch goes through all stages, and waits for each layer but a chunk's last
@@ -265,7 +279,7 @@ def _reduction(
         of_last = np.where(alone, last, 0.0)
         queue = np.maximum(count * layer - (count - 1) * longer, layer)
         queue = np.maximum(queue, of_last - after_head + count * (layer - longer))
-        all_chunks = shape.chunks * count * layer - between - (count - 1) * longer
+        all_chunks = shape.blocks * layer - between - (count - 1) * longer
         whole = shape.blocks * layer + of_last
         return np.where(overlaps, np.maximum(queue, all_chunks), whole) + first
 
@@ -274,19 +288,30 @@ def _reduction(
         late(layer.reduce, first.reduce, last.reduce),
         late(layer.reduce_experts, first.reduce_experts, last.reduce_experts),
     )
-    gathered = _gathered(shape, ends)
+    is_late = executions.weight_sharding == 0  # else each micro-batch does (``gather_seconds``)
+    left, waits = left * is_late, waits * is_late
+    gathered = _gathered(executions, shape, ends)
     whole = shape.blocks * (layer.reduce + layer.reduce_experts) + first.reduce + gathered
     reduces = (executions.data_par > 1) & (executions.training == 1)
     size, none = np.where(reduces, layer.weight * _GRADIENT, 0.0), np.zeros(1)
     return DataParallel(size, whole, waits + left + gathered, none, none), left
 
 
-def _gathered(shape: StepShape, ends: StepEnds) -> Floats:
-    """Give the seconds of gathering sharded weights."""
-    first, last = ends.first.gather, ends.last.gather
-    both = np.where(shape.stages == 1, first + last, np.maximum(first, last))
-    found: Floats = shape.blocks * ends.layer.gather + both
+def _delay(shared: tuple[Floats, ...], awaited: tuple[tuple[Awaited, ...], ...]) -> Floats:
+    """Give how long the first collectives of a layer wait for others on their links."""
+    found: Floats = np.zeros(1)
+    for seconds, of_role in zip(shared, awaited, strict=True):
+        for one in of_role[:1]:
+            found = np.maximum(found, seconds - one.latest)
     return found
+
+
+def _gathered(executions: Executions, shape: StepShape, ends: StepEnds) -> Floats:
+    """Give the seconds of gathering the new weights, which ZeRO 3 does when they are used."""
+    first, last = ends.first.gathers, ends.last.gathers
+    both = np.where(shape.stages == 1, first + last, np.maximum(first, last))
+    found: Floats = shape.blocks * ends.layer.gathers + both
+    return np.where(executions.weight_sharding == 1, 0.0, found)
 
 
 def _most(name: str, shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
@@ -386,17 +411,31 @@ def _gathered_beside_stores(
     return np.where(moved, np.clip(update + exposed - updated, 0.0, gathered), 0.0)
 
 
-def _optimizer(block: BlockCosts, ends: StepEnds) -> OptimizerCosts:
+def _optimizer(
+    executions: Executions, shape: StepShape, block: BlockCosts, ends: StepEnds
+) -> OptimizerCosts:
     """Give the optimizer's step of a block."""
     share = ends.layer.share
-    trained = (block.whole_weight_gradient > 0) * (ends.update > 0)
+    trained = block.whole_weight_gradient > 0
     time = share * ends.update_each
     moved = share * (2 * _STATE + _GRADIENT)
     return OptimizerCosts(
         StageCosts(share * _ADAM_FLOPS * trained, time, moved * trained, time, time),
-        block.whole_weight_gradient,
+        _kept_gradients(executions, shape, ends.layer) * trained,
         share * _STATE * trained,
     )
+
+
+def _kept_gradients(executions: Executions, shape: StepShape, part: PartEnds) -> Floats:
+    """Give the bytes of a part's gradients that stay till the update.
+
+    ZeRO 2 sums whole ones over micro-batches, and reduces them once; ZeRO 3 reduces each.
+    """
+    sharded = (executions.gradient_sharding | executions.weight_sharding) == 1
+    is_once = (executions.weight_sharding == 0) & (shape.microbatches > 1)
+    whole = np.where(sharded & ~is_once, 0.0, part.weight)
+    kept: Floats = _GRADIENT * (whole + np.where(sharded, part.share, 0.0))
+    return kept
 
 
 def _memory(
@@ -405,20 +444,25 @@ def _memory(
 ) -> MemoryUse:  # fmt: skip
     """Sum the bytes of the stage that needs most: the first, or the last one with the head."""
     trained = (executions.training == 1).astype(float)
-    use = memory_use(executions, shape, costs.block, optimizer, gradients_move=False)
+    block, keeps_whole = costs.block, executions.weight_sharding == 0
+    element = _element(block, ends)
+    # of gathered weights two layers are there at once
+    two = np.where(keeps_whole, 0.0, 2.0 * block.weights)
+    own = np.where(keeps_whole, block.weights, ends.layer.share * element)
+    block = block._replace(weights=own)
+    use = memory_use(executions, shape, block, optimizer, gradients_move=False)
     moves = executions.optimizer_offload == 1
     alone = shape.stages == 1
-    element = _element(costs.block, ends)
     cached = shape.blocks * costs.cache * (executions.batch_size // executions.data_par)
 
     def with_end(use: MemoryUse, end: PartEnds, kept: Floats) -> MemoryUse:
         states, none = end.share * _STATE * trained, np.zeros(1)
         extra = TensorBytes(
-            end.weight * element,
+            np.where(keeps_whole, end.weight, end.share) * element + two,
             kept,
             none,
             none,
-            end.weight * _GRADIENT * trained,
+            _kept_gradients(executions, shape, end) * trained,
             states,
             cached,
         )
@@ -431,13 +475,14 @@ def _memory(
             ),
         )  # fmt: skip
 
-    both = PartEnds(*(
-        np.where(alone, a + b, a) for a, b in zip(ends.first, ends.last, strict=True)
-    ))  # fmt: skip
+    both = ends.first._replace(
+        weight=ends.first.weight + np.where(alone, ends.last.weight, 0.0),
+        share=ends.first.share + np.where(alone, ends.last.share, 0.0),
+    )
     first = with_end(use, both, np.where(alone, costs.last.kept, 0.0))
     few = shape._replace(microbatches=np.minimum(shape.microbatches, 1.0))
     last = with_end(
-        memory_use(executions, few, costs.block, optimizer, gradients_move=False), ends.last,
+        memory_use(executions, few, block, optimizer, gradients_move=False), ends.last,
         costs.last.kept,
     )  # fmt: skip
     is_last = ~alone & (last.tier1_bytes > first.tier1_bytes)

@@ -39,6 +39,7 @@ class Variant(NamedTuple):
     flash_attention: int
     expert_par: int
     decoding: int
+    context_par: int
 
     @property
     def of_sizes(self) -> Variant:
@@ -50,7 +51,8 @@ class Variant(NamedTuple):
         """The smallest one with the same operations in the same order."""
         return self._replace(
             tensor_par=min(self.tensor_par, 2), expert_par=min(self.expert_par, 2),
-            microbatch_size=1, seq_par_ag_redo=0, fused_activation=0,
+            context_par=min(self.context_par, 2), microbatch_size=1, seq_par_ag_redo=0,
+            fused_activation=0,
         )  # fmt: skip
 
 
@@ -121,7 +123,9 @@ def _sizes(model: LanguageModel, variant: Variant) -> Sizes:
         )
         for _, pieces in _parts(model, plan)
     )  # fmt: skip
-    cache = plan.sequence * cache_width(model, plan) * plan.itemsize if plan.inference else 0
+    cache = (
+        plan.sequence // plan.cp * cache_width(model, plan) * plan.itemsize if plan.inference else 0
+    )
     return Sizes(parts, message_bytes(model, plan), plan.itemsize, cache)
 
 
@@ -158,6 +162,7 @@ def _plan(model: LanguageModel, variant: Variant) -> ParallelPlan:
     splits = COMMUNICATION[variant.tensor_par_comm_type] == "rs_ag"
     return ParallelPlan(
         tp=tp,
+        cp=variant.context_par,
         ep=ep,
         expert_tp=1 if ep > 1 or tp == 1 else tp,
         zero=0,

@@ -11,7 +11,8 @@ from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.trace.dtypes import ITEMSIZE
 
 PLAN_NAMES = {
-    "tp": "tensor_par", "pp": "pipeline_par", "dp": "data_par", "ep": "expert_par",
+    "tp": "tensor_par", "pp": "pipeline_par", "dp": "data_par", "cp": "context_par",
+    "ep": "expert_par",
     "micro_batch": "microbatch_size", "global_batch": "batch_size", "dtype": "datatype",
     "recompute": "activation_recompute", "chunks": "pipeline_interleaving",
     "overlap": "tensor_par_overlap", "zero": "optimizer_sharding",
@@ -35,10 +36,8 @@ def execution_of_plan(
         With every default put in (``ParallelPlan.of``).
     has_experts
         Whether the model has, of which tensor parallel ranks can be replicas.
-    overlap
-        As ``Execution.tensor_par_overlap``.
-    offload
-        What lives in the second memory tier: of ``OFFLOADED``.
+    overlap, offload
+        As ``Execution.tensor_par_overlap``; what lives in the second tier, of ``OFFLOADED``.
 
     Raises
     ------
@@ -50,8 +49,9 @@ def execution_of_plan(
     check_offload(offload)
     splits = plan.sequence_parallel and plan.tp > 1
     tiers = _tiers(plan, machine)
-    replicates = plan.dp > 1 or (has_experts and plan.tp > plan.ep * plan.expert_tp)
+    replicates = plan.dp * plan.cp > 1 or (has_experts and plan.tp > plan.ep * plan.expert_tp)
     training = not plan.inference
+    sharded = plan.zero if training and replicates else 0
     return Execution(
         num_procs=plan.world_size,
         tensor_par=plan.tp,
@@ -67,7 +67,7 @@ def execution_of_plan(
         attention_type="multihead",
         activation_recompute=_RECOMPUTE[plan.recompute],  # type: ignore[arg-type]
         pipeline_interleaving=plan.chunks if plan.schedule == "interleaved" else 1,
-        optimizer_sharding=training and plan.zero == 1 and replicates,
+        optimizer_sharding=sharded > 0,
         tensor_par_comm_type="rs_ag" if splits else "ar",
         tensor_par_overlap=overlap,  # type: ignore[arg-type]
         seq_par_ag_redo=bool(splits) and training,
@@ -79,6 +79,9 @@ def execution_of_plan(
         flash_attention=plan.attention == "flash",
         expert_par=plan.ep,
         decoding=plan.inference == "decode",
+        context_par=plan.cp,
+        gradient_sharding=sharded > 1,
+        weight_sharding=sharded == 3,
     )
 
 
@@ -86,8 +89,6 @@ def _refuse_others(plan: ParallelPlan) -> None:
     """Raise UsageError for what is generated and not estimated."""
     expert_tp = 1 if plan.ep > 1 or plan.tp == 1 else plan.tp
     rules = [
-        ("cp", plan.cp, plan.cp == 1, "1"),
-        ("zero", plan.zero, plan.zero < 2, "0 or 1"),
         ("schedule", plan.schedule, plan.schedule in _SCHEDULES, " or ".join(_SCHEDULES)),
         ("prefix", plan.prefix, not plan.prefix, "none"),
         ("expert_tp", plan.expert_tp, plan.expert_tp == expert_tp, f"{expert_tp}"),
@@ -156,7 +157,7 @@ def _tiers(plan: ParallelPlan, machine: MachineDescription) -> list[int]:
     """Give the tier of tensor, data and pipeline parallelism: the first that holds their ranks."""
     found, ranks = [], 1
     last = len(machine.networks) - 1
-    for degree in (plan.tp, plan.dp, plan.pp):
+    for degree in (plan.tp, plan.dp * plan.cp, plan.pp):
         ranks *= degree
         fitting = (k for k, tier in enumerate(machine.networks) if tier.size >= ranks)
         found.append(next(fitting, last) if degree > 1 else 0)

@@ -201,7 +201,9 @@ def _chunk_steps(
             step = np.where(count > 1, latency, 0.0) + turns * part / rate
         else:
             again = 2 if operation == "all_reduce" else 1
-            step = turns * (again * (latency + part / rate) + _REDUCTION * part / memory)
+            # while one of the groups that share a link reduces, another one sends
+            alone = again * part / (dimension.GBps * 1e9) + _REDUCTION * part / memory
+            step = turns * (again * latency + np.maximum(again * part / rate, alone))
             size = part
         found.append(step)
     return found

@@ -10,16 +10,10 @@ import polars as pl
 
 from nadi.estimates.calculon.rules import EstimateRules
 from nadi.estimates.evaluation import Evaluated, evaluate
-from nadi.estimates.execution import CODES, Execution, Executions, execution_at
+from nadi.estimates.execution import BOOLEAN, CODES, Execution, Executions, execution_at
 from nadi.estimates.feasibility import REASONS
 from nadi.estimates.search_layouts import SearchSpace
 from nadi.trace.arrays import Floats, Ints
-
-_BOOLEANS = (
-    "fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap",
-    "weight_offload", "activations_offload", "optimizer_offload", "training", "flash_attention",
-    "decoding",
-)  # fmt: skip
 
 
 class RankedExecution(NamedTuple):
@@ -136,7 +130,7 @@ def frame_of(executions: Executions, evaluated: Evaluated) -> pl.DataFrame:
         values = np.broadcast_to(column, num)
         if field in CODES:
             columns[field] = _named(CODES[field], values)
-        elif field in _BOOLEANS:
+        elif field in BOOLEAN:
             columns[field] = pl.Series(values == 1)
         else:
             columns[field] = pl.Series(values.astype(np.int32))

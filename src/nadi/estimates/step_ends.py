@@ -23,12 +23,13 @@ from nadi.trace.operations import dtype_code, no_operations, op_class_code
 _FIELDS = (
     "tensor_par", "pipeline_par", "data_par", "optimizer_sharding", "expert_par", "datatype",
     "tensor_par_comm_type", "attention_type", "training", "tensor_par_net", "pipeline_par_net",
-    "data_par_net",
+    "data_par_net", "context_par", "weight_sharding",
 )  # fmt: skip
 _GRADIENT = 4.0  # bytes of a weight's gradient
 _STATE = 12.0  # bytes of a weight's copy and its two moments
 _ADAM_FLOPS = 11.0
 _NORM = 4.0  # bytes of the gradients' norm
+_SHARING = ("tp", "ep", "cp")  # roles whose collectives wait for those of gradients
 
 
 class PartEnds(NamedTuple):
@@ -39,9 +40,18 @@ class PartEnds(NamedTuple):
     summed: Floats  # of these, those whose gradients tensor parallel ranks sum
     reduce: Floats  # seconds of reducing dense gradients
     reduce_experts: Floats  # and those of experts
-    gather: Floats  # seconds of gathering sharded weights
-    shared: Floats  # seconds of reducing on links of tensor parallelism
-    shared_experts: Floats  # and on those on which tokens go to experts
+    gather: Floats  # seconds of gathering sharded dense weights
+    gather_experts: Floats  # and those of experts
+    # seconds of reducing on links of tensor parallelism, on those on which tokens go to experts,
+    # and on those of context parallelism
+    shared: tuple[Floats, ...]
+    # the same of gathering dense weights, and those of experts
+    gather_shared: tuple[tuple[Floats, ...], ...]
+
+    @property
+    def gathers(self) -> Floats:
+        """Seconds of gathering all sharded weights."""
+        return self.gather + self.gather_experts
 
 
 class StepEnds(NamedTuple):
@@ -123,12 +133,13 @@ def _parts(language: LanguageModel, ways: Executions, way: int) -> list[tuple[fl
 
 
 def _groups(ways: Executions) -> dict[str, RankGroup]:
-    tp, dp, pp, ep = ways.tensor_par, ways.data_par, ways.pipeline_par, ways.expert_par
+    tp, dp, pp, ep = ways.tensor_par, ways.replicas, ways.pipeline_par, ways.expert_par
     one = np.ones(1, dtype=np.int64)
     expert_tp = np.where(ep > 1, 1, tp)
     inner = tp * dp
     return {
         "tp": RankGroup(tp, one, ways.tensor_par_net),
+        "cp": RankGroup(ways.context_par, tp, ways.data_par_net),
         "ep": RankGroup(ep, one, ways.data_par_net),
         "dp": RankGroup(dp, tp, ways.data_par_net),
         "edp": RankGroup(
@@ -154,33 +165,44 @@ def _part_ends(
     trained = ways.training == 1
     element = ELEMENT_BYTES[np.broadcast_to(ways.datatype, dense.size)]
     element = np.maximum(element, 2)  # of 8-bit floats, weights are 16-bit ones
+    gradients = {"dp": dense * _GRADIENT, "edp": experts * _GRADIENT}
+    parts = {"dp": dense * element / group["dp"].members,
+             "edp": experts * element / group["edp"].members}  # fmt: skip
     seconds = []
-    shared = dict.fromkeys(("tp", "ep"), np.zeros((1, 1)))
-    for role, weight in (("dp", dense), ("edp", experts)):
-        size, members = weight * _GRADIENT, group[role].members
+    for role, size in gradients.items():
         reduced = np.where(
             sharded,
             _reduced(machine, "reduce_scatter", size, group[role]),
             _reduced(machine, "all_reduce", size, group[role]),
         )
-        gathered = _reduced(machine, "all_gather", weight * element / members, group[role])
-        for other, so_far in shared.items():
-            kept = np.where(
-                sharded,
-                shared_seconds(machine, "reduce_scatter", size, group[role], group[other]),
-                shared_seconds(machine, "all_reduce", size, group[role], group[other]),
-            )
-            shared[other] = so_far + kept * trained
+        gathered = _reduced(machine, "all_gather", parts[role], group[role])
         seconds.append((reduced * trained, np.where(sharded, gathered, 0.0) * trained))
+
+    def shared(operation: str, moved: dict[str, Floats], other: str) -> Floats:
+        # parts of a collective come to each dimension behind those before them, so they wait once
+        kept = [shared_seconds(machine, operation, size, group[role], group[other])
+                for role, size in moved.items()]  # fmt: skip
+        found: Floats = np.sum(kept, axis=0).max(0) * trained
+        return found
+
+    reducing = (
+        np.where(sharded, shared("reduce_scatter", gradients, other),
+                 shared("all_reduce", gradients, other))
+        for other in _SHARING
+    )  # fmt: skip
+    gathering = (
+        tuple(shared("all_gather", {role: size}, other) * ways.weight_sharding
+              for other in _SHARING)
+        for role, size in parts.items()
+    )  # fmt: skip
     share = np.where(
         sharded, dense / group["dp"].members + experts / group["edp"].members, dense + experts
     )
-    spread = (np.broadcast_to(one, dense.size) for one in (
-        dense + experts, share, summed, seconds[0][0], seconds[1][0],
-        # parts of a collective come to each dimension behind those before them, so they wait once
-        seconds[0][1] + seconds[1][1], *(one.max(0) for one in shared.values()),
-    ))  # fmt: skip
-    return PartEnds(*spread)
+    (reduce, gather), (reduce_experts, gather_experts) = seconds
+    return PartEnds(
+        dense + experts, np.broadcast_to(share, dense.size), summed, reduce, reduce_experts,
+        gather, gather_experts, tuple(reducing), tuple(gathering),
+    )  # fmt: skip
 
 
 def _update(machine: MachineDescription, ways: Executions, element: Floats, count: float) -> Floats:

@@ -32,6 +32,6 @@ def shape_of(model: ModelDescription, executions: Executions) -> StepShape:
     return StepShape(*(
         np.asarray(column, dtype=float)
         for column in (
-            stages, blocks, -model.num_blocks % stages, chunks, blocks // chunks, microbatches,
+            stages, blocks, -model.num_blocks % stages, chunks, -(-blocks // chunks), microbatches,
         )
     ))  # fmt: skip

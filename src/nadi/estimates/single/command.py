@@ -12,6 +12,7 @@ from nadi.estimates.single.sweep_output import check_output, show_sweep
 from nadi.models.llm.options import (
     Attention,
     Chunks,
+    Cp,
     Dp,
     Dtype,
     Ep,
@@ -43,6 +44,7 @@ Calculon's execution file.
 
   nadi estimate llama3-70b dgx-h100 --tp 8 --pp 4 --dp 16 --global-batch 512
   nadi estimate llama3-8b dgx-h100 --tp 8 --global-batch 8 --check
+  nadi estimate llama3-8b dgx-h100 --dp 64 --zero 3 --cp 2 --global-batch 128
   nadi estimate llama3-70b dgx-h100 --tp 8 --inference decode --seq 8192
   nadi estimate dlrm-dcnv2 dgx-h100 --dp 8 --global-batch 65536
   nadi estimate model.json machine.json execution.json --compat calculon
@@ -88,16 +90,17 @@ _Zero = Annotated[
 ]  # fmt: skip
 
 _USUAL = {
-    "tp": 1, "pp": 1, "dp": 1, "ep": 1, "zero": None, "sequence_parallel": None, "micro_batch": 0,
-    "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1, "recompute": "none",
+    "tp": 1, "pp": 1, "dp": 1, "cp": 1, "ep": 1, "zero": None, "sequence_parallel": None,
+    "micro_batch": 0, "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1,
+    "recompute": "none",
     "attention": "flash", "dtype": "bfloat16", "inference": "",
 }  # fmt: skip
 
 
 def command(
     model: ModelName, system: MachineName, execution: _Execution = "",
-    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, ep: Ep = 1, zero: _Zero = None, sp: Sp = None,
-    micro_batch: MicroBatch = 0, global_batch: GlobalBatch = 0, seq: Seq = 0,
+    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, cp: Cp = 1, ep: Ep = 1, zero: _Zero = None,
+    sp: Sp = None, micro_batch: MicroBatch = 0, global_batch: GlobalBatch = 0, seq: Seq = 0,
     schedule: Schedule = "1f1b", chunks: Chunks = 1, recompute: Recompute = "none",
     attention: Attention = "flash", dtype: Dtype = "bfloat16", inference: Inference = "",
     overlap: _Overlap = "none", offload: _Offload = "", compat: Compat = "",
@@ -106,7 +109,7 @@ def command(
 ) -> None:  # fmt: skip
     """Estimate a step, and print what limits it."""
     fields: dict[str, Any] = {
-        "tp": tp, "pp": pp, "dp": dp, "ep": ep, "zero": zero, "sequence_parallel": sp,
+        "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "zero": zero, "sequence_parallel": sp,
         "micro_batch": micro_batch, "global_batch": global_batch, "sequence": seq,
         "schedule": schedule, "chunks": chunks, "recompute": recompute, "attention": attention,
         "dtype": dtype, "inference": inference,

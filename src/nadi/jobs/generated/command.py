@@ -10,6 +10,7 @@ import typer
 from nadi.models.llm.options import (
     Attention,
     Chunks,
+    Cp,
     Dp,
     Dtype,
     Ep,
@@ -23,7 +24,6 @@ from nadi.models.llm.options import (
     Sp,
     Tp,
     Zero,
-    axis,
 )
 from nadi.results.terminal.options import AsJson, Overwrite, SimulatedOn, output_console
 
@@ -53,7 +53,6 @@ _Model = Annotated[
 ]  # fmt: skip
 
 
-_Cp = Annotated[int, axis("--cp", "Context parallel ranks.")]
 _ExpertTp = Annotated[
     int, typer.Option("--expert-tp", metavar="N", show_default="1 with --ep, else as --tp",
                       help="Ranks that share an expert: 1, or as many as --tp."),
@@ -76,7 +75,7 @@ _Output = Annotated[
 
 def llm(
     model: _Model,
-    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, cp: _Cp = 1, ep: Ep = 1, expert_tp: _ExpertTp = 0,
+    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, cp: Cp = 1, ep: Ep = 1, expert_tp: _ExpertTp = 0,
     zero: Zero = 1, sp: Sp = None, micro_batch: MicroBatch = 0, global_batch: GlobalBatch = 0,
     seq: Seq = 0, schedule: Schedule = "1f1b", chunks: Chunks = 1,
     recompute: Recompute = "none", attention: Attention = "flash", dtype: Dtype = "bfloat16",

@@ -21,6 +21,9 @@ Pp = Annotated[int, axis("--pp", "Pipeline stages.")]
 Dp = Annotated[int, axis("--dp", "Data parallel ranks.")]
 
 
+Cp = Annotated[int, axis("--cp", "Context parallel ranks.")]
+
+
 Ep = Annotated[int, axis("--ep", "Ranks that share the experts of a layer.")]
 
 
