@@ -127,11 +127,22 @@ def test_a_folder_of_another_search_is_left_alone(tmp_path: Path) -> None:
         search(search_space(*DESCRIBED, 16, 32, SMALL), output=tmp_path / "b")
 
 
-def test_a_part_that_is_broken_says_so(tmp_path: Path) -> None:
+def test_a_part_that_is_broken_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     search(search_space(*DESCRIBED, 16, 32, SMALL), output=tmp_path)
-    next(tmp_path.glob("part-*")).write_bytes(b"no parquet")
+    part = next(tmp_path.glob("part-*"))
+    whole = part.read_bytes()
+    for content in (
+        b"no parquet",
+        whole[:200] + bytes(9) + whole[209:],
+        whole[:-300] + whole[-99:],
+    ):
+        part.write_bytes(content)
+        with pytest.raises(nadi.errors.InputError, match="is no table"):
+            search(search_space(*DESCRIBED, 16, 32, SMALL), output=tmp_path)
+    pl.DataFrame({"lacks": ["x"]}).write_parquet(part)
     with pytest.raises(nadi.errors.InputError, match="not a part of a search"):
         search(search_space(*DESCRIBED, 16, 32, SMALL), output=tmp_path)
+    assert not capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -534,7 +534,10 @@ def _operation_table() -> Files:
         for stage, own in enumerate(messages):
             for at, kind in enumerate((*kinds, *own)):
                 lines.append(f"{dp},{stage},{step},{kind},0,0,{at / 8},0.1")
-    return {"table.csv": "\n".join(lines).encode()}
+    text = "\n".join(lines).encode()
+    parquet = io.BytesIO()
+    pl.read_csv(text).write_parquet(parquet)
+    return {"table.csv": text, "table.parquet": parquet.getvalue()}
 
 
 def _shared_ranks() -> Files:
@@ -555,6 +558,7 @@ def _shared_ranks() -> Files:
     return {"fake/ranks.json": json.dumps(ranks).encode(), "fake/rank.0.nadi": content}
 
 
+_POLICY = "--gpu-batch-size 8 --num-gpu-batches 2"  # a search solves a hundred programs
 _ON_RANKS = "--ranks 16 --system @system.toml"
 COMMANDS: dict[str, Command] = {
     "measured": Command(
@@ -616,7 +620,7 @@ COMMANDS: dict[str, Command] = {
         _generated,
         ("generate llm --model @model.json --tp 2 --dp 2 --stats",
          "generate llm --model @model.json --pp 2 -o @out.nadi",
-         "generate network --model @network.toml --ranks 2 --system dgx-h100", "memory offload opt-6.7b @t4.toml"),
+         "generate network --model @network.toml --ranks 2 --system dgx-h100", f"memory offload opt-6.7b @t4.toml {_POLICY}"),
         ("model.json", "network.toml", "t4.toml"),
     ),
     "schedules": Command(
@@ -669,8 +673,9 @@ COMMANDS: dict[str, Command] = {
     ),
     "operation-table": Command(
         _operation_table,
-        ("analyze slowdown @table.csv", "analyze ideal-timeline @table.csv"),
-        ("table.csv",),
+        ("analyze slowdown @table.csv", "analyze ideal-timeline @table.csv",
+         "analyze slowdown @table.parquet"),
+        ("table.csv", "table.parquet"),
     ),
     "shared-ranks": Command(
         _shared_ranks,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nadi.systems.library import shipped_text
 from tests.fuzz.commands import COMMANDS, Command, run_line
+from tests.fuzz.corpus import samples
 
 __all__ = ["FURTHER_COMMANDS"]
 
@@ -73,6 +74,23 @@ def _private() -> dict[str, bytes]:
     return {**files, **hidden, "system.toml": shipped_text("pcie-workstation").encode()}
 
 
+@cache
+def _of_other_tools() -> dict[str, bytes]:
+    """Give a file of each tool whose recordings are read."""
+    tools = ("nsight", "rocprof", "xplane", "snapshot", "pftrace")
+    return {f"{name}{samples()[name].suffix}": samples()[name].content for name in tools}
+
+
+_KEPT = Path(__file__).parents[1] / "kept_outputs"
+_RESULTS = ("estimate", "memory-place", "memory-plan", "search", "waits", "what-if")
+
+
+@cache
+def _kept_results() -> dict[str, bytes]:
+    """Give results of each kind that is no recording's."""
+    return {f"{name}.json": (_KEPT / f"{name}.json").read_bytes() for name in _RESULTS}
+
+
 _ON = "--comm-group @groups.json"
 _ASTRA = "--network @net.yml --system-config @sys.json --remote-memory @memory.json"
 FURTHER_COMMANDS: dict[str, Command] = {
@@ -89,7 +107,7 @@ FURTHER_COMMANDS: dict[str, Command] = {
          "search @model.json @large.toml --ranks 4 --global-batch 4",
          "generate llm --model @model.json --tp 2 --system @large.toml --stats",
          "generate network --model dlrm-kaggle --ranks 2 --system @large.toml",
-         "memory offload @model.json t4"),
+         "memory offload @model.json t4 --gpu-batch-size 8 --num-gpu-batches 2"),
         ("system.toml", "large.toml", "net.yml", "sys.json", "memory.json", "all_reduce.txt",
          "model.json", "groups.json"),
     ),
@@ -108,12 +126,23 @@ FURTHER_COMMANDS: dict[str, Command] = {
          f"simulate @job --system pcie-workstation {_ON} --prices @recording"),
         ("job/w.0.et", "recording/device_0.json", "s.txt"),
     ),
+    "other-tools": Command(
+        _of_other_tools,
+        tuple(f"{line} @{file}" for file in _of_other_tools()
+              for line in ("run", "waits", "info --check", "analyze all")),
+        tuple(_of_other_tools()),
+    ),
+    "saved-results": Command(
+        _kept_results, tuple(f"report @{name} -o @page.html" for name in _kept_results()),
+        tuple(_kept_results()),
+    ),
     "private": Command(
         _private,
         ("obfuscate @job --key @key -o @new --level names",
          "obfuscate @job --key @key -o @new --level shapes --system @system.toml",
          "obfuscate @job --key @key --reveal @hidden"),
-        ("job/w.0.et", "hidden/trace.0.et", "hidden/obfuscation.json", "key", "system.toml"),
+        ("job/w.0.et", "hidden/trace.0.et", "hidden/obfuscation.json", "hidden/.nadi-files.json",
+         "key", "system.toml"),
     ),
 }  # fmt: skip
 """By name; each is a target of its own."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import nadi
+from nadi.files.csv_tables import read_parquet
 from nadi.files.flight_recorder import parse_dump
 from nadi.files.settings_text import parse_settings
 from nadi.files.switches import decode_perfetto_switches, decode_switch_text
@@ -45,6 +46,7 @@ READERS: dict[str, Reader] = {
     "read-switches": Reader("switches", "s.txt", decode_switch_text),
     "read-packets": Reader("switch-packets", "s.pftrace", decode_perfetto_switches),
     "read-dump": Reader("hang", "dumps/rank_1", lambda c: parse_dump(c, "f", 1)),
+    "read-parquet": Reader("operation-table", "table.parquet", lambda c: read_parquet("f", c, "")),
     "read-system": Reader("collective", "system.toml", partial(_settings, system_from, ".toml")),
     "read-model": Reader("estimate", "model.json", partial(_settings, language_model_from, ".json")),
     "read-network": Reader("generate", "network.toml", partial(_settings, network_from, ".toml")),

@@ -24,8 +24,14 @@ from nadi.estimates.search_results import (
     merged,
     search_part,
 )
-from nadi.files.csv_tables import parquet_bytes
-from nadi.files.files import TEMPORARY, check_writable, read_settings, write_pieces
+from nadi.files.csv_tables import parquet_bytes, read_parquet
+from nadi.files.files import (
+    TEMPORARY,
+    check_writable,
+    read_file,
+    read_settings,
+    write_pieces,
+)
 from nadi.forks import refuse_in_fork
 from nadi.progress import tell
 from nadi.results.terminal.workers import worker_processes
@@ -130,12 +136,14 @@ def _work(task: SearchTask, begin: int, end: int, folder: Path | None) -> Search
 
 def _read(path: Path, task: SearchTask, begin: int) -> SearchResult:
     """Read the result of a part that was worked out before."""
+    frame = read_parquet(str(path), read_file(path).content.tobytes(), "delete it")
     try:
-        frame = pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(
-            str(path), f"not a part of a search: {str(error).splitlines()[0]}", "delete it"
-        ) from None
+        return _result(frame, task, begin)
+    except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError):
+        raise InputError(str(path), "not a part of a search", "delete it") from None
+
+
+def _result(frame: pl.DataFrame, task: SearchTask, begin: int) -> SearchResult:
     counts = np.bincount(frame["lacks"].to_physical().to_numpy(), minlength=len(REASONS))
     fields = list(Execution.__struct_fields__)
     rows = (

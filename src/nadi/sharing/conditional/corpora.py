@@ -163,15 +163,17 @@ def listed_jobs(table: Path | str) -> Iterator[tuple[Job | Sequence[Trace], Cond
     place = locate(table)
     text = read_file(place).content.tobytes()
     try:
-        rows = list(csv.DictReader(io.StringIO(text.decode())))
+        # not by DictReader, which gives each row all columns, also those that it has not
+        header, *rows = [row for row in csv.reader(io.StringIO(text.decode())) if row] or [[]]
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(str(table), f"it is no table: {error}", _REMEDY) from None
-    if not rows or not rows[0].get("job"):
+    if not rows or "job" not in header:
         raise InputError(str(table), "it lists no jobs in a column job", _REMEDY)
-    for number, row in enumerate(rows, 2):
+    for number, values in enumerate(rows, 2):
         where = f"{table}, line {number}"
+        row = dict(zip(header, values, strict=False))
         path = row.pop("job", "")
-        if not path or None in row or None in row.values():
+        if not path or len(values) != len(header):
             raise InputError(where, "it has another number of values than the header", _REMEDY)
         known = {name: condition_of(value) for name, value in row.items() if value}
         yield given_job(place.parent / path), known, where
