@@ -161,7 +161,7 @@ class StagedMoves:
         late = np.maximum(
             self._late(weights, forward, before, self.forward), self._late_stores(stores, forward)
         )
-        late = late + self._late_end(end_weights, weights, end, forward + late + before)
+        late = late + self._late_end(end_weights, weights, end, layers, forward + late + before)
         # the layers that stay go back while what others have stored still leaves
         turned = stay_stored * self.backward
         stored = self._moving(_NONE, stores) - forward - late - end - turned
@@ -207,7 +207,7 @@ class StagedMoves:
         )  # fmt: skip
 
     def _late_end(
-        self, weights: Floats, before: Floats, work: Floats, passed: Floats
+        self, weights: Floats, before: Floats, work: Floats, layers: Floats, passed: Floats
     ) -> Floats:  # fmt: skip
         """Give by how much loads of the head's weights extend the head.
 
@@ -225,8 +225,8 @@ class StagedMoves:
         """
         load = self._moving(weights, _NONE)
         once = np.maximum(
-            load - _DISTANCE / self.counts.forward_work * self.forward,
-            self._moving(before + weights, _NONE) - passed,
+            load - np.minimum(_DISTANCE / self.counts.forward_work, layers) * self.forward,
+            self._moving(before, _NONE) + load - passed,
         )
         parts = np.ceil(2.0 * weights / usual_buffers(self.machine.mem1.capacity))
         product = work / _PRODUCTS
