@@ -52,7 +52,7 @@ def mend_marks(device: Trace, log: IssueLog) -> Trace:
         before = mark
     log.add(
         "link.nested-steps", "warning", num_wrong,
-        "steps are marked inside of an operation, as in the hook of an optimizer",
+        "steps are marked inside of an operation, in the hook of an optimizer",
         "the operation is taken to end at the mark; record again to have the marks between steps",
     )  # fmt: skip
     if (ends == end).all():
