@@ -76,3 +76,30 @@ def test_the_whole_step_is_no_answer_and_what_fills_a_range_is_a_better_one(
         writer.op(f"aten::op_{number}", 500 + 100 * number, 100, parent=train)
     leading = nadi.run(*writer.write()).verdict.leading
     assert (leading.range_name, leading.range_ns, leading.name) == ("blocks", 480_000, "aten::add")
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_one_launch_with_most_of_the_time_is_named(tmp_path: Path, *, earlier: bool) -> None:
+    writer = PairWriter(tmp_path)
+    writer.op("ProfilerStep#1", 0, 1000, cat="user_annotation")
+    for number in range(12):
+        start, lasts = (600, 340) if number == 11 else (50 * number, 10)
+        kernel = "gemm" if number == 11 or (earlier and number == 3) else "add"
+        writer.event("cudaLaunchKernel", start, lasts, "cuda_runtime", correlation=number + 1)
+        writer.event(kernel, start + lasts + 5, 10, "kernel", pid=0, tid=7, stream=7, device=0,
+                     correlation=number + 1)  # fmt: skip
+    run = nadi.run(*writer.write())
+    assert run.verdict.leading.name == "cudaLaunchKernel"
+    first = "One cudaLaunchKernel of 12 takes 340.0 us of that (75.6 %)"
+    said = verdict_in_words(run)[1]
+    if earlier:
+        assert said == f"{first}; record more steps to see whether that repeats."
+    else:
+        assert said.startswith(f"{first}: the first launch of gemm in the recording.")
+
+
+def test_equal_launches_have_no_one_that_stands_out(tmp_path: Path) -> None:
+    writer = PairWriter(tmp_path)
+    for number in range(12):
+        writer.op("aten::mm", 100 * number, 90)
+    assert nadi.run(*writer.write()).verdict.leading.one_off is None

@@ -52,3 +52,18 @@ def test_a_range_that_lasts_for_most_of_the_step_is_kept(pair: PairWriter) -> No
     trace = nadi.recordings.link_device(device)
     assert trace.column("duration").tolist() == device.column("duration").tolist()
     assert trace.issues.filter(code="link.nested-steps").is_empty()
+
+
+def test_frames_that_set_a_mark_end_at_it_without_a_warning(pair: PairWriter) -> None:
+    frame = {"cat": "python_function"}
+    pair.op("ProfilerStep#1", 0, 96, **MARK)
+    pair.event("torch/profiler/profiler.py(832): step", 90, 14, **frame)
+    pair.event("torch/autograd/profiler.py(770): __enter__", 97, 6, **frame)
+    pair.op("ProfilerStep#2", 100, 100, **MARK)
+    pair.op("forward", 150, 30)
+    _, device = map(nadi.read, pair.write())
+    trace = nadi.recordings.link_device(device)
+    assert trace.issues.filter(code="link.nested-steps").is_empty()
+    assert parents(trace)["forward"] == "ProfilerStep#2"
+    length = dict(zip(trace.nodes["name"], trace.column("duration").tolist(), strict=True))
+    assert length["torch/profiler/profiler.py(832): step"] == 10_000

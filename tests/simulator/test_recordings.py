@@ -123,6 +123,18 @@ def test_what_is_no_job_is_refused(tmp_path: Path) -> None:
         read_job(tmp_path / "nowhere")
 
 
+def test_a_thread_that_only_waits_takes_no_time_of_others(pair: PairWriter) -> None:
+    pair.event("threading.py: run", 0, 900, "python_function", tid=5)
+    pair.event("threading.py: wait", 1, 899, "python_function", tid=5)
+    pair.op("aten::mm", 50, 40)
+    pair.op("aten::add", 110, 40)
+    job = nadi.load_job(*pair.write())
+    done = simulate(job, switch(1, compute=REPLAYED))
+    assert done.makespan == 100_000
+    names = set(done.program.traces[0].nodes["name"].to_list())
+    assert names == {"aten::mm", "(no operation)", "aten::add"}
+
+
 def test_nodes_are_on_their_threads_and_streams(pair: PairWriter) -> None:
     pair.op("aten::mm", 0, 100)
     for number, (stream, start) in enumerate([(7, 10), (20, 12)]):

@@ -162,6 +162,15 @@ class Facts:
         }
         self.entered = {e.dst for e in self.edges}
 
+    def owner(self, edge: Edge) -> int:
+        """Give the operation whose time an edge is, or -1."""
+        if self.starts_in_call(edge):
+            return edge.src // 2
+        return edge.op if edge.kind in WORK else -1
+
+    def starts_in_call(self, edge: Edge) -> bool:
+        return edge.kind == K.LAUNCH and edge.src % 2 == 0 and self.on_device[edge.dst // 2]
+
     def around(self, op: int) -> list[int]:
         """Give an operation, and all around it up to the outermost."""
         found = [op]
@@ -192,21 +201,28 @@ class Facts:
 
 def scale(facts: Facts, chosen: set[int]) -> bool:
     for edge in list(facts.edges):
-        is_inside = edge.op >= 0 and chosen & set(facts.around(edge.op))
-        if is_inside and edge.kind in WORK and facts.time[edge.src] >= facts.since:
+        owner = facts.owner(edge)
+        is_inside = owner >= 0 and chosen & set(facts.around(owner))
+        if is_inside and facts.time[edge.src] >= facts.since:
             facts.weigh(edge, round(edge.weight * 2.5))
     return True
 
 
 def set_time(facts: Facts, chosen: set[int]) -> bool:
-    parts: dict[int, list[int]] = {}
+    parts: dict[int, tuple[list[int], list[int]]] = {}
     for at, edge in enumerate(facts.edges):
-        tops = [op for op in facts.around(edge.op) if op in chosen] if edge.op >= 0 else []
-        if tops and edge.kind in WORK:
-            parts.setdefault(tops[-1], []).append(at)
+        owner = facts.owner(edge)
+        tops = [op for op in facts.around(owner) if op in chosen] if owner >= 0 else []
+        if tops:
+            beside = facts.starts_in_call(edge)
+            parts.setdefault(tops[-1], ([], []))[beside].append(at)
     old = list(facts.edges)
-    for top, own in parts.items():
+    for top, (own, beside) in parts.items():
         whole, reached, given = sum(old[at].weight for at in own), 0, 0
+        for at in beside:
+            if facts.time[old[at].src] >= facts.since:
+                share = round(7 * min(old[at].weight / max(whole, 1), 1))
+                facts.edges[at] = old[at]._replace(weight=share)
         for at in own:
             reached += old[at].weight
             due = round(7 * reached / whole) if whole else 0
@@ -311,7 +327,8 @@ def capture(facts: Facts, chosen: set[int]) -> bool:
         if e not in again and not (e.kind == K.SYNC and e.dst % 2 and e.dst // 2 in saved)
     ]
     for op in {e.dst // 2 for e in again}:
-        latency = max(e.weight for e in again if e.dst // 2 == op)
+        latencies = (0 if facts.starts_in_call(e) else e.weight for e in again if e.dst // 2 == op)
+        latency = max(latencies)
         facts.edges.append(Edge(2 * first[top[work[op]]] + 1, 2 * op, latency, K.LAUNCH, op))
         facts.delay[2 * op] = 0
     return True

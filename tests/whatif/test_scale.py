@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import nadi
 from tests.conftest import PairWriter
 
@@ -91,3 +93,36 @@ def test_faster_communication_gains_no_more_than_its_time_on_the_path(
     run = nadi.run(demo_folder, what_if=["scale gloo: 0"])
     gain = run.measured_ns - run.what_ifs[0].step_ns
     assert 0 < gain <= demo_run.path.by_kind()["communication"]
+
+
+def late_in_a_long_call(pair: PairWriter) -> None:
+    pair.op("aten::mm", 0, 200)
+    pair.event("cudaLaunchKernel", 10, 100, "cuda_runtime", correlation=2)
+    pair.event("gemm", 108, 42, "kernel", pid=0, tid=7, stream=7, device=0, correlation=2)
+    pair.event("cudaDeviceSynchronize", 111, 40, "cuda_runtime", correlation=3)
+
+
+@pytest.mark.parametrize(
+    ("change", "length"),
+    [
+        ("scale ^cudaLaunchKernel$ 1", 200),
+        ("scale ^cudaLaunchKernel$ 0.5", 151),  # the kernel begins at 59
+        ("scale ^aten::mm$ 0.5", 121),
+        ("set ^cudaLaunchKernel$ 10us", 111),
+        ("scale ^cudaLaunchKernel$ 0", 102),
+        ("no-overhead kind=device", 102),
+    ],
+)
+def test_work_that_starts_late_in_its_call_moves_with_the_call(
+    pair: PairWriter, change: str, length: int
+) -> None:
+    late_in_a_long_call(pair)
+    assert length_after(pair, change) == length
+
+
+def test_so_does_work_whose_stream_became_idle_long_before(pair: PairWriter) -> None:
+    late_in_a_long_call(pair)
+    pair.event("cudaLaunchKernel", 0, 3, "cuda_runtime", correlation=1)
+    pair.event("before", 6, 10, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1)
+    assert length_after(pair, "scale ^cudaLaunchKernel$ 0.5") == 149  # with the first call
+    assert length_after(pair, "scale ^before$ 5") == 200

@@ -12,6 +12,7 @@ from nadi.trace.schema import THREAD_WORK
 from nadi.trace.trace import Trace
 
 STEP_MARK = r"^ProfilerStep#\d+$"
+_SETS_MARK = r"^torch/profiler/profiler\.py\(\d+\): step$"
 
 
 def mend_marks(device: Trace, log: IssueLog) -> Trace:
@@ -20,7 +21,8 @@ def mend_marks(device: Trace, log: IssueLog) -> Trace:
     A hook of an optimizer runs inside of the range of the optimizer's step. A mark that is set
     there begins in that range, and outlives it by nearly a whole step, so all that follows would
     seem to be in the optimizer. An operation ends at a mark that begins in it and ends after it,
-    if less than half of the marked step lies in it. O(nodes).
+    if less than half of the marked step lies in it. So do the Python frames of the call that sets
+    the mark, of which nothing is wrong. O(nodes).
 
     Returns
     -------
@@ -31,6 +33,7 @@ def mend_marks(device: Trace, log: IssueLog) -> Trace:
     end = start + device.column("duration")
     works = device.category_mask(*THREAD_WORK)
     marks = np.flatnonzero(device.name_mask(STEP_MARK) & works)
+    sets = device.name_mask(_SETS_MARK)
     ends = end.copy()
     num_wrong = before = 0
     for mark in marks[np.lexsort((start[marks], thread[marks]))].tolist():
@@ -41,8 +44,9 @@ def mend_marks(device: Trace, log: IssueLog) -> Trace:
             & (2 * (end[first:mark] - start[mark]) < end[mark] - start[mark])
         )  # fmt: skip
         if rows.size:
-            num_wrong += 1
             ends[rows] = start[mark]
+            setting = start[rows[sets[rows]]].min(initial=start[mark])
+            num_wrong += bool((start[rows] < setting).any())
             if before in range(first, mark) and end[before] > start[rows].min():
                 ends[before] = start[mark]
         before = mark
@@ -51,7 +55,7 @@ def mend_marks(device: Trace, log: IssueLog) -> Trace:
         "steps are marked inside of an operation, in the hook of an optimizer",
         "the operation is taken to end at the mark; record again to have the marks between steps",
     )  # fmt: skip
-    if not num_wrong:
+    if (ends == end).all():
         return device
     nodes = device.nodes.with_columns(duration=pl.Series(ends - start))
     return replace(device, nodes=nodes)

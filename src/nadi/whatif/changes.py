@@ -22,7 +22,7 @@ import polars as pl
 from nadi.errors import UsageError, checked
 from nadi.forks import refuse_in_fork
 from nadi.graph.edges.collective_edges import returns_early
-from nadi.graph.edges.job_graph import ends_after
+from nadi.graph.edges.job_graph import ends_after, starts_in_call
 from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.overheads import recorded_launchers
 from nadi.trace.arrays import Bools, Ints
@@ -37,8 +37,9 @@ _OVERHEADS = (EdgeKind.LAUNCH, EdgeKind.STREAM)
 class Scale:
     """Multiply the time of operations by a factor.
 
-    A host operation includes everything that its thread does from its start to its end; a
-    collective means its transfer. Overheads and delays stay.
+    A host operation includes everything that its thread does from its start to its end, and a call
+    the time until work starts that it launches before it ends; a collective means its transfer.
+    Overheads and delays stay.
     """
 
     selection: Selection
@@ -50,12 +51,8 @@ class Scale:
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
         """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
         scaled = covered(graph, select(graph, self.selection))
-        edges = np.flatnonzero(
-            (graph.edge_op >= 0)
-            & scaled[graph.edge_op]
-            & is_work(graph)
-            & later_edges(graph, since)
-        )
+        owner = _owners(graph)
+        edges = np.flatnonzero((owner >= 0) & scaled[owner] & later_edges(graph, since))
         weight = graph.weight.copy()
         if float(weight[edges].sum()) * self.factor >= _LONGEST_NS:
             raise UsageError(str(self), "the step would exceed a century", "give a smaller factor")
@@ -84,19 +81,23 @@ class SetTime:
                 str(self), "is negative, or the total exceeds a century", "give a shorter time"
             )
         top = outermost(graph, chosen)
-        edges = np.flatnonzero((graph.edge_op >= 0) & (top[graph.edge_op] >= 0) & is_work(graph))
-        # another thread, which continues before the end, does so as much sooner or later, and
-        # a kernel has its time both from its start and from the end that it waits for
-        early = (returns_early(graph) | ends_after(graph))[edges]
+        owner = _owners(graph)
+        edges = np.flatnonzero((owner >= 0) & (top[owner] >= 0))
+        # another thread, which continues before the end, does so as much sooner or later, and so
+        # does work that starts within its call; a kernel has its time both from its start and from
+        # the end that it waits for
+        early = (returns_early(graph) | ends_after(graph) | starts_in_call(graph))[edges]
         earlier, edges = edges[early], edges[~early]
-        of = top[graph.edge_op[edges]]
+        of = top[owner[edges]]
         shares = _shares(graph.weight[edges], of, self.time_ns, graph.num_ops)
         # an operation of length 0 has one edge that can take the time: the one into its end
         own = np.bincount(of, weights=graph.weight[edges], minlength=graph.num_ops)
-        before = np.maximum(own[top[graph.edge_op[earlier]]], 1)
-        sooner = np.rint(graph.weight[earlier] / before * self.time_ns).astype(np.int64)
+        before = np.maximum(own[top[owner[earlier]]], 1)
+        # of a call that waits for the work, less may be its own than the time until the work starts
+        share = np.minimum(graph.weight[earlier] / before, 1)
+        sooner = np.rint(share * self.time_ns).astype(np.int64)
         edges, shares = np.append(edges, earlier), np.append(shares, sooner)
-        of = top[graph.edge_op[edges]]
+        of = top[owner[edges]]
         instant = (own[of] == 0) & (graph.destinations[edges] == 2 * of + 1)
         shares[instant] = self.time_ns
         later = later_edges(graph, since)[edges]
@@ -156,6 +157,12 @@ def is_work(graph: EventGraph) -> Bools:
         EdgeKind.MEMORY,
     )  # fmt: skip
     return np.isin(graph.edge_kind, work)
+
+
+def _owners(graph: EventGraph) -> Ints:
+    """Return the operation whose time each edge is, -1 for overhead; int64, shape (edges,)."""
+    of_call = starts_in_call(graph)
+    return np.where(of_call, graph.in_src // 2, np.where(is_work(graph), graph.edge_op, -1))
 
 
 def later_edges(graph: EventGraph, since: int) -> Bools:

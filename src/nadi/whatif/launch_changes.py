@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nadi.errors import UsageError
+from nadi.graph.edges.job_graph import starts_in_call
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.trace.arrays import Bools, Ints
 from nadi.units import format_count
@@ -147,7 +148,9 @@ def _captured(graph: EventGraph, work: Ints, call: Ints, saved: Bools, since: in
     new_call = call_of[np.minimum(edges.dst // 2, graph.num_ops)]
     relaunched = (edges.kind == EdgeKind.LAUNCH) & (new_call >= 0) & (edges.src // 2 != new_call)
     latency = np.zeros(graph.num_ops, dtype=np.int64)
-    np.maximum.at(latency, edges.dst[relaunched] // 2, edges.weight[relaunched])
+    # the time until work starts within its call goes with the call
+    late = relaunched & ~starts_in_call(graph)
+    np.maximum.at(latency, edges.dst[late] // 2, edges.weight[late])
     work = np.unique(edges.dst[relaunched] // 2)
     on_thread = np.isin(edges.kind, (EdgeKind.HOST_OP, EdgeKind.HOST_GAP))
     weight = np.where(on_thread & of_ops(edges, saved), 0, edges.weight)

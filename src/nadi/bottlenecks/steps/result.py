@@ -369,7 +369,24 @@ def _host(verdict: Verdict, window: str) -> list[str]:
     for what, time in others.items():
         if 10 * time >= verdict.length_ns:
             parts.append(f"{what} {_share(time, verdict)}")
-    return [f"{first}; {', '.join(parts)}.", *_also(verdict)]
+    return [f"{first}; {', '.join(parts)}.", *_once(leads), *_also(verdict)]
+
+
+def _once(leads: Leading) -> list[str]:
+    """Say that one operation of many has most of their time, and how to know if that repeats."""
+    one = leads.one_off
+    if one is None:
+        return []
+    share = format_percent(one.time_ns, leads.time_ns)
+    first = (
+        f"One {_shown(leads.name)} of {format_count(one.count)} takes {format_ns(one.time_ns)} of "
+        f"that ({share})"
+    )
+    if not one.first_launch:
+        return [f"{first}; record more steps to see whether that repeats."]
+    advice = "may load or compile code, which later steps do not repeat: record after a warm-up"
+    launched = f"the first launch of {_shown(one.first_launch)} in the recording"
+    return [f"{first}: {launched}. A first launch {advice}."]
 
 
 def _in_gaps(verdict: Verdict) -> str:

@@ -18,6 +18,7 @@ from nadi.errors import checked
 from nadi.graph.arrivals import Stragglers
 from nadi.graph.critical_paths import CriticalPath, operations_of
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.overheads import recorded_launchers
 from nadi.graph.rank_excess import EXPLAINS, Excess, find_excess
 from nadi.graph.time_parts import RankCommunication
 from nadi.graph.unexplained import LongGaps, UnexplainedPath
@@ -26,6 +27,7 @@ from nadi.kernels.sequences import union_length, union_of
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import kernel_class, pattern
 from nadi.trace.schema import DEVICE_WORK
+from nadi.whatif.selection import covered
 
 _LEAST = 3  # repeats: with fewer, their variation is not known
 
@@ -195,6 +197,7 @@ BOUND_BY = ("straggler", "communication", "device", "host", "unexplained")
 WORTH_BALANCING = 0.05
 """The share of a window: a smaller gain is the usual difference between ranks."""
 _BY_CHANCE = 0.05
+_MANY, _LEAST_PART = 10, 0.1  # operations among which one stands out, and its share of a path
 _BUSY = 0.9  # of the window: what a device does then bounds it
 _CALLS = ("runtime", "driver")
 _KINDS_OF = {
@@ -261,6 +264,25 @@ class LateRank:
 
 
 @dataclass(frozen=True)
+class OneOff:
+    """The one among many operations of a name that has half of their time or more.
+
+    Attributes
+    ----------
+    time_ns
+        Its time on the critical path.
+    count
+        The number of operations of that name there, itself included.
+    first_launch
+        The work that it launches and that no call launched before in the recording; else empty.
+    """
+
+    time_ns: int
+    count: int
+    first_launch: str
+
+
+@dataclass(frozen=True)
 class Leading:
     """The operation with the largest share of a part of the critical path.
 
@@ -285,6 +307,9 @@ class Leading:
     is_gap
         Whether it is the long gaps before an operation, which nothing names, and which repeat: what
         the thread does there is Python, or a wait.
+    one_off
+        Of the host: the one of ten operations or more that has half of the time or more, if that is
+        a tenth of the path or more; else None.
     """
 
     name: str
@@ -298,6 +323,7 @@ class Leading:
     range_name: str = ""
     range_ns: int = 0
     is_gap: bool = False
+    one_off: OneOff | None = None
 
 
 @dataclass(frozen=True)
@@ -551,8 +577,10 @@ def _leading(
     trace = graph.job.traces[graph.job.ranks.index(longest["rank"])]
     communicates = longest["node"] >= 0 and trace.nodes["comm_type"][longest["node"]] != "none"
     waits = part == "host" and kind == "launch"
+    one_off = _one_off(graph, stretches, path.length) if kind == "host op" else None
     return Leading(
-        name, time, count, longest["end"], communicates, leads, class_ns, waits, around, around_ns
+        name, time, count, longest["end"], communicates, leads, class_ns, waits, around, around_ns,
+        one_off=one_off,
     )  # fmt: skip
 
 
@@ -570,6 +598,32 @@ def _leading_gap(path: CriticalPath) -> Leading | None:
         return None
     before, time, count, until = sums.sort("length", "before", descending=[True, False]).row(0)
     return Leading(before, time, count, until, False, is_gap=True)
+
+
+def _one_off(graph: EventGraph, stretches: pl.DataFrame, path_ns: int) -> OneOff | None:
+    """Find the operation with most time of a path's stretches of one name, as in ``Leading``."""
+    each = stretches.group_by("rank", "node").agg(pl.sum("length"))
+    rank, node, time = each.sort("length", "rank", "node", descending=[True, False, False]).row(0)
+    one_of_many = each.height >= _MANY and 2 * time >= each["length"].sum()
+    if not one_of_many or _LEAST_PART * path_ns > time:
+        return None
+    op = graph.ops_of_rows(graph.job.ranks.index(rank))[node]
+    return OneOff(time, each.height, _first_launch(graph, op))
+
+
+def _first_launch(graph: EventGraph, op: int) -> str:
+    """Return the name of device work that an operation launches for the first time, or ""."""
+    call = recorded_launchers(graph)
+    inside = covered(graph, np.arange(graph.num_ops) == op)
+    on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
+    start = graph.time[0 : 2 * graph.num_ops : 2]
+    own_rank = graph.op_trace == graph.op_trace[op]
+    code, names = graph.name_codes()
+    for work in np.flatnonzero(on_device & (call >= 0) & inside[call]).tolist():
+        same = own_rank & on_device & (code == code[work])
+        if start[same].min() == start[work]:
+            return str(names[code[work]])
+    return ""
 
 
 _ON_THREADS = ("operator", "runtime", "driver")

@@ -172,11 +172,24 @@ def ends_after(graph: EventGraph) -> Bools:
     return found
 
 
+def starts_in_call(graph: EventGraph) -> Bools:
+    """Return which edges lead from the start of a call to device work that starts within it.
+
+    bool, shape (edges,). The call has to progress as far, so their time is its own, in part.
+    """
+    of_call = (graph.edge_kind == EdgeKind.LAUNCH) & (graph.in_src % 2 == 0)
+    on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
+    found: Bools = of_call & on_device[np.minimum(graph.destinations // 2, graph.num_ops - 1)]
+    return found
+
+
 def _launch_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, WaitLimits]:
     """Make device work depend on the end of its launch, or on the start if it starts sooner.
 
     Work that starts within its call, on an idle stream, starts when the call has progressed far
-    enough: all of this time is the call's own.
+    enough: all of this time is the call's own. So it is where the stream became idle during the
+    call, if the work starts nearer to the end of the call than to the end of what it queued behind,
+    and later than a launch explains.
     """
     src, dst = deps.of("launch")
     caller, call_start, call_end = rank.times(src)
@@ -185,8 +198,10 @@ def _launch_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple
     on_thread = deps.is_host(dst)
     # work of other threads is issued at the start of a call, not at its end
     from_end = (start >= call_end) & ~on_thread
-    by_call = np.isin(kind, _BY_CALL) & (deps.ready[dst] <= deps.start[src])
-    after_start = np.where(by_call, start - call_start, overheads.launch_after_start[kind])
+    typical = overheads.launch_after_start[kind]
+    idle = deps.start[dst] - deps.ready[dst]
+    by_call = (idle >= start - call_start) | (idle > np.maximum(call_end - start, typical))
+    after_start = np.where(by_call & np.isin(kind, _BY_CALL), start - call_start, typical)
     weight = np.where(
         from_end,
         np.minimum(start - call_end, overheads.launch_after_end[kind]),

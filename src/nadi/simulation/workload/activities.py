@@ -312,6 +312,7 @@ def _rooted(found: Activities, log: IssueLog) -> Activities:
     waits[found.dst] = True
     new: list[_Pairs] = [(found.src, found.dst)]
     late: list[tuple[int, int]] = []  # position of the trace, and when it begins
+    first = int(found.start.min(initial=_NEVER))  # a thread that only waits may begin sooner
     num_anchored = 0
     for trace in range(int(found.trace.max(initial=-1)) + 1):
         own = found.trace == trace
@@ -325,7 +326,7 @@ def _rooted(found: Activities, log: IssueLog) -> Activities:
         new.append((anchor[is_anchored], roots[is_anchored]))
         num_anchored += int(is_anchored.sum())
         begin = int(found.start[own].min(initial=_NEVER))
-        if 0 < begin < _NEVER:
+        if first < begin < _NEVER:
             late_roots = roots[~is_anchored]
             new.append((np.full(late_roots.size, found.op.size + len(late)), late_roots))
             late.append((trace, begin))
@@ -335,10 +336,10 @@ def _rooted(found: Activities, log: IssueLog) -> Activities:
         "on the last host operation that ended before it",
     )  # fmt: skip
     src, dst = (np.concatenate(part) for part in zip(*new, strict=True))
-    return _with_late_starts(replace(found, src=src, dst=dst), late)
+    return _with_late_starts(replace(found, src=src, dst=dst), first, late)
 
 
-def _with_late_starts(found: Activities, late: list[tuple[int, int]]) -> Activities:
+def _with_late_starts(found: Activities, first: int, late: list[tuple[int, int]]) -> Activities:
     size = len(late)
     trace = np.array([trace for trace, _ in late], dtype=np.int64)
     begin = np.array([begin for _, begin in late], dtype=np.int64)
@@ -350,9 +351,9 @@ def _with_late_starts(found: Activities, late: list[tuple[int, int]]) -> Activit
         op=np.concatenate([found.op, zero - 2]),
         on_thread=np.concatenate([found.on_thread, zero == 0]),
         is_comm=np.concatenate([found.is_comm, zero > 0]),
-        start=np.concatenate([found.start, zero]),
+        start=np.concatenate([found.start, zero + first]),
         end=np.concatenate([found.end, begin]),
-        duration=np.concatenate([found.duration, begin]),
+        duration=np.concatenate([found.duration, begin - first]),
         resource=np.concatenate([found.resource, resource]),
     )
 
