@@ -221,7 +221,8 @@ class LateRank:
     caused_ns, all_caused_ns
         The wait time that it causes, and that all ranks cause; summed over the waiting ranks.
     began_late_ns
-        How much later than the median of the other ranks its first operation of the window starts.
+        How much later than on the latest of the other ranks its first operation of the window
+        starts; below 0 if another one begins later.
     excess
         What it does more than the other ranks; of time 0 if nothing.
     repeated
@@ -496,7 +497,7 @@ def _late_rank(
     inside = start >= begin
     np.minimum.at(first, graph.op_trace[inside], start[inside])
     mine = graph.job.ranks.index(rank)
-    began_late = first[mine] - np.median(np.delete(first, mine))
+    began_late = first[mine] - np.delete(first, mine).max()
     excess = find_excess(graph, window, path, rank, late)
     repeated = lateness_over_repeats(graph, window, stragglers, rank)
     return LateRank(rank, late, caused, of_all, int(began_late), excess, repeated)
