@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # pages of saved results take the words only
 
 _Data = dict[str, Any]
 _SLIGHT = 0.001  # of the step: changes of the path below are not printed
+_OTHER_WORK = 0.03  # of the number of operations on devices
 _NAMED = 3  # changes in the first lines
 _NAME_IN_LINE = 60
 
@@ -93,6 +94,7 @@ def _why(data: _Data) -> Iterator[str]:
     """Say what came or went of the ways in which the program runs, then what the machine does."""
     if data["change_ns"] == 0:
         return
+    yield from _other_work(data)
     for row in data["forms"]:
         before, after = (f"{row[f'count_{side}']:.4g}" for side in ("before", "after"))
         taken = max(row["before_ns"], row["after_ns"])
@@ -114,6 +116,28 @@ def _why(data: _Data) -> Iterator[str]:
     for row in same[:_NAMED]:
         name = printable(row["name"], _NAME_IN_LINE) or "(no operation)"
         yield f"  {_signed(_own(row))}: {name} ({row['kind']}, {row['cause']})"
+
+
+def _other_work(data: _Data) -> Iterator[str]:
+    """Say if recordings without steps are as long as each other, but do not do the same work.
+
+    So are those that stop after some time: the slower program does less in it.
+    """
+    if data["of"] != "recording" or not data["before_ns"]:
+        return
+    counts = [sum(row[f"count_{side}"] for row in data["kernels"]) for side in ("before", "after")]
+    work = counts[1] / counts[0] - 1 if counts[0] else 0.0
+    longer = data["after_ns"] / data["before_ns"] - 1
+    if abs(work) > _OTHER_WORK and abs(longer) < abs(work) / 2:
+        more = "more" if work > 0 else "less"
+        rate = (1 + longer) / (1 + work) - 1
+        took = "longer" if rate > 0 else "shorter"
+        share = format_percent(abs(work), 1)
+        yield (
+            f"  no steps are marked, and the second recording does {share} {more} device work "
+            f"({counts[1]:,.0f} operations against {counts[0]:,.0f}):"
+        )
+        yield f"  for the same work it would be {format_percent(abs(rate), 1)} {took}"
 
 
 def _other_vendor(data: _Data) -> bool:
