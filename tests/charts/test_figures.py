@@ -77,7 +77,7 @@ def test_values_draw_themselves(
     results = nadi.simulation.results_of(done)
     figures: list[tuple[Any, str]] = [
         (run, "rank 3"), (run.path, "gloo:all_reduce"), (answer, "predicted"), (done, "rank 1"),
-        (results, "hosting"),
+        (results, "host"),
     ]  # fmt: skip
     for number, (value, said) in enumerate(figures):
         figure: Figure = value.plot()

@@ -87,9 +87,9 @@ def test_a_generated_job_is_beside_an_estimate_where_there_is_one(
     assert run(plan, "--bandwidth", "8") == 0
     text = capsys.readouterr().out
     assert "beside an estimate: times as long as without tiers" in text
-    Path(plan).write_text(f"{PLAN}dp = 2\nzero = 2\n")
+    Path(plan).write_text(f"{PLAN}dp = 2\nzero = 3\n")
     assert run(plan) == 0
-    assert "no estimate beside: zero: 2 is generated" in capsys.readouterr().out
+    assert "no estimate beside: offload: with ZeRO 3" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def execution_of_plan(
     UsageError
         If an estimate does not have what the plan is; the message names what it has.
     """
-    _refuse_others(plan)
     _check_overlap(overlap)
     check_offload(offload)
+    _refuse_others(plan, offload)
     splits = plan.sequence_parallel and plan.tp > 1
     tiers = _tiers(plan, machine)
     replicates = plan.dp * plan.cp > 1 or (has_experts and plan.tp > plan.ep * plan.expert_tp)
@@ -85,8 +85,12 @@ def execution_of_plan(
     )
 
 
-def _refuse_others(plan: ParallelPlan) -> None:
+def _refuse_others(plan: ParallelPlan, offload: Collection[str]) -> None:
     """Raise UsageError for what is generated and not estimated."""
+    if plan.zero == 3 and {"weights", "activations"} & set(offload):
+        what = "with ZeRO 3, moves of weights and activations are simulated and not estimated"
+        remedy = "place the optimizer alone, or use nadi memory place"
+        raise UsageError([Parameter("offload")], what, remedy)
     expert_tp = 1 if plan.ep > 1 or plan.tp == 1 else plan.tp
     rules = [
         ("schedule", plan.schedule, plan.schedule in _SCHEDULES, " or ".join(_SCHEDULES)),
