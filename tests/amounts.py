@@ -1,4 +1,4 @@
-"""How much tests try: a sixteenth in short runs, a quarter in ``.ci/run``, all with NADI_TEST_ALL=1."""
+"""How much tests try: 1/16 in short runs, 1/4 in ``.ci/run``, all with NADI_TEST_ALL=1."""
 
 import os
 from collections.abc import Iterable
