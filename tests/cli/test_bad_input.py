@@ -354,9 +354,9 @@ def test_closed_and_full_output(demo_folder: Path) -> None:
 
 def test_interruption_is_no_success(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys\n"
+        "import signal, sys\n"
         "import nadi.graph.load_graph\n"
-        "def stop(*a, **k): os.kill(os.getpid(), signal.SIGINT)\n"
+        "def stop(*a, **k): signal.raise_signal(signal.SIGINT)\n"
         "nadi.graph.load_graph.load_ranks = stop\n"
         "from nadi.cli import main\n"
         "sys.exit(main(['run', '.']))\n"
