@@ -355,6 +355,7 @@ def test_closed_and_full_output(demo_folder: Path) -> None:
 def test_interruption_is_no_success(tmp_path: Path) -> None:
     code = (
         "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what starts it may ignore it
         "import nadi.graph.load_graph\n"
         "def stop(*a, **k): signal.raise_signal(signal.SIGINT)\n"
         "nadi.graph.load_graph.load_ranks = stop\n"

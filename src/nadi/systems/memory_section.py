@@ -16,7 +16,7 @@ from nadi.units import lowered, parse_bytes, parse_ns, parse_rate
 _Value = TypeVar("_Value")
 _MOST = 1 << 31  # of anything that is counted
 _MOST_PORTS = 4096  # of a switch: each is a link
-_MOST_LATENCY = 3_600_000_000_000  # an hour, in ns
+MOST_LATENCY = 3_600_000_000_000  # an hour, in ns
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _UNLIMITED = "unlimited"
 
@@ -345,7 +345,7 @@ class _Where:
     def latency(self, key: str, text: str) -> float:
         """Read a latency in ns. Load multiplies it, so it must stay far below the largest time."""
         latency = self.read(key, text, parse_ns)
-        if latency > _MOST_LATENCY:
+        if latency > MOST_LATENCY:
             self.refuse(key, f"{text!r} is longer than an hour", "give the latency of an access")
         return float(latency)
 

@@ -26,7 +26,13 @@ from nadi.systems.fabrics import (
     fabrics_of,
     given_routes,
 )
-from nadi.systems.memory_section import MemoryPart, memory_paths, memory_tiers, remote_memory
+from nadi.systems.memory_section import (
+    MOST_LATENCY,
+    MemoryPart,
+    memory_paths,
+    memory_tiers,
+    remote_memory,
+)
 from nadi.systems.memory_tiers import MemoryPath
 from nadi.systems.nccl.nccl_settings import NcclSettings
 from nadi.systems.nccl_section import NcclSection, nccl_settings
@@ -467,11 +473,11 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             algorithms[comm_type] = tuple(names[min(d, len(names) - 1)] for d in kept)
         least = _quantity(self.name, "$.collectives.least_chunk", given.least_chunk, parse_bytes)
         where = "$.collectives.endpoint_delay"
-        delay = _quantity(self.name, where, given.endpoint_delay, parse_ns)
+        delay = _quantity(self.name, where, given.endpoint_delay, _parse_delay)
         of_groups = self._stated(
-            "$.collectives.group_endpoint_delay", given.group_endpoint_delay, parse_ns, delay
+            "$.collectives.group_endpoint_delay", given.group_endpoint_delay, _parse_delay, delay
         )
-        start = _quantity(self.name, "$.collectives.start", given.start, parse_ns)
+        start = _quantity(self.name, "$.collectives.start", given.start, _parse_delay)
         counts = {
             "collectives.chunks": (given.chunks, _MOST_CHUNKS),
             "collectives.injection_scale": (given.injection_scale, _MOST),
@@ -482,6 +488,12 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if not 1 <= count <= most:
                 limit = "2^31" if most == _MOST else str(most)
                 _refuse(self.name, f"$.{path}", f"{count} is not 1 to {limit}", "give another one")
+        delay *= given.injection_scale
+        if delay > MOST_LATENCY:
+            _refuse(
+                self.name, "$.collectives.injection_scale",
+                "with it, endpoint_delay is longer than an hour", "give a smaller one",
+            )  # fmt: skip
         return Collectives(
             **algorithms,
             bandwidth_aware=given.bandwidth_aware,
@@ -492,7 +504,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             policy=self.scheduling.policy,
             custom=given.custom,
             custom_by_node={},
-            endpoint_delay=delay * given.injection_scale,
+            endpoint_delay=delay,
             group_endpoint_delay=of_groups,
             start_time=start,
         )
@@ -568,6 +580,14 @@ def _product(sizes: list[int]) -> int:
     for size in sizes:
         product *= size
     return product
+
+
+def _parse_delay(text: str) -> int:
+    """Read a time that many messages take each, so that it must stay far below the largest one."""
+    delay = parse_ns(text)
+    if delay > MOST_LATENCY:
+        raise ValueError(f"{text!r} is longer than an hour")
+    return delay
 
 
 def _quantity(name: str, where: str, text: str, parse: Callable[[str], _Value]) -> _Value:
