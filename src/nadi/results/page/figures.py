@@ -21,7 +21,7 @@ from nadi.units import (
 
 Path = Sequence[str | int]
 _SHOWN = 90  # letters of a name; the rest is shown when it is clicked
-_COLUMNS = {"#": " class=number", "*": " class=name"}
+_COLUMNS = {"#": " class=num", "*": " class=name"}
 _ROOM = 0.06  # of a bar, which a name in it takes
 _TALL = 16  # rows of a table, above which it scrolls
 _PLACE = re.compile(r' data-at="([^"]*)"')

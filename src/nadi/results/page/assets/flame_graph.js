@@ -286,7 +286,7 @@ class FlameGraph {
     ["name", ...columns.map(([title]) => title)].forEach((title, i) => {
       const cell = add(head, "th", title);
       cell.scope = "col";
-      if (i) cell.className = "number";
+      if (i) cell.className = "num";
     });
     const body = add(table, "tbody");
     for (const row of rows.slice(0, ROWS_SHOWN)) {
@@ -294,7 +294,7 @@ class FlameGraph {
       add(line, "td", row.title).className = "name";
       for (const [, of, write] of columns) {
         const cell = add(line, "td");
-        cell.className = "number";
+        cell.className = "num";
         add(cell, "data", write(of(row))).value = of(row);
       }
     }

@@ -53,10 +53,10 @@ class MemoryHolders {
       name.append(holders[k]);
       name.className = "name";
       const cell = add(line, "td");
-      cell.className = "number";
+      cell.className = "num";
       add(cell, "data", formatBytes(size)).value = size;
       const whole = allocated[this.at];
-      add(line, "td", whole ? `${(100 * size / whole).toFixed(1)} %` : "-").className = "number";
+      add(line, "td", whole ? `${(100 * size / whole).toFixed(1)} %` : "-").className = "num";
     }
     this.draw();
   }

@@ -109,7 +109,7 @@ class AreaPanel {
     heads.forEach((text, i) => {
       const cell = add(head, "th", i ? text : this.way);
       cell.scope = "col";
-      if (i) cell.className = "number";
+      if (i) cell.className = "num";
     });
     const body = add(table, "tbody");
     const write = (shown) => {
@@ -119,7 +119,7 @@ class AreaPanel {
         name.className = "name";
         name.title = row.title;
         this.#cells(row, own, other !== null).forEach((text) => {
-          add(line, "td", text).className = "number";
+          add(line, "td", text).className = "num";
         });
       }
     };
