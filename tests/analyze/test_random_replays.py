@@ -18,7 +18,7 @@ from nadi.graph.windows import Window
 from tests.amounts import ALL, examples
 from tests.analyze.random_replays import ON_DEVICE, operations, random_replay, random_window
 
-BEFORE, NOT_SCHEDULED, UNKNOWN_WAIT, UNKNOWN = CAUSES
+BEFORE, NOT_SCHEDULED, UNKNOWN_WAIT, BEGINS_LATER, UNKNOWN = CAUSES
 SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 SEEDS = range(examples(150))
 
@@ -91,14 +91,17 @@ def slow_cause(facts: Facts, v: int) -> str:
     op = v // 2
     if op >= facts.num_ops:
         return UNKNOWN
+    same = [other for other in range(facts.num_ops) if facts.ranks[other] == facts.ranks[op]]
+    is_first = facts.time[v] == min(facts.time[2 * other] for other in same)
+    rest = BEGINS_LATER if is_first else UNKNOWN
     if not facts.on_device(op):
-        return NOT_SCHEDULED if facts.into[v] else UNKNOWN
+        return NOT_SCHEDULED if facts.into[v] else rest
     stream = stream_of(facts, op)
     ends = [
         facts.time[2 * other + 1] for other in range(facts.num_ops)
         if facts.on_device(other) and stream_of(facts, other) == stream
     ]  # fmt: skip
-    return BEFORE if facts.time[v] - facts.delay[v] < min(ends) else UNKNOWN
+    return BEFORE if facts.time[v] - facts.delay[v] < min(ends) else rest
 
 
 def stream_of(facts: Facts, op: int) -> tuple[int, int, int]:

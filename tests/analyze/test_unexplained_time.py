@@ -10,7 +10,7 @@ import nadi
 from nadi.graph.unexplained import CAUSES
 from tests.conftest import PairWriter
 
-BEFORE, NOT_SCHEDULED, UNKNOWN_WAIT, UNKNOWN = CAUSES
+BEFORE, NOT_SCHEDULED, UNKNOWN_WAIT, BEGINS_LATER, UNKNOWN = CAUSES
 
 
 def found(pair: PairWriter, window: str = "") -> nadi.graph.UnexplainedPath:
@@ -53,6 +53,14 @@ def test_later_work_that_is_late_has_no_known_cause(pair: PairWriter) -> None:
     kernel(pair, 12, 2_000, 500, 2)
     assert set(causes(pair)) == {UNKNOWN}
     assert causes(pair)[UNKNOWN] >= 1_950_000
+
+
+def test_the_window_begins_with_the_first_rank(shared_traces: Path) -> None:
+    run = nadi.run(shared_traces / "gpu_dlrm8")
+    first = run.window.start(run.graph.time)
+    seventh = run.graph.ops_of_trace(7)
+    late = int(run.graph.time[2 * seventh.start : 2 * seventh.stop].min()) - first
+    assert run.unexplained.by_cause[BEGINS_LATER] == late > 7_000_000
 
 
 def test_all_is_explained_where_nothing_is_late(pair: PairWriter) -> None:

@@ -26,9 +26,10 @@ CAUSES = (
     "device busy with work begun before the recording",
     "thread not scheduled",
     "wait for unknown work",
+    "recording of a rank begins later",
     "unknown",
 )
-_BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _UNKNOWN = range(4)
+_BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _BEGINS_LATER, _UNKNOWN = range(5)
 
 
 class LongGaps(NamedTuple):
@@ -124,10 +125,18 @@ def _causes(graph: EventGraph, vertices: Ints) -> Ints:
     waits = np.diff(graph.in_ptr)[vertices] > 0
     idle_since = graph.time[vertices] - graph.delay[vertices]
     nothing_ended = idle_since < first[op]
+    begins = graph.time[vertices] == _begins(graph)[graph.op_trace[op]]
     return np.select(
-        [is_op & on_device & nothing_ended, is_op & ~on_device & waits],
-        [_BEFORE, _NOT_SCHEDULED], _UNKNOWN,
+        [is_op & on_device & nothing_ended, is_op & ~on_device & waits, is_op & begins],
+        [_BEFORE, _NOT_SCHEDULED, _BEGINS_LATER], _UNKNOWN,
     )  # fmt: skip
+
+
+def _begins(graph: EventGraph) -> Ints:
+    """Return when the first operation of each rank starts; int64 ns, (ranks,)."""
+    begins = np.full(len(graph.job.traces), np.iinfo(np.int64).max)
+    np.minimum.at(begins, graph.op_trace, graph.time[0 : 2 * graph.num_ops : 2])
+    return begins
 
 
 def _first_ends(graph: EventGraph) -> Ints:

@@ -198,9 +198,10 @@ _NAME_IN_LINE = 60
 _A, _WAIT_IN = "a ", "wait in "  # as recordings name waits of threads
 _MORE, _SLOWER, _BETWEEN, _LATER, _ = REASONS
 _ONE_NAME = 0.8  # of an excess
-_BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _UNKNOWN = CAUSES
+_BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _BEGINS_LATER, _UNKNOWN = CAUSES
 _TO_RECORD = {
     _NOT_SCHEDULED: "the thread was ready and not running: see what else runs on the machine",
+    _BEGINS_LATER: "record the same steps on all ranks, and the steps before them, too",
     _UNKNOWN_WAIT: "record device activities too, and begin before the work that is waited for",
 }
 

@@ -669,11 +669,13 @@ def device_work(graph: EventGraph, window: Window) -> pl.DataFrame:
 
 
 def work_meanwhile(graph: EventGraph, path: CriticalPath) -> Meanwhile | None:
-    """Find the work that overlaps most of the unexplained time of a path; None without any.
+    """Find the work that overlaps most of the unexplained time of a path.
 
-    Work of devices counts before that of other threads. O(ops + path).
+    Work of devices counts before that of other threads; None where no name overlaps a tenth of
+    the time, since it would explain nothing. O(ops + path).
     """
     unexplained = path.segments.filter(pl.col("kind") == "unexplained")
+    whole = int((unexplained["end"] - unexplained["start"]).sum())
     category = graph.gather("category")
     on_device = category.is_in(DEVICE_WORK).to_numpy()
     on_thread = category.is_in(_ON_THREADS).to_numpy() & (graph.op_parent < 0)
@@ -686,10 +688,12 @@ def work_meanwhile(graph: EventGraph, path: CriticalPath) -> Meanwhile | None:
             mine = graph.op_trace[ops] == graph.job.ranks.index(rank)
             mine &= kind | (thread[ops] != own)
             overlap += _overlap(graph, ops, mine, segments)
-        if overlap.any():
-            sums = pl.DataFrame({"name": graph.names(ops), "time": overlap})
-            sums = sums.group_by("name").agg(pl.sum("time"))
-            name, time = sums.sort("time", "name", descending=[True, False]).row(0)
+        if not overlap.any():
+            continue
+        sums = pl.DataFrame({"name": graph.names(ops), "time": overlap})
+        sums = sums.group_by("name").agg(pl.sum("time"))
+        name, time = sums.sort("time", "name", descending=[True, False]).row(0)
+        if 10 * time >= whole:
             return Meanwhile(name, time, kind)
     return None
 
