@@ -197,8 +197,6 @@ def _with_tier(drawn: Drawn, system: Any, tier: Any) -> dict[str, float | None]:
         return {"estimate": None, "memory plan": None}
     values = msgspec.to_builtins(how)
     sizes = values.pop("num_procs"), values.pop("batch_size")
-    for name in ("context_par", "gradient_sharding", "weight_sharding"):
-        values.pop(name)  # a search does not vary them, and no drawn plan with a tier has them
     space = {name: [value] for name, value in values.items()}
     try:
         chosen = search_space(model, machine, *sizes, space)

@@ -8,11 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars as pl
 import pytest
 
 import nadi
-from nadi.estimates import CALCULON, Execution, search, search_space as search_space_by_rules
+from nadi.estimates import (
+    CALCULON,
+    Execution,
+    describe_step,
+    search,
+    search_space as search_space_by_rules,
+)
 from nadi.estimates.execution import execution_at
 from nadi.estimates.searches import search as configuration_search
 from tests.estimate.described import estimate, machine, model, read
@@ -92,6 +99,75 @@ def test_the_fastest_is_that_of_a_slow_search() -> None:
         assert sum(alone.tier2.values()) == pytest.approx(one.tier2_bytes)
 
 
+_PLANS: list[tuple[str, dict[str, Any]]] = [
+    ("llama3-8b", {"dp": 8, "zero": 3, "recompute": "selective"}),
+    ("llama3-8b", {"dp": 4, "cp": 2, "zero": 2, "micro_batch": 2, "recompute": "full"}),
+    ("llama3-8b", {"tp": 2, "pp": 2, "cp": 2, "chunks": 4, "schedule": "interleaved"}),
+    ("llama3-8b", {"tp": 2, "dp": 2, "cp": 2, "zero": 3}),
+    ("qwen3-30b-a3b", {"dp": 8, "ep": 8, "zero": 2, "recompute": "full"}),
+]
+
+
+@pytest.mark.parametrize(("name", "plan"), _PLANS)
+def test_a_search_for_one_plan_gives_the_figures_of_its_estimate(
+    name: str, plan: dict[str, Any]
+) -> None:
+    plan = {"tp": 1, "pp": 1, "cp": 1, "zero": 1, "global_batch": 16, "sequence": 4096} | plan
+    step = describe_step(name, "dgx-h100", plan | {"dtype": "bfloat16"})
+    alone = nadi.estimates.estimate(step.model, step.machine, step.execution)
+    fields = ("tp", "pp", "cp", "ep", "zero", "micro_batch", "chunks", "recompute")
+    given = {field: [plan[field]] for field in fields if field in plan}
+    split = step.execution.tensor_par_comm_type, step.execution.seq_par_ag_redo
+    given |= {"dtype": ["bfloat16"], "overlap": ["none"], "data_par_overlap": [True],
+              "tensor_par_comm_type": [split[0]], "seq_par_ag_redo": [split[1]],
+              "weight_offload": [False], "activations_offload": [False],
+              "optimizer_offload": [False]}  # fmt: skip
+    if "micro_batch" not in given:
+        given["micro_batch"] = [step.execution.microbatch_size]
+    given.setdefault("chunks", [1])
+    given.setdefault("recompute", ["none"])
+    large = msgspec.structs.replace(step.machine.mem1, GiB=10_000.0)
+    machine = msgspec.structs.replace(step.machine, mem1=large)
+    space = search_space_by_rules(step.model, machine, 8, 16, given)
+    (found,) = search(space).best
+    told = (found.execution.gradient_sharding, found.execution.weight_sharding)
+    assert told == (plan["zero"] > 1, plan["zero"] > 2)
+    assert found.execution.context_par == plan["cp"]
+    assert found.seconds == pytest.approx(alone.seconds, rel=1e-12)
+    assert found.tier1_bytes == pytest.approx(sum(alone.tier1.values()), rel=1e-12)
+
+
+def test_degrees_of_context_parallelism_leave_4096_tokens_unless_given() -> None:
+    def degrees(tokens: int, **given: list[int]) -> set[int]:
+        told = nadi.estimates.read_model("llama3-8b", tokens)
+        space = search_space_by_rules(told, machine, 8, 8, {"tensor_par": [1]} | given)
+        return {one.context_par for one in all_of(space)}
+
+    machine = nadi.estimates.read_machine("dgx-h100", 8)
+    assert degrees(2048) == degrees(4096) == {1}
+    assert degrees(16384) == {1, 2, 4}
+    assert degrees(4096, cp=[1, 2, 8]) == {1, 2, 8}
+
+
+def test_shards_are_nested_and_zero_3_moves_no_weights() -> None:
+    machine = nadi.estimates.read_machine("dgx-h100-cxl", 8)
+    told = nadi.estimates.read_model("llama3-8b", 4096)
+    space = search_space_by_rules(told, machine, 8, 8, {"tp": [1], "pp": [1], "cp": [1]})
+    levels = {
+        (one.optimizer_sharding, one.gradient_sharding, one.weight_sharding)
+        for one in all_of(space)
+    }
+    assert levels == {(level > 0, level > 1, level > 2) for level in range(4)}
+    assert not any(
+        one.execution.weight_sharding
+        and (one.execution.weight_offload or one.execution.activations_offload)
+        for one in search(space, top=space.size).best
+    )
+    some = search_space_by_rules(told, machine, 8, 8, {"tp": [1], "zero": [0, 3]})
+    found = {(one.optimizer_sharding, one.weight_sharding) for one in all_of(some)}
+    assert found == {(False, False), (True, True)}
+
+
 def test_parts_give_the_same_in_threads_in_files_and_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +223,8 @@ def test_a_part_that_is_broken_says_so(tmp_path: Path, capfd: pytest.CaptureFixt
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [({"color": [1]}, "does not vary"), ({"activation_recompute": ["half"]}, "unknown value"),
+    [({"zero": [4]}, "known: 0, 1, 2, 3"), ({"color": [1]}, "does not vary"),
+     ({"activation_recompute": ["half"]}, "unknown value"),
      ({"tensor_par": [7]}, "no degrees"), ({"tensor_par": ["x"]}, "=x: it is not a whole"),
      ({"expert_par": [1 << 70]}, "not a whole number up to"),
      ({"weight_offload": [5]}, "weight_offload=5: it is not true or false")],

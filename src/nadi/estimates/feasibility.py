@@ -37,6 +37,11 @@ REASONS: tuple[Reason, ...] = (
     Reason("lone-stage", "one stage cannot be interleaved"),
     Reason("sharding", "one replica cannot shard the optimizer"),
     Reason("further-sharding", "gradients and weights are sharded with the optimizer's state"),
+    Reason(
+        "gathered-moves",
+        "with ZeRO 3, moves of weights and activations are simulated (nadi memory place) "
+        "and not estimated",
+    ),
     Reason("reduction", "one replica has no reduction to overlap"),
     Reason("gather", "only sequence parallelism (rs_ag) gathers again"),
     Reason("inference", "inference has no backward pass to compute again, shard or offload for"),
@@ -95,6 +100,7 @@ def shape_reasons(
         "lone-stage": (stages == 1) & (chunks > 1),
         "sharding": alone & (e.optimizer_sharding == 1),
         "further-sharding": further & (e.optimizer_sharding == 0),
+        "gathered-moves": ((e.weight_offload | e.activations_offload) & e.weight_sharding) == 1,
         "reduction": alone & (e.data_par_overlap == 1),
         "gather": ~split & (e.seq_par_ag_redo == 1),
         "inference": ~training & (backward | (e.optimizer_offload == 1)),

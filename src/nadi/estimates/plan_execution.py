@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from nadi.errors import Parameter, UsageError
 from nadi.estimates.calculon.machine_description import MachineDescription
@@ -22,6 +23,16 @@ PLAN_NAMES = {
 OFFLOADED = ("weights", "activations", "optimizer")
 _RECOMPUTE = {"none": "none", "selective": "attn_only", "full": "full"}
 _SCHEDULES = ("1f1b", "interleaved")
+
+
+def by_execution_names(given: Mapping[str, Iterable[Any]]) -> dict[str, tuple[Any, ...]]:
+    """Give values of fields by the names of executions; ``zero`` keeps its own, as it is three."""
+    found = {}
+    for name, values in given.items():
+        if name == "recompute":
+            values = (_RECOMPUTE.get(value, value) for value in values)
+        found[name if name == "zero" else PLAN_NAMES.get(name, name)] = tuple(values)
+    return found
 
 
 def execution_of_plan(
@@ -46,7 +57,7 @@ def execution_of_plan(
     """
     _check_overlap(overlap)
     check_offload(offload)
-    _refuse_others(plan, offload)
+    _refuse_others(plan)
     splits = plan.sequence_parallel and plan.tp > 1
     tiers = _tiers(plan, machine)
     replicates = plan.dp * plan.cp > 1 or (has_experts and plan.tp > plan.ep * plan.expert_tp)
@@ -85,12 +96,8 @@ def execution_of_plan(
     )
 
 
-def _refuse_others(plan: ParallelPlan, offload: Collection[str]) -> None:
+def _refuse_others(plan: ParallelPlan) -> None:
     """Raise UsageError for what is generated and not estimated."""
-    if plan.zero == 3 and {"weights", "activations"} & set(offload):
-        what = "with ZeRO 3, moves of weights and activations are simulated and not estimated"
-        remedy = "place the optimizer alone, or use nadi memory place"
-        raise UsageError([Parameter("offload")], what, remedy)
     expert_tp = 1 if plan.ep > 1 or plan.tp == 1 else plan.tp
     rules = [
         ("schedule", plan.schedule, plan.schedule in _SCHEDULES, " or ".join(_SCHEDULES)),

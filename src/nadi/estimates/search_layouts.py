@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import index
 from typing import Any, NamedTuple
 
@@ -20,12 +20,12 @@ from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.calculon.rules import DEFAULT, EstimateRules
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import CODES, Executions
-from nadi.estimates.plan_execution import PLAN_NAMES
-from nadi.trace.arrays import Ints
+from nadi.estimates.plan_execution import by_execution_names
+from nadi.trace.arrays import Bools, Ints
 
 LAYOUT = (
-    "tensor_par", "pipeline_par", "data_par", "microbatch_size", "pipeline_interleaving",
-    "batch_size",
+    "tensor_par", "pipeline_par", "data_par", "context_par", "microbatch_size",
+    "pipeline_interleaving", "batch_size",
 )  # fmt: skip
 CHOICES: dict[str, tuple[Any, ...]] = {
     "tensor_par_net": (0,),
@@ -36,6 +36,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "attention_type": ("multihead",),
     "activation_recompute": ("none", "attn_only", "full"),
     "optimizer_sharding": (False, True),
+    "gradient_sharding": (False,),
+    "weight_sharding": (False,),
     "tensor_par_comm_type": ("ar", "p2p_rs_ag", "rs_ag"),
     "tensor_par_overlap": ("none", "ring", "pipe"),
     "seq_par_ag_redo": (False, True),
@@ -52,10 +54,23 @@ _LARGEST = 1 << 31  # of a number of ranks, sequences or chunks
 # of Nadi's own rules, where they differ
 _OWN_CHOICES: dict[str, tuple[Any, ...]] = {
     "fused_activation": (False,),
+    "gradient_sharding": (False, True),
+    "weight_sharding": (False, True),
     "tensor_par_comm_type": ("ar", "rs_ag"),
     "tensor_par_overlap": ("none", "ring"),
     "flash_attention": (True,),
 }
+_ZERO = ("optimizer_sharding", "gradient_sharding", "weight_sharding")  # stages of ZeRO, in order
+_FEWEST_TOKENS = 4096  # of a rank that shares sequences, where no degrees are given
+
+
+class _Kind(NamedTuple):
+    """What of a layout says which choices make a difference: whether degrees are above 1."""
+
+    splits: bool
+    pipes: bool
+    replicates: bool
+    repeats: bool  # micro-batches
 
 
 class _Part(NamedTuple):
@@ -115,8 +130,10 @@ def search_space(
     ranks, global_batch
         The number of ranks, and the sequences of a step.
     given
-        Values of fields of ``Execution`` to try instead of ``CHOICES`` and of all divisors; of
-        datatypes by default float16, or the first that the machine has engines for.
+        Values of fields of ``Execution`` to try instead of ``CHOICES`` and of all divisors, also
+        by the names of plans: ``zero`` is how many of the optimizer's state, gradients and weights
+        replicas share. By default the datatype is float16, or the first that the machine has
+        engines for, and ranks share a sequence if each has 4,096 tokens of it.
     round_batch
         Whether degrees of data parallelism that do not divide the batch take the largest batch
         that they divide; else they are left out.
@@ -130,7 +147,11 @@ def search_space(
     """
     own = {} if rules.blocks_of_calculon else _OWN_CHOICES
     usual = {**own, "datatype": (_usual_datatype(machine),)}
-    chosen = _checked({**usual, **(given or {})}, machine)
+    chosen = _checked({**usual, **by_execution_names(given or {})}, machine)
+    if "context_par" not in chosen:
+        least = rules.blocks_of_calculon or all(chosen["decoding"])
+        most = 1 if least else max(model.seq_size // _FEWEST_TOKENS, 1)
+        chosen["context_par"] = tuple(range(1, most + 1))
     layouts = _layouts(model, ranks, global_batch, chosen, round_batch)
     if not layouts:
         raise UsageError(
@@ -138,9 +159,11 @@ def search_space(
             "no degrees of parallelism divide ranks, batch, heads and widths",
             "choose numbers with common divisors, or round the batch",
         )
-    by_kind: dict[tuple[bool, bool, bool], list[tuple[int, ...]]] = {}
+    by_kind: dict[_Kind, list[tuple[int, ...]]] = {}
     for layout in layouts:
-        by_kind.setdefault((layout[0] > 1, layout[1] > 1, layout[2] > 1), []).append(layout)
+        degree, stages, replicas, shared, microbatch, _, batch = layout
+        kind = _Kind(degree > 1, stages > 1, replicas * shared > 1, batch > replicas * microbatch)
+        by_kind.setdefault(kind, []).append(layout)
     parts = []
     for kind, rows in sorted(by_kind.items()):
         columns = np.array(rows, dtype=np.int64).T
@@ -161,13 +184,12 @@ def _checked(
     given: Mapping[str, Iterable[Any]], machine: MachineDescription
 ) -> dict[str, tuple[Any, ...]]:
     """Give the values of each field that is given or has a choice, as numbers."""
-    known = (*LAYOUT[:5], *CHOICES)
+    known = (*LAYOUT[:6], *CHOICES, "zero")
     last = len(machine.networks) - 1
     chosen: dict[str, tuple[Any, ...]] = {}
     for field, values in (CHOICES | {name: tuple(one) for name, one in given.items()}).items():
         if field not in known:
-            near = [PLAN_NAMES[field]] if PLAN_NAMES.get(field) in known else []
-            near = near or difflib.get_close_matches(field, known, n=1)
+            near = difflib.get_close_matches(field, known, n=1)
             hint = f"did you mean {near[0]}; " if near else ""
             raise UsageError(
                 f"field {field!r}", "a search does not vary it", f"{hint}known: {', '.join(known)}"
@@ -177,6 +199,8 @@ def _checked(
             names = CODES.get(field)
             if names is not None and value not in names:
                 raise UsageError(f"{field}={value}", "unknown value", f"known: {', '.join(names)}")
+            if field == "zero" and value not in range(4):
+                raise UsageError(f"{field}={value}", "unknown value", "known: 0, 1, 2, 3")
             number = names.index(value) if names is not None else _whole(field, value)
             numbers.append(last if field.endswith("_net") and number < 0 else number)
         chosen[field] = tuple(numbers)
@@ -216,17 +240,17 @@ def _layouts(
     for degree in _allowed(_divisors(processors), chosen, "tensor_par"):
         if any(size % degree for size in (model.attn_heads, model.hidden, model.feedforward)):
             continue
-        for stages in _allowed(_divisors(processors // degree), chosen, "pipeline_par"):
-            replicas = processors // degree // stages
+        for stages, shared in _stages_and_shares(processors // degree, chosen):
+            replicas = processors // degree // stages // shared
             rounded = batch // replicas * replicas
             if stages > model.num_blocks or rounded == 0 or (rounded != batch and not round_batch):
                 continue
-            if not _allowed([replicas], chosen, "data_par"):
+            if not _allowed([replicas], chosen, "data_par") or model.seq_size % shared:
                 continue
             blocks = -(-model.num_blocks // stages)
             chunks = [1] if stages == 1 or is_decoding else _divisors(blocks)
             found += [
-                (degree, stages, replicas, microbatch, chunk, rounded)
+                (degree, stages, replicas, shared, microbatch, chunk, rounded)
                 for microbatch in _allowed(
                     _divisors(rounded // replicas), chosen, "microbatch_size"
                 )
@@ -235,23 +259,31 @@ def _layouts(
     return found
 
 
+def _stages_and_shares(
+    processors: int, chosen: Mapping[str, tuple[Any, ...]]
+) -> Iterator[tuple[int, int]]:
+    """Give the degrees of pipeline and context parallelism, whose product divides processors."""
+    for stages in _allowed(_divisors(processors), chosen, "pipeline_par"):
+        for shared in _allowed(_divisors(processors // stages), chosen, "context_par"):
+            yield stages, shared
+
+
 def _choices(
     machine: MachineDescription, chosen: Mapping[str, tuple[Any, ...]],
-    kind: tuple[bool, bool, bool],
+    kind: _Kind,
 ) -> dict[str, Ints]:  # fmt: skip
-    """Give all choices that make a difference where degrees are, or are not, above 1."""
-    splits, pipes, replicates = kind
+    """Give all choices that make a difference in layouts of a kind."""
     values = {field: list(chosen[field]) for field in CHOICES}
     communication = CODES["tensor_par_comm_type"]
-    if not splits:
+    if not kind.splits:
         values |= {"tensor_par_comm_type": [0], "tensor_par_overlap": [0], "seq_par_ag_redo": [0]}
-    elif not pipes and len(values["tensor_par_comm_type"]) > 1:
+    elif not kind.pipes and len(values["tensor_par_comm_type"]) > 1:
         only_between = communication.index("p2p_rs_ag")
         values["tensor_par_comm_type"] = [
             one for one in values["tensor_par_comm_type"] if one != only_between
         ]
-    if not replicates:
-        values |= {"optimizer_sharding": [0], "data_par_overlap": [0]}
+    if not kind.replicates:
+        values |= {field: [0] for field in (*_ZERO, "data_par_overlap")}
     if machine.mem2.GiB == 0:
         values |= {"weight_offload": [0], "activations_offload": [0], "optimizer_offload": [0]}
     rows = np.array(list(itertools.product(*values.values())), dtype=np.int64)
@@ -262,11 +294,28 @@ def _choices(
     sense = (columns["seq_par_ag_redo"] == 0) | (gathers & ~recomputes)
     if not sense.any():
         sense[:] = columns["seq_par_ag_redo"] == columns["seq_par_ag_redo"].min()
+    nested = _nested(columns, chosen, kind)
+    # what a search was told and cannot be is counted with its reason
+    sense = sense & nested if (sense & nested).any() else sense
     columns = {field: column[sense] for field, column in columns.items()}
     return {
         field: column[:1] if (column == column[0]).all() and column.size > 1 else column
         for field, column in columns.items()
     }
+
+
+def _nested(columns: dict[str, Ints], chosen: Mapping[str, tuple[Any, ...]], kind: _Kind) -> Bools:
+    """Tell which choices are a stage of ZeRO that makes a difference, or one that was given."""
+    one, two, three = (columns[field] for field in _ZERO)
+    found: Bools = (two <= one) & (three <= two)
+    if kind.replicates and "zero" in chosen:
+        found &= np.isin(one + two + three, chosen["zero"])
+    elif kind.repeats and len(chosen["gradient_sharding"]) > 1:
+        # whole gradients are summed over micro-batches: ZeRO 2 has no less of them than ZeRO 1
+        found &= two == three
+    if len(chosen["data_par_overlap"]) > 1:  # ZeRO 3 reduces with each micro-batch anyway
+        found &= (three == 0) | (columns["data_par_overlap"] == 1)
+    return found
 
 
 def _columns(processors: int, part: _Part, numbers: Ints) -> Executions:

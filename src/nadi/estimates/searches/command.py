@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 HELP = """Find the fastest way to run a model on a number of ranks.
 
-Tries every degree of tensor, pipeline and data parallelism, micro-batch, interleaving,
-recomputation, overlap and offloading, or the values of --set. Prints the fastest
-possible configurations, and why the others are not possible.
+Tries every degree of tensor, pipeline, data and context parallelism, micro-batch,
+interleaving, recomputation, sharding (ZeRO 1 to 3), overlap and offloading, or the values
+of --set. Prints the fastest possible configurations, and why the others are not possible.
 
 [bold]Examples[/]
 
   nadi search llama3-70b dgx-h100 --ranks 512 --global-batch 1024
   nadi search model.json machine.json --ranks 64 --global-batch 64 --top 5 \\
       --set tensor_par=4,8 --set activation_recompute=none,attn_only
+  nadi search llama3-8b dgx-h100 --ranks 64 --global-batch 64 --set zero=3 --set cp=1,2
   nadi search model.json machine.json --ranks 512 --global-batch 512 -o FOLDER
   nadi search llama3-70b dgx-h100 --ranks 64 --global-batch 64 \\
       --sweep memory.tier2.bandwidth=32,64,128GB/s \\
@@ -59,7 +60,7 @@ def command(
     given: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE,...", show_default=False,
-                     help="Try these values of a field of executions; repeatable."),
+                     help="Try these values of a field of plans or executions; repeatable."),
     ] = None,
     top: Annotated[
         int, typer.Option("--top", metavar="ROWS", min=1, help="How many to print."),

@@ -60,10 +60,16 @@ def _tensors(row: dict[str, Any]) -> str:
     also = {
         one["tensor_par_overlap"]: one["tensor_par_overlap"] != "none",
         "redo": one["seq_par_ag_redo"],
-        "sharded": one["optimizer_sharding"],
+        f"ZeRO {_zero(one)}": one["optimizer_sharding"],
         "overlapped dp": one["data_par_overlap"],
     }
     return " ".join([one["tensor_par_comm_type"], *(name for name, is_so in also.items() if is_so)])
+
+
+def _zero(execution: dict[str, Any]) -> int:
+    """Tell how many of the optimizer's state, gradients and weights replicas share."""
+    stages = ("optimizer_sharding", "gradient_sharding", "weight_sharding")
+    return sum(bool(execution.get(stage)) for stage in stages)
 
 
 def _columns(data: dict[str, Any]) -> Iterator[Column]:

@@ -307,8 +307,8 @@ _MOST_ROWS, _MOST_COLUMNS = 40, 12
 _MOST_LINES = 10  # of a chart, before two axes make a heat map
 _RATE = "sequences/s"
 CHOICES = {
-    "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "micro-batch",
-    "pipeline_interleaving": "interleaving",
+    "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "context_par": "cp",
+    "microbatch_size": "micro-batch", "pipeline_interleaving": "interleaving",
 }  # fmt: skip
 """What a search chooses, and what it is called in tables."""
 _CHOICE = text_of(lambda value: "-" if value is None else value)
