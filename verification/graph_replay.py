@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import ast
 import csv
+import gzip
+import json
 import re
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 
@@ -20,8 +23,10 @@ import numpy as np
 import polars as pl
 from _report import Checks, Tally, arguments
 
+import nadi
 from nadi import analyses as analyze
 from nadi.recordings import load_devices
+from nadi.recordings.serving_steps import serving_step
 from nadi.trace.work import Operands, Work, work_of
 
 _WITHIN_US = 0.02
@@ -50,7 +55,28 @@ def main() -> None:
                      if "capture" not in path.name]  # fmt: skip
             checks.add(f"{answers.name}: one recording", len(files) == 1)
             compare(checks, answers, files[0])
+            unmarked(checks, answers.name, files[0])
     checks.finish()
+
+
+def unmarked(checks: Checks, name: str, file: Path) -> None:
+    """Compare the steps that annotations mark with those of the same recording without them."""
+    content = json.loads(gzip.decompress(file.read_bytes()))
+    content["traceEvents"] = [
+        one for one in content["traceEvents"]
+        if "annotation" not in one.get("cat", "") or serving_step(one["name"]) is None
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as place:
+        stripped = Path(place) / file.name
+        stripped.write_bytes(gzip.compress(json.dumps(content).encode(), 1))
+        for capture in file.parent.glob(f"*{name}*capture*"):
+            (Path(place) / capture.name).symlink_to(capture.resolve())
+        told = [
+            [step.serving._replace(lengths=None, is_padded=False)
+             for step in nadi.run(one).steps if step.serving]
+            for one in (file, stripped)
+        ]  # fmt: skip
+    checks.add(f"{name}: steps without annotations", told[0] == told[1] and bool(told[0]))
 
 
 def compare(checks: Checks, answers: Path, file: Path) -> None:

@@ -11,9 +11,9 @@ from hypothesis import given, strategies as st
 import nadi
 from nadi.bottlenecks.steps.run_report import summarize
 from nadi.cli import main
-from nadi.recordings.serving_steps import ServingStep, serving_step
+from nadi.recordings.serving_steps import ServingStep, replay_mark, serving_step
 from nadi.whatif.selection import Selection, select
-from tests.link.test_graph_replays import event
+from tests.link.test_graph_replays import LAYER, MODEL, capture, event, names, replay, write
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,9 @@ from tests.link.test_graph_replays import event
          ServingStep("mixed", 53, 4, 50)),
         ("[Executor] _forward_step: 0 ctx reqs, 3 gen reqs", ServingStep("decode", 3, 3, 0)),
         ("[Executor] _forward_step: 2 ctx reqs, 0 gen reqs", ServingStep("prefill", -1, 2, -1)),
+        (replay_mark(32, 0), ServingStep("decode", 32, 32, 0, is_padded=True)),
+        (replay_mark(-1, 0), ServingStep("decode", -1, -1, 0, is_padded=True)),
+        (replay_mark(512, 3), ServingStep("step", 512, -1, -1, is_padded=True, part=3)),
     ],
 )  # fmt: skip
 def test_annotations_of_engines_say_what_a_step_does(name: str, step: ServingStep) -> None:
@@ -142,6 +145,45 @@ def test_a_steady_state_and_the_time_between_steps_are_found(recording: Path) ->
         "ns": 60_000, "median_ns": 10_000, "parts": {"scheduling": 24_000},
         "by": [{"name": "schedule", "ns": 24_000}],
     }  # fmt: skip
+
+
+def test_without_annotations_steps_are_told_by_the_sizes_of_graphs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = [*MODEL, *LAYER]  # kernels tell the sizes apart
+    for size, model in ((4, MODEL), (16, other)):
+        label = f"capture_{size}_FULL"
+        write(tmp_path / f"capture_{size}.json", capture([model], size=size, label=label))
+    file = write(tmp_path / "step.json", replay([names(other), *[names(MODEL)] * 3]))
+    run = nadi.run(file)
+    assert [(step.serving.kind, step.serving.tokens) for step in run.steps if step.serving] == [
+        ("decode", 16), ("decode", 4), ("decode", 4), ("decode", 4),
+    ]  # fmt: skip
+    serving = summarize(run)["serving"]
+    (kind,) = serving["kinds"]
+    assert (kind["tokens"], kind["sequences"], kind["is_padded"]) == (28, [4, 16], True)
+    assert [step["ns"] for step in serving["steps"][:3]] == [100_000] * 3  # from launch to launch
+    assert (serving["steady"]["sequences"], serving["steady"]["first"]) == (4, 1)
+    assert main(["run", str(file)]) == 0
+    assert "the engine annotates no steps" in capsys.readouterr().out
+
+
+def test_pieces_of_a_model_are_one_step(tmp_path: Path) -> None:
+    layers = [[work._replace(module=f"Layer_{number}") for work in LAYER] for number in range(3)]
+    write(tmp_path / "capture.json", capture(layers, size=8))
+    file = write(tmp_path / "step.json", replay([names(LAYER)] * 6))
+    steps = nadi.run(file).steps
+    assert [step.serving for step in steps] == [ServingStep("step", 8, -1, -1, is_padded=True)] * 2
+    graph = nadi.run(file, step=1).graph
+    assert [step.start(graph.time) for step in steps] == [9_001, 309_001]
+
+
+def test_a_size_that_nothing_tells_is_no_size_of_a_step(tmp_path: Path) -> None:
+    for size in (4, 16):
+        write(tmp_path / f"capture_{size}.json", capture([MODEL], size=size))
+    file = write(tmp_path / "step.json", replay([names(MODEL)] * 3))
+    serving = summarize(nadi.run(file))["serving"]
+    assert [(one["kind"], one["tokens"]) for one in serving["kinds"]] == [("decode", -1)]
 
 
 def test_a_step_is_chosen_by_its_number(recording: Path) -> None:

@@ -342,8 +342,9 @@ def find_steps(graph: EventGraph) -> list[Window]:
     starts between its two markers, and the device work launched there. It ends with the last of
     this work on any rank. Steps may therefore overlap on devices.
 
-    Without such marks, steps are those that a serving engine annotates, numbered from 0; their
-    ``serving`` says what they do. Else steps are what repeats with the same operations
+    Without such marks, steps are those that a serving engine annotates, or whose graphs say what
+    they were captured for, numbered from 0; their ``serving`` says what they do. Else steps are
+    what repeats with the same operations
     (:func:`nadi.graph.windows.repeated_steps`), numbered from 0; their ``mark`` is what was
     found to repeat.
     """
@@ -356,7 +357,7 @@ def find_steps(graph: EventGraph) -> list[Window]:
     mark, served = MARK, _serving(graph) if not marks else []
     if served:
         mark, marks = SERVING, [(number, op) for number, op, _ in served]
-    what = {number: step for number, _, step in served}
+    what = {number: step for number, _, step in reversed(served)}  # of the first rank and part
     if not marks:
         return _repeated(graph)
     anchors = _Anchors(graph)
@@ -374,7 +375,8 @@ def find_steps(graph: EventGraph) -> list[Window]:
 def _serving(graph: EventGraph) -> list[tuple[int, int, ServingStep]]:
     """Return the annotations of serving steps, the outermost ones, with their numbers.
 
-    The k-th of each rank is step k, as ranks of an engine run the same steps.
+    The k-th of each rank is step k, as ranks of an engine run the same steps. Later parts of a
+    model that is replayed in several graphs belong to the step of the first.
     """
     names = graph.op_names
     told = {name: step for name in names.unique().to_list() if (step := serving_step(name))}
@@ -386,9 +388,10 @@ def _serving(graph: EventGraph) -> list[tuple[int, int, ServingStep]]:
     around = graph.op_parent[ops]
     ops = ops[nearest(around, graph.op_parent, is_mark) < 0]
     ops = ops[np.lexsort((graph.time[2 * ops], graph.op_trace[ops]))]
-    rank = graph.op_trace[ops]
-    number = np.arange(ops.size) - np.searchsorted(rank, rank)
-    texts = names.gather(ops).to_list()
+    rank, texts = graph.op_trace[ops], names.gather(ops).to_list()
+    is_later = np.array([told[text].part > 1 for text in texts])
+    number = np.cumsum(~is_later)
+    number -= number[np.searchsorted(rank, rank)]
     return [(n, op, told[text]) for n, op, text in zip(number.tolist(), ops.tolist(), texts,
                                                       strict=True)]  # fmt: skip
 

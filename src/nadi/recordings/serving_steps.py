@@ -18,6 +18,9 @@ class ServingStep(NamedTuple):
     sequences: int  # requests of the step; -1 if they are not stated
     prefill_tokens: int  # of the tokens, those of prompts; -1 if they are not stated
     lengths: Lengths | None = None  # of the sequences; None if the annotation does not state them
+    # is_padded: whether tokens and sequences are the size of a graph, which the engine pads to
+    is_padded: bool = False
+    part: int = 1  # of a model that is captured in several graphs: which of them this mark is of
 
 
 _SUMS = r"\((?:sq)?(\d+)[^)]*\)"
@@ -28,6 +31,7 @@ _ATOM = re.compile(r"^(prefill|decode)\[bs=(\d+)(?:/\d+)? tok=(\d+)[ \]]")
 _TENSORRT = re.compile(
     r"^\[Executor\] _forward_step(?: \d+)?: (\d+) ctx reqs, (?:(\d+) ctx tokens, )?(\d+) gen reqs"
 )
+_REPLAY = re.compile(r"^graph replay: (?:(decode)|part (\d+)) of (?:(\d+) tokens|unknown size)$")
 _FIELD = re.compile(r"(\w+)=(\d+)")
 _SUM = re.compile(r"(sk|sq|sqsk|sqsq)(\d+)")
 _NONE = dict.fromkeys(("sq", "sk", "sqsq", "sqsk"), 0)
@@ -35,11 +39,36 @@ _DECODES = ("DECODE", "TARGET_VERIFY", "DRAFT_EXTEND_V2", "DRAFT_EXTEND")
 
 
 def serving_step(name: str) -> ServingStep | None:
-    """Read the annotation of a step of vLLM, SGLang, ATOM or TensorRT-LLM; None if it is none."""
+    """Read the annotation of a step of vLLM, SGLang, ATOM or TensorRT-LLM; None if it is none.
+
+    Those of :func:`replay_mark` are read, too.
+    """
     for pattern, read in _FORMS:
         if (found := pattern.match(name)) is not None:
             return read(found)
     return None
+
+
+def replay_mark(size: int, part: int) -> str:
+    """Return an annotation for the launch of a graph in a recording whose engine writes none.
+
+    Parameters
+    ----------
+    size
+        Tokens that it was captured for; -1 if they are not known.
+    part
+        Which of the graphs of a model it is, from 1; 0 if the whole model is one graph, as engines
+        capture it for steps that only decode.
+    """
+    said = f"{size} tokens" if size >= 0 else "unknown size"
+    return f"graph replay: {f'part {part}' if part else 'decode'} of {said}"
+
+
+def _replay(found: re.Match[str]) -> ServingStep:
+    tokens = int(found[3] or -1)
+    if found[1]:
+        return ServingStep("decode", tokens, tokens, 0, is_padded=True)
+    return ServingStep("step", tokens, -1, -1, is_padded=True, part=int(found[2]))
 
 
 def _of(prefills: int, prefill_tokens: int, decodes: int, decode_tokens: int) -> ServingStep:
@@ -115,5 +144,5 @@ def _tensorrt(found: re.Match[str]) -> ServingStep:
 
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], ServingStep]], ...] = (
     (_VLLM, _vllm), (_VLLM_FIRST, _vllm_first), (_SGLANG, _sglang), (_ATOM, _atom),
-    (_TENSORRT, _tensorrt),
+    (_TENSORRT, _tensorrt), (_REPLAY, _replay),
 )  # fmt: skip

@@ -44,6 +44,7 @@ def describe_serving(run: Run) -> dict[str, Any] | None:
         "kind": [what.kind for _, what in served],
         "tokens": [what.tokens for _, what in served],
         "sequences": [what.sequences for _, what in served],
+        "is_padded": [what.is_padded for _, what in served],
         "ns": step_times(run.graph, run.steps, run.graph.time),
     })  # fmt: skip
     kinds = [_of_kind(kind, rows) for kind in _KINDS
@@ -62,6 +63,7 @@ def _of_kind(kind: str, rows: pl.DataFrame) -> dict[str, Any]:
         "sequences": [int(rows["sequences"].min()), int(rows["sequences"].max())],  # type: ignore[arg-type]
         "ns": lasts, "median_ns": int(rows["ns"].median()),  # type: ignore[arg-type]
         "tokens_per_s": tokens * 1e9 / lasts if is_known and lasts else -1.0,
+        "is_padded": bool(rows["is_padded"].any()),
     }  # fmt: skip
 
 
@@ -123,6 +125,11 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
     found = data.get("serving")
     if not found:
         return
+    if any(one["is_padded"] for one in found["kinds"]):
+        yield (
+            "the engine annotates no steps: tokens and sequences are the sizes of its graphs, "
+            "with padding; work without a graph counts to the step before it"
+        )
     if (steady := found["steady"]) is not None:
         yield (
             f"steady: {steady['kind']} of {_known(steady['sequences'])} sequences in steps "

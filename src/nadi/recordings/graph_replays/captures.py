@@ -20,7 +20,7 @@ from nadi.trace.trace import Trace
 GRAPH_LAUNCH = r"^(?:cuda|hip|cu)GraphLaunch"
 _BEGIN, _END = r"StreamBeginCapture", r"StreamEndCapture"
 _LAUNCHES = r"Launch|Memcpy|Memset"
-_LABEL = re.compile(r"^capture_(\d{1,9})_")
+_LABEL = re.compile(r"^capture_(\d{1,9})_(\w+)")
 _COPY, _SET = "Memcpy", "Memset"
 
 
@@ -67,6 +67,7 @@ class CapturedGraph:
     # kernel
     names: tuple[str, ...]
     size: int  # batch size or tokens of the capture; -1 if it is not known
+    mode: str = ""  # of the capture, by its label: FULL, PIECEWISE, DECODE; empty without a label
     is_eager: bool = False  # whether the work ran in this recording, and was not captured
 
 
@@ -88,8 +89,8 @@ def captured_graphs(trace: Trace) -> list[CapturedGraph]:
             continue
         calls = launches[(start[launches] >= after[begin]) & (start[launches] < start[later[0]])]
         names = tuple(_call_name(capture, row) for row in calls.tolist())
-        size = _size(capture, begin, int(start[later[0]]))
-        found.append(CapturedGraph(capture, int(start[begin]), calls, names, size))
+        size, mode = _size(capture, begin, int(start[later[0]]))
+        found.append(CapturedGraph(capture, int(start[begin]), calls, names, size, mode))
     return found
 
 
@@ -140,13 +141,13 @@ def _call_name(capture: Capture, row: int) -> str:
     return stated
 
 
-def _size(capture: Capture, begin: int, end: int) -> int:
-    """Return the batch size of a capture: of its label, else what most inputs begin with."""
+def _size(capture: Capture, begin: int, end: int) -> tuple[int, str]:
+    """Return batch size and mode of a capture: of its label, else what most inputs begin with."""
     trace = capture.trace
     around = begin
     while around >= 0:
         if (label := _LABEL.match(str(trace.nodes["name"][around]))) is not None:
-            return int(label[1])
+            return int(label[1]), label[2]
         around = int(capture.parent[around])
     start = trace.column("start")
     inside = (start >= start[begin]) & (start < end) & trace.category_mask("operator")
@@ -156,4 +157,4 @@ def _size(capture: Capture, begin: int, end: int) -> int:
         if (dims := capture.stated(row).dims)
         and isinstance(dims[0], list) and dims[0] and isinstance(dims[0][0], int)
     )  # fmt: skip
-    return first.most_common(1)[0][0] if first else -1
+    return (first.most_common(1)[0][0] if first else -1), ""

@@ -18,12 +18,14 @@ from nadi.recordings.dependencies.device_calls import launcher_rows
 from nadi.recordings.discover import TraceFiles
 from nadi.recordings.graph_replays.captures import (
     GRAPH_LAUNCH,
+    Capture,
     CapturedGraph,
     captured_graphs,
     earlier_work,
     work_names,
 )
-from nadi.recordings.serving_steps import serving_step
+from nadi.recordings.serving_steps import replay_mark, serving_step
+from nadi.recordings.step_marks import STEP_MARK
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import Attributes, JoinedAttributes, Part
@@ -35,6 +37,7 @@ from nadi.trace.work import OF_CALLS
 _Progress = Callable[[str], None]
 _MODULE = r"^nn\.Module: "
 _MATRICES = 3  # sides of a matrix for each expert
+_WHOLE = ("FULL", "DECODE")  # modes of captures of a whole model
 
 
 def join_traces(
@@ -84,7 +87,9 @@ def join_graphs(trace: Trace, replays: Sequence[Replay], graphs: Sequence[Captur
     The host did not run them when the graph was launched. So each begins one nanosecond after the
     one before it, from the start of the launch on: they keep their order and nesting, and take no
     time that counts. The launch of a kernel is then its call in the capture. What does not match
-    is counted in the issues of the trace.
+    is counted in the issues of the trace. If nothing marks the steps of the recording, annotations
+    say around the operators what each graph was captured for
+    (:func:`nadi.recordings.serving_steps.replay_mark`).
 
     Parameters
     ----------
@@ -106,7 +111,7 @@ def join_graphs(trace: Trace, replays: Sequence[Replay], graphs: Sequence[Captur
     for one in paired:
         if id(one.graph) not in shapes:
             shapes[id(one.graph)] = _shape(one.graph)
-        if shapes[id(one.graph)].rows.size < duration[one.replay.launch]:
+        if shapes[id(one.graph)].rows.size + 1 < duration[one.replay.launch]:
             fitting.append(one)
         else:
             alone.append((one.replay, "a launch call that is too short"))
@@ -190,10 +195,12 @@ def _depth(rows: Ints, parent: Ints) -> Ints:
 
 def _spliced(trace: Trace, paired: Sequence[Paired], shapes: dict[int, _Shape]) -> Trace:
     """Return the trace with the rows of the graphs, sorted; kernels get the ids of their calls."""
-    height, tables, parts = trace.nodes.height, [trace.nodes], []
+    marks = _marks(trace, paired, shapes)
+    tables, parts = [trace.nodes, marks], list[Attributes]()
     correlation = trace.column("correlation").copy()
     free = int(correlation.max(initial=0)) + 1
-    begin, places = height, []
+    height = trace.nodes.height
+    begin, places = height + marks.height, []
     for one in paired:
         shape = shapes[id(one.graph)]
         at = shape.place[one.calls]
@@ -240,12 +247,45 @@ def _rows(trace: Trace, one: Paired, shape: _Shape, begin: int, free: int) -> pl
     values = {
         **{name: recorded[name] for name in kept},
         "id": begin + count,
-        "start": trace.column("start")[launch] + 1 + count,
+        "start": trace.column("start")[launch] + 2 + count,  # after the mark around it
         "duration": shape.size,
         "thread": np.full(count.size, trace.column("thread")[launch]),
         "correlation": np.where(is_call, free + count, none),
     }
     return NODES.build(count.size, values)
+
+
+def _marks(trace: Trace, paired: Sequence[Paired], shapes: dict[int, _Shape]) -> pl.DataFrame:
+    """Return rows that say what each replayed graph was captured for; none if steps are marked."""
+    names = trace.nodes["name"].filter(trace.category_mask("annotation")).unique().cast(pl.String)
+    is_marked = any(re.match(STEP_MARK, name) or serving_step(name) for name in names)
+    captured = [one for one in paired if not (is_marked or one.graph.is_eager)]
+    pieces: dict[tuple[Capture, int, str], set[int]] = defaultdict(set)
+    for one in captured:
+        pieces[_model(one.graph)].add(one.graph.begin)
+    part, said = 0, []
+    for before, one in zip([None, *captured], captured, strict=False):
+        model, mode = _model(one.graph), one.graph.mode
+        follows = before is not None and before.graph.begin < one.graph.begin
+        follows &= before is not None and _model(before.graph) == model
+        part = part + 1 if follows else 1
+        is_whole = mode in _WHOLE or (not mode and len(pieces[model]) == 1)
+        said.append(replay_mark(-1 if one.is_guess else one.graph.size, 0 if is_whole else part))
+    launch = np.array([one.replay.launch for one in captured], dtype=np.int64)
+    return NODES.build(launch.size, {
+        "id": trace.nodes.height + np.arange(launch.size),
+        "name": pl.Series(said, dtype=pl.String),
+        "category": pl.repeat("annotation", launch.size, dtype=pl.String, eager=True),
+        "kind": pl.repeat("COMP", launch.size, dtype=pl.String, eager=True),
+        "start": trace.column("start")[launch] + 1,
+        "duration": [1 + shapes[id(one.graph)].rows.size for one in captured],
+        "thread": trace.column("thread")[launch],
+    })  # fmt: skip
+
+
+def _model(graph: CapturedGraph) -> tuple[Capture, int, str]:
+    """Return what the pieces of a model have in common: recording, size and mode."""
+    return graph.capture, graph.size, graph.mode
 
 
 def _repeated(shape: _Shape, begins: Ints, new_row: Ints) -> Attributes:
