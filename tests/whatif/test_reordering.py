@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -96,6 +96,8 @@ def statements(items: Iterable[Item], steps: Sequence[Step]) -> list[Do]:
         before = steps[: steps.index(item)]
         streams = sorted({s.stream for s in before if s.touches(item)} - {item.stream, -1})
         todo += [Do("open", name=item.name), Do("spend", item.host)]
+        inner = [Do("open", name=SLOW)] * item.name.startswith("aten::slow")
+        todo += inner
         if item.stream >= 0:
             for stream in streams:
                 todo += [Do("record", 100, stream=stream, number=steps.index(item)),
@@ -104,7 +106,7 @@ def statements(items: Iterable[Item], steps: Sequence[Step]) -> list[Do]:
             todo.append(Do(what, 700, stream=item.stream, work=(item.device,)))
         elif "item" in item.name:
             todo.append(Do("synchronize", 100))
-        todo += [Do("spend", 300), Do("close")]
+        todo += [Do("close")] * len(inner) + [Do("spend", 300), Do("close")]
     return todo
 
 
@@ -127,6 +129,42 @@ def length_of(program: Program) -> int:
     return max(times) - min(times)
 
 
+SLOW, RATIO = "aten::mm", 1.5
+
+
+def contended_program(ranks: Sequence[Sequence[Item]], steps: Sequence[Sequence[Step]]) -> Program:
+    """Write a program down whose kernels of slow operators take longer beside communication.
+
+    They run as it is played: at full speed alone, and by ``RATIO`` slower beside communication.
+    """
+    program = program_of(ranks, steps)
+    threads = [rank.threads[0] for rank in program.ranks]
+    works = [[do.work for do in thread.todo] for thread in threads]
+    while True:
+        changed = Program(
+            tuple(Rank((replace(thread, todo=tuple(
+                replace(do, work=work) for do, work in zip(thread.todo, of_thread, strict=True)
+            )),)) for thread, of_thread in zip(threads, works, strict=True)), program.groups,
+        )  # fmt: skip
+        played = play(changed, MACHINE)
+        kernels = [op for op in played.operations if op.launcher]
+        longer = [list(of_thread) for of_thread in works]
+        for op in kernels:
+            rank, _, index, _ = op.key
+            beside = sum(
+                max(0, min(played.times[op.end], played.times[one.end])
+                    - max(played.times[op.start], played.times[one.start]))
+                for one in kernels if one.group >= 0 and one.key[0] == rank
+            )  # fmt: skip
+            opened = [do.name for do in threads[rank].todo[:index] if do.what == "open"]
+            if opened[-1] == SLOW:
+                (alone,) = threads[rank].todo[index].work
+                longer[rank][index] = (alone + round(beside * (1 - 1 / RATIO)),)
+        if longer == works:
+            return changed
+        works = longer
+
+
 @dataclass(frozen=True)
 class Recorded:
     """A program, and the graph of its recording."""
@@ -135,6 +173,7 @@ class Recorded:
     graph: EventGraph
     window: Window
     length: int
+    program: Callable[..., Program] = program_of
 
     def find(self) -> nadi.whatif.reordering.Found:
         return nadi.whatif.find_reorders(self.graph, self.window)
@@ -164,14 +203,17 @@ class Recorded:
                     place = [isinstance(i, Step) and i.name == after for i in items].index(True)
                     items.insert(place + 1, moved)
                     after = moved.name
-        return length_of(program_of(ranks, self.steps))
+        return length_of(self.program(ranks, self.steps))
 
 
-def recorded(*ranks: Sequence[Step], runtime: str = "cuda") -> Recorded:
+def recorded(
+    *ranks: Sequence[Step], runtime: str = "cuda", write: Callable[..., Program] = program_of
+) -> Recorded:
     """Record a program; ``runtime`` is what the names of calls begin with."""
-    program = program_of([items_of(steps) for steps in ranks], ranks)
+    program = write([items_of(steps) for steps in ranks], ranks)
     played = play(program, MACHINE)
     operands = {step.name: step.operands for steps in ranks for step in steps}
+    operands[SLOW] = Operands(f"{SLOW}(Tensor a) -> ()", (1,))
     with tempfile.TemporaryDirectory() as folder:
         record(program, played, Path(folder), sync_events=True, operands=operands)
         for file in Path(folder).iterdir():
@@ -182,7 +224,7 @@ def recorded(*ranks: Sequence[Step], runtime: str = "cuda") -> Recorded:
         graph = nadi.build_graph(nadi.load_job(folder, tensors=True))
     window = nadi.graph.choose_window(graph, [])
     assert window.length(nadi.graph.replay_graph(graph).time) == length_of(program)
-    return Recorded(tuple(map(tuple, ranks)), graph, window, length_of(program))
+    return Recorded(tuple(map(tuple, ranks)), graph, window, length_of(program), write)
 
 
 def all_reduce(name: str, tensor: int, device: int = 200_000) -> Step:
@@ -209,6 +251,24 @@ def test_an_all_reduce_behind_independent_work_moves_before_it() -> None:
     assert 190_000 < best.gain_ns <= 200_000
     assert best.legal_ns <= best.new_start_ns < best.start_ns
     assert best.renamed_ns == best.legal_ns
+
+
+def test_moved_communication_slows_what_runs_beside_it_then() -> None:
+    slow = [Step(f"aten::slow{k}", reads=(1,), makes=(10 + k,), device=100_000) for k in range(8)]
+    steps = [
+        FIRST, all_reduce("early", 3, device=600_000), *slow[:4],
+        Step("aten::item_early", reads=(3,), stream=-1),
+        Step("aten::gradient", reads=(1,), makes=(2,)), *slow[4:],
+        all_reduce("all", 2), Step("aten::item", reads=(2,), stream=-1),
+    ]  # fmt: skip
+    found = recorded(steps, write=contended_program)
+    known = nadi.analyses.kernel_contention(found.graph.job)
+    assert known["ratio"].to_list() == pytest.approx([RATIO], rel=0.01)
+    best = found.find().candidates[0]
+    assert (best.name, best.change.after) == ("c10d::all_", "aten::gradient")
+    # two thirds of the 200 us that it takes are left: the kernels beside it do less meanwhile
+    assert best.gain_ns == pytest.approx(200_000 / RATIO, rel=0.05)
+    assert best.step_ns == pytest.approx(found.new_length([best.change]), abs=2_000)
 
 
 @pytest.mark.parametrize("runtime", ["hip", "cu"])
