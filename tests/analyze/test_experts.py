@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import nadi
 from tests.conftest import PairWriter
 
+RECORDED = Path(__file__).parents[1] / "recordings" / "cpu_experts" / "device.json.gz"
+TOKENS = {"SparseMoE_0": (62, 87, 58, 49), "SparseMoE_1": (61, 67, 95, 33)}
+"""What the program printed: the tokens that each router sent to each expert, in both steps."""
 ALL_TO_ALL = "ncclDevKernel_SendRecv(ncclDevComm*)"
 
 
@@ -63,6 +67,27 @@ def test_grouped_products_and_all_to_alls_are_compared_by_rank(tmp_path: Path) -
     assert (ranks["size"], ranks["ratio"], ranks["cost_ns"]) == (600, 1.5, 200_000)
     assert (sent["largest"], sent["ratio"]) == ("rank 1", 1.5)
     assert sent["cost_ns"] == pytest.approx(sent["time_ns"] / 3)
+
+
+def test_each_expert_of_a_recorded_model_has_its_tokens() -> None:
+    job = nadi.load_job(RECORDED)
+    table = nadi.analyses.expert_imbalance(job, by="expert")
+    for layer, tokens in TOKENS.items():
+        rows = table.filter(pl.col("layer") == layer)
+        names = rows["part"].str.extract(r"_(\d+)$").cast(pl.Int64)
+        number = (names - names.min()).to_list()
+        # two products of each expert in each of two steps
+        assert dict(zip(number, rows["size"], strict=True)) == {
+            expert: 2 * 2 * count for expert, count in enumerate(tokens)
+        }
+        assert rows["share"].sum() == pytest.approx(100)
+        assert rows["ratio"].max() == pytest.approx(max(tokens) * len(tokens) / sum(tokens))
+    by_layer = nadi.analyses.expert_imbalance(job)
+    assert dict(by_layer.select("layer", "ratio").iter_rows()) == pytest.approx(
+        {layer: max(tokens) * len(tokens) / sum(tokens) for layer, tokens in TOKENS.items()}
+    )
+    with pytest.raises(nadi.errors.UsageError, match="layer, expert"):
+        nadi.analyses.expert_imbalance(job, by="rank")
 
 
 def test_a_recording_without_experts_says_so(demo_folder: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from nadi.analyses.recorded.events import RankEvents, events_of
-from nadi.errors import InputError, checked
+from nadi.errors import InputError, UsageError, checked
 from nadi.graph.operand_shapes import stated_shapes
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.trace import Job
@@ -30,9 +30,17 @@ _COUNTS = {
 }  # fmt: skip
 
 
+_BY = ("layer", "expert")
+
+
 @checked
-def expert_imbalance(job: Job) -> pl.DataFrame:
+def expert_imbalance(job: Job, by: str = "layer") -> pl.DataFrame:
     """Compare the work of experts, or of ranks with experts, in each layer.
+
+    Parameters
+    ----------
+    by
+        ``layer``: a row per layer, with its largest part; ``expert``: a row per layer and part.
 
     Returns
     -------
@@ -43,35 +51,48 @@ def expert_imbalance(job: Job) -> pl.DataFrame:
         ``size`` and ``mean_size`` (rows or elements of the largest, and the mean),
         ``ratio`` of both, ``time_ns`` (mean of the parts), ``cost_ns``: what the largest takes
         longer than the mean, for which parts that work at once wait. The highest cost first.
-        O(nodes log nodes).
+        By expert ``part``, ``calls``, ``size``, ``share`` of the layer's in percent, ``ratio`` to
+        the mean of the layer, ``time_ns``; the largest part of each layer first. O(nodes log
+        nodes).
 
     Raises
     ------
     InputError
         If the recording tells of no experts.
+    UsageError
+        If ``by`` is neither.
     """
+    if by not in _BY:
+        raise UsageError("experts", f"by is {by!r}", f"by is one of {', '.join(_BY)}")
     parts = [found for trace in job.traces for found in _of_rank(events_of(trace))]
     counts = pl.concat([pl.DataFrame(schema=_COUNTS), *parts])
     by_part = counts.group_by("source", "layer", "part", maintain_order=True).agg(
         pl.sum("size", "time_ns"), calls=pl.len().cast(pl.Int64)
     )
+    layer = ("source", "layer")
+    alike = (pl.len().over(layer) > 1) & (pl.max("size").over(layer) > 0)
+    if not (by_part := by_part.filter(alike)).height:
+        raise InputError(
+            "", "it tells of no experts: no products in modules of experts, no grouped products on "
+            "several ranks, no all-to-all with split sizes",
+            "record with record_shapes=True and with_modules=True",
+        )  # fmt: skip
+    if by == "expert":
+        return by_part.select(
+            *layer, "part", "calls", "size",
+            share=100 * pl.col("size") / pl.sum("size").over(layer),
+            ratio=pl.col("size") / pl.mean("size").over(layer), time_ns="time_ns",
+        ).sort(*layer, "size", "part", descending=[False, False, True, False])  # fmt: skip
     most = pl.col("size").arg_max()
     table = (
-        by_part.group_by("source", "layer", maintain_order=True)
+        by_part.group_by(*layer, maintain_order=True)
         .agg(
             parts=pl.len().cast(pl.Int64), calls=pl.sum("calls"),
             largest=pl.col("part").get(most), most=pl.max("size"),
             mean_size=pl.mean("size"), mean_ns=pl.mean("time_ns"),
             longest=pl.col("time_ns").get(most),
         )
-        .filter((pl.col("parts") > 1) & (pl.col("most") > 0))
     )  # fmt: skip
-    if not table.height:
-        raise InputError(
-            "", "it tells of no experts: no products in modules of experts, no grouped products on "
-            "several ranks, no all-to-all with split sizes",
-            "record with record_shapes=True and with_modules=True",
-        )  # fmt: skip
     ratio = pl.col("most") / pl.col("mean_size")
     # parts of an all-to-all end together: all of it is as long as its largest part
     is_split = pl.col("source") == "all-to-all"
