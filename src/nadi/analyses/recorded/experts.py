@@ -77,15 +77,25 @@ def expert_imbalance(job: Job, by: str = "layer") -> pl.DataFrame:
             "several ranks, no all-to-all with split sizes",
             "record with record_shapes=True and with_modules=True",
         )  # fmt: skip
-    if by == "expert":
-        return by_part.select(
+    return _of_parts(by_part) if by == "expert" else _of_layers(by_part)
+
+
+def _of_parts(by_part: pl.DataFrame) -> pl.DataFrame:
+    layer = ("source", "layer")
+    return (
+        by_part.select(
             *layer, "part", "calls", "size",
             share=100 * pl.col("size") / pl.sum("size").over(layer),
             ratio=pl.col("size") / pl.mean("size").over(layer), time_ns="time_ns",
-        ).sort(*layer, "size", "part", descending=[False, False, True, False])  # fmt: skip
+        )
+        .sort(*layer, "size", "part", descending=[False, False, True, False])
+    )  # fmt: skip
+
+
+def _of_layers(by_part: pl.DataFrame) -> pl.DataFrame:
     most = pl.col("size").arg_max()
     table = (
-        by_part.group_by(*layer, maintain_order=True)
+        by_part.group_by("source", "layer", maintain_order=True)
         .agg(
             parts=pl.len().cast(pl.Int64), calls=pl.sum("calls"),
             largest=pl.col("part").get(most), most=pl.max("size"),
