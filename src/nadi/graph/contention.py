@@ -20,7 +20,7 @@ import polars as pl
 
 from nadi.errors import checked
 from nadi.graph.operand_shapes import stated_shapes
-from nadi.kernels.sequences import union_of
+from nadi.kernels.sequences import apart, union_of
 from nadi.recordings.dependencies.device_calls import launcher_rows
 from nadi.trace.ancestors import nearest, with_ancestors
 from nadi.trace.arrays import Bools, Floats, Ints
@@ -98,6 +98,7 @@ class Contention:
 
 _LEARNED: WeakKeyDictionary[Job, Contention] = WeakKeyDictionary()
 _KERNELS: WeakKeyDictionary[Trace, pl.DataFrame] = WeakKeyDictionary()
+_Spans = tuple[Ints, Ints, Ints]
 
 
 @checked
@@ -271,10 +272,12 @@ def _beside(start: Ints, end: Ints, talks: Bools, device: Ints) -> tuple[Ints, B
     """Return how long communication runs beside each kernel, and whether other kernels do."""
     beside = np.zeros(start.size, dtype=np.int64)
     is_shared = np.zeros(start.size, dtype=np.bool_)
+    _, lane = np.unique(device, return_inverse=True)
+    beside[~talks] = beside_communication(
+        (start[talks], end[talks], lane[talks]), (start[~talks], end[~talks], lane[~talks])
+    )
     for one in np.unique(device[talks]).tolist():
         mine = np.flatnonzero((device == one) & ~talks)
-        talking = np.flatnonzero((device == one) & talks)
-        beside[mine] = beside_communication(start[talking], end[talking], start[mine], end[mine])
         order = mine[np.argsort(start[mine], kind="stable")]
         overlaps = start[order[1:]] < np.maximum.accumulate(end[order])[:-1]
         is_shared[order[1:]] = overlaps
@@ -282,10 +285,20 @@ def _beside(start: Ints, end: Ints, talks: Bools, device: Ints) -> tuple[Ints, B
     return beside, is_shared
 
 
-def beside_communication(start: Ints, end: Ints, kernel_start: Ints, kernel_end: Ints) -> Ints:
-    """Return for how long communication ``[start, end)`` runs while each kernel does; int64."""
-    union = union_of(start, end)
-    return union.until(kernel_end) - union.until(kernel_start)
+def beside_communication(talking: _Spans, kernels: _Spans) -> Ints:
+    """Return for how long communication runs on the device of each kernel while that does; ns.
+
+    Parameters
+    ----------
+    talking, kernels
+        Start, end and device of communication, and of kernels; devices count from 0.
+    """
+    start, end, device = kernels
+    begun, ended, start, end = apart(
+        (talking[0], talking[2]), (talking[1], talking[2]), (start, device), (end, device)
+    )
+    union = union_of(begun, ended)
+    return union.until(end) - union.until(start)
 
 
 def _with_operators(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,6 @@ from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Bytes, Ints
 from nadi.trace.trace import Job, Trace
 
-if TYPE_CHECKING:
-    pass
-
 _Positions = npt.NDArray[np.integer]
 _Operations = tuple[Job, Ints, Ints]
 _MAX_NAMES = 6
@@ -37,8 +34,9 @@ _COMMUNICATES = (
     r"^c10d::|^_?c10d_functional(_autograd)?::wait_tensor$|^record_param_comms$|^gloo:|^nccl"
 )
 _OF_OPERATIONS = (  # what no change of edges changes
-    "_all_names", "_columns", "communicates", "op_names",
+    "_all_names", "_columns", "communicates", "inferred_pairs", "op_names", "recorded_launchers",
 )  # fmt: skip
+_MAY_BE_INFERRED = ("launch", "event", "sync", "thread")  # kinds of dependencies
 
 
 class EdgeKind(IntEnum):
@@ -237,6 +235,33 @@ class EventGraph:
             return found
         around: Bools = nearest(np.arange(self.num_ops), self.op_parent, found) >= 0
         return around
+
+    @cached_property
+    def recorded_launchers(self) -> Ints:
+        """The call that launched each operation in the recording, whatever changes moved since.
+
+        int64, shape (ops,), -1 where none is known.
+        """
+        found = np.full(self.num_ops, -1, dtype=np.int64)
+        for call, work in self._pairs_of(pl.col("kind") == "launch"):
+            found[work[work >= 0]] = call[work >= 0]
+        return found
+
+    @cached_property
+    def inferred_pairs(self) -> tuple[Ints, Ints]:
+        """The operations of dependencies that the recording does not state: two of int64."""
+        pairs = [(np.empty(0, dtype=np.int64),) * 2]
+        for src, dst in self._pairs_of(pl.col("inferred") & pl.col("kind").is_in(_MAY_BE_INFERRED)):
+            here = (src >= 0) & (dst >= 0)
+            pairs.append((src[here], dst[here]))
+        src, dst = map(np.concatenate, zip(*pairs, strict=True))
+        return src, dst
+
+    def _pairs_of(self, which: pl.Expr) -> Iterator[tuple[Ints, Ints]]:
+        """Yield the operations of some dependencies of each trace, -1 without one."""
+        for number, trace in enumerate(self.job.traces):
+            deps, op_of_row = trace.deps.filter(which), self.ops_of_rows(number)
+            yield op_of_row[deps["src"].to_numpy()], op_of_row[deps["dst"].to_numpy()]
 
     def numbers(self, column: str, ops: _Positions | None = None) -> Ints:
         """Return an integer column of the nodes for all operations, or for some; int64."""

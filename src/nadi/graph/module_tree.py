@@ -13,7 +13,6 @@ import polars as pl
 from nadi.graph.autograd_pairs import BackwardNodes, backward_nodes, node_before
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.optimizer_parts import OptimizerParts, optimizer_parts
-from nadi.graph.overheads import recorded_launchers
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Bytes, Ints
 
@@ -143,7 +142,7 @@ def find_modules(graph: EventGraph) -> ModuleTree:
     phase = np.select(
         [in_node, in_step, module >= 0], [_BACKWARD, _OPTIMIZER, _FORWARD], _OTHER
     ).astype(np.uint8)
-    call = recorded_launchers(graph)
+    call = graph.recorded_launchers
     work = np.flatnonzero(call >= 0)
     module[work], phase[work] = module[call[work]], phase[call[work]]
     return ModuleTree(tuple(paths), parent, module, phase, is_call, is_recorded, parts.how)
@@ -196,7 +195,7 @@ def _communicates(graph: EventGraph, nodes: BackwardNodes, is_node: Bools) -> Bo
     bool, shape (nodes,).
     """
     is_comm = (graph.gather("comm_type") != "none").to_numpy() | graph.named(_COMMUNICATION)
-    call = recorded_launchers(graph)[is_comm]
+    call = graph.recorded_launchers[is_comm]
     ops = np.concatenate([np.flatnonzero(is_comm), call[call >= 0]])
     holds = _mask(graph, np.zeros(0, dtype=np.int64))
     within = nearest(ops, graph.op_parent, is_node)

@@ -10,7 +10,6 @@ import numpy as np
 from nadi.graph.autograd_pairs import backward_nodes
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import find_modules
-from nadi.graph.overheads import recorded_launchers
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 
@@ -75,6 +74,6 @@ def _outermost_operators(graph: EventGraph) -> tuple[Ints, Bools]:
     inside = nearest(every, parent, origin >= 0)  # what autograd runs for an operator
     found = np.where(inside >= 0, np.append(found, -1)[origin[inside]], found)
     is_call = is_top & (inside < 0)
-    call = recorded_launchers(graph)
+    call = graph.recorded_launchers
     found = np.where(call >= 0, found[call], found)
     return np.where(found >= 0, found, every), is_call

@@ -5,8 +5,6 @@ returns. If an operation starts later than the typical overhead after a dependen
 does not explain the rest, which becomes a delay of the operation.
 
 Edges that are inferred from times, and which of them the repeats of a recording confirm.
-
-What launched device work in the recording, whatever changes of the graph have moved since.
 """
 
 from __future__ import annotations
@@ -487,7 +485,6 @@ def _launched_at(deps: TraceDeps, work: Ints) -> Ints:
     return np.where(known, deps.end[caller], np.iinfo(np.int64).max)
 
 
-_KINDS = ("launch", "event", "sync", "thread")
 _FEWEST_REPEATS = 3
 
 
@@ -503,9 +500,10 @@ def is_inferred(graph: EventGraph, edges: Ints) -> Bools:
     -------
     bool, shape of ``edges``. O((edges + deps) log deps).
     """
-    pairs = _inferred_pairs(graph)
-    if not pairs.size:
+    src, dst = graph.inferred_pairs
+    if not src.size:
         return np.zeros(edges.size, dtype=np.bool_)
+    pairs = _pair(graph, 2 * src, 2 * dst)
     found: Bools = np.isin(_pair(graph, graph.in_src[edges], _entered(graph, edges)), pairs)
     return found
 
@@ -549,18 +547,6 @@ def _stated_before(graph: EventGraph, vertices: Ints) -> Ints:
     return before
 
 
-def _inferred_pairs(graph: EventGraph) -> Ints:
-    """Return the numbers of all inferred dependencies between operations."""
-    found = [np.empty(0, dtype=np.int64)]
-    for number, trace in enumerate(graph.job.traces):
-        deps = trace.deps.filter(pl.col("inferred") & pl.col("kind").is_in(_KINDS))
-        op_of_row = graph.ops_of_rows(number)
-        src, dst = op_of_row[deps["src"].to_numpy()], op_of_row[deps["dst"].to_numpy()]
-        here = (src >= 0) & (dst >= 0)
-        found.append(_pair(graph, 2 * src[here], 2 * dst[here]))
-    return np.concatenate(found)
-
-
 def _pair(graph: EventGraph, source: Ints, vertex: Ints) -> Ints:
     """Return a number for each pair of operations."""
     return (source // 2) * (graph.num_vertices + 1) + vertex // 2
@@ -576,18 +562,3 @@ def _operation(graph: EventGraph, vertices: Ints) -> Ints:
     """Return the operation of each vertex; the last one for moments of collectives."""
     found: Ints = np.minimum(vertices // 2, graph.num_ops - 1)
     return found
-
-
-def recorded_launchers(graph: EventGraph) -> Ints:
-    """Return the call that launched each operation in the recording.
-
-    int64, shape (ops,), -1 where none is known. Changes of the graph do not change it.
-    """
-    launched_by = np.full(graph.num_ops, -1, dtype=np.int64)
-    for number, trace in enumerate(graph.job.traces):
-        op_of_row = graph.ops_of_rows(number)
-        launches = trace.deps.filter(trace.deps["kind"] == "launch")
-        call = op_of_row[launches["src"].to_numpy()]
-        work = op_of_row[launches["dst"].to_numpy()]
-        launched_by[work[work >= 0]] = call[work >= 0]
-    return launched_by

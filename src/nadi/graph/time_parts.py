@@ -14,9 +14,8 @@ import polars as pl
 from nadi.errors import checked
 from nadi.graph.arrivals import find_participants
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.overheads import recorded_launchers
 from nadi.graph.windows import Window
-from nadi.kernels.sequences import union_length
+from nadi.kernels.sequences import union_lengths
 from nadi.recordings.dependencies.operator_nesting import nest
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import COMMUNICATION_KINDS, DEVICE_WORK
@@ -59,6 +58,7 @@ def _ends_of_waits(trace: Trace) -> Ints:
 
 
 _NOT_WORK = ("annotation", "python", "metadata")
+_Spans = tuple[Ints, Ints, Ints]  # start, end, and the rank's position in the job
 
 
 @dataclass(frozen=True)
@@ -129,30 +129,31 @@ def communication_by_rank(graph: EventGraph, start: int, end: int) -> list[RankC
 
 
 def _activities(graph: EventGraph, begin: int, end: int) -> list[_Activity]:
-    ops = _operations(graph, begin, end)
-    found = []
-    for place, rank in enumerate(graph.job.ranks):
-        mine = _Operations._make(column[graph.ops_of_trace(place)] for column in ops)
-        has_device, comm = bool(mine.on_device.any()), mine.communicates
-        called = mine.start if has_device else mine.called
-        spans = [
-            _spans(mine.start, mine.end, mine.kernels)
-            if has_device
-            else _host_spans(graph, place, mine),
-            _spans(np.maximum(called, mine.entered), mine.end, comm),
-            _spans(called, mine.end, comm if has_device else comm | mine.asks),
-            _spans(mine.start, mine.end, mine.copies),
-        ]
-        busy = [0]
-        for number in range(1, len(spans) + 1):
-            joined = (np.concatenate(side) for side in zip(*spans[:number], strict=True))
-            busy.append(union_length(*joined))
-        parts = np.diff([*busy, end - begin]).tolist()
-        shares = dict(zip(_Activity._fields[1:6], parts, strict=True))
-        found.append(_Activity(
-            rank=rank, **shares, has_device=has_device, communication=union_length(*spans[2])
-        ))  # fmt: skip
-    return found
+    ops, rank, count = _operations(graph, begin, end), graph.op_trace, len(graph.job.ranks)
+    has_device = np.bincount(rank[ops.on_device], minlength=count) > 0
+    without = ~has_device[rank]
+    called = np.where(without, ops.called, ops.start)
+    comm = ops.communicates
+    computing = [_spans(ops.start, ops.end, rank, ops.kernels)]
+    computing += [_host_spans(graph, place, ops) for place in np.flatnonzero(~has_device).tolist()]
+    talking = _spans(called, ops.end, rank, comm | (ops.asks & without))
+    busy = np.zeros((5, count), dtype=np.int64)
+    spans: list[_Spans] = []
+    for number, more in enumerate((
+        computing,
+        [_spans(np.maximum(called, ops.entered), ops.end, rank, comm)],
+        [talking],
+        [_spans(ops.start, ops.end, rank, ops.copies)],
+    )):  # fmt: skip
+        spans += more
+        busy[number + 1] = union_lengths(*map(np.concatenate, zip(*spans, strict=True)), count)
+    parts = np.diff(np.append(busy, np.full((1, count), end - begin), axis=0), axis=0)
+    communication = union_lengths(*talking, count)
+    return [
+        _Activity(*row)
+        for row in zip(graph.job.ranks, *parts.tolist(), has_device.tolist(),
+                       communication.tolist(), strict=True)
+    ]  # fmt: skip
 
 
 def stream_activity(graph: EventGraph, window: Window) -> pl.DataFrame:
@@ -169,33 +170,32 @@ def stream_activity(graph: EventGraph, window: Window) -> pl.DataFrame:
     """
     begin, end = window.start(graph.time), window.end(graph.time)
     ops = _operations(graph, begin, end)
-    length = end - begin
     places = pl.DataFrame({
-        "trace": graph.op_trace,
+        "rank": np.array(graph.job.ranks, dtype=np.int64)[graph.op_trace],
         "is_host": ~ops.on_device,
         "device": np.where(ops.on_device, graph.numbers("device"), -1),
         "lane": np.where(ops.on_device, graph.op_stream, graph.numbers("thread")),
     }).with_row_index("op")  # fmt: skip
-    inside = ops.is_work & (ops.end > ops.start)
-    rows = []
-    groups = places.filter(pl.Series(inside)).group_by(
-        "trace", "is_host", "device", "lane", maintain_order=True
+    keys = ("rank", "is_host", "device", "lane")
+    groups = (
+        places.filter(pl.Series(ops.is_work & (ops.end > ops.start)))
+        .group_by(keys, maintain_order=True)
+        .agg("op", operations=pl.len().cast(pl.Int64))
     )
-    for (trace, is_host, device, lane), found in groups:
-        which = found["op"].to_numpy()
-        comm = which[ops.communicates[which]]
-        busy = union_length(ops.start[which], ops.end[which])
-        name = f"thread {lane}" if is_host else f"device {device} stream {lane}"
-        rows.append((
-            graph.job.ranks[trace], name, is_host, which.size, busy,
-            union_length(ops.start[comm], ops.end[comm]), length - busy,
-        ))  # fmt: skip
-    names = ("rank", "resource", "is_host", "operations", "busy", "communicating", "idle")
-    table = pl.DataFrame(
-        rows, orient="row",
-        schema=dict(zip(names, (pl.Int64, pl.String, pl.Boolean, *[pl.Int64] * 4), strict=True)),
-    )  # fmt: skip
-    return table.sort("rank", "is_host", "busy", descending=[False, False, True])
+    op, lane = groups["op"].explode().to_numpy(), np.arange(groups.height)
+    lane = np.repeat(lane, groups["operations"].to_numpy())
+    comm = ops.communicates[op]
+    busy = union_lengths(ops.start[op], ops.end[op], lane, groups.height)
+    op, lane = op[comm], lane[comm]
+    communicating = union_lengths(ops.start[op], ops.end[op], lane, groups.height)
+    stream = pl.format("device {} stream {}", "device", "lane")
+    name = pl.when("is_host").then(pl.format("thread {}", "lane")).otherwise(stream)
+    return groups.select(
+        "rank", "is_host", "operations", resource=name, busy=busy, communicating=communicating,
+        idle=end - begin - busy,
+    ).select(
+        "rank", "resource", "is_host", "operations", "busy", "communicating", "idle"
+    ).sort("rank", "is_host", "busy", descending=[False, False, True])  # fmt: skip
 
 
 def _operations(graph: EventGraph, begin: int, end: int) -> _Operations:
@@ -204,7 +204,7 @@ def _operations(graph: EventGraph, begin: int, end: int) -> _Operations:
     on_device = category.is_in(DEVICE_WORK).to_numpy()
     communicates = graph.gather("kind").is_in(COMMUNICATION_KINDS).to_numpy()
     kernels = (category == "kernel").to_numpy() & ~communicates
-    caller = np.where(communicates & ~on_device, recorded_launchers(graph), -1)
+    caller = np.where(communicates & ~on_device, graph.recorded_launchers, -1)
     return _Operations(
         start=times[0::2],
         end=times[1::2],
@@ -219,19 +219,16 @@ def _operations(graph: EventGraph, begin: int, end: int) -> _Operations:
     )
 
 
-def _host_spans(graph: EventGraph, place: int, ops: _Operations) -> tuple[Ints, Ints]:
-    """Return when operators of a rank without a device compute; ns, cut to the window.
-
-    ``ops`` are those of the rank.
-    """
+def _host_spans(graph: EventGraph, place: int, ops: _Operations) -> _Spans:
+    """Return when operators of a rank without a device compute; ns, cut to the window."""
     trace = graph.job.traces[place]
-    op_of_row = np.maximum(graph.ops_of_rows(place) - graph.ops_of_trace(place).start, -1)
+    op_of_row = graph.ops_of_rows(place)
     talks = np.append(ops.communicates | ops.asks, False)[op_of_row]
     times = np.column_stack((ops.start, ops.end))
     start, end = (
         times[op_of_row[border // 2], border % 2] for border in host_computation(trace, talks)
     )
-    return _spans(start, end, np.ones(start.size, dtype=np.bool_))
+    return _spans(start, end, np.full(start.size, place), np.ones(start.size, dtype=np.bool_))
 
 
 def _entered(graph: EventGraph) -> Ints:
@@ -242,6 +239,6 @@ def _entered(graph: EventGraph) -> Ints:
     return entered
 
 
-def _spans(start: Ints, end: Ints, which: Bools) -> tuple[Ints, Ints]:
+def _spans(start: Ints, end: Ints, rank: Ints, which: Bools) -> _Spans:
     inside = which & (end > start)
-    return start[inside], end[inside]
+    return start[inside], end[inside], rank[inside]

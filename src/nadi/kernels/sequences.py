@@ -67,6 +67,50 @@ def union_length(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> in
     return int((found.end - found.start).sum())
 
 
+def union_lengths(
+    start: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    lane: npt.NDArray[np.int64],
+    num_lanes: int,
+) -> npt.NDArray[np.int64]:
+    """Return the time that intervals cover in each of several lanes, as :func:`union_length`.
+
+    Parameters
+    ----------
+    start, end, lane
+        int64, shape (intervals,); lanes count from 0.
+
+    Returns
+    -------
+    int64, shape (num_lanes,)
+        O(n log n).
+    """
+    lanes = np.arange(num_lanes + 1)
+    first = np.full(lanes.size, start.min() if start.size else 0)
+    start, end, begin_of_lane = apart((start, lane), (end, lane), (first, lanes))
+    return np.diff(union_of(start, end).until(begin_of_lane))
+
+
+def apart(
+    *times: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+) -> list[npt.NDArray[np.int64]]:
+    """Put lanes one after the other on one axis, so that one pass serves all of them.
+
+    Parameters
+    ----------
+    times
+        Times, and the lane of each, from 0; int64, shape (n,) each.
+
+    Returns
+    -------
+    list
+        The times on that axis: all of a lane come before those of the next.
+    """
+    first = min((int(time.min()) for time, _ in times if time.size), default=0)
+    length = max((int(time.max()) for time, _ in times if time.size), default=0) - first + 1
+    return [time - first + length * lane for time, lane in times]
+
+
 def expand_ranges(
     first: npt.NDArray[np.int64], count: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

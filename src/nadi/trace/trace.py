@@ -401,7 +401,7 @@ class Job:
         ]
         return notebook_html("job", facts, bars)
 
-    @property
+    @cached_property
     def ranks(self) -> tuple[int, ...]:
         """The global ranks whose traces are present."""
         size = len(self.traces)
@@ -437,12 +437,11 @@ class Job:
     @cached_property
     def num_transfers(self) -> int:
         """Number of sends that were matched with their receives."""
+        matched = self.matches.partition_by("rank", as_dict=True)
         sends = [
-            trace.nodes["kind"].gather(
-                self.matches.filter(pl.col("rank") == trace.rank)["node"].cast(pl.UInt32)
-            )
-            == "COMM_SEND"
+            trace.nodes["kind"].gather(matched[trace.rank,]["node"].cast(pl.UInt32)) == "COMM_SEND"
             for trace in self.traces
+            if (trace.rank,) in matched
         ]
         return sum(int(of_rank.sum()) for of_rank in sends)
 

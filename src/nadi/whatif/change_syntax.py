@@ -18,7 +18,6 @@ import polars as pl
 from nadi.errors import Parameter, UsageError, check_kind
 from nadi.graph.edges.job_graph import ends_after
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
-from nadi.graph.overheads import recorded_launchers
 from nadi.recordings.dependencies.tensor_dependencies import tensor_deps
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
@@ -109,7 +108,7 @@ def _launched(graph: EventGraph) -> Ints:
     what ran before it.
     """
     recorded = graph.gather("stream").to_numpy()
-    call = recorded_launchers(graph)
+    call = graph.recorded_launchers
     begun = graph.time[0 : 2 * graph.num_ops : 2]
     launched = np.where(call >= 0, begun[call], begun)
     work = np.flatnonzero(is_on_device(graph))
@@ -157,7 +156,7 @@ def _waits_of_both(graph: EventGraph, old: _Order, moved: Bools) -> Edges:
     to = np.minimum(edges.dst // 2, num_ops - 1)
     of = np.minimum(edges.src // 2, num_ops - 1)
     waits = edges.kind == EdgeKind.SYNC
-    of_stream = waits & (edges.src % 2 == 1) & (recorded_launchers(graph)[of] != to)
+    of_stream = waits & (edges.src % 2 == 1) & (graph.recorded_launchers[of] != to)
     on_end = np.flatnonzero(of_stream & (old.place[of] >= 0))
     last = _last_of_other(old, moved)[of[on_end]]
     here = on_end[last >= 0]
@@ -229,7 +228,7 @@ def _data_edges(graph: EventGraph, moved: Bools) -> Edges:
 def _operators(graph: EventGraph) -> Ints:
     """Return the innermost operator that launched device work, or -1; shape (ops,)."""
     is_operator = (graph.gather("category") == "operator").to_numpy()
-    found = nearest(recorded_launchers(graph), graph.op_parent, is_operator)
+    found = nearest(graph.recorded_launchers, graph.op_parent, is_operator)
     found[~is_on_device(graph)] = -1
     return found
 

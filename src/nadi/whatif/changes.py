@@ -24,7 +24,6 @@ from nadi.forks import refuse_in_fork
 from nadi.graph.edges.collective_edges import returns_early
 from nadi.graph.edges.job_graph import ends_after, starts_in_call
 from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
-from nadi.graph.overheads import recorded_launchers
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import exact_ns, exact_rate, format_count, plain_number
@@ -505,7 +504,7 @@ def _without_gaps(edges: Edges, gone: Bools) -> Edges:
 
 def _with_launched(graph: EventGraph, chosen: Bools) -> Bools:
     """Add nested operations and launched work to the chosen operations, repeatedly."""
-    call = recorded_launchers(graph)
+    call = graph.recorded_launchers
     while True:
         wider = covered(graph, chosen)
         wider = wider | ((call >= 0) & wider[call])

@@ -11,7 +11,6 @@ import numpy as np
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import PHASES, ModuleTree, find_modules
 from nadi.graph.optimizer_parts import BY_GRADIENTS
-from nadi.graph.overheads import recorded_launchers
 from nadi.trace.arrays import Bools
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import format_count
@@ -70,7 +69,7 @@ def _within(graph: EventGraph, calls: Bools) -> Bools:
         if (wider == within).all():
             break
         within = wider
-    launched_by = recorded_launchers(graph)
+    launched_by = graph.recorded_launchers
     strictly: Bools = has_parent & within[graph.op_parent]
     return strictly | ((launched_by >= 0) & within[launched_by])
 

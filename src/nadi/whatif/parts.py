@@ -10,7 +10,6 @@ import numpy as np
 
 from nadi.errors import Parameter, UsageError, checked
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.overheads import recorded_launchers
 from nadi.graph.windows import choose_window, find_steps, steps_of_operations
 from nadi.recordings.dependencies.operator_nesting import nest
 from nadi.recordings.dependencies.thread_handovers import waiting_threads
@@ -212,7 +211,7 @@ def _similar(text: str, names: list[str]) -> str:
 
 def _under(graph: EventGraph, text: str) -> Bools:
     within = covered(graph, select(graph, Selection(name=text)))
-    call = recorded_launchers(graph)
+    call = graph.recorded_launchers
     found: Bools = within | ((call >= 0) & within[call])
     return found
 

@@ -13,7 +13,6 @@ import polars as pl
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.graph.overheads import recorded_launchers
 from nadi.graph.windows import find_steps, steps_of_operations
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
@@ -188,7 +187,7 @@ def _in_condition(graph: EventGraph, selection: Selection) -> Bools:
 
 def _inside(graph: EventGraph, around: Bools) -> Bools:
     within = covered(graph, around)
-    call = recorded_launchers(graph)
+    call = graph.recorded_launchers
     strictly: Bools = (graph.op_parent >= 0) & within[graph.op_parent]
     return strictly | ((call >= 0) & within[call])
 

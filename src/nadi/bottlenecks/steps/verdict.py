@@ -18,12 +18,11 @@ from nadi.errors import checked
 from nadi.graph.arrivals import Stragglers
 from nadi.graph.critical_paths import CriticalPath, operations_of
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.overheads import recorded_launchers
 from nadi.graph.rank_excess import EXPLAINS, Excess, find_excess
 from nadi.graph.time_parts import RankCommunication
 from nadi.graph.unexplained import LongGaps, UnexplainedPath
 from nadi.graph.windows import MARK, Window
-from nadi.kernels.sequences import union_length, union_of
+from nadi.kernels.sequences import union_lengths, union_of
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.categories import kernel_class, pattern
 from nadi.trace.schema import DEVICE_WORK
@@ -522,14 +521,11 @@ def device_idle(graph: EventGraph, begin: int, end: int) -> int:
 
     All are ns, those of the range since the job's origin.
     """
-    on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
-    idle = []
-    for trace in range(len(graph.job.traces)):
-        mine = graph.ops_of_trace(trace)
-        ops = mine.start + np.flatnonzero(on_device[mine])
-        start, stop = (np.clip(graph.time[2 * ops + side], begin, end) for side in (0, 1))
-        idle += [end - begin - union_length(start, stop)] if ops.size else []
-    return int(np.mean(idle)) if idle else -1
+    ops = np.flatnonzero(graph.gather("category").is_in(DEVICE_WORK).to_numpy())
+    start, stop = (np.clip(graph.time[2 * ops + side], begin, end) for side in (0, 1))
+    ranks, lane = np.unique(graph.op_trace[ops], return_inverse=True)
+    idle = end - begin - union_lengths(start, stop, lane, ranks.size)
+    return int(np.mean(idle)) if ranks.size else -1
 
 
 def _leading_work(graph: EventGraph, window: Window, part: str) -> Leading:
@@ -614,7 +610,7 @@ def _one_off(graph: EventGraph, stretches: pl.DataFrame, path_ns: int) -> OneOff
 
 def _first_launch(graph: EventGraph, op: int) -> str:
     """Return the name of device work that an operation launches for the first time, or ""."""
-    call = recorded_launchers(graph)
+    call = graph.recorded_launchers
     inside = covered(graph, np.arange(graph.num_ops) == op)
     on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
     start = graph.time[0 : 2 * graph.num_ops : 2]
