@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nadi.kernels.sequences import union_length as kernel
+from nadi.kernels.sequences import union_length as kernel, union_lengths
 from tests.amounts import examples
 from tests.reference.intervals import union_length as oracle
 
@@ -55,3 +55,12 @@ def test_order_does_not_matter_and_input_stays(pairs, random):
     before = array.copy()
     assert kernel(array[:, 0], array[:, 1]) == union_length(pairs)
     assert np.array_equal(array, before)
+
+
+@SETTINGS
+@given(st.lists(intervals, max_size=4), st.sampled_from([0, 1_700_000_000_000_000_000]))
+def test_lanes_have_unions_of_their_own(lanes, since):
+    rows = [(b + since, e + since, lane) for lane, pairs in enumerate(lanes) for b, e in pairs]
+    start, end, lane = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    found = union_lengths(start, end, lane, len(lanes))
+    assert found.tolist() == [oracle(pairs) for pairs in lanes]

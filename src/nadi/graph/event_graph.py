@@ -338,10 +338,11 @@ class EventGraph:
         """Return a graph of the same operations, which keeps what is known of them."""
         made = replace(self, **changes)
         known = vars(self)
-        vars(made).update((name, known[name]) for name in _OF_OPERATIONS if name in known)
+        kept = _OF_OPERATIONS if "in_ptr" in changes else (*_OF_OPERATIONS, "destinations")
+        vars(made).update((name, known[name]) for name in kept if name in known)
         return made
 
-    @property
+    @cached_property
     def destinations(self) -> Ints:
         """The vertex that each edge enters; int64, shape (edges,)."""
         return np.repeat(np.arange(self.num_vertices), np.diff(self.in_ptr))

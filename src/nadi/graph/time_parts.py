@@ -146,7 +146,8 @@ def _activities(graph: EventGraph, begin: int, end: int) -> list[_Activity]:
         [_spans(ops.start, ops.end, rank, ops.copies)],
     )):  # fmt: skip
         spans += more
-        busy[number + 1] = union_lengths(*map(np.concatenate, zip(*spans, strict=True)), count)
+        start, stop, of = map(np.concatenate, zip(*spans, strict=True))
+        busy[number + 1] = union_lengths(start, stop, of, count)
     parts = np.diff(np.append(busy, np.full((1, count), end - begin), axis=0), axis=0)
     communication = union_lengths(*talking, count)
     return [

@@ -96,28 +96,33 @@ def best_changes(
     list of TriedChange
         The largest gain first. O(vertices + edges) for each change tried.
     """
-    tried = []
+    gains = []
     for change, about in _candidates(graph, path, late, mark):
         try:
             answer = what_if(graph, change, window=window)
         except UsageError:  # does not apply: nothing was launched, or a range waits for its device
             continue
         if answer.gain_ns >= max(_LEAST_GAIN * answer.measured_ns, 1):
-            tried.append((answer, about))
-            tried = _leading(tried, most, keeps_balance=late is not None)
+            gains.append((answer.gain_ns, change, about))
+        del answer  # a changed graph may take as much memory as the graph
     return [
-        TriedChange(answer.changes[0], about, answer.step_ns, answer.gain_ns, answer.interval)
-        for answer, about in tried
+        _with_interval(what_if(graph, change, window=window), about)
+        for _, change, about in _leading(gains, most, keeps_balance=late is not None)
     ]
 
 
+def _with_interval(answer: WhatIf, about: str) -> TriedChange:
+    change = answer.changes[0]
+    return TriedChange(change, about, answer.step_ns, answer.gain_ns, answer.interval)
+
+
 def _leading(
-    tried: list[tuple[WhatIf, str]], most: int, *, keeps_balance: bool
-) -> list[tuple[WhatIf, str]]:
+    gains: list[tuple[int, Change, str]], most: int, *, keeps_balance: bool
+) -> list[tuple[int, Change, str]]:
     """Return those that gain most, the best way to spread work over ranks among them if asked."""
-    by_gain = sorted(tried, key=lambda one: -one[0].gain_ns)
+    by_gain = sorted(gains, key=lambda one: -one[0])
     kept, rest = by_gain[:most], by_gain[most:]
-    balances = [one for one in by_gain if isinstance(one[0].changes[0], Balance)]
+    balances = [one for one in by_gain if isinstance(one[1], Balance)]
     if keeps_balance and balances and balances[0] in rest:
         kept[-1] = balances[0]
     return kept

@@ -122,15 +122,17 @@ def waiting_edges(
     return edges, [launched, returned, taken_over, loaded]
 
 
-def device_edges(rank: RankOps, waits_for_others: Ints) -> Edges:
+def device_edges(rank: RankOps, waits_for_others: Bools) -> Edges:
     """Return the edges from start to end of device work, except for collectives between ranks.
+
+    These are the operations that wait for others; bool, shape (ops of the job,).
 
     A kernel may begin before the one before it on its stream has ended, and wait for that end while
     it runs (programmatic dependent launch): its own time is the rest, from either moment.
     """
     row = np.flatnonzero(rank.trace.category_mask(*DEVICE_WORK))
     op = rank.op_of_row[row]
-    others = ~np.isin(op, waits_for_others)
+    others = ~waits_for_others[op]
     row, op = row[others], op[others]
     is_comm = (rank.trace.nodes["comm_type"] != "none").to_numpy()[row]
     kind = np.where(is_comm, EdgeKind.COMMUNICATION, EdgeKind.KERNEL)
@@ -320,19 +322,23 @@ def _vertices_and_edges(
     """
     ranks: list[RankOps] = []
     waiting: list[tuple[list[Edges], list[WaitLimits]]] = []
+    num_ops = 0
     for number, trace in enumerate(job.traces):
         deps = TraceDeps(trace)
         typical = overheads_of(deps) if overheads is None else overheads[number]
-        rank = rank_ops(trace, sum(rank.rows.size for rank in ranks), job.origin)
+        rank = rank_ops(trace, num_ops, job.origin)
+        num_ops += rank.rows.size
         ranks.append(rank)
         waiting.append(waiting_edges(rank, deps, typical))
         del deps
-    num_vertices = 2 * sum(rank.rows.size for rank in ranks)
+    num_vertices = 2 * num_ops
     known = join_limits([one for _, of_rank in waiting for one in of_rank])
     meetings = meet(job, ranks, num_vertices, known.vertex)
+    waits_for_others = np.zeros(num_ops, dtype=np.bool_)
+    waits_for_others[meetings.waiting] = True
     edges = [meetings.edges]
     for rank, (more_edges, _) in zip(ranks, waiting, strict=True):
-        edges += [*more_edges, device_edges(rank, meetings.waiting)]
+        edges += [*more_edges, device_edges(rank, waits_for_others)]
     joined = join_limits([known, meetings.limits])
     for rank in ranks:
         edges += thread_edges(rank, joined)
