@@ -12,9 +12,9 @@ from nadi.errors import InputError
 from nadi.files.files import free_memory
 from nadi.files.memory_snapshot import NO_OPERATIONS
 from nadi.graph.contention import keep_kernels, kernels_of
-from nadi.graph.edges.job_graph import build_graph
+from nadi.graph.edges.job_graph import build_graph, graph_of_parts, rank_part
+from nadi.graph.edges.rank_vertices import RankPart
 from nadi.graph.event_graph import EventGraph
-from nadi.graph.overheads import Overheads, TraceDeps, overheads_of
 from nadi.recordings.job_of_files import Reading, load_ranks, why_empty
 from nadi.trace.trace import Trace
 
@@ -22,14 +22,14 @@ _Progress = Callable[[str], None]
 
 
 class _RankFacts(NamedTuple):
-    """What a job's graph needs of a rank beside its tables: most comes from its arguments."""
+    """What a job's graph needs of a rank beside its tables."""
 
-    overheads: Overheads
-    kernels: pl.DataFrame
+    part: RankPart
+    kernels: pl.DataFrame  # most comes from its arguments
 
 
 def _facts_of(trace: Trace) -> _RankFacts:
-    return _RankFacts(overheads_of(TraceDeps(trace)), kernels_of(trace))
+    return _RankFacts(rank_part(trace), kernels_of(trace))
 
 
 def load_graph(
@@ -41,7 +41,7 @@ def load_graph(
 ) -> EventGraph:
     """Load a job and build its event graph; ``reading`` as in :func:`load_job`.
 
-    What is typical for a rank is worked out where it is linked.
+    What a rank alone determines of it is worked out where the rank is linked.
 
     Raises
     ------
@@ -56,10 +56,14 @@ def load_graph(
             "nadi analyze memory-holders, memory and memory-segments show what it holds",
         )  # fmt: skip
     progress("building the event graph")
-    graph = build_graph(job, [one.overheads for one in facts] or None)
-    free_memory()  # the columns of threads that it was made of
     if facts:
         keep_kernels(job, [one.kernels for one in facts])
+        parts = [one.part for one in reversed(facts)]
+        facts.clear()
+        graph = graph_of_parts(job, (parts.pop() for _ in job.traces))
+    else:
+        graph = build_graph(job)
+    free_memory()  # the columns of threads that it was made of
     if graph.num_ops == 0:
         reasons = dict.fromkeys(why for why in map(why_empty, job.traces) if ":" in why)
         raise InputError(

@@ -7,7 +7,7 @@ A trainer that waits for the worker processes of a DataLoader waits until a batc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from nadi.errors import NadiError, check_kind, checked
 from nadi.forks import refuse_in_fork
 from nadi.graph.edges.collective_edges import meet
 from nadi.graph.edges.edge_list import WaitLimits, join_limits, make_limits
-from nadi.graph.edges.rank_vertices import RankOps, rank_ops, thread_edges
+from nadi.graph.edges.rank_vertices import RankOps, RankPart, rank_ops, thread_edges
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.overheads import (
     LAUNCH_CLASSES,
@@ -29,7 +29,7 @@ from nadi.graph.overheads import (
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEVICE_WORK
-from nadi.trace.trace import Job
+from nadi.trace.trace import Job, Trace
 
 _NEXT = r"^enumerate\((?s:.)*_MultiProcessingDataLoaderIter\.__next__"
 _LEAST_NS = 1_000_000  # to take a batch that is there takes less,
@@ -122,18 +122,14 @@ def waiting_edges(
     return edges, [launched, returned, taken_over, loaded]
 
 
-def device_edges(rank: RankOps, waits_for_others: Bools) -> Edges:
-    """Return the edges from start to end of device work, except for collectives between ranks.
-
-    These are the operations that wait for others; bool, shape (ops of the job,).
+def device_edges(rank: RankOps) -> Edges:
+    """Return the edges from start to end of device work.
 
     A kernel may begin before the one before it on its stream has ended, and wait for that end while
     it runs (programmatic dependent launch): its own time is the rest, from either moment.
     """
     row = np.flatnonzero(rank.trace.category_mask(*DEVICE_WORK))
     op = rank.op_of_row[row]
-    others = ~waits_for_others[op]
-    row, op = row[others], op[others]
     is_comm = (rank.trace.nodes["comm_type"] != "none").to_numpy()[row]
     kind = np.where(is_comm, EdgeKind.COMMUNICATION, EdgeKind.KERNEL)
     duration = rank.trace.column("duration")[row]
@@ -306,7 +302,23 @@ def build_graph(job: Job, overheads: Sequence[Overheads] | None = None) -> Event
     """
     check_kind("job", job, Job, "read one with nadi.load_job")
     refuse_in_fork()
-    operations, time, edges = _vertices_and_edges(job, overheads)
+    traces = enumerate(job.traces)
+    parts = (rank_part(trace, None if overheads is None else overheads[n]) for n, trace in traces)
+    return graph_of_parts(job, parts)
+
+
+def rank_part(trace: Trace, overheads: Overheads | None = None) -> RankPart:
+    """Return what a linked rank alone determines of its job's graph. O(nodes log nodes + deps)."""
+    deps = TraceDeps(trace)
+    typical = overheads_of(deps) if overheads is None else overheads
+    rank = rank_ops(trace, 0, 0)
+    waits, limits = waiting_edges(rank, deps, typical)
+    return RankPart(rank.rows, rank.parent, rank.chain, waits, limits, device_edges(rank))
+
+
+def graph_of_parts(job: Job, parts: Iterable[RankPart]) -> EventGraph:
+    """Build the graph of a job of the part of each rank; parts are used up."""
+    operations, time, edges = _vertices_and_edges(job, parts)
     if any(min(part.src.min(initial=0), part.dst.min(initial=0)) < 0 for part in edges):
         what = "a dependency refers to an unknown operation"
         raise NadiError("", what, "please report this recording")
@@ -314,39 +326,39 @@ def build_graph(job: Job, overheads: Sequence[Overheads] | None = None) -> Event
 
 
 def _vertices_and_edges(
-    job: Job, overheads: Sequence[Overheads] | None
+    job: Job, parts: Iterable[RankPart]
 ) -> tuple[tuple[Ints, Ints, Ints], Ints, list[Edges]]:
     """Return the operations (trace, row and parent of each), the times of vertices, and all edges.
 
     The intermediate tables of threads take more memory than the graph; they are freed on return.
     """
     ranks: list[RankOps] = []
-    waiting: list[tuple[list[Edges], list[WaitLimits]]] = []
+    own: list[tuple[list[Edges], Edges]] = []
+    limits: list[WaitLimits] = []
     num_ops = 0
-    for number, trace in enumerate(job.traces):
-        deps = TraceDeps(trace)
-        typical = overheads_of(deps) if overheads is None else overheads[number]
-        rank = rank_ops(trace, num_ops, job.origin)
+    for trace, part in zip(job.traces, parts, strict=True):
+        rank, waits, of_waits, device = part.placed(trace, num_ops, job.origin)
         num_ops += rank.rows.size
         ranks.append(rank)
-        waiting.append(waiting_edges(rank, deps, typical))
-        del deps
+        own.append((waits, device))
+        limits += of_waits
     num_vertices = 2 * num_ops
-    known = join_limits([one for _, of_rank in waiting for one in of_rank])
+    known = join_limits(limits)
     meetings = meet(job, ranks, num_vertices, known.vertex)
-    waits_for_others = np.zeros(num_ops, dtype=np.bool_)
-    waits_for_others[meetings.waiting] = True
+    alone = np.ones(num_ops, dtype=np.bool_)
+    alone[meetings.waiting] = False
     edges = [meetings.edges]
-    for rank, (more_edges, _) in zip(ranks, waiting, strict=True):
-        edges += [*more_edges, device_edges(rank, waits_for_others)]
+    for waits, device in own:
+        kept = alone[device.op]
+        edges += [*waits, device if kept.all() else Edges(*(column[kept] for column in device))]
     joined = join_limits([known, meetings.limits])
     for rank in ranks:
         edges += thread_edges(rank, joined)
     time = np.empty(num_vertices + meetings.entered.size, dtype=np.int64)
     time[num_vertices:] = meetings.entered
     for rank in ranks:
-        own = time[2 * rank.first_op : 2 * (rank.first_op + rank.rows.size)]
-        own[0::2], own[1::2] = rank.start, rank.end
+        times = time[2 * rank.first_op : 2 * (rank.first_op + rank.rows.size)]
+        times[0::2], times[1::2] = rank.start, rank.end
     return _operations(ranks), time, edges
 
 

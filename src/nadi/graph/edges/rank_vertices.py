@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,12 +58,17 @@ def rank_ops(trace: Trace, first_op: int, origin: int) -> RankOps:
     rows = np.flatnonzero(is_op)
     op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
     op_of_row[rows] = first_op + np.arange(rows.size)
+    start, end = _times(trace, rows, origin)
+    chain, parent = _chain(trace, nesting, op_of_row[nesting.rows], first_op, start, end)
+    return RankOps(trace, first_op, rows, op_of_row, start, end, parent, chain)
+
+
+def _times(trace: Trace, rows: Ints, origin: int) -> tuple[Ints, Ints]:
     start = trace.column("start")[rows]
     start -= origin
     end = trace.column("duration")[rows]
     end += start
-    chain, parent = _chain(trace, nesting, op_of_row[nesting.rows], first_op, start, end)
-    return RankOps(trace, first_op, rows, op_of_row, start, end, parent, chain)
+    return start, end
 
 
 def _chain(
@@ -85,6 +91,67 @@ def _chain(
         nested, ThreadOps(np.append(number, -1), kind_of, start, end), first_op, chain, parent
     )
     return chain, parent
+
+
+class RankPart(NamedTuple):
+    """What a rank alone determines of its job's graph; its operations are numbered from 0.
+
+    It is made where the rank is linked, and a shift of the rank's clock changes nothing in it.
+    """
+
+    # rows, parent, chain: as of ``RankOps``
+    rows: Ints
+    parent: Ints
+    chain: Chain
+    waits: list[Edges]  # of all dependencies, but for program order on threads
+    limits: list[WaitLimits]  # of the boundaries of threads that wait in these
+    device: Edges  # from start to end of device work
+
+    def placed(
+        self, trace: Trace, first_op: int, origin: int
+    ) -> tuple[RankOps, list[Edges], list[WaitLimits], Edges]:
+        """Give the operations their numbers in the job; the part is used up.
+
+        Parameters
+        ----------
+        trace
+            The rank as it is in the job.
+        first_op
+            Number of its first operation in the job.
+        origin
+            The job's origin.
+
+        Returns
+        -------
+        RankOps, list of Edges, list of Limits, Edges
+            The operations; ``waits``, ``limits`` and ``device`` between them. O(operations +
+            dependencies).
+        """
+        start, end = _times(trace, self.rows, origin)
+        op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
+        op_of_row[self.rows] = first_op + np.arange(self.rows.size)
+        chain = self.chain._replace(
+            vertex=_moved(self.chain.vertex, 2 * first_op),
+            owner=_moved(self.chain.owner, first_op),
+        )
+        ops = RankOps(
+            trace, first_op, self.rows, op_of_row, start, end, _moved(self.parent, first_op), chain
+        )
+        limits = [one._replace(vertex=_moved(one.vertex, 2 * first_op)) for one in self.limits]
+        waits = [_placed(one, first_op) for one in self.waits]
+        return ops, waits, limits, _placed(self.device, first_op)
+
+
+def _placed(edges: Edges, first_op: int) -> Edges:
+    return edges._replace(
+        src=_moved(edges.src, 2 * first_op), dst=_moved(edges.dst, 2 * first_op),
+        op=_moved(edges.op, first_op),
+    )  # fmt: skip
+
+
+def _moved(numbers: Ints, by: int) -> Ints:
+    """Return numbers that are larger by so much, but for -1, which stands for none."""
+    return np.where(numbers >= 0, numbers + by, -1) if by else numbers
 
 
 def thread_edges(rank: RankOps, limits: WaitLimits) -> list[Edges]:
