@@ -563,12 +563,14 @@ _ON_RANKS = "--ranks 16 --system @system.toml"
 COMMANDS: dict[str, Command] = {
     "measured": Command(
         _collectives,
-        ("collective all_reduce 1MB,16B --system dgx-h100 --ranks 4 --measured @all_reduce.txt",),
+        ("collective all_reduce 1MB,16B --system dgx-h100 --ranks 4 --measured @all_reduce.txt",
+         "estimate gpt3-125m dgx-h100 --tp 4 --calibrate @all_reduce.txt"),
         ("all_reduce.txt",),
     ),
     "inspector": Command(
         _collectives,
-        ("collective measured --system dgx-h100 --measured @inspector.log",),
+        ("collective measured --system dgx-h100 --measured @inspector.log",
+         "estimate gpt3-125m dgx-h100 --dp 4 --calibrate @inspector.log"),
         ("inspector.log",),
     ),
     "nccl-log": Command(
@@ -592,6 +594,7 @@ COMMANDS: dict[str, Command] = {
         _job,
         (f"simulate @job {_ON}", f"simulate @job {_ON} --json", "info @job", "info --check @job",
          "fold @job -o @out.nadi", "scale @job --dp 2 -o @large.nadi",
+         "search gpt3-125m dgx-h100 --ranks 2 --global-batch 2 --top 1 --calibrate @job",
          "loggp @job --comm-group @groups.json --latency 2us --overhead 1us --gap 0ns --gap-per-byte 50GB/s",
          "learn @job -o @model.nadi"),
         ("job/w.0.et", "job/w.1.et", "groups.json"),

@@ -7,6 +7,7 @@ from .calculon.rules import (
     EstimateRules as EstimateRules,
     rules_named as rules_named,
 )
+from .calibration import Calibration as Calibration, read_calibration as read_calibration
 from .described_systems import (
     machine_of_system as machine_of_system,
     model_of_language_model as model_of_language_model,
@@ -19,6 +20,7 @@ from .network_steps import (
     estimate_network as estimate_network,
 )
 from .plan_execution import execution_of_plan as execution_of_plan
+from .price_bounds import PriceBounds as PriceBounds
 from .search_layouts import SearchSpace as SearchSpace, search_space as search_space
 from .search_results import RankedExecution as RankedExecution, SearchResult as SearchResult
 from .searches.search import search as search

@@ -21,6 +21,7 @@ from nadi.models.llm.language_model import LanguageModel
 from nadi.systems.device import Device
 from nadi.systems.memory_tiers import MemoryTier, rate_alone
 from nadi.systems.prices.kernel_curves import gemm_ns, memory_ns, roofline_ns
+from nadi.systems.prices.learned_prices import LearnedPrices
 from nadi.systems.system import System
 
 _RING = NetworkOps((1.0, None), (1.0, -1.0), (1.0, -1.0), (2.0, -1.0))
@@ -72,7 +73,9 @@ def checked_length(sequence: int) -> int:
     return sequence
 
 
-def machine_of_system(system: System, tier: str = "") -> MachineDescription:
+def machine_of_system(
+    system: System, tier: str = "", prices: LearnedPrices | None = None
+) -> MachineDescription:
     """Describe a system for an estimate.
 
     The network is both: dimensions, for the default rules, and a tier per dimension, for
@@ -83,6 +86,8 @@ def machine_of_system(system: System, tier: str = "") -> MachineDescription:
     ----------
     tier
         The name of the second tier; by default remote memory, else the first lower tier.
+    prices
+        Of recorded kernels, which come before the device's curves.
 
     Raises
     ------
@@ -118,6 +123,7 @@ def machine_of_system(system: System, tier: str = "") -> MachineDescription:
         nested=_nested(system),
         system=system if system.nccl or system.measured else None,
         device=device,
+        prices=prices,
         price_per_hour=system.price_per_hour,
         currency=system.currency,
     )  # fmt: skip

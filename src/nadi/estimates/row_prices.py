@@ -16,7 +16,6 @@ from nadi.estimates.execution import Executions
 from nadi.estimates.part_structures import GATHERED_AGAIN, Amounts, PartProgram
 from nadi.estimates.rings import RankGroup, collective_seconds
 from nadi.models.job_rows import Row
-from nadi.systems.prices.price_list import price
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.operations import Operations, op_class_code
 
@@ -96,7 +95,8 @@ def kernel_seconds(machine: MachineDescription, operations: Operations, datatype
         Codes of ``Executions``, for machines whose engines price kernels.
     """
     if machine.device is not None:
-        return np.maximum(price(operations, machine.device).duration, 0) / 1e9
+        nanoseconds: Ints = getattr(machine.kernel_prices(operations), machine.prices_at)
+        return np.maximum(nanoseconds, 0) / 1e9
     flops, moved = operations.flops.astype(float), operations.bytes.astype(float)
     is_matrix = np.isin(operations.op_class, (_GEMM, _ATTENTION))
     compute = np.where(

@@ -17,6 +17,7 @@ from nadi.estimates.evaluation import evaluate_parts
 from nadi.estimates.execution import Execution, columns_of, moved_tensors
 from nadi.estimates.feasibility import REASONS, capacity_reasons, reason_text, shape_reasons
 from nadi.estimates.generated_step import step_statistics
+from nadi.estimates.price_bounds import PriceBounds, price_bounds
 from nadi.trace.arrays import Floats
 
 
@@ -50,6 +51,8 @@ class Estimate:
         The name of the rule that it breaks; empty if it breaks none.
     statistics
         Calculon's 96 statistics by name, in seconds and bytes.
+    bounds
+        How sure it is, where kernels or collectives were measured (:func:`read_calibration`).
     """
 
     model: ModelDescription
@@ -63,6 +66,7 @@ class Estimate:
     reason: str
     statistics: dict[str, float]
     rules: EstimateRules = DEFAULT
+    bounds: PriceBounds | None = None
 
     @property
     def seconds(self) -> float:
@@ -147,7 +151,7 @@ def estimate(
         _bytes(costs.memory.tier1), _bytes(costs.memory.tier2),
         _limits(execution, costs, machine.matrix_peak(columns.datatype)),
         reason_text(reason, machine, model, execution, needs), REASONS[reason].name, statistics,
-        rules,
+        rules, price_bounds(model, machine, execution, rules),
     )  # fmt: skip
 
 

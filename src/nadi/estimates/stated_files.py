@@ -9,12 +9,12 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import inspect
 
-from nadi.errors import FormatError
+from nadi.errors import FormatError, Parameter, UsageError
 from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.described_systems import (
     checked_length,
@@ -28,7 +28,11 @@ from nadi.files.settings_text import decode_json, parse_settings
 from nadi.models.llm.language_model import language_model_from
 from nadi.models.llm.library import load_language_model, read_model_keys
 from nadi.systems.library import load_system, read_system_keys, system_file_from
+from nadi.systems.system import System
 from nadi.units import parse_rate
+
+if TYPE_CHECKING:
+    from nadi.estimates.calibration import Calibration
 
 _HIDDEN = {"name", "kernels", "about", "source", "compat", "published"}  # without effect, or unset
 _NEW: dict[tuple[str | int, ...], dict[str, Any]] = {("memory", "remote"): {"kind": "per-rank"}}
@@ -246,7 +250,10 @@ def read_model(path_or_name: Path | str, sequence: int = 0) -> ModelDescription:
     return model_of_language_model(load_language_model(path_or_name), sequence)
 
 
-def read_machine(path_or_name: Path | str, ranks: int = 0, tier: str = "") -> MachineDescription:
+def read_machine(
+    path_or_name: Path | str, ranks: int = 0, tier: str = "",
+    calibration: Calibration | None = None,
+) -> MachineDescription:  # fmt: skip
     """Read a machine: a system by name or file, or Calculon's system file.
 
     Parameters
@@ -255,6 +262,8 @@ def read_machine(path_or_name: Path | str, ranks: int = 0, tier: str = "") -> Ma
         How many there are, which a system's network depends on; by default those of a node.
     tier
         As for :func:`nadi.estimates.machine_of_system`; Calculon's file has one.
+    calibration
+        What was measured on it (:func:`read_calibration`).
 
     Raises
     ------
@@ -265,8 +274,23 @@ def read_machine(path_or_name: Path | str, ranks: int = 0, tier: str = "") -> Ma
         an estimate needs.
     """
     if _is_of_calculon(path_or_name, _OF_MACHINE):
+        if calibration is not None:
+            raise UsageError(
+                Parameter("calibrate"), f"{path_or_name} is a file of Calculon's, whose engines "
+                "have no kernels", "describe the machine as a system (docs/systems.md)",
+            )  # fmt: skip
         return _read(Path(path_or_name), MachineDescription)
-    return machine_of_system(load_system(path_or_name, ranks or None), tier)
+    return _calibrated(load_system(path_or_name, ranks or None), tier, calibration)
+
+
+def _calibrated(system: System, tier: str, calibration: Calibration | None) -> MachineDescription:
+    """Describe a system with what was measured on it."""
+    if calibration is None:
+        return machine_of_system(system, tier)
+    tables = calibration.measured or system.measured
+    return machine_of_system(
+        msgspec.structs.replace(system, measured=tables), tier, calibration.prices
+    )
 
 
 def read_language_keys(path_or_name: Path | str) -> dict[str, Any] | None:
@@ -300,8 +324,9 @@ def read_machine_keys(path_or_name: Path | str) -> dict[str, Any] | None:
 
 
 def machine_from_keys(
-    keys: Mapping[str, Any], path_or_name: Path | str, ranks: int, tier: str = ""
-) -> MachineDescription:
+    keys: Mapping[str, Any], path_or_name: Path | str, ranks: int, tier: str = "",
+    calibration: Calibration | None = None,
+) -> MachineDescription:  # fmt: skip
     """Describe a machine by what a system's file states, or would.
 
     Parameters
@@ -310,7 +335,7 @@ def machine_from_keys(
         As :func:`read_machine_keys` reads them.
     path_or_name
         Of the file.
-    ranks, tier
+    ranks, tier, calibration
         As for :func:`read_machine`.
 
     Raises
@@ -318,7 +343,7 @@ def machine_from_keys(
     InputError, UsageError
         As for :func:`read_machine`.
     """
-    return machine_of_system(system_file_from(keys, path_or_name).fit(ranks or None), tier)
+    return _calibrated(system_file_from(keys, path_or_name).fit(ranks or None), tier, calibration)
 
 
 def read_execution(path: Path | str) -> Execution:

@@ -7,13 +7,14 @@ Load devices by name, from those shipped with Nadi or from files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nadi.errors import FormatError, InputError, UsageError, checked
-from nadi.files.files import HEAD_SIZE, read_file, read_settings
+from nadi.files.files import HEAD_SIZE, read_file, read_head, read_settings
 from nadi.files.settings_text import parse_settings
 from nadi.files.shipped_files import Shelf
 from nadi.systems.device import Device, parse_device_file
@@ -32,6 +33,8 @@ from nadi.trace.trace import Job
 if TYPE_CHECKING:
     import polars as pl
 
+# lines that nccl-tests prints before its rows
+_TABLE = re.compile(rb"^[^\n]*#\s+size\s+count|#\s*nThread\b|#\s+Using devices", re.MULTILINE)
 _LOGS = (".log", ".jsonl", ".log.gz")  # of the Inspector
 
 _SHELF_OF_LIBRARY = Shelf("devices", "device", "nadi.systems.shipped_devices() lists them")
@@ -205,6 +208,15 @@ def read_measured_collectives(paths: Sequence[Path | str]) -> tuple[MeasuredColl
             )  # fmt: skip
         found[key] = table
     return tuple(found.values())
+
+
+def has_measured_collectives(path: Path | str) -> bool:
+    """Tell whether a file or folder is what :func:`read_measured_collectives` reads."""
+    path = Path(path)
+    if path.is_dir():
+        return any(one.name.endswith(_LOGS) for one in path.iterdir() if one.is_file())
+    head = read_head(path)
+    return looks_inspected(head) or _TABLE.search(head) is not None
 
 
 @checked

@@ -16,8 +16,11 @@ from msgspec import Meta
 from nadi.estimates.execution import DATATYPES
 from nadi.systems.device import Device
 from nadi.systems.memory_tiers import LoadedLatency, MemoryTier, at_bandwidth, reached_rate
+from nadi.systems.prices.learned_prices import LearnedPrices
+from nadi.systems.prices.price_list import PriceList, price
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
+from nadi.trace.operations import Operations
 
 OPERATIONS = ("p2p", "reduce_scatter", "all_gather", "all_reduce")
 _Many = Annotated[int, Meta(ge=1, le=2**62)]
@@ -206,6 +209,10 @@ class MachineDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         tables of measurements, comes before rings in dimensions.
     device
         What prices kernels under Nadi's default rules; without it the engines do.
+    prices
+        Of kernels that were recorded, which come before the device's; None without any.
+    prices_at
+        Whether kernels take their price, or the least or the most of its interval.
     price_per_hour
         Of one processor, in the currency that the system's file names.
     currency
@@ -222,8 +229,17 @@ class MachineDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     nested: NestedNetwork | None = None
     system: System | None = None
     device: Device | None = None
+    prices: LearnedPrices | None = None
+    prices_at: Literal["duration", "low", "high"] = "duration"
     price_per_hour: _NotNegative = 0.0
     currency: str = "USD"
+
+    def kernel_prices(self, operations: Operations) -> PriceList:
+        """Give the prices of kernels by recorded ones, or by the curves of the device."""
+        assert self.device is not None
+        if self.prices is not None:
+            return self.prices.price(operations, self.device)
+        return price(operations, self.device)
 
     def compute_time(self, engine: str, datatype: Ints, flops: Floats) -> Floats:
         """Give the seconds of operations.

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nadi.errors import UsageError
-from nadi.estimates.single.command import Compat, MachineName, ModelName
+from nadi.estimates.single.command import Compat, MachineName, ModelName, calibration_of
 from nadi.estimates.single.sweep_output import check_output, show_sweep
 from nadi.models.llm.options import Seq
-from nadi.results.terminal.options import AsJson, ExecutorName, Overwrite, SweepOver
+from nadi.results.terminal.options import AsJson, Calibrate, ExecutorName, Overwrite, SweepOver
 
 if TYPE_CHECKING:
     pass
@@ -70,7 +70,8 @@ def command(
                            "the largest one below it that they divide."),
     ] = False,
     output: _Output = None,
-    seq: Seq = 0, compat: Compat = "", sweep: SweepOver = None, overwrite: Overwrite = False,
+    calibrate: Calibrate = None, seq: Seq = 0, compat: Compat = "", sweep: SweepOver = None,
+    overwrite: Overwrite = False,
     executor: ExecutorName = "", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Search, and print the fastest."""
@@ -89,16 +90,18 @@ def command(
         from nadi.results.terminal.workers import executor_named
 
         chosen = dict(map(_parsed, given or []))
-        how: dict[str, Any] = {"round_batch": round_batch, "rules": rules_named(compat)}
+        rules = rules_named(compat)
+        how: dict[str, Any] = {"round_batch": round_batch, "rules": rules}
+        measured = calibration_of(calibrate, rules)
         with executor_named(executor) as workers:
             if sweep:
-                described = describe_search(model, system, ranks, global_batch, seq)
+                described = describe_search(model, system, ranks, global_batch, seq, measured)
                 progress("searching")
                 swept = sweep_search(described, sweep, chosen, executor=workers, **how)
             else:
-                told = read_model(model, seq), read_machine(system, ranks), ranks, global_batch
+                told = read_model(model, seq), read_machine(system, ranks, calibration=measured)
                 progress("searching")
-                space = search_space(*told, chosen, **how)
+                space = search_space(*told, ranks, global_batch, chosen, **how)
                 found = search(space, top=top, output=output, executor=workers)
     if sweep:
         show_sweep(swept.frame(), swept.axes, f"{model} on {ranks} {system}", output,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from nadi.estimates.execution import columns_of
+from nadi.estimates.price_bounds import is_calibrated, step_bounds
 from nadi.estimates.search_layouts import SearchSpace
 from nadi.estimates.search_results import RankedExecution, SearchResult
 from nadi.estimates.single.result import CHOICES, offloads
@@ -33,6 +35,7 @@ from nadi.units import format_bytes, format_count, format_counted
 def _described(asked: tuple[SearchResult, SearchSpace]) -> dict[str, Any]:
     """Compute the JSON output of what was found in a space."""
     found, space = asked
+    between = _between(found.best, space)
     return {
         "executions": found.num_executions,
         "feasible": found.num_feasible,
@@ -41,10 +44,22 @@ def _described(asked: tuple[SearchResult, SearchSpace]) -> dict[str, Any]:
         if any(_prices(one, space) for one in found.best)
         else None,
         "best": [
-            one._asdict() | {"execution": msgspec.to_builtins(one.execution)} | _prices(one, space)
-            for one in found.best
+            one._asdict()
+            | {"execution": msgspec.to_builtins(one.execution)}
+            | _prices(one, space)
+            | bounds
+            for one, bounds in zip(found.best, between, strict=True)
         ],
     }
+
+
+def _between(best: Sequence[RankedExecution], space: SearchSpace) -> list[dict[str, float]]:
+    """Give the bounds of each step, where kernels or collectives were measured."""
+    if not best or not is_calibrated(space.machine):
+        return [{} for _ in best]
+    executions = columns_of([one.execution for one in best])
+    ends = step_bounds(space.model, space.machine, executions, space.rules)
+    return [{"low": float(low), "high": float(high)} for low, high in zip(*ends, strict=True)]
 
 
 def _prices(one: RankedExecution, space: SearchSpace) -> dict[str, float]:
@@ -76,6 +91,9 @@ def _columns(data: dict[str, Any]) -> Iterator[Column]:
     decoding = all(one["execution"]["decoding"] for one in data["best"])
     yield Column("rate", "tokens/s" if decoding else "sequences/s", barred(NUMBER))
     yield Column("seconds", "step", SECONDS)
+    if any("low" in one for one in data["best"]):
+        yield Column("low", "at least", SECONDS)
+        yield Column("high", "at most", SECONDS)
     for key, title in CHOICES.items():
         yield Column(f"execution/{key}", title, PLAIN)
     yield Column("execution/activation_recompute", "recompute")

@@ -194,4 +194,10 @@ def _stated(task: SearchTask) -> bytes:
         "ranks": task.space.num_procs, "executions": task.space.size,
         "part": _AT_ONCE, "space": digest.hexdigest(),
     }  # fmt: skip
-    return msgspec.json.format(msgspec.json.encode(stated), indent=2) + b"\n"
+    text = msgspec.json.encode(stated, enc_hook=_digest)
+    return msgspec.json.format(text, indent=2) + b"\n"
+
+
+def _digest(table: pl.DataFrame) -> str:
+    """Describe recorded prices, of which there are many."""
+    return hashlib.sha256(table.write_csv().encode()).hexdigest()

@@ -26,10 +26,13 @@ from nadi.models.llm.options import (
     Sp,
     Tp,
 )
-from nadi.results.terminal.options import AsJson, Overwrite, SweepFile, SweepOver
+from nadi.results.terminal.options import AsJson, Calibrate, Overwrite, SweepFile, SweepOver
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nadi.estimates.calculon.rules import EstimateRules
+    from nadi.estimates.calibration import Calibration
     from nadi.estimates.single.estimate import DescribedStep
 
 HELP = """Estimate a step of training or inference, without a trace.
@@ -46,6 +49,7 @@ Calculon's execution file.
   nadi estimate llama3-8b dgx-h100 --tp 8 --global-batch 8 --check
   nadi estimate llama3-8b dgx-h100 --dp 64 --zero 3 --cp 2 --global-batch 128
   nadi estimate llama3-70b dgx-h100 --tp 8 --inference decode --seq 8192
+  nadi estimate llama3-8b dgx-h100 --dp 8 --zero 3 --calibrate recording/
   nadi estimate dlrm-dcnv2 dgx-h100 --dp 8 --global-batch 65536
   nadi estimate model.json machine.json execution.json --compat calculon
   nadi estimate llama3-70b dgx-h100 --tp 8 --dp 4 --offload optimizer \\
@@ -105,7 +109,7 @@ def command(
     attention: Attention = "flash", dtype: Dtype = "bfloat16", inference: Inference = "",
     overlap: _Overlap = "none", offload: _Offload = "", compat: Compat = "",
     sweep: SweepOver = None, output: SweepFile = None, overwrite: Overwrite = False,
-    check: _Check = False, as_json: AsJson = False,
+    check: _Check = False, calibrate: Calibrate = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Estimate a step, and print what limits it."""
     fields: dict[str, Any] = {
@@ -128,23 +132,36 @@ def command(
         raise UsageError("--check", "a sweep is of many steps", "leave out one of the two")
     if is_network(model):
         others = {"--overlap": overlap != "none", "--offload": offload, "--compat": compat,
-                  "--sweep": sweep, "--check": check, "EXECUTION": execution}  # fmt: skip
+                  "--sweep": sweep, "--check": check, "--calibrate": calibrate,
+                  "EXECUTION": execution}  # fmt: skip
         _estimate_network(model, system, fields, others, as_json=as_json)
         return
     fields["zero"] = 1 if zero is None else zero
     asked = model, system, execution or fields
+    measured = calibration_of(calibrate, rules)
     if sweep:
         from nadi.estimates.sweep_axes import parse_axes
         from nadi.estimates.sweeps import sweep_estimates
 
-        described = describe_sweep(*asked, overlap=overlap, offload=tensors)
+        described = describe_sweep(*asked, overlap=overlap, offload=tensors, calibration=measured)
         axes = parse_axes(sweep, described, rules)
         frame = sweep_estimates(described, axes, rules).frame()
         title = f"{Path(model).stem} on {Path(system).stem}"
         show_sweep(frame, axes, title, output, as_json=as_json)
         return
-    step = describe_step(*asked, overlap=overlap, offload=tensors)
+    step = describe_step(*asked, overlap=overlap, offload=tensors, calibration=measured)
     _estimate(step, rules, (model, system) if check else None, as_json=as_json)
+
+
+def calibration_of(paths: Sequence[Path] | None, rules: EstimateRules) -> Calibration | None:
+    """Read what was measured; Nadi's own rules alone have kernels that it can price."""
+    if not paths:
+        return None
+    from nadi.estimates.calibration import read_calibration
+
+    if rules.blocks_of_calculon:
+        raise UsageError("--calibrate", "Calculon's rules price no kernels", "leave out --compat")
+    return read_calibration(paths)
 
 
 def _estimate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -33,6 +33,9 @@ from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.models.llm.stage_traces import plan_from
 from nadi.systems.system_file import SystemFile
 
+if TYPE_CHECKING:
+    from nadi.estimates.calibration import Calibration
+
 _OVERLAP = "overlap"
 
 
@@ -56,7 +59,7 @@ class _PlanKeys(ParallelPlan, frozen=True, kw_only=True):
 
 def describe_step(
     model: str | Path | LanguageModel, system: str | Path, plan: PlanOrFile, *,
-    overlap: str = "none", offload: Collection[str] = (),
+    overlap: str = "none", offload: Collection[str] = (), calibration: Calibration | None = None,
 ) -> DescribedStep:  # fmt: skip
     """Find a model and a system, and make an execution.
 
@@ -71,6 +74,8 @@ def describe_step(
         file, which may also stand before the system's file, as Calculon has it.
     overlap, offload
         As for :func:`nadi.estimates.execution_of_plan`.
+    calibration
+        What was measured on the system (:func:`nadi.estimates.read_calibration`).
 
     Raises
     ------
@@ -83,13 +88,13 @@ def describe_step(
     fields = _fields_of(plan, overlap, offload)
     if fields is None:
         execution = read_execution(str(plan))
-        machine = read_machine(system, execution.num_procs)
+        machine = read_machine(system, execution.num_procs, calibration=calibration)
         return DescribedStep(_model(model), machine, execution, None)
     stated = fields.get("sequence")
     described = _model(model, stated if isinstance(stated, int) else 0)  # else it is refused next
     _, checked = checked_plan(described.language_model, fields)
     offload, tier = tier_of_offload(offload)
-    machine = read_machine(system, checked.world_size, tier)
+    machine = read_machine(system, checked.world_size, tier, calibration)
     if offload and not machine.mem2.GiB:
         raise UsageError(
             f"{system}: $.memory.remote.capacity", "there is no second memory tier to offload to",
@@ -102,7 +107,7 @@ def describe_step(
 
 def describe_sweep(
     model: str | Path | LanguageModel, system: str | Path, plan: PlanOrFile, *,
-    overlap: str = "none", offload: Collection[str] = (),
+    overlap: str = "none", offload: Collection[str] = (), calibration: Calibration | None = None,
 ) -> Described:  # fmt: skip
     """Find the same as :func:`describe_step`, and what files state of it, to vary any key.
 
@@ -112,24 +117,27 @@ def describe_sweep(
     fields = _fields_of(plan, overlap, offload)
     if fields is None:
         execution = read_execution(str(plan))
-        machine = read_machine(system, execution.num_procs)
-        return _with_files(Described(_model(model), machine, execution), model, system)
+        machine = read_machine(system, execution.num_procs, calibration=calibration)
+        described = Described(_model(model), machine, execution)
+        return _with_files(described, model, system, calibration=calibration)
     offload, tier = tier_of_offload(offload)
     sequence = int(fields.get("sequence", 0) or 0)
-    start = Described(_model(model, sequence), read_machine(system, tier=tier), _template(1, 1))
+    machine = read_machine(system, tier=tier, calibration=calibration)
+    start = Described(_model(model, sequence), machine, _template(1, 1))
     fields[_OVERLAP] = overlap
-    found = _with_files(start, model, system, fields, (offload, tier))
+    found = _with_files(start, model, system, fields, (offload, tier), calibration)
     assert found.files is not None
     return found.files.describe(found)
 
 
 def describe_search(
-    model: str | Path, system: str | Path, ranks: int, global_batch: int, sequence: int = 0
-) -> Described:  # fmt: skip
+    model: str | Path, system: str | Path, ranks: int, global_batch: int, sequence: int = 0,
+    calibration: Calibration | None = None,
+) -> Described:  # fmt: skip  # fmt: skip
     """Find a model and a system for a search that is swept; the execution is one of its space."""
-    machine = read_machine(system, ranks)
+    machine = read_machine(system, ranks, calibration=calibration)
     described = Described(read_model(model, sequence), machine, _template(ranks, global_batch))
-    return _with_files(described, model, system)
+    return _with_files(described, model, system, calibration=calibration)
 
 
 def _fields_of(plan: PlanOrFile, overlap: str, offload: Collection[str]) -> dict[str, Any] | None:
@@ -148,6 +156,7 @@ def _fields_of(plan: PlanOrFile, overlap: str, offload: Collection[str]) -> dict
 def _with_files(
     described: Described, model: str | Path | LanguageModel, system: str | Path,
     plan: dict[str, Any] | None = None, to_tier: tuple[Collection[str], str] = ((), ""),
+    calibration: Calibration | None = None,
 ) -> Described:  # fmt: skip
     """Add what Nadi's own files state, and how all is described by it."""
     kinds: dict[str, type[msgspec.Struct]] = {
@@ -175,7 +184,9 @@ def _with_files(
             _, checked = checked_plan(now.model.language_model, here)
         if "machine" in told:
             ranks = checked.world_size if checked else now.execution.num_procs
-            now = now._replace(machine=machine_from_keys(told["machine"], system, ranks, tier))
+            now = now._replace(
+                machine=machine_from_keys(told["machine"], system, ranks, tier, calibration)
+            )
         if checked is not None:
             execution = _execution(now.model, now.machine, checked, how, offload)
             now = now._replace(execution=execution)

@@ -82,6 +82,12 @@ _TENSOR_NAMES = {
 }
 
 
+PRICE_SOURCES = {
+    "exact": "as recorded", "interpolated": "between recorded ones",
+    "curve": "by the device's curves", "roofline": "by a plain roofline", "none": "without a price",
+}  # fmt: skip
+"""What a price comes from, in words."""
+
 # what would lift each part of a network's step
 _LIFTED = {
     "tables": "more bandwidth of memory, or rows of fewer bytes",
@@ -103,6 +109,7 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
         "seconds": estimate.seconds,
         "rate": estimate.rate,
         "efficiency": statistics["total_efficiency"],
+        "bounds": estimate.bounds and estimate.bounds._asdict(),
         "parameters": estimate.model.num_parameters,
         "lacks": estimate.lacks or None,
         "reason": estimate.reason or None,
@@ -168,6 +175,20 @@ def _headline(data: dict[str, Any]) -> str:
         f"{format_counted(data['execution']['batch_size'], 'sequence')}, {rates}, "
         f"{format_percent(data['efficiency'], 1)} of the matrix engine's peak"
     )
+
+
+def _bounds(data: dict[str, Any]) -> Iterator[str]:
+    """Say how sure a calibrated estimate is, and what prices of kernels come from."""
+    if bounds := data.get("bounds"):
+        low, high = (_time(bounds[end]) for end in ("low", "high"))
+        yield f"{low} to {high}, by the intervals of kernels' prices"
+        shares = (
+            f"{format_percent(share, 1)} {PRICE_SOURCES[name]}"
+            for name, share in sorted(bounds["sources"].items(), key=lambda one: -one[1])
+        )
+        yield f"time of layers' kernels: {', '.join(shares)}"
+        if bounds["collectives"]:
+            yield f"measured collectives: {', '.join(bounds['collectives'])}"
 
 
 def _costs(data: dict[str, Any]) -> Iterator[str]:
@@ -240,7 +261,7 @@ ESTIMATE = Result(
             Column("efficiency", "efficiency", PERCENT, "of the matrix engine's peak"),
             Column("price_per_million_tokens", "price", MEAN, "of a million tokens"),
         )),
-        Lines(_costs), BLANK,
+        Lines(_bounds), Lines(_costs), BLANK,
         Rows("times", "Time", None, (
             named("part", lambda name: _PART_NAMES[name]), valued("time", SECONDS),
             valued("share", share_of("seconds")),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nadi.errors import Parameter, UsageError
-from nadi.estimates.single.command import Compat
-from nadi.results.terminal.options import AsJson, Overwrite, amounts, names_in
+from nadi.estimates.single.command import Compat, calibration_of
+from nadi.results.terminal.options import AsJson, Calibrate, Overwrite, amounts, names_in
 
 if TYPE_CHECKING:
     from nadi.systems.memory_tiers import MemoryTier
@@ -91,7 +91,8 @@ def _refuse_several(**given: str) -> None:
 def command(
     model: _Models = "", system: _Systems = "", ranks: _Ranks = 0, global_batch: _GlobalBatch = 512,
     bandwidth: _Bandwidths = "", capacity: _Capacities = "", latency: _Latency = "250ns",
-    outstanding: Outstanding = 4096, shared_by: _SharedBy = "", compat: Compat = "",
+    outstanding: Outstanding = 4096, shared_by: _SharedBy = "",
+    calibrate: Calibrate = None, compat: Compat = "",
     output: StudyFolder = None, overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Study, and print what changes."""
@@ -115,6 +116,7 @@ def command(
             amounts("bandwidth", bandwidth or _BANDWIDTHS, lambda text: parse_rate(text) / 1e9),
             amounts("capacity", capacity or _CAPACITIES, lambda text: parse_bytes(text) / 2**30),
             _kind(latency, outstanding, sharings_in(shared_by)), ranks, global_batch,
+            calibration_of(calibrate, rules),
         )  # fmt: skip
         if output is not None:
             check_study_folder(output, overwrite=overwrite)

@@ -59,6 +59,7 @@ def describe_studies(jobs: Sequence[StudiedJob]) -> list[dict[str, Any]]:
             "best": [[_columns(one) for one in row] for row in study.best],
             "pays_from_gbps": curve.pays_from, "enough_from_gbps": curve.enough_from,
             "rate_at_any_bandwidth": curve.limit,
+            **({"rate_bounds": study.bounds} if study.bounds else {}),
             "price_that_pays": study.price_that_pays, "pays_below": _price(job),
             "offloads": None if largest is None else " ".join(largest.moved) or "nothing",
             "assumed": [f"bandwidths are those of a tier {sharing_words(study.tier)}",
@@ -170,6 +171,15 @@ def _lines(jobs: Any) -> Iterator[str]:
     sizes = f"{num_capacities} {'capacity' if num_capacities == 1 else 'capacities'}"
     yield ""
     yield f"{tried}, each at {rates} and {sizes}"
+    for job in jobs:
+        if bounds := job.get("rate_bounds"):
+            without, most = ([format_number(one) for one in pair[::-1]] for pair in bounds)
+            gains = sorted(b / a - 1 for a, b in zip(*bounds, strict=True))
+            yield (
+                f"{job['model']} on {job['system']}: {without[0]} to {without[1]} {_RATE} without, "
+                f"{most[0]} to {most[1]} with the largest, fastest tier, by the intervals of "
+                f"kernels' prices: {gains[0]:+.1%} to {gains[1]:+.1%}"
+            )
     yield from dict.fromkeys(line for job in jobs for line in job["assumed"])
 
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,7 +22,14 @@ from nadi.errors import Parameter, UsageError
 from nadi.estimates.calculon.machine_description import columns_of_tier
 from nadi.estimates.calculon.rules import DEFAULT, EstimateRules
 from nadi.estimates.evaluation import Evaluated, evaluate_tiers
-from nadi.estimates.execution import Execution, Executions, execution_at, moved_tensors
+from nadi.estimates.execution import (
+    Execution,
+    Executions,
+    columns_of,
+    execution_at,
+    moved_tensors,
+)
+from nadi.estimates.price_bounds import is_calibrated, step_bounds
 from nadi.estimates.search_layouts import SearchSpace, search_space
 from nadi.estimates.stated_files import read_machine, read_model
 from nadi.forks import refuse_in_fork
@@ -30,6 +37,9 @@ from nadi.progress import tell
 from nadi.results.terminal.workers import worker_processes
 from nadi.systems.memory_tiers import MemoryTier, second_tier
 from nadi.trace.arrays import Bools, Floats
+
+if TYPE_CHECKING:
+    from nadi.estimates.calibration import Calibration
 
 _AT_ONCE = 1 << 17
 _STEPS = 8  # of the curve, in each doubling of the bandwidth
@@ -98,6 +108,9 @@ class TierStudy(NamedTuple):
         What it is otherwise.
     price_per_hour, currency
         Of a processor; 0 if unknown.
+    bounds
+        Rates without a tier and with the largest, fastest one, each if all kernels take the least
+        and the most of their intervals: where some were measured (:func:`read_calibration`).
     """
 
     bandwidths: tuple[float, ...]
@@ -109,6 +122,7 @@ class TierStudy(NamedTuple):
     tier: MemoryTier
     price_per_hour: float = 0.0
     currency: str = ""
+    bounds: tuple[tuple[float, float], tuple[float, float]] | None = None
 
     @property
     def price_that_pays(self) -> float | None:
@@ -179,7 +193,29 @@ def study_second_tier(
         tried.tier,
         space.machine.price_per_hour,
         space.machine.currency,
+        _bounds(tried, without, kept[-1][-1]),
     )
+
+
+def _bounds(
+    tried: _Tried, without: StudiedExecution | None, most: StudiedExecution | None
+) -> tuple[tuple[float, float], tuple[float, float]] | None:
+    """Give the rates of both between the ends of their kernels' prices, if some were measured."""
+    space = tried.space
+    if without is None or most is None or not is_calibrated(space.machine):
+        return None
+    tier = columns_of_tier(space.machine, tried.tier, tried.bandwidths[-2])
+    machine = msgspec.structs.replace(space.machine, mem2=tier)
+    executions = columns_of([without.execution, most.execution])
+    first, second = (
+        (float(low), float(high))
+        for low, high in zip(
+            *(without.execution.batch_size / seconds
+              for seconds in step_bounds(space.model, machine, executions, space.rules)),
+            strict=True,
+        )
+    )  # fmt: skip
+    return first, second
 
 
 def _faster(
@@ -305,6 +341,8 @@ class TierQuestion(NamedTuple):
         How many; 0 for the number that ``STUDIED_MODELS`` has.
     global_batch
         Sequences of a step.
+    calibration
+        What was measured on the systems (:func:`nadi.estimates.read_calibration`).
     """
 
     bandwidths: tuple[float, ...] = (32.0, 64.0, 128.0, 256.0, 512.0)
@@ -312,6 +350,7 @@ class TierQuestion(NamedTuple):
     tier: MemoryTier | None = None
     ranks: int = 0
     global_batch: int = 512
+    calibration: Calibration | None = None
 
 
 class StudiedJob(NamedTuple):
@@ -386,7 +425,9 @@ def _study(asked: tuple[str, str, TierQuestion, EstimateRules]) -> StudiedJob:
     name, usual = STUDIED_MODELS.get(model.lower(), (model, _RANKS))
     ranks = question.ranks or usual
     described = read_model(name)
-    machine = read_machine(STUDIED_SYSTEMS.get(system.lower(), system), ranks)
+    machine = read_machine(
+        STUDIED_SYSTEMS.get(system.lower(), system), ranks, calibration=question.calibration
+    )
     if not machine.mem2.GiB:  # there is one, of which the study says how large it is
         machine = msgspec.structs.replace(
             machine, mem2=msgspec.structs.replace(machine.mem2, GiB=1.0)

@@ -83,6 +83,15 @@ Measured = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
+Calibrate = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--calibrate", metavar="RECORDING|MEASUREMENTS", show_default=False,
+        help="What was measured on the system: a recording, whose operations' times come before "
+        "the device's curves, or the output of nccl-tests or of NCCL's Inspector, whose times "
+        "collectives take; repeatable. The answer has the interval that prices leave.",
+    ),
+]  # fmt: skip
 ResultsFolder = Annotated[
     Path | None,
     typer.Option(
