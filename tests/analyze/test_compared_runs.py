@@ -122,7 +122,9 @@ def test_what_runs_more_often_is_called_more_in_every_table(tmp_path: Path) -> N
     base = [("aten::mm", 100.0)]
     few = steps_of(tmp_path / "a", [*base, *[("aten::copy_", 50.0)] * 3])
     many = steps_of(tmp_path / "b", [*base, *[("aten::copy_", 2.0)] * 60])
-    for places, state in (((few, many), "called more"), ((many, few), "called less")):
+    for places, state in (
+        ((few, many), "called more, each faster"), ((many, few), "called less, each slower"),
+    ):  # fmt: skip
         found = nadi.bottlenecks.diff(*places)
         assert found.path.filter(name="aten::copy_")["cause"].to_list() == [state]
         assert found.calls.filter(path="aten::copy_")["state"].to_list() == [state]

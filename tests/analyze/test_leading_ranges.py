@@ -37,7 +37,7 @@ def test_a_range_with_more_time_than_any_operation_is_named(tmp_path: Path) -> N
         ("Optimizer.step#Adam.step", [("aten::lerp_", 200), ("aten::sqrt", 150), ("", 50)]),
     ])  # fmt: skip
     assert (
-        "most in Optimizer.step#Adam.step (57.1 %), there most in aten::lerp_ (200.0 us)"
+        "most in Optimizer.step#Adam.step (57.1 %), of that most in aten::lerp_ (200.0 us)"
         in (verdict_in_words(run)[0])
     )
     assert run.verdict.leading.range_ns == 400_000
@@ -76,6 +76,30 @@ def test_the_whole_step_is_no_answer_and_what_fills_a_range_is_a_better_one(
         writer.op(f"aten::op_{number}", 500 + 100 * number, 100, parent=train)
     leading = nadi.run(*writer.write()).verdict.leading
     assert (leading.range_name, leading.range_ns, leading.name) == ("blocks", 480_000, "aten::add")
+
+
+def test_modules_of_a_class_are_named_together_instead_of_the_whole_model(tmp_path: Path) -> None:
+    """The model is 80 % of the step, its layers 60 %, and attention in these 45 %."""
+    writer = PairWriter(tmp_path)
+    step = writer.op("ProfilerStep#1", 0, 1000, cat="user_annotation")
+    model = writer.op("nn.Module: Model_0", 0, 800, cat="python_function", parent=step)
+    for layer in range(6):
+        at = 100 * layer
+        around = writer.op(f"nn.Module: Layer_{layer}", at, 100, cat="python_function",
+                           parent=model)  # fmt: skip
+        attention = writer.op(f"nn.Module: Attention_{layer}", at, 75, cat="python_function",
+                              parent=around)  # fmt: skip
+        for number, name in enumerate(("aten::bmm", "aten::mm", "aten::softmax")):
+            writer.op(name, at + 25 * number, 25, parent=attention)
+        writer.op("aten::add", at + 75, 25, parent=around)
+    writer.op("aten::embedding", 600, 200, parent=model)
+    run = nadi.run(*writer.write())
+    leading = run.verdict.leading
+    assert (leading.range_name, leading.range_ns) == ("nn.Module: Attention", 450_000)
+    assert (
+        "most in nn.Module: Attention (45.0 %), of that most in aten::"
+        in (verdict_in_words(run)[0])
+    )
 
 
 @pytest.mark.parametrize("earlier", [False, True])

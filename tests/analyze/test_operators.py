@@ -146,3 +146,20 @@ def test_device_work_counts_for_what_launches_it(pair: PairWriter, tmp_path: Pat
 def test_unknown_parameters_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="by is one of name, shape, stack"):
         analyze.operator_times(nadi.read(FOLDER / "device.json.gz"), **given)
+
+
+def test_sleeping_threads_take_no_share_and_what_outlives_a_frame_counts_in_the_next(
+    pair: PairWriter,
+) -> None:
+    """A range begins within ``enter()``, which returns soon, and lasts nearly as ``train()``."""
+    frame = {"cat": "python_function"}
+    pair.event("train.py(1): train", 0, 1_000, **frame)  # type: ignore[arg-type]
+    pair.event("ranges.py(9): enter", 10, 20, **frame)  # type: ignore[arg-type]
+    pair.event("forward", 20, 900, "user_annotation")
+    pair.op("aten::mm", 100, 500)
+    pair.event("threading.py(359): wait", 0, 1_000, tid=9, **frame)  # type: ignore[arg-type]
+    table = analyze.operator_times(nadi.load_job(pair.write()[1]))
+    assert table.select("name", "self_host_ns", "percent").rows() == [
+        ("aten::mm", 500_000, 50), ("forward", 400_000, 40), ("train.py(1): train", 90_000, 9),
+        ("ranges.py(9): enter", 10_000, 1), ("threading.py(359): wait", 1_000_000, 0),
+    ]  # fmt: skip

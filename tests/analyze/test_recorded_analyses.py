@@ -269,7 +269,39 @@ def test_collectives_have_skew_latency_and_bandwidth(
     # as nccl-tests: of an all-gather the bytes that all ranks give
     assert row["algbw_gb_per_s"] == whole * 4000 / row["transfer_ns"]
     assert row["busbw_gb_per_s"] == row["algbw_gb_per_s"] * bus
+    assert row["longest_ns"] == one["longest_ns"]
     assert json.dumps(row)
+
+
+def test_collectives_of_one_rank_are_listed_with_their_time_alone(tmp_path: Path) -> None:
+    pair = PairWriter(tmp_path)
+    pair.op("aten::mm", 0, 5)
+    for number, lasts in enumerate((30, 50), 1):
+        pair.event("cudaLaunchKernel", number, 1, "cuda_runtime", correlation=number)
+        pair.event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 100 * number, lasts, "kernel", pid=0,
+                   tid=7, stream=7, device=0, correlation=number)  # fmt: skip
+    job = nadi.load_job(*pair.write())
+    found = analyze.collective_list(job)
+    assert found.select("collective", "ranks", "longest_ns").rows() == [
+        (0, 1, 30_000), (1, 1, 50_000)
+    ]  # fmt: skip
+    assert found.select("skew_ns", "comm_latency_ns", "transfer_ns").null_count().rows() == [
+        (2, 2, 2)
+    ]
+    (row,) = analyze.collective_skew(job).iter_rows(named=True)
+    assert (row["count"], row["longest_ns"], row["skew_ns"]) == (2, 40_000, None)
+
+
+def test_ranks_without_a_common_collective_cannot_be_tested_for_stragglers(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        pair = PairWriter(tmp_path)
+        pair.device_keys["distributedInfo"] = {"rank": rank, "world_size": 8}
+        pair.op("aten::mm", 0, 5)
+        pair.write(f"_{rank}")[0].unlink()
+    job = nadi.load_job(tmp_path)
+    for analysis in (analyze.straggler_ranks, analyze.late_collectives):
+        with pytest.raises(nadi.errors.InputError, match="could not be tested: no collective"):
+            analysis(job)
 
 
 def test_ranks_are_told_by_names_where_files_do_not_begin_with_them(tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ def test_what_follows_work_begun_before_the_recording(
     device = write_kernels(pair, [("gemm", 20.0), ("gemm", 20.0)], delay=5000)
     lines = first_lines(capsys, device)
     assert lines[0].startswith("The device bounds what follows 5.030 ms: kernels are 97.")
-    assert lines[1].startswith("Before that the device was busy with work that began before the")
+    assert lines[1].startswith(
+        "The device's work is recorded from 5.030 ms on, though calls launch it"
+    )
     window = lines[1].rpartition("--window ")[2].removesuffix(" analyses all.")
     assert first_lines(capsys, device, "--window", window)[0].startswith("The recording does not")
 

@@ -54,7 +54,12 @@ def test_longer_recordings_of_more_work_need_no_such_line(
         ("void fbgemm_gpu::(anonymous namespace)::_compute_FP8_quantize_cuda_kernel<float>()",
          "elementwise"),
         ("ampere_fp16_s16816gemm_fp16_128x128", "matrix multiplication"),
+        ("fc-dtype_Float", "matrix multiplication"),
+        ("split_eb_bwd_rowwise_adagrad-dtype_Half", "embedding"),
+        ("cudnn_ampere_scudnn_128x64_relu_medium_nn_v1", "convolution"),
+        ("void cub::DeviceRadixSortOnesweepKernel<Policy, false, long>(int*)", "sort"),
+        ("void at::native::reduce_kernel<512, 1>(float)", "reduction"),
     ],
 )  # fmt: skip
-def test_kernels_of_embeddings_are_no_products(name: str, expected: str) -> None:
+def test_kernels_are_of_the_class_of_their_work(name: str, expected: str) -> None:
     assert kernel_class(name) == expected

@@ -128,7 +128,7 @@ ANALYSES = (
              "kernels.kernel_types", "devices", ("bars", "type", "time_ns")),
     Analysis("kernels", "time of device work by name", "kernels.top_kernels", "devices",
              ("bars", "name", "sum_ns")),
-    Analysis("overlap", "communication while the device computes",
+    Analysis("overlap", "communication of devices while they compute",
              "breakdown.communication_overlap", "communication",
              ("bars", "rank", "overlapped_ns", "exposed_ns")),
     Analysis("annotations", "time of user annotations", "annotation_times.annotation_times",
@@ -393,7 +393,7 @@ def _cell(name: str, value: Any) -> str | Text:
     if name.endswith("_ns") and not isinstance(value, list):
         return format_ns(round(value))
     if name.endswith("_bytes") and not isinstance(value, list):
-        return format_bytes(round(value))
+        return format_bytes(round(value)) if value != -1 else "-"  # not recorded
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

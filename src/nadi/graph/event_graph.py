@@ -25,6 +25,7 @@ from nadi.kernels.paths import topological_order, unexplained_times
 from nadi.kernels.sequences import expand_ranges
 from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Bytes, Ints
+from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job, Trace
 
 _Positions = npt.NDArray[np.integer]
@@ -228,13 +229,22 @@ class EventGraph:
     def communicates(self) -> Bools:
         """Which operations communicate, ask for it or wait for it, or run within one that does.
 
+        Ranges that begin within one and outlast it, as those of asynchronous work, are not within
+        it. On ranks with a device ATen's operators in it are not either: they launch copies.
+
         bool, shape (ops,). O(ops * depth).
         """
         found = (self.gather("comm_type") != "none").to_numpy() | self.named(_COMMUNICATES)
         if not found.any():
             return found
-        around: Bools = nearest(np.arange(self.num_ops), self.op_parent, found) >= 0
-        return around
+        on_device = self.gather("category").is_in(DEVICE_WORK).to_numpy()
+        has_device = np.bincount(self.op_trace[on_device], minlength=len(self.job.traces)) > 0
+        launches = self.named("^aten::") & has_device[self.op_trace]
+        end = self.time[1 : 2 * self.num_ops : 2]
+        around = np.where(end > end[self.op_parent], -1, self.op_parent)
+        nearest_of = nearest(np.arange(self.num_ops), around, found | launches)
+        within: Bools = (nearest_of >= 0) & found[nearest_of]
+        return within
 
     @cached_property
     def recorded_launchers(self) -> Ints:

@@ -22,15 +22,16 @@ OTHER_KERNELS = "other kernels"
 KERNEL_CLASSES = {
     "communication": r"(?i)nccl|rccl|hccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
     "attention": r"(?i)flash|fmha|attention|attn|softmax_warp",
-    "convolution": r"(?i)conv|wgrad|dgrad|fprop|winograd|igemm",
-    "embedding": r"(?i)embedding|bounds_check_indices|fbgemm_gpu::permute",
+    "convolution": r"(?i)conv|wgrad|dgrad|fprop|winograd|igemm|[hs]cudnn_",
+    "embedding": r"(?i)embedding|bounds_check_indices|fbgemm_gpu::permute|\bsplit_eb_",
     "matrix multiplication": (
-        r"(?i)(?<!fb)gemm|gemv|matmul|_mm_|cutlass|Cijk_|nvjet|splitK|::dot_kernel"
+        r"(?i)(?<!fb)gemm|gemv|matmul|_mm_|cutlass|Cijk_|nvjet|splitK|::dot_kernel|\bfc-"
     ),
     "normalization": r"(?i)norm(?!al_)|batch_?norm|bn_(?:fw|bw)",
     "optimizer": r"(?i)multi_tensor_apply|adam|sgd",
     "copy": r"(?i)memcpy|memset|copy|transpose|CatArray|fill",
-    "reduction": r"(?i)reduce|softmax|argmax|topk|sort|scan",
+    "sort": r"(?i)topk|sort",
+    "reduction": r"(?i)reduce|softmax|argmax|scan",
     "elementwise": (
         r"(?i)elementwise|vectorized|pointwise|triton_poi|index|gather|scatter|embed|quantize"
     ),

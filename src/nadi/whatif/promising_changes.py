@@ -25,9 +25,10 @@ from nadi.whatif.selection import Selection
 from nadi.whatif.wait_changes import ScaleWait
 from nadi.whatif.what_if_results import WhatIf, what_if
 
+LEAST_GAIN = 0.005
+"""The share of a window that a change has to gain to be named."""
 _HALF = 0.5
 _MOST_NAMES = 4
-_LEAST_GAIN = 0.005  # of the window
 _WORTH_CAPTURING = 0.1  # the host's share of the path
 _LONG_NAME = 40
 _MOST_WAITS = 2
@@ -102,7 +103,7 @@ def best_changes(
             answer = what_if(graph, change, window=window)
         except UsageError:  # does not apply: nothing was launched, or a range waits for its device
             continue
-        if answer.gain_ns >= max(_LEAST_GAIN * answer.measured_ns, 1):
+        if answer.gain_ns >= max(LEAST_GAIN * answer.measured_ns, 1):
             gains.append((answer.gain_ns, change, about))
         del answer  # a changed graph may take as much memory as the graph
     return [

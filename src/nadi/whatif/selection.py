@@ -16,7 +16,7 @@ from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.windows import find_steps, steps_of_operations
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
-from nadi.units import format_count
+from nadi.units import format_count, format_ns
 from nadi.whatif.module_selection import ModuleParts, has_modules, module_parts
 
 _MAX_NAMES_SHOWN = 3
@@ -190,6 +190,30 @@ def _inside(graph: EventGraph, around: Bools) -> Bools:
     call = graph.recorded_launchers
     strictly: Bools = (graph.op_parent >= 0) & within[graph.op_parent]
     return strictly | ((call >= 0) & within[call])
+
+
+def describe_inside(graph: EventGraph, selection: Selection) -> str:
+    """Say what the condition ``in=`` alone selects of an operation that is no module: not all.
+
+    Empty if it is not alone, or names a module.
+    """
+    if not selection.inside or selection.name or selected_modules(graph, selection):
+        return ""
+    chosen, around = select(graph, selection), _named(graph, selection.inside)
+    whole, called = (_time_of_outermost(graph, ops) for ops in (around, chosen))
+    inside = _written(selection.inside, one_word=True)
+    return (
+        f"in={inside} selects what is called there ({format_ns(called)} of {format_ns(whole)} on "
+        f"threads), not its own time or waits: 'scale {_written(selection.inside)}' scales all of "
+        f"it, 'remove {WAIT} in={inside}' removes its waits"
+    )
+
+
+def _time_of_outermost(graph: EventGraph, chosen: Bools) -> int:
+    """Sum the time of operations of threads that are in no other one of them; ns."""
+    own = outermost(graph, chosen) == np.arange(graph.num_ops)
+    ops = np.flatnonzero(own & chosen & graph.gather("is_cpu").to_numpy())
+    return int((graph.time[2 * ops + 1] - graph.time[2 * ops]).sum())
 
 
 def _in_steps(graph: EventGraph, wanted: Sequence[str]) -> Bools:

@@ -18,11 +18,11 @@ from nadi.trace.schema import DEVICE_WORK
 from nadi.units import as_list, format_ns, format_percent, format_range
 from nadi.whatif.balance_change import Balance, ranks_wait
 from nadi.whatif.change_syntax import given_changes, parse_values
-from nadi.whatif.changes import Change, NoGaps, NoOverhead, Remove, apply_change
+from nadi.whatif.changes import Change, NoGaps, NoOverhead, Remove, Scale, apply_change
 from nadi.whatif.contended_replay import contended, unknown_beside_ns
 from nadi.whatif.module_selection import describe_parts
 from nadi.whatif.prediction_intervals import Interval, interval_of
-from nadi.whatif.selection import Selection, selected_modules
+from nadi.whatif.selection import Selection, describe_inside, selected_modules
 
 if TYPE_CHECKING:
     from nadi.results.charts.chart_figure import Figure
@@ -123,14 +123,17 @@ class WhatIf:
 
     @cached_property
     def included(self) -> tuple[str, ...]:
-        """What belongs to the modules that the conditions ``in=`` of the changes name, in words.
+        """What the conditions ``in=`` of the changes name, in words.
 
-        Such as ``Net_0.Block_2: forward 33 operators, backward 72 operators, optimizer 90
-        operators``: all of the recording, whatever else a selection demands.
+        Of modules such as ``Net_0.Block_2: forward 33 operators, backward 72 operators, optimizer
+        90 operators``: all of the recording, whatever else a selection demands. Of other operations
+        that are scaled, that only what is called in them is.
         """
         selections = [s for change in self.changes for s in _selections(change)]
         parts = [selected_modules(self.graph, selection) for selection in selections]
         texts = [describe_parts(self.graph, part) for part in parts if part]
+        scaled = [change.selection for change in self.changes if isinstance(change, Scale)]
+        texts += filter(None, (describe_inside(self.graph, selection) for selection in scaled))
         return tuple(dict.fromkeys(texts))
 
     @property

@@ -50,7 +50,7 @@ def call_stacks(events: RankEvents) -> pl.DataFrame:
         "row": rows, "name": events.table["name"].gather(rows).cast(pl.String),
         "thread": events.column("thread")[rows], "depth": depth[rows], "parent": parent[rows],
         "duration_ns": events.column("duration")[rows],
-        "self_ns": self_times(events, rows, parent[rows]),
+        "self_ns": self_times(events, rows, parent),
         "kernels": inside[0][rows], "device_ns": inside[1][rows],
     })  # fmt: skip
 
@@ -58,17 +58,25 @@ def call_stacks(events: RankEvents) -> pl.DataFrame:
 def self_times(events: RankEvents, rows: Ints, above: Ints) -> Ints:
     """Return the time of calls without that of the calls in them, ns; int64, shape (calls,).
 
-    A call that outlives the one around it counts there for the time that both take.
+    A call that outlives the one around it counts there for the time that both take, and for the
+    rest in the one around that.
 
     Parameters
     ----------
-    rows, above
-        int64, shape (calls,): the rows of the calls, and of the call around each, or -1.
+    rows
+        int64, shape (calls,): the rows of the calls.
+    above
+        int64, shape (events,): the row of the call around each event, or -1.
     """
-    left = events.column("duration").copy()
-    nested, around = rows[above >= 0], above[above >= 0]
-    shared = np.minimum(events.end[nested], events.end[around]) - events.column("start")[nested]
-    np.subtract.at(left, around, np.maximum(shared, 0))
+    left, end = events.column("duration").copy(), events.end
+    nested, around, since = rows, above[rows], events.column("start")[rows]
+    while (inside := around >= 0).any():
+        nested, around, since = nested[inside], around[inside], since[inside]
+        until = np.minimum(end[nested], end[around])
+        np.subtract.at(left, around, np.maximum(until - since, 0))
+        outlives = end[nested] > end[around]
+        since = np.maximum(since, until)[outlives]
+        nested, around = nested[outlives], above[around[outlives]]
     found: Ints = left[rows]
     return found
 

@@ -15,21 +15,22 @@ def collective_list(job: Job) -> pl.DataFrame:
 
     The transfer time is from the moment when the last rank began to the last end, as in
     simulations. The communication latency is to the end of the rank that ends first after it. It
-    and the skew are TraceLens's terms.
+    and the skew are TraceLens's terms. If no collective is matched over several ranks, as of a
+    recording of one, those of each rank are listed, whose time includes the wait for others.
 
     Returns
     -------
     polars.DataFrame
-        In order of time: ``collective``, ``name``, ``type``, ``ranks``, ``size_bytes`` (of the
-        tensors of a rank; -1 if not recorded), ``start_ns`` (since the origin of the job),
-        ``last_rank`` (that began last), ``skew_ns`` (from the first begin to the last),
-        ``comm_latency_ns``, ``transfer_ns``, ``longest_ns`` (of a rank, with its wait).
-        O(collectives).
+        In order of time: ``collective``, ``name``, ``type``, ``ranks`` (that are recorded),
+        ``size_bytes`` (of the tensors of a rank; -1 if not recorded), ``start_ns`` (since the
+        origin of the job), ``last_rank`` (that began last), ``skew_ns`` (from the first begin to
+        the last), ``comm_latency_ns``, ``transfer_ns`` (these three null of one rank),
+        ``longest_ns`` (of a rank, with its wait). O(collectives).
 
     Raises
     ------
     InputError
-        If no collective was matched over several ranks.
+        If no collective is recorded.
     """
     parts = []
     for trace in job.traces:
@@ -43,10 +44,7 @@ def collective_list(job: Job) -> pl.DataFrame:
     table = pl.concat(parts).filter(pl.col("start") >= 0) if parts else pl.DataFrame()
     several = table.filter(pl.len().over("collective") > 1) if table.height else table
     if several.height == 0:
-        raise InputError(
-            "", "no collective was recorded on several ranks",
-            "pass the device traces of all ranks of one run",
-        )  # fmt: skip
+        return _of_each_rank(job)
     end = pl.col("start") + pl.col("duration")
     last = pl.max("start")
     return (
@@ -63,6 +61,26 @@ def collective_list(job: Job) -> pl.DataFrame:
     )  # fmt: skip
 
 
+def _of_each_rank(job: Job) -> pl.DataFrame:
+    """List the collectives of each rank apart, as :func:`collective_list` does."""
+    unknown = pl.lit(None, pl.Int64)
+    rows = [
+        trace.nodes.filter((pl.col("kind") == "COMM_COLL") & (pl.col("start") >= 0)).select(
+            pl.col("name").cast(pl.String), pl.col("comm_type").cast(pl.String).alias("type"),
+            ranks=pl.lit(1, pl.Int64), size_bytes="comm_bytes",
+            start_ns=pl.col("start") - job.origin, last_rank=pl.lit(trace.rank, pl.Int64),
+            skew_ns=unknown, comm_latency_ns=unknown, transfer_ns=unknown, longest_ns="duration",
+        )
+        for trace in job.traces
+    ]  # fmt: skip
+    table = pl.concat(rows).sort("start_ns", "last_rank")
+    if not table.height:
+        raise InputError(
+            "", "no collective is recorded", "pass the device traces of ranks that communicate"
+        )
+    return table.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("collective"), pl.all())
+
+
 @checked
 def collective_skew(job: Job) -> pl.DataFrame:
     """Summarize collectives by name, size and number of ranks.
@@ -71,7 +89,8 @@ def collective_skew(job: Job) -> pl.DataFrame:
     -------
     polars.DataFrame
         ``name``, ``type``, ``ranks``, ``size_bytes``, ``count``, ``comm_latency_ns``,
-        ``transfer_ns`` and ``skew_ns`` (means), ``skew_percent`` (of the skew and the communication
+        ``transfer_ns`` and ``skew_ns`` (means; null of one rank), ``longest_ns`` (the mean of the
+        longest of a rank, with its wait), ``skew_percent`` (of the skew and the communication
         latency), ``algbw_gb_per_s``, ``busbw_gb_per_s`` (as nccl-tests has them, for the transfer
         time; null where sizes or factors are not known); the most time first.
         O(collectives).
@@ -89,6 +108,7 @@ def collective_skew(job: Job) -> pl.DataFrame:
             comm_latency_ns=pl.mean("comm_latency_ns"),
             transfer_ns=pl.mean("transfer_ns"),
             skew_ns=pl.mean("skew_ns"),
+            longest_ns=pl.mean("longest_ns"),
         )
     )
     factors = [
@@ -104,6 +124,6 @@ def collective_skew(job: Job) -> pl.DataFrame:
         algbw_gb_per_s=rate,
         busbw_gb_per_s=pl.when(pl.lit(bus) > 0).then(rate * pl.lit(bus)),
     ).sort(
-        (pl.col("comm_latency_ns") + pl.col("skew_ns")) * pl.col("count"), "name", "size_bytes",
+        both.fill_null(pl.col("longest_ns")) * pl.col("count"), "name", "size_bytes",
         descending=[True, False, False],
     )  # fmt: skip

@@ -21,7 +21,15 @@ def _stragglers(job: Job) -> Stragglers:
         )
     graph = build_graph(job)
     window = choose_window(graph, find_steps(graph))
-    return find_stragglers(replay_graph(graph), window)
+    found = find_stragglers(replay_graph(graph), window)
+    if not found.ranks.height:
+        raise InputError(
+            "",
+            "could not be tested: no collective or transfer is matched across these "
+            f"{len(job.traces)} ranks",
+            "pass the device traces of ranks of one group, from the same steps",
+        )
+    return found
 
 
 @checked
@@ -37,7 +45,7 @@ def straggler_ranks(job: Job) -> pl.DataFrame:
     Raises
     ------
     InputError
-        If the job has one rank only.
+        If the job has one rank only, or no collective or transfer has several of its ranks.
     """
     return _stragglers(job).ranks.rename(
         {"caused": "wait_time_caused_ns", "waited": "own_wait_time_ns"}
@@ -58,7 +66,7 @@ def late_collectives(job: Job) -> pl.DataFrame:
     Raises
     ------
     InputError
-        If the job has one rank only.
+        If the job has one rank only, or no collective or transfer has several of its ranks.
     """
     return _stragglers(job).collectives.select(
         "name", "rank", last_entry_ns="time", wait_time_caused_ns="waited",

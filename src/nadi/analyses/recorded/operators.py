@@ -14,6 +14,7 @@ from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError, UsageError
 from nadi.graph.operand_shapes import stated_shapes
 from nadi.graph.windows import MARK
+from nadi.recordings.dependencies.thread_handovers import waiting_threads
 from nadi.trace.arrays import Bools, Ints, numbered_texts, text_codes
 
 _BY = ("name", "shape", "stack")
@@ -25,6 +26,7 @@ _UNSEEN = (
 )  # fmt: skip
 _HOLDS_WORK = ("operator", "annotation", "python")
 _SUMS = ("self_host_ns", "host_ns", "self_device_ns", "device_ns", "kernels")
+_WORKING = "working_ns"  # of the self time, that of threads that do not only wait
 
 
 @per_rank("operators", "host events", uses=("arguments", "launches"))
@@ -50,10 +52,12 @@ def operator_times(events: RankEvents, by: str = "name", frames: int = 5) -> pl.
     Returns
     -------
     polars.DataFrame
-        A row per name and kind, the most self time first: ``name``, ``kind`` (operator, annotation,
-        runtime, driver, python), ``shape`` or ``stack``, ``count``, ``self_host_ns``, ``percent``
-        of all self time on the host, ``host_ns`` (with nested calls; calls in calls of the same
-        name count in both), ``self_device_ns``, ``device_ns``, ``kernels`` (with nested calls).
+        A row per name and kind, the largest percentage first: ``name``, ``kind`` (operator,
+        annotation, runtime, driver, python), ``shape`` or ``stack``, ``count``, ``self_host_ns``,
+        ``percent`` of all self time on the host but that of threads that only wait in Python, such
+        as that of a progress bar, which have 0, ``host_ns`` (with nested calls; calls in calls of
+        the same name count in both), ``self_device_ns``, ``device_ns``, ``kernels`` (with nested
+        calls).
         O(events * depth).
 
     Raises
@@ -70,8 +74,10 @@ def operator_times(events: RankEvents, by: str = "name", frames: int = 5) -> pl.
     is_seen &= ~_repeats(events, is_seen)
     rows = np.flatnonzero(is_seen)
     names = events.table["name"].gather(rows).cast(pl.String)
-    host = self_times(events, rows, _seen_above(events, is_seen)[rows])
+    host = self_times(events, rows, _seen_above(events, is_seen))
     device = _device_times(events, is_seen)
+    waits = waiting_threads(events.trace)
+    node = rows if events.node is None else events.node[rows]
     columns = {
         "name": names.map_elements(_joined_steps, return_dtype=pl.String),
         "kind": events.table["category"].gather(rows).cast(pl.String),
@@ -79,6 +85,7 @@ def operator_times(events: RankEvents, by: str = "name", frames: int = 5) -> pl.
         "self_host_ns": host, "host_ns": events.column("duration")[rows],
         "self_device_ns": device[0][rows], "device_ns": device[1][rows],
         "kernels": device[2][rows],
+        _WORKING: np.where((node >= 0) & waits[node], 0, host),
     }  # fmt: skip
     return _summed(pl.DataFrame(columns))
 
@@ -99,7 +106,8 @@ def describe_operators(ranks: Sequence[RankEvents]) -> dict[str, list[dict[str, 
             table = pl.concat([operator_times(events, by=by) for events in ranks])
         except InputError:
             return {by: [] for by in _BY}
-        whole = _summed(table.drop("rank", "percent").filter(pl.col("kind") != "python"))
+        table = table.drop("rank", "percent").filter(pl.col("kind") != "python")
+        whole = _summed(table.with_columns(pl.col("self_host_ns").alias(_WORKING)))
         if by != "name" and (whole[by] == "").all():
             whole = whole.clear()
         most = pl.max_horizontal("self_host_ns", "self_device_ns")
@@ -110,12 +118,12 @@ def describe_operators(ranks: Sequence[RankEvents]) -> dict[str, list[dict[str, 
 
 def _summed(calls: pl.DataFrame) -> pl.DataFrame:
     """Sum calls of a name, a kind and what else distinguishes them."""
-    keys = [name for name in calls.columns if name not in ("count", *_SUMS)]
-    grouped = calls.group_by(keys).agg(pl.sum("count"), *map(pl.sum, _SUMS))
-    order = ["self_host_ns", "self_device_ns", *keys]
+    keys = [name for name in calls.columns if name not in ("count", _WORKING, *_SUMS)]
+    grouped = calls.group_by(keys).agg(pl.sum("count", _WORKING), *map(pl.sum, _SUMS))
+    order = [_WORKING, "self_device_ns", *keys]
     return grouped.sort(order, descending=[True, True, *(False for _ in keys)]).select(
         *keys, "count", "self_host_ns",
-        percent=100 * pl.col("self_host_ns") / pl.sum("self_host_ns"),
+        percent=100 * pl.col(_WORKING) / pl.sum(_WORKING),
         host_ns="host_ns", self_device_ns="self_device_ns", device_ns="device_ns",
         kernels="kernels",
     )  # fmt: skip

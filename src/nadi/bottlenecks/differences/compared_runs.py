@@ -210,7 +210,8 @@ class ComparedRuns:
     kernels
         A row per name of device work: ``name``, ``count_before``, ``count_after``, ``before_ns``,
         ``after_ns``, ``change_ns``, ``machine_ns``, ``state``: added, removed, called more, called
-        less, slower, faster or same.
+        less, slower, faster or same; of more calls that take less time in all, and of fewer that
+        take more, both.
     calls
         The same per path of calls on the host (``path``): ``count_before``, ``count_after``,
         ``before_ns`` and ``after_ns`` (host), ``device_before_ns`` and ``device_after_ns`` (work
@@ -392,8 +393,8 @@ def compare_sums(
     polars.DataFrame
         A row per key of either: the keys, ``count_before``, ``count_after``, ``before_ns`` and
         ``after_ns`` (with the name of the time before it, but of ``ns``), ``change_ns``,
-        ``machine_ns`` (what the factors explain of it), ``state``: added, removed, called more,
-        called less, slower, faster or same.
+        ``machine_ns`` (what the factors explain of it), ``state``: what became of it, as
+        :func:`_state` says.
     """
     before, after = sides
     both = before.join(after, on=keys, how="full", suffix="_after", coalesce=True).fill_null(0)
@@ -419,23 +420,68 @@ def _state(was: pl.Expr, became: pl.Expr, expected: pl.Expr, took: pl.Expr) -> p
     """Say what became of calls: how often they run, and else how long each takes.
 
     Their number leads if it changed by a factor that is at least the square root of the factor by
-    which the time of each changed.
+    which the time of each changed. If their whole time changed the other way, both are said.
     """
-    often = (became / was).log().abs()
+    often = (became / was).log()
     each = (took / became) / (expected / was)
     counts = (was > 0) & (became > 0)
-    is_often = counts & (often > np.log1p(_SAME)) & (2 * often >= each.log().abs().fill_nan(0))
+    leads = counts & (often.abs() > np.log1p(_SAME))
+    leads &= 2 * often.abs() >= each.log().abs().fill_nan(0)
     ratio = pl.when(counts).then(each).otherwise(took / expected).fill_nan(1.0)
+    more, less = leads & (became > was), leads & (became < was)
     return (
-        pl.when((was == 0) & ((became > 0) | (expected == 0)) & (took + became > 0))
-        .then(pl.lit("added"))
-        .when((became == 0) & ((was > 0) | (took == 0)) & (expected + was > 0))
-        .then(pl.lit("removed"))
-        .when(is_often & (became > was)).then(pl.lit("called more"))
-        .when(is_often).then(pl.lit("called less"))
+        pl.when((was == 0) & (expected == 0) & (took + became > 0)).then(pl.lit("added"))
+        .when((became == 0) & (took == 0) & (expected + was > 0)).then(pl.lit("removed"))
+        .when(more & (took <= expected)).then(pl.lit("called more, each faster"))
+        .when(less & (took >= expected)).then(pl.lit("called less, each slower"))
+        .when(more).then(pl.lit("called more"))
+        .when(less).then(pl.lit("called less"))
         .when(ratio > 1 + _SAME).then(pl.lit("slower"))
         .when(ratio < 1 - _SAME).then(pl.lit("faster"))
         .otherwise(pl.lit("same"))
+    )  # fmt: skip
+
+
+_LENGTHENS = ("called more", "called less, each slower", "slower")
+_SHORTENS = ("called less", "called more, each faster", "faster")
+_OWN_TIME = ("host op", "kernel", "communication", "memory")  # kinds that are operations
+
+
+def path_cause(state: pl.Expr, was: pl.Expr, became: pl.Expr) -> pl.Expr:
+    """Say why an operation takes another time of the critical path.
+
+    What became of its calls, if that changes their time the same way; else that it moved. Of gaps
+    and launches, which are no time of the operation, only the number of calls is a cause.
+
+    Parameters
+    ----------
+    state
+        Of its calls, as :func:`_state` says.
+    was, became
+        How often it runs.
+
+    Returns
+    -------
+    polars.Expr
+        Of a table with ``kind``, ``before_ns``, ``after_ns`` and ``machine_ns``, those of the path.
+    """
+    before, after = pl.col("before_ns"), pl.col("after_ns")
+    change = after - before - pl.col("machine_ns")
+    is_own = pl.col("kind").is_in(_OWN_TIME)
+    fits = ((change > 0) & state.is_in(_LENGTHENS)) | ((change < 0) & state.is_in(_SHORTENS))
+    fits &= is_own | state.is_in(["called more", "called less"])
+    onto, off = pl.lit("moved onto the path"), pl.lit("moved off the path")
+    moved = pl.when(change > 0).then(onto).otherwise(off)
+    return (
+        pl.when(change == 0).then(pl.lit("same"))
+        .when((was == 0) & (became == 0)).then(pl.lit("waiting"))
+        .when((was == 0) & (before == 0)).then(pl.lit("added"))
+        .when((became == 0) & (after == 0)).then(pl.lit("removed"))
+        .when((before == 0) | (after == 0)).then(moved)
+        .when(fits).then(state)
+        .when(is_own).then(moved)
+        .when(change > 0).then(pl.lit("longer"))
+        .otherwise(pl.lit("shorter"))
     )  # fmt: skip
 
 
@@ -468,20 +514,15 @@ def _compared_paths(
     was, became, took = pl.col("count"), pl.col("count_after"), pl.col("each_after")
     state = _state(was, became, pl.col("each") * factor, took)
     on_both = (pl.col("ns") > 0) & (pl.col("ns_after") > 0)
-    cause = (
-        pl.when(pl.col("ns") == pl.col("ns_after")).then(pl.lit("same"))
-        .when((was == 0) & (became == 0)).then(pl.lit("waiting"))
-        .when(state != "same").then(state)
-        .when(pl.col("ns_after") > pl.col("ns")).then(pl.lit("moved onto the path"))
-        .otherwise(pl.lit("moved off the path"))
-    )  # fmt: skip
     return (
         known.select(
             "name", pl.col("kind").cast(pl.String), pl.col("ns").alias("before_ns"),
             pl.col("ns_after").alias("after_ns"), change_ns=pl.col("ns_after") - pl.col("ns"),
             machine_ns=pl.when(on_both).then(pl.col("ns") * (factor - 1)).otherwise(0.0),
-            cause=cause,
+            state=state, was=was, became=became,
         )
+        .with_columns(cause=path_cause(pl.col("state"), pl.col("was"), pl.col("became")))
+        .drop("state", "was", "became")
         .sort((pl.col("change_ns") - pl.col("machine_ns")).abs(), "name", "kind",
               descending=[True, False, False])
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -110,7 +111,7 @@ def _why(data: _Data) -> Iterator[str]:
             yield f"  the machine: unchanged operations {place} take {percent} {slower}"
     machine = float(sum(row["machine_ns"] for row in data["path"]))
     if any(factor != 1 for factor in speed.values()):
-        yield f"  {_signed(machine)} of the step: taken out below"
+        yield f"  {_signed(machine)} of the step: in a column of its own below"
     rest = data["change_ns"] - machine
     same = [data["path"][i] for i in _not_slight(data) if _own(data["path"][i]) * rest > 0]
     for row in same[:_NAMED]:
@@ -158,38 +159,75 @@ def _titled(title: str) -> Callable[[_Data], str]:
     return lambda data: f"{title}, per {data['of']}"
 
 
-_BEFORE_AND_AFTER = (
-    Column("before_ns", "before", NS), Column("after_ns", "after", NS),
-    Column("change_ns", "change", CHANGE_NS, "without what the machine explains", shown=_own,
-           on=TEXT),
-    Column("change_ns", "change", CHANGE_NS, on=PAGE),
-)  # fmt: skip
+def _adding_up(data: _Data, sides: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Put both sides and the change in columns that add up; on pages all of it is a change."""
+    before, after = sides
+    machine = Column("machine_ns", "machine", CHANGE_NS, "what its speed changes", on=TEXT)
+    is_other = any(factor != 1 for factor in data["speed"].values())
+    return (
+        before, *([machine] if is_other else []), after,
+        Column("change_ns", "change", CHANGE_NS, "without what the machine explains", shown=_own,
+               on=TEXT),
+        Column("change_ns", "change", CHANGE_NS, on=PAGE),
+    )  # fmt: skip
+
+
+def _sides(data: _Data) -> tuple[Column, ...]:
+    return _adding_up(data, (Column("before_ns", "before", NS), Column("after_ns", "after", NS)))
+
+
+_STEPS = (
+    Column("before_ns", "before", NS),
+    Column("after_ns", "after", NS),
+    Column("change_ns", "change", CHANGE_NS),
+)
 _COUNTS = (
     Column("state", "state", WORDS, "added, removed, called more or less, slower or faster"),
     Column("count_before", "count before", MEAN), Column("count_after", "count after", MEAN),
 )  # fmt: skip
 
 
-def _on_both(key: str, title: str, name: Column) -> Rows:
+def _calls_apart(data: _Data) -> dict[str, str]:
+    """Name calls by those around them: the last two, and more if other calls share these."""
+    paths = {row["path"]: row["path"].split(" > ") for row in data["calls"]}
+    often = Counter(tuple(path[-last:]) for path in paths.values() for last in range(len(path) + 1))
+    found = {}
+    for whole, path in paths.items():
+        lasts = (n for n in range(2, len(path)) if often[tuple(path[-n:])] == 1)
+        found[whole] = " > ".join(path[-next(lasts, len(path)) :])
+    return found
+
+
+def _call_name(data: _Data) -> Column:
+    names = _calls_apart(data)
+    return Column("path", "name", NAME, "the call, and that around it",
+                  shown=lambda row: names[row["path"]])  # fmt: skip
+
+
+def _on_both(key: str, title: str, name: Callable[[_Data], Column]) -> Rows:
     """Declare sums of host and device by name: in text together, on pages each."""
 
     def both(side: str) -> Callable[[_Data], float]:
         return lambda row: row[f"{side}_ns"] + row[f"device_{side}_ns"]
 
-    return Rows(key, _titled(title), None, (
-        name, *_COUNTS,
-        *(Column(f"{side}_ns", side, NS, "host and device", shown=both(side), on=TEXT)
-          for side in ("before", "after")),
-        *(Column(f"{place}{side}_ns", f"{place.replace('_', ' ')}{side}", NS, on=PAGE)
-          for place in ("", "device_") for side in ("before", "after")),
-        _BEFORE_AND_AFTER[2], _BEFORE_AND_AFTER[3]._replace(title="change, host and device"),
-    ), lambda data: "" if data[key] or key == "calls" else None,
+    sides = tuple(Column(f"{side}_ns", side, NS, "host and device", shown=both(side), on=TEXT)
+                  for side in ("before", "after"))  # fmt: skip
+    apart = tuple(Column(f"{place}{side}_ns", f"{place.replace('_', ' ')}{side}", NS, on=PAGE)
+                  for place in ("", "device_") for side in ("before", "after"))  # fmt: skip
+
+    def columns(data: _Data) -> tuple[Column, ...]:
+        *told, change = _adding_up(data, sides)
+        return (name(data), *_COUNTS, *told, *apart,
+                change._replace(title="change, host and device"))  # fmt: skip
+
+    return Rows(key, _titled(title), None, columns,
+        lambda data: "" if data[key] or key == "calls" else None,
         _where(key, lambda row: row["state"] != "same"), "no change")  # fmt: skip
 
 
-_PATH = Rows("path", _titled("critical path"), None, (
+_PATH = Rows("path", _titled("critical path"), None, lambda data: (
     Column("name", "name", name_or("(no operation)")), Column("kind", "kind", WORDS),
-    Column("cause", "cause", WORDS, "why it takes another time"), *_BEFORE_AND_AFTER,
+    Column("cause", "cause", WORDS, "why it takes another time"), *_sides(data),
 ), pick=_not_slight, empty="no change", on=TEXT)  # fmt: skip
 
 
@@ -230,20 +268,18 @@ DIFF = Result(
             pick=_where("path", lambda row: row["change_ns"]), on=PAGE),
         Rows("kernels", lambda data: "device work by {}, per {}".format(
             "operator and class" if _other_vendor(data) else "name", data["of"]),
-            None, (Column("name", "name"), *_COUNTS, *_BEFORE_AND_AFTER),
+            None, lambda data: (Column("name", "name"), *_COUNTS, *_sides(data)),
             pick=_where("kernels", lambda row: row["state"] != "same"), empty="no change"),
         _on_both("modules", "modules without those in them, host and device",
-                 Column("module", "name")),
-        _on_both("calls", "calls, host and device", Column(
-            "path", "name", NAME, "the call, and that around it",
-            shown=lambda row: " > ".join(row["path"].split(" > ")[-2:]))),
+                 lambda _: Column("module", "name")),
+        _on_both("calls", "calls, host and device", _call_name),
         Rows("ranks", "steps by rank", None,
-             (Column("rank", "name", PLAIN._replace(sign="")), *_BEFORE_AND_AFTER),
+             (Column("rank", "rank", PLAIN._replace(sign="")), *_STEPS),
              pick=_where("ranks", lambda _: True), unless=lambda data: "" if len(data["ranks"]) > 1
              and any(row["change_ns"] for row in data["ranks"]) else None),
         Rows("steps", "Steps of each rank", None, (
             Column("rank", "rank", PLAIN), Column("before", "step before", PLAIN),
-            Column("after", "step after", PLAIN), *_BEFORE_AND_AFTER,
+            Column("after", "step after", PLAIN), *_STEPS,
         ), most=1 << 20, on=PAGE),
     ),
 )  # fmt: skip

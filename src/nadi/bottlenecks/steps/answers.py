@@ -129,9 +129,12 @@ def describe_interval(interval: Interval) -> dict[str, Any]:
 
 
 def one_step_line(rows: Sequence[_Data]) -> Iterator[str]:
-    """Say what the intervals of rows were made without, if the window has but one step."""
+    """Say what the intervals of rows were made without, if the window has no second step."""
     if rows and rows[0]["interval"]["steps"] < 2:
-        yield "the window has one step: intervals take how much steps vary from other programs"
+        yield (
+            "the window has fewer than two steps: intervals take how much steps vary from other "
+            "programs"
+        )
 
 
 def _bottleneck(row: _Data) -> str:

@@ -19,7 +19,7 @@ from rich.text import Text
 from nadi.bottlenecks.steps.answers import describe_interval
 from nadi.bottlenecks.steps.recorded_bounds import link_bounds
 from nadi.bottlenecks.steps.run import Run
-from nadi.bottlenecks.steps.verdict import WORTH_BALANCING, LateRank, Leading, Verdict
+from nadi.bottlenecks.steps.verdict import LateRank, Leading, Verdict
 from nadi.graph.module_times import OUTSIDE, ModuleTimes
 from nadi.graph.operation_totals import collective_totals, operation_totals
 from nadi.graph.rank_excess import REASONS, Excess, ExcessPart
@@ -44,12 +44,15 @@ from nadi.results.declared import (
 )
 from nadi.results.page.figures import text
 from nadi.results.text import name_cell
-from nadi.units import format_count, format_ns, format_percent, printable
+from nadi.trace.categories import OTHER_KERNELS
+from nadi.units import format_count, format_ns, format_percent, format_range, printable
 from nadi.whatif.balance_change import Balance
 from nadi.whatif.changes import NoGaps, Scale
 from nadi.whatif.prediction_intervals import LEVEL
-from nadi.whatif.promising_changes import TriedChange
+from nadi.whatif.promising_changes import LEAST_GAIN, TriedChange
+from nadi.whatif.selection import Selection
 from nadi.whatif.wait_changes import ScaleWait
+from nadi.whatif.what_if_results import what_if
 
 _MOST = 30  # names of operations and of collectives
 
@@ -221,6 +224,19 @@ def describe_best_changes(run: Run) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def describe_no_gain(run: Run) -> dict[str, Any] | None:
+    """Compute why no change gains: what bounds the window with all operations twice as fast.
+
+    None if one gains.
+    """
+    if run.best_changes:
+        return None
+    answer = what_if(run.graph, Scale(Selection(), 0.5), window=run.window)
+    kind, name = answer.bound_by
+    return {"step_ns": answer.step_ns, "bound_by_kind": kind.replace(" ", "_"),
+            "bound_by_operation": name}  # fmt: skip
+
+
 def verdict_in_words(run: Run) -> list[str]:
     """Say what bounds the window, in sentences; the first is the verdict itself."""
     verdict = run.verdict
@@ -233,8 +249,10 @@ def verdict_in_words(run: Run) -> list[str]:
         "host": _host,
     }[verdict.bound_by](verdict, window)  # fmt: skip
     if run.window.after_earlier_work:
+        late = format_ns(run.window.start(run.graph.time))
         lines.append(
-            "Before that the device was busy with work that began before the recording; "
+            f"The device's work is recorded from {late} on, though calls launch it before: "
+            "probably the device did work that began before the recording; "
             f"--window 0ms:{end / 1e6:.3f}ms analyses all."
         )
     return lines
@@ -259,8 +277,12 @@ def _straggler(verdict: Verdict, window: str) -> list[str]:
 
 
 def _balance(verdict: Verdict) -> str:
-    gain = verdict.length_ns - verdict.balanced_ns
-    return f"Balanced ranks would gain {_share(gain, verdict)}."
+    share = _share(verdict.length_ns - verdict.balanced_ns, verdict)
+    low, high = verdict.balanced_gain_ns or (1, 1)
+    if low > 0:
+        return f"Balanced ranks would gain {share}."
+    interval = f"{100 * LEVEL:.0f} % interval {format_range(low, high)}"
+    return f"Balanced ranks would gain {share}, which is not sure: {interval}."
 
 
 def _reason(late: LateRank, verdict: Verdict) -> str:
@@ -338,8 +360,11 @@ def _device(verdict: Verdict, window: str) -> list[str]:
     share = f"kernels are {_share(verdict.device_ns, verdict)} of the critical path"
     if verdict.is_by_busy_device:
         share = f"it is busy for {_share(verdict.device_busy_ns, verdict)}"
+    leads = f"{leading.kernel_class} leads"
+    if leading.kernel_class == OTHER_KERNELS:
+        leads = "kernels of no known class lead"
     first = (
-        f"The device bounds {window}: {share}, {leading.kernel_class} leads with "
+        f"The device bounds {window}: {share}, {leads} with "
         f"{_share(leading.class_ns, verdict)}, most in {_led(leading)}."
     )
     return [first, *_also(verdict)]
@@ -364,13 +389,13 @@ def _host(verdict: Verdict, window: str) -> list[str]:
     most = f"{before}{_led(leads)}" if leads.name else f"no operator ({format_ns(leads.time_ns)})"
     if leads.range_name:
         share = _share(leads.range_ns, verdict)
-        most = f"{_shown(leads.range_name)} ({share}), there most in {most}"
-    parts = [f"most in {most}"]
-    others = {"between operations": verdict.gaps_ns, "runtime calls": verdict.calls_ns}
-    for what, time in others.items():
-        if 10 * time >= verdict.length_ns:
-            parts.append(f"{what} {_share(time, verdict)}")
-    return [f"{first}; {', '.join(parts)}.", *_once(leads), *_also(verdict)]
+        most = f"{_shown(leads.range_name)} ({share}), of that most in {most}"
+    others = {"between operations": verdict.gaps_ns, "in runtime calls": verdict.calls_ns}
+    parts = [(_share(time, verdict), what) for what, time in others.items()
+             if 10 * time >= verdict.length_ns]  # fmt: skip
+    rest = "".join(f"{' and ' if i else '; '}{share}{'' if i else ' of the path lies'} {what}"
+                   for i, (share, what) in enumerate(parts))  # fmt: skip
+    return [f"{first}; most in {most}{rest}.", *_once(leads), *_also(verdict)]
 
 
 def _once(leads: Leading) -> list[str]:
@@ -424,8 +449,8 @@ def _meanwhile(verdict: Verdict) -> str:
 
 def _late_by_chance(verdict: Verdict) -> list[str]:
     """Say that ranks wait for each other and none is the straggler, where that costs something."""
-    late, gain = verdict.late, verdict.length_ns - verdict.balanced_ns
-    if late is None or late.is_straggler or gain < WORTH_BALANCING * verdict.length_ns:
+    late = verdict.late
+    if late is None or late.is_straggler or not verdict.is_worth_balancing:
         return []
     done = late.repeated
     what = "steps" if done.of_steps else "collectives and transfers"
@@ -491,6 +516,17 @@ def _in_words(one: TriedChange) -> str:
     return "each step in one CUDA graph" if about else "no launch overhead"
 
 
+def _no_gain(data: dict[str, Any]) -> Iterator[str]:
+    """Say that no change gains, and why."""
+    if why := data.get("no_gain"):
+        name = _shown(why["bound_by_operation"] or "time between operations")
+        kind = why["bound_by_kind"].replace("_", " ")
+        yield (
+            f"no change of those tried gains {100 * LEAST_GAIN:g} % or more; with all operations "
+            f"twice as fast: {format_ns(why['step_ns'])}, bound by {name} ({kind})"
+        )
+
+
 def _shortened(data: dict[str, Any]) -> Iterator[str]:
     changes = [row["change"] for row in data["best_changes"]]
     if any(name_cell(change).plain != change for change in changes):
@@ -511,7 +547,7 @@ VERDICT = Result(
             Column("gain_ns", "share", barred(share_of("measured_ns"), "gain"), "of the step"),
             Column("change", "as --what-if"),
         )),
-        Lines(_shortened, on=TEXT),
+        Lines(_no_gain), Lines(_shortened, on=TEXT),
     ),
     at="", needs="verdict_in_words",
 )  # fmt: skip

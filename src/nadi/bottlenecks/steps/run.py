@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -157,12 +157,16 @@ class Run:
         from nadi.whatif.what_if_results import balanced_ranks
 
         balanced = balanced_ranks(self.graph, self.window) if len(self.job.traces) > 1 else None
-        return judge(
+        verdict = judge(
             self.graph, self.window, self.path,
             unexplained=self.unexplained, stragglers=self.stragglers,
             communication=self.communication, num_steps=self.num_steps,
             balanced_ns=self.measured_ns if balanced is None else balanced.step_ns,
         )  # fmt: skip
+        if balanced is None or not verdict.is_worth_balancing:
+            return verdict
+        interval = balanced.interval
+        return replace(verdict, balanced_gain_ns=(interval.gain_low_ns, interval.gain_high_ns))
 
     @cached_property
     def best_changes(self) -> list[TriedChange]:

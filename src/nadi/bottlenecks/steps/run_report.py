@@ -21,6 +21,7 @@ from nadi.bottlenecks.steps.result import (
     describe_activity,
     describe_best_changes,
     describe_modules,
+    describe_no_gain,
     describe_verdict,
     verdict_in_words,
 )
@@ -120,6 +121,7 @@ def _summary(run: Run, activity: dict[str, Any]) -> dict[str, Any]:
         "verdict": describe_verdict(run.verdict),
         "verdict_in_words": verdict_in_words(run),
         "best_changes": describe_best_changes(run),
+        "no_gain": describe_no_gain(run),
         "ranks": len(run.job.traces),
         "world_size": run.job.world_size,
         "nodes": run.job.num_nodes,
@@ -311,11 +313,14 @@ def _job(data: _Data) -> Iterator[str | Text]:
         if data["transfers_matched"]:
             matched += f", {format_counted(data['transfers_matched'], 'point-to-point transfer')}"
         yield f"matched across ranks: {matched}"
-    yield from _skew(data["clocks"])
+    yield from _skew(data["clocks"], data["verdict"])
 
 
-def _skew(clocks: list[_Data]) -> Iterator[str]:
-    """Say the bound on clock skew against the reference ranks, and whether it was corrected."""
+def _skew(clocks: list[_Data], verdict: _Data) -> Iterator[str]:
+    """Say the bound on clock skew against the reference ranks, and whether it was corrected.
+
+    If a rank is said to be late by no more than that, it could be its clock.
+    """
     bounds = [
         clock[end]
         for clock in clocks
@@ -323,10 +328,18 @@ def _skew(clocks: list[_Data]) -> Iterator[str]:
         for end in ("low_ns", "high_ns")
     ]
     if bounds:
-        most = "not bounded" if None in bounds else f"at most {format_ns(max(map(abs, bounds)))}"
+        largest = None if None in bounds else max(map(abs, bounds))
+        most = "not bounded" if largest is None else f"at most {format_ns(largest)}"
         shifted = sum(clock["shift_ns"] != 0 for clock in clocks)
         done = f"corrected on {shifted} of {len(clocks)} ranks" if shifted else _UNCORRECTED
         yield f"clock skew between ranks: {most} ({done})"
+        late = verdict["late"] if verdict["bound_by"] == "straggler" else None
+        lasts = late["late_ns"] // max(verdict["num_steps"], 1) if late else 0
+        if late and (largest is None or 2 * largest >= lasts):
+            yield (
+                f"  the clocks could differ by as much as rank {late['rank']} is late, though no "
+                "communication shows that; what a rank does more does not depend on its clock"
+            )
 
 
 def _read(data: _Data) -> Iterator[Column]:

@@ -158,9 +158,19 @@ def _sequences(value: list[int]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def _title(data: dict[str, Any]) -> str:
+    """Name the table, and where the rest of the results is about a part of these steps, that."""
+    title = "steps of the serving engine by kind"
+    lasts = sum(kind["ns"] for kind in data["serving"]["kinds"])
+    if lasts <= data["measured_ns"]:
+        return title
+    rest = f"all else is about {data['window']} ({format_ns(data['measured_ns'])})"
+    return f"{title}, from their marks on ({format_ns(lasts)}); {rest}"
+
+
 _KNOWN = number(_known, "")
 SERVING = (
-    Rows("serving/kinds", "steps of the serving engine by kind", None, (
+    Rows("serving/kinds", _title, None, (
         Column("kind", "kind", WORDS), Column("steps", "steps", COUNT),
         Column("tokens", "tokens", _KNOWN), Column("sequences", "sequences", Unit(
             lambda value, _: _sequences(value),

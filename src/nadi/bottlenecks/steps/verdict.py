@@ -111,9 +111,10 @@ def student_above(value: float, freedom: int) -> float:
 
 
 _HOST = ("host op", "host gap", "launch")
-_ALL_OF_IT = 0.9  # of a path or a range: what holds so much says no more than the whole
-_MOST_OF_IT = 0.5  # of a range: its own time is what takes long there
+_ALL_OF_IT = 0.9  # of a path: what holds so much says no more than the whole
+_MOST_OF_IT = 0.5  # of a range
 _MODULE = "nn.Module: "
+_NUMBER = rf"^({_MODULE}.*)_\d+$", "${1}"  # of a module among those of its class
 
 
 def leading_range(
@@ -121,7 +122,8 @@ def leading_range(
 ) -> tuple[str, int, pl.DataFrame] | None:
     """Find the range in which the host spends most time of a path.
 
-    Ranges are annotations and modules, but for the marks of steps and communication.
+    Ranges are annotations and modules, but for the marks of steps and communication. Modules of a
+    class, which differ by a number at their ends, are one range.
 
     Parameters
     ----------
@@ -131,10 +133,10 @@ def leading_range(
     Returns
     -------
     name, ns and segments, or None
-        Of the range with most time, if that is more than of any operation, and no more than nine
-        tenths of the path, or of a range that is nine tenths of that one; the segments of
-        operations of the host in it. None too if half of its time is its own, as it is an operation
-        then. O(path * depth + ops).
+        Of the smallest range that holds half of the range with most time, if that is more than of
+        any operation, and no more than nine tenths of the path; the segments of operations of the
+        host in it. None too if half of its time is its own, as it is an operation then.
+        O(path * depth + ops).
     """
     segments = path.segments.filter(pl.col("kind").is_in(_HOST) & (pl.col("node") >= 0))
     segments = segments.with_columns(ns=pl.col("end") - pl.col("start")).with_row_index("at")
@@ -149,10 +151,10 @@ def leading_range(
     name, whole = wide.sort("ns", "range", descending=[True, False]).row(0)
     inside = pairs.join(pairs.filter(range=name).select("at"), on="at")
     inside = inside.group_by("range").agg(within=pl.sum("ns")).join(sums, on="range")
-    inside = inside.filter((pl.col("within") >= _ALL_OF_IT * whole) & (pl.col("ns") <= whole))
+    inside = inside.filter((pl.col("within") >= _MOST_OF_IT * whole) & (pl.col("ns") <= whole))
     name, _, whole = inside.sort("ns", "range").row(0)
     chosen = segments.filter(pl.col("at").is_in(pairs.filter(range=name)["at"].implode()))
-    own = int(chosen.filter(name=name)["ns"].sum())
+    own = int(chosen.filter(pl.col("name").str.replace(*_NUMBER) == name)["ns"].sum())
     chosen = chosen.filter(~pl.Series(is_range[op]).gather(chosen["at"]))
     return (name, int(whole), chosen) if own < _MOST_OF_IT * whole and chosen.height else None
 
@@ -177,7 +179,8 @@ def _around(graph: EventGraph, op: Ints, is_range: Bools) -> pl.DataFrame:
         at, op = at[above >= 0], above[above >= 0]
     ops = np.concatenate([np.empty(0, dtype=np.int64), *around])
     where = np.concatenate([np.empty(0, dtype=np.uint32), *positions])
-    return pl.DataFrame({"at": where, "range": graph.names(ops)}).unique()
+    names = graph.names(ops).str.replace(*_NUMBER)
+    return pl.DataFrame({"at": where, "range": names}).unique()
 
 
 def _operations(graph: EventGraph, segments: pl.DataFrame) -> Ints:
@@ -366,6 +369,8 @@ class Verdict:
         The largest cause of the unexplained time, as in ``unexplained_time.CAUSES``.
     has_stacks, has_host_trace
         Whether Python functions are recorded, and a host trace of each rank.
+    balanced_gain_ns
+        The 90 % interval of what balanced ranks gain, where that is 5 % of the window or more.
     """
 
     bound_by: str
@@ -387,6 +392,12 @@ class Verdict:
     cause: str
     has_stacks: bool
     has_host_trace: bool
+    balanced_gain_ns: tuple[int, int] | None = None
+
+    @property
+    def is_worth_balancing(self) -> bool:
+        """Whether balanced ranks would gain 5 % of the window or more."""
+        return self.length_ns - self.balanced_ns >= WORTH_BALANCING * self.length_ns
 
     @property
     def device_busy_ns(self) -> int:

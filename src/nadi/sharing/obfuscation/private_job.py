@@ -387,7 +387,7 @@ _PREFIXES = ("c10d::", "gloo:", "nccl:")  # by which analyses recognize communic
 _KERNEL_WORDS = {
     "communication": "nccl", "attention": "attention", "convolution": "conv",
     "matrix multiplication": "gemm", "normalization": "norm", "optimizer": "multi_tensor_apply",
-    "embedding": "embedding", "copy": "copy", "reduction": "reduce",
+    "embedding": "embedding", "copy": "copy", "sort": "sort", "reduction": "reduce",
     "elementwise": "elementwise", OTHER_KERNELS: "kernel",
 }  # fmt: skip
 _ON_DEVICE = ("kernel", "memcpy", "memset")
