@@ -12,8 +12,7 @@ import numpy as np
 import polars as pl
 
 from nadi.files.chakra.chakra_attributes import ColumnOfAttributes
-from nadi.models.job_rows import BEFORE, COMPUTE, STREAM_OF, Row
-from nadi.models.row_operands import joined_ranges, operand_columns
+from nadi.models.job_rows import BEFORE, COMPUTE, STREAM_OF, Row, joined_ranges, operand_columns
 from nadi.trace.arrays import Ints, whole_numbers
 from nadi.trace.attributes import CODES, Attributes, LazyAttributes, Part, combined
 from nadi.trace.operand_columns import AttributesWithOperands

@@ -7,7 +7,12 @@ from .accounts.collective_accounts import (
 )
 from .accounts.link_accounts import link_table as link_table
 from .accounts.link_use import link_use as link_use
-from .accounts.memory_accounts import live_memory as live_memory
+from .accounts.memory_accounts import (
+    live_memory as live_memory,
+    tier_traffic as tier_traffic,
+    tier_use as tier_use,
+    tier_waits as tier_waits,
+)
 from .accounts.simulation_as_recording import (
     simulated_graph as simulated_graph,
     simulated_job as simulated_job,
@@ -17,18 +22,13 @@ from .accounts.simulation_results import (
     SimulationResults as SimulationResults,
     results_of as results_of,
 )
-from .accounts.steady_step import steady_step as steady_step
-from .accounts.tier_traffic import (
-    tier_traffic as tier_traffic,
-    tier_use as tier_use,
-    tier_waits as tier_waits,
-)
 from .accounts.times import (
     compute_times as compute_times,
     contended_times as contended_times,
     exposed_times as exposed_times,
     job_times as job_times,
     rank_times as rank_times,
+    steady_step as steady_step,
 )
 from .alone.collective import (
     CollectiveEstimate as CollectiveEstimate,
@@ -61,7 +61,6 @@ from .runs.changes import (
     parse_simulated_change as parse_simulated_change,
     with_changes as with_changes,
 )
-from .runs.page import write_simulation_page as write_simulation_page
 from .runs.saved import SavedSimulation as SavedSimulation, read_simulation as read_simulation
 from .runs.simulate import (
     bound_answer as bound_answer,
@@ -72,6 +71,7 @@ from .runs.simulation_report import write_simulation as write_simulation
 from .runs.timeline import (
     write_issue_lines as write_issue_lines,
     write_simulated_timeline as write_simulated_timeline,
+    write_simulation_page as write_simulation_page,
 )
 from .simulation import Simulation as Simulation, TimeBound as TimeBound
 from .work.placed_jobs import PlacedJob as PlacedJob

@@ -28,7 +28,7 @@ from nadi.simulation.engine.machine_state import (
     SharingMachine,
 )
 from nadi.simulation.engine.ring_direct_halving_times import can_meet
-from nadi.simulation.engine_trail import trail_of
+from nadi.simulation.simulation import trail_of
 from nadi.simulation.lowering.engine_arrays import machine_of, room_of
 from nadi.simulation.lowering.rank_classes import representatives_of
 from nadi.simulation.lowering.task_tables import Tables, tables_of, with_other_memory

@@ -15,8 +15,8 @@ import polars as pl
 
 from nadi.trace.arrays import Bools, Ints, Ints32
 from nadi.trace.attributes import CODES, Attributes, LazyAttributes, Part, combined
-from nadi.trace.dtypes import DTYPES, ITEMSIZE
 from nadi.trace.operands import OPERAND_NAMES, OperandTables, TensorUses
+from nadi.trace.operations import DTYPES, ITEMSIZE
 from nadi.trace.schema import OPERANDS, TENSORS
 
 _CPP = {dtype.torch: dtype.cpp[0] for dtype in DTYPES}

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.models.job_rows import Link, Row, RowList, adam_work
+from nadi.models.job_rows import Link, Operand, Row, RowList, RowOperands, adam_work
 from nadi.models.llm.chunk_rows import (
     BackwardKind,
     Chunk,
@@ -37,7 +37,6 @@ from nadi.models.llm.pipeline_schedules import (
     StageOrder,
     neighbors,
 )
-from nadi.models.row_operands import Operand, RowOperands
 from nadi.models.row_traces import StepOrder, trace_of_rows
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.trace import Trace

@@ -25,9 +25,9 @@ from nadi.pytorch.fake.operation_log import (
     comm_bytes,
     nested_tensors,
     operands_of,
+    script_line,
 )
-from nadi.pytorch.fake.script_lines import script_line
-from nadi.trace.dtypes import DTYPES
+from nadi.trace.operations import DTYPES
 from nadi.trace.work import work_of
 
 _INDICES = ("aten::topk", "aten::sort", "aten::argsort", "aten::argmax")

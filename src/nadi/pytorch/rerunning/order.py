@@ -14,8 +14,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION, RecordedCalls, tensors_in
-from nadi.pytorch.rerunning.replay_places import places_in
+from nadi.pytorch.rerunning.recorded_calls import (
+    COMMUNICATION,
+    RecordedCalls,
+    places_in,
+    tensors_in,
+)
 from nadi.pytorch.rerunning.replay_plan import PlannedCall, ReplayPlan
 from nadi.trace.trace import Trace
 

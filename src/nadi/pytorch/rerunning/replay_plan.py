@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 from nadi.pytorch.rerunning.recorded_calls import (
     COMMUNICATION,
     RecordedCall,
+    ReplayPlace,
     TensorArgument,
+    places_in,
     tensors_in,
 )
-from nadi.pytorch.rerunning.replay_places import ReplayPlace, places_in
 from nadi.pytorch.rerunning.tensor_contents import INDEX_TYPES, TensorContents
 
 _View = tuple[ReplayPlace, ReplayPlace]  # a tensor that begins as a view of the memory of another

@@ -11,8 +11,13 @@ from math import prod, sqrt
 from typing import Any
 
 from nadi.pytorch.fake.operation_log import CALLS
-from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION, RecordedCall, tensors_in
-from nadi.pytorch.rerunning.replay_places import ReplayPlace, places_in
+from nadi.pytorch.rerunning.recorded_calls import (
+    COMMUNICATION,
+    RecordedCall,
+    ReplayPlace,
+    places_in,
+    tensors_in,
+)
 
 INDEX_TYPES = ("int", "long int", "long", "long long")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nadi.results.charts.chart_files import write_charts
-from nadi.results.charts.charts import BarChart, HeatMap, LineChart
+from nadi.results.charts.charts import BarChart, Chart, HeatMap, LineChart
 from nadi.results.charts.drawing import drawn
 
 
@@ -45,3 +45,11 @@ class Figure:
             If the file cannot be written.
         """
         write_charts(Path(path), self.charts)
+
+
+_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # HTML needs none
+
+
+def chart_html(chart: Chart) -> str:
+    """Draw a chart; what the pointer is at says its values."""
+    return f'<div class="chart">{drawn(chart).replace(_NAMESPACE, "", 1)}</div>'

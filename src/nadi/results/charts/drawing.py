@@ -11,7 +11,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from nadi.results.charts.chart_text import escape
 from nadi.results.charts.charts import BarChart, Chart, FlameChart, HeatMap, LineChart, LineSeries
 from nadi.results.charts.scales import (
     BOTTOM,
@@ -25,6 +24,7 @@ from nadi.results.charts.scales import (
     TOP,
     WIDTH,
     ChartScale,
+    escape,
     line_between,
     scale_of,
     short_number,

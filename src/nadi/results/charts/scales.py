@@ -5,13 +5,14 @@ Shapes of charts: texts, lines, and the colors and sizes that all charts share.
 
 from __future__ import annotations
 
+import html
 import math
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from nadi.results.charts.chart_text import escape
 from nadi.trace.arrays import Floats
 
 _ROUND = (1, 2, 2.5, 5, 10)
@@ -134,3 +135,12 @@ def text_at(
 def line_between(x1: float, y1: float, x2: float, y2: float, color: str = GRID) -> str:
     """Draw a line."""
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}"/>'
+
+
+# what XML cannot have: a browser refuses the whole drawing
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def escape(text: str) -> str:
+    """Return a text as XML and HTML take it; control characters are U+FFFD."""
+    return html.escape(_FORBIDDEN.sub("\ufffd", text))

@@ -11,8 +11,7 @@ import polars as pl
 
 from nadi.errors import checked
 from nadi.simulation.collectives.link_sharing import Traffic, links_per_rank
-from nadi.simulation.collectives.phase_messages import messages_of, part_of_bytes, sends_by_steps
-from nadi.simulation.collectives.phases import Phase
+from nadi.simulation.collectives.phases import Phase, messages_of, part_of_bytes, sends_by_steps
 from nadi.simulation.collectives.step_tables import ROOTED
 from nadi.simulation.engine.codes import Comm, NodeKind, PhaseKind
 from nadi.simulation.engine.machine_state import HANDSHAKE, LINK, SHAPE, TURN

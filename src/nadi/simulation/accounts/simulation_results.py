@@ -16,8 +16,13 @@ from nadi.simulation.accounts.collective_accounts import (
     sum_by_type,
 )
 from nadi.simulation.accounts.link_use import link_use, overload_issues
-from nadi.simulation.accounts.memory_accounts import beyond_capacity, live_memory
-from nadi.simulation.accounts.tier_traffic import tier_traffic, tier_use, tier_waits
+from nadi.simulation.accounts.memory_accounts import (
+    beyond_capacity,
+    live_memory,
+    tier_traffic,
+    tier_use,
+    tier_waits,
+)
 from nadi.simulation.accounts.times import PARTITION, TIME_LABELS, job_times, rank_times
 from nadi.simulation.simulation import Simulation, TimeBound
 from nadi.systems.prices.priced_traces import PricedWork

@@ -18,8 +18,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from nadi.simulation.collectives.phase_messages import messages_of
-from nadi.simulation.collectives.phases import Phase
+from nadi.simulation.collectives.phases import Phase, messages_of
 from nadi.simulation.collectives.step_tables import ROOTED, sent_alone
 from nadi.simulation.engine.codes import Comm, PhaseKind
 from nadi.simulation.engine.machine_state import MOST_PIECES, PIECE

@@ -17,8 +17,7 @@ import numpy as np
 import polars as pl
 
 from nadi.simulation.collectives.link_sharing import Traffic, even_size, is_whole_dimension
-from nadi.simulation.collectives.phase_messages import messages_of
-from nadi.simulation.collectives.phases import Phase, grid_of, positions_in
+from nadi.simulation.collectives.phases import Phase, grid_of, messages_of, positions_in
 from nadi.simulation.engine.codes import Comm, PhaseKind, QueuePolicy
 from nadi.simulation.rules import rules_of
 from nadi.simulation.work.ordered_lanes import policy_of

@@ -18,9 +18,8 @@ import polars as pl
 from nadi.errors import InputError, PairError
 from nadi.simulation.engine.codes import Slot
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.host_nodes import host_nodes
 from nadi.trace.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Trace, host_nodes
 
 
 class SharedColumn(np.lib.mixins.NDArrayOperatorsMixin):
