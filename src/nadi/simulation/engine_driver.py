@@ -27,7 +27,7 @@ from nadi.simulation.engine.machine_state import (
     MeetingMachine,
     SharingMachine,
 )
-from nadi.simulation.engine.ring_direct_halving_times import can_meet
+from nadi.simulation.engine.ring_direct_halving import can_meet
 from nadi.simulation.simulation import trail_of
 from nadi.simulation.lowering.engine_arrays import machine_of, room_of
 from nadi.simulation.lowering.rank_classes import representatives_of

@@ -1,7 +1,7 @@
 """Algorithms as step tables: what each member of a phase sends and receives, in order.
 
 Rings, direct exchanges and halving-doubling among a power of two have their own code in
-:mod:`nadi.simulation.engine.ring_direct_halving_messages`, because every member does the
+:mod:`nadi.simulation.engine.ring_direct_halving`, because every member does the
 same there. All other algorithms are tables of steps, which one kernel follows. Members are
 counted from the root, if there is one.
 """

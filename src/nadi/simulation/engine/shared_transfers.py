@@ -16,8 +16,7 @@ import numpy as np
 
 from nadi.kernels.jit import called, inner
 from nadi.simulation.engine.codes import Event, Problem
-from nadi.simulation.engine.event_queue import COUNTER, add_event, add_event_of
-from nadi.simulation.engine.linked_queues import free_row, new_row
+from nadi.simulation.engine.event_queue import COUNTER, add_event, add_event_of, free_row, new_row
 from nadi.simulation.engine.machine_state import (
     DIM,
     GROUP,
