@@ -58,12 +58,9 @@ NO_OPERANDS = RowOperands()
 def operand_columns(of_rows: Sequence[RowOperands], row: Ints, micro_batch: Ints) -> OperandColumns:
     """Return the operands of nodes that repeat rows.
 
-    Parameters
-    ----------
-    of_rows
-        Of each row.
-    row, micro_batch
-        int64, shape (nodes,): of each node; -1 for no micro-batch. O(operands log operands).
+    - ``of_rows``: Of each row.
+    - ``row``, ``micro_batch``: int64, shape (nodes,): of each node; -1 for no micro-batch.
+      O(operands log operands).
     """
     tensors: dict[Operand, int] = {}
     storages: dict[tuple[str, bool], int] = {}
@@ -244,10 +241,7 @@ _FLOPS = 11  # per parameter, as Calculon counts Adam
 def adam_work(parameters: int, gradient_itemsize: int, itemsize: int) -> Work:
     """Return the work of one update: the state is read and written, the gradient read.
 
-    Parameters
-    ----------
-    gradient_itemsize, itemsize
-        Bytes of an element of a gradient, and of a weight.
+    - ``gradient_itemsize``, ``itemsize``: Bytes of an element of a gradient, and of a weight.
     """
     moved = parameters * (2 * ADAM_STATE + gradient_itemsize + itemsize)
     return Work("optimizer", _FLOPS * parameters, moved, dtype="float32")
@@ -294,19 +288,10 @@ _COLLECTIVE: dict[tuple[Layout, Layout], str] = {
 def exchange(given: Layout, needed: Layout, size: int, ranks: int) -> Exchange | None:
     """Return the collective that brings a tensor from one layout into another.
 
-    Parameters
-    ----------
-    given, needed
-        Its layouts.
-    size
-        Bytes of the whole tensor.
-    ranks
-        Number of ranks of the axis; one needs no collective.
-
-    Raises
-    ------
-    UsageError
-        If there is none: summands are only made by computing.
+    - ``given``, ``needed``: Its layouts.
+    - ``size``: Bytes of the whole tensor.
+    - ``ranks``: Number of ranks of the axis; one needs no collective.
+    - Raises UsageError if there is none: summands are only made by computing.
     """
     if (given, needed) not in _COLLECTIVE:
         what = f"no collective makes it {needed.value}"

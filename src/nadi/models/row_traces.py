@@ -61,10 +61,7 @@ def trace_of_rows(step: StepOrder, roles: Sequence[str], world_size: int) -> Tra
 
     Computations have no durations. O(nodes).
 
-    Parameters
-    ----------
-    roles
-        Those of the job, in their order; the trace has the ones that its rows name.
+    - ``roles``: Those of the job, in their order; the trace has the ones that its rows name.
     """
     pool = _pool(step.pieces)
     program = _program(pool, step.piece, step.micro_batch)
@@ -213,12 +210,8 @@ def _shapes(rows: Sequence[Row], node: Ints) -> Attributes:
 def shape_attributes(shapes: Sequence[Sequence[int]], number: Ints) -> Attributes:
     """Return the attribute ``gemm_shape`` of nodes.
 
-    Parameters
-    ----------
-    shapes
-        The different ones, stored once each; an empty one is none.
-    number
-        int64, shape (nodes,): which of them each node has.
+    - ``shapes``: The different ones, stored once each; an empty one is none.
+    - ``number``: int64, shape (nodes,): which of them each node has.
     """
     packed = [pack_list("int64_list", list(shape)) if shape else b"" for shape in shapes]
     length = np.array([len(content) for content in packed], dtype=np.int64)

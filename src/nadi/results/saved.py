@@ -39,15 +39,8 @@ class SavedSummary(NamedTuple):
 def read_summary(path: Path | str) -> SavedSummary | None:
     """Read results from a file, or from a folder with a ``summary.json``.
 
-    Returns
-    -------
-    SavedSummary or None
-        None if the file is something else, such as a trace.
-
-    Raises
-    ------
-    FormatError
-        If a ``summary.json`` in a folder is no JSON, or not of Nadi.
+    - Returns: None if the file is something else, such as a trace.
+    - Raises FormatError if a ``summary.json`` in a folder is no JSON, or not of Nadi.
     """
     place = Path(path)
     is_folder = place.is_dir()

@@ -21,27 +21,13 @@ _HEAD = 4096
 def read_schedule(path: Path, cycles_per_second: float, log: IssueLog) -> pl.DataFrame:
     """Read when each operation of a job ran.
 
-    Parameters
-    ----------
-    path
-        A log of issued and completed nodes, or a table that ``nadi simulate -o FILE.csv`` wrote;
-        compressed ones too.
-    cycles_per_second
-        What times in a log count.
-    log
-        Collects what is left out.
-
-    Returns
-    -------
-    polars.DataFrame
-        rank, id, name, start, end (int64 ns, rounded), resource.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read.
-    FormatError
-        If it is neither, or has a line that is wrong.
+    - ``path``: A log of issued and completed nodes, or a table that ``nadi simulate -o FILE.csv``
+      wrote; compressed ones too.
+    - ``cycles_per_second``: What times in a log count.
+    - ``log``: Collects what is left out.
+    - Returns: rank, id, name, start, end (int64 ns, rounded), resource.
+    - Raises InputError if the file cannot be read.
+    - Raises FormatError if it is neither, or has a line that is wrong.
     """
     content = bytes(read_file(path).content)
     if looks_like_issue_lines(content[:_HEAD]):

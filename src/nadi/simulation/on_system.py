@@ -98,10 +98,7 @@ def fit_to_system(job: Job, described: SystemFile, known: Iterable[SystemFile]) 
     smaller of two ratios: peak, and memory bandwidth. This is an estimate, and the returned
     reason states it. Otherwise kernels take their recorded time.
 
-    Raises
-    ------
-    UsageError
-        If the system does not fit the number of ranks.
+    - Raises UsageError if the system does not fit the number of ranks.
     """
     system = described.fit(job.world_size)
     recorded = recorded_devices(job)

@@ -111,10 +111,7 @@ def read_system_file(path_or_name: Path | str) -> SystemFile:
 def read_system_keys(path_or_name: Path | str) -> Any:
     """Read what the file of a system states, unchecked: dicts, lists and plain values.
 
-    Raises
-    ------
-    InputError, UsageError
-        As for :func:`read_system_file`, but for what is invalid in it.
+    - Raises InputError, UsageError as for :func:`read_system_file`, but for what is invalid in it.
     """
     content, suffix, name = _SHELF.described(path_or_name)
     return parse_settings(content, suffix, name, "system")
@@ -123,15 +120,8 @@ def read_system_keys(path_or_name: Path | str) -> Any:
 def system_file_from(keys: Any, path_or_name: Path | str) -> SystemFile:
     """Check what a file states, and find the device that it names.
 
-    Parameters
-    ----------
-    path_or_name
-        Of the file; a device's file is beside it.
-
-    Raises
-    ------
-    InputError, UsageError
-        As for :func:`read_system_file`.
+    - ``path_or_name``: Of the file; a device's file is beside it.
+    - Raises InputError, UsageError as for :func:`read_system_file`.
     """
     described = system_from(keys, str(path_or_name))
     named = described.compute.device

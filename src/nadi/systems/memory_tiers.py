@@ -346,14 +346,10 @@ def streamed_seconds(
 
     The first part has to be loaded before, and the last one is stored after all others.
 
-    Parameters
-    ----------
-    size
-        Bytes of the states.
-    load, work, store
-        Seconds of loading all, of the update alone, and of storing all.
-    duplex
-        Whether loads and stores move at once.
+    - ``size``: Bytes of the states.
+    - ``load``, ``work``, ``store``: Seconds of loading all, of the update alone, and of storing
+      all.
+    - ``duplex``: Whether loads and stores move at once.
     """
     longest = np.maximum(load, store) if duplex else load + store
     share = 1.0 / update_parts(np.asarray(size, dtype=np.float64))

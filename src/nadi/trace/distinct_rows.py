@@ -20,15 +20,9 @@ def number_rows(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     Sorted as one number each, or found by a hash where that would be too large: ``numpy.unique``
     compares rows byte by byte, which takes ten times as long.
 
-    Parameters
-    ----------
-    columns
-        int64, shape (rows,) each.
-
-    Returns
-    -------
-    number, first
-        int64: of each row, shape (rows,); the first row of each number, shape (numbers,).
+    - ``columns``: int64, shape (rows,) each.
+    - Returns number, first: int64: of each row, shape (rows,); the first row of each number, shape
+      (numbers,).
     """
     key = _as_one(columns)
     if key is None:

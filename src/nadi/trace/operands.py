@@ -42,20 +42,13 @@ class OperandTables(NamedTuple):
 def operand_tables(attributes: Attributes) -> OperandTables:
     """Read the tensors and operands of all nodes.
 
-    Parameters
-    ----------
-    attributes
-        Those of type ``operand`` named as in :data:`OPERAND_NAMES` are read: lists as JSON
-        or as Python's ``str`` writes them. Missing and short lists are fine: values that
-        have no type have the type ``""``, tensors without a shape an empty one. If a name
-        occurs twice in a node, the last one counts.
-
-    Returns
-    -------
-    OperandTables
-        In order of node, inputs first. A text that cannot be parsed is kept whole as a row
-        with position -1; the other texts of the node are parsed regardless.
-        O(bytes), times the depth of lists in lists, which is 60 at most.
+    - ``attributes``: Those of type ``operand`` named as in :data:`OPERAND_NAMES` are read: lists as
+      JSON or as Python's ``str`` writes them. Missing and short lists are fine: values that have no
+      type have the type ``""``, tensors without a shape an empty one. If a name occurs twice in a
+      node, the last one counts.
+    - Returns: In order of node, inputs first. A text that cannot be parsed is kept whole as a row
+      with position -1; the other texts of the node are parsed regardless. O(bytes), times the depth
+      of lists in lists, which is 60 at most.
     """
     text, start, length = _spans(attributes)
     sets = np.flatnonzero(length.any(axis=1))
@@ -97,12 +90,8 @@ class TensorUses(NamedTuple):
 def tensor_uses(attributes: Attributes, chosen: Bools | None = None) -> TensorUses:
     """Return the memory ranges of the tensors of some nodes, without building tables.
 
-    Parameters
-    ----------
-    attributes
-        As for :func:`operand_tables`.
-    chosen
-        bool, shape (nodes,); by default all are read.
+    - ``attributes``: As for :func:`operand_tables`.
+    - ``chosen``: bool, shape (nodes,); by default all are read.
     """
     text, start, length = _spans(attributes, chosen)
     sets = np.flatnonzero(length[:, 0])
@@ -149,15 +138,10 @@ def _uses(
 ) -> tuple[tuple[Ints, Ints, Ints], Ints, list[str]]:
     """Read the tensors of some sets of texts.
 
-    Returns
-    -------
-    uses
-        Set, position and tensor of each use; int64, shape (uses,) each.
-    tensors
-        int64, shape (7, tensors): id, storage, device, beginning and end, and whether its
-        elements have 8 bytes and whether its strides are missing.
-    devices
-        Names of the devices.
+    - Returns uses: Set, position and tensor of each use; int64, shape (uses,) each.
+    - and tensors: int64, shape (7, tensors): id, storage, device, beginning and end, and whether
+      its elements have 8 bytes and whether its strides are missing.
+    - and devices: Names of the devices.
     """
     leaves, tensors, names, _ = _read(text, start[sets], length[sets])
     uses = np.flatnonzero(leaves.tensor[: leaves.size[0]] >= 0)

@@ -63,17 +63,10 @@ _AS_THEY_ARE = (
 def device_frame(nodes: pl.DataFrame, attributes: Attributes) -> pl.DataFrame:
     """Correlate the events of a device file with the nodes of the host trace.
 
-    Parameters
-    ----------
-    nodes, attributes
-        Those of a trace linked from both files.
-
-    Returns
-    -------
-    DataFrame
-        ``schema.DEVICE_EVENTS``, in the order of the file. An operator or annotation has its
-        own host node; device work has the innermost operation around the call that launched
-        it; other events have none. O(events + bytes of the texts).
+    - ``nodes``, ``attributes``: Those of a trace linked from both files.
+    - Returns: ``schema.DEVICE_EVENTS``, in the order of the file. An operator or annotation has its
+      own host node; device work has the innermost operation around the call that launched it; other
+      events have none. O(events + bytes of the texts).
     """
     event = nodes["event"].to_numpy()
     rows = np.flatnonzero(event >= 0)
@@ -468,12 +461,8 @@ class Job:
 def host_nodes(traces: Sequence[Trace], is_cpu: Bools, first: Ints) -> Bools:
     """Return which nodes run on the host; in an .et, only those that state it.
 
-    Parameters
-    ----------
-    is_cpu
-        bool, shape (nodes of all traces,): the column ``is_cpu``.
-    first
-        int64, shape (traces + 1,): the first node of each trace, and their number.
+    - ``is_cpu``: bool, shape (nodes of all traces,): the column ``is_cpu``.
+    - ``first``: int64, shape (traces + 1,): the first node of each trace, and their number.
     """
     is_cpu = is_cpu.copy()
     for rank, trace in enumerate(traces):

@@ -33,23 +33,11 @@ from nadi.trace.trace import Job, Trace
 def job_of_model(model: LanguageModel, plan: ParallelPlan) -> Job:
     """Make the job of one step, or of one prompt or token in inference.
 
-    Parameters
-    ----------
-    model
-        A checked description.
-    plan
-        How it is spread over ranks.
-
-    Returns
-    -------
-    Job
-        ``plan.world_size`` ranks, whose traces are one for each stage of the pipeline, with groups
-        by role. Computations state FLOPs, bytes, class and shape, but no duration.
-
-    Raises
-    ------
-    UsageError
-        If model and plan do not fit together.
+    - ``model``: A checked description.
+    - ``plan``: How it is spread over ranks.
+    - Returns: ``plan.world_size`` ranks, whose traces are one for each stage of the pipeline, with
+      groups by role. Computations state FLOPs, bytes, class and shape, but no duration.
+    - Raises UsageError if model and plan do not fit together.
     """
     checked = plan.of(model)
     stages = [
@@ -118,13 +106,9 @@ def checked_plan(
 ) -> tuple[LanguageModel, ParallelPlan]:
     """Find a model, and make a plan from its fields, with every default put in.
 
-    Raises
-    ------
-    UsageError
-        If there is no such field, its value is of another type or range, or the plan does not fit
-        the model.
-    InputError, FormatError
-        If there is no such model, or its description is invalid.
+    - Raises UsageError if there is no such field, its value is of another type or range, or the
+      plan does not fit the model.
+    - Raises InputError, FormatError if there is no such model, or its description is invalid.
     """
     found = model if isinstance(model, LanguageModel) else load_language_model(str(model))
     return found, plan_from(ParallelPlan, fields).of(found)
@@ -187,17 +171,9 @@ def statistics_of(
 ) -> JobStatistics:
     """Compute the statistics of a job.
 
-    Parameters
-    ----------
-    model, plan
-        As for :func:`~nadi.models.llm.generated_jobs.job_of_model`.
-    job
-        The job, if it was made already.
-
-    Raises
-    ------
-    UsageError
-        If model and plan do not fit together.
+    - ``model``, ``plan``: As for :func:`~nadi.models.llm.generated_jobs.job_of_model`.
+    - ``job``: The job, if it was made already.
+    - Raises UsageError if model and plan do not fit together.
     """
     checked = plan.of(model)
     made = job_of_model(model, checked) if job is None else job

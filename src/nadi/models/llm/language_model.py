@@ -410,10 +410,7 @@ class LanguageModel(_Part, frozen=True):
 def language_model_from(value: Any, name: str = "language model") -> LanguageModel:
     """Check a description that is given as a dict with the keys of a file.
 
-    Raises
-    ------
-    FormatError
-        If a key is unknown or a value is invalid; the message names the JSON path.
+    - Raises FormatError if a key is unknown or a value is invalid; the message names the JSON path.
     """
     found = convert_settings(value, LanguageModel, name, _remedy)
     msgspec.structs.replace(found, name=name).check()  # errors name the file
@@ -474,10 +471,8 @@ def load_language_model(path_or_name: Path | str) -> LanguageModel:
 def read_model_keys(path_or_name: Path | str) -> Any:
     """Read what the file of a language model states, unchecked: dicts, lists and plain values.
 
-    Raises
-    ------
-    InputError, UsageError
-        As for :func:`load_language_model`, but for what is invalid in it.
+    - Raises InputError, UsageError as for :func:`load_language_model`, but for what is invalid in
+      it.
     """
     content, suffix, name = _SHELF.described(path_or_name)
     return parse_settings(content, suffix, name, "language model")

@@ -233,10 +233,7 @@ _Plan = TypeVar("_Plan", bound=msgspec.Struct)
 def plan_from(kind: type[_Plan], fields: Mapping[str, Any]) -> _Plan:
     """Make a plan from its fields.
 
-    Raises
-    ------
-    UsageError
-        If there is no such field, or its value is of another type or range.
+    - Raises UsageError if there is no such field, or its value is of another type or range.
     """
     known = kind.__struct_fields__
     for name, value in fields.items():

@@ -30,23 +30,11 @@ _MOST = 1 << 60  # operations or bytes of a node
 def job_of_network(network: NeuralNetwork, plan: NetworkPlan) -> Job:
     """Make the job of a training step of a network, or of its inference.
 
-    Parameters
-    ----------
-    network
-        Its layers.
-    plan
-        Ranks, samples, and what ranks shard.
-
-    Returns
-    -------
-    Job
-        ``plan.ranks`` ranks, with groups by role. Those that have as much of the tables share a
-        trace. Computations state FLOPs, bytes, class and shape, but no duration.
-
-    Raises
-    ------
-    UsageError
-        If network and plan do not fit together.
+    - ``network``: Its layers.
+    - ``plan``: Ranks, samples, and what ranks shard.
+    - Returns: ``plan.ranks`` ranks, with groups by role. Those that have as much of the tables
+      share a trace. Computations state FLOPs, bytes, class and shape, but no duration.
+    - Raises UsageError if network and plan do not fit together.
     """
     steps, kinds = steps_of_kinds(network, plan)
     made = [_trace(step) for step in steps]
@@ -63,10 +51,7 @@ def steps_of_kinds(network: NeuralNetwork, plan: NetworkPlan) -> tuple[list[Step
 
     Ranks of a kind have as much of the tables.
 
-    Raises
-    ------
-    UsageError
-        If network and plan do not fit together.
+    - Raises UsageError if network and plan do not fit together.
     """
     plan.check(network)
     of_ranks = shares_of_ranks(network, plan)
@@ -144,13 +129,9 @@ def planned_network(
 ) -> tuple[NeuralNetwork, NetworkPlan]:
     """Find a network, and make a plan from its fields, checked against it.
 
-    Raises
-    ------
-    UsageError
-        If there is no such field, its value is of another type or range, or the plan does not fit
-        the network.
-    InputError, FormatError
-        If there is no such network, or its file is invalid.
+    - Raises UsageError if there is no such field, its value is of another type or range, or the
+      plan does not fit the network.
+    - Raises InputError, FormatError if there is no such network, or its file is invalid.
     """
     found = network if isinstance(network, NeuralNetwork) else load_network(str(network))
     plan = plan_from(NetworkPlan, fields)
@@ -222,17 +203,9 @@ def statistics_of_network(
 ) -> NetworkStatistics:
     """Compute the statistics of a job.
 
-    Parameters
-    ----------
-    network, plan
-        As for :func:`~nadi.models.networks.network_jobs.job_of_network`.
-    job
-        The job, if it was made already.
-
-    Raises
-    ------
-    UsageError
-        If network and plan do not fit together.
+    - ``network``, ``plan``: As for :func:`~nadi.models.networks.network_jobs.job_of_network`.
+    - ``job``: The job, if it was made already.
+    - Raises UsageError if network and plan do not fit together.
     """
     made = job_of_network(network, plan) if job is None else job
     of_ranks = shares_of_ranks(network, plan)

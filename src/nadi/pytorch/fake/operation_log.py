@@ -124,12 +124,9 @@ class OperationLog:
     ) -> int:  # fmt: skip
         """Append an operation; return its row.
 
-        Parameters
-        ----------
-        inputs, outputs
-            Tensors, scalars, and lists of these, as the trace will show them.
-        reads, writes
-            The tensors whose memory it uses.
+        - ``inputs``, ``outputs``: Tensors, scalars, and lists of these, as the trace will show
+          them.
+        - ``reads``, ``writes``: The tensors whose memory it uses.
         """
         row = len(self.operations)
         self.operations.append(operation)
@@ -220,12 +217,8 @@ def nested_tensors(value: Any) -> list[LoggedOperand]:
 def operands_of(given: Sequence[Any], written: Sequence[LoggedOperand]) -> Operands:
     """Return the operands of a call, as its work depends on them.
 
-    Parameters
-    ----------
-    given
-        Tensors, scalars, and lists of these, by place.
-    written
-        The tensors that it makes or changes.
+    - ``given``: Tensors, scalars, and lists of these, by place.
+    - ``written``: The tensors that it makes or changes.
     """
     by_place = [nested_tensors(value) for value in given]
     known: set[LoggedOperand] = set()
@@ -337,10 +330,7 @@ def comm_bytes(
 ) -> int:
     """Return what a member contributes; of a broadcast and a scatter, what the root has.
 
-    Parameters
-    ----------
-    size
-        Number of members.
+    - ``size``: Number of members.
     """
     if call.comm_type == "barrier":
         return 0

@@ -38,10 +38,7 @@ def find_operator(signature: Signature) -> Any:
 def refused_arguments(call: RecordedCall, allowed: Collection[str]) -> str:
     """Return why a call must not be made; nothing if it may be, as far as its arguments say.
 
-    Parameters
-    ----------
-    allowed
-        Names of further operators, which the user trusts; these get any arguments.
+    - ``allowed``: Names of further operators, which the user trusts; these get any arguments.
     """
     signature = call.signature
     if signature is None:

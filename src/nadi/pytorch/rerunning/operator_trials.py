@@ -76,23 +76,12 @@ def find_replayable(
 ) -> Replayable:  # fmt: skip
     """Find the calls that can be replayed, in their order.
 
-    Parameters
-    ----------
-    recorded
-        The calls of a trace.
-    rows
-        Those that are wanted: operators that are in no other one.
-    device
-        Where tensors are: ``cpu`` or ``cuda``.
-    communicates
-        Whether collectives and messages are replayed; else they are skipped.
-    allowed
-        Names of operators that are called beside those that are known to be safe.
-
-    Raises
-    ------
-    UsageError
-        If there is no room for the tensors that are there before.
+    - ``recorded``: The calls of a trace.
+    - ``rows``: Those that are wanted: operators that are in no other one.
+    - ``device``: Where tensors are: ``cpu`` or ``cuda``.
+    - ``communicates``: Whether collectives and messages are replayed; else they are skipped.
+    - ``allowed``: Names of operators that are called beside those that are known to be safe.
+    - Raises UsageError if there is no room for the tensors that are there before.
     """
     search = _Search(recorded, list(rows))
     room, trial_ns = free_bytes(device), 0

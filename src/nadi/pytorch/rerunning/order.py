@@ -45,16 +45,11 @@ def order_threads(
 ) -> ThreadOrder:
     """Find where the threads of a plan wait for each other. O(calls x threads + arguments).
 
-    Parameters
-    ----------
-    recorded
-        The calls of the trace. Of calls without times each begins after all before it.
-    plan
-        Calls in their recorded order.
-    step_ends
-        After how many calls each step but the last one ends. All threads meet there.
-    first
-        Recorded number of the thread that becomes the first one; -1 for that of the first call.
+    - ``recorded``: The calls of the trace. Of calls without times each begins after all before it.
+    - ``plan``: Calls in their recorded order.
+    - ``step_ends``: After how many calls each step but the last one ends. All threads meet there.
+    - ``first``: Recorded number of the thread that becomes the first one; -1 for that of the first
+      call.
     """
     numbers = [one.call.thread for one in plan.calls]
     first_ones = [first] if first in numbers else []

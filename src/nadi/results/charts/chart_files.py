@@ -50,10 +50,7 @@ def write_chart_folder(
 ) -> None:
     """Write files by their names, a page with all charts, and each chart as SVG; all or none.
 
-    Raises
-    ------
-    InputError
-        If a file cannot be written.
+    - Raises InputError if a file cannot be written.
     """
     names = (*contents, CHART_PAGE, *(f"{name}.svg" for name in charts))
     with whole_files([folder / name for name in names]) as places:

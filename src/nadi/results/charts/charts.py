@@ -135,12 +135,8 @@ def time_bars(
 ) -> BarChart:
     """Make a chart of times in ns; parts that are 0 in all rows are left out.
 
-    Parameters
-    ----------
-    rows, parts
-        What bars, and their parts, are called.
-    times
-        Shape (rows, parts), ns.
+    - ``rows``, ``parts``: What bars, and their parts, are called.
+    - ``times``: Shape (rows, parts), ns.
     """
     values = np.asarray(times, dtype=np.float64).reshape(len(rows), len(parts))
     kept = [part for part in range(len(parts)) if len(parts) == 1 or values[:, part].any()]

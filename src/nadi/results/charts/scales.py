@@ -45,14 +45,9 @@ def scale_of(
 
     Labels are the values themselves if there are few that stand apart, else round numbers.
 
-    Parameters
-    ----------
-    begin, end
-        Where the axis is drawn.
-    is_log
-        Whether equal ratios are equally long.
-    from_zero
-        Whether the axis starts at 0 rather than at the smallest value.
+    - ``begin``, ``end``: Where the axis is drawn.
+    - ``is_log``: Whether equal ratios are equally long.
+    - ``from_zero``: Whether the axis starts at 0 rather than at the smallest value.
     """
     there = np.unique(values[np.isfinite(values)])
     least, most = float(there[0]), float(there[-1])

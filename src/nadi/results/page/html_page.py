@@ -47,10 +47,7 @@ def write_page(
 ) -> None:
     """Write results and schedules as a page; see :func:`html_page`.
 
-    Raises
-    ------
-    InputError
-        If the file cannot be written.
+    - Raises InputError if the file cannot be written.
     """
     content = html_page(results, timeline, title=title)
     with write_beside(path) as file:
@@ -66,14 +63,9 @@ def html_page(
 ) -> Iterator[str]:
     """Make a page of results, piece by piece.
 
-    Parameters
-    ----------
-    results
-        As in ``summary.json``, or what another command prints with ``--json``.
-    timeline
-        Schedules drawn, by :func:`nadi.graph.timeline.timeline_section.page_timeline`.
-    title
-        What is shown.
+    - ``results``: As in ``summary.json``, or what another command prints with ``--json``.
+    - ``timeline``: Schedules drawn, by :func:`nadi.graph.timeline.timeline_section.page_timeline`.
+    - ``title``: What is shown.
     """
     sections = rendered_sections(Figures(results))
     packed = ""
@@ -126,12 +118,8 @@ def _assets(names: Sequence[str]) -> str:
 def check_page(path: Path, sources: list[Path], *, overwrite: bool) -> None:
     """Check that a page can be written before it is computed; writes nothing.
 
-    Raises
-    ------
-    UsageError
-        If the suffix is not that of HTML, or the file is one of ``sources``.
-    InputError
-        If it exists already and ``overwrite`` is not given, or cannot be written.
+    - Raises UsageError if the suffix is not that of HTML, or the file is one of ``sources``.
+    - Raises InputError if it exists already and ``overwrite`` is not given, or cannot be written.
     """
     if path.suffix not in (".html", ".htm"):
         raise UsageError(str(path), "a report is HTML", "give a name that ends in .html")

@@ -133,10 +133,7 @@ class Account(Protocol):
 def add_traffic(simulation: Simulation, account_of: Callable[[int], Account]) -> None:
     """Tell accounts of all messages of a simulation, where none was counted.
 
-    Parameters
-    ----------
-    account_of
-        Gives the account of a collective, by one of its nodes, or of messages, by -1.
+    - ``account_of``: Gives the account of a collective, by one of its nodes, or of messages, by -1.
     """
     trail, graph = simulation.trail, None
     if any(p.algorithm == PhaseKind.TIMED for recipe in trail.recipes for p in recipe.phases):

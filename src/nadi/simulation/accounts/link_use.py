@@ -76,10 +76,7 @@ def link_use(simulation: Simulation) -> pl.DataFrame:
 def overload_issues(simulation: Simulation) -> pl.DataFrame:
     """Tell how many links would need longer for their bytes than the job takes.
 
-    Returns
-    -------
-    polars.DataFrame
-        ``schema.ISSUES``; empty by rules by which transfers share links or wait for them.
+    - Returns: ``schema.ISSUES``; empty by rules by which transfers share links or wait for them.
     """
     log, system = IssueLog(), simulation.system
     if not (system.network.congestion or rules_of(system).links_are_shared):

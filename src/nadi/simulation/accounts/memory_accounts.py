@@ -189,12 +189,8 @@ def row_times(
 ) -> tuple[Ints, Ints]:
     """Return the start and end of each row of a trace, in ns; rows that do not run get no time.
 
-    Parameters
-    ----------
-    rank
-        One of the program.
-    played
-        Of a recording, what its nodes come from: then rows are those recorded.
+    - ``rank``: One of the program.
+    - ``played``: Of a recording, what its nodes come from: then rows are those recorded.
     """
     first, last = simulation.program.first[rank : rank + 2]
     row = simulation.program.row[first:last]
@@ -209,10 +205,7 @@ def row_times(
 def lives_of(start: Ints, end: Ints, uses: StorageUses) -> Lives:
     """Find the lives of storages, by the times of the nodes that use them. O(uses log uses).
 
-    Parameters
-    ----------
-    start, end
-        int64 ns, shape (rows of the trace,).
+    - ``start``, ``end``: int64 ns, shape (rows of the trace,).
     """
     order = np.lexsort((uses.row, start[uses.row], uses.storage))
     storage, node = uses.storage[order], uses.row[order]

@@ -82,10 +82,7 @@ def compare_collectives(
 ) -> list[ComparedCollective]:
     """Compare measured times with those of a system without them.
 
-    Parameters
-    ----------
-    systems
-        Gives the system for a number of ranks.
+    - ``systems``: Gives the system for a number of ranks.
     """
     found = []
     for table in measured:
@@ -226,17 +223,9 @@ def least_collective_time(
 
     As :func:`estimate_collectives` has it, for any group.
 
-    Parameters
-    ----------
-    given
-        Bytes that each member gives; of a broadcast, the root.
-    ranks
-        Its members; by default all ranks.
-
-    Returns
-    -------
-    float
-        -1 where it is not known: of types, sizes and ranks that the system does not have.
+    - ``given``: Bytes that each member gives; of a broadcast, the root.
+    - ``ranks``: Its members; by default all ranks.
+    - Returns: -1 where it is not known: of types, sizes and ranks that the system does not have.
     """
     members = np.array(ranks or range(system.network.num_ranks), dtype=np.int64)
     known = members.min() >= 0 and members.max() < system.network.num_ranks and members.size > 1

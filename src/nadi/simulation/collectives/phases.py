@@ -131,17 +131,10 @@ def grid_of_all(network: Network) -> tuple[int, ...]:
 def grid_of(network: Network, members: Ints) -> tuple[int, ...]:
     """Return the grid size of a group in each dimension, or none if it is not a full grid.
 
-    Parameters
-    ----------
-    network
-        Of all ranks.
-    members
-        int64, shape (members,): different ranks.
-
-    Returns
-    -------
-    tuple of int
-        Their product is the number of members; empty if some combination of places has none.
+    - ``network``: Of all ranks.
+    - ``members``: int64, shape (members,): different ranks.
+    - Returns tuple of int: Their product is the number of members; empty if some combination of
+      places has none.
     """
     sizes = tuple(len(set(places.tolist())) for places in positions_in(network, members))
     return sizes if prod(sizes) == members.size else ()
@@ -162,28 +155,17 @@ def messages_of(
 ) -> tuple[Ints, Ints, Ints]:  # fmt: skip
     """Compute the bytes that each pair of members exchanges in a phase.
 
-    Parameters
-    ----------
-    phase
-        One phase of a recipe.
-    size
-        Bytes of the chunk when the phase begins, as each member has them.
-    rounds_down
-        Whether bytes that do not divide are lost, as in ASTRA-sim.
-    clockwise
-        Which way round rings go; by default the way of one queue for each dimension, where
-        all-gathers that follow reduce-scatters go the other way.
-    turn
-        Which of the two trees it is, 0 or 1; chunks take them in turn.
-    root
-        Position of the root, where there is one.
-
-    Returns
-    -------
-    numpy.ndarray, numpy.ndarray, numpy.ndarray
-        Sender, receiver and bytes, int64, in order of sender and receiver. Ranks are positions
-        among the phase's members. O(messages) of memory for the algorithm's messages, which are
-        n^2 for direct ones and O(n log n) at most for others.
+    - ``phase``: One phase of a recipe.
+    - ``size``: Bytes of the chunk when the phase begins, as each member has them.
+    - ``rounds_down``: Whether bytes that do not divide are lost, as in ASTRA-sim.
+    - ``clockwise``: Which way round rings go; by default the way of one queue for each dimension,
+      where all-gathers that follow reduce-scatters go the other way.
+    - ``turn``: Which of the two trees it is, 0 or 1; chunks take them in turn.
+    - ``root``: Position of the root, where there is one.
+    - Returns numpy.ndarray, numpy.ndarray, numpy.ndarray: Sender, receiver and bytes, int64, in
+      order of sender and receiver. Ranks are positions among the phase's members. O(messages) of
+      memory for the algorithm's messages, which are n^2 for direct ones and O(n log n) at most for
+      others.
     """
     n = phase.size
     if n < 2:

@@ -582,18 +582,11 @@ def _run(machine: Machine) -> int:
 def run_machine(machine: Machine) -> int:
     """Run a simulation to its end.
 
-    Parameters
-    ----------
-    machine
-        The arrays of :class:`nadi.simulation.engine.machine_state.Machine`; those of ranks and
-        nodes hold the answer afterwards. Nodes are numbered in the order of rank and id.
-
-    Returns
-    -------
-    int
-        0, or a problem, with which nothing holds: TOO_SMALL are the arrays of events, streams
-        or messages, TOO_MANY collectives of one group were under way, or UNLIKE ones met.
-        What never happens has a time of -1. O(events log(different times)).
+    - ``machine``: The arrays of :class:`nadi.simulation.engine.machine_state.Machine`; those of
+      ranks and nodes hold the answer afterwards. Nodes are numbered in the order of rank and id.
+    - Returns: 0, or a problem, with which nothing holds: TOO_SMALL are the arrays of events,
+      streams or messages, TOO_MANY collectives of one group were under way, or UNLIKE ones met.
+      What never happens has a time of -1. O(events log(different times)).
     """
     return _run(lent(machine))
 

@@ -4,6 +4,9 @@ Events of one time stand in a chain, so that the heap holds each time once. A ch
 blocks of entries one behind the other, because in symmetrical jobs chains are long and most of
 what is in them was not looked at for a while. A rank's own callbacks for one time are one event:
 it runs where the first of them was inserted, and all of them run together.
+
+Other queues are of rows of arrays: two columns side by side of whatever is waited for, the first
+and the last that wait, and one column of those that wait: the next.
 """
 
 from __future__ import annotations

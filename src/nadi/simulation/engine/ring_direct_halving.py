@@ -323,26 +323,15 @@ def finish_times(
 ) -> int:  # fmt: skip
     """Give when each member of a phase ends that began at ``times[SCRATCH.starts]``.
 
-    Parameters
-    ----------
-    times
-        int64, shape (5, at least members): starts and places are given, ends are filled.
-    present
-        All members, or 1 if one member stands for all: only the end of the first one is filled.
-    phase
-        A row of the machine's phases.
-    size, delay
-        Bytes of the chunk, of a TIMED phase its time in ns; time in ns that a member spends on a
-        packet.
-    step
-        1 for a clockwise ring or the first tree, else -1.
-    group
-        Whether it is of a process group, and not of all ranks.
-
-    Returns
-    -------
-    int
-        How long before its end a member's last callback is registered.
+    - ``times``: int64, shape (5, at least members): starts and places are given, ends are filled.
+    - ``present``: All members, or 1 if one member stands for all: only the end of the first one is
+      filled.
+    - ``phase``: A row of the machine's phases.
+    - ``size``, ``delay``: Bytes of the chunk, of a TIMED phase its time in ns; time in ns that a
+      member spends on a packet.
+    - ``step``: 1 for a clockwise ring or the first tree, else -1.
+    - ``group``: Whether it is of a process group, and not of all ranks.
+    - Returns: How long before its end a member's last callback is registered.
     """
     comm, algorithm, n = phase[PHASE.comm], phase[PHASE.algorithm], phase[PHASE.size]
     if present < n:

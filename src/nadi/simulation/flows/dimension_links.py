@@ -176,12 +176,9 @@ class Line(NamedTuple):
 def add_steps(ways: Ways, pair: Ints, first: Ints, at: Ints, to: Ints, line: Line) -> None:
     """Append the steps along a line, of which each end has a link forward and one backward.
 
-    Parameters
-    ----------
-    first
-        The link forward of end 0, for each pair; each further end has two links.
-    at, to
-        The ends between which a way leads; only their places in the line are looked at.
+    - ``first``: The link forward of end 0, for each pair; each further end has two links.
+    - ``at``, ``to``: The ends between which a way leads; only their places in the line are looked
+      at.
     """
     size, stride = line.size, line.stride
     a, b = at // stride % size, to // stride % size

@@ -638,10 +638,7 @@ class _DragonflyLinks(Links):
 def links_of(fabric: Fabric, num_ends: int) -> Links:
     """Return the links of a fabric with so many ends.
 
-    Raises
-    ------
-    UsageError
-        If it has no place for them.
+    - Raises UsageError if it has no place for them.
     """
     layout = fabric.layout
     if isinstance(layout, Torus):

@@ -112,10 +112,7 @@ class LogGP:
 def time_per_byte(text: str) -> int:
     """Read a time per byte, such as ``6 ns`` or ``20 ps``, or a rate such as ``50 GB/s``; ps.
 
-    Raises
-    ------
-    ValueError
-        If the text is neither; the message shows valid examples.
+    - Raises ValueError if the text is neither; the message shows valid examples.
     """
     stripped = text.strip()
     if stripped.endswith("/s"):
@@ -302,10 +299,7 @@ class MemberMessages(NamedTuple):
 def member_messages(comm_type: str, size: int, member: int, root: int = 0) -> MemberMessages:
     """Return what a member of a group of some size sends and receives. O(messages).
 
-    Raises
-    ------
-    UsageError
-        If the type is unknown.
+    - Raises UsageError if the type is unknown.
     """
     if comm_type not in (*_ON_RINGS, "all_to_all", "barrier", *_ROOTED):
         raise UsageError(

@@ -48,19 +48,11 @@ def representatives_of(job: Job, system: System) -> Representatives | None:
 
     O(ranks times roles) for each class that is split.
 
-    Parameters
-    ----------
-    job
-        With ``rank_groups``.
-    system
-        It has as many ranks.
-
-    Returns
-    -------
-    Representatives or None
-        The lowest rank of each class. None if messages may wait for links, if members of a
-        collective do different things, if a group has several members of one class among others,
-        or if no two ranks are alike.
+    - ``job``: With ``rank_groups``.
+    - ``system``: It has as many ranks.
+    - Returns: The lowest rank of each class. None if messages may wait for links, if members of a
+      collective do different things, if a group has several members of one class among others, or
+      if no two ranks are alike.
     """
     if system.network.num_ranks != len(job.traces) or not _lets_ranks_be_alike(system):
         return None

@@ -47,10 +47,7 @@ def set_tier_accesses(
 
     ``tier`` is that of each node, as ``tiers_of_nodes`` has it.
 
-    Raises
-    ------
-    UsageError
-        If the system's rules know no tiers.
+    - Raises UsageError if the system's rules know no tiers.
     """
     nodes[tier == OWN_MEMORY, NODE.kind] = NodeKind.INSTANT
     used = np.unique(tier[tier >= 0]).tolist()
@@ -143,10 +140,8 @@ def tables_of(
     ``custom`` holds the programs of collectives that are traces of their own, by
     ``system.collectives.custom_traces``.
 
-    Raises
-    ------
-    InputError, UsageError
-        If the job does not fit the system, or a node cannot be simulated.
+    - Raises InputError, UsageError if the job does not fit the system, or a node cannot be
+      simulated.
     """
     num_ranks = system.network.num_ranks
     stand_ins = representatives or everybody(program.num_ranks)
@@ -181,10 +176,7 @@ def tables_of(
 def with_other_memory(tables: Tables, system: System) -> Tables:
     """Return the tables of the same job on a system with other figures of its memory tiers.
 
-    Raises
-    ------
-    UsageError
-        As :func:`tables_of`.
+    - Raises UsageError as :func:`tables_of`.
     """
     if system.compute.replay_only:
         return replace(tables, system=system)
@@ -317,14 +309,9 @@ def _set_custom(
 ) -> tuple[Ints, Ints, int]:
     """Add the nodes of custom collectives, which have their own traces.
 
-    Returns
-    -------
-    numpy.ndarray
-        All nodes.
-    numpy.ndarray
-        Who waits for each.
-    int
-        How many keys sends and receives have.
+    - Returns numpy.ndarray: All nodes.
+    - and numpy.ndarray: Who waits for each.
+    - and int: How many keys sends and receives have.
     """
     children = program.children
     for wholes, group, where, prefix in list(_custom_uses(program, system, nodes, groups)):

@@ -237,18 +237,10 @@ def simulate_placed(
 ) -> Simulation:
     """Simulate jobs on ranks that are written such as ``0-7,16-23``; one without as it is.
 
-    Parameters
-    ----------
-    machine_for
-        Gives the system for a number of ranks; of the sizes that there are, the smallest that
-        has room for all jobs is taken.
-    places, groups
-        For each job in their order, or nothing.
-
-    Raises
-    ------
-    UsageError
-        If there are not as many places as jobs; else as :func:`simulate_together`.
+    - ``machine_for``: Gives the system for a number of ranks; of the sizes that there are, the
+      smallest that has room for all jobs is taken.
+    - ``places``, ``groups``: For each job in their order, or nothing.
+    - Raises UsageError if there are not as many places as jobs; else as :func:`simulate_together`.
     """
     if places and len(places) != len(jobs):
         raise UsageError(

@@ -169,12 +169,8 @@ def saved_part(
 ) -> TimelinePart:
     """Create a timeline part from a saved simulation; its critical path is not known.
 
-    Parameters
-    ----------
-    title
-        As of :class:`TimelinePart`.
-    ranks
-        The ranks that are shown; all by default.
+    - ``title``: As of :class:`TimelinePart`.
+    - ``ranks``: The ranks that are shown; all by default.
     """
     schedule = saved.schedule
     if ranks is not None:

@@ -36,15 +36,9 @@ def in_lanes(program: Program, system: System | None = None) -> Program:
     of the system without a stream are in a lane of their own, and its stores in another, as engines
     that copy are.
 
-    Returns
-    -------
-    Program
-        With these dependencies as well, and the lane of each node.
-
-    Raises
-    ------
-    InputError
-        If the order of a lane contradicts its dependencies; the message names two nodes.
+    - Returns: With these dependencies as well, and the lane of each node.
+    - Raises InputError if the order of a lane contradicts its dependencies; the message names two
+      nodes.
     """
     if program.lane is not None:
         return program

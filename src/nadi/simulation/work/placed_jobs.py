@@ -41,18 +41,10 @@ def beside_each_other(
 ) -> dict[str, Ints]:
     """Choose the ranks of the machine on which each job runs.
 
-    Parameters
-    ----------
-    sizes
-        How many ranks each job has, by its name.
-    places
-        The ranks of jobs for which they are given; other jobs take the lowest that are free, in
-        their order.
-
-    Raises
-    ------
-    UsageError
-        If a job has another number of ranks, or two jobs the same rank.
+    - ``sizes``: How many ranks each job has, by its name.
+    - ``places``: The ranks of jobs for which they are given; other jobs take the lowest that are
+      free, in their order.
+    - Raises UsageError if a job has another number of ranks, or two jobs the same rank.
     """
     owner: dict[int, str] = {}
     for name, ranks in places.items():
@@ -99,15 +91,8 @@ def placed_traces(
     Ranks and the members of process groups are those of the machine, names of groups begin with
     that of the job, and what all ranks of the job do is done by a group of these. O(nodes).
 
-    Parameters
-    ----------
-    groups
-        Members of groups that traces do not state, or others than they state, by name.
-
-    Raises
-    ------
-    UsageError
-        If a trace names a rank that the job does not have.
+    - ``groups``: Members of groups that traces do not state, or others than they state, by name.
+    - Raises UsageError if a trace names a rank that the job does not have.
     """
     found: dict[int, Trace] = {}
     for trace in traces:

@@ -37,17 +37,10 @@ def nodes_of_job(
     Its collectives of the types ``played`` stay what they are.
     Issues of the conversion are among the issues of the first trace.
 
-    Returns
-    -------
-    tuple of Trace
-        Of each rank.
-    tuple of PlayedRank
-        For a recording, the operations that the nodes of each rank come from; else empty.
-
-    Raises
-    ------
-    InputError, NadiError
-        As :func:`nadi.simulation.write_for_astra_sim`.
+    - Returns tuple of Trace: Of each rank.
+    - and tuple of PlayedRank: For a recording, the operations that the nodes of each rank come
+      from; else empty.
+    - Raises InputError, NadiError as :func:`nadi.simulation.write_for_astra_sim`.
     """
     traces = job.traces if isinstance(job, Job) else tuple(job)
     # ranks may share a trace, many thousands of them
@@ -117,16 +110,9 @@ def tiers_of_nodes(program: Program, system: System) -> Ints:
 
     Of those that name none it is remote memory, if the system has it, else the first tier.
 
-    Returns
-    -------
-    numpy.ndarray
-        int64, shape (nodes,): a position in ``system.tiers``; ``OWN_MEMORY`` for that of the
-        device itself, ``NO_TIER`` for remote memory and for nodes that are no accesses. O(nodes).
-
-    Raises
-    ------
-    InputError
-        If a node names a tier that the system does not have.
+    - Returns: int64, shape (nodes,): a position in ``system.tiers``; ``OWN_MEMORY`` for that of the
+      device itself, ``NO_TIER`` for remote memory and for nodes that are no accesses. O(nodes).
+    - Raises InputError if a node names a tier that the system does not have.
     """
     found = np.full(program.num_nodes, NO_TIER, dtype=np.int64)
     chosen = np.flatnonzero(np.isin(program.kind, _ACCESSES))

@@ -68,12 +68,8 @@ def corrected_times(
 ) -> Floats:  # fmt: skip
     """Give the times of collectives, us, from what NCCL chose and thinks of them.
 
-    Parameters
-    ----------
-    sizes
-        int64 bytes, shape (sizes,), as NCCL counts them.
-    choices
-        One for each size, of NCCL's own table.
+    - ``sizes``: int64 bytes, shape (sizes,), as NCCL counts them.
+    - ``choices``: One for each size, of NCCL's own table.
     """
     table = nccl_costs(communicator, rules)
     longer = nccl_costs(communicator, measured_rules(rules, corrections))

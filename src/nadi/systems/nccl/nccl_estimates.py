@@ -33,19 +33,12 @@ def nccl_estimates(
 ) -> list[NcclEstimate]:
     """Estimate collectives of one type and group.
 
-    Parameters
-    ----------
-    comm_type
-        One that NCCL's model has, ``nccl_communicator.COLLECTIVES``, or its ``EXCHANGE``.
-    sizes
-        int64, shape (sizes,): bytes as NCCL and nccl-tests count them.
-    members
-        int64, shape (members,): ranks, at least two, of which ``models_collectives`` holds.
-
-    Raises
-    ------
-    UsageError
-        If the model of the version is not known.
+    - ``comm_type``: One that NCCL's model has, ``nccl_communicator.COLLECTIVES``, or its
+      ``EXCHANGE``.
+    - ``sizes``: int64, shape (sizes,): bytes as NCCL and nccl-tests count them.
+    - ``members``: int64, shape (members,): ranks, at least two, of which ``models_collectives``
+      holds.
+    - Raises UsageError if the model of the version is not known.
     """
     if sizes.size == 1:  # remembered: a job has few that differ
         return list(
@@ -174,10 +167,7 @@ _BY_ARCHITECTURE = (_AMPERE, _AMPERE, _HOPPER, _BLACKWELL)  # Volta has no measu
 def exchange_times(sizes: Ints, communicator: NcclCommunicator) -> tuple[Floats, list[str]]:
     """Give the times of all-to-alls among GPUs of one node, us, and the protocol of each.
 
-    Parameters
-    ----------
-    sizes
-        int64 bytes, shape (sizes,), that each rank gives, its own part among them.
+    - ``sizes``: int64 bytes, shape (sizes,), that each rank gives, its own part among them.
     """
     known = _BY_ARCHITECTURE[communicator.architecture]
     ranks, ring = communicator.ranks, communicator.graphs["Ring"]

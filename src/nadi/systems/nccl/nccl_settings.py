@@ -89,10 +89,7 @@ def communicator_of(settings: NcclSettings, members: Ints) -> tuple[NcclCommunic
     A group with some of the GPUs of each node has as large a part of a node's channels to other
     nodes: each GPU has adapters of its own.
 
-    Parameters
-    ----------
-    members
-        int64, shape (members,): ranks, at least two.
+    - ``members``: int64, shape (members,): ranks, at least two.
     """
     _, on_node = np.unique(members // settings.ranks_per_node, return_counts=True)
     nodes, ranks = on_node.size, members.size

@@ -55,12 +55,9 @@ def rccl_choices(
 ) -> list[NcclChoice]:  # fmt: skip
     """Choose as RCCL does: the least time, and between nodes the protocol by the size.
 
-    Parameters
-    ----------
-    sizes
-        int64 bytes, shape (sizes,), as RCCL counts them: of a gather or scatter those of all ranks.
-    table
-        As ``rccl_costs`` computes it; entries that are left out are not chosen.
+    - ``sizes``: int64 bytes, shape (sizes,), as RCCL counts them: of a gather or scatter those of
+      all ranks.
+    - ``table``: As ``rccl_costs`` computes it; entries that are left out are not chosen.
     """
     entries = [key for key in table if key[0] == collective]
     times = {key: _times(sizes, key, table[key], communicator, tuning) for key in entries}

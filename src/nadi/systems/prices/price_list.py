@@ -182,17 +182,10 @@ def gemm_ns(
     its operations at its share of a unit's peak, and k has a ramp. Reading and writing takes
     bytes at a share of the bandwidth, and both overlap in part.
 
-    Parameters
-    ----------
-    shape
-        float64, shape (operations, 4): batch, m, n, k.
-    size, peak
-        float64, shape (operations,): bytes read and written; operations per s for their type.
-
-    Returns
-    -------
-    float64 ns, shape (operations,)
-        O(operations * tiles * splits).
+    - ``shape``: float64, shape (operations, 4): batch, m, n, k.
+    - ``size``, ``peak``: float64, shape (operations,): bytes read and written; operations per s for
+      their type.
+    - Returns float64 ns, shape (operations,): O(operations * tiles * splits).
     """
     batch, m, n, k = shape.T
     reading = size / (device.bandwidth * curve.memory) * 1e9
@@ -226,16 +219,9 @@ def attention_ns(
     What part of the scores is computed, and whether it is a backward pass, follow from the
     operations: 4 batch q kv d for a forward pass with all scores, 2.5 times as many backward.
 
-    Parameters
-    ----------
-    shape
-        float64, shape (operations, 4): batch times heads, queries, keys, size of a head.
-    flops, size, peak
-        float64, shape (operations,).
-
-    Returns
-    -------
-    float64 ns, shape (operations,)
+    - ``shape``: float64, shape (operations, 4): batch times heads, queries, keys, size of a head.
+    - ``flops``, ``size``, ``peak``: float64, shape (operations,).
+    - Returns float64 ns, shape (operations,)
     """
     heads, queries, keys, width = shape.T
     whole = 4.0 * heads * queries * keys * width

@@ -61,12 +61,8 @@ def _sizes(value: Any) -> list[int]:
 def distinct_values(attributes: Attributes, name: str) -> tuple[Ints, Ints, list[Any]]:
     """Return the nodes that have an attribute, and each of its different values once.
 
-    Returns
-    -------
-    node, number
-        int64, shape (such nodes,): row of ``nodes``, and position of its value.
-    values
-        As Python values. O(attributes), and O(different values) to decode them.
+    - Returns node, number: int64, shape (such nodes,): row of ``nodes``, and position of its value.
+    - and values: As Python values. O(attributes), and O(different values) to decode them.
     """
     rows = attributes.rows_named(name)
     rows = rows[attributes.node[rows] >= 0]
@@ -100,12 +96,8 @@ def operators_of(trace: Trace) -> tuple[Bools, Operations]:
     and beside them those without an operator inside that do more than to return a view.
     Operations, bytes and shapes follow from the operands.
 
-    Returns
-    -------
-    stands
-        bool, shape (nodes,).
-    operations
-        A row per node. O(nodes + operands), and O(different operands) for shapes.
+    - Returns stands: bool, shape (nodes,).
+    - and operations: A row per node. O(nodes + operands), and O(different operands) for shapes.
     """
     stands, names = _standing(trace)
     found = no_operations(stands.size)
@@ -220,12 +212,8 @@ def _fill(found: Operations, names: pl.Series, signature: pl.DataFrame) -> None:
 def launching_operators(trace: Trace, kernels: Ints, stands: Bools) -> Ints:
     """Return the operator that launched each kernel; -1 if none did.
 
-    Parameters
-    ----------
-    kernels
-        int64: rows of device work.
-    stands
-        bool, shape (nodes,): the operators that count.
+    - ``kernels``: int64: rows of device work.
+    - ``stands``: bool, shape (nodes,): the operators that count.
     """
     launch = trace.deps.filter(pl.col("kind") == "launch")
     call = np.full(trace.nodes.height, -1, dtype=np.int64)
@@ -267,10 +255,7 @@ _decoder = msgspec.json.Decoder(ProfiledArgs)
 def profiled_args(trace: Trace, wanted: Bools) -> Iterator[tuple[int, ProfiledArgs]]:
     """Yield the nodes that are wanted and have shapes, with what is stated of their inputs.
 
-    Parameters
-    ----------
-    wanted
-        bool, shape (nodes,).
+    - ``wanted``: bool, shape (nodes,).
     """
     attributes = trace.attributes
     chosen = attributes.rows_named("args")

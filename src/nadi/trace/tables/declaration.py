@@ -48,19 +48,11 @@ class Table:
     def build(self, length: int, values: Mapping[str, Any]) -> pl.DataFrame:
         """Make a frame of this table; a column not given holds its missing value.
 
-        Parameters
-        ----------
-        length
-            Number of rows.
-        values
-            Per column an array, list or polars series of that length, or one value.
-
-        Raises
-        ------
-        ValueError
-            If a column is unknown, has another length, or is required and not given.
-        UsageError
-            In a fork of a process in which Nadi has worked.
+        - ``length``: Number of rows.
+        - ``values``: Per column an array, list or polars series of that length, or one value.
+        - Raises ValueError if a column is unknown, has another length, or is required and not
+          given.
+        - Raises UsageError: In a fork of a process in which Nadi has worked.
         """
         refuse_in_fork()
         unknown = set(values) - set(self.dtypes)

@@ -283,10 +283,7 @@ DEVICE_EVENTS = Table(
 def to_pandas(table: pl.DataFrame) -> pd.DataFrame:
     """Return a table for pandas; kinds and categories are texts there.
 
-    Raises
-    ------
-    UsageError
-        If pandas or pyarrow is not installed.
+    - Raises UsageError if pandas or pyarrow is not installed.
     """
     try:
         return _with_texts(table).to_pandas()
@@ -297,10 +294,7 @@ def to_pandas(table: pl.DataFrame) -> pd.DataFrame:
 def to_arrow(table: pl.DataFrame) -> pa.Table:
     """Return a table as Arrow's; kinds and categories are texts there.
 
-    Raises
-    ------
-    UsageError
-        If pyarrow is not installed.
+    - Raises UsageError if pyarrow is not installed.
     """
     try:
         return _with_texts(table).to_arrow()
