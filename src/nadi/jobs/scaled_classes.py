@@ -64,7 +64,7 @@ from nadi.systems.prices.traced_operations import stated_operations
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 from nadi.trace.groups import RankGroups
-from nadi.trace.operand_columns import AttributesWithOperands
+from nadi.trace.operands import AttributesWithOperands
 from nadi.trace.operations import Operations
 from nadi.trace.trace import Trace, on_host
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from nadi.errors import UsageError
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.operand_columns import OperandColumns, TensorType
+from nadi.trace.operands import OperandColumns, TensorType
 from nadi.trace.work import Work
 
 _DEVICE = "cuda:0"

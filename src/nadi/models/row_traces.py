@@ -15,7 +15,7 @@ from nadi.files.chakra.chakra_attributes import ColumnOfAttributes
 from nadi.models.job_rows import BEFORE, COMPUTE, STREAM_OF, Row, joined_ranges, operand_columns
 from nadi.trace.arrays import Ints, whole_numbers
 from nadi.trace.attributes import CODES, Attributes, LazyAttributes, Part, combined
-from nadi.trace.operand_columns import AttributesWithOperands
+from nadi.trace.operands import AttributesWithOperands
 from nadi.trace.protobuf_values import pack_list
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Job, Provenance, Trace

@@ -32,10 +32,11 @@ from .accounts.times import (
 )
 from .alone.collective import (
     CollectiveEstimate as CollectiveEstimate,
+    collective_time as collective_time,
     estimate_collectives as estimate_collectives,
+    message_time as message_time,
     with_tables as with_tables,
 )
-from .communication_times import collective_time as collective_time, message_time as message_time
 from .engine_driver import simulate_job as simulate_job
 from .feeder.feeder import ETFeeder as ETFeeder
 from .feeder.feeder_node import (

@@ -31,7 +31,7 @@ from nadi.trace.trace import Schedule, Trace
 from nadi.units import format_count, format_ns
 
 if TYPE_CHECKING:
-    from nadi.results.charts.chart_figure import Figure
+    from nadi.results.charts.chart_files import Figure
     from nadi.simulation.workload.simulator_nodes import PlayedRank
 
 
@@ -132,7 +132,7 @@ class Simulation:
 
         What ranks spend their time on is drawn by ``results_of(simulation).plot()``.
         """
-        from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.results.charts.chart_files import Figure  # only where charts are drawn
         from nadi.results.charts.charts import time_bars
 
         on = self.system.name or "the system"

@@ -34,8 +34,7 @@ from nadi.systems.memory_section import (
     remote_memory,
 )
 from nadi.systems.memory_tiers import MemoryPath
-from nadi.systems.nccl.nccl_settings import NcclSettings
-from nadi.systems.nccl_section import NcclSection, nccl_settings
+from nadi.systems.nccl.nccl_settings import NcclSection, NcclSettings, nccl_settings
 from nadi.systems.system import (
     COLLECTIVES,
     Bus,

@@ -18,13 +18,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Bytes, Ints, counted_texts, text_codes
 from nadi.trace.attributes import Attributes, LazyAttributes, Part
 from nadi.trace.groups import RankGroups
 from nadi.trace.notebook_html import notebook_html
-from nadi.trace.operand_columns import AttributesWithOperands, OperandColumns
-from nadi.trace.operands import OperandTables, operand_tables
+from nadi.trace.operands import (
+    AttributesWithOperands,
+    OperandColumns,
+    OperandTables,
+    operand_tables,
+)
+from nadi.trace.rows import nearest
 from nadi.trace.schema import (
     CATEGORIES,
     CLOCKS,

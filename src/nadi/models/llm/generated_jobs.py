@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 
 from nadi.models.job_rows import ADAM_STATE
-from nadi.models.llm.chunk_rows import Chunk, message_bytes
 from nadi.models.llm.language_model import LanguageModel, load_language_model
 from nadi.models.llm.lasting_tensors import cache_width, group_size
 from nadi.models.llm.parallel_plan import ParallelPlan
@@ -22,7 +21,7 @@ from nadi.models.llm.pipeline_schedules import (
     StageOrder,
     pipeline_schedule,
 )
-from nadi.models.llm.stage_traces import plan_from, stage_chunks, stage_trace
+from nadi.models.llm.stage_traces import Chunk, message_bytes, plan_from, stage_chunks, stage_trace
 from nadi.models.row_traces import communication_by_role, flops_by_phase
 from nadi.trace.arrays import Ints
 from nadi.trace.groups import RankGroups

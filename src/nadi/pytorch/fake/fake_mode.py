@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from nadi.pytorch.fake.fake_groups import GroupLog
 from nadi.pytorch.fake.operation_log import (
     ALWAYS,
     CALLS,
     RESULT,
     Call,
+    GroupLog,
     LoggedOperand,
     LoggedOperation,
     OperationLog,

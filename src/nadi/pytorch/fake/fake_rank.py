@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nadi.errors import Parameter, UsageError
-from nadi.pytorch.fake.fake_groups import GroupFamily
 from nadi.pytorch.fake.fake_trace import RankSummary, summary_of, trace_of_log
+from nadi.pytorch.fake.operation_log import GroupFamily
 from nadi.trace.trace import Trace
 
 _OLDEST = (2, 6)

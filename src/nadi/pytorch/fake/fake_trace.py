@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.pytorch.fake.fake_groups import GroupFamily, GroupLog
-from nadi.pytorch.fake.operation_log import OperationLog
+from nadi.pytorch.fake.operation_log import GroupFamily, GroupLog, OperationLog
 from nadi.trace.attributes import AttributeBuilder, Attributes
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import DEPS, GROUPS, NODES

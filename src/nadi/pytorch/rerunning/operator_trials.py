@@ -31,10 +31,9 @@ from nadi.pytorch.rerunning.recorded_calls import (
     places_in,
     tensors_in,
 )
-from nadi.pytorch.rerunning.replay_plan import PlannedCall, ReplayPlan, plan_replay
+from nadi.pytorch.rerunning.replay_plan import INDEX_TYPES, PlannedCall, ReplayPlan, plan_replay
 from nadi.pytorch.rerunning.replay_source import replay_source, torch_name
 from nadi.pytorch.rerunning.replayed_communication import can_communicate
-from nadi.pytorch.rerunning.tensor_contents import INDEX_TYPES
 from nadi.units import format_bytes
 
 _ROUNDS = 8  # an operator in an operator in an operator ...

@@ -36,7 +36,7 @@ from nadi.recordings.folded.folded_job import FoldedJob, folded_job
 from nadi.recordings.folded.folded_trace import FoldedTrace
 from nadi.trace.arrays import Ints
 from nadi.trace.groups import RankGroups
-from nadi.trace.operand_columns import TensorType
+from nadi.trace.operands import TensorType
 from nadi.trace.operations import ITEMSIZE
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES, TENSOR_ROLES, Table
 from nadi.trace.trace import Provenance, Trace

@@ -20,7 +20,7 @@ from nadi.simulation.rules import rules_of
 from nadi.simulation.simulation import Simulation
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import LINKS
 
 _SWITCH = -1

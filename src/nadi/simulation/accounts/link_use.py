@@ -24,8 +24,8 @@ from nadi.simulation.simulation import Simulation
 from nadi.simulation.work.recorded_work import STORE, tiers_of_nodes
 from nadi.systems.system import Network
 from nadi.trace.arrays import Floats, Ints
-from nadi.trace.distinct_rows import number_rows
 from nadi.trace.issues import IssueLog
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import COMM_TYPES, LINK_USE
 
 _AT_ONCE = 1 << 22  # messages

@@ -15,8 +15,8 @@ from nadi.simulation.work.recorded_work import STORE, tiers_of_nodes
 from nadi.systems.memory_tiers import MemoryTier, loaded_latency_ns
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.attributes import Attributes
-from nadi.trace.distinct_rows import number_rows
 from nadi.trace.operands import OPERAND_NAMES, TensorUses, tensor_uses
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import LIVE_MEMORY, TIER_TRAFFIC, TIER_USE, TIER_WAITS
 from nadi.trace.trace import Trace
 

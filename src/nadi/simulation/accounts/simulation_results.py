@@ -32,7 +32,7 @@ from nadi.trace.issues import summed_issues
 from nadi.units import format_ns
 
 if TYPE_CHECKING:
-    from nadi.results.charts.chart_figure import Figure
+    from nadi.results.charts.chart_files import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class SimulationResults:
 
     def plot(self) -> Figure:
         """Draw what each rank spends its time on until it finishes."""
-        from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.results.charts.chart_files import Figure  # only where charts are drawn
         from nadi.results.charts.charts import time_bars
 
         title = f"{format_ns(self.makespan)} on {self.system.name or 'the system'}; each rank"

@@ -25,8 +25,8 @@ from nadi.simulation.work.recorded_work import Representatives, paths_slow_messa
 from nadi.systems.collective_times import nothing_contends
 from nadi.systems.system import Network, System
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.distinct_rows import number_rows
 from nadi.trace.groups import RankGroups, name_of_group
+from nadi.trace.rows import number_rows
 from nadi.trace.trace import Job
 
 _COMMUNICATION = ("COMM_COLL", "COMM_SEND", "COMM_RECV")

@@ -35,7 +35,7 @@ from nadi.simulation.rules import rules_of
 from nadi.simulation.work.recorded_work import paths_slow_messages
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 
 
 class AllLinks:

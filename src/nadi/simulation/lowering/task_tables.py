@@ -36,7 +36,7 @@ from nadi.systems.collective_times import nothing_contends
 from nadi.systems.memory_tiers import loaded_latency_ns, rate_alone
 from nadi.systems.system import System
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import COMM_TYPES, NODE_KINDS
 
 

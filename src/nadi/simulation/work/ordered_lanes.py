@@ -20,7 +20,7 @@ from nadi.simulation.work.program import Program, shared_out
 from nadi.simulation.work.recorded_work import NO_TIER, STORE, engines_of, tiers_of_nodes
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import NODE_KINDS
 
 _IN_ORDER = ("COMP", "COMM_COLL", "MEM_LOAD", "MEM_STORE")  # not messages of two ranks

@@ -18,9 +18,9 @@ from nadi.graph.event_graph import EventGraph
 from nadi.kernels.paths import replay_times, topological_order
 from nadi.kernels.sequences import group_rows
 from nadi.simulation.workload.activities import Activities
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
+from nadi.trace.rows import nearest
 from nadi.trace.schema import COMMUNICATION_KINDS
 
 # by number: the recorded name, and the members as positions among the ranks of the job

@@ -8,11 +8,15 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from nadi.systems.nccl.nccl_choice import channels_used, nccl_choices
 from nadi.systems.nccl.nccl_communicator import COLLECTIVES, EXCHANGE, NcclCommunicator
-from nadi.systems.nccl.nccl_corrections import Corrections, corrected_times
-from nadi.systems.nccl.nccl_cost_table import NcclCost, nccl_costs
-from nadi.systems.nccl.nccl_settings import NcclSettings, communicator_of, level_of
+from nadi.systems.nccl.nccl_cost_table import NcclCost, channels_used, nccl_choices, nccl_costs
+from nadi.systems.nccl.nccl_settings import (
+    Corrections,
+    NcclSettings,
+    communicator_of,
+    corrected_times,
+    level_of,
+)
 from nadi.systems.nccl.nccl_versions import NcclRules, nccl_rules
 from nadi.systems.nccl.rccl import RCCL_TUNINGS, rccl_choices, rccl_corrected, rccl_costs
 from nadi.trace.arrays import Floats, Ints

@@ -10,15 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.systems.nccl.nccl_choice import NcclChoice
 from nadi.systems.nccl.nccl_communicator import (
     COLLECTIVES,
     PATH_TYPES,
     PROTOCOLS,
     NcclCommunicator,
 )
-from nadi.systems.nccl.nccl_corrections import Corrections
-from nadi.systems.nccl.nccl_cost_table import NcclCost, ring_steps
+from nadi.systems.nccl.nccl_cost_table import NcclChoice, NcclCost, ring_steps
+from nadi.systems.nccl.nccl_settings import Corrections
 from nadi.trace.arrays import Floats, Ints
 
 _SMALLEST_CORRECTED = 6  # log2 of 64 bytes

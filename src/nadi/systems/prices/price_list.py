@@ -15,8 +15,8 @@ from nadi.systems.device import (
     RooflineCurve,
 )
 from nadi.trace.arrays import Bools, Bytes, Floats, Ints
-from nadi.trace.distinct_rows import number_rows
 from nadi.trace.operations import DTYPE_NAMES, DTYPES, OP_CLASSES, Operations
+from nadi.trace.rows import number_rows
 
 SOURCES = ("none", "exact", "interpolated", "curve", "roofline")
 """What a price comes from: nothing, a recorded operation of the same shape, recorded operations
