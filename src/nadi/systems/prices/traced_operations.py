@@ -10,11 +10,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import Attributes
 from nadi.trace.operations import ITEMSIZE, Operations, dtype_code, no_operations, op_class_code
-from nadi.trace.rows import number_rows
+from nadi.trace.rows import nearest, number_rows
 from nadi.trace.trace import Trace
 from nadi.trace.work import GATHER, OPERATORS, VIEWS, Operands, covered_bytes, work_of
 
