@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.systems.nccl.nccl_communicator import ChannelGraph, NcclCommunicator
-from nadi.systems.nccl.nccl_cost_table import nccl_costs
+from nadi.systems.nccl.nccl_cost_table import ChannelGraph, NcclCommunicator, nccl_costs
 from nadi.systems.nccl.nccl_versions import nccl_rules
 from nadi.systems.nccl.rccl import RCCL_TUNINGS, rccl_choices, rccl_costs
 

@@ -18,8 +18,11 @@ from .fake.fake_job import (
     RecordedRank as RecordedRank,
     record_fake_job as record_fake_job,
 )
-from .fake.fake_rank import FakeRecording as FakeRecording, fake_recording as fake_recording
-from .fake.fake_trace import RankSummary as RankSummary
+from .fake.fake_trace import (
+    FakeRecording as FakeRecording,
+    RankSummary as RankSummary,
+    fake_recording as fake_recording,
+)
 from .fake.operation_log import GroupFamily as GroupFamily
 from .rerunning.operator_trials import Replayable as Replayable, Skipped as Skipped
 from .rerunning.recorded_calls import RecordedCall as RecordedCall, RecordedCalls as RecordedCalls

@@ -5,8 +5,7 @@ from .accounts.collective_accounts import (
     sum_by_group as sum_by_group,
     sum_by_type as sum_by_type,
 )
-from .accounts.link_accounts import link_table as link_table
-from .accounts.link_use import link_use as link_use
+from .accounts.link_accounts import link_table as link_table, link_use as link_use
 from .accounts.memory_accounts import (
     live_memory as live_memory,
     tier_traffic as tier_traffic,
@@ -75,7 +74,7 @@ from .runs.timeline import (
     write_simulation_page as write_simulation_page,
 )
 from .simulation import Simulation as Simulation, TimeBound as TimeBound
-from .work.placed_jobs import PlacedJob as PlacedJob
+from .work.recorded_work import PlacedJob as PlacedJob
 from .workload.astra_sim_files import (
     SimulatorFiles as SimulatorFiles,
     write_for_astra_sim as write_for_astra_sim,

@@ -18,9 +18,8 @@ from nadi.simulation.collectives.phases import Recipe
 from nadi.simulation.engine.machine_state import NODE, PS, WORLD, Machine
 from nadi.simulation.flows.flow_state import COUNT, EDGE
 from nadi.simulation.lowering.task_tables import Tables
-from nadi.simulation.work.placed_jobs import PlacedJob
 from nadi.simulation.work.program import Program
-from nadi.simulation.work.recorded_work import STORE, engines_of, tiers_of_nodes
+from nadi.simulation.work.recorded_work import STORE, PlacedJob, engines_of, tiers_of_nodes
 from nadi.systems.prices.priced_traces import PricedWork
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints

@@ -38,12 +38,10 @@ from .memory_tiers import (
     remote_tier as remote_tier,
     second_tier as second_tier,
 )
-from .nccl.nccl_communicator import (
-    ChannelGraph as ChannelGraph,
-    NcclCommunicator as NcclCommunicator,
-)
 from .nccl.nccl_cost_table import (
+    ChannelGraph as ChannelGraph,
     NcclChoice as NcclChoice,
+    NcclCommunicator as NcclCommunicator,
     NcclCost as NcclCost,
     nccl_choices as nccl_choices,
     nccl_costs as nccl_costs,

@@ -19,8 +19,7 @@ import msgspec
 from nadi.errors import InputError, Parameter, UsageError
 from nadi.files import files as container
 from nadi.files.whole_folders import whole_folder
-from nadi.pytorch.fake.fake_rank import check_numbers
-from nadi.pytorch.fake.fake_trace import RankSummary
+from nadi.pytorch.fake.fake_trace import RankSummary, check_numbers
 from nadi.pytorch.fake.fake_worker import FakeOrder, Outcome
 from nadi.recordings.rank_map import RANK_MAP, RankMap, Shared
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from nadi.errors import UsageError
 from nadi.files.files import check_suffix, write_beside, write_pieces
 from nadi.files.whole_folders import whole_files
-from nadi.results.charts.charts import BarChart, Chart, HeatMap, LineChart
+from nadi.results.charts.charts import BarChart, Chart, HeatMap, LineChart, escape
 from nadi.results.charts.drawing import drawn
-from nadi.results.charts.scales import escape
 
 CHART_FILES = (".html", ".png", ".svg")
 CHART_PAGE = "index.html"  # of a folder

@@ -15,7 +15,7 @@ from nadi.simulation.accounts.collective_accounts import (
     sum_by_group,
     sum_by_type,
 )
-from nadi.simulation.accounts.link_use import link_use, overload_issues
+from nadi.simulation.accounts.link_accounts import link_use, overload_issues
 from nadi.simulation.accounts.memory_accounts import (
     beyond_capacity,
     live_memory,

@@ -20,13 +20,13 @@ from nadi.simulation.accounts.times import contended_times
 from nadi.simulation.engine_driver import simulate_job
 from nadi.simulation.rules import rules_of
 from nadi.simulation.simulation import Simulation, TimeBound
-from nadi.simulation.work.placed_jobs import (
+from nadi.simulation.work.recorded_work import (
     PlacedJob,
     beside_each_other,
     idle_trace,
+    nodes_of_job,
     placed_traces,
 )
-from nadi.simulation.work.recorded_work import nodes_of_job
 from nadi.systems.library import load_system
 from nadi.systems.prices.priced_traces import PricedWork
 from nadi.systems.system import System

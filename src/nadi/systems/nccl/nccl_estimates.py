@@ -8,8 +8,15 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from nadi.systems.nccl.nccl_communicator import COLLECTIVES, EXCHANGE, NcclCommunicator
-from nadi.systems.nccl.nccl_cost_table import NcclCost, channels_used, nccl_choices, nccl_costs
+from nadi.systems.nccl.nccl_cost_table import (
+    COLLECTIVES,
+    EXCHANGE,
+    NcclCommunicator,
+    NcclCost,
+    channels_used,
+    nccl_choices,
+    nccl_costs,
+)
 from nadi.systems.nccl.nccl_settings import (
     Corrections,
     NcclSettings,

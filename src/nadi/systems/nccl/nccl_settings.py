@@ -15,8 +15,15 @@ import numpy as np
 
 from nadi.errors import FormatError, UsageError
 from nadi.systems.nccl.measured import NcclLog
-from nadi.systems.nccl.nccl_communicator import PROTOCOLS, ChannelGraph, NcclCommunicator
-from nadi.systems.nccl.nccl_cost_table import NcclChoice, channels_used, nccl_costs, ring_steps
+from nadi.systems.nccl.nccl_cost_table import (
+    PROTOCOLS,
+    ChannelGraph,
+    NcclChoice,
+    NcclCommunicator,
+    channels_used,
+    nccl_costs,
+    ring_steps,
+)
 from nadi.systems.nccl.nccl_versions import NcclRules, Triple, nccl_rules
 from nadi.trace.arrays import Floats, Ints
 from nadi.units import parse_bytes, parse_ns, parse_rate

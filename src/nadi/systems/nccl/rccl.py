@@ -10,13 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.systems.nccl.nccl_communicator import (
+from nadi.systems.nccl.nccl_cost_table import (
     COLLECTIVES,
     PATH_TYPES,
     PROTOCOLS,
+    NcclChoice,
     NcclCommunicator,
+    NcclCost,
+    ring_steps,
 )
-from nadi.systems.nccl.nccl_cost_table import NcclChoice, NcclCost, ring_steps
 from nadi.systems.nccl.nccl_settings import Corrections
 from nadi.trace.arrays import Floats, Ints
 
