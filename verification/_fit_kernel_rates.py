@@ -24,7 +24,7 @@ from nadi.systems.device import (
     RooflineCurve,
     parse_device_file,
 )
-from nadi.systems.prices.kernel_curves import attention_ns, gemm_ns, memory_ns, roofline_ns
+from nadi.systems.prices.price_list import attention_ns, gemm_ns, memory_ns, roofline_ns
 from nadi.trace.arrays import Floats
 
 DEVICES = Path(__file__).resolve().parents[1] / "src" / "nadi" / "data" / "devices"

@@ -39,7 +39,7 @@ from nadi.estimates import (
 from nadi.estimates.single.checks import check_estimate
 from nadi.memory import ByRules, parse_rules, plain_step, study_second_tier
 from nadi.models import network_job
-from nadi.models.networks.generated_networks import planned_network
+from nadi.models.networks.network_jobs import planned_network
 from nadi.systems import second_tier, shipped_systems
 
 NEAR, CHECKED = 0.03, 0.05

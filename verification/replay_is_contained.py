@@ -23,7 +23,7 @@ from _report import Checks
 
 import nadi
 from nadi.pytorch import OperatorChoice
-from nadi.pytorch.rerunning.safe_operators import SAFE_OPERATORS
+from nadi.pytorch.rerunning.argument_rules import SAFE_OPERATORS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.replay.foreign_traces import Given, float_tensor, index_tensor, write_calls

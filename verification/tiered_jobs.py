@@ -38,7 +38,7 @@ from nadi.memory import (
     with_bandwidth,
 )
 from nadi.systems import second_tier
-from nadi.trace.operand_columns import AttributesWithOperands
+from nadi.trace.operands import AttributesWithOperands
 
 RECORDINGS = ("cpu_ddp4", "cpu_transformer4", "gpu_resnet_pair")
 GENERATED = {

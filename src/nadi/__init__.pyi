@@ -43,8 +43,7 @@ from .sharing.similarity.similarity import compare as compare
 from .simulation.feeder.feeder import ETFeeder as ETFeeder
 from .simulation.runs.simulate import simulate as simulate, simulate_together as simulate_together
 from .systems.library import load_system as load_system
-from .trace.schedule import Schedule as Schedule
-from .trace.trace import Job as Job, Trace as Trace
+from .trace.trace import Job as Job, Schedule as Schedule, Trace as Trace
 from .version import __version__ as __version__
 from .whatif.drawn_answers import redraw as redraw
 from .whatif.reordering.move_search import reorder as reorder

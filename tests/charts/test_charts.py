@@ -13,8 +13,8 @@ import pytest
 
 import nadi
 from nadi.results import ChartAxis, HeatMap, LineChart, LineSeries, write_charts
+from nadi.results.charts.charts import scale_of, short_number
 from nadi.results.charts.drawing import drawn
-from nadi.results.charts.scales import scale_of, short_number
 
 SVG = "{http://www.w3.org/2000/svg}"
 X = np.array([32.0, 64.0, 128.0, 256.0])

@@ -44,9 +44,8 @@ def test_optimizers_whose_step_a_graph_could_hold(name: str) -> None:
 @pytest.mark.parametrize("kind", ["Stream", "Event"])
 def test_the_pretended_device_has_the_methods_of_a_true_one(kind: str) -> None:
     from nadi.pytorch.fake.fake_devices import pretended_devices
-    from nadi.pytorch.fake.fake_groups import GroupLog
     from nadi.pytorch.fake.fake_mode import Recorder
-    from nadi.pytorch.fake.operation_log import OperationLog
+    from nadi.pytorch.fake.operation_log import GroupLog, OperationLog
 
     methods = {name for name in dir(getattr(torch, kind)) if not name.startswith("_")}
     with pretended_devices(Recorder(OperationLog(), GroupLog(0, 1)), "H100"):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import nadi
-from nadi.pytorch.fake.fake_groups import GroupLog
 from nadi.pytorch.fake.fake_trace import summary_of, trace_of_log, trace_signature
 from nadi.pytorch.fake.operation_log import (
+    GroupLog,
     LoggedOperand,
     LoggedOperation,
     OperationLog,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nadi.cli import main
-from nadi.pytorch.collecting.checked_recordings import check_recordings
+from nadi.pytorch.collecting.collected_runs import check_recordings
 
 
 def without(demo: Path, folder: Path, *names: str) -> Path:
@@ -36,9 +36,7 @@ def test_absent_files(
     names: list[str], said: str, demo_folder: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(
-        "nadi.pytorch.collecting.checked_recordings.analyze_all", lambda *_, **__: {}
-    )
+    monkeypatch.setattr("nadi.pytorch.collecting.collected_runs.analyze_all", lambda *_, **__: {})
     folder = without(demo_folder, tmp_path / "part", *names)
     assert main(["record", "--check", str(folder)]) == 1
     printed = capsys.readouterr().out

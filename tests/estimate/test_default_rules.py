@@ -29,7 +29,7 @@ from nadi.estimates.stated_files import read_machine, read_model
 from nadi.memory import ByRules, parse_rules, plain_step
 from nadi.models import llm_statistics
 from nadi.simulation import collective_time
-from nadi.simulation.communication_times import message_time
+from nadi.simulation.alone.collective import message_time
 from nadi.systems import second_tier, shipped_systems
 from nadi.systems.memory_tiers import LoadedLatency, latency_ns, peak_rate, reached_rate
 from tests.amounts import examples

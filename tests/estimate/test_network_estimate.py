@@ -12,8 +12,7 @@ import nadi
 from nadi.cli import main
 from nadi.estimates import network_estimate
 from nadi.models import network_job
-from nadi.models.networks.generated_networks import planned_network
-from nadi.models.networks.network_statistics import statistics_of_network
+from nadi.models.networks.network_jobs import planned_network, statistics_of_network
 from nadi.systems import shipped_systems
 from tests.amounts import examples
 

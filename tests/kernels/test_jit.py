@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.kernels import jit, source_digest
+from nadi.kernels import jit, kernel_cache
 from tests.amounts import ALL, some
 
 # a process that loads one kernel, runs it, and tells what it found
@@ -181,7 +181,7 @@ def test_what_is_edited_is_compiled_and_what_imports_it(
 def test_modules_that_imported_ones_import_count_too(tmp_path, monkeypatch):
     package = tmp_path / "nadi"
     package.mkdir()
-    monkeypatch.setattr(source_digest, "_ROOT", tmp_path)
+    monkeypatch.setattr(kernel_cache, "_ROOT", tmp_path)
     texts = {
         "first": "from nadi.second import (\n    one,\n    two,\n)\n",
         "second": "def work():\n    from nadi import third as other\n",
@@ -193,9 +193,9 @@ def test_modules_that_imported_ones_import_count_too(tmp_path, monkeypatch):
     def digest() -> str:
         for name, text in texts.items():
             (package / f"{name}.py").write_text(text)
-        for function in ("source_digest", "_read", "_file_of"):
-            getattr(source_digest, function).cache_clear()
-        return source_digest.source_digest("nadi.first")
+        for function in ("source_digest", "_source_of", "_file_of"):
+            getattr(kernel_cache, function).cache_clear()
+        return kernel_cache.source_digest("nadi.first")
 
     seen = [digest()]
     for name in ("first", "second", "third", "fourth"):
@@ -205,8 +205,8 @@ def test_modules_that_imported_ones_import_count_too(tmp_path, monkeypatch):
     texts["beside"] += "\n# edited"
     assert digest() == seen[-1]
     monkeypatch.undo()
-    for function in ("source_digest", "_read", "_file_of"):
-        getattr(source_digest, function).cache_clear()
+    for function in ("source_digest", "_source_of", "_file_of"):
+        getattr(kernel_cache, function).cache_clear()
 
 
 def test_code_that_nobody_started_for_a_month_is_removed(tmp_path):

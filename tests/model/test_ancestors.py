@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, strategies as st
 
-from nadi.trace.ancestors import nearest, with_ancestors
+from nadi.trace.rows import nearest, with_ancestors
 
 
 @given(data=st.data(), parents=st.lists(st.integers(-1, 30), max_size=30))

@@ -11,7 +11,7 @@ import nadi
 from nadi.files.json_file import Texts
 from nadi.trace import schema
 from nadi.trace.arrays import numbered_texts, text_codes
-from nadi.trace.tables.declaration import Table
+from nadi.trace.tables.trace_tables import Table
 
 
 def test_no_table_has_categories() -> None:

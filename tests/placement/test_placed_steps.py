@@ -17,8 +17,7 @@ from nadi.memory.placement.study import PlacementQuestion, study_placement
 from nadi.memory.placement_choice import ByRules, parse_rules
 from nadi.memory.staged_moves import Staging, staged_moves
 from nadi.memory.tier_accounts import TieredJob, live_bytes
-from nadi.models.job_rows import RowList
-from nadi.models.row_operands import Operand, RowOperands
+from nadi.models.job_rows import Operand, RowList, RowOperands
 from nadi.models.row_traces import StepOrder, trace_of_rows
 from nadi.simulation.accounts.memory_accounts import row_times
 from nadi.systems.memory_tiers import second_tier

@@ -1,4 +1,4 @@
-"""Kernel times one at a time, in plain Python, for ``nadi.systems.prices.kernel_curves``."""
+"""Kernel times one at a time, in plain Python, for ``nadi.systems.prices.price_list``."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ from nadi.files.communication_names import (
     is_told_by_call,
 )
 from nadi.files.files import RawFile
-from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.issues import IssueLog
+from nadi.trace.operations import ITEMSIZE
 from nadi.trace.schema import CATEGORIES, DEPS, DEVICE_WORK, GROUPS, NODES
 from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__

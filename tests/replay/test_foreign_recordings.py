@@ -9,7 +9,7 @@ import pytest
 
 from nadi.errors import UsageError
 from nadi.pytorch import OperatorChoice, replay
-from nadi.pytorch.rerunning.safe_operators import SAFE_OPERATORS, STRINGS
+from nadi.pytorch.rerunning.argument_rules import SAFE_OPERATORS, STRINGS
 
 from .foreign_traces import Given, float_tensor, index_tensor, write_calls
 

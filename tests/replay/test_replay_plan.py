@@ -13,8 +13,7 @@ from hypothesis import given, strategies as st
 import nadi
 from nadi.pytorch import RecordedCall, RecordedCalls, plan_replay, replay_source
 from nadi.pytorch.rerunning.operator_trials import _Search
-from nadi.pytorch.rerunning.recorded_calls import TensorArgument, Unrecorded
-from nadi.pytorch.rerunning.replay_places import ReplayPlace
+from nadi.pytorch.rerunning.recorded_calls import ReplayPlace, TensorArgument, Unrecorded
 from nadi.pytorch.rerunning.replay_plan import ReplayPlan
 
 _MM = "aten::mm(Tensor self, Tensor mat2) -> Tensor"

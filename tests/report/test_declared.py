@@ -35,7 +35,7 @@ from nadi.results.declared import (
     share_of,
 )
 from nadi.results.page.figures import Figures, table, text
-from nadi.results.page.page_sections import all_sections
+from nadi.results.page.html_page import all_sections
 from nadi.units import format_ns
 from tests.report.page_numbers import at_pointer, read_page
 

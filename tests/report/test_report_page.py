@@ -20,7 +20,7 @@ import nadi
 from nadi.cli import main
 from nadi.graph.timeline.page_timeline import detail_levels, timeline_events
 from nadi.graph.timeline.schedule_timeline import TimelinePart
-from nadi.results.page import page_sections
+from nadi.results.page import html_page
 from nadi.results.page.figures import packed
 from nadi.units import (
     format_bytes,
@@ -282,7 +282,7 @@ def test_levels_join_neighbors_only(seed: int, num_rows: int, random: Any) -> No
 def test_a_section_is_one_declaration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    for section in page_sections.all_sections():
+    for section in html_page.all_sections():
         assert isinstance(section.title, str)
         assert isinstance(section.order, int)
     lines = ["from nadi.results.declared import Html, Result",
@@ -290,14 +290,14 @@ def test_a_section_is_one_declaration(
              "AGAIN = Result('again', 'Ranks again', 45, (), None, (RANKS,), at='')"]  # fmt: skip
     (tmp_path / "again_section.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(page_sections, "SECTIONS", (*page_sections.SECTIONS, "again_section:AGAIN"))
-    page_sections.all_sections.cache_clear()
+    monkeypatch.setattr(html_page, "SECTIONS", (*html_page.SECTIONS, "again_section:AGAIN"))
+    html_page.all_sections.cache_clear()
     try:
         assert main(["report", str(results), "-o", str(tmp_path / "page.html")]) == 0
         page = read_page((tmp_path / "page.html").read_text())
         assert "again" in page.sections
     finally:
-        page_sections.all_sections.cache_clear()
+        html_page.all_sections.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 1_000])
@@ -28,11 +28,11 @@ def test_it_is_as_numpy_does_it(size: int, num_columns: int, largest: int) -> No
 
 
 def test_rows_with_one_hash_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nadi.trace import distinct_rows
+    from nadi.trace import rows
 
     columns = [np.array([5, -(2**61), 5, 7]), np.array([2**61, 3, 2**61, -(2**61)])]
     expected = number_rows(columns)
-    monkeypatch.setattr(distinct_rows, "_FACTOR", np.uint64(0))
+    monkeypatch.setattr(rows, "_FACTOR", np.uint64(0))
     for one, other in zip(number_rows(columns), expected, strict=True):
         assert one.tolist() == other.tolist()
     assert expected[0].tolist() == [1, 0, 1, 2]

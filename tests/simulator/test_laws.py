@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import nadi
 from nadi.simulation import collective_time
 from nadi.simulation.collectives.collective_algorithms import recipe_of
-from nadi.simulation.collectives.phase_messages import messages_of
-from nadi.simulation.collectives.phases import Recipe
+from nadi.simulation.collectives.phases import Recipe, messages_of
 from nadi.simulation.engine.machine_state import LINK
 from nadi.simulation.engine_driver import run_tables, simulation_of
 from nadi.simulation.lowering.task_tables import tables_of

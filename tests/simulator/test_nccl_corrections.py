@@ -9,9 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.systems.nccl.measured import MeasuredCollective, measured_times, scaled_table
-from nadi.systems.nccl.nccl_corrections import Corrections
 from nadi.systems.nccl.nccl_estimates import nccl_estimates
-from nadi.systems.nccl.nccl_settings import NcclSettings
+from nadi.systems.nccl.nccl_settings import Corrections, NcclSettings
 from tests.amounts import examples
 from tests.reference.nccl_steps import channels_of, ring_time, tree_time
 

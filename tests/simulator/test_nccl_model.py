@@ -14,7 +14,7 @@ from nadi.systems import (
     nccl_rules,
     nccl_times,
 )
-from nadi.systems.nccl.nccl_choice import channels_used
+from nadi.systems.nccl.nccl_cost_table import channels_used
 from nadi.systems.nccl.nccl_versions import COMPARED, VERSIONS
 
 # NCCL 2.29.7, two nodes of one GPU (compute capability 12.0) over sockets, as its log prints it

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nadi.simulation.collectives.phase_messages import messages_of
+from nadi.simulation.collectives.phases import messages_of
 from nadi.simulation.engine.machine_state import LINK
 from nadi.simulation.engine_driver import run_tables
 from nadi.simulation.lowering.task_tables import tables_of

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 import nadi
-from nadi.systems.nccl.nccl_communicator import ChannelGraph, NcclCommunicator
-from nadi.systems.nccl.nccl_cost_table import nccl_costs
+from nadi.systems.nccl.nccl_cost_table import ChannelGraph, NcclCommunicator, nccl_costs
 from nadi.systems.nccl.nccl_versions import nccl_rules
-from nadi.systems.nccl.rccl import rccl_choices, rccl_costs
-from nadi.systems.nccl.rccl_tables import RCCL_TUNINGS
+from nadi.systems.nccl.rccl import RCCL_TUNINGS, rccl_choices, rccl_costs
 
 GRAPHS = {"Ring": ChannelGraph(8, 48.0, 48.0), "Tree": ChannelGraph(8, 48.0, 48.0, pattern=1)}
 

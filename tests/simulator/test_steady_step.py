@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi.simulation.accounts.steady_step import steady_step
+from nadi.simulation.accounts.times import steady_step
 from nadi.simulation.simulation import Simulation
 from nadi.systems.system import Dimension, Network, System
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nadi.systems.streamed_update import streamed_seconds, update_parts
+from nadi.systems.memory_tiers import streamed_seconds, update_parts
 from tests.amounts import examples
 
 _SECONDS = st.floats(0.0, 10.0)

@@ -20,8 +20,8 @@ from nadi.estimates.execution import ELEMENT_BYTES
 from nadi.models.llm.language_model import LanguageModel
 from nadi.systems.device import Device
 from nadi.systems.memory_tiers import MemoryTier, rate_alone
-from nadi.systems.prices.kernel_curves import gemm_ns, memory_ns, roofline_ns
 from nadi.systems.prices.learned_prices import LearnedPrices
+from nadi.systems.prices.price_list import gemm_ns, memory_ns, roofline_ns
 from nadi.systems.system import System
 
 _RING = NetworkOps((1.0, None), (1.0, -1.0), (1.0, -1.0), (2.0, -1.0))

@@ -31,7 +31,7 @@ from nadi.estimates.staged_passes import Passes, StagedMoves
 from nadi.estimates.step_ends import PartEnds, StepEnds
 from nadi.estimates.step_shape import StepShape, shape_of
 from nadi.estimates.weight_gathers import GatherSeconds, gather_seconds
-from nadi.systems.streamed_update import streamed_seconds, usual_buffers
+from nadi.systems.memory_tiers import streamed_seconds, usual_buffers
 from nadi.trace.arrays import Floats
 
 _GRADIENT, _STATE, _ADAM_FLOPS = 4.0, 12.0, 11.0

@@ -29,7 +29,7 @@ from nadi.models.llm.layer_pieces import layer_pieces
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
-from nadi.trace.dtypes import ITEMSIZE
+from nadi.trace.operations import ITEMSIZE
 
 _CORE = ("attention.core", "attention.scores", "attention.softmax", "attention.values")
 

@@ -14,11 +14,11 @@ import msgspec
 
 from nadi.estimates.execution import ATTENTION, COMMUNICATION, DATATYPES, RECOMPUTE, Executions
 from nadi.estimates.part_structures import Amounts, PartProgram, amounts_of, structure_of
-from nadi.models.llm.chunk_rows import message_bytes
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.lasting_tensors import cache_width
 from nadi.models.llm.layer_pieces import Piece, embedding_piece, head_pieces, layer_pieces
 from nadi.models.llm.parallel_plan import ParallelPlan
+from nadi.models.llm.stage_traces import message_bytes
 
 _TORCH = {name: name for name in DATATYPES} | {"float8": "float8_e4m3fn"}
 _RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}

@@ -16,11 +16,10 @@ from nadi.errors import UsageError
 from nadi.estimates.part_structures import amounts_of_works
 from nadi.models.job_rows import BEFORE, COMPUTE, STREAM_OF, Row
 from nadi.models.networks.network_file import NeuralNetwork
-from nadi.models.networks.network_jobs import steps_of_kinds
+from nadi.models.networks.network_jobs import memory_of_step, steps_of_kinds
 from nadi.models.networks.network_plan import NetworkPlan
 from nadi.models.networks.network_rows import step_rows
-from nadi.models.networks.network_statistics import memory_of_step
-from nadi.simulation.communication_times import collective_time
+from nadi.simulation.alone.collective import collective_time
 from nadi.systems.prices.price_list import price
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats

@@ -13,7 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.models.job_rows import Row
-from nadi.models.llm.chunk_rows import (
+from nadi.models.llm.chunk_tensors import ChunkTensors
+from nadi.models.llm.language_model import LanguageModel
+from nadi.models.llm.lasting_tensors import LastingTensors
+from nadi.models.llm.layer_pieces import Piece
+from nadi.models.llm.parallel_plan import ParallelPlan
+from nadi.models.llm.stage_traces import (
     BackwardKind,
     Chunk,
     ChunkLinks,
@@ -21,11 +26,6 @@ from nadi.models.llm.chunk_rows import (
     forward_rows,
     residual_bytes,
 )
-from nadi.models.llm.chunk_tensors import ChunkTensors
-from nadi.models.llm.language_model import LanguageModel
-from nadi.models.llm.lasting_tensors import LastingTensors
-from nadi.models.llm.layer_pieces import Piece
-from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.trace.arrays import Ints, whole_numbers
 from nadi.trace.operations import Operations, dtype_code, op_class_code
 from nadi.trace.work import Work

@@ -9,7 +9,7 @@ from nadi.errors import Parameter, UsageError
 from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.execution import OVERLAP, Execution
 from nadi.models.llm.parallel_plan import ParallelPlan
-from nadi.trace.dtypes import ITEMSIZE
+from nadi.trace.operations import ITEMSIZE
 
 PLAN_NAMES = {
     "tp": "tensor_par", "pp": "pipeline_par", "dp": "data_par", "cp": "context_par",

@@ -16,7 +16,7 @@ from nadi.systems.collective_times import known_times
 from nadi.systems.nccl.measured import nccl_tests_factors
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 
 _REDUCTION = 3.0  # two operands are read, and one is written
 

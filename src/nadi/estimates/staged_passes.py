@@ -22,7 +22,7 @@ from nadi.estimates.calculon.machine_description import MachineDescription
 from nadi.estimates.calculon.memory import OffloadTimes, rate
 from nadi.estimates.execution import Executions
 from nadi.estimates.generated_blocks import OperationCounts
-from nadi.systems.streamed_update import usual_buffers
+from nadi.systems.memory_tiers import usual_buffers
 from nadi.trace.arrays import Floats
 
 _DISTANCE = 32.0  # operations before a use that its load may begin, or that a tensor stays for it

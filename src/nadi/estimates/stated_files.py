@@ -25,8 +25,7 @@ from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import Execution
 from nadi.files.files import read_settings
 from nadi.files.settings_text import decode_json, parse_settings
-from nadi.models.llm.language_model import language_model_from
-from nadi.models.llm.library import load_language_model, read_model_keys
+from nadi.models.llm.language_model import language_model_from, load_language_model, read_model_keys
 from nadi.systems.library import load_system, read_system_keys, system_file_from
 from nadi.systems.system import System
 from nadi.units import parse_rate

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from nadi.estimates.calculon.machine_description import MemoryColumns
-from nadi.results.charts.scales import short_number
-from nadi.systems.memory_tiers import MemoryTier
-from nadi.systems.streamed_update import UPDATE_SCHEDULE
+from nadi.results.charts.charts import short_number
+from nadi.systems.memory_tiers import UPDATE_SCHEDULE, MemoryTier
 from nadi.units import format_ns
 
 

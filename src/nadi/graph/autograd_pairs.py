@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from nadi.graph.event_graph import EventGraph
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.rows import nearest
 
 _EVALUATION = r"^autograd::engine::evaluate_function: "
 _NODE = rf"{_EVALUATION}|Backward\d*$|^torch::autograd::"

@@ -22,9 +22,9 @@ from nadi.errors import checked
 from nadi.graph.operand_shapes import stated_shapes
 from nadi.kernels.sequences import apart, union_of
 from nadi.recordings.dependencies.device_calls import launcher_rows
-from nadi.trace.ancestors import nearest, with_ancestors
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.categories import kernel_class
+from nadi.trace.rows import nearest, with_ancestors
 from nadi.trace.trace import Job, Trace
 
 PUBLISHED = (1.0, 1.189, 1.4)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from nadi.results.charts.chart_figure import Figure
+    from nadi.results.charts.chart_files import Figure
 
 
 _TOLD = 5  # operations in a notebook
@@ -101,7 +101,7 @@ class CriticalPath:
         top
             Number of operations.
         """
-        from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.results.charts.chart_files import Figure  # only where charts are drawn
         from nadi.results.charts.charts import time_bars
 
         kinds = self.by_kind()

@@ -23,8 +23,8 @@ from nadi.errors import NadiError
 from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
 from nadi.kernels.paths import topological_order, unexplained_times
 from nadi.kernels.sequences import expand_ranges
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Bytes, Ints
+from nadi.trace.rows import nearest
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job, Trace
 

@@ -13,8 +13,8 @@ import polars as pl
 from nadi.graph.autograd_pairs import BackwardNodes, backward_nodes, node_before
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.optimizer_parts import OptimizerParts, optimizer_parts
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Bytes, Ints
+from nadi.trace.rows import nearest
 
 PHASES = ("forward", "backward", "optimizer", "other")
 """The parts of a step; ``other`` is work outside of all modules that is none of them."""

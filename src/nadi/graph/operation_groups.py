@@ -10,8 +10,8 @@ import numpy as np
 from nadi.graph.autograd_pairs import backward_nodes
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import find_modules
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.rows import nearest
 
 _NUMBERS = re.compile(r"^(?:nn\.Module: )?(.*?)(?:[._#]?\d+)?$")
 

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from nadi.graph.event_graph import EventGraph
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.rows import nearest
 
 BY_GRADIENTS = "attributed by the gradients that its operators use"
 _UNKNOWN = "not attributed: the trace does not state which tensors it uses (a host trace does)"

@@ -12,8 +12,8 @@ from nadi.errors import checked
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.kernels.paths import latest_times, replay_times
 from nadi.trace.arrays import Ints
-from nadi.trace.schedule import Schedule
 from nadi.trace.schema import SCHEDULE
+from nadi.trace.trace import Schedule
 
 
 @dataclass(frozen=True, eq=False)

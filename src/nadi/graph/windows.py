@@ -23,8 +23,8 @@ from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.kernels.sequences import union_length
 from nadi.recordings.serving_steps import ServingStep, serving_step
 from nadi.recordings.time_range import time_range
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.rows import nearest
 from nadi.trace.schema import DEVICE_WORK
 from nadi.units import format_ns
 

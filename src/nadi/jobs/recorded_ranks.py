@@ -27,10 +27,10 @@ from nadi.graph.autograd_pairs import backward_nodes
 from nadi.graph.event_graph import EventGraph
 from nadi.simulation.workload.simulator_nodes import PlayedRank
 from nadi.systems.prices.traced_operations import launching_operators, operators_of
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.groups import RankGroups
 from nadi.trace.operations import Operations
+from nadi.trace.rows import nearest
 from nadi.trace.schema import GROUPS
 from nadi.trace.trace import Trace
 

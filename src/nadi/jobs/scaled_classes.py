@@ -64,10 +64,9 @@ from nadi.systems.prices.traced_operations import stated_operations
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 from nadi.trace.groups import RankGroups
-from nadi.trace.host_nodes import on_host
-from nadi.trace.operand_columns import AttributesWithOperands
+from nadi.trace.operands import AttributesWithOperands
 from nadi.trace.operations import Operations
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Trace, on_host
 
 # attributes that say again what columns and groups say, as it was before
 _OUTDATED = ("version", "process_groups", "rank", "world_size", "pg_name", "comm_size", "comm_src",

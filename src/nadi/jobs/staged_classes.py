@@ -31,7 +31,7 @@ from nadi.jobs.stage_blocks import (
     read_stage,
     with_last,
 )
-from nadi.models.job_rows import BEFORE, Link, Row
+from nadi.models.job_rows import BEFORE, Link, Row, joined_ranges
 from nadi.models.llm.pipeline_schedules import (
     FORWARD as FORWARD_PHASE,
     PipelineSchedule,
@@ -39,7 +39,6 @@ from nadi.models.llm.pipeline_schedules import (
     neighbors,
     pipeline_schedule,
 )
-from nadi.models.row_operands import joined_ranges
 from nadi.models.row_traces import StepOrder, trace_of_rows
 from nadi.recordings.folded.folded_trace import NodeTimes, with_own_times
 from nadi.trace.groups import RankGroups

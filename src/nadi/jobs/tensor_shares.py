@@ -30,9 +30,8 @@ from nadi.jobs.replicated_classes import Classes
 from nadi.jobs.shared_sizes import comm_types, is_sharded, of_role, with_more_members
 from nadi.systems.device import Device
 from nadi.trace.arrays import Bools, Floats, Ints
-from nadi.trace.dtypes import DTYPES
 from nadi.trace.groups import RankGroups, groups_along
-from nadi.trace.operations import OP_CLASSES, Operations
+from nadi.trace.operations import DTYPES, OP_CLASSES, Operations
 from nadi.trace.trace import Trace
 
 _PERMUTE = OP_CLASSES.index("permute")

@@ -127,12 +127,8 @@ class _Beside:
 def compiling_ahead(missing: list[Known], tell: Callable[[str], None]) -> Iterator[None]:
     """Have kernels compiled by another process meanwhile, if there is a core for it.
 
-    Parameters
-    ----------
-    missing
-        What is to be compiled, in this order.
-    tell
-        Called, from another thread, when one of them is done.
+    - ``missing``: What is to be compiled, in this order.
+    - ``tell``: Called, from another thread, when one of them is done.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if len(missing) < 2 or (cores or 1) < 2 or kernel_cache.cache_folder() is None:

@@ -311,14 +311,9 @@ def _skip_scalar(text: np.ndarray, at: int, c: int) -> int:
 def skip_value(text: np.ndarray, at: int, stack: np.ndarray) -> int:  # noqa: C901  one loop
     """Go over any value, checking that it is valid JSON.
 
-    Parameters
-    ----------
-    text
-        uint8, shape (bytes,).
-    at
-        Where it begins.
-    stack
-        uint8, shape (deepest nesting,): space to work in.
+    - ``text``: uint8, shape (bytes,).
+    - ``at``: Where it begins.
+    - ``stack``: uint8, shape (deepest nesting,): space to work in.
     """
     depth = 0
     while True:
@@ -368,12 +363,8 @@ def skip_value(text: np.ndarray, at: int, stack: np.ndarray) -> int:  # noqa: C9
 def next_member(text: np.ndarray, at: int, is_first: bool) -> int:
     """Go to an object's next key, or to its closing brace.
 
-    Parameters
-    ----------
-    at
-        After the opening brace, or after the value of the member before.
-    is_first
-        Whether it is the opening brace.
+    - ``at``: After the opening brace, or after the value of the member before.
+    - ``is_first``: Whether it is the opening brace.
     """
     at = skip_space(text, at)
     if byte_at(text, at) == _CLOSE:
@@ -404,11 +395,8 @@ def next_item(text: np.ndarray, at: int, is_first: bool) -> int:
 def read_integer(text: np.ndarray, at: int) -> tuple[int, int, int]:
     """Read an int64.
 
-    Returns
-    -------
-    tuple
-        The byte after it, or a failure; the number; 0, or ``TOO_LARGE`` or
-        ``NOT_AN_INTEGER``, when the number is not told and the byte is that of the value.
+    - Returns: The byte after it, or a failure; the number; 0, or ``TOO_LARGE`` or
+      ``NOT_AN_INTEGER``, when the number is not told and the byte is that of the value.
     """
     begin = at
     negative = byte_at(text, at) == _MINUS
@@ -444,11 +432,8 @@ def read_microseconds(text: np.ndarray, at: int) -> tuple[int, int, int]:
 
     Digits past the nanosecond are rounded half away from zero.
 
-    Returns
-    -------
-    tuple
-        The byte after it; the number; 0, or 1 if it is no number, has an exponent, or does
-        not fit: then the byte is that of the value and the number -1.
+    - Returns: The byte after it; the number; 0, or 1 if it is no number, has an exponent, or does
+      not fit: then the byte is that of the value and the number -1.
     """
     begin = at
     negative = byte_at(text, at) == _MINUS
@@ -490,17 +475,9 @@ def read_microseconds(text: np.ndarray, at: int) -> tuple[int, int, int]:
 def read_key(text: np.ndarray, at: int, is_first: bool, out: np.ndarray) -> int:
     """Read a key of an object, for shells that walk its few members one by one.
 
-    Parameters
-    ----------
-    text, at, is_first
-        As for :func:`next_member`.
-    out
-        int64, shape (2,), filled: where the key begins and ends; -1 if there is none left.
-
-    Returns
-    -------
-    int
-        The byte of the value, or of the closing brace; or a failure.
+    - ``text``, ``at``, ``is_first``: As for :func:`next_member`.
+    - ``out``: int64, shape (2,), filled: where the key begins and ends; -1 if there is none left.
+    - Returns: The byte of the value, or of the closing brace; or a failure.
     """
     text = borrowed(text)
     out[0] = out[1] = -1

@@ -251,27 +251,13 @@ def compile_kernel(
 ) -> tuple[bytes, str]:
     """Compile a kernel for arguments of some types.
 
-    Parameters
-    ----------
-    function
-        The kernel's Python function.
-    signature
-        The types, as :func:`nadi.kernels.signatures.signature_of` gives them.
-    entry
-        The name by which the object's one function will be called.
-
-    Returns
-    -------
-    tuple
-        The object, and a letter for each number that comes back: ``i``, or ``b`` for a bool; in
-        parentheses if they are a tuple.
-
-    Raises
-    ------
-    numba.core.errors.NumbaError
-        The kernel cannot be compiled for these types.
-    NotSelfContainedError
-        It needs numba's runtime.
+    - ``function``: The kernel's Python function.
+    - ``signature``: The types, as :func:`nadi.kernels.signatures.signature_of` gives them.
+    - ``entry``: The name by which the object's one function will be called.
+    - Returns: The object, and a letter for each number that comes back: ``i``, or ``b`` for a bool;
+      in parentheses if they are a tuple.
+    - Raises numba.core.errors.NumbaError: The kernel cannot be compiled for these types.
+    - Raises NotSelfContainedError: It needs numba's runtime.
     """
     arguments = tuple(_type_of(one) for one in signature)
     dispatcher = _numba.njit(function, pipeline_class=_WholeCompiler, **_NO_WRAPPERS)

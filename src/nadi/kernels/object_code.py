@@ -29,20 +29,11 @@ def host_features() -> frozenset[str]:
 def load(code: bytes, entry: str, letters: str) -> Callable[[list[int]], Any]:
     """Give a function that calls the code of an object.
 
-    Parameters
-    ----------
-    code
-        The object. Its code is trusted: nothing checks what it does.
-    entry
-        The name of its function, which no other object has.
-    letters
-        What comes back, as :func:`nadi.kernels.numba_internals.compile_kernel` says it.
-
-    Returns
-    -------
-    callable
-        Takes the 64-bit numbers of :func:`nadi.kernels.signatures.pack`; gives what the kernel
-        returns, or raises what it raises. Other threads of Python go on meanwhile.
+    - ``code``: The object. Its code is trusted: nothing checks what it does.
+    - ``entry``: The name of its function, which no other object has.
+    - ``letters``: What comes back, as :func:`nadi.kernels.numba_internals.compile_kernel` says it.
+    - Returns: Takes the 64-bit numbers of :func:`nadi.kernels.signatures.pack`; gives what the
+      kernel returns, or raises what it raises. Other threads of Python go on meanwhile.
     """
     engine = _engine_of_this_process()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))

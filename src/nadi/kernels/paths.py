@@ -19,17 +19,9 @@ def topological_order(in_ptr: np.ndarray, in_src: np.ndarray, order: np.ndarray)
 
     Depth first from each vertex back along its incoming edges, without recursion.
 
-    Parameters
-    ----------
-    in_ptr, in_src
-        int64, shapes (vertices + 1,) and (edges,).
-    order
-        int64, shape (vertices,), filled.
-
-    Returns
-    -------
-    int
-        -1, or a vertex that lies on a cycle. O(vertices + edges).
+    - ``in_ptr``, ``in_src``: int64, shapes (vertices + 1,) and (edges,).
+    - ``order``: int64, shape (vertices,), filled.
+    - Returns: -1, or a vertex that lies on a cycle. O(vertices + edges).
     """
     num_vertices = order.size
     num_followed = np.zeros(num_vertices, dtype=np.uint32)
@@ -72,15 +64,10 @@ def unexplained_times(
 ) -> None:
     """Compute each vertex's delay: its time minus the latest time that its incoming edges require.
 
-    Parameters
-    ----------
-    in_ptr, in_src, weight
-        As for :func:`replay_times`.
-    time
-        int64 ns, shape (vertices,).
-    delay
-        int64 ns, shape (vertices,), filled: the time itself where no edge enters.
-        O(vertices + edges).
+    - ``in_ptr``, ``in_src``, ``weight``: As for :func:`replay_times`.
+    - ``time``: int64 ns, shape (vertices,).
+    - ``delay``: int64 ns, shape (vertices,), filled: the time itself where no edge enters.
+      O(vertices + edges).
     """
     for v in range(time.size):
         first, last = in_ptr[v], in_ptr[v + 1]
@@ -105,20 +92,14 @@ def replay_times(
 ) -> None:
     """Compute the time of each vertex: the latest that an incoming edge requires, plus its delay.
 
-    Parameters
-    ----------
-    order
-        int64, shape (vertices,): a topological order.
-    in_ptr, in_src, weight
-        int64, shapes (vertices + 1,), (edges,) and (edges,); weights in ns.
-    delay
-        int64 ns, shape (vertices,): added to that latest time; the time itself where
-        no edge enters.
-    time
-        int64 ns, shape (vertices,), filled.
-    bound_by
-        int64, shape (vertices,), filled: the edge that set the time (of several equal
-        ones the first), or -1 where none enters. O(vertices + edges).
+    - ``order``: int64, shape (vertices,): a topological order.
+    - ``in_ptr``, ``in_src``, ``weight``: int64, shapes (vertices + 1,), (edges,) and (edges,);
+      weights in ns.
+    - ``delay``: int64 ns, shape (vertices,): added to that latest time; the time itself where no
+      edge enters.
+    - ``time``: int64 ns, shape (vertices,), filled.
+    - ``bound_by``: int64, shape (vertices,), filled: the edge that set the time (of several equal
+      ones the first), or -1 where none enters. O(vertices + edges).
     """
     for v in order:
         bound = -1
@@ -144,17 +125,12 @@ def latest_times(
 ) -> None:
     """Compute the latest time of each vertex that makes no later vertex late.
 
-    Parameters
-    ----------
-    order, in_ptr, in_src, weight, delay
-        As for :func:`replay_times`.
-    latest
-        int64 ns, shape (vertices,): on entry the latest time allowed for the vertex alone;
-        lowered in place.
-    next_edge
-        int64, shape (vertices,), filled: the edge that sets this time (of several equal
-        ones the one that enters the vertex latest in ``order``, and of that the first), or
-        -1 where it is the vertex's own. O(vertices + edges).
+    - ``order``, ``in_ptr``, ``in_src``, ``weight``, ``delay``: As for :func:`replay_times`.
+    - ``latest``: int64 ns, shape (vertices,): on entry the latest time allowed for the vertex
+      alone; lowered in place.
+    - ``next_edge``: int64, shape (vertices,), filled: the edge that sets this time (of several
+      equal ones the one that enters the vertex latest in ``order``, and of that the first), or -1
+      where it is the vertex's own. O(vertices + edges).
     """
     next_edge[:] = -1
     for at in range(order.size - 1, -1, -1):
@@ -170,19 +146,10 @@ def latest_times(
 def trace_back(bound_by: np.ndarray, in_src: np.ndarray, last: int, path: np.ndarray) -> int:
     """Follow binding edges back from a vertex to one that no edge enters.
 
-    Parameters
-    ----------
-    bound_by, in_src
-        int64, shapes (vertices,) and (edges,), as for :func:`replay_times`.
-    last
-        The vertex to begin with.
-    path
-        int64, shape (vertices,), filled: the vertices, ``last`` first.
-
-    Returns
-    -------
-    int
-        Number of vertices on the path. O(path).
+    - ``bound_by``, ``in_src``: int64, shapes (vertices,) and (edges,), as for :func:`replay_times`.
+    - ``last``: The vertex to begin with.
+    - ``path``: int64, shape (vertices,), filled: the vertices, ``last`` first.
+    - Returns: Number of vertices on the path. O(path).
     """
     path[0] = last
     size = 1
@@ -247,27 +214,16 @@ def stretches_of_path(
     The time before a vertex consists of the weight of its edge, and then its delay. Stretches
     without time are left out.
 
-    Parameters
-    ----------
-    vertices, edge, reached
-        int64, shape (vertices on the path,): first to last; the edge into each, or -1; and
-        when the path comes to it, in ns.
-    begin
-        Time before this is left out, in ns.
-    num_ops
-        Vertices from ``2 * num_ops`` on belong to no operation, and count to that of the next
-        vertex on the path.
-    graph
-        What takes the time.
-    code_of_kind
-        int8, shape (kinds + 1,): what time on edges of a kind counts as; last, what delays do.
-    stretches
-        Room for ``2 * vertices on the path``, filled from the end.
-
-    Returns
-    -------
-    int
-        Position of the first stretch; the last is the last there. O(path).
+    - ``vertices``, ``edge``, ``reached``: int64, shape (vertices on the path,): first to last; the
+      edge into each, or -1; and when the path comes to it, in ns.
+    - ``begin``: Time before this is left out, in ns.
+    - ``num_ops``: Vertices from ``2 * num_ops`` on belong to no operation, and count to that of the
+      next vertex on the path.
+    - ``graph``: What takes the time.
+    - ``code_of_kind``: int8, shape (kinds + 1,): what time on edges of a kind counts as; last, what
+      delays do.
+    - ``stretches``: Room for ``2 * vertices on the path``, filled from the end.
+    - Returns: Position of the first stretch; the last is the last there. O(path).
     """
     graph, stretches = borrowed(graph), borrowed(stretches)
     late_code = code_of_kind[code_of_kind.size - 1]

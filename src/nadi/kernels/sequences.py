@@ -37,10 +37,7 @@ class Union(NamedTuple):
 def union_of(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Union:
     """Return the union of intervals ``[start, end)``, in any order, with any overlap.
 
-    Parameters
-    ----------
-    start, end
-        int64, shape (intervals,); ``end >= start``. O(n log n).
+    - ``start``, ``end``: int64, shape (intervals,); ``end >= start``. O(n log n).
     """
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(end[order])
@@ -53,15 +50,8 @@ def union_of(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Union:
 def union_length(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> int:
     """Return the time covered by at least one of the intervals ``[start, end)``.
 
-    Parameters
-    ----------
-    start, end
-        int64, shape (intervals,); ``end >= start``; any order, any overlap.
-
-    Returns
-    -------
-    int
-        Same unit as the input. O(n log n).
+    - ``start``, ``end``: int64, shape (intervals,); ``end >= start``; any order, any overlap.
+    - Returns: Same unit as the input. O(n log n).
     """
     found = union_of(start, end)
     return int((found.end - found.start).sum())
@@ -116,15 +106,9 @@ def expand_ranges(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """List the positions ``first, first + 1, ...`` of ranges, one range after the other.
 
-    Parameters
-    ----------
-    first, count
-        int64, shape (ranges,); ``count >= 0``.
-
-    Returns
-    -------
-    which, at
-        int64, shape (sum of count,): the range, and the position. O(ranges + sum of count).
+    - ``first``, ``count``: int64, shape (ranges,); ``count >= 0``.
+    - Returns which, at: int64, shape (sum of count,): the range, and the position. O(ranges + sum
+      of count).
     """
     which = np.repeat(np.arange(first.size), count)
     at = np.arange(which.size) - np.repeat(np.cumsum(count) - count, count) + first[which]
@@ -135,14 +119,9 @@ def expand_ranges(
 def group_rows(keys: np.ndarray, first: np.ndarray, order: np.ndarray) -> None:
     """Sort rows by a small integer key, equal keys in the order given. O(rows + keys).
 
-    Parameters
-    ----------
-    keys
-        int64, shape (rows,): each from 0 to ``len(first) - 2``.
-    first
-        int64, shape (keys + 1,), filled: where each key's rows begin in ``order``.
-    order
-        int64, shape (rows,), filled: the rows, sorted.
+    - ``keys``: int64, shape (rows,): each from 0 to ``len(first) - 2``.
+    - ``first``: int64, shape (keys + 1,), filled: where each key's rows begin in ``order``.
+    - ``order``: int64, shape (rows,), filled: the rows, sorted.
     """
     first[:] = 0
     for row in range(keys.size):
@@ -193,16 +172,10 @@ def spans_holding(
 ) -> None:
     """Return which spans contain a text.
 
-    Parameters
-    ----------
-    content
-        uint8: the bytes that the spans lie in.
-    at, length
-        int64, shape (spans,): where each begins and how long it is.
-    text
-        uint8, shape (1 or more,).
-    holds
-        bool, shape (spans,), filled. O(bytes of the spans), where few begin like the text.
+    - ``content``: uint8: the bytes that the spans lie in.
+    - ``at``, ``length``: int64, shape (spans,): where each begins and how long it is.
+    - ``text``: uint8, shape (1 or more,).
+    - ``holds``: bool, shape (spans,), filled. O(bytes of the spans), where few begin like the text.
     """
     size = text.size
     first = text[0]

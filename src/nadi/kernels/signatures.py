@@ -21,10 +21,7 @@ _first_byte = c_char.from_buffer
 def signature_of(arguments: tuple[Any, ...]) -> Signature:
     """Give the types of a kernel's arguments.
 
-    Raises
-    ------
-    TypeError
-        One is nothing that kernels take.
+    - Raises TypeError: One is nothing that kernels take.
     """
     return tuple(_type_of(one) for one in arguments)
 
@@ -63,14 +60,9 @@ def pack(arguments: tuple[Any, ...], key: list[Any], words: list[int]) -> None:
 
     This is what every call of a kernel waits for.
 
-    Parameters
-    ----------
-    arguments
-        Those of a kernel, or the items of a tuple among them.
-    key
-        To it is added what differs between signatures.
-    words
-        To it are added: of an array its address, lengths, and strides where it has gaps.
+    - ``arguments``: Those of a kernel, or the items of a tuple among them.
+    - ``key``: To it is added what differs between signatures.
+    - ``words``: To it are added: of an array its address, lengths, and strides where it has gaps.
     """
     for value in arguments:
         kind = type(value)

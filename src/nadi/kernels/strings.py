@@ -29,13 +29,10 @@ END = -2  # the code of the end of an object after its last member
 def make_words(codes: Mapping[str, int]) -> np.ndarray:
     """Make a table of words of at most 24 bytes in which each has a slot of its own.
 
-    Returns
-    -------
-    ndarray
-        uint64, shape (slots + 1, 5): of each slot's word the first 8 bytes, those after
-        them if it has more than 16, the last 8, the length (0: there is none), and the
-        code; in the last row the factor and the shift that tell the slots. One array
-        only, because each one handed on costs time.
+    - Returns: uint64, shape (slots + 1, 5): of each slot's word the first 8 bytes, those after them
+      if it has more than 16, the last 8, the length (0: there is none), and the code; in the last
+      row the factor and the shift that tell the slots. One array only, because each one handed on
+      costs time.
     """
     bits = 2 + max(len(codes) - 1, 1).bit_length()
     keys = {word: _parts(word.encode()) for word in codes}
@@ -94,16 +91,10 @@ def word_of_string(
 ) -> int:
     """Give the code of a string's word, or -1.
 
-    Parameters
-    ----------
-    text, at
-        Where the string begins, after its quote.
-    end
-        As :func:`nadi.kernels.json_tokens.string_end` gave it.
-    words
-        Of :func:`make_words`.
-    scratch
-        uint8, shape (bytes,): space for a word without its escapes.
+    - ``text``, ``at``: Where the string begins, after its quote.
+    - ``end``: As :func:`nadi.kernels.json_tokens.string_end` gave it.
+    - ``words``: Of :func:`make_words`.
+    - ``scratch``: uint8, shape (bytes,): space for a word without its escapes.
     """
     if end & 1 == 0:
         return find_word(text, at, (end >> 1) - at, words)
@@ -119,23 +110,13 @@ def read_member(
     A loop reads a member, returns at ``END``, and goes on from where the value ends. A failure
     ends it too, whether it is met here or is what reading the value gave.
 
-    Parameters
-    ----------
-    text
-        uint8, shape (bytes,).
-    at
-        After the opening brace, or after the value of the member before; or a failure.
-    words, scratch
-        As for :func:`word_of_string`.
-
-    Returns
-    -------
-    at
-        The byte of the value; or of ``END`` the byte after the closing brace, or a failure.
-    key
-        The key's code, -1 if it is not among the words, ``END`` if the object ends here.
-    key_at, key_end
-        Where the key begins and ends.
+    - ``text``: uint8, shape (bytes,).
+    - ``at``: After the opening brace, or after the value of the member before; or a failure.
+    - ``words``, ``scratch``: As for :func:`word_of_string`.
+    - Returns at: The byte of the value; or of ``END`` the byte after the closing brace, or a
+      failure.
+    - and key: The key's code, -1 if it is not among the words, ``END`` if the object ends here.
+    - and key_at, key_end: Where the key begins and ends.
     """
     if at >= 0:
         at = next_member(text, at, text[at - 1] == _OPEN)  # no value ends in a brace that opens
@@ -154,11 +135,8 @@ def read_member(
 def skip_string_or_value(text: np.ndarray, at: int, stack: np.ndarray) -> tuple[int, int]:
     """Skip any value.
 
-    Returns
-    -------
-    at, end
-        The byte after it, or a failure; of a string where it ends as
-        :func:`nadi.kernels.json_tokens.string_end` gives it, of others the byte after it.
+    - Returns at, end: The byte after it, or a failure; of a string where it ends as
+      :func:`nadi.kernels.json_tokens.string_end` gives it, of others the byte after it.
     """
     if text[at] != _QUOTE:
         at = skip_value(text, at, stack)
@@ -198,17 +176,11 @@ def number_of_text(
 ) -> int:
     """Give the number of a span among different texts, met before or not.
 
-    Parameters
-    ----------
-    text, at, length
-        The span.
-    slots
-        int32, shape (a power of two,): -1, or the number of the text in each.
-    texts
-        int64, shape (at most half of the slots, 3): of each text its hash, where it begins
-        first, and its bytes; there is room for one more.
-    count
-        How many texts there are: the number of one that was not met before.
+    - ``text``, ``at``, ``length``: The span.
+    - ``slots``: int32, shape (a power of two,): -1, or the number of the text in each.
+    - ``texts``: int64, shape (at most half of the slots, 3): of each text its hash, where it begins
+      first, and its bytes; there is room for one more.
+    - ``count``: How many texts there are: the number of one that was not met before.
     """
     value = np.int64(_hash(text, at, length))
     mask = slots.size - 1
@@ -250,21 +222,11 @@ def _intern(
 ) -> int:
     """Give numbers to different spans; go on after a stop because ``slots`` was half full.
 
-    Parameters
-    ----------
-    text, at, length, codes
-        As for :func:`intern_spans`.
-    slots, texts
-        As for :func:`number_of_text`; all slots are free.
-    first
-        int64, shape (half of the slots,): the row of each different span.
-    state
-        int64, shape (2,): rows done, and different spans found.
-
-    Returns
-    -------
-    int
-        1 if all rows are done, 0 if there is no more space. O(bytes of the spans).
+    - ``text``, ``at``, ``length``, ``codes``: As for :func:`intern_spans`.
+    - ``slots``, ``texts``: As for :func:`number_of_text`; all slots are free.
+    - ``first``: int64, shape (half of the slots,): the row of each different span.
+    - ``state``: int64, shape (2,): rows done, and different spans found.
+    - Returns: 1 if all rows are done, 0 if there is no more space. O(bytes of the spans).
     """
     row, count = state[0], state[1]
     put_into_slots(slots, texts, count)
@@ -284,18 +246,11 @@ def intern_spans(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Give a number to each different span of a text, in the order in which they first stand.
 
-    Parameters
-    ----------
-    text
-        uint8, shape (bytes,).
-    at, length
-        int64, shape (spans,): where each begins, all within the text, and its bytes.
-
-    Returns
-    -------
-    tuple of arrays
-        int32, shape (spans,): the number of each; int64, shape (different spans,): the row
-        in which each number first stands. O(bytes of the spans).
+    - ``text``: uint8, shape (bytes,).
+    - ``at``, ``length``: int64, shape (spans,): where each begins, all within the text, and its
+      bytes.
+    - Returns tuple of arrays: int32, shape (spans,): the number of each; int64, shape (different
+      spans,): the row in which each number first stands. O(bytes of the spans).
     """
     # columns of tables would be another type, to compile for anew
     at, length = np.ascontiguousarray(at), np.ascontiguousarray(length)

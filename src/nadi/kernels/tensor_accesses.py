@@ -71,13 +71,10 @@ def byte_ranges(
 ) -> None:  # fmt: skip
     """Find the smallest range of bytes of its storage that each tensor lies in. O(dimensions).
 
-    Parameters
-    ----------
-    numbers, first_dim, num_dims, num_strides, dims
-        As in :class:`nadi.trace.operand_kernels.Tensors`. Without strides a tensor is taken to
-        be contiguous.
-    begin, end
-        int64, shape (tensors,), filled; equal for a tensor without memory.
+    - ``numbers``, ``first_dim``, ``num_dims``, ``num_strides``, ``dims``: As in
+      :class:`nadi.trace.operand_kernels.Tensors`. Without strides a tensor is taken to be
+      contiguous.
+    - ``begin``, ``end``: int64, shape (tensors,), filled; equal for a tensor without memory.
     """
     for i in range(begin.size):
         offset, elements, size = numbers[i, 2], numbers[i, 3], numbers[i, 4]
@@ -132,13 +129,9 @@ def settle_uses(uses: Uses, num_tensors: int, num_storages: int) -> None:
     whose id was another's before: it is known by being a single word on its own, under an
     id that this memory has not had, given for an argument that may be a number.
 
-    Parameters
-    ----------
-    uses
-        Of operations in the order in which they began. ``flags`` int64 is changed: READ,
-        WRITE and FRESH stay, where they hold.
-    num_tensors, num_storages
-        Both are counted from 0. O(uses).
+    - ``uses``: Of operations in the order in which they began. ``flags`` int64 is changed: READ,
+      WRITE and FRESH stay, where they hold.
+    - ``num_tensors``, ``num_storages``: Both are counted from 0. O(uses).
     """
     argument_of = np.full(num_storages, _NONE, dtype=np.int64)
     view_of = np.full(num_storages, _NONE, dtype=np.int64)
@@ -178,18 +171,12 @@ def find_own_accesses(
     itself if it reads or writes a storage that nothing in it reads or writes; then it
     writes all of its results.
 
-    Parameters
-    ----------
-    uses
-        As :func:`settle_uses` left them. ``flags`` int64 is changed: READ and WRITE of
-        the operation's own accesses stay, and FRESH.
-    parent
-        int64, shape (ops,): an earlier operation, or -1.
-    num_storages
-        Storages are counted from 0.
-    last_inside
-        int64, shape (ops,), filled: the last operation in each operation that has
-        accesses of its own or makes memory, or -1. O(uses times depth of calls).
+    - ``uses``: As :func:`settle_uses` left them. ``flags`` int64 is changed: READ and WRITE of the
+      operation's own accesses stay, and FRESH.
+    - ``parent``: int64, shape (ops,): an earlier operation, or -1.
+    - ``num_storages``: Storages are counted from 0.
+    - ``last_inside``: int64, shape (ops,), filled: the last operation in each operation that has
+      accesses of its own or makes memory, or -1. O(uses times depth of calls).
     """
     num_ops = parent.size
     next_read = np.full(num_storages, num_ops, dtype=np.int64)
@@ -360,22 +347,13 @@ def find_edges(
     left out. An operation that works itself and calls others reads before they do and
     writes after they did. New memory has no history, whatever storage's name it got.
 
-    Parameters
-    ----------
-    uses, parent, last_inside
-        As :func:`find_own_accesses` left them.
-    found
-        Space for 2 segments a use after one for each storage, all with ``next`` -1;
-        ``hint`` is the number of each storage; ``sizes`` is (storages, -1, 0).
-    edges
-        Filled; ``seen`` -1 and ``sizes`` 0.
-
-    Returns
-    -------
-    bool
-        Whether there was space enough for readers and edges; ``sizes`` tell how much is
-        needed at least. O(uses + edges), as long as accesses of a storage come mostly in
-        order of their places.
+    - ``uses``, ``parent``, ``last_inside``: As :func:`find_own_accesses` left them.
+    - ``found``: Space for 2 segments a use after one for each storage, all with ``next`` -1;
+      ``hint`` is the number of each storage; ``sizes`` is (storages, -1, 0).
+    - ``edges``: Filled; ``seen`` -1 and ``sizes`` 0.
+    - Returns: Whether there was space enough for readers and edges; ``sizes`` tell how much is
+      needed at least. O(uses + edges), as long as accesses of a storage come mostly in order of
+      their places.
     """
     num_ops = parent.size
     waiting = np.full(num_ops, _NONE, dtype=np.int64)

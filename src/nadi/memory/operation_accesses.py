@@ -15,9 +15,9 @@ import polars as pl
 from nadi.memory.table_lookups import recorded_lookups, stated_lookups
 from nadi.recordings.dependencies.tensor_dependencies import tensor_accesses
 from nadi.simulation.accounts.memory_accounts import StorageUses, has_operands, storage_uses
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Floats, Ints
 from nadi.trace.operands import TensorUses, tensor_uses
+from nadi.trace.rows import nearest
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Trace
 

@@ -46,9 +46,8 @@ from nadi.memory.table_lookups import RowCache, hit_shares
 from nadi.simulation.accounts.memory_accounts import Lives, lives_of, row_times
 from nadi.simulation.engine.codes import NodeKind
 from nadi.simulation.simulation import Simulation
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import nearest, number_rows
 from nadi.trace.schema import ROLE_SOURCES, TENSOR_LIVES, TENSOR_ROLES
 from nadi.trace.trace import Trace
 

@@ -4,7 +4,7 @@ Before an operation, what it reads from a lower tier is loaded into a buffer of 
 after the last operation of a visit, what was written is stored. A load begins at most so many
 operations before its use, and once buffers have room: others have to be done with theirs. An
 operation whose tensors fill more than half of all buffers works on one part after the other, and
-so does an update of the optimizer's state (:mod:`nadi.systems.streamed_update`).
+so does an update of the optimizer's state (:mod:`nadi.systems.memory_tiers`).
 
 Whatever waits, waits for something that ends before it begins where nothing has to move, so there
 is no circle.
@@ -26,7 +26,7 @@ import polars as pl
 from nadi.memory.in_place_access import works_in_place
 from nadi.memory.placed_tensors import DISTANCE, TraceTensors
 from nadi.memory.staging_visits import Visits, visits_of
-from nadi.systems.streamed_update import update_parts
+from nadi.systems.memory_tiers import update_parts
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.schema import DEPS, NODES, TENSOR_ROLES
 from nadi.trace.trace import Trace

@@ -17,8 +17,7 @@ from nadi.memory.in_place_access import SlowedWork, in_place_trace, shared_rooms
 from nadi.memory.placed_tensors import JobTensors
 from nadi.memory.placement_choice import TierRoom, rooms_of
 from nadi.memory.staged_moves import Moves, Staging, staged_moves, staged_trace
-from nadi.simulation.accounts.memory_accounts import row_times
-from nadi.simulation.accounts.tier_traffic import tier_traffic
+from nadi.simulation.accounts.memory_accounts import row_times, tier_traffic
 from nadi.simulation.simulation import Simulation
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints

@@ -3,13 +3,42 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
+from typing import NamedTuple
 
-from nadi.models.user_lines import refusal
-from nadi.trace.dtypes import DTYPES, MAX_BYTES
+from nadi.errors import UsageError
+from nadi.trace.operations import DTYPES, MAX_BYTES
 from nadi.units import parse_bytes, parse_ns, printable
+
+_OWN = str(Path(__file__).parent)
+
+
+class UserLine(NamedTuple):
+    """A line of a program."""
+
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.number}"
+
+
+def user_line() -> UserLine:
+    """Return the line that called into this package, from however deep inside."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_OWN) and frame.f_back is not None:
+        frame = frame.f_back
+    return UserLine(frame.f_code.co_filename, frame.f_lineno)
+
+
+def refusal(what: str, remedy: str, line: UserLine | None = None) -> UsageError:
+    """Return the error about a line of the user's code; by default the one that runs now."""
+    return UsageError(str(line or user_line()), what, remedy)
+
 
 _LARGEST_WORK = 2**63 - 1
 _SHOWN = 60

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.errors import UsageError
-from nadi.models.given_values import checked_name, whole
+from nadi.models.given_values import checked_name, refusal, user_line, whole
 from nadi.models.rank_builder import RankBuilder
 from nadi.models.rank_program import MESSAGES, WORLD, Group, Operation, Place, RankProgram, trace_of
-from nadi.models.user_lines import refusal, user_line
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import ISSUES, MATCHES
 from nadi.trace.trace import Job, Trace

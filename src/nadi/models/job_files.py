@@ -85,15 +85,10 @@ def write_job(
 def check_place(folder: Path, name: str, num_ranks: int, *, overwrite: bool) -> Sequence[Path]:
     """Check that a job may be written to a folder; writes nothing.
 
-    Returns
-    -------
-    sequence of Path
-        Traces of further ranks with this name, which would become part of the job.
-
-    Raises
-    ------
-    InputError
-        If a file exists already and ``overwrite`` is not given, or the folder is a file.
+    - Returns sequence of Path: Traces of further ranks with this name, which would become part of
+      the job.
+    - Raises InputError if a file exists already and ``overwrite`` is not given, or the folder is a
+      file.
     """
     if folder.is_file():
         what = "is a file, but the traces of ranks are written into a folder"

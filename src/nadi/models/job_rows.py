@@ -14,13 +14,114 @@ through along the data parallel axis follows from the same table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+import numpy as np
+
 from nadi.errors import UsageError
-from nadi.models.row_operands import NO_OPERANDS, Operand, RowOperands
+from nadi.trace.arrays import Bools, Ints
+from nadi.trace.operands import OperandColumns, TensorType
 from nadi.trace.work import Work
+
+_DEVICE = "cuda:0"
+
+
+class Operand(NamedTuple):
+    """A tensor as a row uses it."""
+
+    storage: str  # name of its storage, the same in all rows of a rank
+    # shape, dtype: its sizes, and PyTorch's name for the type of its elements
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int = 0  # elements of the storage before it
+    # whether there is one of the whole step, rather than one of each micro-batch
+    lasts: bool = False
+    role: str = ""  # what it is for (``schema.TENSOR_ROLES``); "" if that follows from its uses
+
+
+class RowOperands(NamedTuple):
+    """What a row reads and gives; what it changes in place is in both.
+
+    A storage that a row gives first and does not read begins there; one that is read first was
+    there before the step.
+    """
+
+    inputs: tuple[Operand, ...] = ()
+    outputs: tuple[Operand, ...] = ()
+
+
+NO_OPERANDS = RowOperands()
+
+
+def operand_columns(of_rows: Sequence[RowOperands], row: Ints, micro_batch: Ints) -> OperandColumns:
+    """Return the operands of nodes that repeat rows.
+
+    - ``of_rows``: Of each row.
+    - ``row``, ``micro_batch``: int64, shape (nodes,): of each node; -1 for no micro-batch.
+      O(operands log operands).
+    """
+    tensors: dict[Operand, int] = {}
+    storages: dict[tuple[str, bool], int] = {}
+    types: dict[TensorType, int] = {}
+    number: list[int] = []
+    is_output: list[bool] = []
+    position: list[int] = []
+    for one in of_rows:
+        for side, listed in enumerate(one):
+            number += [tensors.setdefault(operand, len(tensors)) for operand in listed]
+            is_output += [bool(side)] * len(listed)
+            position += range(len(listed))
+    storage = [storages.setdefault((one.storage, one.lasts), len(storages)) for one in tensors]
+    kind = [types.setdefault(TensorType(one.shape, one.dtype), len(types)) for one in tensors]
+    first = np.cumsum([0, *(len(one.inputs) + len(one.outputs) for one in of_rows)])
+    entry, begin = joined_ranges(first, row)
+    sizes = np.diff(begin)
+    node = np.repeat(np.arange(row.size), sizes)
+    slot = np.array(number, dtype=np.int64)[entry]
+    lasts = np.array([one.lasts for one in tensors], dtype=np.bool_)
+    roles = tuple(dict.fromkeys(one.role for one in tensors if one.role))
+    role = [roles.index(one.role) if one.role else -1 for one in tensors]
+    turn = np.where(lasts[slot], 0, 1 + np.repeat(micro_batch, sizes))
+    tensor, code = _in_order(slot + turn * len(tensors))
+    of_slot, of_turn = code % max(len(tensors), 1), code // max(len(tensors), 1)
+    return OperandColumns(
+        node=node,
+        is_output=_chosen(is_output, entry),
+        position=np.array(position, dtype=np.int64)[entry],
+        tensor=tensor,
+        tensor_id=1 + code,
+        storage_id=1 + np.array(storage, dtype=np.int64)[of_slot] + of_turn * len(storages),
+        offset=np.array([one.offset for one in tensors], dtype=np.int64)[of_slot],
+        kind=np.array(kind, dtype=np.int64)[of_slot],
+        types=tuple(types),
+        device=_DEVICE,
+        role=np.array(role, dtype=np.int64)[of_slot],
+        roles=roles,
+    )
+
+
+def joined_ranges(first: Ints, which: Ints) -> tuple[Ints, Ints]:
+    """Return the entries of several ranges, one after the other, and the place of each range."""
+    sizes = np.diff(first)[which]
+    begin = np.cumsum(sizes) - sizes
+    entry = np.arange(int(sizes.sum())) + np.repeat(first[which] - begin, sizes)
+    return entry, np.append(begin, sizes.sum())
+
+
+def _chosen(flags: Sequence[bool], entry: Ints) -> Bools:
+    return np.array(flags, dtype=np.bool_)[entry]
+
+
+def _in_order(codes: Ints) -> tuple[Ints, Ints]:
+    """Return the number of each code by where it comes first, and the code of each number."""
+    different, first, which = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    number = np.empty_like(order)
+    number[order] = np.arange(order.size)
+    return number[which.reshape(-1)], different[order]
+
 
 BEFORE = -1  # waits for the last computation before this piece
 COMPUTE = 0
@@ -140,10 +241,7 @@ _FLOPS = 11  # per parameter, as Calculon counts Adam
 def adam_work(parameters: int, gradient_itemsize: int, itemsize: int) -> Work:
     """Return the work of one update: the state is read and written, the gradient read.
 
-    Parameters
-    ----------
-    gradient_itemsize, itemsize
-        Bytes of an element of a gradient, and of a weight.
+    - ``gradient_itemsize``, ``itemsize``: Bytes of an element of a gradient, and of a weight.
     """
     moved = parameters * (2 * ADAM_STATE + gradient_itemsize + itemsize)
     return Work("optimizer", _FLOPS * parameters, moved, dtype="float32")
@@ -190,19 +288,10 @@ _COLLECTIVE: dict[tuple[Layout, Layout], str] = {
 def exchange(given: Layout, needed: Layout, size: int, ranks: int) -> Exchange | None:
     """Return the collective that brings a tensor from one layout into another.
 
-    Parameters
-    ----------
-    given, needed
-        Its layouts.
-    size
-        Bytes of the whole tensor.
-    ranks
-        Number of ranks of the axis; one needs no collective.
-
-    Raises
-    ------
-    UsageError
-        If there is none: summands are only made by computing.
+    - ``given``, ``needed``: Its layouts.
+    - ``size``: Bytes of the whole tensor.
+    - ``ranks``: Number of ranks of the axis; one needs no collective.
+    - Raises UsageError if there is none: summands are only made by computing.
     """
     if (given, needed) not in _COLLECTIVE:
         what = f"no collective makes it {needed.value}"

@@ -11,12 +11,12 @@ from nadi.models.given_values import (
     nanoseconds,
     new_tensor,
     number,
+    refusal,
     size,
     total_bytes,
     whole,
 )
 from nadi.models.rank_program import WORLD, After, BuiltNode, Group, Operation, Place, RankProgram
-from nadi.models.user_lines import refusal
 from nadi.trace.schema import COMM_TYPES
 
 COLLECTIVE_TYPES = tuple(

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nadi.models.given_values import Tensor, checked_name
-from nadi.models.user_lines import UserLine, refusal, user_line
+from nadi.models.given_values import Tensor, UserLine, checked_name, refusal, user_line
 from nadi.trace.attributes import AttributeBuilder, Attributes
 from nadi.trace.groups import Group as Group
 from nadi.trace.protobuf_values import RANGES, SCALAR_TYPES, VALUE_TYPES, check_scalar

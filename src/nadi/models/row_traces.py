@@ -12,11 +12,10 @@ import numpy as np
 import polars as pl
 
 from nadi.files.chakra.chakra_attributes import ColumnOfAttributes
-from nadi.models.job_rows import BEFORE, COMPUTE, STREAM_OF, Row
-from nadi.models.row_operands import joined_ranges, operand_columns
+from nadi.models.job_rows import BEFORE, COMPUTE, STREAM_OF, Row, joined_ranges, operand_columns
 from nadi.trace.arrays import Ints, whole_numbers
 from nadi.trace.attributes import CODES, Attributes, LazyAttributes, Part, combined
-from nadi.trace.operand_columns import AttributesWithOperands
+from nadi.trace.operands import AttributesWithOperands
 from nadi.trace.protobuf_values import pack_list
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace.trace import Job, Provenance, Trace
@@ -62,10 +61,7 @@ def trace_of_rows(step: StepOrder, roles: Sequence[str], world_size: int) -> Tra
 
     Computations have no durations. O(nodes).
 
-    Parameters
-    ----------
-    roles
-        Those of the job, in their order; the trace has the ones that its rows name.
+    - ``roles``: Those of the job, in their order; the trace has the ones that its rows name.
     """
     pool = _pool(step.pieces)
     program = _program(pool, step.piece, step.micro_batch)
@@ -214,12 +210,8 @@ def _shapes(rows: Sequence[Row], node: Ints) -> Attributes:
 def shape_attributes(shapes: Sequence[Sequence[int]], number: Ints) -> Attributes:
     """Return the attribute ``gemm_shape`` of nodes.
 
-    Parameters
-    ----------
-    shapes
-        The different ones, stored once each; an empty one is none.
-    number
-        int64, shape (nodes,): which of them each node has.
+    - ``shapes``: The different ones, stored once each; an empty one is none.
+    - ``number``: int64, shape (nodes,): which of them each node has.
     """
     packed = [pack_list("int64_list", list(shape)) if shape else b"" for shape in shapes]
     length = np.array([len(content) for content in packed], dtype=np.int64)

@@ -1,12 +1,10 @@
 """What ``nadi.pytorch`` gives; each name is loaded when it is first used."""
 
-from .collecting.checked_recordings import (
-    CheckedRecordings as CheckedRecordings,
-    check_recordings as check_recordings,
-)
 from .collecting.collected_runs import (
+    CheckedRecordings as CheckedRecordings,
     Collected as Collected,
     CollectOptions as CollectOptions,
+    check_recordings as check_recordings,
     collect as collect,
 )
 from .collecting.recorder import (
@@ -14,15 +12,18 @@ from .collecting.recorder import (
     record as record,
     trace_handler as trace_handler,
 )
-from .fake.fake_groups import GroupFamily as GroupFamily
 from .fake.fake_job import (
     FakeJob as FakeJob,
     FakeOptions as FakeOptions,
     RecordedRank as RecordedRank,
     record_fake_job as record_fake_job,
 )
-from .fake.fake_rank import FakeRecording as FakeRecording, fake_recording as fake_recording
-from .fake.fake_trace import RankSummary as RankSummary
+from .fake.fake_trace import (
+    FakeRecording as FakeRecording,
+    RankSummary as RankSummary,
+    fake_recording as fake_recording,
+)
+from .fake.operation_log import GroupFamily as GroupFamily
 from .rerunning.operator_trials import Replayable as Replayable, Skipped as Skipped
 from .rerunning.recorded_calls import RecordedCall as RecordedCall, RecordedCalls as RecordedCalls
 from .rerunning.replay import (

@@ -33,11 +33,11 @@ from nadi.recordings.matching.matching import (
     with_host_ids,
 )
 from nadi.recordings.step_marks import mend_marks
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import JoinedAttributes, Part
 from nadi.trace.categories import COPY_TO_PAGEABLE, pattern
 from nadi.trace.issues import IssueLog
+from nadi.trace.rows import nearest
 from nadi.trace.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, LABELS, NODES, ON_DEVICE
 from nadi.trace.trace import Provenance, Trace
 from nadi.units import format_ns

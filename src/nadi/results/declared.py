@@ -18,8 +18,8 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from nadi.results.charts.chart_files import chart_html
 from nadi.results.charts.charts import Chart
-from nadi.results.charts.page_charts import chart_html
 from nadi.results.page.figures import Figures, bar, stacked_bar, table, text, tiles
 from nadi.results.text import TOP, make_table, name_cell, print_table, rank_ranges, to_json
 from nadi.units import (

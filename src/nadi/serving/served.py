@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nadi.errors import checked
-from nadi.models.llm.language_model import LanguageModel
-from nadi.models.llm.library import load_language_model
+from nadi.models.llm.language_model import LanguageModel, load_language_model
 from nadi.serving.engines import EngineRules, ServedRequests, serve_on_engines
 from nadi.serving.priced_steps import ServerBasis, server_basis
 from nadi.serving.requests import Requests, read_requests

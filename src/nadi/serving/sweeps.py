@@ -11,7 +11,7 @@ import numpy as np
 
 from nadi.errors import NadiError, Parameter, UsageError, checked
 from nadi.estimates.sweep_axes import UNITS_OF_FILES, read_values
-from nadi.models.llm.library import load_language_model
+from nadi.models.llm.language_model import load_language_model
 from nadi.serving.result import SERVING
 from nadi.serving.served import Serving, serve_setup, within_limits
 from nadi.serving.server_setup import ServerSetup, setup_of

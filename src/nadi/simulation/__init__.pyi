@@ -5,9 +5,13 @@ from .accounts.collective_accounts import (
     sum_by_group as sum_by_group,
     sum_by_type as sum_by_type,
 )
-from .accounts.link_accounts import link_table as link_table
-from .accounts.link_use import link_use as link_use
-from .accounts.memory_accounts import live_memory as live_memory
+from .accounts.link_accounts import link_table as link_table, link_use as link_use
+from .accounts.memory_accounts import (
+    live_memory as live_memory,
+    tier_traffic as tier_traffic,
+    tier_use as tier_use,
+    tier_waits as tier_waits,
+)
 from .accounts.simulation_as_recording import (
     simulated_graph as simulated_graph,
     simulated_job as simulated_job,
@@ -17,25 +21,21 @@ from .accounts.simulation_results import (
     SimulationResults as SimulationResults,
     results_of as results_of,
 )
-from .accounts.steady_step import steady_step as steady_step
-from .accounts.tier_traffic import (
-    tier_traffic as tier_traffic,
-    tier_use as tier_use,
-    tier_waits as tier_waits,
-)
 from .accounts.times import (
     compute_times as compute_times,
     contended_times as contended_times,
     exposed_times as exposed_times,
     job_times as job_times,
     rank_times as rank_times,
+    steady_step as steady_step,
 )
 from .alone.collective import (
     CollectiveEstimate as CollectiveEstimate,
+    collective_time as collective_time,
     estimate_collectives as estimate_collectives,
+    message_time as message_time,
     with_tables as with_tables,
 )
-from .communication_times import collective_time as collective_time, message_time as message_time
 from .engine_driver import simulate_job as simulate_job
 from .feeder.feeder import ETFeeder as ETFeeder
 from .feeder.feeder_node import (
@@ -61,7 +61,6 @@ from .runs.changes import (
     parse_simulated_change as parse_simulated_change,
     with_changes as with_changes,
 )
-from .runs.page import write_simulation_page as write_simulation_page
 from .runs.saved import SavedSimulation as SavedSimulation, read_simulation as read_simulation
 from .runs.simulate import (
     bound_answer as bound_answer,
@@ -72,9 +71,10 @@ from .runs.simulation_report import write_simulation as write_simulation
 from .runs.timeline import (
     write_issue_lines as write_issue_lines,
     write_simulated_timeline as write_simulated_timeline,
+    write_simulation_page as write_simulation_page,
 )
 from .simulation import Simulation as Simulation, TimeBound as TimeBound
-from .work.placed_jobs import PlacedJob as PlacedJob
+from .work.recorded_work import PlacedJob as PlacedJob
 from .workload.astra_sim_files import (
     SimulatorFiles as SimulatorFiles,
     write_for_astra_sim as write_for_astra_sim,

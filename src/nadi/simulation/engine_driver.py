@@ -27,13 +27,12 @@ from nadi.simulation.engine.machine_state import (
     MeetingMachine,
     SharingMachine,
 )
-from nadi.simulation.engine.ring_direct_halving_times import can_meet
-from nadi.simulation.engine_trail import trail_of
+from nadi.simulation.engine.ring_direct_halving import can_meet
 from nadi.simulation.lowering.engine_arrays import machine_of, room_of
 from nadi.simulation.lowering.rank_classes import representatives_of
 from nadi.simulation.lowering.task_tables import Tables, tables_of, with_other_memory
 from nadi.simulation.rules import rules_of
-from nadi.simulation.simulation import Simulation
+from nadi.simulation.simulation import Simulation, trail_of
 from nadi.simulation.work.ordered_lanes import in_lanes, policy_of
 from nadi.simulation.work.program import Program, program_of
 from nadi.simulation.work.recorded_work import (
@@ -106,10 +105,7 @@ def simulate_with_memories(
     What does not depend on these is worked out once. Tiers have the same names, in the same order,
     and as many ranks each; ``custom`` is as for :func:`simulate_job`.
 
-    Raises
-    ------
-    InputError, UsageError, PairError
-        As :func:`simulate_job`.
+    - Raises InputError, UsageError, PairError as :func:`simulate_job`.
     """
     found = _prepared(job, systems[0])
     programs = {name: program_of(custom[name]) for name in systems[0].collectives.custom_traces}

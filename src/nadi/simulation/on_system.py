@@ -12,12 +12,12 @@ from nadi.errors import UsageError, checked
 from nadi.graph.arrivals import group_ranks
 from nadi.graph.edges.collective_edges import returns_early
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.simulation.communication_times import collective_time, message_time, stand_in
+from nadi.simulation.alone.collective import collective_time, message_time, stand_in
 from nadi.systems.library import recorded_devices
 from nadi.systems.system import COLLECTIVES, System
 from nadi.systems.system_file import SystemFile
 from nadi.trace.arrays import Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import COMM_TYPES
 from nadi.trace.trace import Job
 
@@ -98,10 +98,7 @@ def fit_to_system(job: Job, described: SystemFile, known: Iterable[SystemFile]) 
     smaller of two ratios: peak, and memory bandwidth. This is an estimate, and the returned
     reason states it. Otherwise kernels take their recorded time.
 
-    Raises
-    ------
-    UsageError
-        If the system does not fit the number of ranks.
+    - Raises UsageError if the system does not fit the number of ranks.
     """
     system = described.fit(job.world_size)
     recorded = recorded_devices(job)

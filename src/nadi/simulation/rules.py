@@ -239,10 +239,7 @@ class AstraSimRules(DefaultRules):
 
         ``where`` describes the collective, for errors.
 
-        Raises
-        ------
-        UsageError
-            If an all-gather has fewer bytes than parts.
+        - Raises UsageError if an all-gather has fewer bytes than parts.
         """
         parts = system.collectives.chunks
         chunk = size // parts

@@ -14,22 +14,23 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.simulation.engine_trail import Trail
-from nadi.simulation.work.placed_jobs import PlacedJob
+from nadi.simulation.collectives.phases import Recipe
+from nadi.simulation.engine.machine_state import NODE, PS, WORLD, Machine
+from nadi.simulation.flows.flow_state import COUNT, EDGE
+from nadi.simulation.lowering.task_tables import Tables
 from nadi.simulation.work.program import Program
-from nadi.simulation.work.recorded_work import STORE, engines_of, tiers_of_nodes
+from nadi.simulation.work.recorded_work import STORE, PlacedJob, engines_of, tiers_of_nodes
 from nadi.systems.prices.priced_traces import PricedWork
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog, summed_issues
 from nadi.trace.notebook_html import notebook_html
-from nadi.trace.schedule import Schedule
 from nadi.trace.schema import NODE_KINDS, SCHEDULE
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Schedule, Trace
 from nadi.units import format_count, format_ns
 
 if TYPE_CHECKING:
-    from nadi.results.charts.chart_figure import Figure
+    from nadi.results.charts.chart_files import Figure
     from nadi.simulation.workload.simulator_nodes import PlayedRank
 
 
@@ -130,7 +131,7 @@ class Simulation:
 
         What ranks spend their time on is drawn by ``results_of(simulation).plot()``.
         """
-        from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.results.charts.chart_files import Figure  # only where charts are drawn
         from nadi.results.charts.charts import time_bars
 
         on = self.system.name or "the system"
@@ -232,3 +233,58 @@ class Simulation:
         rank = np.repeat(np.arange(self.like.size), sizes)
         within = np.arange(rank.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return rank, self.program.first[self.like[rank]] + within
+
+
+_KEPT = {
+    "rank": NODE.rank,
+    "kind": NODE.kind,
+    "slot": NODE.slot,
+    "time": NODE.time,
+    "size": NODE.size,
+    "peer": NODE.peer,
+    "key": NODE.key,
+    "number": NODE.number,
+    "latency": NODE.left,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Trail:
+    """What each node did; nodes of custom collectives follow those of the program."""
+
+    # rank, kind, slot, time, size, peer, key, number: int64, shape (nodes,): as the columns of
+    # ``machine_state``
+    rank: Ints
+    kind: Ints
+    slot: Ints
+    time: Ints
+    size: Ints
+    peer: Ints
+    key: Ints
+    number: Ints
+    latency: Ints  # of a TRANSFER, ns
+    shapes: Ints  # of collectives, as there; ``recipes`` are what they name
+    recipes: tuple[Recipe, ...]
+    group_members: list[Ints]  # the ranks of each group; the first is all ranks
+    links: Ints  # of the network as they were left, as there; one row without congestion
+    # int64 ns, shape (links of ``AllLinks``,): for how long each kept transfers from being faster;
+    # empty where transfers do not share links
+    full: Ints
+
+
+def trail_of(tables: Tables, machine: Machine) -> Trail:
+    """Return what explains the times of a finished machine, whose nodes it keeps."""
+    return Trail(
+        **{name: machine.nodes[:, column] for name, column in _KEPT.items()},
+        shapes=tables.shapes,
+        recipes=tables.recipes,
+        group_members=tables.group_members,
+        links=machine.links.copy(),
+        full=_full(machine),
+    )
+
+
+def _full(machine: Machine) -> Ints:
+    flows = machine.flows
+    num_links = int(flows.counts[COUNT.links]) if machine.world[WORLD.flows] else 0
+    return np.asarray(flows.links[:num_links, EDGE.full] // PS)

@@ -38,16 +38,15 @@ from .memory_tiers import (
     remote_tier as remote_tier,
     second_tier as second_tier,
 )
-from .nccl.nccl_choice import (
+from .nccl.nccl_cost_table import (
+    ChannelGraph as ChannelGraph,
     NcclChoice as NcclChoice,
+    NcclCommunicator as NcclCommunicator,
+    NcclCost as NcclCost,
     nccl_choices as nccl_choices,
+    nccl_costs as nccl_costs,
     nccl_times as nccl_times,
 )
-from .nccl.nccl_communicator import (
-    ChannelGraph as ChannelGraph,
-    NcclCommunicator as NcclCommunicator,
-)
-from .nccl.nccl_cost_table import NcclCost as NcclCost, nccl_costs as nccl_costs
 from .nccl.nccl_versions import NcclRules as NcclRules, nccl_rules as nccl_rules
 from .prices.learned_prices import LearnedPrices as LearnedPrices, learn_prices as learn_prices
 from .prices.price_list import SOURCES as SOURCES, PriceList as PriceList, price as price

@@ -44,12 +44,8 @@ def known_times(
     model comes second, corrected as the system's file says. Where messages share links, no time
     is known before they are followed.
 
-    Parameters
-    ----------
-    sizes
-        int64, shape (sizes,): bytes as nccl-tests counts them (``nccl_tests_factors``).
-    members
-        int64, shape (members,): its ranks.
+    - ``sizes``: int64, shape (sizes,): bytes as nccl-tests counts them (``nccl_tests_factors``).
+    - ``members``: int64, shape (members,): its ranks.
     """
     if members.size < 2 or not ((system.nccl or system.measured) and nothing_contends(system)):
         return None

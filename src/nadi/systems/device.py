@@ -125,10 +125,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def scaled_device(device: Device, peak: float, bandwidth: float) -> Device:
     """Return a device with other rates: its curves are shares of them.
 
-    Parameters
-    ----------
-    peak, bandwidth
-        Operations per s of a type that is not listed, and bytes per s; 0 to keep them.
+    - ``peak``, ``bandwidth``: Operations per s of a type that is not listed, and bytes per s; 0 to
+      keep them.
     """
     factor = peak / device.peak[""] if peak else 1.0
     peaks = {name: rate * factor for name, rate in device.peak.items()}
@@ -156,10 +154,7 @@ def plain_device(
 def parse_device_file(content: bytes, name: str) -> Device:
     """Parse the content of a device's file (TOML).
 
-    Raises
-    ------
-    FormatError
-        If it is invalid; the message names the path.
+    - Raises FormatError if it is invalid; the message names the path.
     """
     try:
         value = _with_numbers(tomllib.loads(content.decode()), name)

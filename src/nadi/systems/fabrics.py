@@ -208,10 +208,7 @@ class LinkPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def fabrics_of(parts: tuple[FabricPart, ...], name: str) -> tuple[Fabric, ...]:
     """Return the fabrics of a system file, checked.
 
-    Raises
-    ------
-    FormatError
-        If a value is invalid; the message names its path.
+    - Raises FormatError if a value is invalid; the message names its path.
     """
     found: list[Fabric] = []
     names: set[str] = set()
@@ -227,10 +224,7 @@ def fabrics_of(parts: tuple[FabricPart, ...], name: str) -> tuple[Fabric, ...]:
 def changes_of(parts: dict[str, LinkPart], name: str) -> tuple[LinkChange, ...]:
     """Return the links of a system file that are not as others.
 
-    Raises
-    ------
-    FormatError
-        If a value is invalid; the message names its path.
+    - Raises FormatError if a value is invalid; the message names its path.
     """
     found = []
     for links, part in parts.items():
@@ -252,10 +246,8 @@ def changes_of(parts: dict[str, LinkPart], name: str) -> tuple[LinkChange, ...]:
 def given_routes(parts: tuple[GivenRoute, ...], name: str) -> tuple[GivenRoute, ...]:
     """Return the given routes of a system file, checked.
 
-    Raises
-    ------
-    FormatError
-        If two are of the same ranks, or one has no links or leads from a rank to itself.
+    - Raises FormatError if two are of the same ranks, or one has no links or leads from a rank to
+      itself.
     """
     found: dict[tuple[int, int], GivenRoute] = {}
     for i, part in enumerate(parts):

@@ -8,16 +8,16 @@ Load devices by name, from those shipped with Nadi or from files.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nadi.errors import FormatError, InputError, UsageError, checked
 from nadi.files.files import HEAD_SIZE, read_file, read_head, read_settings
 from nadi.files.settings_text import parse_settings
 from nadi.files.shipped_files import Shelf
-from nadi.systems.device import Device, parse_device_file
+from nadi.systems.device import Device, parse_device_file, scaled_device
 from nadi.systems.nccl.inspector import (
     InspectedCollective,
     inspected_table,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 # lines that nccl-tests prints before its rows
 _TABLE = re.compile(rb"^[^\n]*#\s+size\s+count|#\s*nThread\b|#\s+Using devices", re.MULTILINE)
+
 _LOGS = (".log", ".jsonl", ".log.gz")  # of the Inspector
 
 _SHELF_OF_LIBRARY = Shelf("devices", "device", "nadi.systems.shipped_devices() lists them")
@@ -110,10 +111,7 @@ def read_system_file(path_or_name: Path | str) -> SystemFile:
 def read_system_keys(path_or_name: Path | str) -> Any:
     """Read what the file of a system states, unchecked: dicts, lists and plain values.
 
-    Raises
-    ------
-    InputError, UsageError
-        As for :func:`read_system_file`, but for what is invalid in it.
+    - Raises InputError, UsageError as for :func:`read_system_file`, but for what is invalid in it.
     """
     content, suffix, name = _SHELF.described(path_or_name)
     return parse_settings(content, suffix, name, "system")
@@ -122,15 +120,8 @@ def read_system_keys(path_or_name: Path | str) -> Any:
 def system_file_from(keys: Any, path_or_name: Path | str) -> SystemFile:
     """Check what a file states, and find the device that it names.
 
-    Parameters
-    ----------
-    path_or_name
-        Of the file; a device's file is beside it.
-
-    Raises
-    ------
-    InputError, UsageError
-        As for :func:`read_system_file`.
+    - ``path_or_name``: Of the file; a device's file is beside it.
+    - Raises InputError, UsageError as for :func:`read_system_file`.
     """
     described = system_from(keys, str(path_or_name))
     named = described.compute.device
@@ -256,3 +247,48 @@ def read_nccl_log(path: Path | str) -> NcclLog:
         If it cannot be read, or describes no graph.
     """
     return parse_nccl_log(bytes(read_file(Path(path)).content), str(path))
+
+
+class DeviceRoofs(NamedTuple):
+    """The peaks of a device, as data sheets state them."""
+
+    recorded: str  # the name in the recording
+    system: str  # the system that ships with Nadi and has this device
+    bytes_per_second: float  # of its memory
+    # operations per second by type of elements, such as ``bfloat16``; ``""`` for others
+    peak: dict[str, float]
+
+
+def recorded_roofs(job: Job) -> DeviceRoofs | None:
+    """Return the roofs of the device that a recording names; None if it ships not with Nadi."""
+    recorded = recorded_devices(job)
+    if not recorded:
+        return None
+    for name in shipped_systems():
+        system = read_system_file(name)
+        named = system.compute.device
+        if named and any(one in recorded for one in system.compute.devices):
+            own = load_device(named)  # of the same chip, perhaps with another memory
+            device = scaled_device(own, system.peak, system.memory_bandwidth)
+            return DeviceRoofs(recorded, name, device.bandwidth, dict(device.peak))
+    return None
+
+
+# PyTorch's names of types, and those of devices
+_TYPES = {
+    "BFloat16": "bfloat16", "Half": "float16", "float": "float32", "double": "float64",
+    "Float8_e4m3fn": "float8_e4m3fn", "Float8_e5m2": "float8_e5m2", "signed char": "int8",
+}  # fmt: skip
+
+
+def describe_roofs(roofs: DeviceRoofs, types: Iterable[str]) -> dict[str, Any]:
+    """Give the roofs for types of elements, as recorded, and where the two meet (ridge point)."""
+    rows = []
+    for one in sorted(set(types)):
+        peak = roofs.peak.get(_TYPES.get(one, ""), 0.0)
+        if peak:
+            rows.append({
+                "type": one, "peak_tflops": peak / 1e12, "tb_per_s": roofs.bytes_per_second / 1e12,
+                "ridge_flops_per_byte": peak / roofs.bytes_per_second,
+            })  # fmt: skip
+    return {"recorded": roofs.recorded, "system": roofs.system, "types": rows}

@@ -138,21 +138,11 @@ def memory_paths(
 ) -> tuple[MemoryPath, ...]:
     """Return the paths of a system file, checked.
 
-    Parameters
-    ----------
-    parts
-        As written.
-    networks
-        The positions of fabrics or dimensions in a system of one size, by name.
-    known
-        The names of all that the file has.
-    name
-        Of the file.
-
-    Raises
-    ------
-    FormatError
-        If a value is invalid; the message names its path.
+    - ``parts``: As written.
+    - ``networks``: The positions of fabrics or dimensions in a system of one size, by name.
+    - ``known``: The names of all that the file has.
+    - ``name``: Of the file.
+    - Raises FormatError if a value is invalid; the message names its path.
     """
     found: list[MemoryPath] = []
     for i, part in enumerate(parts):
@@ -182,10 +172,7 @@ def memory_tiers(
 ) -> tuple[MemoryTier, ...]:
     """Return the tiers of a system file, checked.
 
-    Raises
-    ------
-    FormatError
-        If a value is invalid; the message names its path.
+    - Raises FormatError if a value is invalid; the message names its path.
     """
     found: list[MemoryTier] = []
     for i, part in enumerate(parts):
@@ -202,10 +189,7 @@ def memory_tiers(
 def remote_memory(part: RemotePart | None, name: str) -> MemoryTier | None:
     """Return the remote memory of a system file, checked.
 
-    Raises
-    ------
-    FormatError
-        If a value is invalid; the message names its path.
+    - Raises FormatError if a value is invalid; the message names its path.
     """
     if part is None:
         return None

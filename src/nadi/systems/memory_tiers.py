@@ -13,13 +13,13 @@ Memory Latency Checker. Its penalties are times of 64 bytes at the peak.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from nadi.trace.arrays import Floats
+from nadi.trace.arrays import Floats, Ints
 
 _LINE = 64.0  # bytes of an access
 _PURE = 0.05  # a share of reads or writes below which there are none
@@ -314,3 +314,44 @@ def loaded_latency_ns(tier: MemoryTier, rate: float, *, reads: float = 1.0) -> f
     peak = peak_rate(tier.loaded, np.array([reads]))
     load = np.array([rate * 1e9 / tier.devices]) / peak
     return float(latency_ns(tier.loaded, load, peak)[0])
+
+
+UPDATE_SCHEDULE = (
+    "the optimizer's state is updated in parts when all gradients are final, because their norm "
+    "clips them; while a part is updated, the next one is loaded and the previous one is stored, "
+    "and all loads and stores end within the step"
+)
+_PARTS = 64
+_LEAST = 4 << 20  # bytes of a part
+_Sizes = TypeVar("_Sizes", Floats, Ints)
+
+
+def usual_buffers(capacity: Floats | float) -> Floats:
+    """Return the bytes of the first tier in which tensors of others pass, of a capacity.
+
+    0 is an unknown capacity.
+    """
+    return np.where(np.asarray(capacity) > 0, np.asarray(capacity) / 16, 1 << 30)
+
+
+def update_parts(size: _Sizes) -> _Sizes:
+    """Return in how many parts states of so many bytes are updated."""
+    return np.clip(size // _LEAST, 1, _PARTS)
+
+
+def streamed_seconds(
+    size: Floats, load: Floats, work: Floats, store: Floats, *, duplex: bool = True
+) -> Floats:
+    """Give the seconds of an update with all of its moves.
+
+    The first part has to be loaded before, and the last one is stored after all others.
+
+    - ``size``: Bytes of the states.
+    - ``load``, ``work``, ``store``: Seconds of loading all, of the update alone, and of storing
+      all.
+    - ``duplex``: Whether loads and stores move at once.
+    """
+    longest = np.maximum(load, store) if duplex else load + store
+    share = 1.0 / update_parts(np.asarray(size, dtype=np.float64))
+    found: Floats = share * (load + work + store) + (1.0 - share) * np.maximum(longest, work)
+    return found

@@ -261,10 +261,7 @@ class Algorithm(msgspec.Struct, frozen=True):
 def parse_algorithm(text: str, where: str) -> Algorithm:
     """Parse the name of an algorithm, such as ``direct4``.
 
-    Raises
-    ------
-    UsageError
-        If the algorithm is unknown.
+    - Raises UsageError if the algorithm is unknown.
     """
     found = _ALGORITHM.fullmatch(text.lower())
     if not found or (found[3] and found[2] != "direct") or found[3] == "0":

@@ -34,8 +34,7 @@ from nadi.systems.memory_section import (
     remote_memory,
 )
 from nadi.systems.memory_tiers import MemoryPath
-from nadi.systems.nccl.nccl_settings import NcclSettings
-from nadi.systems.nccl_section import NcclSection, nccl_settings
+from nadi.systems.nccl.nccl_settings import NcclSection, NcclSettings, nccl_settings
 from nadi.systems.system import (
     COLLECTIVES,
     Bus,
@@ -513,10 +512,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def system_from(value: Any, name: str) -> SystemFile:
     """Check a description that is given as a dict with the keys of a file.
 
-    Raises
-    ------
-    FormatError
-        If a key is unknown or a value is invalid; the message names the JSON path.
+    - Raises FormatError if a key is unknown or a value is invalid; the message names the JSON path.
     """
     if isinstance(value, dict) and "kernels" in value:
         what = "unknown field `kernels`"

@@ -7,6 +7,11 @@ from .operations import (
     dtype_code as dtype_code,
     op_class_code as op_class_code,
 )
-from .schedule import Schedule as Schedule
-from .trace import Job as Job, Provenance as Provenance, Source as Source, Trace as Trace
+from .trace import (
+    Job as Job,
+    Provenance as Provenance,
+    Schedule as Schedule,
+    Source as Source,
+    Trace as Trace,
+)
 from .validate import validate_job as validate_job, validate_trace as validate_trace

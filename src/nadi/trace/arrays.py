@@ -24,15 +24,8 @@ Hashes = npt.NDArray[np.uint64]
 def whole_numbers(values: Sequence[Any], what: str) -> Ints:
     """Return numbers that were computed, of any size, as int64.
 
-    Parameters
-    ----------
-    what
-        Of what they are, for the error, such as ``model``.
-
-    Raises
-    ------
-    UsageError
-        If one is beyond 64 bits.
+    - ``what``: Of what they are, for the error, such as ``model``.
+    - Raises UsageError if one is beyond 64 bits.
     """
     try:
         return np.array(values, dtype=np.int64)

@@ -14,12 +14,8 @@ from nadi.kernels.json_tokens import MAX_DEPTH, skip_value
 def first_no_json(buffer: np.ndarray, begin: np.ndarray, length: np.ndarray) -> int:
     """Return the first span that is not one value of JSON, or -1; an empty one is none. O(bytes).
 
-    Parameters
-    ----------
-    buffer
-        uint8.
-    begin, length
-        int64, shape (spans,).
+    - ``buffer``: uint8.
+    - ``begin``, ``length``: int64, shape (spans,).
     """
     content = borrowed(buffer)
     stack = np.empty(MAX_DEPTH, dtype=np.uint8)
@@ -34,12 +30,8 @@ def first_no_json(buffer: np.ndarray, begin: np.ndarray, length: np.ndarray) -> 
 def copy_spans(buffer: np.ndarray, begin: np.ndarray, length: np.ndarray, out: np.ndarray) -> None:
     """Put spans one after the other. O(bytes).
 
-    Parameters
-    ----------
-    buffer, out
-        uint8; ``out`` is as long as all spans together.
-    begin, length
-        int64, shape (spans,).
+    - ``buffer``, ``out``: uint8; ``out`` is as long as all spans together.
+    - ``begin``, ``length``: int64, shape (spans,).
     """
     at = 0
     for span in range(begin.size):
@@ -54,12 +46,8 @@ def place_spans(
 ) -> None:
     """Put each span where it is to begin in ``out``. O(bytes).
 
-    Parameters
-    ----------
-    buffer, out
-        uint8.
-    begin, length, to
-        int64, shape (spans,).
+    - ``buffer``, ``out``: uint8.
+    - ``begin``, ``length``, ``to``: int64, shape (spans,).
     """
     for span in range(begin.size):
         for i in range(length[span]):
@@ -72,16 +60,11 @@ def count_attributes(
 ) -> None:
     """Add to the number of attributes that each node will have. O(attributes).
 
-    Parameters
-    ----------
-    node
-        int32, shape (attributes,): row of each one's node; -1 for the trace itself.
-    new_row
-        int64, shape (nodes,): where each node goes; -1 if nowhere, and its attributes neither.
-    is_kept
-        bool, shape (attributes,).
-    count
-        int64, shape (new nodes + 1,): of the trace itself, then of each node.
+    - ``node``: int32, shape (attributes,): row of each one's node; -1 for the trace itself.
+    - ``new_row``: int64, shape (nodes,): where each node goes; -1 if nowhere, and its attributes
+      neither.
+    - ``is_kept``: bool, shape (attributes,).
+    - ``count``: int64, shape (new nodes + 1,): of the trace itself, then of each node.
     """
     for i in range(node.size):
         to = new_row[node[i]] if node[i] >= 0 else -1
@@ -101,18 +84,12 @@ def place_attributes(
 ) -> None:
     """Put attributes where they belong among those of all sources. O(attributes).
 
-    Parameters
-    ----------
-    columns, out
-        node, name, type, value and length, as :class:`nadi.trace.attributes.Attributes` has them.
-    new_row, is_kept
-        As in :func:`count_attributes`.
-    new_name
-        int32, shape (names,): the code of each name among all names.
-    shift
-        int64, shape (types,): what is added to the values of each type.
-    at
-        int64, shape (new nodes + 1,): where the next attribute of each goes; moved on.
+    - ``columns``, ``out``: node, name, type, value and length, as
+      :class:`nadi.trace.attributes.Attributes` has them.
+    - ``new_row``, ``is_kept``: As in :func:`count_attributes`.
+    - ``new_name``: int32, shape (names,): the code of each name among all names.
+    - ``shift``: int64, shape (types,): what is added to the values of each type.
+    - ``at``: int64, shape (new nodes + 1,): where the next attribute of each goes; moved on.
     """
     node, name, kind, value, length = columns
     out_node, out_name, out_kind, out_value, out_length = out
@@ -132,19 +109,10 @@ def place_attributes(
 def count_kept(kept: np.ndarray, first_node: int, new_row: np.ndarray, count: np.ndarray) -> int:
     """Add to the number of attributes of each node what a scan of nodes kept. O(attributes).
 
-    Parameters
-    ----------
-    kept
-        int64, shape (attributes, 3), as ``Found`` of the reader of host traces has it.
-    first_node
-        The node that the scan calls 0.
-    new_row, count
-        As in :func:`count_attributes`; every node goes somewhere.
-
-    Returns
-    -------
-    int
-        Bytes of all spans.
+    - ``kept``: int64, shape (attributes, 3), as ``Found`` of the reader of host traces has it.
+    - ``first_node``: The node that the scan calls 0.
+    - ``new_row``, ``count``: As in :func:`count_attributes`; every node goes somewhere.
+    - Returns: Bytes of all spans.
     """
     size = 0
     for i in range(kept.shape[0]):
@@ -180,21 +148,11 @@ def place_kept(
 ) -> int:
     """Put what a scan of nodes kept where it belongs among all attributes. O(attributes).
 
-    Parameters
-    ----------
-    values
-        What was kept.
-    first_node, new_row
-        As in :func:`count_kept`.
-    at, out
-        As in :func:`place_attributes`.
-    content, end
-        uint8: what spans are copied to, from a byte on.
-
-    Returns
-    -------
-    int
-        The byte after them.
+    - ``values``: What was kept.
+    - ``first_node``, ``new_row``: As in :func:`count_kept`.
+    - ``at``, ``out``: As in :func:`place_attributes`.
+    - ``content``, ``end``: uint8: what spans are copied to, from a byte on.
+    - Returns: The byte after them.
     """
     kept, new_name, types, text, unescaped = borrowed(values)
     out_node, out_name, out_kind, out_value, out_length = out

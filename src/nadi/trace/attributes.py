@@ -421,10 +421,7 @@ class AttributeBuilder:
     def add(self, node: int, name: str, type_name: str, value: Any) -> None:
         """Add an attribute; nodes may come in any order.
 
-        Raises
-        ------
-        ValueError
-            If a list has a value that its type cannot hold.
+        - Raises ValueError if a list has a value that its type cannot hold.
         """
         code = self._names.setdefault(name, len(self._names))
         number, length = 0, 0

@@ -116,10 +116,7 @@ class RankGroups:
     def ranks_of(self, role: str, rank: int) -> Ints:
         """Return the ranks of the group of a role that a rank is in; int64, shape (ranks,).
 
-        Raises
-        ------
-        UsageError
-            If there is no such role, or the rank is in none of its groups.
+        - Raises UsageError if there is no such role, or the rank is in none of its groups.
         """
         group = self.place[role][0][rank] if role in self.members else -1
         if group < 0:
@@ -134,19 +131,11 @@ class RankGroups:
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return a rank's own nodes and groups, from those of the trace that it shares.
 
-        Parameters
-        ----------
-        nodes, groups
-            Tables whose groups are roles.
-        rank
-            Whose.
-        numbered
-            Whether groups are called by number, as ASTRA-sim needs it, and not ``tp[3]``.
-
-        Raises
-        ------
-        UsageError
-            If the rank is in no group of a role.
+        - ``nodes``, ``groups``: Tables whose groups are roles.
+        - ``rank``: Whose.
+        - ``numbered``: Whether groups are called by number, as ASTRA-sim needs it, and not
+          ``tp[3]``.
+        - Raises UsageError if the rank is in no group of a role.
         """
         roles = groups["name"].to_list()
         members = [self.ranks_of(role, rank) for role in roles]
@@ -181,17 +170,9 @@ def groups_along(sizes: Mapping[str, int], axes: Sequence[str]) -> Ints:
 
     Ranks are numbered along the axes of ``sizes``, the first one fastest.
 
-    Parameters
-    ----------
-    sizes
-        Ranks along each axis, such as ``{"tp": 8, "dp": 32, "pp": 16}``.
-    axes
-        Along which the members of a group differ.
-
-    Returns
-    -------
-    int64
-        Shape (groups, ranks of a group); members are in order of rank.
+    - ``sizes``: Ranks along each axis, such as ``{"tp": 8, "dp": 32, "pp": 16}``.
+    - ``axes``: Along which the members of a group differ.
+    - Returns: Shape (groups, ranks of a group); members are in order of rank.
     """
     names = list(sizes)
     ranks = np.arange(int(np.prod(list(sizes.values()), dtype=np.int64)))

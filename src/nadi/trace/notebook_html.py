@@ -20,15 +20,10 @@ def notebook_html(
 ) -> str:
     """Write a value for a notebook.
 
-    Parameters
-    ----------
-    title
-        What it is.
-    facts
-        Texts by their names.
-    bars
-        Label, length and text of each bar; the longest is as wide as the chart, and those beyond
-        the first 12 are counted only.
+    - ``title``: What it is.
+    - ``facts``: Texts by their names.
+    - ``bars``: Label, length and text of each bar; the longest is as wide as the chart, and those
+      beyond the first 12 are counted only.
     """
     rows = "".join(
         f'<tr><td style="{_CELL};opacity:.7">{_shown(name)}</td>'

@@ -495,12 +495,8 @@ def _read_values(
 def bound_items(text: np.ndarray, start: np.ndarray, length: np.ndarray) -> int:
     """Return a number of items that lists hold at most, all of them together: O(bytes).
 
-    Parameters
-    ----------
-    text
-        uint8.
-    start, length
-        int64, shape (spans,).
+    - ``text``: uint8.
+    - ``start``, ``length``: int64, shape (spans,).
     """
     count = 0
     for i in range(start.size):
@@ -517,22 +513,14 @@ def read_operands(
 ) -> int:  # fmt: skip
     """Read the leaves of sets of four texts: values, shapes, types and strides.
 
-    Parameters
-    ----------
-    text
-        uint8.
-    start, length
-        int64, shape (sets, 4): spans of ``text``; one of length 0 is not there.
-    leaves, tensors, names
-        Filled. They must have room for what :func:`bound_items` gives of the values,
-        and ``leaves`` for four more a set; ``slots`` are zero, their number a power of
-        two and larger than that of what they hold.
-
-    Returns
-    -------
-    int
-        How many texts could not be read. Each is a leaf with position -1, its whole
-        text as the value. O(bytes), times the depth of lists in lists.
+    - ``text``: uint8.
+    - ``start``, ``length``: int64, shape (sets, 4): spans of ``text``; one of length 0 is not
+      there.
+    - ``leaves``, ``tensors``, ``names``: Filled. They must have room for what :func:`bound_items`
+      gives of the values, and ``leaves`` for four more a set; ``slots`` are zero, their number a
+      power of two and larger than that of what they hold.
+    - Returns: How many texts could not be read. Each is a leaf with position -1, its whole text as
+      the value. O(bytes), times the depth of lists in lists.
     """
     walk = _Walk(
         np.empty((MAX_DEPTH + 1, 4), dtype=np.int64),

@@ -1,17 +1,20 @@
-"""The tables of tensors and operands, parsed from attributes on first access.
+"""The tables of tensors and operands, parsed from attributes on first access, or made as columns.
 
 A file states the inputs and outputs of each node as text: values, shapes, types and
 strides, in four lists each. A large trace has millions of them, so a kernel parses them
 and keeps every text and every tensor once.
+
+A generated trace has the same operations for each micro-batch. So its operands are arithmetic with
+columns, and no text is written and parsed unless all attributes are asked for.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +22,9 @@ import polars as pl
 
 from nadi.kernels.tensor_accesses import byte_ranges
 from nadi.trace.arrays import Bools, Bytes, Ints, Ints32
-from nadi.trace.attributes import CODES, Attributes
+from nadi.trace.attributes import CODES, Attributes, LazyAttributes, Part, combined
 from nadi.trace.operand_kernels import Leaves, Names, Tensors, bound_items, read_operands
+from nadi.trace.operations import DTYPES, ITEMSIZE
 from nadi.trace.schema import OPERANDS, TENSORS, UNREADABLE
 
 _KINDS = ("values", "shapes", "types", "strides")
@@ -42,20 +46,13 @@ class OperandTables(NamedTuple):
 def operand_tables(attributes: Attributes) -> OperandTables:
     """Read the tensors and operands of all nodes.
 
-    Parameters
-    ----------
-    attributes
-        Those of type ``operand`` named as in :data:`OPERAND_NAMES` are read: lists as JSON
-        or as Python's ``str`` writes them. Missing and short lists are fine: values that
-        have no type have the type ``""``, tensors without a shape an empty one. If a name
-        occurs twice in a node, the last one counts.
-
-    Returns
-    -------
-    OperandTables
-        In order of node, inputs first. A text that cannot be parsed is kept whole as a row
-        with position -1; the other texts of the node are parsed regardless.
-        O(bytes), times the depth of lists in lists, which is 60 at most.
+    - ``attributes``: Those of type ``operand`` named as in :data:`OPERAND_NAMES` are read: lists as
+      JSON or as Python's ``str`` writes them. Missing and short lists are fine: values that have no
+      type have the type ``""``, tensors without a shape an empty one. If a name occurs twice in a
+      node, the last one counts.
+    - Returns: In order of node, inputs first. A text that cannot be parsed is kept whole as a row
+      with position -1; the other texts of the node are parsed regardless. O(bytes), times the depth
+      of lists in lists, which is 60 at most.
     """
     text, start, length = _spans(attributes)
     sets = np.flatnonzero(length.any(axis=1))
@@ -97,12 +94,8 @@ class TensorUses(NamedTuple):
 def tensor_uses(attributes: Attributes, chosen: Bools | None = None) -> TensorUses:
     """Return the memory ranges of the tensors of some nodes, without building tables.
 
-    Parameters
-    ----------
-    attributes
-        As for :func:`operand_tables`.
-    chosen
-        bool, shape (nodes,); by default all are read.
+    - ``attributes``: As for :func:`operand_tables`.
+    - ``chosen``: bool, shape (nodes,); by default all are read.
     """
     text, start, length = _spans(attributes, chosen)
     sets = np.flatnonzero(length[:, 0])
@@ -149,15 +142,10 @@ def _uses(
 ) -> tuple[tuple[Ints, Ints, Ints], Ints, list[str]]:
     """Read the tensors of some sets of texts.
 
-    Returns
-    -------
-    uses
-        Set, position and tensor of each use; int64, shape (uses,) each.
-    tensors
-        int64, shape (7, tensors): id, storage, device, beginning and end, and whether its
-        elements have 8 bytes and whether its strides are missing.
-    devices
-        Names of the devices.
+    - Returns uses: Set, position and tensor of each use; int64, shape (uses,) each.
+    - and tensors: int64, shape (7, tensors): id, storage, device, beginning and end, and whether
+      its elements have 8 bytes and whether its strides are missing.
+    - and devices: Names of the devices.
     """
     leaves, tensors, names, _ = _read(text, start[sets], length[sets])
     uses = np.flatnonzero(leaves.tensor[: leaves.size[0]] >= 0)
@@ -352,3 +340,189 @@ def _lists(items: Ints, first: Ints, length: Ints32) -> pl.Series:
         order[rows] = np.arange(done, done + rows.size)
         done += rows.size
     return pl.concat(parts).gather(order)
+
+
+_CPP = {dtype.torch: dtype.cpp[0] for dtype in DTYPES}
+
+
+class TensorType(NamedTuple):
+    """Shape and type of elements, under the name that PyTorch has for it in Python."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class OperandColumns(NamedTuple):
+    """The operands of a trace, which are all tensors on one device.
+
+    Attributes
+    ----------
+    node, position
+        int64, shape (operands,): row of the node, ascending, inputs first; and place among its
+        inputs or outputs.
+    is_output
+        bool, shape (operands,).
+    tensor
+        int64, shape (operands,): row of the next three.
+    tensor_id, storage_id, offset
+        int64, shape (tensors,): ids from 1, and the first element in the storage. Tensors come in
+        the order in which operands have them first.
+    kind
+        int64, shape (tensors,): which of ``types``.
+    types
+        Each different shape and type.
+    device
+        Such as ``cuda:0``.
+    role
+        int64, shape (tensors,): which of ``roles``; -1 for none.
+    roles
+        What tensors are for (``schema.TENSOR_ROLES``).
+    """
+
+    node: Ints
+    is_output: Bools
+    position: Ints
+    tensor: Ints
+    tensor_id: Ints
+    storage_id: Ints
+    offset: Ints
+    kind: Ints
+    types: tuple[TensorType, ...]
+    device: str
+    role: Ints
+    roles: tuple[str, ...]
+
+    def tables(self) -> OperandTables:
+        """Return the tables as the schema declares them."""
+        elements, itemsize = self._sizes()
+        names = [f"Tensor({_CPP[one.dtype]})" for one in self.types]
+        shapes = pl.Series([list(one.shape) for one in self.types], dtype=pl.List(pl.Int64))
+        of_operand = self.kind[self.tensor]
+        operands = OPERANDS.build(self.node.size, {
+            "node": self.node, "is_output": self.is_output, "position": self.position,
+            "type": _texts_of(names, of_operand), "tensor": self.tensor,
+        })  # fmt: skip
+        tensors = TENSORS.build(self.tensor_id.size, {
+            "tensor_id": self.tensor_id, "storage_id": self.storage_id, "offset": self.offset,
+            "elements": elements, "itemsize": itemsize, "device": self.device,
+            "dtype": _texts_of([_CPP[one.dtype] for one in self.types], self.kind),
+            "shape": shapes.gather(self.kind),
+            "strides": pl.Series([[]], dtype=pl.List(pl.Int64)).new_from_index(
+                0, self.tensor_id.size
+            ),
+        })  # fmt: skip
+        return OperandTables(operands, tensors)
+
+    def uses(self) -> TensorUses:
+        """Return the memory ranges of the tensors; all are contiguous."""
+        elements, itemsize = self._sizes()
+        known, identity = np.unique(self.tensor_id, return_inverse=True)
+        storages, storage = np.unique(self.storage_id, return_inverse=True)
+        return TensorUses(
+            node=self.node, position=self.position, is_output=self.is_output, tensor=self.tensor,
+            identity=identity, storage=storage, device=np.zeros_like(self.tensor_id),
+            begin=self.offset * itemsize, end=(self.offset + elements) * itemsize,
+            is_word=itemsize == _WORD_SIZE, num_tensors=known.size, num_storages=storages.size,
+            num_without_strides=self.tensor.size, devices=(self.device,),
+        )  # fmt: skip
+
+    def texts(self) -> Attributes:
+        """Return the operands as attributes, in the texts that recordings state."""
+        first = np.flatnonzero(np.diff(self.node * 2 + self.is_output, prepend=-1))
+        end = np.append(first[1:], self.node.size)
+        values, shapes, types = self._parts()
+        # what operands are does not depend on the micro-batch: few different texts
+        of_types = _joined([types[kind] for kind in self.kind[self.tensor].tolist()], first, end)
+        of_shapes = _joined([shapes[kind] for kind in self.kind[self.tensor].tolist()], first, end)
+        of_values = _joined([values[row] for row in self.tensor.tolist()], first, end)
+        node, is_output = self.node[first], self.is_output[first]
+        return _of_texts(node, is_output, (of_values, of_shapes, of_types))
+
+    def _sizes(self) -> tuple[Ints, Ints]:
+        """Return elements and bytes of an element of each tensor."""
+        elements = [int(np.prod(one.shape, dtype=np.int64)) for one in self.types]
+        sizes = [ITEMSIZE[one.dtype] for one in self.types]
+        both = np.array([elements, sizes], dtype=np.int64).reshape(2, -1)[:, self.kind]
+        return both[0], both[1]
+
+    def _parts(self) -> tuple[list[str], list[str], list[str]]:
+        """Return the value of each tensor, and the shape and type of each kind, as JSON."""
+        elements, itemsize = self._sizes()
+        numbers = (self.tensor_id, self.storage_id, self.offset, elements, itemsize)
+        values = [
+            f'[{tensor},{storage},{offset},{count},{size},"{self.device}"]'
+            for tensor, storage, offset, count, size in zip(
+                *(column.tolist() for column in numbers), strict=True
+            )
+        ]
+        shapes = [f"[{','.join(map(str, one.shape))}]" for one in self.types]
+        return values, shapes, [f'"Tensor({_CPP[one.dtype]})"' for one in self.types]
+
+
+def _texts_of(names: Sequence[str], number: Ints) -> pl.Series:
+    return pl.Series(names, dtype=pl.String).gather(number)
+
+
+def _joined(items: Sequence[str], first: Ints, end: Ints) -> list[str]:
+    """Return the list of each operation's inputs or outputs, as JSON."""
+    spans = zip(first.tolist(), end.tolist(), strict=True)
+    return [f"[{','.join(items[begin:stop])}]" for begin, stop in spans]
+
+
+def _of_texts(node: Ints, is_output: Bools, texts: Sequence[Sequence[str]]) -> Attributes:
+    """Return attributes of lists of inputs or outputs; each different text is stored once."""
+    known: dict[str, int] = {}
+    number = [[known.setdefault(one, len(known)) for one in of_kind] for of_kind in texts]
+    content = [text.encode() for text in known]
+    size = np.array([len(text) for text in content], dtype=np.int64)
+    chosen = np.array(number, dtype=np.int64).reshape(len(texts), -1).T.reshape(-1)
+    names = tuple(
+        f"{side}.{kind}" for side in ("inputs", "outputs") for kind in ("values", "shapes", "types")
+    )
+    assert set(names) < set(OPERAND_NAMES)
+    kinds = np.tile(np.arange(len(texts)), node.size)
+    return Attributes(
+        node=np.repeat(node, len(texts)).astype(np.int32),
+        name=(np.repeat(is_output, len(texts)) * len(texts) + kinds).astype(np.int32),
+        type=np.full(chosen.size, CODES["operand"], dtype=np.uint8),
+        value=(np.cumsum(size) - size)[chosen] if size.size else chosen,
+        length=size[chosen].astype(np.int32) if size.size else chosen.astype(np.int32),
+        names=names,
+        buffers=(np.frombuffer(b"".join(content), dtype=np.uint8).copy(),),
+    )
+
+
+class AttributesWithOperands(LazyAttributes):
+    """Attributes beside operands that are columns; ``value`` states these as texts, too.
+
+    Parameters
+    ----------
+    load
+        Reads the attributes other than operands.
+    load_operands
+        Makes the operands.
+    """
+
+    def __init__(
+        self, load: Callable[[], Attributes], load_operands: Callable[[], OperandColumns]
+    ) -> None:
+        super().__init__(
+            lambda: combined([Part(self.without_operands), Part(self.operands.texts())])
+        )
+        self._others, self._load_operands = LazyAttributes(load), load_operands
+
+    @cached_property
+    def operands(self) -> OperandColumns:
+        """The operands."""
+        return self._load_operands()
+
+    @property
+    def without_operands(self) -> Attributes:
+        """The other attributes."""
+        return self._others.value
+
+    def nodes_with(self, name: str) -> Ints32:
+        """Return the nodes that have an attribute with a name, ascending; shape (such nodes,)."""
+        if name in OPERAND_NAMES:
+            return self.value.nodes_with(name)
+        return self._others.nodes_with(name)

@@ -38,10 +38,7 @@ _VALUES_FIELD = 1
 def check_scalar(type_name: str, value: Any) -> Any:
     """Return ``value`` converted to the type.
 
-    Raises
-    ------
-    ValueError
-        If the type cannot hold it.
+    - Raises ValueError if the type cannot hold it.
     """
     if type_name in RANGES:
         low, high = RANGES[type_name]
@@ -111,10 +108,7 @@ def pack_number(item: str, value: Any) -> bytes:
 def unpack_list(list_type: str, content: bytes) -> list[Any]:
     """Decode the result of :func:`pack_list`, packed or not, skipping unknown fields.
 
-    Raises
-    ------
-    ValueError
-        If the content is not such a message.
+    - Raises ValueError if the content is not such a message.
     """
     item = list_type.removesuffix("_list")
     values: list[Any] = []

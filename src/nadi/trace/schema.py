@@ -33,7 +33,6 @@ from nadi.trace.categories import (
     UNBOUNDED,
     UNREADABLE,
 )
-from nadi.trace.tables.declaration import Column, Table
 from nadi.trace.tables.result_tables import (
     COLLECTIVE_TIMES,
     JOB_TIMES,
@@ -60,6 +59,8 @@ from nadi.trace.tables.trace_tables import (
     NODES,
     OPERANDS,
     TENSORS,
+    Column,
+    Table,
 )
 
 __all__ = [

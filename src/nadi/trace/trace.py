@@ -1,4 +1,4 @@
-"""Trace, one rank, and Job, several: plain values made of tables, immutable once built.
+"""Trace, one rank, Job, several, and Schedule: plain values made of tables, immutable once built.
 
 The origin of a trace: files with their hashes, and the version of Nadi that read them.
 
@@ -8,6 +8,8 @@ The events of a device file, each with its operation in the host trace.
 from __future__ import annotations
 
 import hashlib
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -16,13 +18,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Bytes, Ints, counted_texts, text_codes
 from nadi.trace.attributes import Attributes, LazyAttributes, Part
 from nadi.trace.groups import RankGroups
 from nadi.trace.notebook_html import notebook_html
-from nadi.trace.operand_columns import AttributesWithOperands, OperandColumns
-from nadi.trace.operands import OperandTables, operand_tables
+from nadi.trace.operands import (
+    AttributesWithOperands,
+    OperandColumns,
+    OperandTables,
+    operand_tables,
+)
+from nadi.trace.rows import nearest
 from nadi.trace.schema import (
     CATEGORIES,
     CLOCKS,
@@ -34,9 +40,15 @@ from nadi.trace.schema import (
     MATCHES,
     NODES,
     PART,
+    SCHEDULE,
 )
-from nadi.trace.step_lengths import StepLengths
+from nadi.trace.tables.trace_tables import to_arrow, to_pandas
 from nadi.units import format_count
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
 
 # attributes of host nodes, and the columns that they fill
 _TEXTS = {
@@ -55,17 +67,10 @@ _AS_THEY_ARE = (
 def device_frame(nodes: pl.DataFrame, attributes: Attributes) -> pl.DataFrame:
     """Correlate the events of a device file with the nodes of the host trace.
 
-    Parameters
-    ----------
-    nodes, attributes
-        Those of a trace linked from both files.
-
-    Returns
-    -------
-    DataFrame
-        ``schema.DEVICE_EVENTS``, in the order of the file. An operator or annotation has its
-        own host node; device work has the innermost operation around the call that launched
-        it; other events have none. O(events + bytes of the texts).
+    - ``nodes``, ``attributes``: Those of a trace linked from both files.
+    - Returns: ``schema.DEVICE_EVENTS``, in the order of the file. An operator or annotation has its
+      own host node; device work has the innermost operation around the call that launched it; other
+      events have none. O(events + bytes of the texts).
     """
     event = nodes["event"].to_numpy()
     rows = np.flatnonzero(event >= 0)
@@ -455,3 +460,100 @@ class Job:
         """Start of the first timed operation of any rank, in ns since the epoch."""
         starts = [start[start >= 0] for start in (t.column("start") for t in self.traces)]
         return min((int(start.min()) for start in starts if start.size), default=0)
+
+
+def host_nodes(traces: Sequence[Trace], is_cpu: Bools, first: Ints) -> Bools:
+    """Return which nodes run on the host; in an .et, only those that state it.
+
+    - ``is_cpu``: bool, shape (nodes of all traces,): the column ``is_cpu``.
+    - ``first``: int64, shape (traces + 1,): the first node of each trace, and their number.
+    """
+    is_cpu = is_cpu.copy()
+    for rank, trace in enumerate(traces):
+        own = is_cpu[first[rank] : first[rank + 1]]
+        sources = trace.provenance.sources
+        if sources and sources[0].format.startswith("Chakra") and own.any():
+            stated = np.zeros(own.size, dtype=np.bool_)
+            stated[trace.given_attributes.nodes_with("is_cpu_op")] = True
+            own &= stated
+    return is_cpu
+
+
+def on_host(trace: Trace) -> Bools:
+    """Return which nodes of a trace run on the host, as a simulation sees it.
+
+    bool, shape (nodes,).
+    """
+    size = trace.nodes.height
+    return host_nodes(
+        [trace], trace.nodes["is_cpu"].to_numpy(), np.array([0, size], dtype=np.int64)
+    )
+
+
+@dataclass(frozen=True)
+class StepLengths:
+    """Lengths of steps of one process, as its recorder wrote them."""
+
+    # timed_ns, observed_ns, unrecorded_ns: of the steps whose times are recorded, of those in which
+    # the execution trace observer ran, and of those without a recorder
+    timed_ns: tuple[int, ...] = ()
+    observed_ns: tuple[int, ...] = ()
+    unrecorded_ns: tuple[int, ...] = ()
+    # whether the host trace is of other steps than the device trace, which followed
+    host_is_later: bool = False
+    # for how much of each timed step its thread was ready while others ran; empty if unknown
+    ready_ns: tuple[int, ...] = ()
+
+    @property
+    def cost(self) -> float | None:
+        """By how much longer the timed steps took, as a share: of medians; None if unknown."""
+        if not self.timed_ns or not self.unrecorded_ns:
+            return None
+        return statistics.median(self.timed_ns) / statistics.median(self.unrecorded_ns) - 1
+
+    @property
+    def contention(self) -> float:
+        """The share of the timed steps in which their thread was ready and did not run."""
+        return sum(self.ready_ns) / max(sum(self.timed_ns), 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """When each operation of a job ran (``schema.SCHEDULE``)."""
+
+    table: pl.DataFrame
+
+    def __post_init__(self) -> None:
+        SCHEDULE.check(self.table)
+
+    def __repr__(self) -> str:
+        return f"<Schedule operations={self.table.height} makespan={self.makespan} ns>"
+
+    @property
+    def makespan(self) -> int:
+        """Time from the first start to the last end, in ns; 0 without operations."""
+        if self.table.is_empty():
+            return 0
+        ends: int = self.table["end"].max()  # type: ignore[assignment]
+        starts: int = self.table["start"].min()  # type: ignore[assignment]
+        return ends - starts
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the table for pandas.
+
+        Raises
+        ------
+        UsageError
+            If pandas or pyarrow is not installed.
+        """
+        return to_pandas(self.table)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the table as Arrow's.
+
+        Raises
+        ------
+        UsageError
+            If pyarrow is not installed.
+        """
+        return to_arrow(self.table)

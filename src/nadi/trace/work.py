@@ -97,16 +97,10 @@ def attention(
 ) -> Work:  # fmt: skip
     """Return the work of fused attention, whose backward forms the scores anew.
 
-    Parameters
-    ----------
-    shape
-        Batch times heads, queries, keys, size of a head of queries and keys.
-    of_value
-        Size of a head of values.
-    causal
-        The part of the scores that a mask leaves out, as :func:`part_computed` has it.
-    backward
-        Five products instead of two.
+    - ``shape``: Batch times heads, queries, keys, size of a head of queries and keys.
+    - ``of_value``: Size of a head of values.
+    - ``causal``: The part of the scores that a mask leaves out, as :func:`part_computed` has it.
+    - ``backward``: Five products instead of two.
     """
     heads, queries, keys, deep = shape
     widths = 3 * deep + 2 * of_value if backward else deep + of_value
@@ -123,17 +117,10 @@ def part_computed(queries: int, keys: int) -> float:
 def work_of(name: str, operands: Operands) -> Work:
     """Return the work of a call of an operator.
 
-    Parameters
-    ----------
-    name
-        Such as ``aten::mm``.
-
-    Returns
-    -------
-    Work
-        ``flops`` are -1 if the operands are not those that the operator takes, or state more than
-        2^62 operations or bytes. Operators that are not known have no operations: their time
-        follows from their bytes. ``bytes`` are -1 if they do not follow.
+    - ``name``: Such as ``aten::mm``.
+    - Returns: ``flops`` are -1 if the operands are not those that the operator takes, or state more
+      than 2^62 operations or bytes. Operators that are not known have no operations: their time
+      follows from their bytes. ``bytes`` are -1 if they do not follow.
     """
     op_class, rule = OPERATORS.get(name) or OF_CALLS.get(name, ("elementwise", None))
     found = None

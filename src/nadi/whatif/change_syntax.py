@@ -19,8 +19,8 @@ from nadi.errors import Parameter, UsageError, check_kind
 from nadi.graph.edges.job_graph import ends_after
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.recordings.dependencies.tensor_dependencies import tensor_deps
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.rows import nearest
 from nadi.trace.schema import TENSOR_DEPS
 from nadi.units import parse_ns, parse_rate
 from nadi.whatif.balance_change import Balance

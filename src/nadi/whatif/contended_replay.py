@@ -11,7 +11,7 @@ from nadi.graph.contention import PUBLISHED, beside_communication, learn_content
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import replay_graph
 from nadi.trace.arrays import Floats, Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 
 # many changes of one graph are tried
 _TIMES: WeakKeyDictionary[EventGraph, Ints] = WeakKeyDictionary()

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import CODES, AttributeBuilder
+from nadi.trace.rows import nearest
 from nadi.trace.schema import ON_DEVICE
 from nadi.trace.trace import Trace
 

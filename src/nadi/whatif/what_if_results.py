@@ -25,7 +25,7 @@ from nadi.whatif.prediction_intervals import Interval, interval_of
 from nadi.whatif.selection import Selection, describe_inside, selected_modules
 
 if TYPE_CHECKING:
-    from nadi.results.charts.chart_figure import Figure
+    from nadi.results.charts.chart_files import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class WhatIf:
 
     def plot(self) -> Figure:
         """Draw the critical path as measured and after the changes, by kind."""
-        from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.results.charts.chart_files import Figure  # only where charts are drawn
         from nadi.results.charts.charts import time_bars
 
         measured = walk_critical_path(replay_graph(self.graph), self.window).by_kind()

@@ -11,8 +11,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nadi.errors import FormatError, InputError, UsageError
-from nadi.models.llm.language_model import LanguageModel, MixtureOfExperts, language_model_from
-from nadi.models.llm.library import load_language_model, shipped_language_models
+from nadi.models.llm.language_model import (
+    LanguageModel,
+    MixtureOfExperts,
+    language_model_from,
+    load_language_model,
+    shipped_language_models,
+)
 
 SMALL = {"layers": 2, "hidden": 8, "heads": 4, "vocab": 10, "ffn": 16}
 EXPERTS = {"experts": 4, "top_k": 2, "expert_ffn": 6}

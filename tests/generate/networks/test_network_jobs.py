@@ -15,7 +15,7 @@ from nadi.models import NetworkPlan, NeuralNetwork, network_job, network_statist
 from nadi.models.networks.layer_kinds import Conv, EmbeddingBag, Feature
 from nadi.models.networks.layer_work import StepSize, work_of_layer
 from nadi.models.networks.network_file import network_from
-from nadi.models.networks.table_shares import table_shares
+from nadi.models.networks.network_plan import table_shares
 from nadi.trace.trace import Job, Trace
 from nadi.trace.validate import validate_trace
 from tests.amounts import examples

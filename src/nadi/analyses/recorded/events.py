@@ -19,8 +19,8 @@ from nadi.errors import InputError, checked
 from nadi.files.kineto.kineto_columns import NO_ARGUMENTS, NO_HOST_EVENTS
 from nadi.recordings.dependencies.device_calls import launcher_rows
 from nadi.recordings.dependencies.operator_nesting import nest
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.rows import nearest
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job, Trace
 

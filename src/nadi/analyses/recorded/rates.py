@@ -12,8 +12,8 @@ from nadi.analyses.hta.recorded_fields import trace_name
 from nadi.analyses.recorded.events import RankEvents, per_rank
 from nadi.errors import InputError
 from nadi.recordings.serving_steps import serving_step
+from nadi.systems.prices.traced_operations import ProfiledArgs, profiled_args
 from nadi.trace.arrays import Bools
-from nadi.trace.profiled_operands import ProfiledArgs, profiled_args
 from nadi.trace.work import OF_CALLS, OPERATORS, Lengths, Operands, Work, work_of
 
 _SCHEMA = {

@@ -51,7 +51,7 @@ from nadi.results.page.html_page import write_page
 from nadi.results.text import to_json
 from nadi.simulation.runs.result import SIMULATION
 from nadi.simulation.runs.timeline import saved_part
-from nadi.systems.roofs import describe_roofs, recorded_roofs
+from nadi.systems.library import describe_roofs, recorded_roofs
 from nadi.whatif.what_if_results import WhatIf
 
 

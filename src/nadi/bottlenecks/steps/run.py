@@ -20,7 +20,7 @@ from nadi.units import format_ns
 
 if TYPE_CHECKING:
     from nadi.graph.module_times import ModuleTimes
-    from nadi.results.charts.chart_figure import Figure
+    from nadi.results.charts.chart_files import Figure
     from nadi.simulation.on_system import OnSystem, Prices
     from nadi.whatif.promising_changes import TriedChange
     from nadi.whatif.what_if_results import Limit, WhatIf
@@ -112,7 +112,7 @@ class Run:
     def plot(self) -> Figure:
         """Draw what each rank does, the critical path by kind, and the changes that gain most."""
         from nadi.graph.time_parts import rank_activity
-        from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.results.charts.chart_files import Figure  # only where charts are drawn
         from nadi.results.charts.charts import time_bars
 
         activity = rank_activity(self.graph, self.window)

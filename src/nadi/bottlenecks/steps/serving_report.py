@@ -14,8 +14,8 @@ from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window, step_times
 from nadi.results.declared import COUNT, NS, WORDS, Column, Lines, Rows, Unit, number
 from nadi.results.text import name_cell
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Ints
+from nadi.trace.rows import nearest
 from nadi.trace.schema import THREAD_WORK
 from nadi.units import format_count, format_ns, format_percent
 

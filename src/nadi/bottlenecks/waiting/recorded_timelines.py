@@ -24,8 +24,8 @@ from nadi.bottlenecks.waiting.timelines import Actor, SegmentKind, Segments
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay
 from nadi.recordings.dependencies.operator_nesting import LOCK_WAIT, WOKEN_BY
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.rows import nearest
 
 _LOADER = r"MultiProcessingDataLoaderIter.*(__next__|_next_data|_get_data)"
 _FRAMES = ("python", "annotation")

@@ -17,7 +17,7 @@ from nadi.estimates.described_columns import as_floats
 from nadi.estimates.estimated_model import ModelDescription
 from nadi.estimates.execution import ELEMENT_BYTES, Executions
 from nadi.trace.arrays import Bools, Floats, Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 
 MERGED_KINDS = (Kind.GATHER_LINEAR, Kind.LINEAR_SCATTER)
 _LINEAR = (Kind.LINEAR, *MERGED_KINDS)

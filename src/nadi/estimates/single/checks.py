@@ -21,9 +21,9 @@ from nadi.estimates.single.estimate import DescribedStep
 from nadi.estimates.single_estimate import Estimate
 from nadi.files.shipped_files import Shelf
 from nadi.models.job_rows import COMPUTE
-from nadi.models.llm.llm_jobs import job_of_model
+from nadi.models.llm.generated_jobs import job_of_model
 from nadi.models.llm.parallel_plan import ParallelPlan
-from nadi.simulation.accounts.steady_step import steady_step
+from nadi.simulation.accounts.times import steady_step
 from nadi.simulation.runs.simulate import simulate
 from nadi.simulation.simulation import Simulation
 from nadi.systems.library import load_system

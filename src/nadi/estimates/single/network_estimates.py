@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from nadi.estimates.network_steps import NetworkEstimate, estimate_network
-from nadi.models.networks.generated_networks import planned_network
 from nadi.models.networks.network_file import NeuralNetwork
+from nadi.models.networks.network_jobs import planned_network
 from nadi.systems.library import load_system
 
 

@@ -22,8 +22,7 @@ from nadi.estimates.tier_words import schedule_words, tier_words
 from nadi.files.csv_tables import csv_bytes, parquet_bytes
 from nadi.files.files import write_beside
 from nadi.results.charts.chart_files import CHART_FILES, write_charts
-from nadi.results.charts.charts import ChartAxis, HeatMap, LineChart, LineSeries
-from nadi.results.charts.scales import short_number
+from nadi.results.charts.charts import ChartAxis, HeatMap, LineChart, LineSeries, short_number
 from nadi.results.declared import (
     ALL,
     BLANK,

@@ -41,12 +41,11 @@ from nadi.files.kineto.kineto_events import Events, Limits, scan
 from nadi.kernels.json_tokens import BAD_CHARACTER
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import CODES, Attributes, LazyAttributes
-from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.groups import Group, group_columns
 from nadi.trace.issues import IssueLog
+from nadi.trace.operations import ITEMSIZE
 from nadi.trace.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES, ON_DEVICE
-from nadi.trace.step_lengths import StepLengths
-from nadi.trace.trace import Provenance, Trace
+from nadi.trace.trace import Provenance, StepLengths, Trace
 from nadi.version import __version__
 
 _OLD = '"Operator"'

@@ -31,8 +31,7 @@ from nadi.trace.attribute_kernels import copy_spans, first_no_json
 from nadi.trace.attributes import CODES, SPAN_CODES, Attributes, LazyAttributes
 from nadi.trace.issues import IssueLog
 from nadi.trace.schema import ATTRIBUTE_TYPES, DEPS, GROUPS, ISSUES, NODES, Table
-from nadi.trace.step_lengths import StepLengths
-from nadi.trace.trace import Provenance, Trace
+from nadi.trace.trace import Provenance, StepLengths, Trace
 
 VERSION = 1
 

@@ -27,9 +27,9 @@ from nadi.files.pytorch.host_nodes import HostNodes, read_node_list, tensor_byte
 from nadi.files.pytorch.record_param_comms import GROUP_INIT, with_param_comms
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import AttributeBuilder, Attributes, LazyAttributes
-from nadi.trace.dtypes import MAX_BYTES
 from nadi.trace.groups import Group, group_columns
 from nadi.trace.issues import IssueLog
+from nadi.trace.operations import MAX_BYTES
 from nadi.trace.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODES, ON_DEVICE
 from nadi.trace.trace import Provenance, Trace
 from nadi.version import __version__

@@ -40,7 +40,7 @@ from nadi.trace.attribute_kernels import (
     place_kept,
 )
 from nadi.trace.attributes import CODES, SPAN_CODES, Attributes, empty_columns
-from nadi.trace.dtypes import ITEMSIZE, MAX_BYTES
+from nadi.trace.operations import ITEMSIZE, MAX_BYTES
 from nadi.trace.protobuf_values import RANGES, SCALAR_TYPES
 from nadi.trace.schema import ATTRIBUTE_TYPES, CATEGORIES
 

@@ -19,11 +19,11 @@ import polars as pl
 from nadi.files.files import line_pieces
 from nadi.files.json_columns import joined, json_text, spread, texts_as_json, written_once
 from nadi.files.kineto.kineto_events import CATEGORY
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import CODES, Attributes
 from nadi.trace.issues import IssueLog
 from nadi.trace.protobuf_values import VALUE_TYPES
+from nadi.trace.rows import nearest
 from nadi.trace.schema import ATTRIBUTE_TYPES, DEVICE_WORK
 from nadi.trace.trace import Trace
 

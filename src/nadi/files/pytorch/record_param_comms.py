@@ -38,8 +38,8 @@ from nadi.files.communication_names import comm_type_of_text
 from nadi.files.pytorch.host_nodes import tensor_bytes
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import Attributes
-from nadi.trace.dtypes import ITEMSIZE, MAX_BYTES
 from nadi.trace.operands import operand_tables
+from nadi.trace.operations import ITEMSIZE, MAX_BYTES
 from nadi.trace.schema import COMM_TYPES, GROUPS, NODES
 from nadi.trace.trace import Trace
 

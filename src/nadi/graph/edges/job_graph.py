@@ -26,8 +26,8 @@ from nadi.graph.overheads import (
     TraceDeps,
     overheads_of,
 )
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
+from nadi.trace.rows import nearest
 from nadi.trace.schema import DEVICE_WORK
 from nadi.trace.trace import Job, Trace
 

@@ -17,7 +17,7 @@ from nadi.files.timeline.timeline_values import (
     write_file,
     writer_of_suffix,
 )
-from nadi.results.schedules import read_schedule
+from nadi.results.saved import read_schedule
 from nadi.trace.issues import IssueLog
 from nadi.units import parse_frequency
 
@@ -30,7 +30,7 @@ def draw_schedule(
     Parameters
     ----------
     source
-        As :func:`nadi.results.schedules.read_schedule` takes it.
+        As :func:`nadi.results.saved.read_schedule` takes it.
     target
         ``.json`` or ``.pftrace``, also with ``.gz``.
     frequency

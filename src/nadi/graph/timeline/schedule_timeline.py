@@ -25,8 +25,7 @@ from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.replay import Replay
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
-from nadi.trace.schedule import Schedule
-from nadi.trace.trace import Job
+from nadi.trace.trace import Job, Schedule
 
 _PATH_TITLE = "critical path"
 _BEFORE, _AFTER = "before", "after"

@@ -19,8 +19,7 @@ from nadi.graph.timeline.page_timeline import (
 from nadi.graph.timeline.schedule_timeline import TimelinePart
 from nadi.graph.windows import MARK
 from nadi.results.page.figures import packed
-from nadi.results.page.html_page import PageTimeline
-from nadi.results.page.page_sections import RenderedSection
+from nadi.results.page.html_page import PageTimeline, RenderedSection
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import DEP_KINDS, DEVICE_WORK
 from nadi.units import format_count

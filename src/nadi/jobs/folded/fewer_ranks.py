@@ -23,7 +23,7 @@ from nadi.files.whole_folders import whole_folder
 from nadi.models.job_files import check_place, write_job
 from nadi.recordings.folded.folded_job import FoldedJob
 from nadi.recordings.folded.folded_trace import FoldedTrace
-from nadi.simulation.communication_times import collective_time, message_time
+from nadi.simulation.alone.collective import collective_time, message_time
 from nadi.simulation.engine_driver import simulate_job
 from nadi.systems.prices.priced_traces import price_job
 from nadi.systems.system import Collectives, Dimension, Network, System

@@ -84,7 +84,7 @@ def llm(
 ) -> None:  # fmt: skip
     """Generate the job, print what it amounts to, and simulate or write it if asked."""
     if model == "list":
-        from nadi.models.llm.library import shipped_language_models
+        from nadi.models.llm.language_model import shipped_language_models
 
         sys.stdout.write("\n".join(shipped_language_models()) + "\n")
         return
@@ -106,8 +106,7 @@ def _generate(
 ) -> None:
     from nadi.jobs.generated.generated_job_output import make_job
     from nadi.jobs.generated.result import GENERATED, GENERATED_IN_FULL
-    from nadi.models.llm.job_statistics import statistics_of
-    from nadi.models.llm.llm_jobs import job_of_model
+    from nadi.models.llm.generated_jobs import job_of_model, statistics_of
 
     job, done = make_job(lambda: job_of_model(model, plan), plan.world_size, wishes)
     data = GENERATED.data((statistics_of(model, plan, job), done))

@@ -68,9 +68,11 @@ def network(
         return
     from nadi.jobs.generated.generated_job_output import Wishes, make_job
     from nadi.jobs.generated.result import GENERATED_NETWORK
-    from nadi.models.networks.generated_networks import planned_network
-    from nadi.models.networks.network_jobs import job_of_network
-    from nadi.models.networks.network_statistics import statistics_of_network
+    from nadi.models.networks.network_jobs import (
+        job_of_network,
+        planned_network,
+        statistics_of_network,
+    )
     from nadi.simulation.accounts.simulation_results import results_of
 
     found, plan = planned_network(

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nadi.models.llm.job_statistics import JobStatistics
-from nadi.models.networks.network_statistics import NetworkStatistics
+from nadi.models.llm.generated_jobs import JobStatistics
+from nadi.models.networks.network_jobs import NetworkStatistics
 from nadi.results.declared import (
     ALL,
     BYTES,
@@ -25,7 +25,7 @@ from nadi.results.declared import (
 )
 from nadi.results.text import rank_ranges
 from nadi.simulation.accounts.simulation_results import SimulationResults, results_of
-from nadi.simulation.accounts.steady_step import steady_step
+from nadi.simulation.accounts.times import steady_step
 from nadi.simulation.runs.result import SIMULATION
 from nadi.simulation.simulation import Simulation
 from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number

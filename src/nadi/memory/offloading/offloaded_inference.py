@@ -20,7 +20,7 @@ from nadi.memory.offloading.flexgen_costs import (
 )
 from nadi.memory.offloading.flexgen_policy import OffloadPolicy, best_policy, place_block
 from nadi.memory.offloading.flexgen_programs import FREE, SharesGiven, needed_bytes
-from nadi.models.llm.library import load_language_model
+from nadi.models.llm.language_model import load_language_model
 from nadi.units import format_bytes
 
 _SHELF = Shelf(

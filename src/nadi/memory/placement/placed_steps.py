@@ -20,9 +20,8 @@ from nadi.memory.tier_accounts import TierAccounts, TieredJob, accounts_of, tier
 from nadi.recordings.jobs import read_ranks
 from nadi.simulation.engine_driver import simulate_job
 from nadi.simulation.simulation import Simulation
-from nadi.systems.memory_tiers import at_bandwidth, at_latency
+from nadi.systems.memory_tiers import at_bandwidth, at_latency, usual_buffers
 from nadi.systems.prices.priced_traces import price_job
-from nadi.systems.streamed_update import usual_buffers
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
 from nadi.trace.schema import TENSOR_ROLES

@@ -16,8 +16,14 @@ from nadi.files.whole_folders import check_new_files
 from nadi.memory.placement.placed_steps import PlacedStep
 from nadi.memory.placement.study import PlacementStudy
 from nadi.results.charts.chart_files import CHART_PAGE, write_chart_folder
-from nadi.results.charts.charts import Chart, ChartAxis, HeatMap, LineChart, LineSeries
-from nadi.results.charts.scales import short_number
+from nadi.results.charts.charts import (
+    Chart,
+    ChartAxis,
+    HeatMap,
+    LineChart,
+    LineSeries,
+    short_number,
+)
 from nadi.results.declared import (
     ALL,
     BYTES,

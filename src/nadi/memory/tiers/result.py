@@ -17,8 +17,14 @@ from nadi.files.csv_tables import csv_bytes
 from nadi.files.whole_folders import check_new_files
 from nadi.memory.tiers.study import StudiedExecution, StudiedJob
 from nadi.results.charts.chart_files import CHART_PAGE, write_chart_folder
-from nadi.results.charts.charts import Chart, ChartAxis, HeatMap, LineChart, LineSeries
-from nadi.results.charts.scales import short_number
+from nadi.results.charts.charts import (
+    Chart,
+    ChartAxis,
+    HeatMap,
+    LineChart,
+    LineSeries,
+    short_number,
+)
 from nadi.results.declared import (
     ALL,
     COUNT,

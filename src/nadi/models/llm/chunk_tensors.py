@@ -11,13 +11,12 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import NamedTuple, TypeAlias
 
-from nadi.models.job_rows import BEFORE, Layout, Link, RowList, exchange
+from nadi.models.job_rows import BEFORE, Layout, Link, Operand, RowList, RowOperands, exchange
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.lasting_tensors import LastingTensors, activation_dtype, layer_name
 from nadi.models.llm.layer_pieces import Piece
 from nadi.models.llm.parallel_plan import ParallelPlan
-from nadi.models.row_operands import Operand, RowOperands
-from nadi.trace.dtypes import ITEMSIZE
+from nadi.trace.operations import ITEMSIZE
 
 Layers: TypeAlias = tuple[tuple[int, tuple[Piece, ...]], ...]
 _Key: TypeAlias = tuple[str, str]  # of an output: name of the layer, and of the piece in it

@@ -7,13 +7,15 @@ experts), a last norm, and a head. Every count comes from the linear layers that
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
 from msgspec import inspect
 
 from nadi.errors import FormatError
-from nadi.files.settings_text import convert_settings, possible_types
+from nadi.files.settings_text import convert_settings, parse_settings, possible_types
+from nadi.files.shipped_files import Shelf
 
 LayerKind: TypeAlias = Literal["dense", "moe"]
 _MOST = 1 << 31  # of anything that is stated
@@ -408,10 +410,7 @@ class LanguageModel(_Part, frozen=True):
 def language_model_from(value: Any, name: str = "language model") -> LanguageModel:
     """Check a description that is given as a dict with the keys of a file.
 
-    Raises
-    ------
-    FormatError
-        If a key is unknown or a value is invalid; the message names the JSON path.
+    - Raises FormatError if a key is unknown or a value is invalid; the message names the JSON path.
     """
     found = convert_settings(value, LanguageModel, name, _remedy)
     msgspec.structs.replace(found, name=name).check()  # errors name the file
@@ -439,3 +438,41 @@ def _remedy(what: str, path: str) -> str:
 
 def _sum(linears: tuple[Linear, ...]) -> int:
     return sum(linear.parameters for linear in linears)
+
+
+_SHELF = Shelf(
+    "models", "language model", "nadi generate llm --model list prints them"
+)  # fmt: skip
+
+
+def shipped_language_models() -> list[str]:
+    """Return the names of the language models shipped with Nadi, in alphabetical order."""
+    return _SHELF.names()
+
+
+def load_language_model(path_or_name: Path | str) -> LanguageModel:
+    """Load the description of a language model.
+
+    Parameters
+    ----------
+    path_or_name
+        A file in TOML, YAML or JSON, or the name of a model shipped with Nadi.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is invalid; the message states the JSON path.
+    UsageError
+        If no model has this name; the message lists similar names.
+    """
+    return language_model_from(read_model_keys(path_or_name), str(path_or_name))
+
+
+def read_model_keys(path_or_name: Path | str) -> Any:
+    """Read what the file of a language model states, unchecked: dicts, lists and plain values.
+
+    - Raises InputError, UsageError as for :func:`load_language_model`, but for what is invalid in
+      it.
+    """
+    content, suffix, name = _SHELF.described(path_or_name)
+    return parse_settings(content, suffix, name, "language model")

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
+from nadi.models.job_rows import Operand, RowOperands
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.layer_pieces import Piece
 from nadi.models.llm.parallel_plan import ParallelPlan
-from nadi.models.row_operands import Operand, RowOperands
-from nadi.trace.dtypes import ITEMSIZE
+from nadi.trace.operations import ITEMSIZE
 
 _STATE = ("weights", "first_moment", "second_moment")  # of the optimizer, in float32
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from nadi.models.job_rows import Layout
 from nadi.models.llm.language_model import LanguageModel, LayerKind
 from nadi.models.llm.parallel_plan import ParallelPlan
-from nadi.trace.dtypes import ITEMSIZE
+from nadi.trace.operations import ITEMSIZE
 from nadi.trace.work import Work, attention, gemm
 
 _F32 = 4

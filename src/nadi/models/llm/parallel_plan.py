@@ -16,8 +16,8 @@ from nadi.errors import Parameter, UsageError
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.pipeline_schedules import PipelineSchedule, check_pipeline, chunks_per_stage
 from nadi.trace.arrays import Ints
-from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.groups import groups_along
+from nadi.trace.operations import ITEMSIZE
 from nadi.trace.work import part_computed
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]

@@ -82,12 +82,9 @@ def chunks_per_stage(schedule: PipelineSchedule, v: int = 1) -> int:
 def neighbors(schedule: PipelineSchedule, stage: int, chunk: int, p: int, v: int = 1) -> Neighbors:
     """Return where a chunk of a stage stands in the model, and what stands beside it.
 
-    Parameters
-    ----------
-    stage, chunk
-        From 0.
-    p, v
-        Number of stages, and of chunks per stage; the latter is of interleaved schedules.
+    - ``stage``, ``chunk``: From 0.
+    - ``p``, ``v``: Number of stages, and of chunks per stage; the latter is of interleaved
+      schedules.
     """
     if schedule == "dualpipe" and chunk == 1:
         source = (stage + 1, 1) if stage < p - 1 else None
@@ -102,10 +99,7 @@ def neighbors(schedule: PipelineSchedule, stage: int, chunk: int, p: int, v: int
 def check_pipeline(schedule: str, p: int, m: int, v: int = 1) -> None:
     """Raise UsageError if a schedule does not exist, or not for these numbers.
 
-    Parameters
-    ----------
-    p, m, v
-        Number of stages, of micro-batches of a step, and of chunks per stage.
+    - ``p``, ``m``, ``v``: Number of stages, of micro-batches of a step, and of chunks per stage.
     """
     if schedule not in SCHEDULES:
         _refuse(f"schedule {schedule!r}", "there is none", f"use one of {', '.join(SCHEDULES)}")
@@ -137,21 +131,11 @@ def pipeline_schedule(
 ) -> tuple[StageOrder, ...]:
     """Return what each stage does, in order.
 
-    Parameters
-    ----------
-    p, m, v
-        Number of stages, of micro-batches of a step, and of chunks per stage.
-
-    Returns
-    -------
-    tuple of StageOrder
-        One per stage, from the first. Time and memory are linear in the operations.
-
-    Raises
-    ------
-    UsageError
-        If there is no such schedule, or it does not exist for these numbers; the message says
-        which would fit.
+    - ``p``, ``m``, ``v``: Number of stages, of micro-batches of a step, and of chunks per stage.
+    - Returns tuple of StageOrder: One per stage, from the first. Time and memory are linear in the
+      operations.
+    - Raises UsageError if there is no such schedule, or it does not exist for these numbers; the
+      message says which would fit.
     """
     check_pipeline(schedule, p, m, v)
     order = _ORDERS[schedule]

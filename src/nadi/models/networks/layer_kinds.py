@@ -61,10 +61,7 @@ class LayerKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def gives(self, inputs: Inputs) -> Feature:
         """Return what it gives.
 
-        Raises
-        ------
-        MisfitError
-            If its inputs do not fit it.
+        - Raises MisfitError if its inputs do not fit it.
         """
         return self._gives(inputs)
 
@@ -477,10 +474,7 @@ KINDS: dict[str, type[LayerKind]] = {
 def of_rank(feature: Feature, rank: int) -> tuple[int, ...]:
     """Return the sizes of an image (3), a sequence (2) or a vector (1).
 
-    Raises
-    ------
-    MisfitError
-        If it is something else.
+    - Raises MisfitError if it is something else.
     """
     if len(feature.shape) != rank:
         what = f"it takes {_NAMES[rank]}, and is given {_NAMES[len(feature.shape)]}"
@@ -498,10 +492,7 @@ def of_rank(feature: Feature, rank: int) -> tuple[int, ...]:
 def spread_over(whole: Feature, other: Feature) -> bool:
     """Return whether a vector is spread over all places of a tensor, which else has its shape.
 
-    Raises
-    ------
-    MisfitError
-        If neither holds.
+    - Raises MisfitError if neither holds.
     """
     if other.shape == whole.shape and other.copies == whole.copies:
         return False

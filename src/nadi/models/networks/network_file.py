@@ -176,19 +176,11 @@ class _Use(msgspec.Struct, frozen=True, rename={"sources": "from", "values": "wi
 def parse_network(content: bytes, suffix: str, name: str) -> NeuralNetwork:
     """Parse the content of a file.
 
-    Parameters
-    ----------
-    suffix
-        ``.toml``, ``.yaml``, ``.yml`` or ``.json``.
-    name
-        Of the file; errors begin with it, and it is the network's name if the file states none.
-
-    Raises
-    ------
-    FormatError
-        If it is invalid; the message names the JSON path.
-    UsageError
-        If it is YAML and PyYAML is not installed.
+    - ``suffix``: ``.toml``, ``.yaml``, ``.yml`` or ``.json``.
+    - ``name``: Of the file; errors begin with it, and it is the network's name if the file states
+      none.
+    - Raises FormatError if it is invalid; the message names the JSON path.
+    - Raises UsageError if it is YAML and PyYAML is not installed.
     """
     return network_from(parse_settings(content, suffix, name, "network"), name)
 
@@ -196,11 +188,8 @@ def parse_network(content: bytes, suffix: str, name: str) -> NeuralNetwork:
 def network_from(value: Any, name: str = "network") -> NeuralNetwork:
     """Check a network that is given as a dict with the keys of a file.
 
-    Raises
-    ------
-    FormatError
-        If a key is unknown, a value is invalid, or layers do not fit together; the message names
-        the JSON path, and for layers within a block which use of it is meant.
+    - Raises FormatError if a key is unknown, a value is invalid, or layers do not fit together; the
+      message names the JSON path, and for layers within a block which use of it is meant.
     """
     found = convert_settings(value, _File, name, lambda what, path: _remedy(_File, what, path))
     inputs = {one: Feature(tuple(shape)) for one, shape in found.inputs.items()}

@@ -11,6 +11,7 @@ Load networks by name, from those shipped with Nadi or from files.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, NoReturn
@@ -21,10 +22,10 @@ import numpy as np
 from nadi.errors import NadiError, Parameter, UsageError
 from nadi.files.settings_text import parse_settings
 from nadi.files.shipped_files import Shelf
+from nadi.models.networks.layer_kinds import EmbeddingBag, LayerKind
 from nadi.models.networks.network_file import NeuralNetwork, parse_network
-from nadi.models.networks.table_shares import most_shares
 from nadi.trace.arrays import Ints
-from nadi.trace.dtypes import ITEMSIZE
+from nadi.trace.operations import ITEMSIZE
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
 _MOST_RANKS = 1 << 20
@@ -167,3 +168,46 @@ def load_network(path_or_name: Path | str) -> NeuralNetwork:
         If no network has this name; the message lists similar names.
     """
     return parse_network(*_SHELF.described(path_or_name))
+
+
+class TableShare(NamedTuple):
+    """What a rank has of the tables of a layer."""
+
+    # rows, parameters: rows of its tables, and their elements
+    rows: int = 0
+    parameters: int = 0
+    columns: int = 0  # of all of its tables together: elements that it gives for a sample
+    lookups: int = 0  # rows that a sample takes of them
+    elements: int = 0  # elements of these rows
+
+
+def most_shares(kind: LayerKind) -> int:
+    """Return how many ranks can have a part of the tables of a layer."""
+    assert isinstance(kind, EmbeddingBag)
+    return len(kind.rows) * (kind.width & -kind.width)
+
+
+def table_shares(kind: EmbeddingBag, ranks: int) -> list[TableShare]:
+    """Return the share of each rank.
+
+    The work of a table is the elements that are looked up in it and given. Deterministic;
+    O(tables log tables).
+    """
+    blocks = 1
+    while len(kind.rows) * blocks < ranks:
+        blocks *= 2
+    columns = kind.width // blocks
+    parts = [
+        TableShare(rows, rows * columns, columns, lookups, lookups * columns)
+        for rows, lookups in zip(kind.rows, kind.of_tables, strict=True)
+        for _ in range(blocks)
+    ]
+    parts.sort(key=lambda part: (part.elements, part.parameters), reverse=True)
+    shares = [TableShare()] * ranks
+    least = [(0, 0, rank) for rank in range(ranks)]
+    for part in parts:
+        _, _, rank = heapq.heappop(least)
+        share = TableShare(*(a + b for a, b in zip(shares[rank], part, strict=True)))
+        shares[rank] = share
+        heapq.heappush(least, (share.elements + share.columns, share.parameters, rank))
+    return shares

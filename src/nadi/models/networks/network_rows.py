@@ -15,13 +15,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from nadi.models.job_rows import ADAM_STATE, BEFORE, Layout, Row, RowList, adam_work, exchange
+from nadi.models.job_rows import (
+    ADAM_STATE,
+    BEFORE,
+    NO_OPERANDS,
+    Layout,
+    Operand,
+    Row,
+    RowList,
+    RowOperands,
+    adam_work,
+    exchange,
+)
 from nadi.models.networks.layer_kinds import EmbeddingBag, Loss, Norm, Slice
 from nadi.models.networks.layer_work import LayerWork, StepSize, work_of_layer
 from nadi.models.networks.network_file import NeuralNetwork
-from nadi.models.networks.network_plan import Bucket, NetworkPlan, buckets_of
-from nadi.models.networks.table_shares import TableShare
-from nadi.models.row_operands import NO_OPERANDS, Operand, RowOperands
+from nadi.models.networks.network_plan import Bucket, NetworkPlan, TableShare, buckets_of
 from nadi.trace.work import Work
 
 _F32_OF_TENSORS = 4

@@ -175,7 +175,7 @@ def _check(folder: Path, program: list[str] | None) -> None:
         )  # fmt: skip
     with show_progress(announce=False, use="analyze") as progress:
         progress("starting")
-        from nadi.pytorch.collecting.checked_recordings import check_recordings, recording_lines
+        from nadi.pytorch.collecting.collected_runs import check_recordings, recording_lines
 
         found = check_recordings(folder, progress=progress)
     for line in recording_lines(found, str(folder)):

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from nadi.pytorch.fake.fake_devices import patched
-from nadi.pytorch.fake.fake_groups import GroupLog
 from nadi.pytorch.fake.fake_mode import Recorder
-from nadi.pytorch.fake.script_lines import script_line
+from nadi.pytorch.fake.operation_log import GroupLog, script_line
 
 torch: Any = importlib.import_module("torch")
 dist: Any = importlib.import_module("torch.distributed")

@@ -19,8 +19,7 @@ import msgspec
 from nadi.errors import InputError, Parameter, UsageError
 from nadi.files import files as container
 from nadi.files.whole_folders import whole_folder
-from nadi.pytorch.fake.fake_rank import check_numbers
-from nadi.pytorch.fake.fake_trace import RankSummary
+from nadi.pytorch.fake.fake_trace import RankSummary, check_numbers
 from nadi.pytorch.fake.fake_worker import FakeOrder, Outcome
 from nadi.recordings.rank_map import RANK_MAP, RankMap, Shared
 
@@ -44,19 +43,11 @@ def find_classes(
     ranks, or all ranks if there is no such family. Between two ranks of an axis that do the same,
     and the one in the middle between them too, all are taken to do the same.
 
-    Parameters
-    ----------
-    families
-        Process groups by what they are for, with their members.
-    sign
-        Records ranks, if they are not yet; returns a text for each that is equal for ranks that do
-        the same.
-
-    Raises
-    ------
-    ValueError
-        Never for a job whose ranks differ along its axes; if the last rank does something else
-        than its class.
+    - ``families``: Process groups by what they are for, with their members.
+    - ``sign``: Records ranks, if they are not yet; returns a text for each that is equal for ranks
+      that do the same.
+    - Raises ValueError: Never for a job whose ranks differ along its axes; if the last rank does
+      something else than its class.
     """
     axes = _axes(world_size, families)
     places = {rank: tuple(axis.place[rank] for axis in axes) for rank in range(world_size)}

@@ -13,21 +13,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from nadi.pytorch.fake.fake_groups import GroupLog
 from nadi.pytorch.fake.operation_log import (
     ALWAYS,
     CALLS,
     RESULT,
     Call,
+    GroupLog,
     LoggedOperand,
     LoggedOperation,
     OperationLog,
     comm_bytes,
     nested_tensors,
     operands_of,
+    script_line,
 )
-from nadi.pytorch.fake.script_lines import script_line
-from nadi.trace.dtypes import DTYPES
+from nadi.trace.operations import DTYPES
 from nadi.trace.work import work_of
 
 _INDICES = ("aten::topk", "aten::sort", "aten::argsort", "aten::argmax")

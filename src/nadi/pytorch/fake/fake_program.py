@@ -10,9 +10,8 @@ from typing import Any
 
 from nadi.pytorch.fake.fake_devices import pretended_devices
 from nadi.pytorch.fake.fake_distributed import pretended_ranks
-from nadi.pytorch.fake.fake_groups import GroupLog
 from nadi.pytorch.fake.fake_mode import Recorder, new_mode
-from nadi.pytorch.fake.operation_log import OperationLog
+from nadi.pytorch.fake.operation_log import GroupLog, OperationLog
 
 torch: Any = importlib.import_module("torch")
 _modules: Any = importlib.import_module("torch.nn.modules.module")

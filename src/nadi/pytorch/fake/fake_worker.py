@@ -14,9 +14,14 @@ import msgspec
 
 from nadi.errors import NadiError
 from nadi.files.trace_files import write
-from nadi.pytorch.fake.fake_rank import check_torch, fake_recording
-from nadi.pytorch.fake.fake_trace import RankSummary, summary_of, trace_signature
-from nadi.pytorch.fake.script_lines import is_of_library
+from nadi.pytorch.fake.fake_trace import (
+    RankSummary,
+    check_torch,
+    fake_recording,
+    summary_of,
+    trace_signature,
+)
+from nadi.pytorch.fake.operation_log import is_of_library
 
 
 class FakeOrder(msgspec.Struct):

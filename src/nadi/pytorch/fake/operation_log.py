@@ -1,16 +1,21 @@
-"""What one rank does, row by row: operations, what they wait for, and live memory.
+"""What one rank does, row by row: operations, what they wait for, live memory, process groups.
 
 Calls of torch.distributed's operators: type, tensors, and the place of root, peer and tag.
 """
 
 from __future__ import annotations
 
+import sys
+import sysconfig
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from math import isfinite, prod
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from nadi.trace.groups import Group
 from nadi.trace.work import Operands, covered_bytes
 
 _DEVICE = "cuda:0"
@@ -121,12 +126,9 @@ class OperationLog:
     ) -> int:  # fmt: skip
         """Append an operation; return its row.
 
-        Parameters
-        ----------
-        inputs, outputs
-            Tensors, scalars, and lists of these, as the trace will show them.
-        reads, writes
-            The tensors whose memory it uses.
+        - ``inputs``, ``outputs``: Tensors, scalars, and lists of these, as the trace will show
+          them.
+        - ``reads``, ``writes``: The tensors whose memory it uses.
         """
         row = len(self.operations)
         self.operations.append(operation)
@@ -217,12 +219,8 @@ def nested_tensors(value: Any) -> list[LoggedOperand]:
 def operands_of(given: Sequence[Any], written: Sequence[LoggedOperand]) -> Operands:
     """Return the operands of a call, as its work depends on them.
 
-    Parameters
-    ----------
-    given
-        Tensors, scalars, and lists of these, by place.
-    written
-        The tensors that it makes or changes.
+    - ``given``: Tensors, scalars, and lists of these, by place.
+    - ``written``: The tensors that it makes or changes.
     """
     by_place = [nested_tensors(value) for value in given]
     known: set[LoggedOperand] = set()
@@ -334,13 +332,102 @@ def comm_bytes(
 ) -> int:
     """Return what a member contributes; of a broadcast and a scatter, what the root has.
 
-    Parameters
-    ----------
-    size
-        Number of members.
+    - ``size``: Number of members.
     """
     if call.comm_type == "barrier":
         return 0
     if call.comm_type == "scatter":
         return size * sum(one.elements * one.itemsize for one in writes)
     return sum(one.elements * one.itemsize for one in (reads or writes))
+
+
+_OWN = str(Path(__file__).resolve().parents[2])
+_LIBRARIES = (
+    _OWN, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    "<frozen", "<string",
+)  # fmt: skip
+
+
+def is_of_library(file: str) -> bool:
+    """Return whether a file of code is of Python, of a package, or of Nadi."""
+    return file.startswith(_LIBRARIES)
+
+
+def script_line() -> str:
+    """Return file and line of the innermost call that is in no library: ``train.py:12``."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_of_library(file):
+            return f"{Path(file).name}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return "the program"
+
+
+@dataclass
+class GroupFamily:
+    """Groups that were made at one place of a program: what one rank uses, others have, too.
+
+    Attributes
+    ----------
+    place
+        What identifies it: the description of the groups, or the line that made them.
+    groups
+        Members of each, without repetitions.
+    known
+        The same, to look up.
+    """
+
+    place: str
+    groups: list[tuple[int, ...]] = field(default_factory=list)
+    known: set[tuple[int, ...]] = field(default_factory=set, repr=False)
+
+
+class GroupLog:
+    """The process groups of a job, as one rank sees them being made.
+
+    Attributes
+    ----------
+    rank, world_size
+        Of the rank.
+    families
+        By place, in the order in which they were made.
+    """
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.rank, self.world_size = rank, world_size
+        self.families: dict[str, GroupFamily] = {}
+        self.named: dict[str, Group] = {}
+        self.world = Group("0", tuple(range(world_size)), "default_pg")
+
+    def made(self, ranks: Iterable[int], place: str) -> None:
+        """Note that a group is made, whether or not this rank is in it."""
+        family = self.families.setdefault(place, GroupFamily(place))
+        if tuple(ranks) not in family.known:
+            family.known.add(tuple(ranks))
+            family.groups.append(tuple(ranks))
+
+    def named_as(self, name: str, ranks: Sequence[int], description: str) -> None:
+        """Note the name that a group of this rank got."""
+        self.named[name] = Group(name, tuple(ranks), description)
+
+    def of(self, given: Any) -> Group:
+        """Return the group of a ProcessGroup, of its boxed form or of its name."""
+        name = given if isinstance(given, str) else self._name_of(given)
+        if name not in self.named:
+            return self.world
+        return self.named[name]
+
+    def family_of(self, group: Group) -> GroupFamily | None:
+        """Return the family of a group; None for the group of all ranks."""
+        if len(group.ranks) == self.world_size:
+            return None
+        return next((one for one in self.families.values() if group.ranks in one.groups), None)
+
+    @staticmethod
+    def _name_of(given: Any) -> str:
+        if not hasattr(given, "group_name"):
+            import importlib
+
+            given = importlib.import_module("torch._C._distributed_c10d").ProcessGroup.unbox(given)
+        return str(given.group_name)

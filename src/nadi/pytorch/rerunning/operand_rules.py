@@ -14,12 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
-from nadi.pytorch.rerunning.argument_rules import find_operator
-from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION
-from nadi.pytorch.rerunning.replay_places import ReplayPlace, places_in
-from nadi.pytorch.rerunning.replay_plan import PlannedCall, ReplayPlan
-from nadi.pytorch.rerunning.safe_operators import SAFE_OPERATORS
-from nadi.pytorch.rerunning.tensor_contents import INDEX_TYPES, SAME_VALUES
+from nadi.pytorch.rerunning.argument_rules import SAFE_OPERATORS, find_operator
+from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION, ReplayPlace, places_in
+from nadi.pytorch.rerunning.replay_plan import INDEX_TYPES, SAME_VALUES, PlannedCall, ReplayPlan
 
 _SHAPES = "its operands have shapes that do not belong together"
 _INDICES = "its indices may lie outside of what they index"

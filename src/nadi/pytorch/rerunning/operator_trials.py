@@ -6,32 +6,34 @@ that it called, as recorded.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import re
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi.errors import UsageError
+from nadi.files.files import available_memory
 from nadi.files.trace_files import read
 from nadi.progress import tell
 from nadi.pytorch.rerunning.argument_rules import find_operator, refused_arguments
-from nadi.pytorch.rerunning.free_memory import free_bytes
 from nadi.pytorch.rerunning.operand_rules import CHECKED_OPERATORS, refused_operands
 from nadi.pytorch.rerunning.recorded_calls import (
     COMMUNICATION,
     RecordedCall,
     RecordedCalls,
+    ReplayPlace,
     TensorArgument,
+    places_in,
     tensors_in,
 )
-from nadi.pytorch.rerunning.replay_places import ReplayPlace, places_in
-from nadi.pytorch.rerunning.replay_plan import PlannedCall, ReplayPlan, plan_replay
+from nadi.pytorch.rerunning.replay_plan import INDEX_TYPES, PlannedCall, ReplayPlan, plan_replay
 from nadi.pytorch.rerunning.replay_source import replay_source, torch_name
 from nadi.pytorch.rerunning.replayed_communication import can_communicate
-from nadi.pytorch.rerunning.tensor_contents import INDEX_TYPES
 from nadi.units import format_bytes
 
 _ROUNDS = 8  # an operator in an operator in an operator ...
@@ -73,23 +75,12 @@ def find_replayable(
 ) -> Replayable:  # fmt: skip
     """Find the calls that can be replayed, in their order.
 
-    Parameters
-    ----------
-    recorded
-        The calls of a trace.
-    rows
-        Those that are wanted: operators that are in no other one.
-    device
-        Where tensors are: ``cpu`` or ``cuda``.
-    communicates
-        Whether collectives and messages are replayed; else they are skipped.
-    allowed
-        Names of operators that are called beside those that are known to be safe.
-
-    Raises
-    ------
-    UsageError
-        If there is no room for the tensors that are there before.
+    - ``recorded``: The calls of a trace.
+    - ``rows``: Those that are wanted: operators that are in no other one.
+    - ``device``: Where tensors are: ``cpu`` or ``cuda``.
+    - ``communicates``: Whether collectives and messages are replayed; else they are skipped.
+    - ``allowed``: Names of operators that are called beside those that are known to be safe.
+    - Raises UsageError if there is no room for the tensors that are there before.
     """
     search = _Search(recorded, list(rows))
     room, trial_ns = free_bytes(device), 0
@@ -387,3 +378,37 @@ def _other_operators(plan: ReplayPlan, recorded: RecordedCalls, device: str) -> 
         if below != recorded.below(planned.call.row):
             found[planned.call.row] = "it calls other operators than it did"
     return found
+
+
+_STATUS = Path("/proc/self/status")
+_DATA = re.compile(r"VmData:\s+(\d+) kB")
+
+
+def free_bytes(device: str) -> int:
+    """Return how much memory is free where tensors are."""
+    if device == "cuda":
+        torch: Any = importlib.import_module("torch")
+        return int(torch.cuda.mem_get_info()[0])
+    return available_memory()
+
+
+@contextlib.contextmanager
+def bounded_memory() -> Iterator[None]:
+    """Let this process allocate what is free and no more: then an operator fails by itself.
+
+    Else Linux gives memory that is not there, and ends the process that uses it, or another one.
+    Other systems have no such limit.
+    """
+    found = _DATA.search(_STATUS.read_text()) if _STATUS.exists() else None
+    if found is None:
+        yield
+        return
+    resource: Any = importlib.import_module("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = int(found[1]) * 1024 + available_memory()
+    known = [one for one in (limit, soft, hard) if one != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

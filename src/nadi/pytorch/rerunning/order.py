@@ -14,8 +14,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION, RecordedCalls, tensors_in
-from nadi.pytorch.rerunning.replay_places import places_in
+from nadi.pytorch.rerunning.recorded_calls import (
+    COMMUNICATION,
+    RecordedCalls,
+    places_in,
+    tensors_in,
+)
 from nadi.pytorch.rerunning.replay_plan import PlannedCall, ReplayPlan
 from nadi.trace.trace import Trace
 
@@ -41,16 +45,11 @@ def order_threads(
 ) -> ThreadOrder:
     """Find where the threads of a plan wait for each other. O(calls x threads + arguments).
 
-    Parameters
-    ----------
-    recorded
-        The calls of the trace. Of calls without times each begins after all before it.
-    plan
-        Calls in their recorded order.
-    step_ends
-        After how many calls each step but the last one ends. All threads meet there.
-    first
-        Recorded number of the thread that becomes the first one; -1 for that of the first call.
+    - ``recorded``: The calls of the trace. Of calls without times each begins after all before it.
+    - ``plan``: Calls in their recorded order.
+    - ``step_ends``: After how many calls each step but the last one ends. All threads meet there.
+    - ``first``: Recorded number of the thread that becomes the first one; -1 for that of the first
+      call.
     """
     numbers = [one.call.thread for one in plan.calls]
     first_ones = [first] if first in numbers else []

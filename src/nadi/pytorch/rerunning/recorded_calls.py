@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -14,8 +14,8 @@ import polars as pl
 
 from nadi.trace.arrays import Bools
 from nadi.trace.attributes import Attributes
-from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.operands import OPERAND_NAMES
+from nadi.trace.operations import ITEMSIZE
 from nadi.trace.trace import Trace
 
 _SCHEMA = re.compile(
@@ -365,3 +365,19 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
         steps.append(step)
         step *= max(size, 1)
     return tuple(reversed(steps))
+
+
+class ReplayPlace(NamedTuple):
+    """A tensor of the replay as an argument: its number, and what was recorded of it."""
+
+    number: int
+    recorded: TensorArgument
+
+
+def places_in(arguments: Any) -> Iterable[ReplayPlace]:
+    """Yield the places of arguments, also those in lists."""
+    if isinstance(arguments, ReplayPlace):
+        yield arguments
+    elif isinstance(arguments, list) or type(arguments) is tuple:
+        for one in arguments:
+            yield from places_in(one)

@@ -25,8 +25,7 @@ import polars as pl
 
 from nadi.errors import Parameter, UsageError, checked
 from nadi.progress import listening
-from nadi.pytorch.rerunning.free_memory import bounded_memory
-from nadi.pytorch.rerunning.operator_trials import Skipped
+from nadi.pytorch.rerunning.operator_trials import Skipped, bounded_memory
 from nadi.pytorch.rerunning.recorded_calls import RecordedCalls
 from nadi.pytorch.rerunning.replay_run import (
     ALL_OPERATORS,

@@ -113,16 +113,10 @@ def prepare_replay(
 ) -> PreparedReplay:  # fmt: skip
     """Find what can be replayed of a trace, and write its source.
 
-    Parameters
-    ----------
-    trace
-        Of one rank: a host trace, alone or linked with its device trace.
-    device
-        ``cpu`` or ``cuda``.
-    communicates
-        Whether collectives and messages are replayed too.
-    operators
-        Which operators are replayed.
+    - ``trace``: Of one rank: a host trace, alone or linked with its device trace.
+    - ``device``: ``cpu`` or ``cuda``.
+    - ``communicates``: Whether collectives and messages are replayed too.
+    - ``operators``: Which operators are replayed.
     """
     recorded = RecordedCalls(trace)
     rows = recorded.named(operators.only) if operators.only else recorded.outermost()
@@ -218,16 +212,10 @@ def run_replay(
 ) -> ReplayTimes:  # fmt: skip
     """Replay a rank: a few times without a recorder, then with it.
 
-    Parameters
-    ----------
-    prepared
-        What is replayed.
-    options
-        How it is replayed.
-    rank
-        Rank that the files of its recording are named after.
-    communicator
-        Makes collectives and messages; None if there are none.
+    - ``prepared``: What is replayed.
+    - ``options``: How it is replayed.
+    - ``rank``: Rank that the files of its recording are named after.
+    - ``communicator``: Makes collectives and messages; None if there are none.
     """
     torch: Any = importlib.import_module("torch")
     names: dict[str, Any] = {}

@@ -13,10 +13,14 @@ from typing import Any, NamedTuple
 
 from nadi.pytorch.rerunning import thread_team
 from nadi.pytorch.rerunning.order import CallStream, ThreadOrder
-from nadi.pytorch.rerunning.recorded_calls import COMMUNICATION, TensorArgument, Unrecorded
-from nadi.pytorch.rerunning.replay_places import ReplayPlace
+from nadi.pytorch.rerunning.recorded_calls import (
+    COMMUNICATION,
+    ReplayPlace,
+    TensorArgument,
+    Unrecorded,
+)
 from nadi.pytorch.rerunning.replay_plan import External, PlannedCall, ReplayPlan
-from nadi.trace.dtypes import DTYPES
+from nadi.trace.operations import DTYPES
 
 _TORCH = {name: dtype.torch for dtype in DTYPES for name in dtype.cpp}
 _CALLS_OF_PART = 1000  # of a function; longer ones take longer to compile

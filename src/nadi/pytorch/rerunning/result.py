@@ -133,10 +133,7 @@ REPLAY = Result(
 def check_script(path: Path, sources: Sequence[Path], *, overwrite: bool) -> None:
     """Check that a program can be written, before anything is replayed.
 
-    Raises
-    ------
-    InputError
-        If it cannot be written, or exists already and ``overwrite`` is not given.
+    - Raises InputError if it cannot be written, or exists already and ``overwrite`` is not given.
     """
     check_target(path, sources, overwrite=overwrite)
     check_writable(path)

@@ -35,9 +35,9 @@ from nadi.files.settings_text import decode_json
 from nadi.recordings.folded.folded_job import FoldedJob, folded_job
 from nadi.recordings.folded.folded_trace import FoldedTrace
 from nadi.trace.arrays import Ints
-from nadi.trace.dtypes import ITEMSIZE
 from nadi.trace.groups import RankGroups
-from nadi.trace.operand_columns import TensorType
+from nadi.trace.operands import TensorType
+from nadi.trace.operations import ITEMSIZE
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, NODES, TENSOR_ROLES, Table
 from nadi.trace.trace import Provenance, Trace
 

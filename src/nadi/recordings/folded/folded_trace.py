@@ -27,7 +27,7 @@ from nadi.recordings.folded.row_values import (
 )
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import Attributes, LazyAttributes
-from nadi.trace.operand_columns import AttributesWithOperands, OperandColumns, TensorType
+from nadi.trace.operands import AttributesWithOperands, OperandColumns, TensorType
 from nadi.trace.schema import DEPS
 from nadi.trace.trace import Provenance, Trace
 

@@ -27,10 +27,9 @@ from nadi.files.chakra.chakra_attributes import NAMES_OF_COLUMNS
 from nadi.recordings.folded.row_values import TIMES
 from nadi.trace.arrays import Ints, numbered_texts
 from nadi.trace.attributes import Attributes, LazyAttributes
-from nadi.trace.dtypes import DTYPES
 from nadi.trace.groups import RankGroups
-from nadi.trace.operand_columns import AttributesWithOperands, OperandColumns, TensorType
-from nadi.trace.operands import OPERAND_NAMES
+from nadi.trace.operands import OPERAND_NAMES, AttributesWithOperands, OperandColumns, TensorType
+from nadi.trace.operations import DTYPES
 from nadi.trace.schema import GROUPS, TENSOR_ROLES
 from nadi.trace.trace import Provenance, Trace
 

@@ -26,10 +26,10 @@ from nadi.recordings.graph_replays.captures import (
 )
 from nadi.recordings.serving_steps import replay_mark, serving_step
 from nadi.recordings.step_marks import STEP_MARK
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import Attributes, JoinedAttributes, Part
 from nadi.trace.issues import IssueLog
+from nadi.trace.rows import nearest
 from nadi.trace.schema import DEVICE_WORK, NODES
 from nadi.trace.trace import Provenance, Trace
 from nadi.trace.work import OF_CALLS

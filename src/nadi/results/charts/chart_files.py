@@ -6,13 +6,13 @@ SVG and HTML need no library and no network, and are some kB; PNG is drawn from 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from nadi.errors import UsageError
 from nadi.files.files import check_suffix, write_beside, write_pieces
 from nadi.files.whole_folders import whole_files
-from nadi.results.charts.chart_text import escape
-from nadi.results.charts.charts import Chart
+from nadi.results.charts.charts import BarChart, Chart, HeatMap, LineChart, escape
 from nadi.results.charts.drawing import drawn
 
 CHART_FILES = (".html", ".png", ".svg")
@@ -50,10 +50,7 @@ def write_chart_folder(
 ) -> None:
     """Write files by their names, a page with all charts, and each chart as SVG; all or none.
 
-    Raises
-    ------
-    InputError
-        If a file cannot be written.
+    - Raises InputError if a file cannot be written.
     """
     names = (*contents, CHART_PAGE, *(f"{name}.svg" for name in charts))
     with whole_files([folder / name for name in names]) as places:
@@ -141,3 +138,47 @@ def page_of(drawings: Sequence[str], title: str) -> str:
         f"<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n{figures}\n"
         f'<div id="said"></div>\n<script>{_SCRIPT}</script>\n</body>\n</html>\n'
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """One or several charts, as ``plot()`` of many values returns them.
+
+    Attributes
+    ----------
+    charts
+        What is drawn, as values.
+    """
+
+    charts: Sequence[BarChart | LineChart | HeatMap]
+
+    def __repr__(self) -> str:
+        return f"<Figure {'; '.join(chart.title for chart in self.charts)}>"
+
+    def _repr_html_(self) -> str:
+        return "\n".join(self.svg())
+
+    def svg(self) -> list[str]:
+        """Return each chart as the text of an SVG file."""
+        return [drawn(chart) for chart in self.charts]
+
+    def save(self, path: Path | str) -> None:
+        """Write the charts: all to an ``.html`` page, the first to ``.svg`` or ``.png``.
+
+        Raises
+        ------
+        UsageError
+            If the suffix is none of these; or for a PNG, if the package that draws it, or a font,
+            is missing.
+        InputError
+            If the file cannot be written.
+        """
+        write_charts(Path(path), self.charts)
+
+
+_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # HTML needs none
+
+
+def chart_html(chart: Chart) -> str:
+    """Draw a chart; what the pointer is at says its values."""
+    return f'<div class="chart">{drawn(chart).replace(_NAMESPACE, "", 1)}</div>'

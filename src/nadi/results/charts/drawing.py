@@ -11,9 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from nadi.results.charts.chart_text import escape
-from nadi.results.charts.charts import BarChart, Chart, FlameChart, HeatMap, LineChart, LineSeries
-from nadi.results.charts.scales import (
+from nadi.results.charts.charts import (
     BOTTOM,
     COLORS,
     FONT,
@@ -24,7 +22,14 @@ from nadi.results.charts.scales import (
     SOFT,
     TOP,
     WIDTH,
+    BarChart,
+    Chart,
     ChartScale,
+    FlameChart,
+    HeatMap,
+    LineChart,
+    LineSeries,
+    escape,
     line_between,
     scale_of,
     short_number,

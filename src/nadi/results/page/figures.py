@@ -125,12 +125,8 @@ def table(
 ) -> str:
     """Write a table of cells that are HTML already; nothing without rows.
 
-    Parameters
-    ----------
-    columns
-        Titles, without their last sign: ``#`` stands for numbers, ``*`` for long names.
-    searchable
-        Whether there is a field to search its rows.
+    - ``columns``: Titles, without their last sign: ``#`` stands for numbers, ``*`` for long names.
+    - ``searchable``: Whether there is a field to search its rows.
     """
     if not rows:
         return ""

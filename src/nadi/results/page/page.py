@@ -24,10 +24,7 @@ def page_server(content: bytes) -> tuple[ThreadingHTTPServer, str]:
     It answers one path, which has 128 random bits, and only if it is asked by its own address: so
     neither other users of the machine nor pages of other hosts can read it.
 
-    Parameters
-    ----------
-    content
-        The page, as HTML in UTF-8.
+    - ``content``: The page, as HTML in UTF-8.
     """
     secret = f"/{secrets.token_urlsafe(16)}/"
 

@@ -141,10 +141,7 @@ def output_console(*, wraps: bool = True) -> Console:
 def refuse(met: str, remedy: Wording, **given: object) -> None:
     """Refuse options that do not apply to what is asked for: those that have a value.
 
-    Raises
-    ------
-    UsageError
-        If any has one.
+    - Raises UsageError if any has one.
     """
     for name, value in given.items():
         if value:

@@ -24,15 +24,11 @@ def show_progress(
 ) -> Iterator[Callable[[str], None]]:
     """Give a function that begins a stage, which is shown until the next one, or the end.
 
-    Parameters
-    ----------
-    announce
-        Whether to say at once if kernels must first be compiled, also outside of a terminal.
-    use
-        The command, by its name in the list of known kernels: those that it needs, and that
-        were never compiled, are compiled by a second process as well.
-    counts
-        What stages count, if not bytes.
+    - ``announce``: Whether to say at once if kernels must first be compiled, also outside of a
+      terminal.
+    - ``use``: The command, by its name in the list of known kernels: those that it needs, and that
+      were never compiled, are compiled by a second process as well.
+    - ``counts``: What stages count, if not bytes.
     """
     if sys.stderr.isatty():
         with _bars(counts) as (begin, show_compiled), _compiling(use, show_compiled):

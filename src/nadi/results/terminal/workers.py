@@ -91,10 +91,8 @@ def worker_processes(workers: int) -> Iterator[Executor]:
     one begins the user's program anew, which has to keep its work under a guard. What a lost
     process had not done is repeated.
 
-    Raises
-    ------
-    UsageError
-        If a process ends before its work begins, or processes are lost again and again.
+    - Raises UsageError if a process ends before its work begins, or processes are lost again and
+      again.
     """
     with _ReplacedProcesses(workers) as pool:
         try:
@@ -112,17 +110,10 @@ def worker_processes(workers: int) -> Iterator[Executor]:
 def executor_named(name: str) -> Iterator[Executor | None]:
     """Give the executor that an option names, for as long as the block lasts; None for no name.
 
-    Parameters
-    ----------
-    name
-        ``processes`` for one on each core, or ``processes:N``; ``dask://HOST:PORT`` for a Dask
-        scheduler; ``MODULE:NAME`` for an Executor of the standard library's kind, or a function
-        that makes one.
-
-    Raises
-    ------
-    UsageError
-        If there is no such executor, or its workers are lost again and again.
+    - ``name``: ``processes`` for one on each core, or ``processes:N``; ``dask://HOST:PORT`` for a
+      Dask scheduler; ``MODULE:NAME`` for an Executor of the standard library's kind, or a function
+      that makes one.
+    - Raises UsageError if there is no such executor, or its workers are lost again and again.
     """
     kind, _, rest = name.partition(":")
     if not name:

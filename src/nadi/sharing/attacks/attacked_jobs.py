@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import InputError, Parameter, UsageError
-from nadi.models.llm.generated_jobs import checked_plan
-from nadi.models.llm.library import shipped_language_models
-from nadi.models.llm.llm_jobs import job_of_model
+from nadi.models.llm.generated_jobs import checked_plan, job_of_model
+from nadi.models.llm.language_model import shipped_language_models
 from nadi.progress import tell
 from nadi.sharing.attacks.attack_features import Seen, seen_of
 from nadi.sharing.attacks.attacks import Target, attack_targets, best_threshold, whole_vectors

@@ -19,11 +19,10 @@ from nadi.systems.prices.traced_operations import distinct_values
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import CODES, Attributes, Part, combined
 from nadi.trace.groups import RankGroups
-from nadi.trace.host_nodes import on_host
 from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.trace.protobuf_values import pack_list
 from nadi.trace.schema import CLOCKS, GROUPS, ISSUES, NODES
-from nadi.trace.trace import Job, Provenance, Trace
+from nadi.trace.trace import Job, Provenance, Trace, on_host
 from nadi.version import __version__
 
 _KEPT = ("kind", "category", "parent", "duration", "exclusive", "bytes", "comm_type",

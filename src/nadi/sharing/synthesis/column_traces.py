@@ -12,10 +12,10 @@ from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns
 from nadi.sharing.synthesis.storage_lives import operands_of_lives
 from nadi.trace.arrays import Ints
 from nadi.trace.attributes import CODES, Attributes, LazyAttributes, Part, combined
-from nadi.trace.distinct_rows import number_rows
-from nadi.trace.operand_columns import AttributesWithOperands
+from nadi.trace.operands import AttributesWithOperands
 from nadi.trace.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.trace.protobuf_values import pack_list
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import COMM_TYPES, DEPS, GROUPS, ISSUES, MATCHES, NODE_KINDS, NODES
 from nadi.trace.trace import Job, Provenance, Trace
 from nadi.version import __version__

@@ -15,7 +15,7 @@ import numpy as np
 
 from nadi.simulation.accounts.memory_accounts import StorageUses
 from nadi.trace.arrays import Hashes, Ints
-from nadi.trace.operand_columns import OperandColumns, TensorType
+from nadi.trace.operands import OperandColumns, TensorType
 
 Made = tuple[tuple[int, int], ...]
 """Of the storages that an operation makes, or is the first to use, in a context: bytes, and

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.errors import Parameter, UsageError, checked
-from nadi.models.row_operands import joined_ranges
+from nadi.models.job_rows import joined_ranges
 from nadi.sharing.synthesis.agreed_meetings import Meeting, matched_meetings, without_deadlock
 from nadi.sharing.synthesis.back_off import BackOff
 from nadi.sharing.synthesis.column_traces import job_of_columns

@@ -15,7 +15,7 @@ import numpy as np
 
 from nadi.sharing.synthesis.job_columns import JobColumns, RankColumns
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 
 WORLD: tuple[int, ...] = ()
 """The form of the group of all ranks."""

@@ -19,7 +19,7 @@ from nadi.simulation.engine.machine_state import SHAPE
 from nadi.simulation.simulation import Simulation
 from nadi.systems.nccl.measured import nccl_tests_factors
 from nadi.trace.arrays import Bools, Floats, Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import COLLECTIVE_TIMES, COMM_TYPES
 
 

@@ -314,10 +314,8 @@ def _meeting_edges(
     Of those with a root, whose data goes from it waits for the root alone, and whose goes to it
     for nobody. Who left before those had entered did not wait, and keeps its own time.
 
-    Returns
-    -------
-    list of Edges, int64, int64
-        Also when all had entered, by collective, and the nodes that waited.
+    - Returns list of Edges, int64, int64: Also when all had entered, by collective, and the nodes
+      that waited.
     """
     node, number = meetings_of(simulation)
     entered = np.full(int(number.max(initial=-1)) + 1, np.iinfo(np.int64).min)
@@ -368,10 +366,8 @@ def _message_edges(
 ) -> tuple[list[Edges], Ints, Ints]:
     """Add edges from sends to receives; with rendezvous, also from receives to sends.
 
-    Returns
-    -------
-    list of Edges, int64, int64
-        Also when both had begun, by message, with rendezvous; and the nodes that waited.
+    - Returns list of Edges, int64, int64: Also when both had begun, by message, with rendezvous;
+      and the nodes that waited.
     """
     send, receive = messages.send, messages.receive
     sends, receives = op[send], op[receive]

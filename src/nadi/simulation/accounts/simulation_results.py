@@ -15,9 +15,14 @@ from nadi.simulation.accounts.collective_accounts import (
     sum_by_group,
     sum_by_type,
 )
-from nadi.simulation.accounts.link_use import link_use, overload_issues
-from nadi.simulation.accounts.memory_accounts import beyond_capacity, live_memory
-from nadi.simulation.accounts.tier_traffic import tier_traffic, tier_use, tier_waits
+from nadi.simulation.accounts.link_accounts import link_use, overload_issues
+from nadi.simulation.accounts.memory_accounts import (
+    beyond_capacity,
+    live_memory,
+    tier_traffic,
+    tier_use,
+    tier_waits,
+)
 from nadi.simulation.accounts.times import PARTITION, TIME_LABELS, job_times, rank_times
 from nadi.simulation.simulation import Simulation, TimeBound
 from nadi.systems.prices.priced_traces import PricedWork
@@ -27,7 +32,7 @@ from nadi.trace.issues import summed_issues
 from nadi.units import format_ns
 
 if TYPE_CHECKING:
-    from nadi.results.charts.chart_figure import Figure
+    from nadi.results.charts.chart_files import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +86,7 @@ class SimulationResults:
 
     def plot(self) -> Figure:
         """Draw what each rank spends its time on until it finishes."""
-        from nadi.results.charts.chart_figure import Figure  # only where charts are drawn
+        from nadi.results.charts.chart_files import Figure  # only where charts are drawn
         from nadi.results.charts.charts import time_bars
 
         title = f"{format_ns(self.makespan)} on {self.system.name or 'the system'}; each rank"

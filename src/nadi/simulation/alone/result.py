@@ -45,12 +45,8 @@ def _described(
 def check_collective_output(path: Path | str, sources: Sequence[Path], *, overwrite: bool) -> None:
     """Check that a result can be written before it is computed; writes nothing.
 
-    Raises
-    ------
-    UsageError
-        If its suffix is neither .csv nor .json, or it is one of ``sources``.
-    InputError
-        If it cannot be written, or exists already and ``overwrite`` is not given.
+    - Raises UsageError if its suffix is neither .csv nor .json, or it is one of ``sources``.
+    - Raises InputError if it cannot be written, or exists already and ``overwrite`` is not given.
     """
     place = locate(path)
     if place.suffix not in _SUFFIXES:

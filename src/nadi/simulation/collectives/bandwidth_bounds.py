@@ -25,22 +25,12 @@ def least_time(system: System, recipe: Recipe, size: float, ranks: Ints) -> floa
     all members, whatever dimensions lie between them, is bounded in each dimension by what
     those on one side of a cut have to tell the others.
 
-    Parameters
-    ----------
-    system
-        The machine; as it is, and not as ASTRA-sim lets messages share links.
-    recipe
-        The phases of the collective.
-    size
-        Bytes that each member gives.
-    ranks
-        int64, shape (members,): used where a phase is among all members.
-
-    Returns
-    -------
-    float
-        In ns; ``UNKNOWN`` if there is a phase of a kind that nothing is known of.
-        O(members log members).
+    - ``system``: The machine; as it is, and not as ASTRA-sim lets messages share links.
+    - ``recipe``: The phases of the collective.
+    - ``size``: Bytes that each member gives.
+    - ``ranks``: int64, shape (members,): used where a phase is among all members.
+    - Returns: In ns; ``UNKNOWN`` if there is a phase of a kind that nothing is known of. O(members
+      log members).
     """
     dimensions = system.network.dimensions
     busy = [0.0] * len(dimensions)

@@ -45,25 +45,14 @@ def recipe_of(
 ) -> Recipe:
     """Choose the phases of a collective.
 
-    Parameters
-    ----------
-    system
-        The system.
-    comm_type
-        One of ``system.COLLECTIVES``.
-    members
-        int64, shape (members,): the ranks of its group; None for all ranks. Those that
-        stand as a grid are in its order (:func:`~.grids.in_order_of_grid`), and do it dimension by
-        dimension, as all ranks do.
-    involved
-        Which dimensions take part, as bits; -1 for all.
-    root
-        Position of the root among the members, where there is one.
-
-    Raises
-    ------
-    UsageError
-        If no algorithm can do it.
+    - ``system``: The system.
+    - ``comm_type``: One of ``system.COLLECTIVES``.
+    - ``members``: int64, shape (members,): the ranks of its group; None for all ranks. Those that
+      stand as a grid are in its order (:func:`~.grids.in_order_of_grid`), and do it dimension by
+      dimension, as all ranks do.
+    - ``involved``: Which dimensions take part, as bits; -1 for all.
+    - ``root``: Position of the root among the members, where there is one.
+    - Raises UsageError if no algorithm can do it.
     """
     algorithms = algorithms_of(system, comm_type)
     if comm_type == "barrier":
@@ -201,14 +190,9 @@ def _is_regular(algorithm: int, comm: int, size: int) -> bool:
 def chunks_of(collectives: Collectives, size: int) -> tuple[int, int, int]:
     """Divide a collective of ``size`` bytes into chunks.
 
-    Returns
-    -------
-    int
-        How many chunks there are.
-    int
-        Bytes of each.
-    int
-        How many have one byte more.
+    - Returns int: How many chunks there are.
+    - and int: Bytes of each.
+    - and int: How many have one byte more.
     """
     count = max(min(collectives.chunks, size // collectives.least_chunk), 1)
     return count, size // count, size % count

@@ -18,8 +18,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from nadi.simulation.collectives.phase_messages import messages_of
-from nadi.simulation.collectives.phases import Phase
+from nadi.simulation.collectives.phases import Phase, messages_of
 from nadi.simulation.collectives.step_tables import ROOTED, sent_alone
 from nadi.simulation.engine.codes import Comm, PhaseKind
 from nadi.simulation.engine.machine_state import MOST_PIECES, PIECE
@@ -102,10 +101,7 @@ def _loads(
 ) -> Ints:
     """Return the bytes on each link of lines, from places ``a`` to ``b`` that differ.
 
-    Returns
-    -------
-    int64, shape (lines, places, links of a place)
-        In the order of the numbers of links.
+    - Returns int64, shape (lines, places, links of a place): In the order of the numbers of links.
     """
     n, ports = dimension.size, links_per_rank(dimension)
     flat = np.zeros(num_lines * n * ports, dtype=np.int64)
@@ -153,16 +149,10 @@ def shared(
 
     As many chunks share links as are worked on at once.
 
-    Parameters
-    ----------
-    system
-        The system. If its links contend, the engine models sharing itself.
-    phase, phases
-        One phase of a collective, and all of them.
-    members
-        int64, shape (members,): the ranks of its group; None for all ranks.
-    root
-        Position of the root among the members, where there is one.
+    - ``system``: The system. If its links contend, the engine models sharing itself.
+    - ``phase``, ``phases``: One phase of a collective, and all of them.
+    - ``members``: int64, shape (members,): the ranks of its group; None for all ranks.
+    - ``root``: Position of the root among the members, where there is one.
     """
     if system.network.congestion:
         return phase
@@ -267,12 +257,9 @@ def _moments(
 ) -> tuple[list[tuple[Ints, Ints, Ints]], int]:
     """Find which messages are in flight together if each byte takes 1 ns.
 
-    Returns
-    -------
-    list
-        Senders, receivers and bytes, which they send in that time, one moment after the other.
-    int
-        How long all moments are, in ns.
+    - Returns list: Senders, receivers and bytes, which they send in that time, one moment after the
+      other.
+    - and int: How long all moments are, in ns.
     """
     size = even_size(phase)
     if not phase.steps or phase.steps[turn].are_repeated:

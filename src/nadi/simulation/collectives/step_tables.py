@@ -1,7 +1,7 @@
 """Algorithms as step tables: what each member of a phase sends and receives, in order.
 
 Rings, direct exchanges and halving-doubling among a power of two have their own code in
-:mod:`nadi.simulation.engine.ring_direct_halving_messages`, because every member does the
+:mod:`nadi.simulation.engine.ring_direct_halving`, because every member does the
 same there. All other algorithms are tables of steps, which one kernel follows. Members are
 counted from the root, if there is one.
 """
@@ -95,16 +95,10 @@ class _Writer:
 def steps_of(name: str, comm: int, n: int, turn: int) -> Steps:
     """Return the steps of an algorithm. O(steps), at most n log n.
 
-    Parameters
-    ----------
-    name
-        ``ring``, ``direct``, ``halvingdoubling`` or ``doublebinarytree``.
-    comm
-        What it does, such as ``Comm.BROADCAST``.
-    n
-        Number of members, at least 2.
-    turn
-        Which of the two trees it is.
+    - ``name``: ``ring``, ``direct``, ``halvingdoubling`` or ``doublebinarytree``.
+    - ``comm``: What it does, such as ``Comm.BROADCAST``.
+    - ``n``: Number of members, at least 2.
+    - ``turn``: Which of the two trees it is.
     """
     writer = _Writer(n)
     if name == "doublebinarytree":
@@ -126,21 +120,12 @@ def steps_of(name: str, comm: int, n: int, turn: int) -> Steps:
 def sent_alone(steps: Steps, size: int, root: int = 0) -> tuple[Ints, int]:
     """Compute when messages are in flight if a byte takes 1 ns and nothing else takes time.
 
-    Parameters
-    ----------
-    steps
-        Those that are not repeated.
-    size
-        Bytes of the chunk.
-    root
-        Position of the root, where there is one.
-
-    Returns
-    -------
-    int64, shape (4, messages)
-        Sender, receiver, when each leaves, and when all of it has left.
-    int
-        When all members are done. O(steps).
+    - ``steps``: Those that are not repeated.
+    - ``size``: Bytes of the chunk.
+    - ``root``: Position of the root, where there is one.
+    - Returns int64, shape (4, messages): Sender, receiver, when each leaves, and when all of it has
+      left.
+    - and int: When all members are done. O(steps).
     """
     n = len(steps.starts)
     ends, busy, comes = [0] * n, [0] * n, [0] * n

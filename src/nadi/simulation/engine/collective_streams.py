@@ -10,8 +10,7 @@ import numpy as np
 
 from nadi.kernels.jit import called, inner
 from nadi.simulation.engine.codes import Comm, Event, PhaseKind, QueuePolicy
-from nadi.simulation.engine.event_queue import COUNTER, add_event_of
-from nadi.simulation.engine.linked_queues import new_row
+from nadi.simulation.engine.event_queue import COUNTER, add_event_of, new_row
 from nadi.simulation.engine.machine_state import (
     GROUP,
     MAIL,
@@ -38,11 +37,16 @@ from nadi.simulation.engine.queue_policies import (
     put_in_line,
     queues_of,
 )
-from nadi.simulation.engine.ring_direct_halving_messages import insert
-from nadi.simulation.engine.ring_direct_halving_times import can_meet, finish_times
+from nadi.simulation.engine.ring_direct_halving import can_meet, finish_times, insert
 from nadi.simulation.engine.shared_transfers import begin_phase, is_held
-from nadi.simulation.engine.stepwise_algorithms import begin_steps, come_in, find_member_steps
-from nadi.simulation.engine.tree_all_reduce import begin_tree, find_in_tree, take_in_tree
+from nadi.simulation.engine.stepwise_algorithms import (
+    begin_steps,
+    begin_tree,
+    come_in,
+    find_in_tree,
+    find_member_steps,
+    take_in_tree,
+)
 
 
 @belongs_to(MESSAGES)

@@ -1,7 +1,7 @@
 """The event engine: nodes of all ranks, issued as their dependencies and slots allow.
 
 Every message of every collective is an event. This is the engine that leaves nothing out.
-Where nothing contends, :mod:`nadi.simulation.engine.ring_direct_halving_times` works out many at
+Where nothing contends, :mod:`nadi.simulation.engine.ring_direct_halving` works out many at
 once.
 """
 
@@ -30,13 +30,15 @@ from nadi.simulation.engine.event_queue import (
     find,
     find_list,
     forget,
+    free_row,
     has_events,
     home_of_list,
     next_callback,
     next_event,
     pop_time,
+    put_behind,
+    take_queued,
 )
-from nadi.simulation.engine.linked_queues import free_row, put_behind, take_queued
 from nadi.simulation.engine.machine_state import (
     GROUP,
     KINDS,
@@ -57,19 +59,20 @@ from nadi.simulation.engine.machine_state import (
     WORLD,
     Machine,
 )
-from nadi.simulation.engine.mailboxes import arrive, place_at, request_arrives
-from nadi.simulation.engine.memory_bus import begin_bus_event, run_bus
-from nadi.simulation.engine.network_links import free_link, free_message, put_on_link
-from nadi.simulation.engine.parts import COLLECTIVES, MESSAGES, belongs_to
-from nadi.simulation.engine.ring_direct_halving_messages import general
-from nadi.simulation.engine.ring_direct_halving_times import finish_times
-from nadi.simulation.engine.send_receive import (
+from nadi.simulation.engine.mailboxes import (
+    arrive,
     issue_receive,
     issue_send,
+    place_at,
     receiver_of,
+    request_arrives,
     request_of_node_arrives,
     send_now,
 )
+from nadi.simulation.engine.memory_bus import begin_bus_event, run_bus
+from nadi.simulation.engine.network_links import free_link, free_message, put_on_link
+from nadi.simulation.engine.parts import COLLECTIVES, MESSAGES, belongs_to
+from nadi.simulation.engine.ring_direct_halving import finish_times, general
 from nadi.simulation.engine.shared_transfers import (
     begin_message,
     begin_phase,
@@ -77,8 +80,13 @@ from nadi.simulation.engine.shared_transfers import (
     is_held,
     settle_flows,
 )
-from nadi.simulation.engine.stepwise_algorithms import follow, take_in
-from nadi.simulation.engine.tree_all_reduce import tree_down, tree_reduce, tree_up
+from nadi.simulation.engine.stepwise_algorithms import (
+    follow,
+    take_in,
+    tree_down,
+    tree_reduce,
+    tree_up,
+)
 
 
 @called
@@ -574,18 +582,11 @@ def _run(machine: Machine) -> int:
 def run_machine(machine: Machine) -> int:
     """Run a simulation to its end.
 
-    Parameters
-    ----------
-    machine
-        The arrays of :class:`nadi.simulation.engine.machine_state.Machine`; those of ranks and
-        nodes hold the answer afterwards. Nodes are numbered in the order of rank and id.
-
-    Returns
-    -------
-    int
-        0, or a problem, with which nothing holds: TOO_SMALL are the arrays of events, streams
-        or messages, TOO_MANY collectives of one group were under way, or UNLIKE ones met.
-        What never happens has a time of -1. O(events log(different times)).
+    - ``machine``: The arrays of :class:`nadi.simulation.engine.machine_state.Machine`; those of
+      ranks and nodes hold the answer afterwards. Nodes are numbered in the order of rank and id.
+    - Returns: 0, or a problem, with which nothing holds: TOO_SMALL are the arrays of events,
+      streams or messages, TOO_MANY collectives of one group were under way, or UNLIKE ones met.
+      What never happens has a time of -1. O(events log(different times)).
     """
     return _run(lent(machine))
 

@@ -4,6 +4,9 @@ Events of one time stand in a chain, so that the heap holds each time once. A ch
 blocks of entries one behind the other, because in symmetrical jobs chains are long and most of
 what is in them was not looked at for a while. A rank's own callbacks for one time are one event:
 it runs where the first of them was inserted, and all of them run together.
+
+Other queues are of rows of arrays: two columns side by side of whatever is waited for, the first
+and the last that wait, and one column of those that wait: the next.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 from nadi.kernels.columns import Columns, column
 from nadi.kernels.jit import called, inner
 from nadi.kernels.sequences import put_in, take_first
+from nadi.simulation.engine.codes import Problem
 
 NO_MEMORY = 1  # the problem of arrays that are too small
 _AHEAD = 5  # at most BLOCK - 1
@@ -384,3 +388,50 @@ def next_callback(agenda: Agenda, at: int) -> tuple[int, int, int]:
     more[first, CALLBACK.next] = counters[COUNTER.free_more]
     counters[COUNTER.free_more] = first
     return more[first, CALLBACK.kind], more[first, CALLBACK.a], more[first, CALLBACK.b]
+
+
+@inner
+def put_behind(
+    table: np.ndarray, row: int, head: int, items: np.ndarray, following: int, item: int
+) -> None:
+    """Put an item behind those in the queue at a row, whose first is in the column ``head``."""
+    items[item, following] = -1
+    if table[row, head] < 0:
+        table[row, head] = item
+    else:
+        items[table[row, head + 1], following] = item
+    table[row, head + 1] = item
+
+
+@inner
+def take_queued(table: np.ndarray, row: int, head: int, items: np.ndarray, following: int) -> int:
+    """Take the first item out of the queue at a row; -1 if none waits."""
+    item = table[row, head]
+    if item >= 0:
+        table[row, head] = items[item, following]
+    return item
+
+
+@called
+def new_row(counters: np.ndarray, free: int, table: np.ndarray, following: int) -> int:
+    """Give a row that came free, else the next that was never used; -1 if there is none.
+
+    ``free`` is the counter that says which came free last; that behind it counts those ever used.
+    """
+    row = counters[free]
+    if row >= 0:
+        counters[free] = table[row, following]
+        return row
+    row = counters[free + 1]
+    if row == table.shape[0]:
+        counters[COUNTER.problem] = Problem.TOO_SMALL
+        return -1
+    counters[free + 1] = row + 1
+    return row
+
+
+@inner
+def free_row(counters: np.ndarray, free: int, table: np.ndarray, following: int, row: int) -> None:
+    """Let a row be used again."""
+    table[row, following] = counters[free]
+    counters[free] = row

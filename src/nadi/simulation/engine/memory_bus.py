@@ -12,8 +12,7 @@ import numpy as np
 
 from nadi.kernels.jit import called, inner
 from nadi.simulation.engine.codes import BusState, Event
-from nadi.simulation.engine.event_queue import COUNTER, after
-from nadi.simulation.engine.linked_queues import put_behind, take_queued
+from nadi.simulation.engine.event_queue import COUNTER, after, put_behind, take_queued
 from nadi.simulation.engine.machine_state import MESSAGE, RATE, SIDE, TODO, WORLD, Machine
 from nadi.simulation.engine.network_links import free_message, new_message
 

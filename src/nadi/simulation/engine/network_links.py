@@ -10,8 +10,14 @@ import numpy as np
 
 from nadi.kernels.jit import called, inner
 from nadi.simulation.engine.codes import Event, Topology
-from nadi.simulation.engine.event_queue import COUNTER, add_event
-from nadi.simulation.engine.linked_queues import free_row, new_row, put_behind, take_queued
+from nadi.simulation.engine.event_queue import (
+    COUNTER,
+    add_event,
+    free_row,
+    new_row,
+    put_behind,
+    take_queued,
+)
 from nadi.simulation.engine.machine_state import (
     DIM,
     LINK,

@@ -16,8 +16,7 @@ import numpy as np
 
 from nadi.kernels.jit import called, inner
 from nadi.simulation.engine.codes import Event, Problem
-from nadi.simulation.engine.event_queue import COUNTER, add_event, add_event_of
-from nadi.simulation.engine.linked_queues import free_row, new_row
+from nadi.simulation.engine.event_queue import COUNTER, add_event, add_event_of, free_row, new_row
 from nadi.simulation.engine.machine_state import (
     DIM,
     GROUP,
@@ -132,24 +131,14 @@ def begin_phase(
 ) -> int:
     """Begin a phase of a collective, all of whose members are there.
 
-    Parameters
-    ----------
-    node, p
-        Of one of its members; which phase of its recipe it is.
-    first, variant
-        The place in the group of its line's first member; its direction or tree, 0 or 1.
-    size
-        Bytes of the chunk, or of all chunks.
-    end
-        When its last member ends if nothing slows it down, in ns; -1 if its messages are followed:
-        then its bytes take the time that the busiest link needs for them.
-    present
-        How many of its members will be told of the end.
-
-    Returns
-    -------
-    int
-        The transfer, and 1 more; 0 if it shares no links.
+    - ``node``, ``p``: Of one of its members; which phase of its recipe it is.
+    - ``first``, ``variant``: The place in the group of its line's first member; its direction or
+      tree, 0 or 1.
+    - ``size``: Bytes of the chunk, or of all chunks.
+    - ``end``: When its last member ends if nothing slows it down, in ns; -1 if its messages are
+      followed: then its bytes take the time that the busiest link needs for them.
+    - ``present``: How many of its members will be told of the end.
+    - Returns: The transfer, and 1 more; 0 if it shares no links.
     """
     group_number = machine.nodes[node, NODE.peer]
     shape = machine.shapes[machine.nodes[node, NODE.key]]

@@ -10,7 +10,7 @@ import numpy as np
 from nadi.errors import FormatError, Parameter, UsageError
 from nadi.files.chakra.et_pieces import open_pieces
 from nadi.kernels.jit import prepared
-from nadi.simulation.feeder.et_stream import NodeStream
+from nadi.simulation.feeder.et_stream import NodeStream, WindowReader, cycle_among
 from nadi.simulation.feeder.feeder_kernels import (
     FREED,
     ISSUED,
@@ -24,7 +24,6 @@ from nadi.simulation.feeder.feeder_kernels import (
 from nadi.simulation.feeder.feeder_node import ETFeederNode, Held, NodeBatch, node_of
 from nadi.simulation.feeder.issue_policy import Policy, ReadyNodes
 from nadi.simulation.feeder.node_table import empty_table, joined_tables
-from nadi.simulation.feeder.read_window import WindowReader, cycle_among
 from nadi.trace.arrays import Ints
 from nadi.trace.trace import Trace
 

@@ -33,19 +33,11 @@ class Waiting(NamedTuple):
 def release_rows(waiting: Waiting, out: np.ndarray, rows: np.ndarray) -> tuple[int, int]:
     """End nodes that were issued, and remove them. O(rows + children).
 
-    Parameters
-    ----------
-    out
-        int64, filled: the rows that are ready now, in the order in which they became so; room
-        for all that wait.
-    rows
-        int64, shape (released,); -1 is refused.
-
-    Returns
-    -------
-    refused, count
-        -1 and how many are ready now; or the position in ``rows`` of the first that is not
-        issued or stands twice, and 0: then nothing is changed.
+    - ``out``: int64, filled: the rows that are ready now, in the order in which they became so;
+      room for all that wait.
+    - ``rows``: int64, shape (released,); -1 is refused.
+    - Returns refused, count: -1 and how many are ready now; or the position in ``rows`` of the
+      first that is not issued or stands twice, and 0: then nothing is changed.
     """
     w = borrowed(waiting)
     rows, out = borrowed(rows), borrowed(out)
@@ -68,24 +60,14 @@ def run_ready(
 ) -> tuple[int, int, int]:  # fmt: skip
     """Issue nodes one after the other and end each at once, until none is ready or room is full.
 
-    Parameters
-    ----------
-    policy
-        :data:`BY_RANK`, :data:`FIFO` or :data:`LIFO`.
-    rank, row_of
-        int64, shape (rows,): for the first, the rank of each row and the row of each rank.
-    ready
-        int64, shape (rows,): the ranks or rows that are ready, as a heap or in order.
-    count
-        How many these are.
-    out
-        int64, filled: rows in the order of issue.
-
-    Returns
-    -------
-    issued, first, end
-        How many were issued; those ready now stand in ``ready[first:end]``, as before.
-        O(issued * log(ready) + children).
+    - ``policy``: :data:`BY_RANK`, :data:`FIFO` or :data:`LIFO`.
+    - ``rank``, ``row_of``: int64, shape (rows,): for the first, the rank of each row and the row of
+      each rank.
+    - ``ready``: int64, shape (rows,): the ranks or rows that are ready, as a heap or in order.
+    - ``count``: How many these are.
+    - ``out``: int64, filled: rows in the order of issue.
+    - Returns issued, first, end: How many were issued; those ready now stand in
+      ``ready[first:end]``, as before. O(issued * log(ready) + children).
     """
     w = borrowed(waiting)
     rank, row_of, ready, out = borrowed(rank), borrowed(row_of), borrowed(ready), borrowed(out)

@@ -130,14 +130,9 @@ class ReadyNodes:
     def move(self, held: Held, kept: Ints, new_row: Ints) -> None:
         """Renumber the rows after a read.
 
-        Parameters
-        ----------
-        held
-            The nodes after the read.
-        kept
-            int64: the rows that stayed, in order; the rows after them are new.
-        new_row
-            int64, shape (rows before,).
+        - ``held``: The nodes after the read.
+        - ``kept``: int64: the rows that stayed, in order; the rows after them are new.
+        - ``new_row``: int64, shape (rows before,).
         """
         before = np.array(self.waiting, dtype=np.int64)
         rows = new_row[self._rows_of(before)]

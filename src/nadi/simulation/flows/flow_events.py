@@ -434,21 +434,11 @@ def _put_on_links(flows: Flows, flow: int, route: int, cap: int) -> bool:
 def start_flow(flows: Flows, route: int, size: int, key: int, cap: int) -> int:
     """Start a flow at the present instant.
 
-    Parameters
-    ----------
-    route
-        Row of ``routes``.
-    size
-        Bytes, less than 2^53. A flow of none, or without links and cap, ends at once.
-    key
-        What :func:`take_ended` gives back; not negative.
-    cap
-        Its highest rate, in 1/1024 bytes/s; 0 if only links limit it.
-
-    Returns
-    -------
-    int
-        Its row; -1 if there is no room, which ``COUNT.problem`` then says.
+    - ``route``: Row of ``routes``.
+    - ``size``: Bytes, less than 2^53. A flow of none, or without links and cap, ends at once.
+    - ``key``: What :func:`take_ended` gives back; not negative.
+    - ``cap``: Its highest rate, in 1/1024 bytes/s; 0 if only links limit it.
+    - Returns: Its row; -1 if there is no room, which ``COUNT.problem`` then says.
     """
     rows, counts = flows.flows, flows.counts
     new, now = counts[COUNT.free], counts[COUNT.now]

@@ -168,24 +168,13 @@ def new_flows(
 ) -> Flows:
     """Make the arrays for flows over a network, with no flow yet.
 
-    Parameters
-    ----------
-    capacity
-        int64, shape (links,): of each link, by :func:`rate_units`.
-    routes
-        The ways that flows may take.
-    room
-        The most flows that can be on their way at once.
-    hop_room
-        The most links that all of these can take, where each flow's are rounded up to a power of
-        two, after one is added for a cap. By default that of ``room`` longest routes.
-    reach
-        ``Reach``.
-
-    Returns
-    -------
-    Flows
-        O(links + routes + room times the longest route) memory.
+    - ``capacity``: int64, shape (links,): of each link, by :func:`rate_units`.
+    - ``routes``: The ways that flows may take.
+    - ``room``: The most flows that can be on their way at once.
+    - ``hop_room``: The most links that all of these can take, where each flow's are rounded up to a
+      power of two, after one is added for a cap. By default that of ``room`` longest routes.
+    - ``reach``: ``Reach``.
+    - Returns: O(links + routes + room times the longest route) memory.
     """
     longest = int(np.diff(routes.first).max(initial=0)) + 1
     hop_room = hop_room or room << (longest - 1).bit_length()

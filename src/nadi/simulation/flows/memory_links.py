@@ -123,11 +123,8 @@ class MemoryLinks:
     def hops(self, numbers: Ints) -> tuple[Ints, Ints, Floats]:
         """Return the links of accesses, by the numbers of their ways.
 
-        Returns
-        -------
-        access, link, load
-            int64 and float64, shape (hops,): a position in ``numbers``, its link, and what a byte
-            of it counts there.
+        - Returns access, link, load: int64 and float64, shape (hops,): a position in ``numbers``,
+          its link, and what a byte of it counts there.
         """
         which, rank = np.divmod(numbers, self._num_ranks)
         number, store = np.divmod(which - self._num_ranks, 2)
@@ -163,17 +160,9 @@ class MemoryLinks:
     def ends(self, dimension: int, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
         """Return the links on which messages from and to ranks share paths with accesses.
 
-        Parameters
-        ----------
-        dimension
-            The dimension or fabric that they take.
-        src, dst
-            int64, shape (messages,): the ranks that they leave and reach there.
-
-        Returns
-        -------
-        message, link
-            int64, shape (hops,).
+        - ``dimension``: The dimension or fabric that they take.
+        - ``src``, ``dst``: int64, shape (messages,): the ranks that they leave and reach there.
+        - Returns message, link: int64, shape (hops,).
         """
         message = np.arange(src.size)
         found = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]

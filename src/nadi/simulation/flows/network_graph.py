@@ -19,9 +19,15 @@ from itertools import accumulate
 import numpy as np
 
 from nadi.errors import UsageError
-from nadi.simulation.flows.dimension_links import DimensionLinks
+from nadi.simulation.flows.dimension_links import (
+    DimensionLinks,
+    Ends,
+    Line,
+    Ways,
+    add_steps,
+    hashed,
+)
 from nadi.simulation.flows.flow_state import Routes, rate_units
-from nadi.simulation.flows.way_building import Ends, Line, Ways, add_steps, hashed
 from nadi.systems.fabrics import Dragonfly, Fabric, FullMesh, GivenRoute, Torus, Tree
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
@@ -632,10 +638,7 @@ class _DragonflyLinks(Links):
 def links_of(fabric: Fabric, num_ends: int) -> Links:
     """Return the links of a fabric with so many ends.
 
-    Raises
-    ------
-    UsageError
-        If it has no place for them.
+    - Raises UsageError if it has no place for them.
     """
     layout = fabric.layout
     if isinstance(layout, Torus):

@@ -94,7 +94,7 @@ def command(
             program, machine, groups, system=system, log=log, progress=progress
         )
     from nadi.results.text import print_issues
-    from nadi.simulation.loggp.loggp_report import MESSAGES
+    from nadi.simulation.loggp.loggp import MESSAGES
 
     MESSAGES.tell(MESSAGES.data(times), as_json=as_json)
     if not as_json:

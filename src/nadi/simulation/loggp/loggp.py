@@ -12,18 +12,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nadi.errors import InputError, PairError, Parameter, UsageError
 from nadi.files.goal import Action, MessageProgram
+from nadi.results.declared import BLANK, NS, PLAIN, Column, Result, Rows
 from nadi.simulation.collectives.step_tables import steps_of
 from nadi.simulation.engine.codes import Comm, StepKind
 from nadi.simulation.engine.machine_state import STEP
 from nadi.simulation.loggp.loggp_kernels import Costs, LoggpOperations, State, run_messages
 from nadi.trace.arrays import Bools, Ints
-from nadi.units import parse_bytes, parse_ns, parse_rate
+from nadi.units import (
+    format_bytes,
+    format_count,
+    format_counted,
+    format_ns,
+    parse_bytes,
+    parse_ns,
+    parse_rate,
+)
 
 _LARGEST = 2**40  # ns, of one parameter: 18 minutes
 
@@ -103,10 +112,7 @@ class LogGP:
 def time_per_byte(text: str) -> int:
     """Read a time per byte, such as ``6 ns`` or ``20 ps``, or a rate such as ``50 GB/s``; ps.
 
-    Raises
-    ------
-    ValueError
-        If the text is neither; the message shows valid examples.
+    - Raises ValueError if the text is neither; the message shows valid examples.
     """
     stripped = text.strip()
     if stripped.endswith("/s"):
@@ -293,10 +299,7 @@ class MemberMessages(NamedTuple):
 def member_messages(comm_type: str, size: int, member: int, root: int = 0) -> MemberMessages:
     """Return what a member of a group of some size sends and receives. O(messages).
 
-    Raises
-    ------
-    UsageError
-        If the type is unknown.
+    - Raises UsageError if the type is unknown.
     """
     if comm_type not in (*_ON_RINGS, "all_to_all", "barrier", *_ROOTED):
         raise UsageError(
@@ -360,3 +363,49 @@ def _tree(comm: int, size: int, member: int, root: int) -> MemberMessages:
         (rows[:, STEP.peer] + root) % size, rows[:, STEP.count].copy(),
         np.maximum(rows[:, STEP.parts], 1), number - 1, number[-1:],
     )  # fmt: skip
+
+
+_SHOWN = 16  # ranks
+_PARTS = {"computing": "compute", "sending": "send", "receiving": "receive"}
+
+
+def _described(times: LogGPTimes) -> dict[str, Any]:
+    """Describe when ranks finish, and what their processors do; times are ns."""
+    program = times.program
+    sends = program.action == Action.SEND
+    return {
+        "ranks": program.num_ranks,
+        "operations": program.num_operations,
+        "messages": int(sends.sum()),
+        "bytes": int(program.size[sends].sum()),
+        "makespan_ns": times.makespan,
+        "rank_times": [
+            {
+                "rank": rank,
+                "finish": int(times.finish[rank]),
+                **{name: int(getattr(times, name)[rank]) for name in _PARTS},
+            }
+            for rank in range(program.num_ranks)
+        ],
+    }
+
+
+def _last_first(data: dict[str, Any]) -> list[int]:
+    rows = data["rank_times"]
+    return sorted(range(len(rows)), key=lambda i: (-rows[i]["finish"], rows[i]["rank"]))
+
+
+MESSAGES = Result(
+    kind="messages", title="Program of messages", order=97, facts=_described,
+    headline=lambda data: (
+        f"{format_counted(data['ranks'], 'rank')}, {format_count(data['messages'])} messages, "
+        f"{format_bytes(data['bytes'])}: {format_ns(data['makespan_ns'])}"
+    ),
+    parts=(
+        BLANK,
+        Rows("rank_times", "Time of processors, last rank first", None, (
+            Column("rank", "rank", PLAIN), Column("finish", "finish", NS),
+            *(Column(key, title, NS) for key, title in _PARTS.items()),
+        ), pick=_last_first, top=_SHOWN),
+    ),
+)  # fmt: skip

@@ -25,8 +25,8 @@ from nadi.simulation.work.program import Program, program_of
 from nadi.simulation.work.recorded_work import nodes_of_job
 from nadi.systems.library import read_system_file
 from nadi.trace.arrays import Ints
-from nadi.trace.distinct_rows import number_rows
 from nadi.trace.issues import IssueLog
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import COMM_TYPES, NODE_KINDS
 from nadi.trace.trace import Job, Trace
 
@@ -63,7 +63,7 @@ def read_messages(
         return read_goal(path)
     job = read_job(path, progress)
     if system:
-        from nadi.systems.prices.priced_traces import price_job  # not needed by most
+        from nadi.systems.prices.priced_traces import price_job
 
         num_ranks = len(job) if isinstance(job, list) else len(job.traces)
         job = price_job(job, read_system_file(system).fit(num_ranks))[0]  # type: ignore[assignment]

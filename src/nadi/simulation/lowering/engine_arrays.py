@@ -111,21 +111,13 @@ def machine_of(
 ) -> Machine:
     """Create the arrays of a simulation.
 
-    Parameters
-    ----------
-    tables
-        What is to be simulated.
-    room
-        How many events, streams and messages may be under way at once.
-    window
-        How many collectives of a group may be.
-    meet
-        Work out collectives at once where nothing contends; else every message is an event,
-        which gives the same times.
-    flows
-        Let transfers that share links slow each other down; else each is as fast as alone.
-    nodes
-        Nodes to work on; a copy of those of the tables if not given.
+    - ``tables``: What is to be simulated.
+    - ``room``: How many events, streams and messages may be under way at once.
+    - ``window``: How many collectives of a group may be.
+    - ``meet``: Work out collectives at once where nothing contends; else every message is an event,
+      which gives the same times.
+    - ``flows``: Let transfers that share links slow each other down; else each is as fast as alone.
+    - ``nodes``: Nodes to work on; a copy of those of the tables if not given.
     """
     num_ranks = tables.program.num_ranks
     if num_ranks > MOST_RANKS:

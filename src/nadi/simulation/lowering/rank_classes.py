@@ -17,8 +17,7 @@ import numpy as np
 import polars as pl
 
 from nadi.simulation.collectives.link_sharing import Traffic, even_size, is_whole_dimension
-from nadi.simulation.collectives.phase_messages import messages_of
-from nadi.simulation.collectives.phases import Phase, grid_of, positions_in
+from nadi.simulation.collectives.phases import Phase, grid_of, messages_of, positions_in
 from nadi.simulation.engine.codes import Comm, PhaseKind, QueuePolicy
 from nadi.simulation.rules import rules_of
 from nadi.simulation.work.ordered_lanes import policy_of
@@ -26,8 +25,8 @@ from nadi.simulation.work.recorded_work import Representatives, paths_slow_messa
 from nadi.systems.collective_times import nothing_contends
 from nadi.systems.system import Network, System
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.distinct_rows import number_rows
 from nadi.trace.groups import RankGroups, name_of_group
+from nadi.trace.rows import number_rows
 from nadi.trace.trace import Job
 
 _COMMUNICATION = ("COMM_COLL", "COMM_SEND", "COMM_RECV")
@@ -49,19 +48,11 @@ def representatives_of(job: Job, system: System) -> Representatives | None:
 
     O(ranks times roles) for each class that is split.
 
-    Parameters
-    ----------
-    job
-        With ``rank_groups``.
-    system
-        It has as many ranks.
-
-    Returns
-    -------
-    Representatives or None
-        The lowest rank of each class. None if messages may wait for links, if members of a
-        collective do different things, if a group has several members of one class among others,
-        or if no two ranks are alike.
+    - ``job``: With ``rank_groups``.
+    - ``system``: It has as many ranks.
+    - Returns: The lowest rank of each class. None if messages may wait for links, if members of a
+      collective do different things, if a group has several members of one class among others, or
+      if no two ranks are alike.
     """
     if system.network.num_ranks != len(job.traces) or not _lets_ranks_be_alike(system):
         return None

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.simulation.collectives.link_sharing import even_size
-from nadi.simulation.collectives.phase_messages import messages_of
-from nadi.simulation.collectives.phases import Phase
+from nadi.simulation.collectives.phases import Phase, messages_of
 from nadi.simulation.collectives.step_tables import ROOTED
 from nadi.simulation.engine.codes import NodeKind, PhaseKind
 from nadi.simulation.engine.machine_state import NODE, SHAPE
@@ -31,13 +30,12 @@ from nadi.simulation.flows.flow_state import (
 )
 from nadi.simulation.flows.memory_links import MemoryLinks
 from nadi.simulation.flows.network_graph import network_graph
-from nadi.simulation.lowering.task_tables import Tables
-from nadi.simulation.lowering.tier_accesses import accesses_share_links
+from nadi.simulation.lowering.task_tables import Tables, accesses_share_links
 from nadi.simulation.rules import rules_of
 from nadi.simulation.work.recorded_work import paths_slow_messages
 from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 
 
 class AllLinks:

@@ -14,7 +14,7 @@ from nadi.errors import InputError, Parameter, UsageError
 from nadi.simulation.collectives.phases import Recipe, is_whole
 from nadi.simulation.engine.codes import NodeKind, QueuePolicy, Slot
 from nadi.simulation.engine.machine_state import NODE, SHAPE
-from nadi.simulation.lowering.tier_accesses import set_tier_accesses
+from nadi.simulation.flows.memory_links import MemoryLinks, access_number
 from nadi.simulation.rules import rules_of
 from nadi.simulation.work.ordered_lanes import (
     in_lanes,
@@ -24,12 +24,76 @@ from nadi.simulation.work.ordered_lanes import (
     slots_beside_lanes,
 )
 from nadi.simulation.work.program import Program
-from nadi.simulation.work.recorded_work import NO_TIER, Representatives, everybody, tiers_of_nodes
+from nadi.simulation.work.recorded_work import (
+    NO_TIER,
+    OWN_MEMORY,
+    STORE,
+    Representatives,
+    everybody,
+    tiers_of_nodes,
+)
 from nadi.systems.collective_times import nothing_contends
+from nadi.systems.memory_tiers import loaded_latency_ns, rate_alone
 from nadi.systems.system import System
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import COMM_TYPES, NODE_KINDS
+
+
+def set_tier_accesses(
+    program: Program, system: System, nodes: Ints, stand_ins: Representatives, tier: Ints
+) -> None:
+    """Set what loads and stores of tiers do; the device's own memory is there at once.
+
+    ``tier`` is that of each node, as ``tiers_of_nodes`` has it.
+
+    - Raises UsageError if the system's rules know no tiers.
+    """
+    nodes[tier == OWN_MEMORY, NODE.kind] = NodeKind.INSTANT
+    used = np.unique(tier[tier >= 0]).tolist()
+    shares = rules_of(system).links_are_shared
+    if used and (system.network.congestion or not shares):
+        what = "network.congestion" if shares else "ASTRA-sim's rules"
+        raise UsageError(
+            "memory tiers", f"{what} cannot simulate them",
+            "leave out compat and network.congestion, or describe memory.remote",
+        )  # fmt: skip
+    size = np.maximum(program.tensor_bytes, 0)
+    for number in used:
+        of_system = system.tiers[number]
+        path = system.path_of(of_system)
+        for store in (False, True):
+            chosen = np.flatnonzero((tier == number) & ((program.kind == STORE) == store))
+            rate = rate_alone(of_system, path, store=store)
+            latency = round(loaded_latency_ns(of_system, rate, reads=0.0 if store else 1.0))
+            nodes[chosen, NODE.time] = latency
+            if not rate:
+                continue
+            nodes[chosen, NODE.kind] = NodeKind.TRANSFER
+            nodes[chosen, NODE.time] += (size[chosen] / rate).astype(np.int64)
+            nodes[chosen, NODE.left], nodes[chosen, NODE.size] = latency, size[chosen]
+            rank = stand_ins.rank[program.rank[chosen]]
+            nodes[chosen, NODE.key] = access_number(system, rank, number, store=store)
+
+
+def accesses_share_links(program: Program, system: System, nodes: Ints) -> bool:
+    """Return whether accesses of tiers may slow down others, or communication.
+
+    What is in one lane waits for each other; so no link may be used from two.
+    """
+    chosen = np.flatnonzero(nodes[: program.num_nodes, NODE.kind] == NodeKind.TRANSFER)
+    if not chosen.size:
+        return False
+    communicates = np.isin(nodes[:, NODE.kind], (NodeKind.SEND, NodeKind.COLLECTIVE)).any()
+    if communicates and any(path.dimensions for path in system.memory_paths):
+        return True
+    lane = -1 - program.rank if program.lane is None else program.lane
+    _, first = number_rows([lane[chosen], nodes[chosen, NODE.key]])
+    use, link, _ = MemoryLinks(system).hops(nodes[chosen[first], NODE.key])
+    of_lane = lane[chosen[first]][use]
+    _, distinct = number_rows([link, of_lane])
+    return bool(np.unique(link).size < distinct.size)
+
 
 _KIND = {name: code for code, name in enumerate(NODE_KINDS)}
 _COMM_TYPE = {name: code for code, name in enumerate(COMM_TYPES)}
@@ -76,10 +140,8 @@ def tables_of(
     ``custom`` holds the programs of collectives that are traces of their own, by
     ``system.collectives.custom_traces``.
 
-    Raises
-    ------
-    InputError, UsageError
-        If the job does not fit the system, or a node cannot be simulated.
+    - Raises InputError, UsageError if the job does not fit the system, or a node cannot be
+      simulated.
     """
     num_ranks = system.network.num_ranks
     stand_ins = representatives or everybody(program.num_ranks)
@@ -114,10 +176,7 @@ def tables_of(
 def with_other_memory(tables: Tables, system: System) -> Tables:
     """Return the tables of the same job on a system with other figures of its memory tiers.
 
-    Raises
-    ------
-    UsageError
-        As :func:`tables_of`.
+    - Raises UsageError as :func:`tables_of`.
     """
     if system.compute.replay_only:
         return replace(tables, system=system)
@@ -250,14 +309,9 @@ def _set_custom(
 ) -> tuple[Ints, Ints, int]:
     """Add the nodes of custom collectives, which have their own traces.
 
-    Returns
-    -------
-    numpy.ndarray
-        All nodes.
-    numpy.ndarray
-        Who waits for each.
-    int
-        How many keys sends and receives have.
+    - Returns numpy.ndarray: All nodes.
+    - and numpy.ndarray: Who waits for each.
+    - and int: How many keys sends and receives have.
     """
     children = program.children
     for wholes, group, where, prefix in list(_custom_uses(program, system, nodes, groups)):

@@ -236,7 +236,7 @@ def _written(
         progress(f"writing {output}")
         left_out = write_simulation(done, output)
     if report:
-        from nadi.simulation.runs.page import write_simulation_page
+        from nadi.simulation.runs.timeline import write_simulation_page
 
         progress(f"writing {report}")
         write_simulation_page(done, report, title)

@@ -39,7 +39,7 @@ from nadi.results.declared import (
 )
 from nadi.results.page.figures import stacked_bar
 from nadi.results.text import issue_lines, with_units
-from nadi.simulation.accounts.link_use import IN_GROUP
+from nadi.simulation.accounts.link_accounts import IN_GROUP
 from nadi.simulation.accounts.memory_accounts import are_of_device
 from nadi.simulation.accounts.simulation_results import SimulationResults
 from nadi.simulation.accounts.times import PARTITION, TIME_LABELS, WAITING

@@ -95,10 +95,7 @@ def write_tables(
 
     ``sums`` contain at least the number of ``nodes`` and the ``settings`` of the system.
 
-    Raises
-    ------
-    InputError
-        If the file cannot be written; an existing file is unchanged.
+    - Raises InputError if the file cannot be written; an existing file is unchanged.
     """
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as members:

@@ -20,13 +20,13 @@ from nadi.simulation.accounts.times import contended_times
 from nadi.simulation.engine_driver import simulate_job
 from nadi.simulation.rules import rules_of
 from nadi.simulation.simulation import Simulation, TimeBound
-from nadi.simulation.work.placed_jobs import (
+from nadi.simulation.work.recorded_work import (
     PlacedJob,
     beside_each_other,
     idle_trace,
+    nodes_of_job,
     placed_traces,
 )
-from nadi.simulation.work.recorded_work import nodes_of_job
 from nadi.systems.library import load_system
 from nadi.systems.prices.priced_traces import PricedWork
 from nadi.systems.system import System
@@ -237,18 +237,10 @@ def simulate_placed(
 ) -> Simulation:
     """Simulate jobs on ranks that are written such as ``0-7,16-23``; one without as it is.
 
-    Parameters
-    ----------
-    machine_for
-        Gives the system for a number of ranks; of the sizes that there are, the smallest that
-        has room for all jobs is taken.
-    places, groups
-        For each job in their order, or nothing.
-
-    Raises
-    ------
-    UsageError
-        If there are not as many places as jobs; else as :func:`simulate_together`.
+    - ``machine_for``: Gives the system for a number of ranks; of the sizes that there are, the
+      smallest that has room for all jobs is taken.
+    - ``places``, ``groups``: For each job in their order, or nothing.
+    - Raises UsageError if there are not as many places as jobs; else as :func:`simulate_together`.
     """
     if places and len(places) != len(jobs):
         raise UsageError(

@@ -29,12 +29,9 @@ _ROWS_AT_ONCE = 1 << 18
 def named_schedule(simulation: Simulation) -> pl.DataFrame:
     """Return the schedule with the names of its operations.
 
-    Returns
-    -------
-    polars.DataFrame
-        ``rank``, ``node`` (row in the rank's trace), ``id``, ``name``, ``kind``, ``start``,
-        ``end`` (ns), ``resource``, and as ``cause`` the id of the node of the rank whose end let
-        it be issued; null for those at the start. O(nodes).
+    - Returns: ``rank``, ``node`` (row in the rank's trace), ``id``, ``name``, ``kind``, ``start``,
+      ``end`` (ns), ``resource``, and as ``cause`` the id of the node of the rank whose end let it
+      be issued; null for those at the start. O(nodes).
     """
     place: dict[int, int] = {}  # of each trace that differs
     which = np.array([place.setdefault(id(trace), len(place)) for trace in simulation.traces])
@@ -147,12 +144,8 @@ def _writer(path: Path) -> _Writer:
 def check_output(path: Path | str, sources: Sequence[Path], *, overwrite: bool) -> None:
     """Check that a result can be written before it is computed; writes nothing.
 
-    Raises
-    ------
-    UsageError
-        If no format has its suffix, or it is one of ``sources``.
-    InputError
-        If it cannot be written, or exists already and ``overwrite`` is not given.
+    - Raises UsageError if no format has its suffix, or it is one of ``sources``.
+    - Raises InputError if it cannot be written, or exists already and ``overwrite`` is not given.
     """
     place = locate(path)
     _writer(place)

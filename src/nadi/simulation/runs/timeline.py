@@ -1,4 +1,4 @@
-"""A simulated job as a timeline, and as a log for Chakra's timeline visualizer.
+"""A simulated job as a timeline, a page, and a log for Chakra's timeline visualizer.
 
 A schedule that was saved without its traces, as a part of a timeline.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -16,14 +17,18 @@ from nadi.files.files import locate, write_pieces
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.replay import replay_graph
 from nadi.graph.timeline.schedule_timeline import TimelinePart, write_timelines
+from nadi.graph.timeline.timeline_section import page_timeline
 from nadi.graph.windows import choose_window
+from nadi.results.page.html_page import write_page
+from nadi.results.text import to_json
 from nadi.simulation.accounts.simulation_as_recording import simulated_graph, track_names
+from nadi.simulation.accounts.simulation_results import results_of
+from nadi.simulation.runs.result import SIMULATION
 from nadi.simulation.runs.saved import SavedSimulation
 from nadi.simulation.simulation import Simulation
 from nadi.trace.issues import IssueLog
-from nadi.trace.schedule import Schedule
 from nadi.trace.schema import DEPS, GROUPS, ISSUES, MATCHES, NODE_KINDS, NODES, SCHEDULE
-from nadi.trace.trace import Job, Provenance, Trace
+from nadi.trace.trace import Job, Provenance, Schedule, Trace
 from nadi.version import __version__
 
 _ROWS_AT_ONCE = 100_000
@@ -164,12 +169,8 @@ def saved_part(
 ) -> TimelinePart:
     """Create a timeline part from a saved simulation; its critical path is not known.
 
-    Parameters
-    ----------
-    title
-        As of :class:`TimelinePart`.
-    ranks
-        The ranks that are shown; all by default.
+    - ``title``: As of :class:`TimelinePart`.
+    - ``ranks``: The ranks that are shown; all by default.
     """
     schedule = saved.schedule
     if ranks is not None:
@@ -205,3 +206,16 @@ def _trace(rows: pl.DataFrame, world_size: int) -> Trace:
     rank = int(rows["rank"][0])
     return Trace(nodes, deps, GROUPS.empty(), ISSUES.empty(), Provenance(__version__, ()), rank,
                  world_size)  # fmt: skip
+
+
+@checked
+def write_simulation_page(simulation: Simulation, path: Path, title: str) -> None:
+    """Write the page of a simulated job.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    data = msgspec.json.decode(to_json(SIMULATION.data(results_of(simulation))))
+    write_page(path, {"simulation": data}, page_timeline([simulated_part(simulation)]), title=title)

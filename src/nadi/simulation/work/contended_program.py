@@ -29,20 +29,11 @@ def with_contention(
 ) -> Simulation:
     """Simulate a recording until its kernels take what communication beside them makes of them.
 
-    Parameters
-    ----------
-    job
-        The recording.
-    program, ranks
-        What is simulated of it, and where that comes from.
-    run
-        Simulates the program with other durations.
-
-    Returns
-    -------
-    Simulation
-        After eight runs at most, and after one if the recording tells of no slowed kernel. Its
-        traces have the kernels as long as they are simulated.
+    - ``job``: The recording.
+    - ``program``, ``ranks``: What is simulated of it, and where that comes from.
+    - ``run``: Simulates the program with other durations.
+    - Returns: After eight runs at most, and after one if the recording tells of no slowed kernel.
+      Its traces have the kernels as long as they are simulated.
     """
     known = learn_contention(job)
     done = run(program)

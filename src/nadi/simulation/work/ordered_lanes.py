@@ -20,7 +20,7 @@ from nadi.simulation.work.program import Program, shared_out
 from nadi.simulation.work.recorded_work import NO_TIER, STORE, engines_of, tiers_of_nodes
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
-from nadi.trace.distinct_rows import number_rows
+from nadi.trace.rows import number_rows
 from nadi.trace.schema import NODE_KINDS
 
 _IN_ORDER = ("COMP", "COMM_COLL", "MEM_LOAD", "MEM_STORE")  # not messages of two ranks
@@ -36,15 +36,9 @@ def in_lanes(program: Program, system: System | None = None) -> Program:
     of the system without a stream are in a lane of their own, and its stores in another, as engines
     that copy are.
 
-    Returns
-    -------
-    Program
-        With these dependencies as well, and the lane of each node.
-
-    Raises
-    ------
-    InputError
-        If the order of a lane contradicts its dependencies; the message names two nodes.
+    - Returns: With these dependencies as well, and the lane of each node.
+    - Raises InputError if the order of a lane contradicts its dependencies; the message names two
+      nodes.
     """
     if program.lane is not None:
         return program

@@ -18,9 +18,8 @@ import polars as pl
 from nadi.errors import InputError, PairError
 from nadi.simulation.engine.codes import Slot
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.host_nodes import host_nodes
 from nadi.trace.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
-from nadi.trace.trace import Trace
+from nadi.trace.trace import Trace, host_nodes
 
 
 class SharedColumn(np.lib.mixins.NDArrayOperatorsMixin):
@@ -173,10 +172,7 @@ class Program:
     def priority(self) -> Ints:
         """The priority of each node (comm_priority of an .et), 0 where it is not stated.
 
-        Raises
-        ------
-        InputError
-            If a priority is not an integer that fits.
+        - Raises InputError if a priority is not an integer that fits.
         """
         return self._of_nodes(_priorities)
 
@@ -259,11 +255,8 @@ def _priorities(rank: int, trace: Trace) -> Ints:
 def program_of(traces: Sequence[Trace]) -> Program:
     """Convert the traces of a job, one per rank, to arrays. O(nodes + dependencies).
 
-    Raises
-    ------
-    InputError
-        If a trace has no nodes, dependencies on missing nodes, a cycle, or dependency kinds
-        that a Chakra trace does not have.
+    - Raises InputError if a trace has no nodes, dependencies on missing nodes, a cycle, or
+      dependency kinds that a Chakra trace does not have.
     """
     if len(traces) == 1:
         _check(0, traces[0])
@@ -292,12 +285,8 @@ _OF_ONE: WeakKeyDictionary[Trace, Program] = WeakKeyDictionary()
 def shared_out(program: Program, traces: Sequence[Trace], which: Ints) -> Program:
     """Return the nodes of each rank of a trace that several ranks share.
 
-    Parameters
-    ----------
-    program
-        Of the traces that differ.
-    which
-        int64, shape (ranks,): which of them each rank has.
+    - ``program``: Of the traces that differ.
+    - ``which``: int64, shape (ranks,): which of them each rank has.
     """
     sizes = np.diff(program.first)[which]
     first = np.append(0, np.cumsum(sizes))

@@ -91,15 +91,11 @@ def cut_threads(
     operation becomes one piece with all of its self time, placed where the operation first ran.
     Time of annotations and idle time stay in place.
 
-    Parameters
-    ----------
-    waits, waited_for
-        bool, shape (boundaries,): whether the boundary depends on something outside its thread;
-        whether something outside its thread depends on it.
-    comm_ops
-        int64: communication on threads, none nested in another. Each becomes one piece with all
-        operations nested in it, and with the idle time of its thread before it, which is wait
-        time.
+    - ``waits``, ``waited_for``: bool, shape (boundaries,): whether the boundary depends on
+      something outside its thread; whether something outside its thread depends on it.
+    - ``comm_ops``: int64: communication on threads, none nested in another. Each becomes one piece
+      with all operations nested in it, and with the idle time of its thread before it, which is
+      wait time.
     """
     size = boundaries.vertex.size
     inside, comm_of = _communication(boundaries, comm_ops)
@@ -179,12 +175,9 @@ class Activities:
 def find_activities(graph: EventGraph, comm_ops: Ints, log: IssueLog) -> Activities:
     """Convert an event graph to activities. O(edges log edges).
 
-    Parameters
-    ----------
-    comm_ops
-        int64: communication operations of threads and devices; none is nested in another.
-    log
-        Records folded times and dropped dependencies.
+    - ``comm_ops``: int64: communication operations of threads and devices; none is nested in
+      another.
+    - ``log``: Records folded times and dropped dependencies.
     """
     boundaries = find_boundaries(graph)
     src, dst = _waits(graph, boundaries)
@@ -412,10 +405,7 @@ def in_turns(activities: Activities, src: Ints, dst: Ints) -> Activities:
 
     If both overlapped, the duration of the second is reduced by the overlap.
 
-    Parameters
-    ----------
-    src, dst
-        int64, shape (turns,): pairs of communication activities.
+    - ``src``, ``dst``: int64, shape (turns,): pairs of communication activities.
     """
     duration = activities.duration.copy()
     since = activities.end[dst] - activities.end[src]
@@ -431,12 +421,8 @@ def in_microseconds(activities: Activities, log: IssueLog) -> tuple[Activities, 
     that the sum over any interval of it is at most 1 us off. What waited for a dropped piece waits
     for the piece before it.
 
-    Returns
-    -------
-    Activities
-        Durations in us. All pairs of dependencies are distinct.
-    kept
-        int64, shape (new activities,): their numbers in ``activities``.
+    - Returns Activities: Durations in us. All pairs of dependencies are distinct.
+    - and kept: int64, shape (new activities,): their numbers in ``activities``.
     """
     size = activities.op.size
     order = np.lexsort((np.arange(size), activities.resource))

@@ -125,29 +125,15 @@ def played_traces(
 ) -> tuple[Iterator[PlayedRank], dict[str, tuple[int, ...]]]:
     """Convert a recorded job to traces whose nodes a simulator can run. O(edges log edges).
 
-    Parameters
-    ----------
-    job
-        Linked, with its ranks' clocks aligned. Ranks are numbered from 0 in their order.
-    log
-        Records what is changed, folded and dropped.
-    at_once
-        Whether communication operations of a rank may overlap, with durations in ns. Otherwise all
-        ranks start them in one order, and durations are in us, as ASTRA-sim requires.
-    played
-        As for :func:`nadi.simulation.workload.simulator_communication.find_communication`.
-
-    Returns
-    -------
-    Iterator
-        The trace of each rank, with the recorded operations behind its nodes.
-    dict
-        The members of each group by name.
-
-    Raises
-    ------
-    NadiError
-        If the collectives of the ranks wait for each other in a circle.
+    - ``job``: Linked, with its ranks' clocks aligned. Ranks are numbered from 0 in their order.
+    - ``log``: Records what is changed, folded and dropped.
+    - ``at_once``: Whether communication operations of a rank may overlap, with durations in ns.
+      Otherwise all ranks start them in one order, and durations are in us, as ASTRA-sim requires.
+    - ``played``: As for
+      :func:`nadi.simulation.workload.simulator_communication.find_communication`.
+    - Returns Iterator: The trace of each rank, with the recorded operations behind its nodes.
+    - and dict: The members of each group by name.
+    - Raises NadiError if the collectives of the ranks wait for each other in a circle.
     """
     graph = build_graph(job)
     comm_ops = communication_ops(graph)

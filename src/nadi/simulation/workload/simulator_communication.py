@@ -18,9 +18,9 @@ from nadi.graph.event_graph import EventGraph
 from nadi.kernels.paths import replay_times, topological_order
 from nadi.kernels.sequences import group_rows
 from nadi.simulation.workload.activities import Activities
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Ints
 from nadi.trace.issues import IssueLog
+from nadi.trace.rows import nearest
 from nadi.trace.schema import COMMUNICATION_KINDS
 
 # by number: the recorded name, and the members as positions among the ranks of the job
@@ -80,15 +80,10 @@ def find_communication(
 
     An operation whose counterparts are missing or of another type takes its measured duration.
 
-    Parameters
-    ----------
-    comm_ops
-        int64: from :func:`communication_ops`.
-    played
-        Types that the simulator supports as recorded, with any size; by default those of
-        ASTRA-sim. A broadcast that is not among them becomes an all_gather of parts.
-    log
-        Records what is written differently than recorded.
+    - ``comm_ops``: int64: from :func:`communication_ops`.
+    - ``played``: Types that the simulator supports as recorded, with any size; by default those of
+      ASTRA-sim. A broadcast that is not among them becomes an all_gather of parts.
+    - ``log``: Records what is written differently than recorded.
     """
     position = {rank: number for number, rank in enumerate(graph.job.ranks)}
     op_of_row = [_comm_ops_of_rows(graph, trace, comm_ops) for trace in range(len(position))]
@@ -257,18 +252,10 @@ def find_order(
     that in which their stragglers entered them. If dependencies do not allow this order, another
     one that they allow is used.
 
-    Parameters
-    ----------
-    transfers
-        In order of ``entered``.
-    activity_of_op
-        int64, shape (operations,): the activity of each communication operation.
-
-    Raises
-    ------
-    NadiError
-        If ranks wait for each other in a cycle once no collective ends for one of its members
-        before all have started it.
+    - ``transfers``: In order of ``entered``.
+    - ``activity_of_op``: int64, shape (operations,): the activity of each communication operation.
+    - Raises NadiError if ranks wait for each other in a cycle once no collective ends for one of
+      its members before all have started it.
     """
     job = _WholeJob(activities, transfers, activity_of_op)
     pairs = job.successions(range(len(transfers)))

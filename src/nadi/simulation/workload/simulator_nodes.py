@@ -72,10 +72,7 @@ def parts_of_ranks(
 ) -> dict[int, list[TransferPart]]:
     """Collect the parts of each rank in transfers, by position of the rank. O(transfers).
 
-    Parameters
-    ----------
-    activities
-        With durations in ns, and communication in turns.
+    - ``activities``: With durations in ns, and communication in turns.
     """
     begun = np.maximum(activities.end - activities.duration, activities.start)
     parts: dict[int, list[TransferPart]] = defaultdict(list)
@@ -105,16 +102,11 @@ def rank_traces(
     also waits for control dependencies, but Chakra's own feeder does not. O(activities log
     activities).
 
-    Parameters
-    ----------
-    activities
-        With durations in ``unit`` ns.
-    position
-        int64, shape (activities,): the order of the activities.
-    parts
-        From :func:`parts_of_ranks`.
-    groups
-        The groups of :class:`nadi.simulation.workload.simulator_communication.Communication`.
+    - ``activities``: With durations in ``unit`` ns.
+    - ``position``: int64, shape (activities,): the order of the activities.
+    - ``parts``: From :func:`parts_of_ranks`.
+    - ``groups``: The groups of
+      :class:`nadi.simulation.workload.simulator_communication.Communication`.
     """
     row = np.empty(activities.op.size, dtype=np.int64)
     row_of_op = np.full(graph.num_ops + 3, -1, dtype=np.int64)  # three without operation

@@ -180,10 +180,7 @@ def _read(
 ) -> Any:
     """Check what a file says.
 
-    Raises
-    ------
-    FormatError
-        With the JSON path of the first thing that cannot be.
+    - Raises FormatError: With the JSON path of the first thing that cannot be.
     """
     try:
         return msgspec.convert(value, type_, strict=strict)

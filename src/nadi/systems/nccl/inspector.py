@@ -75,10 +75,7 @@ def looks_inspected(head: bytes) -> bool:
 def parse_inspector(content: bytes, name: str) -> list[InspectedCollective]:
     """Read the collectives of a file; messages between two ranks are passed over. O(bytes).
 
-    Raises
-    ------
-    FormatError
-        If a line is no object of the Inspector.
+    - Raises FormatError if a line is no object of the Inspector.
     """
     found = []
     for number, line in enumerate(content.splitlines(), 1):
@@ -108,13 +105,10 @@ def parse_inspector(content: bytes, name: str) -> list[InspectedCollective]:
 def inspected_table(found: list[InspectedCollective]) -> pl.DataFrame:
     """Tabulate collectives by communicator, kind and size.
 
-    Returns
-    -------
-    polars.DataFrame
-        ``communicator``, ``name``, ``ranks``, ``nodes``, ``collective``, ``size_bytes``, ``count``,
-        ``seen_ranks`` (whose files there are), ``time_ns`` (the median of what each took on the
-        rank that entered it last, the only one that waits for nobody), ``waiting_ns`` (the median
-        of how much longer the first took), ``algbw_gb_per_s``, ``busbw_gb_per_s``.
+    - Returns: ``communicator``, ``name``, ``ranks``, ``nodes``, ``collective``, ``size_bytes``,
+      ``count``, ``seen_ranks`` (whose files there are), ``time_ns`` (the median of what each took
+      on the rank that entered it last, the only one that waits for nobody), ``waiting_ns`` (the
+      median of how much longer the first took), ``algbw_gb_per_s``, ``busbw_gb_per_s``.
     """
     import polars as pl
 

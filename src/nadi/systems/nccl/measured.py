@@ -67,10 +67,7 @@ def parse_nccl_tests(content: bytes, name: str) -> MeasuredCollective:
     Rows of 0 bytes, which it prints where a size does not divide by the ranks, are left out; of
     several rows of one size the mean counts. O(lines).
 
-    Raises
-    ------
-    FormatError
-        If there is no table, a row cannot be read, or the collective is not known.
+    - Raises FormatError if there is no table, a row cannot be read, or the collective is not known.
     """
     hosts: list[str] = []
     columns: _Columns | None = None
@@ -243,10 +240,8 @@ def parse_nccl_log(content: bytes, name: str) -> NcclLog:
 
     Only the first communicator of each process is read.
 
-    Raises
-    ------
-    FormatError
-        If no line describes the graph of a ring, or one describes a graph in other words.
+    - Raises FormatError if no line describes the graph of a ring, or one describes a graph in other
+      words.
     """
     version, ranks, nodes = "", 0, 0
     of_ranks: dict[tuple[str, str], LoggedGraph] = {}
@@ -369,12 +364,8 @@ def measured_times(
     by what the model's is less: what a measured time has beyond the model, such as a host's
     launches, does not shrink.
 
-    Parameters
-    ----------
-    sizes
-        int64, shape (sizes,): bytes as nccl-tests counts them.
-    model
-        Gives times of sizes, ns.
+    - ``sizes``: int64, shape (sizes,): bytes as nccl-tests counts them.
+    - ``model``: Gives times of sizes, ns.
     """
     known = np.array(table.sizes, dtype=np.float64)
     times = _levelled(np.array(table.times, dtype=np.float64))
@@ -416,10 +407,8 @@ def scaled_table(
     Its latency becomes what the model says for those ranks. What it has beyond the modeled latency
     grows as the model's time for the bytes does.
 
-    Parameters
-    ----------
-    own, wanted
-        Give times of sizes, ns, for the ranks of the table and for those that are wanted.
+    - ``own``, ``wanted``: Give times of sizes, ns, for the ranks of the table and for those that
+      are wanted.
     """
     sizes = np.array(table.sizes, dtype=np.int64)
     ends = np.append(sizes, 1)

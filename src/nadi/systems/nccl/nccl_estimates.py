@@ -8,16 +8,25 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from nadi.systems.nccl.nccl_choice import channels_used, nccl_choices
-from nadi.systems.nccl.nccl_communicator import COLLECTIVES, EXCHANGE, NcclCommunicator
-from nadi.systems.nccl.nccl_corrections import Corrections, corrected_times
-from nadi.systems.nccl.nccl_cost_table import NcclCost, nccl_costs
-from nadi.systems.nccl.nccl_exchanges import exchange_times
-from nadi.systems.nccl.nccl_settings import NcclSettings, communicator_of, level_of
+from nadi.systems.nccl.nccl_cost_table import (
+    COLLECTIVES,
+    EXCHANGE,
+    NcclCommunicator,
+    NcclCost,
+    channels_used,
+    nccl_choices,
+    nccl_costs,
+)
+from nadi.systems.nccl.nccl_settings import (
+    Corrections,
+    NcclSettings,
+    communicator_of,
+    corrected_times,
+    level_of,
+)
 from nadi.systems.nccl.nccl_versions import NcclRules, nccl_rules
-from nadi.systems.nccl.rccl import rccl_choices, rccl_corrected, rccl_costs
-from nadi.systems.nccl.rccl_tables import RCCL_TUNINGS
-from nadi.trace.arrays import Ints
+from nadi.systems.nccl.rccl import RCCL_TUNINGS, rccl_choices, rccl_corrected, rccl_costs
+from nadi.trace.arrays import Floats, Ints
 
 
 class NcclEstimate(NamedTuple):
@@ -35,19 +44,12 @@ def nccl_estimates(
 ) -> list[NcclEstimate]:
     """Estimate collectives of one type and group.
 
-    Parameters
-    ----------
-    comm_type
-        One that NCCL's model has, ``nccl_communicator.COLLECTIVES``, or its ``EXCHANGE``.
-    sizes
-        int64, shape (sizes,): bytes as NCCL and nccl-tests count them.
-    members
-        int64, shape (members,): ranks, at least two, of which ``models_collectives`` holds.
-
-    Raises
-    ------
-    UsageError
-        If the model of the version is not known.
+    - ``comm_type``: One that NCCL's model has, ``nccl_communicator.COLLECTIVES``, or its
+      ``EXCHANGE``.
+    - ``sizes``: int64, shape (sizes,): bytes as NCCL and nccl-tests count them.
+    - ``members``: int64, shape (members,): ranks, at least two, of which ``models_collectives``
+      holds.
+    - Raises UsageError if the model of the version is not known.
     """
     if sizes.size == 1:  # remembered: a job has few that differ
         return list(
@@ -148,3 +150,41 @@ def _model_of(encoded: bytes, members: bytes) -> _Model:
     return _Model(
         communicator, corrections, rules, _allowed(nccl_costs(communicator, rules), settings)
     )
+
+
+class _Exchange(NamedTuple):
+    """What bounds an all-to-all on GPUs of one architecture."""
+
+    # short, short_rate: by LL: the time of an empty one, us, and bytes a us of the part for one
+    # rank
+    short: float
+    short_rate: float
+    long: float  # by Simple: the time of an empty one, us
+    copied: float  # bytes a us that a rank's blocks move, its own part among them
+    linked: float  # share of the bandwidth of the ring's channels that parts for other ranks reach
+    # ramp, ramp_size: as those of ``Corrections``
+    ramp: float
+    ramp_size: float
+
+
+# fitted to kernels on 2, 4 and 8 GPUs by NCCL 2.27.3: A100, H100 and B200. Other versions on H100
+# and B200, and B300 and GB200, were left out of it
+_AMPERE = _Exchange(12.3, 5_060.0, 13.5, 337_000.0, 0.817, 32.0, 4.5e6)
+_HOPPER = _Exchange(6.8, 5_700.0, 13.2, 600_000.0, 0.917, 47.0, 72e6)
+_BLACKWELL = _Exchange(9.9, 6_400.0, 15.9, 700_000.0, 0.8125, 27.0, 57e6)
+_BY_ARCHITECTURE = (_AMPERE, _AMPERE, _HOPPER, _BLACKWELL)  # Volta has no measurement of its own
+
+
+def exchange_times(sizes: Ints, communicator: NcclCommunicator) -> tuple[Floats, list[str]]:
+    """Give the times of all-to-alls among GPUs of one node, us, and the protocol of each.
+
+    - ``sizes``: int64 bytes, shape (sizes,), that each rank gives, its own part among them.
+    """
+    known = _BY_ARCHITECTURE[communicator.architecture]
+    ranks, ring = communicator.ranks, communicator.graphs["Ring"]
+    links = known.linked * ring.channels * ring.bandwidth_intra * 1000  # bytes a us
+    short = known.short + sizes / ranks / known.short_rate
+    moved = np.maximum(sizes / known.copied, sizes * (ranks - 1) / ranks / links)
+    long = known.long + moved + known.ramp * sizes / (sizes + known.ramp_size)
+    protocols = np.where(short < long, "LL", "Simple").tolist()
+    return np.minimum(short, long), protocols

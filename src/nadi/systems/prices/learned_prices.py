@@ -218,13 +218,9 @@ def learn_prices(job: Job | Trace | Sequence[Trace]) -> LearnedPrices:
 def measured_operations(trace: Trace) -> tuple[Operations, Ints, pl.Series | None]:
     """Return the operations that have a time on a device.
 
-    Returns
-    -------
-    operations, time
-        A row, and int64 ns, for each: of a recording, for operators the sum of the kernels that
-        each launched.
-    names
-        Of operators; None for other traces.
+    - Returns operations, time: A row, and int64 ns, for each: of a recording, for operators the sum
+      of the kernels that each launched.
+    - and names: Of operators; None for other traces.
     """
     time = trace.column("duration")
     is_work = (trace.nodes["kind"] == "COMP").to_numpy() & ~trace.nodes["is_cpu"].to_numpy()

@@ -20,10 +20,9 @@ from nadi.systems.prices.price_list import SOURCES, PriceList, price
 from nadi.systems.prices.traced_operations import operators_of, stated_operations
 from nadi.systems.system import System
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.host_nodes import on_host
 from nadi.trace.issues import IssueLog, summed_issues
 from nadi.trace.operations import Operations
-from nadi.trace.trace import Job, Trace
+from nadi.trace.trace import Job, Trace, on_host
 
 
 class PricedWork(msgspec.Struct, frozen=True):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.trace.ancestors import nearest
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.attributes import Attributes
-from nadi.trace.distinct_rows import number_rows
-from nadi.trace.operations import Operations, dtype_code, no_operations, op_class_code
-from nadi.trace.profiled_operands import profiled_args
+from nadi.trace.operations import ITEMSIZE, Operations, dtype_code, no_operations, op_class_code
+from nadi.trace.rows import nearest, number_rows
 from nadi.trace.trace import Trace
 from nadi.trace.work import GATHER, OPERATORS, VIEWS, Operands, covered_bytes, work_of
 
@@ -61,12 +60,8 @@ def _sizes(value: Any) -> list[int]:
 def distinct_values(attributes: Attributes, name: str) -> tuple[Ints, Ints, list[Any]]:
     """Return the nodes that have an attribute, and each of its different values once.
 
-    Returns
-    -------
-    node, number
-        int64, shape (such nodes,): row of ``nodes``, and position of its value.
-    values
-        As Python values. O(attributes), and O(different values) to decode them.
+    - Returns node, number: int64, shape (such nodes,): row of ``nodes``, and position of its value.
+    - and values: As Python values. O(attributes), and O(different values) to decode them.
     """
     rows = attributes.rows_named(name)
     rows = rows[attributes.node[rows] >= 0]
@@ -100,12 +95,8 @@ def operators_of(trace: Trace) -> tuple[Bools, Operations]:
     and beside them those without an operator inside that do more than to return a view.
     Operations, bytes and shapes follow from the operands.
 
-    Returns
-    -------
-    stands
-        bool, shape (nodes,).
-    operations
-        A row per node. O(nodes + operands), and O(different operands) for shapes.
+    - Returns stands: bool, shape (nodes,).
+    - and operations: A row per node. O(nodes + operands), and O(different operands) for shapes.
     """
     stands, names = _standing(trace)
     found = no_operations(stands.size)
@@ -220,14 +211,63 @@ def _fill(found: Operations, names: pl.Series, signature: pl.DataFrame) -> None:
 def launching_operators(trace: Trace, kernels: Ints, stands: Bools) -> Ints:
     """Return the operator that launched each kernel; -1 if none did.
 
-    Parameters
-    ----------
-    kernels
-        int64: rows of device work.
-    stands
-        bool, shape (nodes,): the operators that count.
+    - ``kernels``: int64: rows of device work.
+    - ``stands``: bool, shape (nodes,): the operators that count.
     """
     launch = trace.deps.filter(pl.col("kind") == "launch")
     call = np.full(trace.nodes.height, -1, dtype=np.int64)
     call[launch["dst"].to_numpy()] = launch["src"].to_numpy()
     return nearest(call[kernels], trace.column("parent"), stands)
+
+
+_LONGEST_SIDE = 1 << 62
+
+
+class ProfiledArgs(msgspec.Struct):
+    """What the profiler writes of the inputs of an operator."""
+
+    dims: list[object] = msgspec.field(default_factory=list, name="Input Dims")
+    types: list[str] = msgspec.field(default_factory=list, name="Input type")
+    values: list[str] = msgspec.field(default_factory=list, name="Concrete Inputs")
+
+    @property
+    def dtype(self) -> str:
+        """The type of elements of the first tensor, such as ``BFloat16``; empty for none."""
+        kind = next((one for one in self.types if one and "Scalar" not in one), "")
+        return kind.removeprefix("c10::")
+
+    def operands(self) -> Operands:
+        """Return the operands: inputs alone."""
+        shapes = [
+            list(one) if isinstance(one, list) and all(map(_is_side, one)) else []
+            for one in self.dims  # empty for lists of tensors, and for sides that no tensor has
+        ]
+        items = [ITEMSIZE.get(one, 0) for one in self.types]
+        items += [0] * (len(shapes) - len(items))
+        sizes = [prod(one) * item if one else 0 for one, item in zip(shapes, items, strict=False)]
+        return Operands(shapes, sizes, items, self.values)
+
+
+_decoder = msgspec.json.Decoder(ProfiledArgs)
+
+
+def profiled_args(trace: Trace, wanted: Bools) -> Iterator[tuple[int, ProfiledArgs]]:
+    """Yield the nodes that are wanted and have shapes, with what is stated of their inputs.
+
+    - ``wanted``: bool, shape (nodes,).
+    """
+    attributes = trace.attributes
+    chosen = attributes.rows_named("args")
+    owner = attributes.node[chosen]
+    chosen = chosen[(owner >= 0) & wanted[np.maximum(owner, 0)]]
+    for attribute in chosen.tolist():
+        try:
+            args = _decoder.decode(attributes.span(attribute))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # shapes of lists of tensors, or another tool's
+        if args.dims:
+            yield int(attributes.node[attribute]), args
+
+
+def _is_side(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < _LONGEST_SIDE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nadi.trace.categories import ROLE_SOURCES, TENSOR_ROLES
-from nadi.trace.tables.declaration import Column, Table
+from nadi.trace.tables.trace_tables import Column, Table
 
 _INT = pl.Int64
 _NAME = pl.String

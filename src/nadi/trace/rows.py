@@ -1,4 +1,4 @@
-"""Distinct rows of several columns, a faster ``numpy.unique`` with an axis."""
+"""Rows of tables: which are alike (faster than ``numpy.unique`` does it), and which enclose others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from nadi.trace.arrays import Ints
+from nadi.trace.arrays import Bools, Ints
 
 _LARGEST = 2**62
 # of a hash: an odd number whose bits are spread, and half of its bits
@@ -20,15 +20,9 @@ def number_rows(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     Sorted as one number each, or found by a hash where that would be too large: ``numpy.unique``
     compares rows byte by byte, which takes ten times as long.
 
-    Parameters
-    ----------
-    columns
-        int64, shape (rows,) each.
-
-    Returns
-    -------
-    number, first
-        int64: of each row, shape (rows,); the first row of each number, shape (numbers,).
+    - ``columns``: int64, shape (rows,) each.
+    - Returns number, first: int64: of each row, shape (rows,); the first row of each number, shape
+      (numbers,).
     """
     key = _as_one(columns)
     if key is None:
@@ -83,3 +77,33 @@ def _by_frame(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     ).with_row_index("number")
     number = rows.join(different, on=names, how="left", maintain_order="left")["number"]
     return number.to_numpy().astype(np.int64), different["first"].to_numpy().astype(np.int64)
+
+
+def nearest(rows: Ints, parent: Ints, is_wanted: Bools) -> Ints:
+    """Return the nearest wanted row of each row: itself, or one of its ancestors.
+
+    - ``rows``: int64, of any shape: rows to start from; -1 for none.
+    - ``parent``: int64, shape (rows of the table,): the enclosing row of each, or -1, without
+      cycles.
+    - ``is_wanted``: bool, shape (rows of the table,).
+    - Returns int64, of the shape of ``rows``: -1 if neither the row nor an ancestor is wanted.
+      O(rows * depth).
+    """
+    found = rows.copy()
+    while (passed := (found >= 0) & ~is_wanted[found]).any():
+        found[passed] = parent[found[passed]]
+    return found
+
+
+def with_ancestors(rows: Ints, parent: Ints) -> Bools:
+    """Return which rows of a table are among some rows, -1 for none, or enclose one of these.
+
+    bool, shape (rows of the table,). O(rows of the table + rows * depth).
+    """
+    found = np.zeros(parent.size, dtype=np.bool_)
+    while rows.size:
+        rows = np.unique(rows[rows >= 0])
+        rows = rows[~found[rows]]
+        found[rows] = True
+        rows = parent[rows]
+    return found
