@@ -1,4 +1,4 @@
-"""Rows of tables: which are alike (faster than ``numpy.unique`` does it), and which enclose others."""
+"""Rows of tables: which are alike (``numpy.unique`` is slower), and which enclose others."""
 
 from __future__ import annotations
 
