@@ -332,11 +332,11 @@ def _launched(trace: Trace, kernels: Ints) -> pl.DataFrame:
     """Return the grid and the block with which each kernel was launched."""
     attributes = trace.attributes
     rows = attributes.rows_named("args")
-    chosen = np.zeros(len(attributes), dtype=np.bool_)
-    chosen[rows] = np.isin(attributes.node[rows], kernels)
-    texts = attributes.filtered(chosen).table()
+    rows = rows[np.isin(attributes.node[rows], kernels)]
+    texts = attributes.texts(rows)
     sides = {
-        name: pl.col("value").str.extract(_GRID.format(name)).str.replace_all(r"\s", "")
+        name: texts.str.extract(_GRID.format(name)).str.replace_all(r"\s", "")
         for name in ("grid", "block")
     }
-    return texts.select("node", **sides).unique("node", keep="first")
+    node = attributes.node[rows].astype(np.int64)
+    return pl.DataFrame({"node": node, **sides}).unique("node", keep="first")

@@ -33,13 +33,12 @@ def stated_shapes(trace: Trace, among: Bools | None = None) -> pl.DataFrame:
     if among is not None:
         wanted[:-1] &= among
     attributes = trace.attributes
-    rows = np.concatenate([attributes.rows_named(name) for name in (_STATED, "args")])
-    chosen = np.zeros(len(attributes), dtype=np.bool_)
-    chosen[rows] = wanted[attributes.node[rows]]
-    attrs = attributes.filtered(chosen).table()
-    is_stated = pl.col("name").cast(pl.String) == _STATED
-    text = pl.when(is_stated).then("value").otherwise(pl.col("value").str.extract(_IN_ARGUMENTS))
-    return attrs.select("node", text=text.str.replace_all(r"\s", "")).drop_nulls()
+    stated, args = (attributes.rows_named(name) for name in (_STATED, "args"))
+    stated, args = (rows[wanted[attributes.node[rows]]] for rows in (stated, args))
+    texts = [attributes.texts(stated), attributes.texts(args).str.extract(_IN_ARGUMENTS)]
+    node = attributes.node[np.append(stated, args)].astype(np.int64)
+    found = pl.DataFrame({"node": node, "text": pl.concat(texts).str.replace_all(r"\s", "")})
+    return found.drop_nulls().sort("node", maintain_order=True)
 
 
 def shapes_in(graph: EventGraph, window: Window, traces: Iterable[int] | None = None) -> Shapes:

@@ -165,6 +165,10 @@ class Attributes:
         }
         return ATTRS.build(len(self), columns)
 
+    def texts(self, rows: Ints) -> pl.Series:
+        """Return the values of some attributes as text, as :meth:`table` does."""
+        return pl.Series(self._at(rows, self.node[rows])._texts(), dtype=pl.String)
+
     def _texts(self) -> npt.NDArray[np.object_]:
         """Format every value as text; most are small integers and plain texts."""
         texts = np.empty(len(self), dtype=np.object_)
@@ -172,9 +176,11 @@ class Attributes:
         is_integer = np.isin(self.type, [CODES[name] for name in _INTEGERS])
         is_integer &= (self.value >= 0) | (self.type != CODES["uint64"])
         texts[is_integer] = [str(value) for value in self.value[is_integer].tolist()]
-        content = self.bytes().data
-        spans = zip(self.value[is_text].tolist(), self.length[is_text].tolist(), strict=True)
-        texts[is_text] = [str(content[at : at + length], "utf-8") for at, length in spans]
+        rows = np.flatnonzero(is_text)
+        content, since = self.bytes_around(rows)
+        view, begin = content.data, (self.value[rows] - since).tolist()
+        spans = zip(begin, self.length[rows].tolist(), strict=True)
+        texts[rows] = [str(view[at : at + length], "utf-8") for at, length in spans]
         for row in np.flatnonzero(~is_text & ~is_integer).tolist():
             texts[row] = _text(self.python_value(row))
         return texts

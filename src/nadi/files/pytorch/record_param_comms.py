@@ -286,10 +286,10 @@ def with_param_comms(trace: Trace) -> Trace:
     is_recorded[rows] = True
     others = np.append(parent[rows], np.flatnonzero(is_recorded[parent]))
     others = others[others >= 0]
-    comm_type = trace.nodes["comm_type"].cast(pl.String).to_numpy().copy()
+    comm_type = trace.nodes["comm_type"].to_physical().to_numpy().astype(np.uint32)
     comm_bytes = trace.column("comm_bytes").copy()
-    comm_type[others], comm_bytes[others] = "none", -1
-    comm_type[rows] = records["comm_type"].cast(pl.String).to_numpy()
+    comm_type[others], comm_bytes[others] = COMM_TYPES.index("none"), -1
+    comm_type[rows] = records["comm_type"].to_physical().to_numpy()
     comm_bytes[rows] = records["comm_bytes"].to_numpy()
     columns = {"comm_bytes": comm_bytes}
     for name in ("src", "dst", "tag", "is_async", "group"):
@@ -297,7 +297,7 @@ def with_param_comms(trace: Trace) -> Trace:
     for name in ("src", "dst", "tag", "is_async"):
         columns[name][rows] = records[name].to_numpy()
     columns["group"][rows] = [number.get(name, -1) for name in records["group"]]
-    types = pl.Series(comm_type, dtype=NODES.dtypes["comm_type"])
+    types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"]).gather(comm_type)
     nodes = trace.nodes.with_columns(comm_type=types, **columns)
     return replace(trace, nodes=nodes, groups=groups)
 

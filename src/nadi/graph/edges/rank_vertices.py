@@ -133,6 +133,8 @@ class RankPart(NamedTuple):
         chain = self.chain._replace(
             vertex=_moved(self.chain.vertex, 2 * first_op),
             owner=_moved(self.chain.owner, first_op),
+            # lowered where a thread waits; an executor may give back what cannot be written
+            gap=np.require(self.chain.gap, requirements="W"),
         )
         ops = RankOps(
             trace, first_op, self.rows, op_of_row, start, end, _moved(self.parent, first_op), chain
