@@ -174,7 +174,9 @@ class _Export:
         base = base if isinstance(base, int) and 0 <= base < 2**62 else 0
         head = b'{"schemaVersion":1,"baseTimeNanoseconds":%d,"traceEvents":[' % base
         text = head + b",\n".join(parts) + b"]}"
-        return text.decode(errors="replace").encode(), self.issues()
+        if not text.isascii():
+            text = text.decode(errors="replace").encode()
+        return text, self.issues()
 
     def one(self, table: str, column: str, where: str = "") -> object:
         """Return a value of a table; None without one."""
