@@ -27,8 +27,8 @@ from nadi.files.kineto.foreign_events import (
 from nadi.files.kineto.kineto_trace import decode_events
 from nadi.files.messages import ProtobufMessages, plain_fields
 from nadi.trace.arrays import Bools, Ints
-from nadi.trace.distinct_rows import number_rows
 from nadi.trace.issues import IssueLog
+from nadi.trace.rows import number_rows
 from nadi.trace.trace import Trace
 
 _PLANES, _NAME, _LINES, _EVENTS, _EVENT_TABLE, _STAT_TABLE, _STATS = 1, 2, 3, 4, 4, 5, 6
