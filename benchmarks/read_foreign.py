@@ -17,6 +17,7 @@ import pickle
 import sqlite3
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from _measure import SHARED, best_of, peak_memory_mb
+from _measure import SHARED, peak_memory_mb
 
 import nadi
 from nadi.files.flight_recorder import read_dumps
@@ -244,15 +245,23 @@ _READERS: dict[str, tuple[str, Callable[[Path], int], _Work, str, _Work | None]]
 def _measure(reader: str, path: Path, count: int) -> None:
     """Read a file in this process, and print how that went."""
     _, _, read, library, decode = _READERS[reader]
-    first = best_of(lambda: read(path), 1)
+    first = _seconds(lambda: read(path))
     peak = peak_memory_mb()
-    best = best_of(lambda: read(path), 2)
+    wall, busy = map(min, zip(*(_seconds(lambda: read(path)) for _ in range(3)), strict=True))
     files = path.iterdir() if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files) / 1e6
-    alone = f"; {library} alone {best_of(lambda: decode(path), 1):.2f} s" if decode else ""
-    print(f"{reader}: {size:.0f} MB, {count:,} records: first {first:.2f} s, best {best:.2f} s ="
-          f" {count / best / 1e6:.2f} M records/s, {peak:,.0f} MB at peak{alone}",
+    alone = f"; {library} alone {_seconds(lambda: decode(path))[1]:.2f} CPU s" if decode else ""
+    print(f"{reader}: {size:.0f} MB, {count:,} records: first {first[0]:.2f} s, best {wall:.2f} s ="
+          f" {count / wall / 1e6:.2f} M records/s ({busy:.2f} CPU s ="
+          f" {count / busy / 1e6:.2f} M/s), {peak:,.0f} MB at peak{alone}",
           flush=True)  # fmt: skip
+
+
+def _seconds(work: Callable[[], object]) -> tuple[float, float]:
+    """Give the seconds that some work takes, by the clock and of the processors."""
+    begin, busy = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - begin, time.process_time() - busy
 
 
 def main() -> None:

@@ -230,6 +230,29 @@ def test_plain_pickles_are_read_as_python_reads_them(protocol: int) -> None:
             read_plain(content[:end], "dump")
 
 
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (b"]r\xff\xff\xff\x7f.", "broken"),  # a list of 2 ** 31 places in Python's reader
+        (b"\x8d" + b"\xff" * 8 + b"x.", "broken"),  # a text of a negative length
+        (b"\x8d" + b"\xff" * 7 + b"\x7fx.", "broken"),
+        (b"B\xff\xff\xff\xffx.", "broken"),
+        (b"\x8a\x11" + b"\1" * 17 + b".", "longer than any counter"),
+        (b"\x8b\xff\xff\xff\xff.", "longer than any counter"),
+        (b"\x96" + b"\xff" * 8 + b".", "none of a plain value"),  # a bytearray
+        (b"K\1", "broken"),
+        (b"K", "broken"),
+        (b"s.", "broken"),
+        (b"]K\1s.", "broken"),
+        (b"}h\7.", "broken"),
+        (b".", "broken"),
+    ],
+)
+def test_hostile_pickles_are_refused_at_once(body: bytes, what: str) -> None:
+    with pytest.raises(nadi.errors.FormatError, match=what):
+        read_plain(b"\x80\4" + body, "dump")
+
+
 def test_two_dumps_of_a_rank_and_files_that_are_none(tmp_path: Path) -> None:
     folder = _job().write(tmp_path / "d")
     (folder / "notes.txt").write_text("x")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from nadi.errors import FormatError, InputError, PairError, UsageError
-from nadi.files.files import locate, read_file, read_head
+from nadi.files.files import garbage_collection_paused, locate, read_file, read_head
 from nadi.files.plain_pickles import is_pickle, read_plain
 
 _RANK = re.compile(r"(\d{1,9})(?!.*\d)")
@@ -25,13 +25,13 @@ _NOT_A_DUMP = "not a dump of PyTorch's flight recorder"
 _Number = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 
 
-class _Frame(msgspec.Struct):
+class _Frame(msgspec.Struct, gc=False):
     name: str = ""
     filename: str = ""
     line: _Number = 0
 
 
-class _Entry(msgspec.Struct):
+class _Entry(msgspec.Struct, gc=False):
     profiling_name: str
     process_group: tuple[str, str] = ("", "")
     pg_id: str | int = ""
@@ -64,8 +64,7 @@ class _File(msgspec.Struct):
     pg_status: dict[str | int, _Status] = {}
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A collective, or a send or receive, that a rank has enqueued."""
 
     # group, description: the process group's name and what it is for
@@ -173,6 +172,11 @@ def parse_dump(content: bytes, name: str, rank: int) -> Dump:
     FormatError
         If it is no dump, or is broken.
     """
+    with garbage_collection_paused():
+        return _parse_dump(content, name, rank)
+
+
+def _parse_dump(content: bytes, name: str, rank: int) -> Dump:
     try:
         made = read_plain(content, name) if is_pickle(content) else msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -231,8 +235,10 @@ def _entry(made: _Entry, completed: dict[str, int]) -> Entry:
 
 def _place(frames: list[_Frame]) -> str:
     """Return the innermost frame of the user's program."""
-    own = [one for one in frames if "/torch/" not in one.filename] or frames
-    return f"{own[0].filename}:{own[0].line} {own[0].name}" if own else ""
+    if not frames:
+        return ""
+    one = next((one for one in frames if "/torch/" not in one.filename), frames[0])
+    return f"{one.filename}:{one.line} {one.name}"
 
 
 def _ranks(stated: Any) -> tuple[int, ...]:

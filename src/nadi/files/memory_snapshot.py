@@ -9,13 +9,13 @@ answers for both. Only plain values are read from the pickle.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from nadi.errors import FormatError
-from nadi.files.files import RawFile
+from nadi.files.files import RawFile, garbage_collection_paused
 from nadi.files.kineto.foreign_events import within_limit
 from nadi.files.kineto.kineto_trace import decode_events
 from nadi.files.plain_pickles import is_pickle, read_plain
@@ -27,31 +27,35 @@ SEGMENTS = "memorySegments"
 NO_OPERATIONS = "memory.not-held"
 """The code of the issue that a file has no operations, as it is a memory snapshot."""
 
-_BEFORE = "(before the history)"  # allocated before its oldest entry
 _HEAD = 64  # bytes within which the first key stands
 _RESERVED = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 _KNOWN = ("alloc", "free_requested", "free_completed", "snapshot", "oom", *_RESERVED)
-_CUDA = 1  # the profiler's number of the kind of device
 _MOST_FRAMES = 32  # of Python that are kept of a call stack
 _NODE = re.compile(r"torch::autograd::generated::(\w+)::apply")
 _OPERATOR = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)")
+# an event as the profiler writes it, with its place in the program besides
+_EVENT = (
+    b'{"ph":"i","cat":"cpu_instant_event","s":"t","name":"[memory]","pid":0,"tid":0,"ts":%d,'
+    b'"args":{"Total Allocated":%d,"Total Reserved":%d,"Device Id":%d,"Device Type":1,"Addr":%d,'
+    b'"Bytes":%d,"Place":%b}}'
+)  # Device Type: the profiler's number of CUDA
 
 _Whole = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 _Device = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 
 
-class _Frame(msgspec.Struct):
+class _Frame(msgspec.Struct, gc=False):
     name: str = ""
     filename: str = ""
     line: int = 0
 
 
-class _Block(msgspec.Struct):
+class _Block(msgspec.Struct, gc=False):
     size: _Whole
     state: str
     address: _Whole = 0
     requested_size: _Whole = 0
-    frames: list[_Frame] = []
+    stack: int = 0
 
 
 class _Segment(msgspec.Struct):
@@ -64,13 +68,13 @@ class _Segment(msgspec.Struct):
     is_expandable: bool = False
 
 
-class _Entry(msgspec.Struct):
+class _Entry(msgspec.Struct, gc=False):
     action: str
     addr: _Whole = 0
     size: _Whole = 0
     stream: int = 0
     time_us: _Whole = 0
-    frames: list[_Frame] = []
+    stack: int = 0
 
 
 class _Annotation(msgspec.Struct):
@@ -117,8 +121,11 @@ def to_events(raw: RawFile) -> tuple[bytes, IssueLog]:
         As :func:`decode`.
     """
     try:
-        made = read_plain(raw.content.tobytes(), raw.name)
-        snapshot = msgspec.convert(made, _Snapshot, strict=False)
+        with garbage_collection_paused():
+            made = read_plain(raw.content.tobytes(), raw.name)
+            stacks = _numbered_stacks(made)
+            snapshot = msgspec.convert(made, _Snapshot, strict=False)
+            del made
     except (msgspec.ValidationError, RecursionError) as error:
         what = str(error)[:200]
         raise FormatError(
@@ -128,10 +135,10 @@ def to_events(raw: RawFile) -> tuple[bytes, IssueLog]:
     traces = snapshot.device_traces
     traces += [[] for _ in range(_num_devices(snapshot) - len(traces))]
     times: list[int] = []
-    events = list(within_limit(_written(
+    events = list(within_limit(
         (event for device, entries in enumerate(traces)
-         for event in _history(snapshot, device, entries, log)), times
-    ), raw))  # fmt: skip
+         for event in _history(snapshot, device, entries, stacks, times, log)), raw
+    ))  # fmt: skip
     first, last = min(times, default=0), max(times, default=0)
     whole = {"ph": "X", "cat": "user_annotation", "name": "memory history", "pid": 0, "tid": 0,
              "ts": first, "dur": last - first, "args": {"events": len(events)}}  # fmt: skip
@@ -142,17 +149,10 @@ def to_events(raw: RawFile) -> tuple[bytes, IssueLog]:
     content = {
         "schemaVersion": 1, "baseTimeNanoseconds": 0,
         SEGMENTS: [_summary(one) for one in snapshot.segments],
-        "traceEvents": [whole, *_annotations(snapshot.external_annotations),
-                        *map(msgspec.Raw, events)],
+        "traceEvents": [whole, *_annotations(snapshot.external_annotations)],
     }  # fmt: skip
-    return msgspec.json.encode(content), log
-
-
-def _written(events: Iterable[dict[str, Any]], times: list[int]) -> Iterator[bytes]:
-    """Write events as JSON, one at a time, and note their times."""
-    for event in events:
-        times.append(event["ts"])
-        yield msgspec.json.encode(event)
+    head, _, end = msgspec.json.encode(content).rpartition(b"]")
+    return b",\n".join([head, *events]) + b"]" + end, log
 
 
 def _num_devices(snapshot: _Snapshot) -> int:
@@ -175,49 +175,56 @@ def _summary(segment: _Segment) -> dict[str, Any]:
 
 
 def _history(
-    snapshot: _Snapshot, device: int, entries: Sequence[_Entry], log: IssueLog
-) -> Iterator[dict[str, Any]]:
-    """Return the allocations and releases of a device, with what it holds after each.
+    snapshot: _Snapshot, device: int, entries: Sequence[_Entry], stacks: Sequence[_Stack],
+    times: list[int], log: IssueLog,
+) -> Iterator[bytes]:  # fmt: skip
+    """Return the allocations and releases of a device, with what it holds after each, as JSON.
 
-    The history is a ring: what it no longer has was allocated before its oldest entry.
+    The history is a ring: what it no longer has was allocated before its oldest entry. ``times``
+    gets the time of each.
     """
     segments = [one for one in snapshot.segments if one.device == device]
-    live: dict[int, tuple[int, str, list[str]]] = {}  # address: bytes, place, stack
-    before: list[tuple[int, int, Sequence[_Frame]]] = []
+    live: dict[int, tuple[int, bytes]] = {}  # address: bytes, place
+    before: list[tuple[int, int, int]] = []
     allocated: set[int] = set()
     for one in entries:
         if one.action == "alloc":
             allocated.add(one.addr)
-        elif one.action == "free_completed" and one.addr in allocated:
-            allocated.discard(one.addr)
         elif one.action == "free_completed":
-            before.append((one.addr, one.size, ()))
+            if one.addr in allocated:
+                allocated.remove(one.addr)
+            else:
+                before.append((one.addr, one.size, 0))
     before += [
-        (block.address, block.requested_size or block.size, block.frames)
+        (block.address, block.requested_size or block.size, block.stack)
         for one in segments for block in one.blocks
         if block.state != "inactive" and block.address not in allocated
     ]  # fmt: skip
     held, time = 0, entries[0].time_us if entries else 0
     reserved = sum(one.total_size for one in segments)
     reserved -= sum(_RESERVED.get(one.action, 0) * one.size for one in entries)
-    for address, size, frames in before:
-        place, stack = _place(frames) if frames else (_BEFORE, [])
-        live[address] = size, place, stack
+    for address, size, number in before:
+        stack = stacks[number] if number else _BEFORE
+        live[address] = size, stack.written_place
         held += size
-        yield _event(device, time, address, size, held, reserved, place, stack)
+        times.append(time)
+        yield _EVENT % (time, held, reserved, device, address, size,
+                        stack.written if size else stack.written_place)  # fmt: skip
     for one in entries:
         if one.action == "alloc":
-            place, stack = _place(one.frames)
-            live[one.addr], size = (one.size, place, stack), one.size
+            stack, size = stacks[one.stack], one.size
+            live[one.addr] = size, stack.written_place
+            said = stack.written if size else stack.written_place
         elif one.action == "free_completed":
-            freed, place, stack = live.pop(one.addr, (one.size, _BEFORE, []))
+            freed, said = live.pop(one.addr, (one.size, _BEFORE.written_place))
             size = -freed
         else:
             reserved += _RESERVED.get(one.action, 0) * one.size
-            _note(one, log)
+            _note(one, stacks, log)
             continue
         held += size
-        yield _event(device, one.time_us, one.addr, size, held, reserved, place, stack)
+        times.append(one.time_us)
+        yield _EVENT % (one.time_us, held, reserved, device, one.addr, size, said)
     if not entries:
         log.add(
             "memory.no-history", "warning", 1, f"device {device} has no history: times are unknown",
@@ -225,30 +232,74 @@ def _history(
         )  # fmt: skip
 
 
-def _event(
-    device: int, time: int, address: int, size: int, held: int, reserved: int, place: str,
-    stack: list[str],
-) -> dict[str, Any]:  # fmt: skip
-    """Return an event as the profiler writes it, with its place in the program besides."""
-    args = {
-        "Total Allocated": held, "Total Reserved": reserved, "Device Id": device,
-        "Device Type": _CUDA, "Addr": address, "Bytes": size, "Place": place,
-        **({"Call stack": stack} if stack and size > 0 else {}),
-    }  # fmt: skip
-    return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 0, "tid": 0,
-            "ts": time, "args": args}  # fmt: skip
-
-
-def _note(one: _Entry, log: IssueLog) -> None:
+def _note(one: _Entry, stacks: Sequence[_Stack], log: IssueLog) -> None:
     if one.action == "oom":
         log.add(
             "memory.out-of-memory", "warning", 1,
-            f"the device had no room for {one.size:,} bytes, at {_place(one.frames)[0]}",
+            f"the device had no room for {one.size:,} bytes, at {stacks[one.stack].place}",
             "nadi analyze memory-holders shows what held it",
         )  # fmt: skip
     elif one.action not in _KNOWN:
         log.add("memory.unknown", "warning", 1, "entries of the history are of an unknown kind",
                 "they are left out")  # fmt: skip
+
+
+class _Stack(NamedTuple):
+    """A call stack: its place, and the JSON of that without and with the frames of Python."""
+
+    place: str
+    written_place: bytes
+    written: bytes
+
+    @classmethod
+    def of(cls, place: str, frames: Sequence[str] = ()) -> _Stack:
+        """Write a place and frames."""
+        written = msgspec.json.encode(place)
+        calls = b',"Call stack":' + msgspec.json.encode(frames) if frames else b""
+        return cls(place, written, written + calls)
+
+
+_NO_FRAMES: list[Any] = []
+_BEFORE = _Stack.of("(before the history)")  # allocated before its oldest entry
+
+
+def _numbered_stacks(made: Any) -> list[_Stack]:
+    """Return the different stacks of a snapshot, the empty one first; entries get their numbers.
+
+    The history has few stacks, whose frames are few objects: each is converted once.
+
+    Raises
+    ------
+    msgspec.ValidationError
+        If a stack is no list of frames.
+    """
+    stacks = [_Stack.of(*_place(()))]
+    number_of_list: dict[int, int] = {id(_NO_FRAMES): 0}
+    number_of_frames: dict[tuple[int, ...], int] = {(): 0}
+    for entry in _with_stacks(made):
+        frames = entry.get("frames", _NO_FRAMES)
+        number = number_of_list.get(id(frames))
+        if number is None:
+            of_frames = tuple(map(id, frames)) if isinstance(frames, list) else (id(frames),)
+            number = number_of_frames.setdefault(of_frames, len(stacks))
+            if number == len(stacks):
+                converted = msgspec.convert(frames, list[_Frame], strict=False)
+                stacks.append(_Stack.of(*_place(converted)))
+            number_of_list[id(frames)] = number
+        entry["stack"] = number
+    return stacks
+
+
+def _with_stacks(made: Any) -> Iterator[dict[str, Any]]:
+    """Return what has stacks in a snapshot that may be anything: entries and blocks."""
+    whole = made if isinstance(made, dict) else {}
+    segments = [one for one in _listed(whole.get("segments")) if isinstance(one, dict)]
+    for entries in (*_listed(whole.get("device_traces")), *(one.get("blocks") for one in segments)):
+        yield from (one for one in _listed(entries) if isinstance(one, dict))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _place(frames: Sequence[_Frame]) -> tuple[str, list[str]]:

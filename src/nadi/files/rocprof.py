@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from nadi.errors import FormatError
-from nadi.files.files import RawFile
+from nadi.files.files import RawFile, garbage_collection_paused
 from nadi.files.json_file import Texts
 from nadi.files.kineto.foreign_events import ForeignEvents, JsonTexts, kineto_content
 from nadi.files.kineto.kineto_trace import MERGED, decode_events
@@ -130,8 +130,12 @@ def to_events(raw: RawFile) -> tuple[bytearray, IssueLog]:
     """
     log = IssueLog()
     try:
-        tools = _decoder.decode(raw.content.tobytes().decode()).tools  # all of it is UTF-8
-        content = kineto_content((part for tool in tools for part in _events(tool, log)), raw)
+        text = raw.content.tobytes()
+        if not text.isascii():
+            text.decode()  # all of it is UTF-8, also what is not looked at
+        with garbage_collection_paused():
+            tools = _decoder.decode(text).tools
+            content = kineto_content((part for tool in tools for part in _events(tool, log)), raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         what = str(error)[:300]
         raise FormatError(

@@ -28,6 +28,7 @@ from nadi.files.kineto.kineto_trace import decode_events
 from nadi.files.messages import ProtobufMessages, plain_fields
 from nadi.trace.arrays import Bools, Ints
 from nadi.trace.issues import IssueLog
+from nadi.trace.rows import number_rows
 from nadi.trace.trace import Trace
 
 _PLANES, _NAME, _LINES, _EVENTS, _EVENT_TABLE, _STAT_TABLE, _STATS = 1, 2, 3, 4, 4, 5, 6
@@ -178,11 +179,11 @@ class _Plane:
         name = names.of(rows)
         is_call = stats.has("correlation_id")
         # categories are told by line and name: each pair is looked at once
-        pairs, codes = np.unique(
-            np.stack([line, name.codes.astype(np.int64), is_call]), axis=1, return_inverse=True
+        codes, first = number_rows([line, name.codes.astype(np.int64), is_call.astype(np.int64)])
+        words = tuple(
+            _category(of_line[line[row]], name.unique[name.codes[row]], bool(is_call[row]))
+            for row in first.tolist()
         )
-        words = tuple(_category(of_line[one], name.unique[text], bool(call))
-                      for one, text, call in pairs.T.tolist())  # fmt: skip
         pid = np.full(rows.size, max(self.device, 0), dtype=np.int64)
         if self.device < 0:
             operations, at = stats.texts("hlo_op")
@@ -195,7 +196,7 @@ class _Plane:
                     duration=length[launched],
                 )  # fmt: skip
         yield ForeignEvents(
-            category=Texts(codes.reshape(-1).astype(np.int32), words), name=name, pid=pid,
+            category=Texts(codes.astype(np.int32), words), name=name, pid=pid,
             tid=tid[line], start=start, duration=length, members=stats.arguments(),
         )  # fmt: skip
 
@@ -276,11 +277,12 @@ class _Stats:
         text[is_number] = codes.reshape(-1)
         texts += [json_key(self._key(one)) for one in keys.tolist()]
         is_ref = ~is_number & (self.ref.end == -1)
-        pairs, codes = np.unique(
-            np.stack([self.key[is_ref], self.ref.value[is_ref]]), axis=1, return_inverse=True
-        )
-        text[is_ref] = codes.reshape(-1) + len(texts)
-        texts += [_member(self._key(one), self.names.get(ref, "")) for one, ref in pairs.T.tolist()]
+        pairs = self.key[is_ref], self.ref.value[is_ref]
+        codes, first = number_rows(pairs)
+        text[is_ref] = codes + len(texts)
+        texts += [_member(self._key(one), self.names.get(ref, ""))
+                  for one, ref in zip(*(column[first].tolist() for column in pairs), strict=True)
+                  ]  # fmt: skip
         rows = np.flatnonzero(~is_number & ~is_ref)
         number: dict[str, int] = {}
         text[rows] = [number.setdefault(self._other(row), len(number) + len(texts))

@@ -19,7 +19,6 @@ from nadi.files.settings_text import parse_settings
 from nadi.files.shipped_files import Shelf
 from nadi.systems.device import Device, parse_device_file, scaled_device
 from nadi.systems.nccl.inspector import (
-    InspectedCollective,
     inspected_table,
     looks_inspected,
     parse_inspector,
@@ -179,12 +178,13 @@ def read_measured_collectives(paths: Sequence[Path | str]) -> tuple[MeasuredColl
     UsageError
         If two are of the same collective, ranks and nodes.
     """
-    tables, inspected = list[MeasuredCollective](), list[InspectedCollective]()
+    tables: list[MeasuredCollective] = []
+    inspected: list[pl.DataFrame] = []
     for path in paths:
         for file in _files_at(Path(path)):
             content = bytes(read_file(file).content)
             if looks_inspected(content[:HEAD_SIZE]):
-                inspected += parse_inspector(content, str(file))
+                inspected.append(parse_inspector(content, str(file)))
             else:
                 tables.append(parse_nccl_tests(content, str(file)))
     tables += tables_of_inspected(inspected, "NCCL's Inspector")
@@ -220,8 +220,7 @@ def read_inspector(paths: Sequence[Path | str]) -> pl.DataFrame:
         If a file cannot be read, or is none of the Inspector's.
     """
     files = [file for path in paths for file in _files_at(Path(path))]
-    found = [one for file in files
-             for one in parse_inspector(bytes(read_file(file).content), str(file))]  # fmt: skip
+    found = [parse_inspector(bytes(read_file(file).content), str(file)) for file in files]
     return inspected_table(found)
 
 
