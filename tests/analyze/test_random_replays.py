@@ -328,4 +328,4 @@ def test_stragglers(two_ranks: EventGraph) -> None:
         ]  # fmt: skip
         assert found.ranks.rows() == sorted(by_rank, key=lambda row: (-row[2], row[0]))
         num_met += len(rows)
-    assert num_met > len(SEEDS) // 2
+    assert num_met > (len(SEEDS) // 2 if ALL else 0)
