@@ -195,6 +195,22 @@ def left_out(row: dict[str, str]) -> str:
     return ""
 
 
+def budget_of(row: dict[str, str], places: int) -> int:
+    """Give the tokens of a step that the benchmark's script states for an engine.
+
+    InferenceX (SemiAnalysis), benchmarks/70b_fp8_h200*.sh and dsr1_fp8_h200*.sh: vLLM has
+    max-num-batched-tokens, SGLang chunked-prefill-size. TensorRT-LLM has max_num_tokens, which
+    for DeepSeek is one prompt and a token of each other request.
+    """
+    if row["backend"] == "vllm":
+        return 8192
+    if row["backend"] == "sglang":
+        return 32768
+    if MODELS[row["model_path"]].startswith("llama"):
+        return 16384
+    return (places + int(row["isl"]) + 64 + 63) // 64 * 64
+
+
 def silicon(checks: Checks) -> None:
     """Serve closed loops of published points: ten requests for each place, all at once at first.
 
@@ -240,7 +256,8 @@ def point(row: dict[str, str]) -> tuple[float, float]:
         MODELS[row["model_path"]], SYSTEMS[row["system"]][0], concurrency=places,
         input=round(0.9 * int(row["isl"])), output=round(0.9 * int(row["osl"])), spread=0.064,
         number=10 * places, tp=tp, attention_dp=dp,
-        ep=int(row["moe_ep_size"] or 1) if dp > 1 else 1, budget=8192, sequences=places,
+        ep=int(row["moe_ep_size"] or 1) if dp > 1 else 1, budget=budget_of(row, places),
+        sequences=places,
         dtype="float8_e4m3fn" if is_small else "bfloat16", reserved=4e9, prefix_caching=False,
         kv_dtype="float8_e4m3fn" if is_small else "",
     )  # fmt: skip

@@ -353,7 +353,7 @@ class Server:
         prefills, last = self.rules.prefills, self.rules.instances
         first, last = (prefills, last) if request.is_moved else (0, prefills or last)
         if self.rules.routing == "session":
-            number = first + mix(request.stream, 0) % (last - first)
+            number = first + (mix(request.stream, 0) >> 1) % (last - first)
         elif self.rules.routing == "least":
             number = min(range(first, last), key=lambda k: (self.instances[k].load, k))
         else:

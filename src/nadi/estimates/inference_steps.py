@@ -48,6 +48,7 @@ class InferenceParts(NamedTuple):
 def inference_parts(
     model: LanguageModel, system: System, plan: ParallelPlan, tokens: Ints,
     chunks: tuple[Ints, Ints], decodes: tuple[Ints, Ints], kv_dtype: str = "",
+    weight_bits: int = 0,
 ) -> InferenceParts:  # fmt: skip
     """Price the parts of steps.
 
@@ -63,6 +64,9 @@ def inference_parts(
         Requests that generate, and tokens before each, both 1 or more.
     kv_dtype
         Of keys and values; by default as activations.
+    weight_bits
+        Of a weight of the layers: 4 or 8, which products read and turn into their own type; 0: as
+        activations.
 
     Raises
     ------
@@ -84,6 +88,8 @@ def inference_parts(
         group = RankGroup(np.array([2]), np.array([plan.tp * plan.dp]), np.array([0]))
         hop = message_seconds(machine, costs.block.boundary[number], group)
         dense = dense + (plan.pp - 1) * hop
+    if weight_bits:
+        dense = dense - _saved_seconds(model, machine, plans, weight_bits)
     return InferenceParts(
         dense - core(plans), costs.last.seconds[number],
         _of_chunks(core, model, plan, chunks),
@@ -118,6 +124,34 @@ def _core_seconds(
     return summed
 
 
+def _saved_seconds(
+    model: LanguageModel, machine: MachineDescription, plans: Sequence[ParallelPlan], bits: int
+) -> Floats:
+    """Price what products of all layers save if their weights are narrower, in each plan."""
+    saved = np.zeros(len(plans))
+    for kind in set(model.layer_kinds):
+        works = [
+            one.forward for plan in plans for one in layer_pieces(model, plan, kind)
+            if one.weight + one.expert_weight and one.forward and one.forward.op_class == "gemm"
+        ]  # fmt: skip
+        wide = amounts_of_works(works)
+        weights = wide.shape[:, 0] * wide.shape[:, 2] * wide.shape[:, 3]
+        less = weights * ITEMSIZE[plans[0].dtype] - weight_bytes(weights, bits)
+        datatype = np.zeros(wide.flops.size, dtype=np.int64)
+        before, after = (
+            kernel_seconds(machine, one.operations, datatype)
+            for one in (wide, wide._replace(bytes=wide.bytes - less))
+        )
+        per_layer = (before - after).reshape(len(plans), -1).sum(axis=1)
+        saved += model.layer_kinds.count(kind) * per_layer
+    return saved
+
+
+def weight_bytes(weights: Ints, bits: int) -> Ints:
+    """Give the bytes of narrow weights: 32 of 4 bits have a scale of 8 bits, as in MXFP4."""
+    return -(-weights * 17 // 32) if bits == 4 else weights
+
+
 def _of_chunks(
     core: Callable[[Sequence[ParallelPlan]], Floats], model: LanguageModel, plan: ParallelPlan,
     chunks: tuple[Ints, Ints],
@@ -147,7 +181,7 @@ def _of_chunks(
 
 
 def inference_bytes(
-    model: LanguageModel, plan: ParallelPlan, kv_dtype: str = ""
+    model: LanguageModel, plan: ParallelPlan, kv_dtype: str = "", weight_bits: int = 0
 ) -> tuple[int, int]:
     """Give the bytes of weights, and of a token's keys and values, on a rank of the first stage.
 
@@ -160,7 +194,10 @@ def inference_bytes(
         pieces = layer_pieces(model, whole, kind)
         layers += kinds.count(kind) * sum(one.weight + one.expert_weight for one in pieces)
     tables = -(-model.vocab // plan.tp) * model.hidden * (1 if model.tied_embeddings else 2)
-    weights = -(-layers * element // plan.pp) + tables * whole.itemsize
+    of_layers = layers * element
+    if weight_bits:
+        of_layers = int(weight_bytes(np.array(layers), weight_bits))
+    weights = -(-of_layers // plan.pp) + tables * whole.itemsize
     element = ITEMSIZE[kv_dtype] if kv_dtype else whole.itemsize
     token = cache_width(model, whole) * element * -(-model.layers // plan.pp)
     return weights, token

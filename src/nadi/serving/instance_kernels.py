@@ -274,7 +274,9 @@ def _chosen(engines: Engines, request: int, first: int, end: int) -> int:
     """Return which of the instances ``first:end`` takes a request."""
     settings, routing = engines.settings, engines.settings[SETTING.routing]
     if routing == 2:
-        return first + mixed(engines.requests[request, REQUEST.stream], 0) % (end - first)
+        # the last bit is always set: with it, an even number of instances would leave half idle
+        drawn = mixed(engines.requests[request, REQUEST.stream], 0) >> 1
+        return first + drawn % (end - first)
     if routing == 1:
         best = first
         for i in range(first + 1, end):

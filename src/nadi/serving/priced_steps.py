@@ -12,8 +12,14 @@ from nadi.estimates.inference_steps import inference_bytes, inference_parts
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.serving.engines import CacheTier
+from nadi.serving.recorded_steps import (
+    RecordedStep,
+    priced_steps,
+    recorded_steps,
+    times_as_recorded,
+)
 from nadi.serving.server_setup import ServerSetup
-from nadi.serving.step_times import StepTimes, profiled_times
+from nadi.serving.step_times import StepTimes, holds_profile, profiled_times
 from nadi.systems.memory_tiers import MemoryTier, second_tier
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
@@ -39,6 +45,8 @@ class ServerBasis(NamedTuple):
         Behind the devices' memory.
     price
         Of an hour of all devices and tiers, 0 if unknown.
+    recorded
+        Steps of the recording that ``times`` agree with, if there is one.
     """
 
     times: StepTimes
@@ -48,6 +56,7 @@ class ServerBasis(NamedTuple):
     moved_ns: float
     tiers: tuple[CacheTier, ...]
     price: float
+    recorded: tuple[RecordedStep, ...] = ()
 
 
 def server_basis(model: LanguageModel, system: System, setup: ServerSetup) -> ServerBasis:
@@ -61,21 +70,30 @@ def server_basis(model: LanguageModel, system: System, setup: ServerSetup) -> Se
     plan = ParallelPlan(
         tp=setup.tp, pp=setup.pp, ep=setup.ep, dp=setup.attention_dp, dtype=setup.dtype
     )
-    weights, token = inference_bytes(model, plan, setup.kv_dtype)
+    weights, token = inference_bytes(model, plan, setup.kv_dtype, setup.weight_bits)
     # every rank has the keys and values of its own heads, and of its own requests
     block_bytes = token * setup.block
     blocks = setup.blocks or _room(system, setup, weights, token)
-    if setup.measured:
+    recorded: tuple[RecordedStep, ...] = ()
+    if setup.measured and holds_profile(setup.measured):
         times = profiled_times(setup.measured, model.layers)
         times = times._replace(graphs=setup.graphs)
     else:
         times = priced_times(model, system, plan, setup)
+        if setup.measured:
+            recorded = priced_steps(
+                model, system, plan, recorded_steps(setup.measured),
+                setup.input + setup.output // 2, graphs=setup.graphs, kv_dtype=setup.kv_dtype,
+                weight_bits=setup.weight_bits,
+            )  # fmt: skip
+            times = times_as_recorded(times, recorded)
     tiers = tuple(_tier(text, system, setup, block_bytes) for text in setup.tiers)
     rate = setup.link / 1e9 or system.network.dimensions[0].bandwidth
     price = system.price_per_hour * setup.ranks * setup.instances + _price_of_tiers(system, setup)
     return ServerBasis(
-        times, blocks, block_bytes * setup.ranks, weights, block_bytes / rate, tiers, price
-    )
+        times, blocks, block_bytes * setup.ranks, weights, block_bytes / rate, tiers, price,
+        recorded,
+    )  # fmt: skip
 
 
 def _room(system: System, setup: ServerSetup, weights: int, token: int) -> int:
@@ -112,7 +130,7 @@ def priced_times(
     share = setup.attention_dp
     parts = inference_parts(
         model, system, plan, -(-tokens // share), (-(-chunks // share), before),
-        (-(-decodes[0] // share), decodes[1]), setup.kv_dtype,
+        (-(-decodes[0] // share), decodes[1]), setup.kv_dtype, setup.weight_bits,
     )  # fmt: skip
     grid = np.zeros((chunks.size + 1, before.size, decodes[0].size + 1, decodes[1].size + 1))
     grid[1:] += parts.chunks[:, :, None, None] * 1e9

@@ -9,8 +9,8 @@ import numpy as np
 
 from nadi.results.charts.charts import ChartAxis, LineChart, LineSeries
 from nadi.results.declared import NAME, Column, Lines, Result, Rows, number
-from nadi.serving.sweeps import ServedPoint, ServerSearch, ServerSweep, point_row, with_tiers_worth
-from nadi.units import format_count, format_counted, format_ns, format_number
+from nadi.serving.sweeps import ServedPoint, ServerSearch, ServerSweep, break_even, point_row
+from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
 _NUMBER, _COUNT, _NS = number(format_number, ""), number(format_count, ""), number(format_ns, "")
 _SHARE = number(lambda share: f"{100 * share:.1f} %", "")
@@ -77,17 +77,42 @@ def _says(data: dict[str, Any]) -> str:
     )
 
 
+def _break_even(found: ServerSearch) -> dict[str, Any] | None:
+    even = break_even(found)
+    if even is None:
+        return None
+    per_tb = 1e12 / even.capacity
+    return {
+        "devices": even.devices, "devices_per_tb": even.devices * per_tb,
+        "capacity_bytes": even.capacity, "price_per_hour": even.price or None,
+        "price_per_tb_hour": even.price * per_tb or None,
+        "stated_price_per_hour": even.stated or None, "pays": even.pays,
+    }  # fmt: skip
+
+
 def _worth(data: dict[str, Any]) -> Iterator[str]:
-    worth = data["devices_saved_by_tiers"]
-    if worth is None:
+    even = data["break_even"]
+    if even is None:
+        if data["has_tiers"] and data["best"]:
+            yield "without the tiers no server of so many devices keeps the limits"
         return
-    if worth <= 0:
-        yield "without the tiers as few devices do"
+    if even["devices"] <= 0:
+        yield "without the tiers as few devices do: they pay at no price"
         return
+    size, many = format_bytes(even["capacity_bytes"]), format_counted(even["devices"], "device")
     yield (
-        f"without the tiers it takes {format_counted(worth, 'device')} more: "
-        "the tiers pay if an hour of them costs less than one of these"
+        f"without the tiers it takes {many} more: {size} of tiers pay below the price of these, "
+        f"for a TB that of {format_number(even['devices_per_tb'])} devices"
     )
+    if even["price_per_hour"]:
+        limit, per_tb = (
+            format_number(even[name]) for name in ("price_per_hour", "price_per_tb_hour")
+        )
+        told = f"that is {limit} {data['currency']} an hour, {per_tb} for a TB"
+        if even["pays"] is not None:
+            stated = format_number(even["stated_price_per_hour"])
+            told += f"; they cost {stated}: they {'pay' if even['pays'] else 'do not pay'}"
+        yield told
 
 
 SERVER_SEARCH = Result(
@@ -97,7 +122,11 @@ SERVER_SEARCH = Result(
         Column("without_tiers", get=lambda found: (
             point_row(found.without_tiers) if found.without_tiers else None
         )),
-        Column("devices_saved_by_tiers", get=with_tiers_worth),
+        Column("has_tiers", get=lambda found: found.has_tiers),
+        Column("break_even", get=_break_even),
+        Column("currency", get=lambda found: next(
+            (one.found.system.currency for one in found.points if one.found), ""
+        )),
     ),
     headline=_says,
     parts=(
