@@ -26,6 +26,7 @@ def drawn_times(random: np.random.Generator) -> StepTimes:
     return StepTimes(
         points, np.cumsum(random.uniform(5, 50, 5)), points, np.cumsum(random.uniform(1, 5, 5)),
         axes, np.asarray(grid), bool(random.integers(2)),  # type: ignore[arg-type]
+        np.asarray(grid)[:, :, 0, 0] * random.uniform(0.2, 1.0),
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.dtypes import ITEMSIZE
 
+_MANY = 16  # prompts that fill any device
 _CORE = ("attention.core", "attention.scores", "attention.softmax", "attention.values")
 
 
@@ -42,6 +43,8 @@ class InferenceParts(NamedTuple):
     heads: Floats  # the last norm and the logits: by requests
     # the core of attention for a chunk of a prompt: shape (chunks, tokens before it)
     chunks: Floats
+    # the same where many prompts are in one kernel, which fill the device: each one's share
+    crowded: Floats
     decodes: Floats  # for requests that generate: shape (requests, tokens before each)
 
 
@@ -93,6 +96,7 @@ def inference_parts(
     return InferenceParts(
         dense - core(plans), costs.last.seconds[number],
         _of_chunks(core, model, plan, chunks),
+        _of_chunks(core, model, plan, chunks, _MANY) / _MANY,
         core([
             _decoding(model, plan, int(many), int(before))
             for many in decodes[0] for before in decodes[1]
@@ -154,9 +158,9 @@ def weight_bytes(weights: Ints, bits: int) -> Ints:
 
 def _of_chunks(
     core: Callable[[Sequence[ParallelPlan]], Floats], model: LanguageModel, plan: ParallelPlan,
-    chunks: tuple[Ints, Ints],
+    chunks: tuple[Ints, Ints], prompts: int = 1,
 ) -> Floats:  # fmt: skip
-    """Price attention of chunks: tokens of a prompt behind those that were computed.
+    """Price attention of chunks: tokens of so many prompts behind those that were computed.
 
     Latent attention has its keys and values compressed, which plans with a prefix lack; there a
     chunk is what the whole costs beyond what is before it.
@@ -164,7 +168,8 @@ def _of_chunks(
 
     def read(tokens: int, prefix: int = 0) -> ParallelPlan:
         return msgspec.structs.replace(
-            plan, inference="prefill", micro_batch=1, global_batch=plan.dp, sequence=tokens,
+            plan, inference="prefill", micro_batch=prompts, global_batch=plan.dp * prompts,
+            sequence=tokens,
             prefix=prefix, sequence_parallel=False, expert_tp=plan.tp,
         ).of(model)  # fmt: skip
 

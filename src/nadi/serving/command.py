@@ -14,14 +14,14 @@ HELP = """Serve requests of a language model, as vLLM does.
 
 Continuous batching with chunked prefill, preemption and prefix caching, step by step; steps
 are priced as nadi estimate prices them, agree with a recording, or are looked up in measured
-times of layers. Keys and values can lie in tiers behind the devices' memory. MODEL and SYSTEM are names (nadi
-generate llm --model list, nadi systems) or files.
+times of layers. Keys and values can lie in tiers behind the devices' memory. MODEL and SYSTEM
+are names (nadi generate llm --model list, nadi systems) or files.
 
 [bold]Examples[/]
 
   nadi serve llama3-8b hgx-h200 --rate 8 --input 2048 --output 256
   nadi serve llama3-70b hgx-h200 --tp 4 --concurrency 64 --tpot 40ms --ttft 2s
-  nadi serve llama3-8b hgx-h200 --requests requests.jsonl --measured profile
+  nadi serve llama3-8b hgx-h200 --requests requests.jsonl --measured recording.json.gz
   nadi serve llama3-8b hgx-h200 --rate 40 --ttft 500ms --tpot 20ms --search 8
   nadi serve llama3-8b dgx-h100-cxl --rate 2 --turns 8 --tier dram --tier cxl --replicas 4
 """
@@ -161,9 +161,10 @@ def command(
     prefix: _Prefix = 0, groups: _Groups = 1, turns: _Turns = 1, think: _Think = "0s",
     tp: Tp = 1, pp: Pp = 1, ep: Ep = 1, attention_dp: _Attention = 1, replicas: _Replicas = 1,
     prefill_replicas: _Prefills = 0, dtype: Dtype = "bfloat16", kv_dtype: _KvDtype = "",
-    weight_bits: _WeightBits = 0, budget: _Budget = 2048, sequences: _Sequences = 256, block: _Block = 16, blocks: _Blocks = 0,
-    memory_share: _Share = 0.9, reserved: _Reserved = "1.25GB",
-    prefix_caching: _Caching = True, overlap: _Overlap = True, routing: _Routing = "turns",
+    weight_bits: _WeightBits = 0, budget: _Budget = 2048, sequences: _Sequences = 256,
+    block: _Block = 16, blocks: _Blocks = 0, memory_share: _Share = 0.9,
+    reserved: _Reserved = "1.25GB", prefix_caching: _Caching = True,
+    overlap: _Overlap = True, routing: _Routing = "turns",
     host_time: _Host = "0us", drafts: _Drafts = 0, acceptance: _Acceptance = 0.0,
     measured: _Measured = None, tier: _Tier = None, ttft: _Ttft = "", tpot: _Tpot = "",
     e2e: _E2e = "", seeds: _Seeds = 1,

@@ -19,7 +19,7 @@ from nadi.serving.recorded_steps import (
     times_as_recorded,
 )
 from nadi.serving.server_setup import ServerSetup
-from nadi.serving.step_times import StepTimes, holds_profile, profiled_times
+from nadi.serving.step_times import GRAPH_SIZES, StepTimes, holds_profile, profiled_times
 from nadi.systems.memory_tiers import MemoryTier, second_tier
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
@@ -121,7 +121,9 @@ def priced_times(
 ) -> StepTimes:
     """Price steps as an estimate of inference does, at points between which they are looked up."""
     most = max(setup.budget, setup.sequences)
-    tokens = _points(most, 1.2)
+    # sizes of graphs are priced as they are: kernels take more tiles, all at once, beyond them
+    captured = [size for size in GRAPH_SIZES if size < most] or [1]
+    tokens = np.append(captured, _points(max(most, 2), 1.2, first=captured[-1] + 1))
     longest = model.max_positions or model.sequence or 1 << 20
     chunks = _points(setup.budget, 2.0)
     before = np.append(0, _points(max(longest, 2), 2.0, first=128))
@@ -137,13 +139,15 @@ def priced_times(
     grid[:, :, 1:, 1:] += parts.decodes * 1e9
     grid[:, :, 1:, 0] = grid[:, :, 1:, 1]
     grid[:, :, 0, :] = grid[:, :, 0, :1]
+    crowded = np.zeros((chunks.size + 1, before.size))
+    crowded[1:] = parts.crowded * 1e9
     axes = tuple(
         np.append(0.0, one) if one is not before else one.astype(float)
         for one in (chunks, before, *decodes)
     )
     return StepTimes(
         tokens.astype(float), parts.dense * 1e9, tokens.astype(float), parts.heads * 1e9,
-        axes, grid, setup.graphs,  # type: ignore[arg-type]
+        axes, grid, setup.graphs, crowded,  # type: ignore[arg-type]
     )  # fmt: skip
 
 

@@ -135,7 +135,9 @@ def priced_steps(
             (np.array([max(step.decodes, 1)]), np.array([max(known, 1)])), kv_dtype, weight_bits,
         )  # fmt: skip
         seconds = float(parts.dense[0] + parts.heads[1])
-        seconds += step.chunks * float(parts.chunks[0, 0])
+        if step.chunks:
+            alone, beside = float(parts.chunks[0, 0]), float(parts.crowded[0, 0])
+            seconds += max(alone, step.chunks * beside)
         seconds += bool(step.decodes) * float(parts.decodes[0, 0])
         return step._replace(priced=round(seconds * 1e9))
 
@@ -145,7 +147,7 @@ def priced_steps(
 def times_as_recorded(times: StepTimes, steps: tuple[RecordedStep, ...]) -> StepTimes:
     """Make priced times agree with recorded steps.
 
-    All parts of a step are longer by one factor, which depends on its tokens: the median of the
+    A part is longer by a factor that depends on the tokens which it computes: the median of the
     recorded steps with as many, linear in the logarithm of the tokens between them, and that of
     the nearest beyond them.
     """
@@ -165,4 +167,5 @@ def times_as_recorded(times: StepTimes, steps: tuple[RecordedStep, ...]) -> Step
     return times._replace(
         dense=times.dense * longer(times.tokens), heads=times.heads * longer(times.rows),
         attention=times.attention * longer(together),
+        crowded=None if times.crowded is None else times.crowded * longer(chunks)[:, None],
     )  # fmt: skip

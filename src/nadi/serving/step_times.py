@@ -35,8 +35,9 @@ class StepTimes(NamedTuple):
     axes
         Points of attention: tokens of a chunk of a prompt, tokens before it, requests that
         generate, and tokens before each. Each begins with 0.
-    attention
-        float64, a dimension for each axis.
+    attention, crowded
+        float64, a dimension for each axis; and the time of a chunk beside many others in one
+        kernel, at the first two axes, if that is known to be less.
     graphs
         Whether steps are padded to the sizes of CUDA graphs.
     """
@@ -48,6 +49,7 @@ class StepTimes(NamedTuple):
     axes: tuple[Floats, Floats, Floats, Floats]
     attention: Floats
     graphs: bool = True
+    crowded: Floats | None = None
 
     def by_tokens(self, budget: int) -> Floats:
         """Give the time of 0 to ``budget`` tokens, shape (budget + 1,)."""

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from nadi.results.charts.charts import ChartAxis, LineChart, LineSeries
-from nadi.results.declared import NAME, Column, Lines, Result, Rows, number
+from nadi.results.declared import NAME, Charts, Column, Lines, Result, Rows, number
 from nadi.serving.sweeps import ServedPoint, ServerSearch, ServerSweep, break_even, point_row
 from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
 _NUMBER, _COUNT, _NS = number(format_number, ""), number(format_count, ""), number(format_ns, "")
 _SHARE = number(lambda share: f"{100 * share:.1f} %", "")
+_WIDE = 16  # how many times its first value an axis ends at to be logarithmic
 
 
 def _told(values: dict[str, Any]) -> str:
@@ -50,6 +51,30 @@ def _best_of(found: ServerSweep) -> ServedPoint | None:
     return max(rates, key=lambda pair: pair[0])[1] if rates else None
 
 
+def sweep_charts(data: dict[str, Any]) -> list[LineChart]:
+    """Return the curves of a sweep: rate and latencies by its first field, where it has numbers."""
+    first, *others = data["fields"]
+    rows = [row for row in data["points"] if not row["why"]]
+    if not rows or not all(isinstance(row["values"][first], (int, float)) for row in rows):
+        return []
+    values = [row["values"][first] for row in rows]
+    across = ChartAxis(first, is_log=min(values) > 0 and max(values) >= _WIDE * min(values))
+    charts = []
+    for key, label, unit in (
+        ("output_tokens_per_second", "generated tokens/s", 1.0),
+        ("ttft_p99_ns", "time to first token, P99, in ms", 1e6),
+        ("tpot_p99_ns", "time per token, P99, in ms", 1e6),
+    ):
+        series = []
+        for value in dict.fromkeys(row["values"].get(others[0]) if others else "" for row in rows):
+            own = [row for row in rows if not others or row["values"][others[0]] == value]
+            x = np.array([row["values"][first] for row in own], dtype=float)
+            y = np.array([np.nan if row[key] is None else row[key] / unit for row in own])
+            series.append(LineSeries(f"{others[0]} {value}" if others else label, x, y))
+        charts.append(LineChart(label, across, ChartAxis(label), tuple(series)))
+    return charts
+
+
 SERVER_SWEEP = Result(
     kind="server_sweep", title="Servers beside each other", order=88,
     facts=(Column("fields", get=lambda found: list(found.fields)),),
@@ -57,6 +82,7 @@ SERVER_SWEEP = Result(
     f"{' and '.join(data['fields'])}",
     parts=(
         Rows("points", "servers", lambda found: map(point_row, found.points), _COLUMNS, top=60),
+        Charts(sweep_charts),
     ),
 )  # fmt: skip
 
@@ -135,25 +161,3 @@ SERVER_SEARCH = Result(
              _COLUMNS, top=60),
     ),
 )  # fmt: skip
-
-
-def sweep_charts(data: dict[str, Any]) -> list[LineChart]:
-    """Return the curves of a sweep: rate and latencies by its first field, where it has numbers."""
-    first, *others = data["fields"]
-    rows = [row for row in data["points"] if not row["why"]]
-    if not rows or not all(isinstance(row["values"][first], (int, float)) for row in rows):
-        return []
-    charts = []
-    for key, label, unit in (
-        ("output_tokens_per_second", "generated tokens/s", 1.0),
-        ("ttft_p99_ns", "time to first token, P99, in ms", 1e6),
-        ("tpot_p99_ns", "time per token, P99, in ms", 1e6),
-    ):
-        series = []
-        for value in dict.fromkeys(row["values"].get(others[0]) if others else "" for row in rows):
-            own = [row for row in rows if not others or row["values"][others[0]] == value]
-            x = np.array([row["values"][first] for row in own], dtype=float)
-            y = np.array([np.nan if row[key] is None else row[key] / unit for row in own])
-            series.append(LineSeries(f"{others[0]} {value}" if others else label, x, y))
-        charts.append(LineChart(label, ChartAxis(first), ChartAxis(label), tuple(series)))
-    return charts
