@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import nadi
-from nadi.errors import InputError
+from nadi.errors import InputError, UsageError
 from nadi.serving import RecordedStep, recorded_steps
 from tests.conftest import SHARED
+from tests.serving.drawn import recording_of_steps
 
 LLAMA = {"number": 32, "concurrency": 32, "output": 2, "prefix_caching": False}
 
 
-def write_recording(file: Path, steps: list[tuple[str, list[tuple[int, int]]]]) -> None:
-    """Write a device trace whose steps, in us, launch kernels of given starts and lengths."""
-    events: list[dict[str, Any]] = []
-    call, begin = 0, 0
-    for name, kernels in steps:
-        span = {"ph": "X", "pid": 7, "tid": 7, "ts": begin}
-        events.append({**span, "cat": "user_annotation", "name": name, "dur": 90})
-        for start, duration in kernels:
-            call += 1
-            at = begin + 2 * call % 80 + 1
-            linked = {"correlation": call, "External id": call}
-            events.append({
-                **span, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at, "dur": 1,
-                "args": linked,
-            })  # fmt: skip
-            events.append({
-                "ph": "X", "pid": 0, "tid": 7, "cat": "kernel", "name": "gemm", "dur": duration,
-                "ts": begin + 100 + start, "args": {**linked, "stream": 7, "device": 0},
-            })  # fmt: skip
-        begin += 10_000
-    file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-
-
 def test_steps_take_as_long_as_their_device_works(tmp_path: Path) -> None:
     prompts = "execute_1048_context_2(sq1024sk1024sqsq524288sqsk524288)_generation_24(sq24sk24000"
-    write_recording(tmp_path / "steps.json", [
+    (tmp_path / "steps.json").write_bytes(recording_of_steps([
         ("step[DECODE bs=8]", [(0, 100), (300, 100)]),
         (f"{prompts}sqsq24sqsk24000)", [(0, 700), (650, 150)]),
         ("step[IDLE]", [(0, 10)]),
-    ])  # fmt: skip
+    ]))  # fmt: skip
     assert recorded_steps(tmp_path / "steps.json") == (
         RecordedStep("decode", 0, 0, 8, -1, 200_000),
         RecordedStep("mixed", 2, 1024, 24, 1000, 800_000),
@@ -55,10 +31,10 @@ def test_steps_take_as_long_as_their_device_works(tmp_path: Path) -> None:
 
 def test_a_server_has_the_steps_of_its_recording(tmp_path: Path) -> None:
     """Nearly, as the attention of each prompt is longer by what steps of its size are."""
-    write_recording(tmp_path / "steps.json", [
+    (tmp_path / "steps.json").write_bytes(recording_of_steps([
         ("step[DECODE bs=32]", [(0, 9000)]), ("step[DECODE bs=32]", [(0, 7000)]),
         ("step[EXTEND bs=4 toks=2048]", [(0, 90_000)]),
-    ])  # fmt: skip
+    ]))  # fmt: skip
     setup = {**LLAMA, "measured": str(tmp_path / "steps.json"), "input": 512, "budget": 2048}
     found = nadi.serve("llama3-8b", "dgx-h100", **setup)
     decode, _, extend = found.basis.recorded
@@ -72,9 +48,13 @@ def test_a_server_has_the_steps_of_its_recording(tmp_path: Path) -> None:
 
 
 def test_a_recording_without_steps_is_refused(tmp_path: Path) -> None:
-    write_recording(tmp_path / "other.json", [("forward", [(0, 100)])])
+    (tmp_path / "other.json").write_bytes(recording_of_steps([("forward", [(0, 100)])]))
     with pytest.raises(InputError, match="no step of a serving engine"):
         nadi.serve("llama3-8b", "dgx-h100", rate=1, measured=str(tmp_path / "other.json"))
+    (tmp_path / "other.json").write_bytes(recording_of_steps([("step[DECODE bs=2]", [(0, 1)])]))
+    with pytest.raises(UsageError, match=r"of 2 tokens takes 1\.000 us, and is priced at"):
+        nadi.serve("llama3-405b", "dgx-h100", rate=1, blocks=100,
+                   measured=str(tmp_path / "other.json"))  # fmt: skip
 
 
 @pytest.mark.skipif(not (SHARED / "wild").exists(), reason="needs recordings")

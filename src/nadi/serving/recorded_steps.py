@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.errors import InputError
+from nadi.errors import InputError, Parameter, UsageError
 from nadi.estimates.inference_steps import inference_parts
 from nadi.graph.edges.job_graph import build_graph
 from nadi.graph.event_graph import EventGraph
@@ -21,6 +21,9 @@ from nadi.serving.step_times import StepTimes, padded
 from nadi.systems.system import System
 from nadi.trace.arrays import Bools, Floats
 from nadi.trace.schema import DEVICE_WORK
+from nadi.units import format_ns
+
+_FAR = 1000  # times its price is a step of another model
 
 
 class RecordedStep(NamedTuple):
@@ -123,6 +126,11 @@ def priced_steps(
         Tokens before each request that generates, where the recording does not state them.
     graphs
         Whether they are padded to the sizes of CUDA graphs.
+
+    Raises
+    ------
+    UsageError
+        If one takes a thousand times its price, or a thousandth of it.
     """
 
     def priced(step: RecordedStep) -> RecordedStep:
@@ -139,9 +147,21 @@ def priced_steps(
             alone, beside = float(parts.chunks[0, 0]), float(parts.crowded[0, 0])
             seconds += max(alone, step.chunks * beside)
         seconds += bool(step.decodes) * float(parts.decodes[0, 0])
-        return step._replace(priced=round(seconds * 1e9))
+        return _near_price(step._replace(priced=max(round(seconds * 1e9), 1)))
 
     return tuple(map(priced, steps))
+
+
+def _near_price(step: RecordedStep) -> RecordedStep:
+    """Give a step that may be one of the model on the system."""
+    if not step.priced / _FAR < step.measured < step.priced * _FAR:
+        took, price = format_ns(step.measured), format_ns(step.priced)
+        raise UsageError(
+            Parameter("measured"),
+            f"a {step.kind} step of {step.tokens} tokens takes {took}, and is priced at {price}",
+            "give a recording of the same model on such a system",
+        )  # fmt: skip
+    return step
 
 
 def times_as_recorded(times: StepTimes, steps: tuple[RecordedStep, ...]) -> StepTimes:
