@@ -9,7 +9,7 @@ import pytest
 
 import nadi
 from nadi.errors import InputError, UsageError
-from nadi.serving import RecordedStep, recorded_steps
+from nadi.serving import RecordedStep, read_recorded_steps
 from tests.conftest import SHARED
 from tests.serving.drawn import recording_of_steps
 
@@ -23,7 +23,7 @@ def test_steps_take_as_long_as_their_device_works(tmp_path: Path) -> None:
         (f"{prompts}sqsq24sqsk24000)", [(0, 700), (650, 150)]),
         ("step[IDLE]", [(0, 10)]),
     ]))  # fmt: skip
-    assert recorded_steps(tmp_path / "steps.json") == (
+    assert read_recorded_steps(tmp_path / "steps.json") == (
         RecordedStep("decode", 0, 0, 8, -1, 200_000),
         RecordedStep("mixed", 2, 1024, 24, 1000, 800_000),
     )

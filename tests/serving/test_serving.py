@@ -20,7 +20,6 @@ from nadi.serving import (
     SERVING,
     CacheTier,
     EngineRules,
-    break_even,
     measures,
     profiled_times,
     read_requests,
@@ -28,6 +27,7 @@ from nadi.serving import (
     serve_on_engines,
     setup_of,
     sweep_servers,
+    tier_worth,
 )
 from nadi.serving.served import drawn_requests
 from nadi.serving.step_times import StepTimes
@@ -205,7 +205,7 @@ def test_tiers_pay_below_the_price_of_the_devices_that_they_save(tmp_path: Path)
         "llama3-8b", tmp_path / "priced.toml", 6, rate=4, turns=8, think=30, input=3000,
         output=100, number=800, tiers=("cxl",), routing="session", ttft_ms=600, tpot_ms=60,
     )  # fmt: skip
-    even = break_even(found)
+    even = tier_worth(found)
     assert found.best is not None
     assert found.without_tiers is not None
     assert even is not None

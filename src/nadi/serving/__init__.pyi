@@ -8,7 +8,7 @@ from .engines import (
     serve_on_engines as serve_on_engines,
 )
 from .priced_steps import ServerBasis as ServerBasis, server_basis as server_basis
-from .recorded_steps import RecordedStep as RecordedStep, recorded_steps as recorded_steps
+from .recorded_steps import RecordedStep as RecordedStep, read_recorded_steps as read_recorded_steps
 from .requests import Requests as Requests, read_requests as read_requests
 from .result import SERVING as SERVING
 from .served import Serving as Serving, measures as measures, serve as serve
@@ -16,11 +16,11 @@ from .server_setup import ServerSetup as ServerSetup, setup_of as setup_of
 from .step_times import StepTimes as StepTimes, profiled_times as profiled_times
 from .sweep_results import SERVER_SEARCH as SERVER_SEARCH, SERVER_SWEEP as SERVER_SWEEP
 from .sweeps import (
-    BreakEven as BreakEven,
     ServedPoint as ServedPoint,
     ServerSearch as ServerSearch,
     ServerSweep as ServerSweep,
-    break_even as break_even,
+    TierWorth as TierWorth,
     search_servers as search_servers,
     sweep_servers as sweep_servers,
+    tier_worth as tier_worth,
 )

@@ -15,7 +15,7 @@ from nadi.serving.engines import CacheTier
 from nadi.serving.recorded_steps import (
     RecordedStep,
     priced_steps,
-    recorded_steps,
+    read_recorded_steps,
     times_as_recorded,
 )
 from nadi.serving.server_setup import ServerSetup
@@ -82,7 +82,7 @@ def server_basis(model: LanguageModel, system: System, setup: ServerSetup) -> Se
         times = priced_times(model, system, plan, setup)
         if setup.measured:
             recorded = priced_steps(
-                model, system, plan, recorded_steps(setup.measured),
+                model, system, plan, read_recorded_steps(setup.measured),
                 setup.input + setup.output // 2, graphs=setup.graphs, kv_dtype=setup.kv_dtype,
                 weight_bits=setup.weight_bits,
             )  # fmt: skip

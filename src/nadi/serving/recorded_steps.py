@@ -59,7 +59,7 @@ class RecordedStep(NamedTuple):
         return self.read + self.decodes
 
 
-def recorded_steps(path: str | Path) -> tuple[RecordedStep, ...]:
+def read_recorded_steps(path: str | Path) -> tuple[RecordedStep, ...]:
     """Read the steps of a serving engine from a recording (vLLM, SGLang, ATOM or TensorRT-LLM).
 
     A step takes as long as its device works: the union of what is launched in it. Waits between

@@ -72,7 +72,7 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         guess is right. A step of the drafting model is a part of ``host_us``.
     measured
         A folder of measured times of layers (:func:`profiled_times`), or a recording of a serving
-        engine, as a file or a folder (:func:`recorded_steps`); else steps are priced.
+        engine, as a file or a folder (:func:`read_recorded_steps`); else steps are priced.
     tiers
         Memories behind the devices': names of the system's, or such as ``pool=1TB@64GB/s``.
     link

@@ -9,7 +9,7 @@ import numpy as np
 
 from nadi.results.charts.charts import ChartAxis, LineChart, LineSeries
 from nadi.results.declared import NAME, Charts, Column, Lines, Result, Rows, number
-from nadi.serving.sweeps import ServedPoint, ServerSearch, ServerSweep, break_even, point_row
+from nadi.serving.sweeps import ServedPoint, ServerSearch, ServerSweep, point_row, tier_worth
 from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
 _NUMBER, _COUNT, _NS = number(format_number, ""), number(format_count, ""), number(format_ns, "")
@@ -104,7 +104,7 @@ def _says(data: dict[str, Any]) -> str:
 
 
 def _break_even(found: ServerSearch) -> dict[str, Any] | None:
-    even = break_even(found)
+    even = tier_worth(found)
     if even is None:
         return None
     per_tb = 1e12 / even.capacity

@@ -228,7 +228,7 @@ def point_row(point: ServedPoint) -> dict[str, Any]:
     return row
 
 
-class BreakEven(NamedTuple):
+class TierWorth(NamedTuple):
     """From which price on tiers cost more than the devices that they save.
 
     Attributes
@@ -254,7 +254,7 @@ class BreakEven(NamedTuple):
         return self.stated < self.price if self.stated and self.price else None
 
 
-def break_even(found: ServerSearch) -> BreakEven | None:
+def tier_worth(found: ServerSearch) -> TierWorth | None:
     """Compare the cheapest server with tiers with the cheapest without; None if one is missing."""
     if found.best is None or found.without_tiers is None:
         return None
@@ -264,7 +264,7 @@ def break_even(found: ServerSearch) -> BreakEven | None:
     blocks = sum(one.blocks * (1 if one.shared else instances) for one in basis.tiers)
     devices = without.devices - found.best.devices
     per_hour = served.system.price_per_hour
-    return BreakEven(
+    return TierWorth(
         devices, blocks * basis.block_bytes, devices * per_hour,
         basis.price - per_hour * found.best.devices,
     )  # fmt: skip
