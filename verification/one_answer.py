@@ -7,7 +7,8 @@ without a tier, more are drawn that shard gradients or weights (ZeRO 2 and 3), s
 on each shipped system in turn, an estimate (``nadi estimate``), the simulation of the generated job
 (``nadi generate``, ``nadi simulate``), the study of a tier (``nadi memory plan``) and the placement
 in it (``nadi memory place``) have to agree within 3 %: all four with a tier, and without one the
-first two. A plan that does not fit its device is asked of one with 1 TiB. What a command does not
+first two. Of inference without a tier, the study and a step of a server (``nadi serve``) do, too. A
+plan that does not fit its device is asked of one with 1 TiB. What a command does not
 know of a plan has no answer, and counts as one that differs. Of each shipped
 system ``nadi estimate --check`` has to be within 5 %.
 
@@ -40,6 +41,7 @@ from nadi.estimates.single.checks import check_estimate
 from nadi.memory import ByRules, parse_rules, plain_step, study_second_tier
 from nadi.models import network_job
 from nadi.models.networks.network_jobs import planned_network
+from nadi.serving import measures
 from nadi.systems import second_tier, shipped_systems
 
 NEAR, CHECKED = 0.03, 0.05
@@ -116,6 +118,10 @@ def _drawn(chance: random.Random, kinds: list[tuple[str, str, str]], count: int)
                 plan |= {"tp": 1, "pp": 1, "dp": ranks, "ep": ranks}
             plan["global_batch"] = plan["dp"] * chance.choice((2, 4, 8))
             plan["inference"] = phase if phase in ("prefill", "decode") else ""
+            if plan["inference"]:  # as engines: all ranks have all tokens, and all requests at once
+                requests = plan["global_batch"] // plan["dp"]
+                plan |= {"sequence_parallel": False, "expert_tp": plan["tp"],
+                         "micro_batch": requests}  # fmt: skip
             plan |= _form(chance, phase, plan)
         gbps = float(chance.choice((32, 64, 128, 256)))
         yield Drawn(family, phase, placed, model, system, plan, gbps)
@@ -146,6 +152,12 @@ def answers(drawn: Drawn) -> dict[str, float | None]:
     if not drawn.placed:
         found["simulate"] = nadi.simulate(job, system).makespan / 1e9
         found["estimate"] = _estimated(drawn, system)
+        if drawn.phase in ("prefill", "decode"):
+            tier, roomy = second_tier(drawn.gbps, 1 << 50), system
+            if not _fits(drawn, system):
+                roomy = msgspec.structs.replace(system, memory_capacity=1 << 40)
+            found["memory plan"] = _with_tier(drawn, roomy, tier)["memory plan"]
+            found["serve"] = _served(drawn)
         return found
     tier = second_tier(drawn.gbps, 1 << 50)
     plain = plain_step(job, system)
@@ -169,6 +181,19 @@ def _estimated(drawn: Drawn, system: nadi.System) -> float | None:
         return None
 
 
+def _served(drawn: Drawn) -> float:
+    """Serve requests whose only two steps are prefill and decode of all of them."""
+    plan = drawn.plan
+    requests, before = plan["micro_batch"], plan["sequence"]
+    found = nadi.serve(
+        drawn.model, drawn.system, tp=plan["tp"], concurrency=requests, number=requests,
+        input=before, output=2, budget=requests * before, sequences=requests, graphs=False,
+        blocks=requests * (before // 16 + 2), prefix_caching=False,
+    )  # fmt: skip
+    values = measures(found.runs[0])["ttft" if drawn.phase == "prefill" else "tpot"]
+    return float(values.max()) / 1e9
+
+
 def _offloaded(drawn: Drawn, system: Any) -> tuple[Any, Any, Any]:
     """Give the model, the machine and the execution with what lives in the tier."""
     step = describe_step(drawn.model, drawn.system, drawn.plan)
@@ -176,7 +201,7 @@ def _offloaded(drawn: Drawn, system: Any) -> tuple[Any, Any, Any]:
     assert step.plan is not None
     how = execution_of_plan(
         step.plan, machine, has_experts=step.model.language_model.moe is not None,
-        offload=[drawn.placed],
+        offload=[drawn.placed] if drawn.placed else [],
     )  # fmt: skip
     return step.model, machine, how
 

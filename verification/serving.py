@@ -174,6 +174,7 @@ MODELS = {
     "deepseek-ai/DeepSeek-V3": "deepseek-v3",
 }  # fmt: skip
 SYSTEMS = {"h200_sxm": ("hgx-h200", 8), "gb200": ("gb200-nvl72", 72)}
+MOST_TP = 16  # 64 and 32 on GB200 count all ranks: 18 and 4 times as fast per token
 NEAR = {"ttft": 0.20, "tpot": 0.12}
 
 
@@ -187,12 +188,26 @@ def left_out(row: dict[str, str]) -> str:
         return "prefill and decode apart: instances of two kinds, and most state no workers"
     if row["model_path"] not in MODELS:
         return "a model that does not ship with Nadi"
-    if row["precision"] == "fp4" or row["gemm_quant_mode"] in ("nvfp4", "int4_wo"):
-        return "4-bit weights, which prices do not know"
     tp, dp = (max(1, int(row[name] or 1)) for name in ("tp_size", "attention_dp_size"))
-    if tp * dp > SYSTEMS[row["system"]][1] or tp & (tp - 1):
+    if tp * dp > SYSTEMS[row["system"]][1] or tp & (tp - 1) or tp > MOST_TP:
         return "a tensor parallel degree that counts more than one instance's ranks"
     return ""
+
+
+def budget_of(row: dict[str, str], places: int) -> int:
+    """Give the tokens of a step that the benchmark's script states for an engine.
+
+    InferenceX (SemiAnalysis), benchmarks/70b_fp8_h200*.sh and dsr1_fp8_h200*.sh: vLLM has
+    max-num-batched-tokens, SGLang chunked-prefill-size. TensorRT-LLM has max_num_tokens, which
+    for DeepSeek is one prompt and a token of each other request.
+    """
+    if row["backend"] == "vllm":
+        return 8192
+    if row["backend"] == "sglang":
+        return 32768
+    if MODELS[row["model_path"]].startswith("llama"):
+        return 16384
+    return (places + int(row["isl"]) + 64 + 63) // 64 * 64
 
 
 def silicon(checks: Checks) -> None:
@@ -240,7 +255,8 @@ def point(row: dict[str, str]) -> tuple[float, float]:
         MODELS[row["model_path"]], SYSTEMS[row["system"]][0], concurrency=places,
         input=round(0.9 * int(row["isl"])), output=round(0.9 * int(row["osl"])), spread=0.064,
         number=10 * places, tp=tp, attention_dp=dp,
-        ep=int(row["moe_ep_size"] or 1) if dp > 1 else 1, budget=8192, sequences=places,
+        ep=int(row["moe_ep_size"] or 1) if dp > 1 else 1, budget=budget_of(row, places),
+        sequences=places,
         dtype="float8_e4m3fn" if is_small else "bfloat16", reserved=4e9, prefix_caching=False,
         kv_dtype="float8_e4m3fn" if is_small else "",
     )  # fmt: skip

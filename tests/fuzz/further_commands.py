@@ -10,6 +10,7 @@ from pathlib import Path
 from nadi.systems.library import shipped_text
 from tests.fuzz.commands import COMMANDS, Command, run_line
 from tests.fuzz.corpus import samples
+from tests.serving.drawn import recording_of_steps
 
 __all__ = ["FURTHER_COMMANDS"]
 
@@ -39,6 +40,9 @@ def _served() -> dict[str, bytes]:
         **{name: _machines()[name] for name in ("model.json", "system.toml", "large.toml")},
         "requests.jsonl": "\n".join(lines).encode(), "profile/dense.csv": _DENSE.encode(),
         "profile/per_sequence.csv": _HEADS.encode(), "profile/attention.csv": _CELLS.encode(),
+        "steps.json": recording_of_steps([
+            ("step[DECODE bs=3]", [(0, 900)]), ("step[EXTEND bs=1 toks=20]", [(0, 900)]),
+        ]),
     }  # fmt: skip
 
 
@@ -115,9 +119,10 @@ FURTHER_COMMANDS: dict[str, Command] = {
         _served,
         ("serve @model.json @system.toml --requests @requests.jsonl --blocks 400",
          "serve @model.json @large.toml --rate 5 --number 20 --input 20 --output 4 --tp 2",
-         "serve gpt3-125m dgx-h100 --concurrency 3 --number 9 --input 20 --measured @profile"),
+         "serve gpt3-125m dgx-h100 --concurrency 3 --number 9 --input 20 --measured @profile",
+         "serve gpt3-125m dgx-h100 --concurrency 3 --measured @steps.json --weight-bits 4"),
         ("requests.jsonl", "profile/dense.csv", "profile/per_sequence.csv",
-         "profile/attention.csv", "model.json", "system.toml"),
+         "profile/attention.csv", "steps.json", "model.json", "system.toml"),
     ),
     "jobs": Command(
         _machines,

@@ -50,6 +50,14 @@ def attention(times: StepTimes, *where: float) -> float:
     return total
 
 
+def crowded(times: StepTimes, chunk: float, before: float) -> float:
+    grid = times.attention[:, :, 0, 0] if times.crowded is None else times.crowded
+    row, down = along(times.axes[0], chunk)
+    column, right = along(times.axes[1], before)
+    rows = [(1 - right) * grid[row + k, column] + right * grid[row + k, column + 1] for k in (0, 1)]
+    return float((1 - down) * rows[0] + down * rows[1])
+
+
 class Request:
     def __init__(self, requests: Requests, number: int, rules: EngineRules) -> None:
         self.number = number
@@ -294,7 +302,8 @@ class Instance:
         tokens = self.rules.budget - self.left
         took = times.by_tokens(self.rules.budget)[tokens] + times.by_rows(self.rows + 1)[self.rows]
         mean = self.contexts / self.decodes if self.decodes else 0.0
-        took += sum(attention(times, *chunk, 0, 0) for chunk in self.chunks)
+        longest = max((attention(times, *chunk, 0, 0) for chunk in self.chunks), default=0.0)
+        took += max(longest, sum(crowded(times, *chunk) for chunk in self.chunks))
         chunk = self.chunks[-1] if self.chunks else (0, 0)
         if self.decodes:
             beside = attention(times, *chunk, self.decodes, mean)
@@ -353,7 +362,7 @@ class Server:
         prefills, last = self.rules.prefills, self.rules.instances
         first, last = (prefills, last) if request.is_moved else (0, prefills or last)
         if self.rules.routing == "session":
-            number = first + mix(request.stream, 0) % (last - first)
+            number = first + (mix(request.stream, 0) >> 1) % (last - first)
         elif self.rules.routing == "least":
             number = min(range(first, last), key=lambda k: (self.instances[k].load, k))
         else:

@@ -17,7 +17,8 @@ from tests.report.page_numbers import read_page
 MARKUP = "\"'></script></style></title>--><own-tag onload=alert(1)></own-tag>"
 KEPT = Path(__file__).parents[1] / "kept_outputs"
 KINDS = (
-    "estimate", "memory-place", "memory-plan", "run-step", "search", "simulate", "waits", "what-if",
+    "estimate", "memory-place", "memory-plan", "run-step", "search", "serve",
+    "serve-search", "serve-sweep", "simulate", "waits", "what-if",
 )  # fmt: skip
 OTHERS = (MARKUP, [MARKUP], {MARKUP: MARKUP}, 1e308, -1, None)
 

@@ -35,6 +35,11 @@ COMMANDS = {
     "placement": ["memory", "place", "{plan}", "--system", "dgx-h100", "--place",
                   "weights=cxl", "--bandwidth", "64"],
     "waits": ["waits", "{recording}"],
+    "serving": ["serve", "llama3-8b", "hgx-h200", "--rate", "4", "--number", "20", "--seeds", "2"],
+    "server_sweep": ["serve", "llama3-8b", "hgx-h200", "--rate", "4", "--number", "20",
+                     "--sweep", "rate=1:16:x2", "--sweep", "tp=1,2"],
+    "server_search": ["serve", "llama3-8b", "dgx-h100-cxl", "--rate", "4", "--number", "20",
+                      "--search", "2", "--ttft", "1s", "--tier", "cxl"],
     "simulation": ["simulate", "{job}", "--system", "dgx-h100-cxl"],
 }  # fmt: skip
 
@@ -85,9 +90,9 @@ def test_results_have_a_page_with_their_numbers(
     html = page_of([str(file)], tmp_path)
     assert check_numbers(html, {kind: found.data}) > 5
     sections = read_page(html).sections
-    expected = {"second_tier": "second-tier"}.get(kind, kind)
+    expected = kind.replace("_", "-")
     assert expected in sections
-    charts = {"second_tier", "placement", "simulation"}
+    charts = {"second_tier", "placement", "simulation", "server_sweep"}
     assert ("<div class=chart><svg" in html) == (kind in charts)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 
 from nadi.serving.engines import ROUTING, CacheTier, EngineRules
@@ -26,6 +29,7 @@ def drawn_times(random: np.random.Generator) -> StepTimes:
     return StepTimes(
         points, np.cumsum(random.uniform(5, 50, 5)), points, np.cumsum(random.uniform(1, 5, 5)),
         axes, np.asarray(grid), bool(random.integers(2)),  # type: ignore[arg-type]
+        np.asarray(grid)[:, :, 0, 0] * random.uniform(0.2, 1.0),
     )  # fmt: skip
 
 
@@ -91,3 +95,26 @@ def drawn_case(seed: int) -> tuple[Requests, EngineRules, list[StepTimes]]:
         rules = rules._replace(tiers=())
     times = drawn_times(random)
     return requests, rules, [times, times]
+
+
+def recording_of_steps(steps: list[tuple[str, list[tuple[int, int]]]]) -> bytes:
+    """Give a device trace whose steps, in us, launch kernels of given starts and lengths."""
+    events: list[dict[str, Any]] = []
+    call, begin = 0, 0
+    for name, kernels in steps:
+        span = {"ph": "X", "pid": 7, "tid": 7, "ts": begin}
+        events.append({**span, "cat": "user_annotation", "name": name, "dur": 90})
+        for start, duration in kernels:
+            call += 1
+            at = begin + 2 * call % 80 + 1
+            linked = {"correlation": call, "External id": call}
+            events.append({
+                **span, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at, "dur": 1,
+                "args": linked,
+            })  # fmt: skip
+            events.append({
+                "ph": "X", "pid": 0, "tid": 7, "cat": "kernel", "name": "gemm", "dur": duration,
+                "ts": begin + 100 + start, "args": {**linked, "stream": 7, "device": 0},
+            })  # fmt: skip
+        begin += 10_000
+    return json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()

@@ -13,9 +13,10 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.errors import FormatError, UsageError
-from nadi.estimates import describe_step, estimate
-from nadi.models import ParallelPlan
+from nadi.estimates import describe_step, estimate, search_space
+from nadi.memory import study_second_tier
 from nadi.serving import (
+    SERVER_SEARCH,
     SERVING,
     CacheTier,
     EngineRules,
@@ -26,26 +27,63 @@ from nadi.serving import (
     serve_on_engines,
     setup_of,
     sweep_servers,
+    tier_worth,
 )
-from nadi.serving.priced_steps import priced_times
 from nadi.serving.served import drawn_requests
 from nadi.serving.step_times import StepTimes
+from nadi.systems import second_tier
+from tests.amounts import examples
 
 SMALL: dict[str, Any] = {"number": 40, "input": 200, "output": 10}
 
 
-@pytest.mark.parametrize(("requests", "before", "tp"), [(1, 1024, 1), (32, 4096, 2)])
-def test_a_step_takes_what_its_estimate_says(requests: int, before: int, tp: int) -> None:
-    plan = {"tp": tp, "inference": "decode", "micro_batch": requests, "global_batch": requests,
-            "sequence": before}  # fmt: skip
-    step = describe_step("llama3-8b", "dgx-h100", plan)
-    estimated = estimate(step.model, step.machine, step.execution).seconds
-    model, system = nadi.models.load_language_model("llama3-8b"), nadi.load_system("dgx-h100")
-    setup = setup_of({"rate": 1, "tp": tp, "graphs": False})
-    times = priced_times(model, system, ParallelPlan(tp=tp), setup)
-    served = times.by_tokens(2048)[requests] + times.by_rows(256)[requests]
-    c, d = (np.flatnonzero(times.axes[k] == v)[0] for k, v in ((2, requests), (3, before)))
-    assert (served + times.attention[0, 0, c, d]) / 1e9 == pytest.approx(estimated, rel=0.03)
+MODELS = ("llama3-8b", "qwen3-30b-a3b", "deepseek-v3", "gpt3-6.7b")
+SYSTEMS = ("dgx-h100", "dgx-a100", "mi300x-node", "gb200-nvl72", "l40s-server")
+
+
+@settings(max_examples=examples(8), deadline=None, derandomize=True)
+@given(
+    st.sampled_from(MODELS), st.sampled_from(SYSTEMS), st.sampled_from((1, 2, 4)),
+    st.integers(1, 16), st.integers(2, 256),
+)  # fmt: skip
+def test_a_step_takes_what_estimates_studies_and_simulations_say(
+    model: str, system: str, tp: int, requests: int, blocks: int
+) -> None:
+    """Requests whose only two steps are prefill and decode of all of them."""
+    before = 16 * blocks
+    served = nadi.serve(
+        model, system, tp=tp, concurrency=requests, number=requests, input=before, output=2,
+        budget=requests * before, sequences=requests, graphs=False,
+        blocks=requests * (blocks + 2), prefix_caching=False,
+    )  # fmt: skip
+    values = measures(served.runs[0])
+    for phase, took in (("prefill", values["ttft"].max()), ("decode", values["tpot"].max())):
+        plan = {"tp": tp, "inference": phase, "micro_batch": requests, "global_batch": requests,
+                "sequence": before, "sequence_parallel": False, "expert_tp": tp}  # fmt: skip
+        step = describe_step(model, system, plan)
+        estimated = estimate(step.model, step.machine, step.execution).seconds
+        assert took / 1e9 == pytest.approx(estimated, rel=0.03), phase
+        if tp <= 2:
+            job = nadi.llm_job(model, **plan)
+            simulated = nadi.simulate(job, nadi.load_system(system, tp)).makespan
+            assert took == pytest.approx(simulated, rel=0.03), phase
+        studied = _studied(step)
+        assert took / 1e9 == pytest.approx(studied, rel=0.03), phase
+
+
+def _studied(step: Any) -> float:
+    """Give what ``nadi memory plan`` says of the plan alone, on devices with room for it."""
+    roomy = msgspec.structs.replace(step.machine.mem1, GiB=1 << 20)
+    machine = msgspec.structs.replace(step.machine, mem1=roomy)
+    values = msgspec.to_builtins(step.execution)
+    sizes = values.pop("num_procs"), values.pop("batch_size")
+    for name in ("context_par", "gradient_sharding", "weight_sharding"):
+        values.pop(name)
+    space = {name: [value] for name, value in values.items()}
+    chosen = search_space(step.model, machine, *sizes, space)
+    best = study_second_tier(chosen, [64.0], [1 << 30], second_tier(64.0, 1 << 50)).best[0][0]
+    assert best is not None
+    return best.seconds
 
 
 def _flat(per_token: float) -> StepTimes:
@@ -133,6 +171,51 @@ def test_speculation_tiers_and_instances_change_what_they_should() -> None:
     apart = serve(rate=20, replicas=1, prefill_replicas=1)
     assert apart["devices"] == 2
     assert apart["loaded_tokens"] == 40 * 200
+
+
+def test_narrow_weights_are_read_sooner_and_leave_room() -> None:
+    """Of a step of one request, weights are nearly all: 17/32 of a byte instead of two."""
+    wide, narrow, eight = (
+        nadi.serve("llama3-70b", "hgx-h200", concurrency=1, number=2, input=16, output=20, tp=2,
+                   weight_bits=bits) for bits in (0, 4, 8)
+    )  # fmt: skip
+    layers = wide.basis.weights - narrow.basis.weights
+    assert layers / 1e9 == pytest.approx(68.4 / 2 * (2 - 17 / 32), rel=0.01)
+    per_token = [measures(one.runs[0])["tpot"][0] for one in (wide, eight, narrow)]
+    assert per_token[0] > 1.4 * per_token[1] > 1.4 * 1.1 * per_token[2]
+    assert narrow.basis.blocks > eight.basis.blocks > wide.basis.blocks
+    # what reading takes at the device's bandwidth; products also compute, which goes on beside it
+    saved = 68.4e9 / 2 * (2 - 17 / 32) / 4.8e12 * 1e9
+    assert 0.6 * saved < per_token[0] - per_token[2] < saved
+
+
+@pytest.mark.parametrize("instances", [2, 3, 4])
+def test_sessions_are_on_all_instances(instances: int) -> None:
+    setup = setup_of({"concurrency": 60, "number": 120, "input": 40, "output": 20, "turns": 2})
+    rules = EngineRules(64, 8, 4, 400, instances=instances, routing="session")
+    run = serve_on_engines(drawn_requests(setup, 0), rules, [_flat(5.0)] * 2)
+    assert run.instances["steps"].min() > 0.3 * run.instances["steps"].max()
+
+
+def test_tiers_pay_below_the_price_of_the_devices_that_they_save(tmp_path: Path) -> None:
+    shipped = (Path(nadi.__file__).parent / "data/systems/dgx-h100-cxl.toml").read_text()
+    of_tiers = shipped.replace("shared_by = 8", "shared_by = 8\nhour = 3.0")
+    (tmp_path / "priced.toml").write_text(f"{of_tiers}\n[cost]\nrank_hour = 2.0\n")
+    found = search_servers(
+        "llama3-8b", tmp_path / "priced.toml", 6, rate=4, turns=8, think=30, input=3000,
+        output=100, number=800, tiers=("cxl",), routing="session", ttft_ms=600, tpot_ms=60,
+    )  # fmt: skip
+    even = tier_worth(found)
+    assert found.best is not None
+    assert found.without_tiers is not None
+    assert even is not None
+    assert even.devices == found.without_tiers.devices - found.best.devices > 0
+    assert even.price == 2.0 * even.devices
+    assert even.stated == pytest.approx(3.0)
+    assert even.pays == (even.stated < even.price)
+    assert even.capacity == pytest.approx(2.048e12, rel=0.001)
+    data = SERVER_SEARCH.data(found)["break_even"]
+    assert data["price_per_tb_hour"] == pytest.approx(even.price / 2.048, rel=0.001)
 
 
 def test_servers_beside_each_other() -> None:

@@ -31,6 +31,7 @@ from nadi.systems.system import System
 from nadi.trace.arrays import Floats, Ints
 from nadi.trace.operations import ITEMSIZE
 
+_MANY = 16  # prompts that fill any device
 _CORE = ("attention.core", "attention.scores", "attention.softmax", "attention.values")
 
 
@@ -42,12 +43,15 @@ class InferenceParts(NamedTuple):
     heads: Floats  # the last norm and the logits: by requests
     # the core of attention for a chunk of a prompt: shape (chunks, tokens before it)
     chunks: Floats
+    # the same where many prompts are in one kernel, which fill the device: each one's share
+    crowded: Floats
     decodes: Floats  # for requests that generate: shape (requests, tokens before each)
 
 
 def inference_parts(
     model: LanguageModel, system: System, plan: ParallelPlan, tokens: Ints,
     chunks: tuple[Ints, Ints], decodes: tuple[Ints, Ints], kv_dtype: str = "",
+    weight_bits: int = 0,
 ) -> InferenceParts:  # fmt: skip
     """Price the parts of steps.
 
@@ -63,6 +67,9 @@ def inference_parts(
         Requests that generate, and tokens before each, both 1 or more.
     kv_dtype
         Of keys and values; by default as activations.
+    weight_bits
+        Of a weight of the layers: 4 or 8, which products read and turn into their own type; 0: as
+        activations.
 
     Raises
     ------
@@ -84,9 +91,12 @@ def inference_parts(
         group = RankGroup(np.array([2]), np.array([plan.tp * plan.dp]), np.array([0]))
         hop = message_seconds(machine, costs.block.boundary[number], group)
         dense = dense + (plan.pp - 1) * hop
+    if weight_bits:
+        dense = dense - _saved_seconds(model, machine, plans, weight_bits)
     return InferenceParts(
         dense - core(plans), costs.last.seconds[number],
         _of_chunks(core, model, plan, chunks),
+        _of_chunks(core, model, plan, chunks, _MANY) / _MANY,
         core([
             _decoding(model, plan, int(many), int(before))
             for many in decodes[0] for before in decodes[1]
@@ -118,11 +128,39 @@ def _core_seconds(
     return summed
 
 
+def _saved_seconds(
+    model: LanguageModel, machine: MachineDescription, plans: Sequence[ParallelPlan], bits: int
+) -> Floats:
+    """Price what products of all layers save if their weights are narrower, in each plan."""
+    saved = np.zeros(len(plans))
+    for kind in set(model.layer_kinds):
+        works = [
+            one.forward for plan in plans for one in layer_pieces(model, plan, kind)
+            if one.weight + one.expert_weight and one.forward and one.forward.op_class == "gemm"
+        ]  # fmt: skip
+        wide = amounts_of_works(works)
+        weights = wide.shape[:, 0] * wide.shape[:, 2] * wide.shape[:, 3]
+        less = weights * ITEMSIZE[plans[0].dtype] - weight_bytes(weights, bits)
+        datatype = np.zeros(wide.flops.size, dtype=np.int64)
+        before, after = (
+            kernel_seconds(machine, one.operations, datatype)
+            for one in (wide, wide._replace(bytes=wide.bytes - less))
+        )
+        per_layer = (before - after).reshape(len(plans), -1).sum(axis=1)
+        saved += model.layer_kinds.count(kind) * per_layer
+    return saved
+
+
+def weight_bytes(weights: Ints, bits: int) -> Ints:
+    """Give the bytes of narrow weights: 32 of 4 bits have a scale of 8 bits, as in MXFP4."""
+    return -(-weights * 17 // 32) if bits == 4 else weights
+
+
 def _of_chunks(
     core: Callable[[Sequence[ParallelPlan]], Floats], model: LanguageModel, plan: ParallelPlan,
-    chunks: tuple[Ints, Ints],
+    chunks: tuple[Ints, Ints], prompts: int = 1,
 ) -> Floats:  # fmt: skip
-    """Price attention of chunks: tokens of a prompt behind those that were computed.
+    """Price attention of chunks: tokens of so many prompts behind those that were computed.
 
     Latent attention has its keys and values compressed, which plans with a prefix lack; there a
     chunk is what the whole costs beyond what is before it.
@@ -130,7 +168,8 @@ def _of_chunks(
 
     def read(tokens: int, prefix: int = 0) -> ParallelPlan:
         return msgspec.structs.replace(
-            plan, inference="prefill", micro_batch=1, global_batch=plan.dp, sequence=tokens,
+            plan, inference="prefill", micro_batch=prompts, global_batch=plan.dp * prompts,
+            sequence=tokens,
             prefix=prefix, sequence_parallel=False, expert_tp=plan.tp,
         ).of(model)  # fmt: skip
 
@@ -147,7 +186,7 @@ def _of_chunks(
 
 
 def inference_bytes(
-    model: LanguageModel, plan: ParallelPlan, kv_dtype: str = ""
+    model: LanguageModel, plan: ParallelPlan, kv_dtype: str = "", weight_bits: int = 0
 ) -> tuple[int, int]:
     """Give the bytes of weights, and of a token's keys and values, on a rank of the first stage.
 
@@ -160,7 +199,10 @@ def inference_bytes(
         pieces = layer_pieces(model, whole, kind)
         layers += kinds.count(kind) * sum(one.weight + one.expert_weight for one in pieces)
     tables = -(-model.vocab // plan.tp) * model.hidden * (1 if model.tied_embeddings else 2)
-    weights = -(-layers * element // plan.pp) + tables * whole.itemsize
+    of_layers = layers * element
+    if weight_bits:
+        of_layers = int(weight_bytes(np.array(layers), weight_bits))
+    weights = -(-of_layers // plan.pp) + tables * whole.itemsize
     element = ITEMSIZE[kv_dtype] if kv_dtype else whole.itemsize
     token = cache_width(model, whole) * element * -(-model.layers // plan.pp)
     return weights, token

@@ -30,6 +30,9 @@ RESULT_KINDS: dict[str, tuple[str, frozenset[str]]] = {
     "similarity": ("nadi similarity", frozenset({"measures", "reference_system"})),
     "placement": ("nadi memory place", frozenset({"each_role_alone", "with_tiers_ns"})),
     "second_tier": ("nadi memory plan", frozenset({"pays_from_gbps", "without"})),
+    "serving": ("nadi serve", frozenset({"output_tokens_per_second", "latencies", "bound_by"})),
+    "server_sweep": ("nadi serve --sweep", frozenset({"fields", "points"})),
+    "server_search": ("nadi serve --search", frozenset({"without_tiers", "has_tiers"})),
 }
 """Of each kind of results, the command that writes it, and keys that no other has."""
 _MAX_SIZE = 1 << 30

@@ -8,6 +8,7 @@ from .engines import (
     serve_on_engines as serve_on_engines,
 )
 from .priced_steps import ServerBasis as ServerBasis, server_basis as server_basis
+from .recorded_steps import RecordedStep as RecordedStep, read_recorded_steps as read_recorded_steps
 from .requests import Requests as Requests, read_requests as read_requests
 from .result import SERVING as SERVING
 from .served import Serving as Serving, measures as measures, serve as serve
@@ -18,6 +19,8 @@ from .sweeps import (
     ServedPoint as ServedPoint,
     ServerSearch as ServerSearch,
     ServerSweep as ServerSweep,
+    TierWorth as TierWorth,
     search_servers as search_servers,
     sweep_servers as sweep_servers,
+    tier_worth as tier_worth,
 )

@@ -13,15 +13,15 @@ from nadi.results.terminal.options import AsJson, Overwrite
 HELP = """Serve requests of a language model, as vLLM does.
 
 Continuous batching with chunked prefill, preemption and prefix caching, step by step; steps
-are priced as nadi estimate prices them, or looked up in measured times of layers. Keys and
-values can lie in tiers behind the devices' memory. MODEL and SYSTEM are names (nadi
-generate llm --model list, nadi systems) or files.
+are priced as nadi estimate prices them, agree with a recording, or are looked up in measured
+times of layers. Keys and values can lie in tiers behind the devices' memory. MODEL and SYSTEM
+are names (nadi generate llm --model list, nadi systems) or files.
 
 [bold]Examples[/]
 
   nadi serve llama3-8b hgx-h200 --rate 8 --input 2048 --output 256
   nadi serve llama3-70b hgx-h200 --tp 4 --concurrency 64 --tpot 40ms --ttft 2s
-  nadi serve llama3-8b hgx-h200 --requests requests.jsonl --measured profile
+  nadi serve llama3-8b hgx-h200 --requests requests.jsonl --measured recording.json.gz
   nadi serve llama3-8b hgx-h200 --rate 40 --ttft 500ms --tpot 20ms --search 8
   nadi serve llama3-8b dgx-h100-cxl --rate 2 --turns 8 --tier dram --tier cxl --replicas 4
 """
@@ -74,6 +74,10 @@ _KvDtype = Annotated[
     str, typer.Option("--kv-dtype", metavar="TYPE", show_default="as activations",
                       help="Of keys and values."),
 ]  # fmt: skip
+_WeightBits = Annotated[
+    int, typer.Option("--weight-bits", metavar="N", show_default="as activations",
+                      help="Of a weight of the layers: 4 or 8."),
+]  # fmt: skip
 _Budget = Annotated[int, axis("--budget", "Tokens of a step at most.")]
 _Sequences = Annotated[int, axis("--sequences", "Requests of a step at most.")]
 _Block = Annotated[int, axis("--block", "Tokens of a block of keys and values.")]
@@ -107,8 +111,9 @@ _Acceptance = Annotated[
 ]
 _Measured = Annotated[
     Path | None, typer.Option(
-        "--measured", metavar="FOLDER", show_default=False,
-        help="Measured times of layers: dense.csv, per_sequence.csv and attention.csv.",
+        "--measured", metavar="PATH", show_default=False,
+        help="A recording of vLLM, SGLang, ATOM or TensorRT-LLM with the times of steps, or a "
+        "folder with those of layers: dense.csv, per_sequence.csv and attention.csv.",
     ),
 ]  # fmt: skip
 _Tier = Annotated[
@@ -155,10 +160,11 @@ def command(
     output: _Output = 256, spread: _Spread = 0.0, number: _Number = 1000, burst: _Burst = 1.0,
     prefix: _Prefix = 0, groups: _Groups = 1, turns: _Turns = 1, think: _Think = "0s",
     tp: Tp = 1, pp: Pp = 1, ep: Ep = 1, attention_dp: _Attention = 1, replicas: _Replicas = 1,
-    prefill_replicas: _Prefills = 0, dtype: Dtype = "bfloat16", budget: _Budget = 2048,
-    sequences: _Sequences = 256, block: _Block = 16, blocks: _Blocks = 0,
-    memory_share: _Share = 0.9, reserved: _Reserved = "1.25GB",
-    prefix_caching: _Caching = True, overlap: _Overlap = True, routing: _Routing = "turns",
+    prefill_replicas: _Prefills = 0, dtype: Dtype = "bfloat16", kv_dtype: _KvDtype = "",
+    weight_bits: _WeightBits = 0, budget: _Budget = 2048, sequences: _Sequences = 256,
+    block: _Block = 16, blocks: _Blocks = 0, memory_share: _Share = 0.9,
+    reserved: _Reserved = "1.25GB", prefix_caching: _Caching = True,
+    overlap: _Overlap = True, routing: _Routing = "turns",
     host_time: _Host = "0us", drafts: _Drafts = 0, acceptance: _Acceptance = 0.0,
     measured: _Measured = None, tier: _Tier = None, ttft: _Ttft = "", tpot: _Tpot = "",
     e2e: _E2e = "", seeds: _Seeds = 1,
@@ -174,7 +180,8 @@ def command(
         "prefix": prefix, "groups": groups, "turns": turns,
         "think": _ns("think", think) / 1e9, "tp": tp, "pp": pp, "ep": ep,
         "attention_dp": attention_dp, "replicas": replicas,
-        "prefill_replicas": prefill_replicas, "dtype": dtype, "budget": budget,
+        "prefill_replicas": prefill_replicas, "dtype": dtype, "kv_dtype": kv_dtype,
+        "weight_bits": weight_bits, "budget": budget,
         "sequences": sequences, "block": block, "blocks": blocks, "memory_share": memory_share,
         "reserved": _bytes("reserved", reserved), "prefix_caching": prefix_caching,
         "overlap": overlap, "routing": routing, "host_us": _ns("host_time", host_time) / 1e3,

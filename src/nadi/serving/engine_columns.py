@@ -196,3 +196,4 @@ class Engines(NamedTuple):
     heads: np.ndarray  # (2, sequences + 1): ns by requests that get a token
     axes: np.ndarray  # (4, points): chunk, tokens before it, decodes, tokens before each
     attention: np.ndarray  # (2, *points of the axes): ns
+    crowded: np.ndarray  # (2, *points of the first two axes): ns

@@ -228,7 +228,7 @@ def _engines(requests: Requests, rules: EngineRules, times: Sequence[StepTimes])
     here[:, INSTANCE.slots] = 2 * rules.sequences
     here[:, INSTANCE.sleeps] = 1
     caches, blocks, places, tiers, channels, pace = _memories(rules)
-    axes, grid = _grids(times)
+    axes, grid, crowded = _grids(times)
     return Engines(
         settings=_settings(rules, depth), requests=rows, content=requests.content,
         arrivals=free[np.argsort(requests.arrival[free], kind="stable")],
@@ -245,7 +245,7 @@ def _engines(requests: Requests, rules: EngineRules, times: Sequence[StepTimes])
         chunks=np.zeros((rules.sequences, 2), dtype=np.int64), pace=pace,
         dense=np.stack([one.by_tokens(rules.budget) for one in times]),
         heads=np.stack([one.by_rows(max(rules.sequences, rules.budget)) for one in times]),
-        axes=axes, attention=grid,
+        axes=axes, attention=grid, crowded=crowded,
     )  # fmt: skip
 
 
@@ -309,10 +309,11 @@ def _memories(rules: EngineRules) -> tuple[Ints, Ints, Ints, Ints, Ints, Floats]
             channels, np.array(pace, dtype=float))  # fmt: skip
 
 
-def _grids(times: Sequence[StepTimes]) -> tuple[Floats, Floats]:
+def _grids(times: Sequence[StepTimes]) -> tuple[Floats, Floats, Floats]:
     """Put the grids of attention of both roles into one array."""
     points = max(axis.size for axis in times[0].axes)
     axes = np.zeros((4, points))
     for row, axis in zip(axes, times[0].axes, strict=True):
         row[: axis.size] = axis
-    return axes, np.stack([one.attention for one in times])
+    crowded = [one.attention[:, :, 0, 0] if one.crowded is None else one.crowded for one in times]
+    return axes, np.stack([one.attention for one in times]), np.stack(crowded)

@@ -172,10 +172,24 @@ def _attention(
 
 
 @called
+def _crowded(engines: Engines, role: int, chunk: float, before: float) -> float:
+    """Look up attention of a chunk beside many others: linear along both axes, also beyond."""
+    axes, grid = engines.axes, engines.crowded[role]
+    a = _place_on(axes[0, : grid.shape[0]], chunk)
+    b = _place_on(axes[1, : grid.shape[1]], before)
+    along_a = (chunk - axes[0, a]) / (axes[0, a + 1] - axes[0, a])
+    along_b = (before - axes[1, b]) / (axes[1, b + 1] - axes[1, b])
+    near = grid[a, b] + along_b * (grid[a, b + 1] - grid[a, b])
+    far = grid[a + 1, b] + along_b * (grid[a + 1, b + 1] - grid[a + 1, b])
+    return float(near + along_a * (far - near))
+
+
+@called
 def step_ns(engines: Engines, instance: int, role: int) -> int:
     """Give the time of the step that was made, and count what it goes to.
 
-    The last chunk of prompts goes along with what generates; each other one is added alone.
+    One kernel has all chunks: it takes as long as the longest of them, and as all of them share
+    the device. The last one goes along with what generates.
     """
     batch, row = engines.batch, engines.instances[instance]
     budget = engines.settings[SETTING.budget]
@@ -183,11 +197,12 @@ def step_ns(engines: Engines, instance: int, role: int) -> int:
     context = batch[BATCH.context] / decodes if decodes else 0.0
     dense = engines.dense[role, budget - batch[BATCH.left]]
     heads = engines.heads[role, batch[BATCH.rows]]
-    alone = 0.0
+    longest, shared = 0.0, 0.0
     for k in range(num_chunks):
-        alone += _attention(
-            engines, role, float(engines.chunks[k, 0]), float(engines.chunks[k, 1]), 0.0, 0.0
-        )
+        chunk, before = float(engines.chunks[k, 0]), float(engines.chunks[k, 1])
+        longest = max(longest, _attention(engines, role, chunk, before, 0.0, 0.0))
+        shared += _crowded(engines, role, chunk, before)
+    alone = max(longest, shared)
     beside = 0.0
     if decodes:
         if num_chunks:
@@ -274,7 +289,9 @@ def _chosen(engines: Engines, request: int, first: int, end: int) -> int:
     """Return which of the instances ``first:end`` takes a request."""
     settings, routing = engines.settings, engines.settings[SETTING.routing]
     if routing == 2:
-        return first + mixed(engines.requests[request, REQUEST.stream], 0) % (end - first)
+        # the last bit is always set: with it, an even number of instances would leave half idle
+        drawn = mixed(engines.requests[request, REQUEST.stream], 0) >> 1
+        return first + drawn % (end - first)
     if routing == 1:
         best = first
         for i in range(first + 1, end):

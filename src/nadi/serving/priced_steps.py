@@ -12,8 +12,14 @@ from nadi.estimates.inference_steps import inference_bytes, inference_parts
 from nadi.models.llm.language_model import LanguageModel
 from nadi.models.llm.parallel_plan import ParallelPlan
 from nadi.serving.engines import CacheTier
+from nadi.serving.recorded_steps import (
+    RecordedStep,
+    priced_steps,
+    read_recorded_steps,
+    times_as_recorded,
+)
 from nadi.serving.server_setup import ServerSetup
-from nadi.serving.step_times import StepTimes, profiled_times
+from nadi.serving.step_times import GRAPH_SIZES, StepTimes, holds_profile, profiled_times
 from nadi.systems.memory_tiers import MemoryTier, second_tier
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
@@ -39,6 +45,8 @@ class ServerBasis(NamedTuple):
         Behind the devices' memory.
     price
         Of an hour of all devices and tiers, 0 if unknown.
+    recorded
+        Steps of the recording that ``times`` agree with, if there is one.
     """
 
     times: StepTimes
@@ -48,6 +56,7 @@ class ServerBasis(NamedTuple):
     moved_ns: float
     tiers: tuple[CacheTier, ...]
     price: float
+    recorded: tuple[RecordedStep, ...] = ()
 
 
 def server_basis(model: LanguageModel, system: System, setup: ServerSetup) -> ServerBasis:
@@ -61,21 +70,30 @@ def server_basis(model: LanguageModel, system: System, setup: ServerSetup) -> Se
     plan = ParallelPlan(
         tp=setup.tp, pp=setup.pp, ep=setup.ep, dp=setup.attention_dp, dtype=setup.dtype
     )
-    weights, token = inference_bytes(model, plan, setup.kv_dtype)
+    weights, token = inference_bytes(model, plan, setup.kv_dtype, setup.weight_bits)
     # every rank has the keys and values of its own heads, and of its own requests
     block_bytes = token * setup.block
     blocks = setup.blocks or _room(system, setup, weights, token)
-    if setup.measured:
+    recorded: tuple[RecordedStep, ...] = ()
+    if setup.measured and holds_profile(setup.measured):
         times = profiled_times(setup.measured, model.layers)
         times = times._replace(graphs=setup.graphs)
     else:
         times = priced_times(model, system, plan, setup)
+        if setup.measured:
+            recorded = priced_steps(
+                model, system, plan, read_recorded_steps(setup.measured),
+                setup.input + setup.output // 2, graphs=setup.graphs, kv_dtype=setup.kv_dtype,
+                weight_bits=setup.weight_bits,
+            )  # fmt: skip
+            times = times_as_recorded(times, recorded)
     tiers = tuple(_tier(text, system, setup, block_bytes) for text in setup.tiers)
     rate = setup.link / 1e9 or system.network.dimensions[0].bandwidth
     price = system.price_per_hour * setup.ranks * setup.instances + _price_of_tiers(system, setup)
     return ServerBasis(
-        times, blocks, block_bytes * setup.ranks, weights, block_bytes / rate, tiers, price
-    )
+        times, blocks, block_bytes * setup.ranks, weights, block_bytes / rate, tiers, price,
+        recorded,
+    )  # fmt: skip
 
 
 def _room(system: System, setup: ServerSetup, weights: int, token: int) -> int:
@@ -103,7 +121,9 @@ def priced_times(
 ) -> StepTimes:
     """Price steps as an estimate of inference does, at points between which they are looked up."""
     most = max(setup.budget, setup.sequences)
-    tokens = _points(most, 1.2)
+    # sizes of graphs are priced as they are: kernels take more tiles, all at once, beyond them
+    captured = [size for size in GRAPH_SIZES if size < most] or [1]
+    tokens = np.append(captured, _points(max(most, 2), 1.2, first=captured[-1] + 1))
     longest = model.max_positions or model.sequence or 1 << 20
     chunks = _points(setup.budget, 2.0)
     before = np.append(0, _points(max(longest, 2), 2.0, first=128))
@@ -112,20 +132,22 @@ def priced_times(
     share = setup.attention_dp
     parts = inference_parts(
         model, system, plan, -(-tokens // share), (-(-chunks // share), before),
-        (-(-decodes[0] // share), decodes[1]), setup.kv_dtype,
+        (-(-decodes[0] // share), decodes[1]), setup.kv_dtype, setup.weight_bits,
     )  # fmt: skip
     grid = np.zeros((chunks.size + 1, before.size, decodes[0].size + 1, decodes[1].size + 1))
     grid[1:] += parts.chunks[:, :, None, None] * 1e9
     grid[:, :, 1:, 1:] += parts.decodes * 1e9
     grid[:, :, 1:, 0] = grid[:, :, 1:, 1]
     grid[:, :, 0, :] = grid[:, :, 0, :1]
+    crowded = np.zeros((chunks.size + 1, before.size))
+    crowded[1:] = parts.crowded * 1e9
     axes = tuple(
         np.append(0.0, one) if one is not before else one.astype(float)
         for one in (chunks, before, *decodes)
     )
     return StepTimes(
         tokens.astype(float), parts.dense * 1e9, tokens.astype(float), parts.heads * 1e9,
-        axes, grid, setup.graphs,  # type: ignore[arg-type]
+        axes, grid, setup.graphs, crowded,  # type: ignore[arg-type]
     )  # fmt: skip
 
 

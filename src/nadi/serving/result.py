@@ -172,6 +172,15 @@ def _bound_by(found: Serving) -> str:
     return f"{why['title']}; steps go to {part['title']}"
 
 
+def _recorded(found: Serving) -> Iterator[dict[str, Any]]:
+    for step in found.basis.recorded:
+        yield {
+            "kind": step.kind, "tokens": step.tokens, "requests": step.chunks + step.decodes,
+            "before": step.before if step.before >= 0 else None, "measured_ns": step.measured,
+            "priced_ns": step.priced, "ratio": step.measured / step.priced,
+        }  # fmt: skip
+
+
 SERVING = Result(
     kind="serving", title="Serving", order=87,
     needs="output_tokens_per_second",  # what a recording says of its steps has the same key
@@ -238,5 +247,15 @@ SERVING = Result(
             Column("written_bytes", "written", _BYTES),
             Column("busy_share", "busy", _SHARE),
         )),
+        Rows("recorded", "steps of the recording: work of the device, and the price of the same",
+             _recorded, (
+            Column("kind", "step", NAME),
+            Column("tokens", "tokens", COUNT),
+            Column("requests", "requests", COUNT),
+            Column("before", "tokens before", _COUNT, "each that generates; none if not recorded"),
+            Column("measured_ns", "measured", NS),
+            Column("priced_ns", "priced", NS),
+            Column("ratio", "times as long", number(format_number)),
+        ), top=20),
     ),
 )  # fmt: skip

@@ -49,6 +49,9 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         attention), and share the experts.
     dtype, kv_dtype
         Of weights and activations, as in torch; of keys and values, by default as activations.
+    weight_bits
+        Of a weight of the layers, 4 or 8: products read them so, and compute as ``dtype``. 0: as
+        ``dtype``.
     budget, sequences, block
         Of a step: tokens, and requests, at most; tokens of a block of keys and values.
     blocks
@@ -68,7 +71,8 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         Tokens that a step guesses for each request (speculative decoding), and the chance that a
         guess is right. A step of the drafting model is a part of ``host_us``.
     measured
-        A folder of measured times of layers (:func:`profiled_times`); else steps are priced.
+        A folder of measured times of layers (:func:`profiled_times`), or a recording of a serving
+        engine, as a file or a folder (:func:`read_recorded_steps`); else steps are priced.
     tiers
         Memories behind the devices': names of the system's, or such as ``pool=1TB@64GB/s``.
     link
@@ -99,6 +103,7 @@ class ServerSetup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     prefill_replicas: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
     dtype: _Dtype = "bfloat16"
     kv_dtype: _Dtype | Literal[""] = ""
+    weight_bits: Literal[0, 4, 8] = 0
     budget: Annotated[int, Meta(ge=1, le=1 << 20)] = 2048
     sequences: Annotated[int, Meta(ge=1, le=1 << 16)] = 256
     block: Annotated[int, Meta(ge=1, le=1 << 16)] = 16

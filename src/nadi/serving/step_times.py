@@ -17,6 +17,7 @@ GRAPH_SIZES = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
 """Tokens for which vLLM captures CUDA graphs: a step is padded to the next of them."""
 
 _GRID = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
+_FILES = ("dense.csv", "per_sequence.csv", "attention.csv")
 _ONCE = ("embedding", "final_layernorm")  # of a step; all else is of each layer
 _TWICE = ("layernorm",)  # of a layer
 _REMEDY = "give a folder with dense.csv, per_sequence.csv and attention.csv"
@@ -34,8 +35,9 @@ class StepTimes(NamedTuple):
     axes
         Points of attention: tokens of a chunk of a prompt, tokens before it, requests that
         generate, and tokens before each. Each begins with 0.
-    attention
-        float64, a dimension for each axis.
+    attention, crowded
+        float64, a dimension for each axis; and the time of a chunk beside many others in one
+        kernel, at the first two axes, if that is known to be less.
     graphs
         Whether steps are padded to the sizes of CUDA graphs.
     """
@@ -47,14 +49,13 @@ class StepTimes(NamedTuple):
     axes: tuple[Floats, Floats, Floats, Floats]
     attention: Floats
     graphs: bool = True
+    crowded: Floats | None = None
 
     def by_tokens(self, budget: int) -> Floats:
         """Give the time of 0 to ``budget`` tokens, shape (budget + 1,)."""
         sizes = np.arange(budget + 1.0)
         if self.graphs:
-            above = np.searchsorted(GRAPH_SIZES, sizes)
-            captured = np.append(GRAPH_SIZES, 0)[above]
-            sizes = np.where(above < len(GRAPH_SIZES), captured, sizes).astype(float)
+            sizes = padded(sizes)
         times = along(self.tokens, self.dense, sizes)
         times[0] = 0.0
         return times
@@ -66,12 +67,25 @@ class StepTimes(NamedTuple):
         return times
 
 
+def padded(sizes: Floats) -> Floats:
+    """Give numbers of tokens as CUDA graphs compute them; what no graph has is not padded."""
+    above = np.searchsorted(GRAPH_SIZES, sizes)
+    captured = np.append(GRAPH_SIZES, 0)[above]
+    found: Floats = np.where(above < len(GRAPH_SIZES), captured, sizes).astype(float)
+    return found
+
+
 def along(points: Floats, values: Floats, where: Floats) -> Floats:
     """Interpolate between points, and go on beyond them along the first and the last two."""
     k = np.clip(np.searchsorted(points, where, side="right") - 1, 0, points.size - 2)
     share = (where - points[k]) / (points[k + 1] - points[k])
     found: Floats = values[k] * (1 - share) + values[k + 1] * share
     return found
+
+
+def holds_profile(folder: str | Path) -> bool:
+    """Tell whether a folder has measured times of layers."""
+    return any((Path(folder) / name).exists() for name in _FILES)
 
 
 def profiled_times(folder: str | Path, layers: int) -> StepTimes:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from nadi.results.charts.charts import ChartAxis, LineChart, LineSeries
-from nadi.results.declared import NAME, Column, Lines, Result, Rows, number
-from nadi.serving.sweeps import ServedPoint, ServerSearch, ServerSweep, point_row, with_tiers_worth
-from nadi.units import format_count, format_counted, format_ns, format_number
+from nadi.results.declared import NAME, Charts, Column, Lines, Result, Rows, number
+from nadi.serving.sweeps import ServedPoint, ServerSearch, ServerSweep, point_row, tier_worth
+from nadi.units import format_bytes, format_count, format_counted, format_ns, format_number
 
 _NUMBER, _COUNT, _NS = number(format_number, ""), number(format_count, ""), number(format_ns, "")
 _SHARE = number(lambda share: f"{100 * share:.1f} %", "")
+_WIDE = 16  # how many times its first value an axis ends at to be logarithmic
 
 
 def _told(values: dict[str, Any]) -> str:
@@ -50,6 +51,30 @@ def _best_of(found: ServerSweep) -> ServedPoint | None:
     return max(rates, key=lambda pair: pair[0])[1] if rates else None
 
 
+def sweep_charts(data: dict[str, Any]) -> list[LineChart]:
+    """Return the curves of a sweep: rate and latencies by its first field, where it has numbers."""
+    first, *others = data["fields"]
+    rows = [row for row in data["points"] if not row["why"]]
+    if not rows or not all(isinstance(row["values"][first], (int, float)) for row in rows):
+        return []
+    values = [row["values"][first] for row in rows]
+    across = ChartAxis(first, is_log=min(values) > 0 and max(values) >= _WIDE * min(values))
+    charts = []
+    for key, label, unit in (
+        ("output_tokens_per_second", "generated tokens/s", 1.0),
+        ("ttft_p99_ns", "time to first token, P99, in ms", 1e6),
+        ("tpot_p99_ns", "time per token, P99, in ms", 1e6),
+    ):
+        series = []
+        for value in dict.fromkeys(row["values"].get(others[0]) if others else "" for row in rows):
+            own = [row for row in rows if not others or row["values"][others[0]] == value]
+            x = np.array([row["values"][first] for row in own], dtype=float)
+            y = np.array([np.nan if row[key] is None else row[key] / unit for row in own])
+            series.append(LineSeries(f"{others[0]} {value}" if others else label, x, y))
+        charts.append(LineChart(label, across, ChartAxis(label), tuple(series)))
+    return charts
+
+
 SERVER_SWEEP = Result(
     kind="server_sweep", title="Servers beside each other", order=88,
     facts=(Column("fields", get=lambda found: list(found.fields)),),
@@ -57,6 +82,7 @@ SERVER_SWEEP = Result(
     f"{' and '.join(data['fields'])}",
     parts=(
         Rows("points", "servers", lambda found: map(point_row, found.points), _COLUMNS, top=60),
+        Charts(sweep_charts),
     ),
 )  # fmt: skip
 
@@ -77,17 +103,42 @@ def _says(data: dict[str, Any]) -> str:
     )
 
 
+def _break_even(found: ServerSearch) -> dict[str, Any] | None:
+    even = tier_worth(found)
+    if even is None:
+        return None
+    per_tb = 1e12 / even.capacity
+    return {
+        "devices": even.devices, "devices_per_tb": even.devices * per_tb,
+        "capacity_bytes": even.capacity, "price_per_hour": even.price or None,
+        "price_per_tb_hour": even.price * per_tb or None,
+        "stated_price_per_hour": even.stated or None, "pays": even.pays,
+    }  # fmt: skip
+
+
 def _worth(data: dict[str, Any]) -> Iterator[str]:
-    worth = data["devices_saved_by_tiers"]
-    if worth is None:
+    even = data["break_even"]
+    if even is None:
+        if data["has_tiers"] and data["best"]:
+            yield "without the tiers no server of so many devices keeps the limits"
         return
-    if worth <= 0:
-        yield "without the tiers as few devices do"
+    if even["devices"] <= 0:
+        yield "without the tiers as few devices do: they pay at no price"
         return
+    size, many = format_bytes(even["capacity_bytes"]), format_counted(even["devices"], "device")
     yield (
-        f"without the tiers it takes {format_counted(worth, 'device')} more: "
-        "the tiers pay if an hour of them costs less than one of these"
+        f"without the tiers it takes {many} more: {size} of tiers pay below the price of these, "
+        f"for a TB that of {format_number(even['devices_per_tb'])} devices"
     )
+    if even["price_per_hour"]:
+        limit, per_tb = (
+            format_number(even[name]) for name in ("price_per_hour", "price_per_tb_hour")
+        )
+        told = f"that is {limit} {data['currency']} an hour, {per_tb} for a TB"
+        if even["pays"] is not None:
+            stated = format_number(even["stated_price_per_hour"])
+            told += f"; they cost {stated}: they {'pay' if even['pays'] else 'do not pay'}"
+        yield told
 
 
 SERVER_SEARCH = Result(
@@ -97,7 +148,11 @@ SERVER_SEARCH = Result(
         Column("without_tiers", get=lambda found: (
             point_row(found.without_tiers) if found.without_tiers else None
         )),
-        Column("devices_saved_by_tiers", get=with_tiers_worth),
+        Column("has_tiers", get=lambda found: found.has_tiers),
+        Column("break_even", get=_break_even),
+        Column("currency", get=lambda found: next(
+            (one.found.system.currency for one in found.points if one.found), ""
+        )),
     ),
     headline=_says,
     parts=(
@@ -106,25 +161,3 @@ SERVER_SEARCH = Result(
              _COLUMNS, top=60),
     ),
 )  # fmt: skip
-
-
-def sweep_charts(data: dict[str, Any]) -> list[LineChart]:
-    """Return the curves of a sweep: rate and latencies by its first field, where it has numbers."""
-    first, *others = data["fields"]
-    rows = [row for row in data["points"] if not row["why"]]
-    if not rows or not all(isinstance(row["values"][first], (int, float)) for row in rows):
-        return []
-    charts = []
-    for key, label, unit in (
-        ("output_tokens_per_second", "generated tokens/s", 1.0),
-        ("ttft_p99_ns", "time to first token, P99, in ms", 1e6),
-        ("tpot_p99_ns", "time per token, P99, in ms", 1e6),
-    ):
-        series = []
-        for value in dict.fromkeys(row["values"].get(others[0]) if others else "" for row in rows):
-            own = [row for row in rows if not others or row["values"][others[0]] == value]
-            x = np.array([row["values"][first] for row in own], dtype=float)
-            y = np.array([np.nan if row[key] is None else row[key] / unit for row in own])
-            series.append(LineSeries(f"{others[0]} {value}" if others else label, x, y))
-        charts.append(LineChart(label, ChartAxis(first), ChartAxis(label), tuple(series)))
-    return charts

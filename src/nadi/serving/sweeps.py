@@ -72,11 +72,14 @@ class ServerSearch(NamedTuple):
         The cheapest that keeps them; None if none does.
     without_tiers
         The cheapest without the tiers, if the setup has some.
+    has_tiers
+        Whether it has.
     """
 
     points: tuple[ServedPoint, ...]
     best: ServedPoint | None
     without_tiers: ServedPoint | None
+    has_tiers: bool
 
 
 @checked
@@ -172,7 +175,7 @@ def search_servers(
     without = None
     if basis.tiers:
         without = _cheapest(_tried(model, system, setup | {"tiers": ()}, most_devices))
-    return ServerSearch(tuple(points), _cheapest(points), without)
+    return ServerSearch(tuple(points), _cheapest(points), without, bool(basis.tiers))
 
 
 def _cheapest(points: Iterator[ServedPoint] | Sequence[ServedPoint]) -> ServedPoint | None:
@@ -225,8 +228,43 @@ def point_row(point: ServedPoint) -> dict[str, Any]:
     return row
 
 
-def with_tiers_worth(found: ServerSearch) -> float | None:
-    """Return by how many devices the tiers make the cheapest server smaller."""
+class TierWorth(NamedTuple):
+    """From which price on tiers cost more than the devices that they save.
+
+    Attributes
+    ----------
+    devices
+        How many more it takes without the tiers: all tiers pay below the price of so many.
+    capacity
+        Bytes of all tiers of the server.
+    price
+        Of an hour of these devices, in the system's currency; 0 if it states no price.
+    stated
+        Of an hour of the tiers, 0 if unknown.
+    """
+
+    devices: int
+    capacity: int
+    price: float
+    stated: float
+
+    @property
+    def pays(self) -> bool | None:
+        """Whether the tiers cost less than the devices; None if a price is not known."""
+        return self.stated < self.price if self.stated and self.price else None
+
+
+def tier_worth(found: ServerSearch) -> TierWorth | None:
+    """Compare the cheapest server with tiers with the cheapest without; None if one is missing."""
     if found.best is None or found.without_tiers is None:
         return None
-    return found.without_tiers.devices - found.best.devices
+    served, without = found.best.found, found.without_tiers
+    assert served is not None
+    basis, instances = served.basis, served.setup.instances
+    blocks = sum(one.blocks * (1 if one.shared else instances) for one in basis.tiers)
+    devices = without.devices - found.best.devices
+    per_hour = served.system.price_per_hour
+    return TierWorth(
+        devices, blocks * basis.block_bytes, devices * per_hour,
+        basis.price - per_hour * found.best.devices,
+    )  # fmt: skip

@@ -38,7 +38,7 @@ of nadi estimate); or --system, or --what-if.
 
 Results that other commands wrote as JSON, such as the summary.json of nadi run -o, have
 pages of their own, or are sections of a recording's page: those of run, what-if, simulate,
-estimate, search, waits, fold, similarity, memory place and memory plan.
+estimate, search, waits, fold, similarity, memory place, memory plan and serve.
 
 With --open the page is shown in the browser until Ctrl-C; FILE.html is a page of an earlier
 run. It is served to this machine only, at an address that others cannot guess. For a

@@ -457,15 +457,18 @@ def head_pieces(model: LanguageModel, plan: ParallelPlan, *, has_table: bool) ->
     """
     maker = _Maker(model, plan)
     rows = -(-model.vocab // plan.tp)
+    norm = maker.norm("head.norm")
+    if plan.inference:  # engines give logits to the last token of each sequence alone
+        maker.tokens = plan.micro_batch
     head = maker.column("head.logits", model.hidden, rows * plan.tp)
     if has_table and model.tied_embeddings:
         head = head._replace(weight=0)
     if plan.inference:
-        return [maker.norm("head.norm"), head]
+        return [norm, head]
     elements = plan.tokens * rows
     loss = Work("cross_entropy", 5 * elements, 2 * elements * _F32, dtype="float32")
     gradient = Work("cross_entropy", 2 * elements, 2 * elements * _F32, dtype="float32")
     way = Way("tp", Layout.FEATURES, Layout.WHOLE, maker.between, Layout.FEATURES)
     piece = Piece("head.loss", loss, gradient, None, (way,), kept=elements * _F32,
                   gives=(3, plan.tokens), copies=elements)  # fmt: skip
-    return [maker.norm("head.norm"), head, piece]
+    return [norm, head, piece]
