@@ -71,8 +71,7 @@ def command(
     ] = False,
     output: _Output = None,
     calibrate: Calibrate = None, seq: Seq = 0, compat: Compat = "", sweep: SweepOver = None,
-    overwrite: Overwrite = False,
-    executor: ExecutorName = "", as_json: AsJson = False,
+    overwrite: Overwrite = False, executor: ExecutorName = "", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Search, and print the fastest."""
     from nadi.results.terminal.progress import show_progress
@@ -110,6 +109,8 @@ def command(
     from nadi.estimates.searches.result import SEARCH
 
     SEARCH.tell(SEARCH.data((found, space)), as_json=as_json)
+    if not found.num_feasible:
+        raise typer.Exit(1)
 
 
 def _parsed(text: str) -> tuple[str, list[Any]]:

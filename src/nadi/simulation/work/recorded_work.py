@@ -13,7 +13,9 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import InputError, UsageError
+from nadi.files.astra_sim_text import is_text_workload
 from nadi.simulation.work.program import Program
+from nadi.systems.library import recorded_devices
 from nadi.systems.memory_tiers import OWN_TIERS
 from nadi.systems.system import System
 from nadi.trace.arrays import Ints
@@ -58,14 +60,23 @@ def nodes_of_job(
     )
     ranks = tuple(ranks_played)
     first, *others = (rank.trace for rank in ranks)
+    devices = recorded_devices(linked)
+    on = f" on {devices}" if devices else ""
+    log.add(
+        "simulate.recorded-times", "info",
+        sum(int((rank.trace.nodes["kind"] == "COMP").sum()) for rank in ranks),
+        f"computations keep the times recorded{on}, whatever the system; only"
+        " communication takes its time on it",
+        "nadi run --system estimates the kernels of another device",
+    )  # fmt: skip
     issues = summed_issues([*(trace.issues for trace in linked.traces), linked.issues, log.table()])
     return (replace(first, issues=issues), *others), ranks
 
 
 def _is_recorded(trace: Trace) -> bool:
-    """Return whether a trace is a recording rather than a Chakra trace."""
+    """Return whether a trace is a recording rather than a Chakra trace or a text workload."""
     sources = trace.provenance.sources
-    if sources and sources[0].format.startswith("Chakra"):
+    if is_text_workload(trace) or (sources and sources[0].format.startswith("Chakra")):
         return False
     # handmade traces are recognized by their dependencies only
     kinds = set(trace.deps["kind"].unique().to_list())
