@@ -238,8 +238,9 @@ def test_the_report_says_what_is_preserved_and_what_is_not(written: dict[str, Pa
 
 
 def test_systems_with_equal_figures_share_a_row() -> None:
-    rows = [{"system": name, "step_ns": step, "obfuscated_step_ns": 9, "step": 0.1,
-             "critical_path": 0.2} for name, step in (("a", 8), ("b", 8), ("c", 7), ("d", 8))]  # fmt: skip
+    steps = {"a": 8, "b": 8, "c": 7, "d": 8}
+    same = {"obfuscated_step_ns": 9, "step": 0.1, "critical_path": 0.2}
+    rows = [{"system": name, "step_ns": step, **same} for name, step in steps.items()]
     shown = dict(_systems_apart({"differences": rows}))
     assert list(shown) == [("differences", 0), ("differences", 2)]
     assert shown["differences", 0]["alike"] == "a and 2 others, alike"
