@@ -49,6 +49,19 @@ def test_a_device_trace_alone_will_do(
     assert "device_1.json.gz: valid" in capsys.readouterr().out.replace("\n", "")
 
 
+def test_files_that_are_written_beside_traces_are_named(
+    demo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = tmp_path / "key"
+    key.write_text("7f3a91c04d5e2b68f1a07c93d2e845b6\n")
+    shared = str(tmp_path / "shared")
+    assert main(["obfuscate", str(demo_folder), "-o", shared, "--key", str(key)]) == 0
+    assert main(["info", shared]) == 0
+    out = capsys.readouterr().out.replace("\n", "")
+    assert "obfuscation.json: the report of the obfuscated job, level names" in out
+    assert "skipped" not in out
+
+
 def test_host_operations_are_of_the_kinds_that_the_device_trace_gives_them(
     demo_folder: Path,
 ) -> None:

@@ -92,3 +92,17 @@ def test_lines_come_seldom_and_ever_more_so(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     ProgressLines().print_until(Over())
     assert waits == [10, 10, 10, 10, 10, 10, 60, 60, 60]
+
+
+def test_lines_of_counted_stages_say_how_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("nadi.results.terminal.progress.time.monotonic", lambda: now[0])
+    lines = ProgressLines("jobs")
+    now[0] = 130.0
+    lines.begin("level shapes")
+    assert lines.next_line() == "nadi: level shapes; 30 s\n"
+    now[0] = 150.0
+    lines.show(5, 40)
+    assert lines.next_line() == "nadi: level shapes, 5 of 40 jobs, about 140 s left of this; 50 s\n"
+    lines.show(40, 40)
+    assert lines.next_line() == "nadi: level shapes, 40 of 40 jobs; 50 s\n"

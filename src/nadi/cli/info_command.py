@@ -10,6 +10,8 @@ import typer
 from nadi.results.terminal.options import output_console, refuse
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import polars as pl
 
 HELP = """Summarize traces by category, operation, thread and stream.
@@ -81,7 +83,19 @@ def command(
         console.print(f"{path}  (a simulated job)", style="bold", markup=False)
         SIMULATION.print(SIMULATION.data(done), console)
     for file in (one for one in files.ignored if one.name != RANK_MAP):
-        console.print(f"skipped: {file} (not a trace)", markup=False)
+        console.print(_of_no_trace(file), markup=False)
+
+
+def _of_no_trace(file: Path) -> str:
+    """Say what a file is that has no trace: files that Nadi writes beside traces are known."""
+    from nadi.models.job_files import COMM_GROUPS
+    from nadi.sharing.obfuscation.obfuscate import REPORT, read_report
+
+    if file.name == REPORT:
+        return f"{file}: the report of the obfuscated job, level {read_report(file).level}"
+    if file.name == COMM_GROUPS:
+        return f"{file}: the process groups of the job"
+    return f"skipped: {file} (not a trace)"
 
 
 def _check(paths: list[str]) -> None:

@@ -16,6 +16,7 @@ from rich.text import Text
 from nadi.trace.schema import Table as Declared
 from nadi.units import format_count, format_counted, printable
 
+_MANY_NOTES = 4  # issues that are no warning
 TOP = 10  # rows of a table of operations
 _NAME_WIDTH = 60
 _UNITS = {"ns": "_ns", "GB/s": "_gb_per_s", "bytes": "_bytes"}
@@ -60,9 +61,14 @@ def issue_lines(issues: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def print_issues(issues: Iterable[dict[str, Any]], console: Console) -> None:
-    """Print a line per issue."""
-    for line in issue_lines(issues):
+    """Print a line per issue; of many that are no warning, that they need no action."""
+    rows = list(issues)
+    for line in issue_lines(rows):
         console.print(Text(printable(line)))
+    if sum(row["severity"] == "info" for row in rows) >= _MANY_NOTES:
+        console.print(
+            "info lines are notes of what was inferred or left out, and need no action; warnings do"
+        )
 
 
 def print_written(path: Path | str, left_out: pl.DataFrame, console: Console) -> None:

@@ -151,11 +151,12 @@ class ProgressLines:
         self._stage = "starting"
         self._amount = 0, 0
         self._compilation = ""
-        self._began = time.monotonic()
+        self._began = self._stage_began = time.monotonic()
 
     def begin(self, text: str) -> None:
         """Begin a stage, of which nothing is done."""
         self._stage, self._amount = text, (0, 0)
+        self._stage_began = time.monotonic()
 
     def show(self, done: int, total: int) -> None:
         """Note how much of the stage is done, of how much; 0 if unknown."""
@@ -175,7 +176,10 @@ class ProgressLines:
     def _how_far(self) -> str:
         done, total = self._amount
         if self._counts and total:
-            return f", {format_count(done)} of {format_count(total)} {self._counts}"
+            how_far = f", {format_count(done)} of {format_count(total)} {self._counts}"
+            each = (time.monotonic() - self._stage_began) / done if done else 0.0
+            left = round(each * (total - done))
+            return how_far + (f", about {format_count(left)} s left of this" if left else "")
         if total:  # a size that a file states is too small beyond 4 GiB
             return f", {min(done / total, 1):.0%}"
         return f", {format_bytes(done)}" if done else ""

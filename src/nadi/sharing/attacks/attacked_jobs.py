@@ -94,8 +94,9 @@ def attack(
     corpus = [_make(*one, random) for one in _counted(wanted)]
     known = [seen_of(made.recordings[0]) for made in corpus]
     tables = []
-    for level in ("original", *(one for one in levels if one not in _LEARNED)):
-        progress(f"attacking level {level}")
+    obfuscated = ["original", *(one for one in levels if one not in _LEARNED)]
+    for number, level in enumerate(obfuscated, 1):
+        progress(f"attacking level {level}, {number} of {len(obfuscated)}")
         targets = _targets(corpus, known, level, random)
         if len(targets) >= _LEAST_JOBS:
             found = attack_targets(targets)

@@ -17,7 +17,8 @@ models, original and obfuscated with other keys. The attacker guesses the model 
 its size, which releases belong together, and whether it is among the jobs that the attacker
 has. Level model is a model that nadi learn makes of half of the jobs, and level synthetic
 has jobs that it made: the attacker guesses which jobs it was learned from. Chance is the
-score of the most common answer.
+score of the most common answer. Each job is obfuscated twice at each level, which takes
+seconds: progress says how long is left.
 
 [bold]Examples[/]
 
@@ -42,7 +43,7 @@ def command(
     ] = None,
     jobs: Annotated[
         int, typer.Option("--jobs", metavar="N", min=2, help="Jobs of each model."),
-    ] = 8,
+    ] = 4,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="Of layouts, durations and keys."),
     ] = 0,

@@ -224,7 +224,7 @@ def reveal(
         If the folder has no report, or the key or the job is another one.
     """
     refuse_partial(locate(folder))
-    stated = _report_of(locate(folder) / REPORT)
+    stated = read_report(locate(folder) / REPORT)
     owner = read_secret(key)
     salted = SecretKey(owner.secret, bytes.fromhex(stated.salt))
     if salted.check != stated.key_check:
@@ -246,7 +246,14 @@ class _Report(msgspec.Struct):
     key_check: str
 
 
-def _report_of(path: Path) -> _Report:
+def read_report(path: Path) -> _Report:
+    """Read the report beside an obfuscated job: its level, and what its key is recognized by.
+
+    Raises
+    ------
+    InputError
+        If the file is no such report.
+    """
     content = read_settings(path, "name a folder that nadi obfuscate wrote")
     found = decode_json(content, _Report, str(path), "obfuscate the job again")
     try:

@@ -47,16 +47,32 @@ def _promised(data: dict[str, Any]) -> Iterator[str]:
         yield f"neighbors: {privacy['neighboring_relation']}"
 
 
+def _systems_apart(data: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
+    """Give the systems whose figures differ; those with the same share a row.
+
+    A job that was recorded with its times on one device takes as long on every system.
+    """
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for at, row in enumerate(data["differences"]):
+        figures = tuple(value for key, value in row.items() if key != "system")
+        alike.setdefault(figures, []).append(at)
+    for first, *others in alike.values():
+        row = data["differences"][first]
+        more = f"{row['system']} and {format_counted(len(others), 'other')}, alike"
+        yield ("differences", first), {**row, "alike": more} if others else row
+
+
 _SHARE = number(lambda share: f"{100 * share:.2f} %")
 OBFUSCATION = Result(
     kind="obfuscation", title="Obfuscated job", order=95, facts=_described, headline=_headline,
     parts=(
         Lines(_promised),
         Rows("differences", "simulated, for the owner", None, (
-            Column("system", "system"), Column("step_ns", "step", NS),
+            Column("system", "system", shown=lambda row: row.get("alike", row["system"])),
+            Column("step_ns", "step", NS),
             Column("obfuscated_step_ns", "obfuscated", NS), Column("step", "difference", _SHARE),
             Column("critical_path", "critical path", _SHARE),
-        ), top=ALL),
+        ), top=ALL, made=_systems_apart),
     ),
 )  # fmt: skip
 NAMES = Result(
