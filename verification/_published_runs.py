@@ -20,6 +20,8 @@ import msgspec
 
 from nadi.errors import NadiError, UsageError
 from nadi.estimates import (
+    DEFAULT,
+    columns_of,
     describe_step,
     estimate,
     model_of_language_model,
@@ -27,6 +29,7 @@ from nadi.estimates import (
     search,
     search_space,
 )
+from nadi.estimates.price_bounds import step_bounds
 from nadi.models import LanguageModel, load_language_model, shipped_language_models
 from nadi.systems import shipped_text
 
@@ -193,15 +196,24 @@ def _system_of(run: PublishedRun, ranks: int, folder: str) -> str:
     return str(path)
 
 
-def _estimated(run: PublishedRun, folder: str) -> tuple[float, str]:
-    """Give the seconds of a step, and what it lacks to be possible."""
+class _Estimated(NamedTuple):
+    """The estimate of a row."""
+
+    seconds: float
+    low: float  # if all kernels take the least, and the most, of the intervals of their prices
+    high: float
+    lacks: str
+
+
+def _estimated(run: PublishedRun, folder: str) -> _Estimated:
     plan = run.plan
     if not run.searched:
         ranks = math.prod(plan.get(axis, 1) for axis in ("tp", "cp", "dp", "pp"))
         system = _system_of(run, ranks, folder)
         step = describe_step(run.model, system, plan, overlap=run.overlap)
         found = estimate(step.model, step.machine, step.execution)
-        return found.seconds, found.lacks
+        bounds = step_bounds(step.model, step.machine, columns_of([step.execution]), DEFAULT)
+        return _Estimated(found.seconds, *(float(end[0]) for end in bounds), found.lacks)
     given = {name: [value] for name, value in plan.items() if name not in _NUMBERS}
     stays = {f"{kind}_offload": [False] for kind in ("weight", "activations", "optimizer")}
     ranks, batch, sequence = (plan[name] for name in _NUMBERS)
@@ -212,7 +224,9 @@ def _estimated(run: PublishedRun, folder: str) -> tuple[float, str]:
     best = search(space, top=1).best
     if not best:
         raise UsageError(run.name, "no plan of a search fits the memory", "none is assumed")
-    return best[0].seconds, ""
+    executions = columns_of([best[0].execution])
+    bounds = step_bounds(space.model, space.machine, executions, DEFAULT)
+    return _Estimated(best[0].seconds, *(float(end[0]) for end in bounds), "")
 
 
 def show_estimates(
@@ -223,7 +237,8 @@ def show_estimates(
     print(f"{'row':44} {'measured':>9} {'estimated':>10} {'error':>8}")
     errors: list[float] = []
     refused: Counter[str] = Counter()
-    known: dict[bytes, tuple[float, str]] = {}
+    inside = 0
+    known: dict[bytes, _Estimated] = {}
     for run in runs:
         key = msgspec.json.encode(
             [run.model, run.system, run.plan, run.between_nodes, run.overlap, run.searched]
@@ -234,14 +249,16 @@ def show_estimates(
             refused[str(error)] += 1
             print(f"{run.name:44} {run.seconds:8.2f}s {'refused':>10}  {error}")
             continue
-        seconds, lacks = known[key]
-        errors.append(seconds / run.seconds - 1)
-        told = "  (more memory than it has)" if lacks else ""
-        print(f"{run.name:44} {run.seconds:8.2f}s {seconds:9.2f}s {errors[-1]:+8.1%}{told}")
+        found = known[key]
+        errors.append(found.seconds / run.seconds - 1)
+        inside += found.low <= run.seconds <= found.high
+        told = "  (more memory than it has)" if found.lacks else ""
+        print(f"{run.name:44} {run.seconds:8.2f}s {found.seconds:9.2f}s {errors[-1]:+8.1%}{told}")
     if errors:
         sizes = [abs(error) for error in errors]
         print(f"{source}: {len(errors)} rows, mean absolute error {mean(sizes):.1%}, "
-              f"median {median(sizes):.1%}, signed median {median(errors):+.1%}")  # fmt: skip
+              f"median {median(sizes):.1%}, signed median {median(errors):+.1%}; "
+              f"{inside} inside the interval of kernels' prices")  # fmt: skip
     return errors, refused
 
 
