@@ -1,4 +1,4 @@
-"""Published training steps as models, systems and plans: those that can be stated, and why not.
+"""Published training steps as models, systems and plans: estimates of those that can be stated.
 
 What a source does not say is an assumption, and the same for all of its rows: ``ASSUMED``.
 """
@@ -7,16 +7,36 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from statistics import mean, median
 from typing import Any, NamedTuple
 
-from nadi.models import LanguageModel, load_language_model, shipped_language_models
+import msgspec
 
-__all__ = ["ASSUMED", "CALCULON_ROWS", "FILES", "PublishedRun", "calculon_runs", "published_runs"]
+from nadi.errors import NadiError, UsageError
+from nadi.estimates import (
+    DEFAULT,
+    columns_of,
+    describe_step,
+    estimate,
+    model_of_language_model,
+    read_machine,
+    search,
+    search_space,
+)
+from nadi.estimates.price_bounds import step_bounds
+from nadi.models import LanguageModel, load_language_model, shipped_language_models
+from nadi.systems import shipped_text
+
+__all__ = [
+    "ASSUMED", "CALCULON_ROWS", "FILES", "PublishedRun", "calculon_runs", "published_runs",
+    "show_estimates",
+]  # fmt: skip
 
 FILES = (
     "papers_and_logs", "bigscience_tr11", "nvidia_nemo_megatron_bridge", "mlperf", "torchtitan",
@@ -28,11 +48,19 @@ ASSUMED = {
     "full recomputation, which its TFLOPs count; 250,880 tokens, which its sizes are; 1F1B",
     "NeMo": "Megatron's defaults: flash attention, ZeRO 1, sequence parallelism, no recomputation; "
     "even routing",
+    "Megatron, H100": "communication of tensor parallel ranks beside products, as its flags say; "
+    "ZeRO 1; the micro-batch and chunks that nadi search finds fastest",
+    "MLPerf": "8-bit floats, ZeRO 1, no recomputation; where a record has no degrees of "
+    "parallelism, those that nadi search finds fastest",
+    "MegaScale, A100": "the shape of GPT-3 175B, tp 8 and pp 8, as its table 1 says; ZeRO 1, and "
+    "the micro-batch, chunks and recomputation that nadi search finds fastest",
     "MPT, FSDP": "flash attention, as the source's settings; ZeRO 3, weights gathered anew for the "
     "backward; full recomputation where it says so; A100 40GB as 80GB, whose rates they have",
     "Primus, MI325X": "flash attention, even routing; an iteration each",
-    "torchtitan, FSDP": "flash attention, ZeRO 3; sequences of 4,096 tokens of Llama 2, of 8,192 "
-    "of Llama 3, as its settings; torch.compile; H100 of 96 GB as of 80 GB",
+    "torchtitan, FSDP": "flash attention, ZeRO 3, with stages ZeRO 2, as it keeps weights "
+    "then; sequences of 4,096 tokens of Llama 2, of 8,192 "
+    "of Llama 3, as its settings; torch.compile; H100 of 96 GB as of 80 GB; "
+    "AsyncTP as communication beside products",
 }
 # measured with full recomputation, and with selective recomputation and sequence parallelism
 CALCULON_ROWS: list[tuple[str, dict[str, Any], float, float]] = [
@@ -57,6 +85,12 @@ _SYSTEMS = {"DGX-H100": "dgx-h100", "DGX-B200": "dgx-b200", "DGX-GB200": "gb200-
             "DGX-B300": "dgx-b300", "DGX-GB300": "gb300-nvl72"}  # fmt: skip
 _TYPES = {"BF16": "bfloat16", "FP8": "float8_e4m3fn", "MXFP8": "float8_e4m3fn",
           "FP8-CS": "float8_e4m3fn", "FP8-MX": "float8_e4m3fn"}  # fmt: skip
+_MLPERF = {"llama31_8b": "llama3-8b", "llama31_405b": "llama3-405b"}
+_MLPERF_SYSTEMS = {
+    "H100": "dgx-h100", "H200-SXM": "hgx-h200", "GB200": "gb200-nvl72", "GB300": "gb300-nvl72",
+    "B200": "dgx-b200", "B300": "dgx-b300", "MI325X": "mi325x-node",
+}  # fmt: skip
+_NUMBERS = ("ranks", "global_batch", "sequence")  # of a search
 _JEAN_ZAY = "50 Gb/s"  # four adapters of 100 Gb/s for eight GPUs
 _TOKENS_OF_BLOOM = 250_880
 
@@ -73,6 +107,7 @@ _TITAN = {
     ("3", "8B"): "llama3-8b", ("3", "70B"): "llama3-70b", ("3", "405B"): "llama3-405b",
 }  # fmt: skip
 _WARM_UP = 2  # iterations
+_VANILLA = "Vanilla TP tokens/sec"
 _AGAIN = {"no": "none", "selective op": "selective", "full": "full"}
 _TITAN_SEQUENCE = {"2": 4096, "3": 8192}
 
@@ -92,6 +127,8 @@ class PublishedRun(NamedTuple):
         Of a step, measured.
     between_nodes
         The bandwidth between nodes, where it is not the system's.
+    overlap
+        As ``nadi estimate`` takes it.
     """
 
     source: str
@@ -101,6 +138,8 @@ class PublishedRun(NamedTuple):
     plan: dict[str, Any]
     seconds: float
     between_nodes: str = ""
+    overlap: str = "none"
+    searched: bool = False  # whether fields of the plan that it lacks are those a search finds
 
 
 class _NotStatedError(Exception):
@@ -140,6 +179,87 @@ def published_runs(paths: list[Path]) -> tuple[list[PublishedRun], Counter[str],
                 except (KeyError, ValueError, TypeError, IndexError) as error:
                     reasons[f"a figure that is no number or is not there ({error})"] += 1
     return found, reasons, num
+
+
+def _system_of(run: PublishedRun, ranks: int, folder: str) -> str:
+    """Give a system's name, or the file of a copy with what is special about a row."""
+    text = shipped_text(run.system)
+    changed = text
+    if run.between_nodes:
+        changed = changed.replace('"200 Gb/s"', f'"{run.between_nodes}"')
+    if run.system.endswith("nvl72") and ranks > 72 and ranks % 72:
+        changed = changed.replace("size = 72", "size = 64")  # 16 of the rack's 18 trays have work
+    if changed == text:
+        return run.system
+    path = Path(folder) / f"{run.system}.toml"
+    path.write_text(changed)
+    return str(path)
+
+
+class _Estimated(NamedTuple):
+    """The estimate of a row."""
+
+    seconds: float
+    low: float  # if all kernels take the least, and the most, of the intervals of their prices
+    high: float
+    lacks: str
+
+
+def _estimated(run: PublishedRun, folder: str) -> _Estimated:
+    plan = run.plan
+    if not run.searched:
+        ranks = math.prod(plan.get(axis, 1) for axis in ("tp", "cp", "dp", "pp"))
+        system = _system_of(run, ranks, folder)
+        step = describe_step(run.model, system, plan, overlap=run.overlap)
+        found = estimate(step.model, step.machine, step.execution)
+        bounds = step_bounds(step.model, step.machine, columns_of([step.execution]), DEFAULT)
+        return _Estimated(found.seconds, *(float(end[0]) for end in bounds), found.lacks)
+    given = {name: [value] for name, value in plan.items() if name not in _NUMBERS}
+    stays = {f"{kind}_offload": [False] for kind in ("weight", "activations", "optimizer")}
+    ranks, batch, sequence = (plan[name] for name in _NUMBERS)
+    space = search_space(
+        model_of_language_model(run.model, sequence),
+        read_machine(_system_of(run, ranks, folder), ranks), ranks, batch, given | stays,
+    )  # fmt: skip
+    best = search(space, top=1).best
+    if not best:
+        raise UsageError(run.name, "no plan of a search fits the memory", "none is assumed")
+    executions = columns_of([best[0].execution])
+    bounds = step_bounds(space.model, space.machine, executions, DEFAULT)
+    return _Estimated(best[0].seconds, *(float(end[0]) for end in bounds), "")
+
+
+def show_estimates(
+    source: str, runs: list[PublishedRun], folder: str
+) -> tuple[list[float], Counter[str]]:
+    """Print a line per row and the errors of all; give these, and why rows are refused."""
+    print(f"\n{source}: {ASSUMED[source]}")
+    print(f"{'row':44} {'measured':>9} {'estimated':>10} {'error':>8}")
+    errors: list[float] = []
+    refused: Counter[str] = Counter()
+    inside = 0
+    known: dict[bytes, _Estimated] = {}
+    for run in runs:
+        key = msgspec.json.encode(
+            [run.model, run.system, run.plan, run.between_nodes, run.overlap, run.searched]
+        )
+        try:
+            known[key] = known.get(key) or _estimated(run, folder)
+        except NadiError as error:
+            refused[str(error)] += 1
+            print(f"{run.name:44} {run.seconds:8.2f}s {'refused':>10}  {error}")
+            continue
+        found = known[key]
+        errors.append(found.seconds / run.seconds - 1)
+        inside += found.low <= run.seconds <= found.high
+        told = "  (more memory than it has)" if found.lacks else ""
+        print(f"{run.name:44} {run.seconds:8.2f}s {found.seconds:9.2f}s {errors[-1]:+8.1%}{told}")
+    if errors:
+        sizes = [abs(error) for error in errors]
+        print(f"{source}: {len(errors)} rows, mean absolute error {mean(sizes):.1%}, "
+              f"median {median(sizes):.1%}, signed median {median(errors):+.1%}; "
+              f"{inside} inside the interval of kernels' prices")  # fmt: skip
+    return errors, refused
 
 
 def _of_bigscience(record: dict[str, Any], row: list[str]) -> PublishedRun:
@@ -206,22 +326,74 @@ def _of_nemo(record: dict[str, Any], row: list[str]) -> PublishedRun:
 
 
 def _of_mlperf(record: dict[str, Any], row: object) -> PublishedRun:
-    stated = record["parallel_config_from_config_sh"]
     if "lora" in record["benchmark"]:
         raise _NotStatedError("frozen weights (LoRA)")
-    if not stated:
-        raise _NotStatedError("no degrees of parallelism")
-    if stated.get("CONTEXT_PARALLEL", "1") != "1":
-        raise _NotStatedError("context parallelism")
-    raise _NotStatedError("no step time with degrees of parallelism")
+    name = _MLPERF.get(record["benchmark"])
+    steps = [run["train_step_time_median_s"] for run in record["runs"]
+             if run.get("train_step_time_median_s")]  # fmt: skip
+    if name is None or not steps:
+        raise _NotStatedError("no step time")
+    gpu = record["system"]["accelerator_model_name"]
+    system = next((own for part, own in _MLPERF_SYSTEMS.items() if part in gpu), None)
+    if system is None:
+        raise _NotStatedError(f"no system file of {gpu}")
+    said, ranks = record["parallel_config_from_config_sh"], record["n_accelerators"]
+    log = record["config_from_log"]
+    plan: dict[str, Any] = {"zero": 1, "recompute": "none", "dtype": "float8_e4m3fn",
+                            "global_batch": log["global_batch_size"],
+                            "sequence": log["max_sequence_length"]}  # fmt: skip
+    told = f"{name} {ranks} {gpu.removeprefix('NVIDIA ')[:24]}"
+    if "TENSOR_MODEL_PARALLEL" not in said:
+        plan |= {"ranks": ranks, "dtype": "float8"}
+        return PublishedRun("MLPerf", told, load_language_model(name), system, plan, median(steps),
+                            searched=True)  # fmt: skip
+    tp, pp, cp, chunks, micro = (int(said.get(key, 1)) for key in (
+        "TENSOR_MODEL_PARALLEL", "PIPELINE_MODEL_PARALLEL", "CONTEXT_PARALLEL",
+        "INTERLEAVED_PIPELINE", "MICRO_BATCH_SIZE"))  # fmt: skip
+    plan |= {"tp": tp, "pp": pp, "cp": cp, "dp": ranks // (tp * pp * cp), "micro_batch": micro,
+             "schedule": "interleaved" if chunks > 1 else "1f1b", "chunks": chunks}  # fmt: skip
+    overlap = "ring" if said.get("TP_COMM_OVERLAP") == "True" else "none"
+    return PublishedRun("MLPerf", told, load_language_model(name), system, plan, median(steps),
+                        overlap=overlap)  # fmt: skip
+
+
+def _of_megatron(record: dict[str, Any], row: list[Any]) -> PublishedRun:
+    said, fixed = dict(zip(record["columns"], row, strict=True)), record["fixed"]
+    hidden, layers, sequence = int(said["hidden"]), int(said["layers"]), int(fixed["seq"])
+    vocab, batch, ranks = int(fixed["vocab"]), int(said["batch"]), int(said["GPUs"])
+    model = LanguageModel(
+        layers=layers, hidden=hidden, heads=int(said["heads"]), vocab=vocab, ffn=4 * hidden,
+        tied_embeddings=True, sequence=sequence, max_positions=sequence,
+    )  # fmt: skip
+    plan = {"tp": int(said["TP"]), "pp": int(said["PP"]), "cp": 1, "zero": 1, "overlap": "ring",
+            "recompute": "none", "dtype": fixed["dtype"].replace("bf16", "bfloat16"),
+            "ranks": ranks, "global_batch": batch, "sequence": sequence}  # fmt: skip
+    # FLOPs of a step of which its rates are: arXiv 2104.04473, equation 3, without recomputation
+    flops = 72 * batch * sequence * layers * hidden**2 * (
+        1 + sequence / (6 * hidden) + vocab / (12 * hidden * layers))  # fmt: skip
+    seconds = flops / (float(said["TFLOPs_per_GPU"]) * 1e12 * ranks)
+    return PublishedRun("Megatron, H100", f"{said['model']} {ranks} H100 tp {said['TP']} "
+                        f"pp {said['PP']}", model, "dgx-h100", plan, seconds,
+                        searched=True)  # fmt: skip
+
+
+def _of_megascale(record: dict[str, Any], row: list[Any]) -> PublishedRun:
+    said = dict(zip(record["columns"], row, strict=True))
+    if "iter_s" not in said:
+        raise _NotStatedError("no step time")
+    if said["method"] != "Megatron-LM":
+        raise _NotStatedError("operators of MegaScale's own")
+    plan = {"tp": 8, "pp": 8, "cp": 1, "zero": 1, "overlap": "none", "dtype": "bfloat16",
+            "ranks": int(said["GPUs"]), "global_batch": int(said["batch"]),
+            "sequence": 2048}  # fmt: skip
+    return PublishedRun("MegaScale, A100", f"175b {said['GPUs']} A100, batch {said['batch']}",
+                        load_language_model("gpt3-175b"), "dgx-a100", plan, float(said["iter_s"]),
+                        searched=True)  # fmt: skip
 
 
 def _of_papers(record: dict[str, Any], row: object) -> PublishedRun:
     reasons = {
         "arxiv-2205.05198-table5": "Calculon's rows, which are judged",
-        "megatron-lm-readme": "no size of a micro-batch",
-        "megascale-table2": "no degrees of parallelism",
-        "megascale-fig9": "no degrees of parallelism",
         "fa2-table1": "no batch of a step",
         "oneflow": "no system file of V100",
     }
@@ -261,9 +433,12 @@ def _of_titan(record: dict[str, Any], row: list[str]) -> PublishedRun:
     said = {re.sub(r"checkpoi?n?ting", "checkpointing", name): value.replace(",", "")
             for name, value in zip(record["columns"], row, strict=True)}  # fmt: skip
     texts = [*record.get("context", ()), *record.get("headings", ())]
-    told = said | (_of_caption(texts, said) if "TPS/GPU" in said else _of_table(texts, said))
+    if _VANILLA in said:
+        told = said | _of_heading(texts, said)
+    else:
+        told = said | (_of_caption(texts, said) if "TPS/GPU" in said else _of_table(texts, said))
     again, rate = told["Activation checkpointing"].lower(), told.get("WPS") or told["TPS/GPU"]
-    if not rate.isdigit():
+    if not rate.replace(".", "", 1).isdigit():
         raise _NotStatedError("out of memory, as measured")
     if again not in _AGAIN:
         raise _NotStatedError(f"recomputation of what is called {again}")
@@ -277,7 +452,8 @@ def _of_titan(record: dict[str, Any], row: list[str]) -> PublishedRun:
     batch = int(re.sub(r"\[.*", "", told["Batch size"]))
     sequence = int(told.get("Sequence Length") or _TITAN_SEQUENCE[generation])
     plan = {
-        "tp": tp, "pp": pp, "cp": cp, "dp": dp, "zero": 3, "micro_batch": 1 if pp > 1 else batch,
+        "tp": tp, "pp": pp, "cp": cp, "dp": dp, "zero": 3 if pp == 1 else 2,
+        "micro_batch": 1 if pp > 1 else batch,
         "global_batch": batch * dp, "sequence": sequence, "recompute": _AGAIN[again],
         "dtype": "float8_e4m3fn" if "float8" in told["how"].lower() else "bfloat16",
         "schedule": "interleaved" if "Interleaved" in told["how"] else "1f1b",
@@ -287,6 +463,7 @@ def _of_titan(record: dict[str, Any], row: list[str]) -> PublishedRun:
     return PublishedRun(
         "torchtitan, FSDP", f"{name} {again}, {ranks} {gpu} tp {tp} pp {pp} cp {cp}",
         load_language_model(name), "dgx-a100" if gpu == "A100" else "dgx-h100", plan, seconds,
+        overlap="ring" if "AsyncTP" in told["how"] else "none",
     )  # fmt: skip
 
 
@@ -301,6 +478,21 @@ def _of_table(texts: list[str], said: dict[str, str]) -> dict[str, str]:
             "generation": family[1] if family else "2"}  # fmt: skip
 
 
+def _of_heading(texts: list[str], said: dict[str, str]) -> dict[str, str]:
+    """Give what the heading of a table says whose rows differ in the type alone."""
+    found = re.search(
+        r"Llama(\d) (\w+) on (\d+) (\w+?)s with .*TP=(\d+).*, (.*) S?AC,\s+local batch size (\d+)",
+        texts[-1],
+    )  # fmt: skip
+    if found is None:
+        raise _NotStatedError("degrees of parallelism in words only")
+    generation, size, ranks, gpu, tp, again, batch = found.groups()
+    return {"generation": generation, "Model size": size.upper(), "GPUs": ranks, "gpu": gpu,
+            "TP": tp, "PP": "1", "CP": "1", "how": said["Quantization"], "Batch size": batch,
+            "Activation checkpointing": "full" if again == "full" else "selective op",
+            "TPS/GPU": said[_VANILLA]}  # fmt: skip
+
+
 def _of_caption(texts: list[str], said: dict[str, str]) -> dict[str, str]:
     """Give what a table's caption says, the last one before it, and its rows."""
     captions = [text for text in texts if text.startswith("**Table")]
@@ -312,11 +504,12 @@ def _of_caption(texts: list[str], said: dict[str, str]) -> dict[str, str]:
     if found is None:
         raise _NotStatedError("degrees of parallelism in words only")
     rows = " ".join(said.values())
-    if "AsyncTP" in caption + rows or "compile" not in caption + rows:
-        raise _NotStatedError("tensor parallelism tile by tile, or without compilation")
+    if "compile" not in caption + rows:
+        raise _NotStatedError("without compilation")
     generation, size, ranks, batch, again = found.groups()
     # what rows say comes before what the caption does
     how = said.get("Techniques", "") if "compile" in rows else f"{rows} {caption}"
+    how += " AsyncTP" if "AsyncTP" in caption + rows else ""
     degrees = {}
     for axis in ("TP", "PP", "CP"):
         match = re.search(rf"\b{axis} ?(\d+)", f"{rows} {caption}")
@@ -387,6 +580,10 @@ def _reader_of(record: dict[str, Any]) -> Callable[[dict[str, Any], Any], Publis
         return _of_titan
     if "config_from_log" in record and "iter_ms" in columns:
         return _of_primus
-    if re.match(r"arxiv-|mega|fa2-|oneflow|primus", name):
+    if name.startswith("megascale"):
+        return _of_megascale
+    if name.startswith("megatron-lm-readme"):
+        return _of_megatron
+    if re.match(r"arxiv-|fa2-|oneflow|primus", name):
         return _of_papers
     return _of_others

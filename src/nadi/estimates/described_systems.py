@@ -216,10 +216,9 @@ def _tiers(system: System) -> tuple[NetworkTier, ...]:
 def _engines(device: Device, *, is_matrix: bool) -> dict[str, Engine]:
     found = {}
     for name in (*_HALF, *_FULL, "float8"):
-        peak = device.peak.get(_EIGHT if name == "float8" else name, 0.0)
-        if name in _HALF:
-            peak = peak or device.peak[""]
-        if peak:
+        known = any(one.startswith(name) for one in device.peak)
+        if known or name in _HALF:
+            peak = device.peak_of(_EIGHT if name == "float8" else name)
             size = ELEMENT_BYTES[3 if name in _FULL else 0 if name == "float8" else 1]
             found[name] = Engine(peak / 1e12, _compute_steps(device, peak, float(size), is_matrix))
     return found

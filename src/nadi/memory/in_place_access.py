@@ -146,7 +146,7 @@ def _split(
     of_turn = np.zeros(total.size, dtype=np.int64)
     of_turn[tensors.turn[:, 0]] = row
     known = operations.at(of_turn[chosen])
-    peaks = np.array([device.peak.get(name, device.peak[""]) for name in DTYPE_NAMES])
+    peaks = np.array([device.peak_of(name) for name in DTYPE_NAMES])
     arithmetic = np.maximum(known.flops, 0) / peaks[known.dtype]
     memory = total[chosen] / device.bandwidth
     longest = np.maximum(np.maximum(arithmetic, memory), 1e-30)

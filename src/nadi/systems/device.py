@@ -116,6 +116,14 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attention: AttentionCurve | None = None
     memory: dict[str, MemoryCurve] = {}
 
+    def peak_of(self, dtype: str) -> float:
+        """Give the peak of a type; of an 8-bit float that is not listed, that of another one."""
+        found = self.peak.get(dtype)
+        if found is None and dtype.startswith("float8"):
+            found = max((rate for name, rate in self.peak.items() if name.startswith("float8")),
+                        default=None)  # fmt: skip
+        return self.peak[""] if found is None else found
+
     @property
     def is_plain(self) -> bool:
         """Whether it has no curves: a roofline of peak and bandwidth."""

@@ -149,7 +149,7 @@ def _known(operations: Operations, device: Device) -> _Known:
     work = np.where(is_gemm, 2.0, 4.0) * batch * m * n * k
     flops = np.where(operations.flops >= 0, operations.flops, np.where(has_shape, work, 0.0))
     size = np.where(operations.bytes >= 0, operations.bytes, np.where(has_shape, count * item, 0.0))
-    rates = np.array([device.peak.get(name, device.peak[""]) for name in DTYPE_NAMES])
+    rates = np.array([device.peak_of(name) for name in DTYPE_NAMES])
     return _Known(
         flops, size, shape, rates[operations.dtype],
         (operations.flops >= 0) | has_shape, (operations.bytes >= 0) | has_shape, has_shape,
