@@ -11,8 +11,8 @@ from nadi.systems.device import Device
 from nadi.systems.prices.price_list import price
 from nadi.systems.prices.traced_operations import stated_operations
 from nadi.trace.arrays import Floats, Ints
-from nadi.trace.distinct_rows import number_rows
 from nadi.trace.operations import Operations
+from nadi.trace.rows import number_rows
 from nadi.trace.trace import Trace
 
 _SAMPLES = 1000
