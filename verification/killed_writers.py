@@ -46,6 +46,7 @@ _WITH_TORCH = ("--fake", "record", "rerun")
 _BEGUN = b"begun"
 _RUN = f"import os; from nadi.cli import run; os.write(2, {_BEGUN}); run()"
 _PATIENCE = 60  # seconds beside those that the command itself takes
+_WAYS = ("killed", "interrupted", "full")
 _CODES = (0, 2, 130, -signal.SIGKILL)
 
 
@@ -131,24 +132,29 @@ def _main(moments: int, seed: int, names: list[str]) -> int:
                 print(f"{name:<16} skipped: torch is missing")
                 continue
             place.parent.mkdir()
+            _whole_run(words)  # which compiles kernels, and its time says little of the next
+            shutil.rmtree(place.parent)
+            place.parent.mkdir()
             command = _Command(name, words, line, given, _whole_run(words))
             whole = sizes_of(place)
+            found = Counter[str]()
+            wrong = len(faults)
             for number in range(moments):
                 shutil.rmtree(place.parent)
                 place.parent.mkdir()
-                how = ("killed", "interrupted", "full")[(first + number) % 3]
+                how = _WAYS[(first + number) % len(_WAYS)]
                 fault = _stop(command, how, chance)
                 state = left(place, whole)
-                states[state if state in (NOTHING, WHOLE) else "other"] += 1
+                found[state if state in (NOTHING, WHOLE) else "other"] += 1
                 if fault or state not in (NOTHING, WHOLE):
                     faults.append(fault or f"{name} {how}: {state}")
             shutil.rmtree(place.parent)
-            print(f"{name:<16} {moments} moments of {command.seconds:.1f} s", flush=True)
+            states += found
+            print(f"{name:<16} {moments} moments of {command.seconds:.1f} s: {dict(found)}")
+            print(*faults[wrong:], sep="\n", end="\n" * (len(faults) > wrong), flush=True)
     print(
         f"{states.total()} stopped writers: {dict(states)}, {len(faults)} neither whole nor nothing"
     )
-    for fault in faults:
-        print(fault)
     print(f"{states.total() - len(faults)} of {states.total()} exact")
     return 1 if faults else 0
 

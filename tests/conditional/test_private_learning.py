@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import time
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -189,3 +190,13 @@ def test_one_job_is_said_to_teach_nothing(
 
 def test_larger_classes_have_less_noise() -> None:
     assert list(CLASSES.values()) == sorted(CLASSES.values(), reverse=True)
+
+
+def test_a_long_ledger_of_odd_fractions_is_added_up_soon(tmp_path: Path) -> None:
+    """Their exact sum has a million digits."""
+    random = Random(0)
+    odd = [[1, random.getrandbits(61) | 1] for _ in range(100_000)]
+    (tmp_path / "jobs.csv.privacy.json").write_text(json.dumps({"rho": odd}))
+    begin = time.process_time()
+    assert spend(tmp_path / "jobs.csv", rho_of(0.1), 8.0) == pytest.approx(0.1, rel=1e-3)
+    assert time.process_time() - begin < 5

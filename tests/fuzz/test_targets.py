@@ -26,7 +26,7 @@ _COMMANDS = COMMANDS | FURTHER_COMMANDS
 _INPUTS = {
     "nadi-system": 400, "astra-sim-system": 400, "own-file": 100, "networkx": 500, "feeder": 250,
     "what-if": 500, "hta": 100, "fabrics": 400, "server": 600, "replay": 150, **dict.fromkeys(_COMMANDS, 72),
-    **dict.fromkeys(READERS, 2_400),
+    **dict.fromkeys(READERS, 2_400), "read-parquet": 400,  # each in a process of its own
 }  # fmt: skip
 # what was met in long runs and ended in something else than one line
 _MET = (

@@ -210,7 +210,7 @@ class _Evil:
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-@pytest.mark.parametrize("value", [_Evil(), {"entries": [_Evil()]}, print, {1, 2}, 1j])
+@pytest.mark.parametrize("value", [_Evil(), {"entries": [_Evil()]}, print, {1, 2}, 1j, {2**72: 1}])
 def test_a_pickle_of_anything_but_plain_values_is_refused(value: Any, protocol: int) -> None:
     with pytest.raises(nadi.errors.FormatError, match="only plain values are read"):
         read_plain(pickle.dumps(value, protocol), "dump")

@@ -136,3 +136,31 @@ def test_temporary_files_of_a_killed_writer_are_removed(tmp_path: Path, demo_fol
     assert left == {"a.nadi", "mine.part", new.name} | ({other.name} if held else set())
     if held:
         held.close()
+
+
+_POOL = """
+import os
+from nadi.results.terminal.workers import worker_processes
+with worker_processes(1) as pool:
+    assert pool.submit(os.getpid).result() != os.getpid()
+assert "PYTHONSAFEPATH" not in os.environ
+"""
+_COMPILER = """
+from nadi.kernels.compile_ahead import _Beside
+process = _Beside([], print)._process
+process.stdin.close()
+assert process.wait() == 0
+"""
+
+
+@pytest.mark.parametrize("program", [_POOL, _COMPILER])
+def test_processes_run_nothing_of_the_working_folder(program: str, tmp_path: Path) -> None:
+    """Who looks at downloaded traces stands in their folder, and it may hold a numpy.py."""
+    ran = tmp_path / "ran"
+    for name in ("json", "multiprocessing", "nadi", "numpy", "signal", "struct"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(ran)!r}, 'w')")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not ran.exists()

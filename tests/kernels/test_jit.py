@@ -58,7 +58,9 @@ print(json.dumps({
 RESULT = [[0, 1, 1, 3], [1, 0, 2]]
 
 
-def probe(home: Path, *, python_path: Path | None = None, **variables: str) -> dict:
+def probe(
+    home: Path, *, python_path: Path | None = None, first: str = "", **variables: str
+) -> dict:
     """Run a process that calls a kernel; what numba made of it once stands in for numba."""
     # nor what the tests themselves are run with: with bounds checked, other code is kept
     kept = {k: v for k, v in os.environ.items() if k != "XDG_CACHE_HOME" and "NUMBA_" not in k}
@@ -66,7 +68,7 @@ def probe(home: Path, *, python_path: Path | None = None, **variables: str) -> d
     if python_path is not None:
         environment["PYTHONPATH"] = str(python_path)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROBE],
+        [sys.executable, "-W", "error", "-c", first + PROBE],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -101,6 +103,16 @@ def copied_kernels(tmp_path):
     (root / "nadi" / "__init__.py").write_text("")
     (kernels / "__pycache__").write_text("")
     return root
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no sizes of files")
+def test_a_kernel_is_found_where_nothing_can_be_written(tmp_path):
+    folder = probe(tmp_path)["folder"]
+    full = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    full += "resource.setrlimit(resource.RLIMIT_FSIZE, (99, 99))\n"
+    again = probe(tmp_path, first=full)
+    assert folder
+    assert (again["folder"], again["compiled"], again["result"]) == (None, False, RESULT)
 
 
 def test_kept_in_the_home_folder_and_found_again(tmp_path, monkeypatch):

@@ -129,6 +129,9 @@ def test_what_a_server_reads_says_where_it_is_wrong(tmp_path: Path) -> None:
     for text, what in (
         ("", "has no requests"), ("{", "line 1"), (json.dumps(good | {"output_toks": 0}), "not 1"),
         ('{"input_toks": 5, "output_toks": 2}', "arrival_time_ns"),
+        (json.dumps(good | {"input_tok_ids": [2**63]}), "out of range|<= "),
+        (json.dumps(good | {"arrival_time": 4.1e9}), "arrives at"),
+        ('{"further": ' + "[" * 100_000 + "]" * 100_000 + "}", "no JSON"),
     ):  # fmt: skip
         file.write_text(text)
         with pytest.raises(FormatError, match=what):
@@ -145,6 +148,8 @@ def test_what_a_server_reads_says_where_it_is_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setup", "what"),
     [({}, "one of them"), ({"rate": 1, "concurrency": 2}, "one of them"), ({"rat": 1}, "no such"),
+     ({"rate": 1e-9}, "comes after"), ({"rate": 1e-300}, "comes after"),
+     ({"rate": 1, "think": 1e9}, "comes after"),
      ({"rate": 1, "tiers": ("dram",)}, "no such tier"), ({"rate": 1, "drafts": 2}, "chance"),
      ({"rate": 1, "input": 2, "prefix": 3}, "prompts have 2"), ({"rate": -1}, "rate"),
      ({"rate": 1, "model": "llama3-405b"}, "leave no room"),

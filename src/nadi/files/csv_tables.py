@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
 
 from nadi.errors import InputError
-from nadi.files.files import largest_content
 from nadi.files.native.nadi_file import first_line
+from nadi.files.parquet_process import read_parquet_apart
 from nadi.trace.trace import Trace
 
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
@@ -21,7 +19,6 @@ _FORMULA = r"^'*[=+\-@\t\r\n]"
 _NUMBER = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
 _ESCAPED = r"^'('*[=+\-@\t\r\n])"
 _PARQUET = b"PAR1"
-_BYTES_OF_CELL = 8
 TABLE_FILES = (".parquet", ".csv", ".csv.gz")
 _TABLES = ("nodes", "deps", "groups", "attrs", "issues")
 
@@ -75,7 +72,7 @@ def read_table(
     """
     try:
         if content[: len(_PARQUET)] == _PARQUET:
-            found = _of_parquet(content, list(columns))
+            found = read_parquet_apart(content, list(columns))
             return found.select(pl.col(key).cast(dtype) for key, dtype in columns.items())
         return pl.read_csv(
             io.BytesIO(content), columns=list(columns), schema_overrides=dict(columns)
@@ -93,34 +90,9 @@ def read_parquet(name: str, content: bytes, remedy: str) -> pl.DataFrame:
         If it is none, or claims far more rows than its bytes can hold; the message names the file.
     """
     try:
-        return _of_parquet(content)
+        return read_parquet_apart(content)
     except (pl.exceptions.PolarsError, ValueError) as error:
         raise InputError(name, f"is no table: {first_line(error)}", remedy) from None
-
-
-def _of_parquet(content: bytes, columns: list[str] | None = None) -> pl.DataFrame:
-    try:
-        with _without_panics():
-            stated = pl.scan_parquet(io.BytesIO(content))
-            cells = stated.select(pl.len()).collect().item() * len(stated.collect_schema())
-            if cells * _BYTES_OF_CELL > largest_content(len(content)):
-                raise ValueError("it claims far more rows than its bytes can hold")
-            return pl.read_parquet(io.BytesIO(content), columns=columns)
-    except pl.exceptions.PanicException as error:  # which is no Exception
-        raise ValueError(str(error)) from None
-
-
-@contextmanager
-def _without_panics() -> Iterator[None]:
-    """Drop what polars' threads write to standard error of broken files, besides their error."""
-    kept = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def parquet_bytes(frame: pl.DataFrame) -> bytes:

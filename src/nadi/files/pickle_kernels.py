@@ -8,7 +8,9 @@ from nadi.kernels.jit import kernel
 from nadi.kernels.protobuf import int64
 
 _STOP, _MEMOIZE, _PUT, _LONG_PUT, _LONG, _LONGER = 46, 0x94, 113, 114, 0x8A, 0x8B
-_LONGEST_NUMBER = 16  # bytes: more than any counter, time or address has
+# bytes: counters, times and addresses have no more. Of longer ones, as many as one likes are equal
+# in the hash by which dictionaries find them, and each is compared with all before it
+_LONGEST_NUMBER = 9
 _AHEAD = 256  # numbers of what is kept may be as far beyond how many there are
 
 

@@ -73,7 +73,8 @@ class _Beside:
         self._change = Condition()
         self._tell = tell
         self._process = subprocess.Popen(  # noqa: S603  this Python, and this module
-            [sys.executable, "-c", f"from {__name__} import work; work()"],
+            # not from the working folder, which may hold files of others
+            [sys.executable, "-P", "-c", f"from {__name__} import work; work()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip

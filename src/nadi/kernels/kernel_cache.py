@@ -139,6 +139,15 @@ def cache_folder() -> Path | None:
     return None
 
 
+@functools.cache
+def _unwritable_folder() -> Path | None:
+    """Give the first folder with kernels, for a disk that is full or can only be read."""
+    folders = [root / f"kernels-{_surroundings()}" for root in _roots()]
+    with contextlib.suppress(OSError):
+        return next((one for one in folders if one.is_dir() and _is_ours_alone(one)), None)
+    return None
+
+
 def _forget_unused(root: Path, pattern: str) -> None:
     """Remove code that nobody has run for a month."""
     limit = time.time() - _MONTH
@@ -198,7 +207,7 @@ def kernel_place(root: Path, module: str, entry: str) -> Path:
 
 
 def _places(module: str, entry: str) -> list[Path]:
-    roots = (_built_folder(), cache_folder())
+    roots = (_built_folder(), cache_folder() or _unwritable_folder())
     return [kernel_place(root, module, entry) for root in roots if root is not None]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,7 +14,8 @@ from nadi.files.files import read_file
 from nadi.trace.arrays import Ints
 
 _MOST_TOKENS = 1 << 24  # of a request
-_MOST_SECONDS = 1e9
+LATEST = 4e18
+"""When a request may come at the latest, in ns: of seconds since 1970, in 2096."""
 _REMEDY = 'a line is such as {"input_toks": 512, "output_toks": 128, "arrival_time_ns": 0}'
 
 
@@ -71,7 +72,7 @@ class _Line(msgspec.Struct):
     output_toks: int
     arrival_time_ns: float | None = None
     arrival_time: float | None = None  # seconds
-    input_tok_ids: list[int] = []
+    input_tok_ids: list[Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]] = []
 
 
 def read_requests(path: str | Path, block: int = 16) -> Requests:
@@ -101,7 +102,7 @@ def read_requests(path: str | Path, block: int = 16) -> Requests:
             one = decoder.decode(line)
         except msgspec.MsgspecError as error:
             raise FormatError(f"{path}, line {number}", str(error), _REMEDY) from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise FormatError(f"{path}, line {number}", "is no JSON", _REMEDY) from None
         arrivals.append(_arrival_ns(one, f"{path}, line {number}"))
         sizes.append((one.input_toks, one.output_toks))
@@ -126,7 +127,7 @@ def _arrival_ns(line: _Line, where: str) -> int:
     seconds = line.arrival_time
     if line.arrival_time_ns is not None:
         seconds = line.arrival_time_ns / 1e9
-    if seconds is None or not abs(seconds) <= _MOST_SECONDS * 10:
+    if seconds is None or not abs(seconds) <= LATEST / 1e9:
         raise FormatError(where, f"arrives at {seconds} s", "give seconds since a beginning")
     return int(line.arrival_time_ns if line.arrival_time_ns is not None else seconds * 1e9)
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.errors import checked
+from nadi.errors import Parameter, UsageError, checked
 from nadi.models.llm.language_model import LanguageModel, load_language_model
 from nadi.serving.engines import EngineRules, ServedRequests, serve_on_engines
 from nadi.serving.priced_steps import ServerBasis, server_basis
-from nadi.serving.requests import Requests, read_requests
+from nadi.serving.requests import LATEST, Requests, read_requests
 from nadi.serving.server_setup import ServerSetup, setup_of
 from nadi.systems.library import load_system
 from nadi.systems.system import System
@@ -149,7 +149,11 @@ def drawn_requests(setup: ServerSetup, seed: int) -> Requests:
     follows = np.where(turn > 0, np.arange(num) - 1, -1)
     arrival = np.where(turn > 0, pause, 0)
     if setup.rate:
-        arrival[::turns] = _arrivals(random, setup.rate / turns, setup.burst, sessions)
+        begun = _arrivals(random, setup.rate / turns, setup.burst, sessions)
+        if not begun[-1] + float(pause) * num <= LATEST:  # not a number, neither
+            what = f"the last of {num} requests comes after more than {LATEST / 1e9:g} s"
+            raise UsageError(Parameter("rate", setup.rate), what, "give more a second")
+        arrival[::turns] = begun
     else:
         behind = np.arange(setup.concurrency, sessions)
         follows[behind * turns] = (behind - setup.concurrency) * turns + turns - 1
@@ -176,5 +180,6 @@ def _arrivals(random: np.random.Generator, rate: float, burst: float, num: int) 
     gaps = np.full(num, 1e9 / rate)
     if burst:
         gaps = random.gamma(1 / burst**2, burst**2 * 1e9 / rate, num)
-    found: Floats = np.rint(np.cumsum(gaps) - gaps[0])
+    with np.errstate(over="ignore", invalid="ignore"):  # which the caller refuses
+        found: Floats = np.rint(np.cumsum(gaps) - gaps[0])
     return found

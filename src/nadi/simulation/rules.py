@@ -9,7 +9,7 @@ The rules by which a system is simulated, as far as others may differ: Nadi's ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -89,21 +89,28 @@ class DefaultRules:
         return recipe_of(system, comm_type, members, involved, root)
 
     def timed(
-        self, system: System, comm_type: str, size: int, members: Ints
-    ) -> tuple[Recipe, int] | None:
-        """Give the recipe of a collective whose time is known, and this time in ns.
+        self, system: System, comm_type: str, sizes: Sequence[int], members: Ints
+    ) -> list[tuple[Recipe, int] | None]:
+        """Give the recipe of each collective whose time is known, and this time in ns.
 
         The time is that of the collective alone, from when the last member has entered it; the
         start time that the engine adds is taken off. None where messages are followed.
         """
-        whole = size * nccl_tests_factors(comm_type, members.size)[0]
-        if whole > np.iinfo(np.int64).max:
-            return None
-        known = known_times(system, comm_type, np.array([whole], dtype=np.int64), members)
+        factor = nccl_tests_factors(comm_type, members.size)[0]
+        whole = [size * factor for size in sizes]
+        fits = [size <= np.iinfo(np.int64).max for size in whole]
+        asked = np.array([size for size, one in zip(whole, fits, strict=True) if one], np.int64)
+        known = known_times(system, comm_type, asked, members) if asked.size else None
         if known is None:
-            return None
-        recipe = timed_recipe(system.network, comm_type, members, known.algorithm[0])
-        return recipe, max(int(known.ns[0]) - system.collectives.start_time, 0)
+            return [None] * len(whole)
+        recipes = {
+            name: timed_recipe(system.network, comm_type, members, name)
+            for name in dict.fromkeys(known.algorithm)
+        }
+        found = iter(zip(known.algorithm, known.ns.tolist(), strict=True))
+        start = system.collectives.start_time
+        times = (next(found) if one else None for one in fits)
+        return [one and (recipes[one[0]], max(one[1] - start, 0)) for one in times]
 
     def chunks_of(
         self, system: System, comm_type: str, size: int, num_ranks: int, where: Callable[[], str]

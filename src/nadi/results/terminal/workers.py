@@ -18,6 +18,7 @@ from nadi.errors import Parameter, UsageError
 _REPLACED = 3  # times
 _MOST = 4096  # processes
 _DASK = "dask://"
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class _ReplacedProcesses(Executor):
@@ -84,6 +85,23 @@ class _ReplacedProcesses(Executor):
 
 
 @contextmanager
+def _no_working_folder() -> Iterator[None]:
+    """Let processes that are started import nothing of the working folder.
+
+    It may hold files of others, and Python looks there first until it has the program's own paths.
+    """
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
+
+
+@contextmanager
 def worker_processes(workers: int) -> Iterator[Executor]:
     """Give processes for as long as the block lasts; work that has not begun then is dropped.
 
@@ -94,7 +112,7 @@ def worker_processes(workers: int) -> Iterator[Executor]:
     - Raises UsageError if a process ends before its work begins, or processes are lost again and
       again.
     """
-    with _ReplacedProcesses(workers) as pool:
+    with _no_working_folder(), _ReplacedProcesses(workers) as pool:
         try:
             yield pool
         except BrokenProcessPool:

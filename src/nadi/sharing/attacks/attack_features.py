@@ -10,6 +10,7 @@ from zlib import crc32
 import numpy as np
 import polars as pl
 
+from nadi.sharing.attacks.timed_products import TimedProducts, timed_products
 from nadi.sharing.obfuscation.private_job import class_word
 from nadi.sharing.obfuscation.renamed_traces import described_operations
 from nadi.systems.prices.traced_operations import distinct_values
@@ -40,6 +41,7 @@ class Seen(NamedTuple):
     sides: dict[int, int]  # the sides of matrix products, each with how often it occurs
     # of each different product: its sides, FLOPs and bytes
     products: tuple[tuple[tuple[int, ...], int, int], ...]
+    timed: TimedProducts
     layers: int  # the number of layers that nodes state, 0 for none
 
     @property
@@ -81,6 +83,7 @@ def seen_of(job: Job) -> Seen:
         scale=np.log2(np.maximum(scale, 1.0)),
         sides=sides,
         products=tuple(sorted({one for trace in traces for one in _products(trace)})),
+        timed=timed_products(traces),
         layers=int(column["layer"].max(initial=-1)) + 1,
     )
 

@@ -21,6 +21,7 @@ from nadi.sharing.obfuscation.secret_key import SecretKey
 from nadi.sharing.synthesis.learning import learn_model
 from nadi.sharing.synthesis.membership import distance_to_model
 from nadi.sharing.synthesis.synthetic_jobs import JobWishes, synthetic_job
+from nadi.systems.device import Device
 from nadi.systems.library import load_system
 from nadi.systems.prices.priced_traces import price_job
 from nadi.trace.trace import Job
@@ -46,6 +47,7 @@ class _Made(NamedTuple):
     hidden: int
     layers: int
     tokens: int
+    device: Device
     recordings: tuple[Job, Job, Job]
 
 
@@ -146,7 +148,7 @@ def _targets(
     for made, own in _counted(list(zip(corpus, known, strict=True))):
         first, second = (_released(job, level, random) for job in made.recordings[1:])
         if first is not None and second is not None:
-            what = made.model, made.hidden, made.layers, made.tokens
+            what = made.model, made.hidden, made.layers, made.tokens, made.device
             targets.append(Target(*what, own, first, second))
     return targets
 
@@ -187,9 +189,10 @@ def _make(model: str, number: int, random: np.random.Generator) -> _Made:
     system = load_system(str(random.choice(_DEVICES)), plan.world_size)
     job, _ = price_job(job_of_model(described, plan), system)
     assert isinstance(job, Job)
+    assert system.compute.device is not None
     recordings = tuple(_recorded(job, random) for _ in range(3))
     return _Made(
-        model, described.hidden, described.layers, sequence * micro_batch,
+        model, described.hidden, described.layers, sequence * micro_batch, system.compute.device,
         (recordings[0], recordings[1], recordings[2]),
     )  # fmt: skip
 

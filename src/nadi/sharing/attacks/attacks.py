@@ -6,25 +6,29 @@ obfuscated at the same level with other keys. Its accuracy is that of the better
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from nadi.sharing.attacks.attack_features import Seen
-from nadi.sharing.obfuscation.product_numbers import LEAST_MOVED, rank_of_side
+from nadi.sharing.attacks.timed_products import side_by_durations
+from nadi.sharing.obfuscation.product_numbers import rank_of_estimate, rank_of_side
+from nadi.systems.device import Device
 from nadi.trace.arrays import Floats, Ints
 
 _RIDGE = 1e-3
 _NICE = 128
+_FARTHEST = 0.3  # of a moved side from the true one
 ATTACKS = {
     "identification": "which of the known models it is, by operation mix, shapes, sequences and "
     "timing ratios",
     "volume": "which of the known models it is, by computing time and bytes communicated",
     "hidden size": "its hidden size, from sides of products or the most similar known job",
     "hidden size by equations": "how high a solver ranks its hidden size among all that the moved "
-    "sides allow, by FLOPs and bytes of products; who knows nothing: 50 %",
+    "sides allow, by FLOPs and bytes of products and by few heads; who knows nothing: 50 %",
+    "hidden size by durations": "the same, by durations of products and the curves of the device",
     "layers": "its number of layers, as stated or of the most similar known job",
     "tokens": "tokens of a micro-batch, from sides of products or the most similar known job",
     "linkage": "which of all releases is of the same job as another",
@@ -32,7 +36,6 @@ ATTACKS = {
     "membership": "whether the job is one of those that the attacker has",
 }
 """What each attack asks of an obfuscated job, by its name."""
-"""What each attack finds out."""
 
 
 class Target(NamedTuple):
@@ -43,6 +46,7 @@ class Target(NamedTuple):
     hidden: int
     layers: int
     tokens: int
+    device: Device  # on which it ran
     known: Seen  # as the attacker has it, not obfuscated
     # first, second: two recordings of it, obfuscated with different keys
     first: Seen
@@ -75,8 +79,9 @@ def attack_targets(targets: Sequence[Target]) -> pl.DataFrame:
         likes = [_share([truth[at] for at in own], truth) for own in near]
         title = "hidden size" if name == "hidden" else name
         found.append((title, max(direct, *likes), _chance(truth)))
-    ranks = [_rank_of_hidden(target) for target in targets]
-    found.append(("hidden size by equations", float(np.mean(ranks)), 0.5))
+    for title, rank in (("equations", _rank_by_equations), ("durations", _rank_by_durations)):
+        ranks = [_rank_of_hidden(target, rank) for target in targets]
+        found.append((f"hidden size by {title}", float(np.mean(ranks)), 0.5))
     whole = [whole_vectors([getattr(t, name) for t in targets]) for name in ("first", "second")]
     for title, pair in (("linkage", whole), ("linkage by volume", scales[1:])):
         linked = _distances(*pair).argmin(axis=1) == np.arange(len(targets))
@@ -125,17 +130,26 @@ def _ridge(known: Floats, seen: Floats, truth: Ints, classes: int) -> float:
     return right / truth.size
 
 
-def _rank_of_hidden(target: Target) -> float:
+def _rank_of_hidden(target: Target, rank: Callable[[Target, int], float]) -> float:
     """Rank the true hidden size behind the released side that stands for it, if there is one.
 
     Which one that is, the attacker is told: it occurs as often as the hidden size does.
     """
     often = target.known.sides.get(target.hidden, 0)
     stand = [
-        side for side, count in target.first.sides.items() if count == often and side >= LEAST_MOVED
-    ]
-    ranks = [rank_of_side(target.hidden, side, target.first.products) for side in stand]
-    return float(np.mean(ranks)) if ranks else 0.5
+        side for side, count in target.first.sides.items()
+        if count == often and abs(side / target.hidden - 1) < _FARTHEST
+    ]  # fmt: skip
+    return float(np.mean([rank(target, side) for side in stand])) if stand else 0.5
+
+
+def _rank_by_equations(target: Target, side: int) -> float:
+    return rank_of_side(target.hidden, side, target.first.products)
+
+
+def _rank_by_durations(target: Target, side: int) -> float:
+    estimate = side_by_durations(side, target.first.timed, target.device)
+    return rank_of_estimate(target.hidden, side, estimate)
 
 
 def _guess(name: str, seen: Seen) -> int:

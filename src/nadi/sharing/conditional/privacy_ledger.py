@@ -25,9 +25,8 @@ LEAST_EPSILON = 0.01
 _MOST_EPSILON = 100.0
 _ORDERS = 1 + np.geomspace(1e-3, 1e5, 4000)
 _BOTTOM = 10**9
+_FINEST = _BOTTOM << 40
 _SUFFIX = ".privacy.json"
-
-
 _LARGEST = 1 << 62
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
 _Positive = Annotated[int, msgspec.Meta(ge=1, le=_LARGEST)]
@@ -90,7 +89,7 @@ def check_budget(table: Path | str, rho: Fraction, budget: float) -> Spent:
     """
     place = _ledger_of(table)
     before = _read(place) if place.exists() else Spent()
-    total = sum((Fraction(*one) for one in before.rho), Fraction(0))
+    total = _total(before)
     if (epsilon := epsilon_of(total + rho)) > budget:
         spent = epsilon_of(total) if total else 0.0
         raise UsageError(
@@ -119,7 +118,15 @@ def spend(table: Path | str, rho: Fraction, budget: float) -> float:
     before = check_budget(table, rho, budget)
     new = Spent((*before.rho, (rho.numerator, rho.denominator)))
     write_pieces(_ledger_of(table), [msgspec.json.encode(new), b"\n"])
-    return epsilon_of(sum((Fraction(*one) for one in new.rho), Fraction(0)))
+    return epsilon_of(_total(new))
+
+
+def _total(spent: Spent) -> Fraction:
+    """Add up what models spent, rounded up far below what is counted.
+
+    Exact sums of fractions that others wrote grow with each, and so does the time for the next.
+    """
+    return Fraction(sum(-(-part * _FINEST // whole) for part, whole in spent.rho), _FINEST)
 
 
 def _ledger_of(table: Path | str) -> Path:

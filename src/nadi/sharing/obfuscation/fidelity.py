@@ -172,8 +172,9 @@ GUARANTEES = {
         "operations in their order, kinds, classes, durations and dependencies; sizes and FLOPs "
         "up to the factor that the tolerance allows",
         "what names removes, and exact sizes and shapes",
-        "someone who looks a size up; not against someone who counts layers or combines "
-        "several sizes",
+        "someone who looks a size up, or solves equations of FLOPs and bytes; not against someone "
+        "who has the curves of the device, which turn durations into sizes, counts layers or "
+        "knows the volume of communication",
         0.01,
     ),
     "structure": Guarantee(

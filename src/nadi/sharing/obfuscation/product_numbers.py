@@ -1,8 +1,8 @@
 """What FLOPs and bytes of a product say of its sides, for who moves sides and for who attacks that.
 
-A side of a product moves at level ``shapes`` by up to a fifth, to a multiple of 8. Whoever knows
-the code can ask which true sides would explain a released number, so that a number must follow
-from moved sides alone.
+A side of a product moves at level ``shapes`` by up to a fifth, to a multiple of 8 if it is large.
+Whoever knows the code can ask which true sides would explain a released number, so that a number
+must follow from moved sides alone.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from nadi.trace.arrays import Ints
+from nadi.trace.arrays import Floats, Ints
 
-LEAST_MOVED = 64
-"""Sides below it stay: heads of a group, or a batch of 1."""
-TILE = 8
-"""Moved sides are multiples of it."""
+LEAST_MOVED = 8
+"""Sides below it stay: a batch of 1, or a few heads."""
+_LARGE, _TILE = 64, 8  # moved sides that are large are multiples of a tile
 MOST_MOVED = 0.2
 """By which share of itself a side moves at most, before it is rounded."""
 Forms = Callable[[Sequence[Any]], list[Any]]
@@ -28,6 +27,17 @@ _ITEMS = (1, 2, 4, 8)  # bytes
 _STATISTIC = 4  # bytes that attention keeps of each row
 _POWERS = (0.0, 2 / 3, 1.0)  # of the moved product in a number that was scaled with it
 _LIKELY = 128  # hidden sizes are multiples of it
+_HEAD = 64  # elements of a head of attention, or a power of two times as many
+
+
+def _tile_of(side: int) -> int:
+    return _TILE if side >= _LARGE else 1
+
+
+def moved_side(side: int, factor: float) -> int:
+    """Return a side times a factor, rounded to a multiple of a tile if the side is large."""
+    tile = _tile_of(side)
+    return side if side < LEAST_MOVED else max(round(side * factor / tile) * tile, tile)
 
 
 def flops_forms(shape: Sequence[Any]) -> list[Any]:
@@ -56,7 +66,8 @@ def rank_of_side(
     """Return how high a solver ranks the true size behind a moved side, among all it could be.
 
     A candidate is better the more released numbers it explains, together with any candidate of
-    one other side; of equal ones, the nearer to the moved side.
+    one other side, or with a number of heads that stayed; of equal ones, the nearer to the moved
+    side.
 
     Parameters
     ----------
@@ -78,14 +89,27 @@ def rank_of_side(
         if moved in shape and len(others) <= 1:
             for forms, number in zip((flops_forms, bytes_forms), numbers, strict=True):
                 explained += _explains(forms, shape, number, moved, candidates)
-    order = np.lexsort((np.abs(np.log(candidates / moved)), -explained))
+    for heads in {shape[0] for shape, *_ in products if 1 < shape[0] < LEAST_MOVED}:
+        explained += np.log2(candidates / (heads * _HEAD)) % 1 == 0
+    return _rank(side, candidates, -explained, np.abs(np.log(candidates / moved)))
+
+
+def rank_of_estimate(side: int, moved: int, estimate: float) -> float:
+    """Return how high an estimate of a true side ranks it, as :func:`rank_of_side` does."""
+    candidates = _candidates(moved, _LIKELY)
+    return _rank(side, candidates, np.abs(np.log(candidates / estimate)))
+
+
+def _rank(side: int, candidates: Ints, *worse: Floats | Ints) -> float:
+    order = np.lexsort(worse[::-1])
     place = np.flatnonzero(candidates[order] == side)
     return 1 - float(place[0]) / max(candidates.size - 1, 1) if place.size else 0.0
 
 
 def _candidates(moved: int, multiple: int) -> Ints:
-    low = math.floor((moved - TILE / 2) / (1 + MOST_MOVED) / multiple)
-    high = math.ceil((moved + TILE / 2) / (1 - MOST_MOVED) / multiple)
+    tile = _tile_of(moved)
+    low = math.floor((moved - tile / 2) / (1 + MOST_MOVED) / multiple)
+    high = math.ceil((moved + tile / 2) / (1 - MOST_MOVED) / multiple)
     return np.arange(max(low, 1), high + 1, dtype=np.int64) * multiple
 
 
@@ -96,7 +120,11 @@ def _explains(
     if number <= 0:
         return np.zeros(candidates.size, dtype=np.int64)
     other = next((one for one in shape if one >= LEAST_MOVED and one != moved), 0)
-    seconds = _candidates(other, TILE)[None, :] if other else np.ones((1, 1), dtype=np.int64)
+    seconds = (
+        _candidates(other, _TILE if other >= _LARGE else 1)[None, :]
+        if other
+        else np.ones((1, 1), dtype=np.int64)
+    )
     sides = [
         candidates[:, None] if one == moved else seconds if one == other else np.int64(one)
         for one in shape

@@ -30,12 +30,11 @@ from nadi.sharing.obfuscation.fidelity import (
 from nadi.sharing.obfuscation.free_schedule import RankWork, free_schedule, works_of
 from nadi.sharing.obfuscation.merged_work import Splits, WorkBeside, merge_work, slack_of, time_cuts
 from nadi.sharing.obfuscation.product_numbers import (
-    LEAST_MOVED,
     MOST_MOVED,
-    TILE,
     Forms,
     bytes_forms,
     flops_forms,
+    moved_side,
 )
 from nadi.sharing.obfuscation.renamed_traces import spans
 from nadi.sharing.obfuscation.secret_key import SecretKey
@@ -363,9 +362,5 @@ def _joined(*parts: Attributes) -> Attributes:
 
 
 def _shape(shape: list[int], key: SecretKey, spread: float) -> list[int]:
-    """Move the sides of a matrix product: equal sides alike, by multiples of a tile's part."""
-    return [
-        side if side < LEAST_MOVED
-        else max(round(side * (1 + spread * key.unit("side", str(side))) / TILE) * TILE, TILE)
-        for side in shape
-    ]  # fmt: skip
+    """Move the sides of a matrix product: equal sides alike."""
+    return [moved_side(side, 1 + spread * key.unit("side", str(side))) for side in shape]

@@ -274,7 +274,7 @@ def _suffices(system: System, comm_type: str, ranks: Ints, *, alike: bool) -> bo
     rules = rules_of(system)
     if comm_type not in rules.collectives:
         return True  # an error later, or replayed
-    timed = rules.timed(system, comm_type, 1, ranks)
+    (timed,) = rules.timed(system, comm_type, [1], ranks)
     if timed is not None:
         return not rules.links_are_shared or _loads_own_links(
             system, timed[0].phases[0], ranks, alike=alike

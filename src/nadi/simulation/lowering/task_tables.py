@@ -537,6 +537,7 @@ def _shapes(
     rules = rules_of(system)
     recipes: dict[Recipe, int] = {}
     found: dict[tuple[int, ...], Recipe] = {}
+    times = _known_times(system, groups, kinds)
     for k, (code, size, involved, group, root) in enumerate(kinds):
         comm_type = COMM_TYPES[code]
         if comm_type not in rules.collectives:
@@ -550,8 +551,7 @@ def _shapes(
         where = partial(groups.program.describe, int(node[k]))
         count, chunk, rest = rules.chunks_of(system, comm_type, size, groups.num_ranks, where)
         time = 0
-        ranks = groups.members[group]
-        if involved < 0 and (timed := rules.timed(system, comm_type, size, ranks)):
+        if timed := times.get(k):
             recipe, time = timed
             count, chunk, rest = 1, size, 0
         if recipe.goes_both_ways:
@@ -563,6 +563,23 @@ def _shapes(
         number = recipes.setdefault(recipe, len(recipes))
         shapes[k] = number, count, chunk, int(whole), rest, root, time
     return shapes, tuple(recipes)
+
+
+def _known_times(
+    system: System, groups: _Groups, kinds: list[tuple[int, ...]]
+) -> dict[int, tuple[Recipe, int] | None]:
+    """Return what is known of each kind without its messages; the sizes of a group at once."""
+    rules = rules_of(system)
+    alike: dict[tuple[str, int], list[int]] = {}
+    for k, (code, _, involved, group, _) in enumerate(kinds):
+        if involved < 0 and COMM_TYPES[code] in rules.collectives:
+            alike.setdefault((COMM_TYPES[code], group), []).append(k)
+    found: dict[int, tuple[Recipe, int] | None] = {}
+    for (comm_type, group), chosen in alike.items():
+        sizes = [kinds[k][1] for k in chosen]
+        known = rules.timed(system, comm_type, sizes, groups.members[group])
+        found.update(zip(chosen, known, strict=True))
+    return found
 
 
 def _alike(system: System, groups: _Groups) -> Ints:

@@ -115,6 +115,10 @@ class NcclCost(NamedTuple):
     bandwidth: float  # GB/s of the bytes of the collective; 0 if NCCL does not use it
 
 
+CostTable = dict[tuple[str, str, str], NcclCost]
+"""Costs by collective, algorithm and protocol."""
+
+
 class _Case(NamedTuple):
     """One entry of the table, and what it is computed from."""
 
@@ -127,8 +131,8 @@ class _Case(NamedTuple):
 
 def nccl_costs(
     communicator: NcclCommunicator, rules: NcclRules
-) -> dict[tuple[str, str, str], NcclCost]:  # fmt: skip
-    """Compute NCCL's table: costs by (collective, algorithm, protocol), in NCCL's order.
+) -> CostTable:  # fmt: skip
+    """Compute NCCL's table, in NCCL's order.
 
     What NCCL has no kernel for is left out; what it has but does not use has bandwidth 0.
     """
@@ -408,7 +412,7 @@ def nccl_times(
 
 
 def nccl_choices(
-    sizes: Ints, collective: str, table: dict[tuple[str, str, str], NcclCost],
+    sizes: Ints, collective: str, table: CostTable,
     communicator: NcclCommunicator, rules: NcclRules,
 ) -> list[NcclChoice]:  # fmt: skip
     """Choose as NCCL does: the least time, and of equal ones the first.

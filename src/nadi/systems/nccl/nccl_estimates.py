@@ -11,8 +11,8 @@ import numpy as np
 from nadi.systems.nccl.nccl_cost_table import (
     COLLECTIVES,
     EXCHANGE,
+    CostTable,
     NcclCommunicator,
-    NcclCost,
     channels_used,
     nccl_choices,
     nccl_costs,
@@ -23,6 +23,7 @@ from nadi.systems.nccl.nccl_settings import (
     communicator_of,
     corrected_times,
     level_of,
+    measured_rules,
 )
 from nadi.systems.nccl.nccl_versions import NcclRules, nccl_rules
 from nadi.systems.nccl.rccl import RCCL_TUNINGS, rccl_choices, rccl_corrected, rccl_costs
@@ -81,9 +82,9 @@ def _estimates(
             for time, protocol in known
         ]
     model = _model_of(msgspec.json.encode(settings), members.tobytes())
-    choices = nccl_choices(sizes, comm_type, model.table, model.communicator, model.rules)
+    choices = nccl_choices(sizes, comm_type, model.allowed, model.communicator, model.rules)
     times = corrected_times(
-        sizes, comm_type, choices, model.communicator, model.corrections, model.rules
+        sizes, comm_type, choices, model.communicator, model.corrections, model.tables
     )
     return [
         NcclEstimate(
@@ -118,9 +119,7 @@ def models_collectives(settings: NcclSettings, comm_type: str, members: Ints) ->
     return comm_type in (*COLLECTIVES, EXCHANGE) and level_of(settings, nodes) is not None
 
 
-def _allowed(
-    table: dict[tuple[str, str, str], NcclCost], settings: NcclSettings
-) -> dict[tuple[str, str, str], NcclCost]:
+def _allowed(table: CostTable, settings: NcclSettings) -> CostTable:
     """Leave what the settings allow; of a collective that they leave nothing, all of it."""
     left = {
         key: cost
@@ -133,12 +132,13 @@ def _allowed(
 
 
 class _Model(NamedTuple):
-    """NCCL's model of a group; the table has what the settings allow."""
+    """NCCL's model of a group."""
 
     communicator: NcclCommunicator
     corrections: Corrections
     rules: NcclRules
-    table: dict[tuple[str, str, str], NcclCost]
+    tables: tuple[CostTable, CostTable]  # NCCL's own, and with steps as long as measured
+    allowed: CostTable  # of the first, what the settings allow
 
 
 @lru_cache(maxsize=1 << 10)
@@ -147,9 +147,9 @@ def _model_of(encoded: bytes, members: bytes) -> _Model:
     settings = msgspec.json.decode(encoded, type=NcclSettings)
     communicator, corrections = communicator_of(settings, np.frombuffer(members, dtype=np.int64))
     rules = nccl_rules(settings.version)
-    return _Model(
-        communicator, corrections, rules, _allowed(nccl_costs(communicator, rules), settings)
-    )
+    own = nccl_costs(communicator, rules)
+    measured = nccl_costs(communicator, measured_rules(rules, corrections))
+    return _Model(communicator, corrections, rules, (own, measured), _allowed(own, settings))
 
 
 class _Exchange(NamedTuple):

@@ -18,10 +18,10 @@ from nadi.systems.nccl.measured import NcclLog
 from nadi.systems.nccl.nccl_cost_table import (
     PROTOCOLS,
     ChannelGraph,
+    CostTable,
     NcclChoice,
     NcclCommunicator,
     channels_used,
-    nccl_costs,
     ring_steps,
 )
 from nadi.systems.nccl.nccl_versions import NcclRules, Triple, nccl_rules
@@ -74,15 +74,15 @@ class Corrections(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def corrected_times(
     sizes: Ints, collective: str, choices: Sequence[NcclChoice], communicator: NcclCommunicator,
-    corrections: Corrections, rules: NcclRules,
+    corrections: Corrections, tables: tuple[CostTable, CostTable],
 ) -> Floats:  # fmt: skip
     """Give the times of collectives, us, from what NCCL chose and thinks of them.
 
     - ``sizes``: int64 bytes, shape (sizes,), as NCCL counts them.
     - ``choices``: One for each size, of NCCL's own table.
+    - ``tables``: NCCL's own, and that of :func:`measured_rules`.
     """
-    table = nccl_costs(communicator, rules)
-    longer = nccl_costs(communicator, measured_rules(rules, corrections))
+    table, longer = tables
     times = np.empty(sizes.size)
     for row, (size, choice) in enumerate(zip(sizes.tolist(), choices, strict=True)):
         key = (collective, choice.algorithm, choice.protocol)

@@ -14,6 +14,7 @@ from nadi.systems.nccl.nccl_cost_table import (
     COLLECTIVES,
     PATH_TYPES,
     PROTOCOLS,
+    CostTable,
     NcclChoice,
     NcclCommunicator,
     NcclCost,
@@ -31,9 +32,9 @@ _MORE_NODES = 3.8  # times the range of an all-reduce with LL128 on more than tw
 
 def rccl_costs(
     communicator: NcclCommunicator, tuning: RcclTuning
-) -> dict[tuple[str, str, str], NcclCost]:  # fmt: skip
+) -> CostTable:  # fmt: skip
     """Compute RCCL's table: costs by (collective, algorithm, protocol), in its order."""
-    table: dict[tuple[str, str, str], NcclCost] = {}
+    table: CostTable = {}
     for collective in COLLECTIVES:
         for algorithm in ("Tree", "Ring"):
             if algorithm not in communicator.graphs:
@@ -51,7 +52,7 @@ def rccl_costs(
 
 
 def rccl_choices(
-    sizes: Ints, collective: str, table: dict[tuple[str, str, str], NcclCost],
+    sizes: Ints, collective: str, table: CostTable,
     communicator: NcclCommunicator, tuning: RcclTuning,
 ) -> list[NcclChoice]:  # fmt: skip
     """Choose as RCCL does: the least time, and between nodes the protocol by the size.
